@@ -1,0 +1,113 @@
+#pragma once
+/// Strict YAML reading. A Document is parsed once, with duplicate keys, depth, size and alias expansion checked before
+/// anything is built (yaml-cpp accepts all of them silently). A Cursor walks it, converts scalars with their units,
+/// collects every error instead of stopping at the first, and remembers which keys were read, so that finish() can
+/// name the unknown ones with a suggestion. JSON is a subset: config.json goes the same way. No file is opened here.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+
+namespace orrery::base {
+
+/// Collects findings about one text; shared by the cursors of that text.
+class Findings {
+ public:
+  Findings(std::string file, std::string_view text);
+  void error(std::string code, Location where, std::string message, std::string help = {});
+  void warning(std::string code, Location where, std::string message, std::string help = {});
+  [[nodiscard]] bool failed() const;
+  [[nodiscard]] const Diagnostics& all() const { return all_; }
+  [[nodiscard]] const std::string& file() const { return file_; }
+
+ private:
+  void add(Severity severity, std::string code, Location where, std::string message, std::string help);
+  std::string file_;
+  std::vector<std::string> lines_;
+  Diagnostics all_;
+};
+
+/// A place in a document. Copyable and cheap. A cursor may stand on nothing (a missing optional key): then
+/// `exists()` is false and every reader returns its fallback.
+class Cursor {
+ public:
+  struct Node;  // private to yaml.cpp
+
+  [[nodiscard]] bool exists() const;
+  [[nodiscard]] bool is_map() const;
+  [[nodiscard]] bool is_sequence() const;
+  [[nodiscard]] bool is_scalar() const;
+  [[nodiscard]] Location where() const;
+  [[nodiscard]] const std::string& path() const;  ///< "cluster.nodes[2].device", for messages
+
+  /// A key of a map. `required` reports E0102 when missing. Marks the key as read.
+  [[nodiscard]] Cursor at(const std::string& key) const;        ///< required
+  [[nodiscard]] Cursor optional(const std::string& key) const;  ///< may be missing
+  [[nodiscard]] bool has(const std::string& key) const;         ///< does not mark
+  [[nodiscard]] std::vector<std::string> keys() const;          ///< in file order; does not mark
+  [[nodiscard]] std::vector<Cursor> items() const;  ///< elements of a sequence (E0104 when it is none)
+  /// A scalar is taken as a list of one; a sequence as its elements.
+  [[nodiscard]] std::vector<Cursor> one_or_many() const;
+
+  // Scalars. Each reports E0105 (wrong type, out of range, missing unit …) and returns `fallback` on failure.
+  [[nodiscard]] std::string text(std::string fallback = {}) const;
+  [[nodiscard]] std::int64_t integer(std::int64_t low, std::int64_t high, std::int64_t fallback = 0) const;
+  [[nodiscard]] double number(double low, double high, double fallback = 0) const;  ///< finite, no unit
+  [[nodiscard]] bool boolean(bool fallback = false) const;
+  /// A number with its unit in the text; a bare number is an error with a hint. Range is in SI units.
+  [[nodiscard]] double quantity(UnitKind kind, double low, double high, double fallback = 0) const;
+  /// One of `choices`; returns its index, or `fallback` after E0106 with a suggestion.
+  [[nodiscard]] int choice(const std::vector<std::string>& choices, int fallback = 0) const;
+
+  /// Reports E0103 for each key of this map, and of every map below it that was visited, that nobody read.
+  void finish() const;
+  /// Marks this whole subtree as read (for parts another room reads).
+  void ignore() const;
+  /// The subtree as YAML text with the original values (for a part that is carried along and read later).
+  [[nodiscard]] std::string dump() const;
+
+  void error(std::string code, std::string message, std::string help = {}) const;
+  void warning(std::string code, std::string message, std::string help = {}) const;
+  [[nodiscard]] Findings& findings() const;
+
+ private:
+  friend class Document;
+  std::shared_ptr<Node> node_;
+};
+
+/// A parsed text together with what was found wrong in it so far.
+class Document {
+ public:
+  /// Never fails: syntax errors (E0101) are in findings() and the root then stands on nothing.
+  /// Limits: 16 MiB of text, depth 64, 200,000 nodes after alias expansion.
+  [[nodiscard]] static Document parse(std::string_view text, std::string file);
+  [[nodiscard]] Cursor root() const { return root_; }
+  [[nodiscard]] Findings& findings() const { return *findings_; }
+  /// finish() on the root, then all findings if any is an error.
+  [[nodiscard]] Diagnostics close() const;
+
+ private:
+  std::shared_ptr<Findings> findings_;
+  Cursor root_;
+};
+
+/// Reads a text with `read(root)`; returns its value, or every error in the text. Warnings go to `warnings` if given.
+template <class T>
+[[nodiscard]] Result<T> read_document(std::string_view text, std::string file, const std::function<T(const Cursor&)>& read,
+                                      Diagnostics* warnings = nullptr) {
+  Document document = Document::parse(text, std::move(file));
+  if (document.findings().failed()) return fail(document.findings().all());
+  T value = read(document.root());
+  Diagnostics found = document.close();
+  if (document.findings().failed()) return fail(std::move(found));
+  if (warnings) warnings->insert(warnings->end(), found.begin(), found.end());
+  return value;
+}
+
+}  // namespace orrery::base

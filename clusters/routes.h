@@ -1,0 +1,32 @@
+#pragma once
+/// What a group of devices sees of the network: how many nodes it spans, the bottleneck between neighbours, and the
+/// route between two devices.
+#include <vector>
+
+#include "clusters/cluster.h"
+
+namespace orrery::clusters {
+
+/// A regular group of ranks: base + sum(i_k * stride_k), 0 <= i_k < size_k. Rank r is device r.
+struct Span {
+  int nodes = 1;             ///< nodes that the group touches
+  int per_node = 1;          ///< the most members in one node
+  bool within_node = true;
+  BytesPerSecond bandwidth;  ///< per member and direction on its slowest hop, alone on the network
+  Seconds latency;           ///< of that hop
+};
+
+/// Summary of a group given by its members (few of them: one representative group, never every rank).
+/// `sharing` groups of the same kind run at once through the same NICs: bandwidth between nodes is divided by
+/// how many members of different groups share a NIC.
+[[nodiscard]] Span span_of(const Cluster& cluster, const std::vector<int>& members, int sharing = 1);
+
+/// Vertices from device a to device b by Dijkstra on latency then bandwidth; empty when a == b.
+[[nodiscard]] std::vector<Graph::vertex_descriptor> route(const Cluster& cluster, int a, int b);
+/// Slowest link on that route, per direction.
+[[nodiscard]] BytesPerSecond bottleneck(const Cluster& cluster, int a, int b);
+[[nodiscard]] Seconds latency(const Cluster& cluster, int a, int b);
+/// Max-flow between two halves of the devices (first half against second), per direction.
+[[nodiscard]] BytesPerSecond bisection(const Cluster& cluster);
+
+}  // namespace orrery::clusters

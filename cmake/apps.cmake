@@ -1,0 +1,23 @@
+# The command and the worker. CLI11 is costly to compile: it is included by apps/command_line.cpp alone.
+file(GLOB app_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/apps/*.cpp)
+list(FILTER app_sources EXCLUDE REGEX "/apps/main\\.cpp$")
+add_library(orrery_apps STATIC ${app_sources})
+add_library(orrery::apps ALIAS orrery_apps)
+target_link_libraries(orrery_apps PUBLIC orrery::base orrery::models orrery::clusters orrery::plan orrery::cost
+                      orrery::sim orrery::exec orrery::reports PRIVATE orrery_flags)
+target_compile_definitions(orrery_apps PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ORRERY_VERSION="${PROJECT_VERSION}")
+add_executable(orrery ${PROJECT_SOURCE_DIR}/apps/main.cpp)
+target_link_libraries(orrery PRIVATE orrery::apps orrery_flags)
+install(TARGETS orrery RUNTIME DESTINATION bin)
+
+if(ORRERY_HAVE_WORKER)
+  file(GLOB worker_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/apps/worker/*.cpp)
+  add_executable(orrery-worker ${worker_sources})
+  target_link_libraries(orrery-worker PRIVATE orrery::exec orrery::exec_cpu orrery::exec_mpi orrery_flags)
+  install(TARGETS orrery-worker RUNTIME DESTINATION bin)
+endif()
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/catalog DESTINATION share/orrery/models)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/clusters/catalog ${PROJECT_SOURCE_DIR}/clusters/calibrated DESTINATION share/orrery/clusters)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/cost/stacks DESTINATION share/orrery/cost)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION share/orrery)

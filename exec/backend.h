@@ -1,0 +1,61 @@
+#pragma once
+/// Backend: where compute steps run. It owns the arena of its device, runs operators on views of it, and knows how to
+/// wait. It decides nothing: program order, offsets and operands come from the Schedule.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "models/op.h"
+
+namespace orrery::exec {
+
+/// What operators need to know beyond their operands; constant within a training step.
+struct StepContext {
+  std::int64_t step = 0;          ///< training step from 0
+  double learning_rate = 0;
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
+  double clip_norm = 0;           ///< 0: no clipping
+  int tensor_rank = 0;
+  int tensor_ways = 1;
+};
+
+/// A run of elements of a flat bucket with its own decay and weight in the norm; exec derives these from
+/// plan::ParameterRange for the part of the bucket an optimizer op works on.
+struct ElementRange {
+  std::int64_t begin = 0, end = 0;  ///< elements, relative to the operand
+  bool decay = false;
+  double norm_weight = 1;           ///< 0 where another rank counts it, 1/tensor where replicated
+};
+
+/// An operand: `elements` values at `data` in the backend's memory.
+struct Operand {
+  std::byte* data = nullptr;        ///< null when absent
+  std::int64_t elements = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual std::string name() const = 0;                    ///< "cpu", "cuda"
+  [[nodiscard]] virtual std::string device_name() const = 0;
+  /// The one allocation of the run. Throws exec::Failure when the device cannot give it.
+  [[nodiscard]] virtual std::byte* allocate_arena(std::int64_t bytes) = 0;
+  virtual void copy_to_device(std::byte* device, std::span<const std::byte> host) = 0;
+  virtual void copy_to_host(std::span<std::byte> host, const std::byte* device) = 0;
+  /// Runs one operator; asynchronous backends queue it on the compute stream. `ranges` for adamw and norm_squared.
+  /// load_tokens is not passed here: the executor copies the batch.
+  virtual void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
+                   std::span<const ElementRange> ranges, const StepContext& context) = 0;
+  /// All queued work is done.
+  virtual void synchronise() = 0;
+  /// A mark in the compute stream; `seconds_between` waits for both. For spans without stalling the device.
+  using Mark = std::int64_t;
+  [[nodiscard]] virtual Mark mark() = 0;
+  [[nodiscard]] virtual double seconds_between(Mark from, Mark to) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads);
+
+}  // namespace orrery::exec

@@ -1,0 +1,33 @@
+#pragma once
+/// Element types of tensors and their sizes.
+#include <cstdint>
+
+namespace orrery::models {
+
+enum class DType : std::uint8_t { fp32, bf16, fp16, fp8, int32, int64 };
+
+[[nodiscard]] constexpr std::int64_t size_of(DType t) {
+  switch (t) {
+    case DType::fp32: return 4;
+    case DType::bf16: return 2;
+    case DType::fp16: return 2;
+    case DType::fp8: return 1;
+    case DType::int32: return 4;
+    case DType::int64: return 8;
+  }
+  return 0;
+}
+
+[[nodiscard]] constexpr const char* name_of(DType t) {
+  switch (t) {
+    case DType::fp32: return "fp32";
+    case DType::bf16: return "bf16";
+    case DType::fp16: return "fp16";
+    case DType::fp8: return "fp8";
+    case DType::int32: return "int32";
+    case DType::int64: return "int64";
+  }
+  return "?";
+}
+
+}  // namespace orrery::models

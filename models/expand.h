@@ -1,0 +1,79 @@
+#pragma once
+/// Expands one layer of a Model into operators, once, for cost to time and for exec to run. A LayerProgram lists the
+/// tensors of the layer (local to one tensor-parallel rank) and two lists of parts: runs of operators, cut exactly
+/// where the tensor-parallel group communicates. What backward needs of forward follows from who reads what.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/dtype.h"
+#include "models/model.h"
+#include "models/op.h"
+
+namespace orrery::models {
+
+enum class LayerKind { embedding, block, head };
+
+enum class TensorRole {
+  parameter,   ///< lives in a flat bucket
+  gradient,    ///< of the parameter `of`
+  activation,  ///< everything else; lives from its first writer to its last reader
+  input,       ///< what enters from the previous layer (x) or, backward, from the next (dy)
+  output,      ///< what leaves to the next layer (y) or, backward, to the previous (dx)
+  tokens,      ///< (B,T) int32
+  targets,     ///< (B,T) int32
+  loss,        ///< scalar accumulator, lives for the step
+};
+
+/// How a parameter's global shape maps to a rank's part: `axis` is cut into `tensor` equal parts; -1 = replicated.
+/// A padded axis has more rows than the logical tensor; the rest is zero and stays zero.
+struct Tensor {
+  std::string name;                       ///< unique in the layer: "ln_1.weight", "attention.qkv.weight", "h"
+  TensorRole role = TensorRole::activation;
+  std::vector<std::int64_t> shape;        ///< local
+  DType dtype = DType::fp32;
+  int of = -1;                            ///< for gradients: the parameter's index
+  // parameters only
+  std::vector<std::int64_t> logical_shape;  ///< global, unpadded; same rank as `shape`
+  int split_axis = -1;
+  bool shared = false;                    ///< the tied token table: one parameter, used by embedding and head
+  bool decay = false;                     ///< weight decay applies (matrices and embeddings)
+  double initial_stddev = 0;              ///< normal(0, stddev); 0 with initial_value
+  double initial_value = 0;               ///< 1 for norm weights
+  [[nodiscard]] std::int64_t elements() const;
+  [[nodiscard]] std::int64_t bytes() const { return elements() * size_of(dtype); }
+};
+
+enum class GroupOperation { sum, maximum };
+
+/// A run of ops without communication, or one all-reduce over the tensor group on tensor `tensor` (in place).
+struct Part {
+  std::vector<Op> ops;
+  int tensor = -1;
+  GroupOperation reduce = GroupOperation::sum;
+  [[nodiscard]] bool is_communication() const { return tensor >= 0; }
+};
+
+struct LayerProgram {
+  LayerKind kind{};
+  std::vector<Tensor> tensors;
+  std::vector<Part> forward;
+  std::vector<Part> backward;
+  int x = -1, y = -1;    ///< forward input and output; -1 where there is none (embedding has no x, head no y)
+  int dy = -1, dx = -1;  ///< backward input and output
+};
+
+struct ExpandOptions {
+  std::int64_t batch = 1;          ///< B of one micro-batch
+  std::int64_t sequence = 1;       ///< T
+  std::int64_t tensor = 1;         ///< tensor-parallel ways; heads, F and padded V divide by it
+  DType dtype = DType::fp32;       ///< of activations and of the weights that compute reads
+  bool flash = true;
+  std::int64_t vocab_multiple = 128;  ///< padded vocabulary is a multiple of this times `tensor`
+  std::int64_t global_tokens = 1;  ///< tokens of the whole step, for the loss scale
+};
+
+[[nodiscard]] LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options);
+[[nodiscard]] std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t multiple);
+
+}  // namespace orrery::models

@@ -1,0 +1,20 @@
+#pragma once
+/// Text to Model: our own YAML form and Hugging Face's config.json (gpt2, bert, llama). Unknown families are errors
+/// that name what was found; nothing is guessed. No file is opened here.
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/yaml.h"
+#include "models/model.h"
+
+namespace orrery::models {
+
+/// `name` of the model is taken from the text, else from `file`'s stem.
+[[nodiscard]] base::Result<Model> parse_model(std::string_view text, std::string file);
+/// The same from a place inside another document (a plan file carries its model).
+[[nodiscard]] Model read_model(const base::Cursor& at);
+/// The YAML form; read_model(write_model(m)) == m.
+[[nodiscard]] std::string write_model(const Model& model, int indent = 0);
+
+}  // namespace orrery::models

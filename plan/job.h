@@ -1,0 +1,86 @@
+#pragma once
+/// Job: what a user asks for. It names a model and a cluster, the batch, and bounds on what the search may choose.
+/// Plain and unchecked beyond its own text; names are resolved by apps/.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/yaml.h"
+#include "models/dtype.h"
+
+namespace orrery::plan {
+
+enum class Objective { time, cost, energy, memory };
+enum class Order { gpipe, one_f_one_b };
+enum class Recompute { none, full };
+enum class DataOrder { sequential, shuffled };
+enum class OptimizerKind { adamw };
+enum class Decay { none, cosine };
+
+struct Optimizer {
+  OptimizerKind kind = OptimizerKind::adamw;
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  bool operator==(const Optimizer&) const = default;
+};
+
+/// Constant, or linear warm-up then cosine decay to `minimum` over `steps` of the run.
+struct LearningRateSchedule {
+  std::int64_t warmup_steps = 0;
+  Decay decay = Decay::none;
+  double minimum = 0;
+  bool operator==(const LearningRateSchedule&) const = default;
+};
+
+struct Training {
+  std::int64_t steps = 20;
+  std::string data;              ///< path as written; resolved against the job file's folder by apps/
+  DataOrder order = DataOrder::sequential;
+  std::string initial_weights;   ///< safetensors; empty = seeded
+  Optimizer optimizer;
+  LearningRateSchedule schedule;
+  std::optional<double> clip_norm;
+  std::uint64_t seed = 1;
+  bool operator==(const Training&) const = default;
+};
+
+/// Learning rate of step `step` (from 0) in a run of training.steps.
+[[nodiscard]] double learning_rate_at(const Training& training, std::int64_t step);
+
+/// What the search may choose: an empty list leaves the dimension free, one value fixes it.
+struct Bounds {
+  std::vector<int> data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage;
+  std::vector<Order> schedule;
+  std::vector<Recompute> recompute;
+  std::vector<std::int64_t> layers_per_stage;  ///< fixes the split when given
+  std::optional<bool> flash;
+  bool operator==(const Bounds&) const = default;
+};
+
+struct Job {
+  std::string model;     ///< catalogue name or path
+  std::string cluster;   ///< catalogue name or path
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;  ///< 0: the model's max_sequence
+  models::DType precision = models::DType::fp32;
+  Objective objective = Objective::time;
+  std::string stack;     ///< software stack by name; empty: the cluster's default
+  Bounds bounds;
+  Training training;
+  bool operator==(const Job&) const = default;
+};
+
+[[nodiscard]] base::Result<Job> parse_job(std::string_view text, std::string file, base::Diagnostics* warnings = nullptr);
+[[nodiscard]] Job read_job(const base::Cursor& at);
+[[nodiscard]] std::string write_job(const Job& job, int indent = 0);
+
+[[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b"
+[[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "full"
+[[nodiscard]] const char* name_of(Objective objective);
+
+}  // namespace orrery::plan

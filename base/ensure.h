@@ -9,8 +9,7 @@ namespace orrery::base {
 [[noreturn]] void ensure_failed(const char* condition, const char* file, int line, const std::string& why);
 }
 
-#define ENSURE(condition, ...)                                                                          \
-  do {                                                                                                  \
-    if (!(condition))                                                                                   \
-      ::orrery::base::ensure_failed(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__));        \
+#define ENSURE(condition, ...)                                                                                   \
+  do {                                                                                                           \
+    if (!(condition)) ::orrery::base::ensure_failed(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
   } while (false)

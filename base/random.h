@@ -7,7 +7,8 @@
 
 namespace orrery::base {
 
-[[nodiscard]] std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+[[nodiscard]] std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
+                                                  std::array<std::uint32_t, 2> key);
 
 /// A stable 64-bit id of a name (FNV-1a), used as the stream of a tensor.
 [[nodiscard]] std::uint64_t stream_of(std::string_view name);

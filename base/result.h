@@ -36,10 +36,12 @@ using Result = tl::expected<T, Diagnostics>;
 
 /// One error without a place in a file.
 [[nodiscard]] inline tl::unexpected<Diagnostics> fail(std::string code, std::string message, std::string help = {}) {
-  return tl::make_unexpected(Diagnostics{
-      Diagnostic{Severity::error, std::move(code), {}, std::move(message), std::move(help), {}}});
+  return tl::make_unexpected(
+      Diagnostics{Diagnostic{Severity::error, std::move(code), {}, std::move(message), std::move(help), {}}});
 }
-[[nodiscard]] inline tl::unexpected<Diagnostics> fail(Diagnostics all) { return tl::make_unexpected(std::move(all)); }
+[[nodiscard]] inline tl::unexpected<Diagnostics> fail(Diagnostics all) {
+  return tl::make_unexpected(std::move(all));
+}
 
 /// rustc-style text: `error[E0103]: …`, ` --> file:3:5`, the line, a caret, `= help: …`. `colour` adds ANSI codes.
 [[nodiscard]] std::string render(const Diagnostic& diagnostic, bool colour);

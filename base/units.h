@@ -13,8 +13,14 @@ struct Quantity {
   constexpr Quantity() = default;
   constexpr explicit Quantity(double v) : value(v) {}
   constexpr auto operator<=>(const Quantity&) const = default;
-  constexpr Quantity& operator+=(Quantity o) { value += o.value; return *this; }
-  constexpr Quantity& operator-=(Quantity o) { value -= o.value; return *this; }
+  constexpr Quantity& operator+=(Quantity o) {
+    value += o.value;
+    return *this;
+  }
+  constexpr Quantity& operator-=(Quantity o) {
+    value -= o.value;
+    return *this;
+  }
   friend constexpr Quantity operator+(Quantity a, Quantity b) { return Quantity{a.value + b.value}; }
   friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity{a.value - b.value}; }
   friend constexpr Quantity operator*(Quantity a, double k) { return Quantity{a.value * k}; }
@@ -31,11 +37,21 @@ using FlopsPerSecond = Quantity<struct FlopsPerSecondTag>;
 using Watts = Quantity<struct WattsTag>;
 using DollarsPerHour = Quantity<struct DollarsPerHourTag>;
 
-constexpr Seconds operator/(Bytes b, BytesPerSecond r) { return Seconds{b.value / r.value}; }
-constexpr Seconds operator/(Flops f, FlopsPerSecond r) { return Seconds{f.value / r.value}; }
-constexpr BytesPerSecond operator/(Bytes b, Seconds t) { return BytesPerSecond{b.value / t.value}; }
-constexpr FlopsPerSecond operator/(Flops f, Seconds t) { return FlopsPerSecond{f.value / t.value}; }
-constexpr Bytes operator*(BytesPerSecond r, Seconds t) { return Bytes{r.value * t.value}; }
+constexpr Seconds operator/(Bytes b, BytesPerSecond r) {
+  return Seconds{b.value / r.value};
+}
+constexpr Seconds operator/(Flops f, FlopsPerSecond r) {
+  return Seconds{f.value / r.value};
+}
+constexpr BytesPerSecond operator/(Bytes b, Seconds t) {
+  return BytesPerSecond{b.value / t.value};
+}
+constexpr FlopsPerSecond operator/(Flops f, Seconds t) {
+  return FlopsPerSecond{f.value / t.value};
+}
+constexpr Bytes operator*(BytesPerSecond r, Seconds t) {
+  return Bytes{r.value * t.value};
+}
 
 /// Text of quantities as users write them: "450 GB/s", "200 Gb/s", "80 GiB", "5 us", "312 TFLOPS", "400 W", "1.8 $/h".
 /// GB is 1e9 bytes, GiB is 2^30, Gb is 1e9 bits. nullopt-like failure is an empty `unit_hint`-filled error string.

@@ -51,7 +51,7 @@ class Cursor {
   [[nodiscard]] Cursor optional(const std::string& key) const;  ///< may be missing
   [[nodiscard]] bool has(const std::string& key) const;         ///< does not mark
   [[nodiscard]] std::vector<std::string> keys() const;          ///< in file order; does not mark
-  [[nodiscard]] std::vector<Cursor> items() const;  ///< elements of a sequence (E0104 when it is none)
+  [[nodiscard]] std::vector<Cursor> items() const;              ///< elements of a sequence (E0104 when it is none)
   /// A scalar is taken as a list of one; a sequence as its elements.
   [[nodiscard]] std::vector<Cursor> one_or_many() const;
 
@@ -99,8 +99,8 @@ class Document {
 
 /// Reads a text with `read(root)`; returns its value, or every error in the text. Warnings go to `warnings` if given.
 template <class T>
-[[nodiscard]] Result<T> read_document(std::string_view text, std::string file, const std::function<T(const Cursor&)>& read,
-                                      Diagnostics* warnings = nullptr) {
+[[nodiscard]] Result<T> read_document(std::string_view text, std::string file,
+                                      const std::function<T(const Cursor&)>& read, Diagnostics* warnings = nullptr) {
   Document document = Document::parse(text, std::move(file));
   if (document.findings().failed()) return fail(document.findings().all());
   T value = read(document.root());

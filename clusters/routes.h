@@ -9,8 +9,8 @@ namespace orrery::clusters {
 
 /// A regular group of ranks: base + sum(i_k * stride_k), 0 <= i_k < size_k. Rank r is device r.
 struct Span {
-  int nodes = 1;             ///< nodes that the group touches
-  int per_node = 1;          ///< the most members in one node
+  int nodes = 1;     ///< nodes that the group touches
+  int per_node = 1;  ///< the most members in one node
   bool within_node = true;
   BytesPerSecond bandwidth;  ///< per member and direction on its slowest hop, alone on the network
   Seconds latency;           ///< of that hop

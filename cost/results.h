@@ -12,10 +12,10 @@ namespace orrery::cost {
 
 /// Where a step's time goes on the mean rank; the parts sum to the step time.
 struct Breakdown {
-  double forward = 0, backward = 0, recompute = 0, optimizer = 0;  ///< compute
+  double forward = 0, backward = 0, recompute = 0, optimizer = 0;                       ///< compute
   double tensor_communication = 0, data_communication = 0, pipeline_communication = 0;  ///< exposed
-  double bubble = 0;      ///< waiting for another stage
-  double overhead = 0;    ///< per-step cost of the software outside the schedule
+  double bubble = 0;                                                                    ///< waiting for another stage
+  double overhead = 0;  ///< per-step cost of the software outside the schedule
 };
 
 /// One row per process-group dimension and operation.
@@ -30,23 +30,23 @@ struct CommunicationRow {
 };
 
 struct LinkRow {
-  std::string name;          ///< link class
-  double bytes = 0;          ///< per step over all links of the class
+  std::string name;                                   ///< link class
+  double bytes = 0;                                   ///< per step over all links of the class
   double mean_utilisation = 0, peak_utilisation = 0;  ///< of capacity over the step; mean over the class, busiest link
 };
 
 /// Memory of one rank class, by purpose, at its peak.
 struct MemoryRow {
   int stage = 0;
-  double total = 0;                         ///< arena + software overhead
-  std::map<std::string, double> by_purpose; ///< "parameters", "gradients", …, "software"
+  double total = 0;                          ///< arena + software overhead
+  std::map<std::string, double> by_purpose;  ///< "parameters", "gradients", …, "software"
 };
 
 /// A prediction for one plan: by the closed form or by replay.
 struct Prediction {
   plan::PlanSpec spec;
   double step_time_s = 0;
-  double memory_peak_bytes = 0;      ///< worst rank
+  double memory_peak_bytes = 0;  ///< worst rank
   double memory_capacity_bytes = 0;
   double mfu = 0;
   double bubble_fraction = 0;
@@ -54,23 +54,23 @@ struct Prediction {
   double tokens_per_s = 0;
   double cost_per_step_usd = 0;
   double energy_per_step_j = 0;
-  double simulation_seconds = 0;     ///< lowering, checking and replay; 0 for the closed form
+  double simulation_seconds = 0;  ///< lowering, checking and replay; 0 for the closed form
   Breakdown breakdown;
-  std::vector<MemoryRow> memory;     ///< by stage
+  std::vector<MemoryRow> memory;  ///< by stage
   std::vector<CommunicationRow> communication;
   std::vector<LinkRow> links;
 };
 
 struct SearchResult {
-  std::vector<Prediction> plans;             ///< best first
-  std::int64_t candidates = 0;               ///< points of the space
+  std::vector<Prediction> plans;  ///< best first
+  std::int64_t candidates = 0;    ///< points of the space
   std::int64_t feasible = 0;
-  std::int64_t evaluated = 0;                ///< by the closed form
-  std::int64_t simulated = 0;                ///< by replay
+  std::int64_t evaluated = 0;  ///< by the closed form
+  std::int64_t simulated = 0;  ///< by replay
   double seconds = 0;
-  double optimality_gap = 0;                 ///< of the closed form's optimum; 0 when exhaustive
+  double optimality_gap = 0;                     ///< of the closed form's optimum; 0 when exhaustive
   std::map<std::string, std::int64_t> rejected;  ///< reason -> count
-  std::vector<std::string> nearest;          ///< when nothing is feasible: what to relax
+  std::vector<std::string> nearest;              ///< when nothing is feasible: what to relax
 };
 
 /// One fitted parameter and the error before and after.
@@ -82,26 +82,26 @@ struct FittedParameter {
 };
 
 struct Residual {
-  std::string run;         ///< the run's plan in words
-  std::string what;        ///< "matmul", "all_reduce", "step" …
+  std::string run;   ///< the run's plan in words
+  std::string what;  ///< "matmul", "all_reduce", "step" …
   double measured_s = 0, predicted_before_s = 0, predicted_after_s = 0;
   bool held_out = false;
 };
 
 struct FitResult {
   std::vector<FittedParameter> parameters;
-  double error_before = 0, error_after = 0;       ///< mean absolute relative, over the spans
+  double error_before = 0, error_after = 0;  ///< mean absolute relative, over the spans
   double held_out_error_after = 0;
   std::vector<Residual> residuals;
-  std::vector<std::string> notes;                 ///< runs left out and why
+  std::vector<std::string> notes;  ///< runs left out and why
 };
 
 /// A measured run beside its prediction.
 struct MeasuredRun {
   plan::PlanSpec spec;
   std::string directory;
-  double step_time_s = 0;          ///< median
-  double step_time_spread = 0;     ///< (max - min) / median over repeated runs
+  double step_time_s = 0;       ///< median
+  double step_time_spread = 0;  ///< (max - min) / median over repeated runs
   double memory_peak_bytes = 0;
   double tokens_per_s = 0;
   bool used_in_fit = false;

@@ -13,10 +13,10 @@ namespace orrery::exec {
 
 /// What operators need to know beyond their operands; constant within a training step.
 struct StepContext {
-  std::int64_t step = 0;          ///< training step from 0
+  std::int64_t step = 0;  ///< training step from 0
   double learning_rate = 0;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
-  double clip_norm = 0;           ///< 0: no clipping
+  double clip_norm = 0;  ///< 0: no clipping
   int tensor_rank = 0;
   int tensor_ways = 1;
 };
@@ -26,19 +26,19 @@ struct StepContext {
 struct ElementRange {
   std::int64_t begin = 0, end = 0;  ///< elements, relative to the operand
   bool decay = false;
-  double norm_weight = 1;           ///< 0 where another rank counts it, 1/tensor where replicated
+  double norm_weight = 1;  ///< 0 where another rank counts it, 1/tensor where replicated
 };
 
 /// An operand: `elements` values at `data` in the backend's memory.
 struct Operand {
-  std::byte* data = nullptr;        ///< null when absent
+  std::byte* data = nullptr;  ///< null when absent
   std::int64_t elements = 0;
 };
 
 class Backend {
  public:
   virtual ~Backend() = default;
-  [[nodiscard]] virtual std::string name() const = 0;                    ///< "cpu", "cuda"
+  [[nodiscard]] virtual std::string name() const = 0;  ///< "cpu", "cuda"
   [[nodiscard]] virtual std::string device_name() const = 0;
   /// The one allocation of the run. Throws exec::Failure when the device cannot give it.
   [[nodiscard]] virtual std::byte* allocate_arena(std::int64_t bytes) = 0;

@@ -9,7 +9,8 @@ enum class FailureKind { run, environment, check };  ///< exit codes 1, 6, 5
 
 class Failure : public std::runtime_error {
  public:
-  explicit Failure(const std::string& what, FailureKind kind = FailureKind::run) : std::runtime_error(what), kind_(kind) {}
+  explicit Failure(const std::string& what, FailureKind kind = FailureKind::run)
+      : std::runtime_error(what), kind_(kind) {}
   [[nodiscard]] FailureKind kind() const { return kind_; }
 
  private:

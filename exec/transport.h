@@ -1,6 +1,7 @@
 #pragma once
 /// Transport: how ranks exchange bytes. Nonblocking operations return a Request; all waiting goes through Waiter, which
-/// sleeps when ranks outnumber cores (MPICH only spins). MPI, threads of one process (unit tests) and NCCL stand behind it.
+/// sleeps when ranks outnumber cores (MPICH only spins). MPI, threads of one process (unit tests) and NCCL stand behind
+/// it.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,13 +28,19 @@ class Transport {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  [[nodiscard]] virtual GroupId make_group(const plan::Group& group) = 0;   ///< collective over all ranks
-  [[nodiscard]] virtual std::unique_ptr<Request> all_reduce(GroupId group, plan::Reduce reduce, models::DType dtype, std::byte* data, std::int64_t elements) = 0;
+  [[nodiscard]] virtual GroupId make_group(const plan::Group& group) = 0;  ///< collective over all ranks
+  [[nodiscard]] virtual std::unique_ptr<Request> all_reduce(GroupId group, plan::Reduce reduce, models::DType dtype,
+                                                            std::byte* data, std::int64_t elements) = 0;
   /// target holds group size * elements values; source may be the rank's own place in target.
-  [[nodiscard]] virtual std::unique_ptr<Request> all_gather(GroupId group, models::DType dtype, const std::byte* source, std::byte* target, std::int64_t elements_per_rank) = 0;
-  [[nodiscard]] virtual std::unique_ptr<Request> reduce_scatter(GroupId group, models::DType dtype, const std::byte* source, std::byte* target, std::int64_t elements_per_rank) = 0;
-  [[nodiscard]] virtual std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data, std::int64_t elements) = 0;
-  [[nodiscard]] virtual std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data, std::int64_t elements) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> all_gather(GroupId group, models::DType dtype, const std::byte* source,
+                                                            std::byte* target, std::int64_t elements_per_rank) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> reduce_scatter(GroupId group, models::DType dtype,
+                                                                const std::byte* source, std::byte* target,
+                                                                std::int64_t elements_per_rank) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
+                                                      std::int64_t elements) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
+                                                         std::int64_t elements) = 0;
   /// Small host-side exchanges outside the schedule (clock offsets, gathering timelines, agreement on failure).
   virtual void barrier() = 0;
   [[nodiscard]] virtual std::vector<std::string> gather_text(const std::string& text) = 0;  ///< on rank 0, by rank

@@ -28,18 +28,18 @@ enum class TensorRole {
 /// How a parameter's global shape maps to a rank's part: `axis` is cut into `tensor` equal parts; -1 = replicated.
 /// A padded axis has more rows than the logical tensor; the rest is zero and stays zero.
 struct Tensor {
-  std::string name;                       ///< unique in the layer: "ln_1.weight", "attention.qkv.weight", "h"
+  std::string name;  ///< unique in the layer: "ln_1.weight", "attention.qkv.weight", "h"
   TensorRole role = TensorRole::activation;
-  std::vector<std::int64_t> shape;        ///< local
+  std::vector<std::int64_t> shape;  ///< local
   DType dtype = DType::fp32;
-  int of = -1;                            ///< for gradients: the parameter's index
+  int of = -1;  ///< for gradients: the parameter's index
   // parameters only
   std::vector<std::int64_t> logical_shape;  ///< global, unpadded; same rank as `shape`
   int split_axis = -1;
-  bool shared = false;                    ///< the tied token table: one parameter, used by embedding and head
-  bool decay = false;                     ///< weight decay applies (matrices and embeddings)
-  double initial_stddev = 0;              ///< normal(0, stddev); 0 with initial_value
-  double initial_value = 0;               ///< 1 for norm weights
+  bool shared = false;        ///< the tied token table: one parameter, used by embedding and head
+  bool decay = false;         ///< weight decay applies (matrices and embeddings)
+  double initial_stddev = 0;  ///< normal(0, stddev); 0 with initial_value
+  double initial_value = 0;   ///< 1 for norm weights
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
@@ -64,13 +64,13 @@ struct LayerProgram {
 };
 
 struct ExpandOptions {
-  std::int64_t batch = 1;          ///< B of one micro-batch
-  std::int64_t sequence = 1;       ///< T
-  std::int64_t tensor = 1;         ///< tensor-parallel ways; heads, F and padded V divide by it
-  DType dtype = DType::fp32;       ///< of activations and of the weights that compute reads
+  std::int64_t batch = 1;     ///< B of one micro-batch
+  std::int64_t sequence = 1;  ///< T
+  std::int64_t tensor = 1;    ///< tensor-parallel ways; heads, F and padded V divide by it
+  DType dtype = DType::fp32;  ///< of activations and of the weights that compute reads
   bool flash = true;
   std::int64_t vocab_multiple = 128;  ///< padded vocabulary is a multiple of this times `tensor`
-  std::int64_t global_tokens = 1;  ///< tokens of the whole step, for the loss scale
+  std::int64_t global_tokens = 1;     ///< tokens of the whole step, for the loss scale
 };
 
 [[nodiscard]] LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options);

@@ -29,12 +29,12 @@ struct Model {
   Activation activation = Activation::gelu;
   Positions positions = Positions::learned;
   bool causal = true;
-  bool pre_norm = true;           ///< BERT normalises after the residual
-  bool bias = true;               ///< linear layers and norms carry biases
-  bool tied_embeddings = true;    ///< the head uses the token table
+  bool pre_norm = true;         ///< BERT normalises after the residual
+  bool bias = true;             ///< linear layers and norms carry biases
+  bool tied_embeddings = true;  ///< the head uses the token table
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
-  double initial_stddev = 0.02;   ///< GPT-2's initialisation; residual projections are scaled by 1/sqrt(2*layers)
+  double initial_stddev = 0.02;      ///< GPT-2's initialisation; residual projections are scaled by 1/sqrt(2*layers)
   std::vector<std::string> sources;  ///< where each number comes from
   bool operator==(const Model&) const = default;
 };

@@ -13,59 +13,63 @@ namespace orrery::models {
 
 enum class OpKind : std::uint8_t {
   // -- input and embedding
-  load_tokens,        ///< out: tokens (B,T) int32, targets (B,T) int32. Reads the data source; no arithmetic
-  embedding,          ///< in: tokens, table (m=local vocab rows, C). out: x (n,C). Rows outside the shard give 0
-  position_add,       ///< in: x (n,C), table (max T,C). out: y (n,C) = x + table[t]   (y may be x)
-  embedding_grad,     ///< in: tokens, dx (n,C). out: dtable (m,C), accumulates; ids outside the shard are skipped
-  position_grad,      ///< in: dx (n,C). out: dtable (T rows used,C), accumulates
+  load_tokens,     ///< out: tokens (B,T) int32, targets (B,T) int32. Reads the data source; no arithmetic
+  embedding,       ///< in: tokens, table (m=local vocab rows, C). out: x (n,C). Rows outside the shard give 0
+  position_add,    ///< in: x (n,C), table (max T,C). out: y (n,C) = x + table[t]   (y may be x)
+  embedding_grad,  ///< in: tokens, dx (n,C). out: dtable (m,C), accumulates; ids outside the shard are skipped
+  position_grad,   ///< in: dx (n,C). out: dtable (T rows used,C), accumulates
   // -- normalisation
-  layer_norm,         ///< in: x, weight, bias. out: y (n,C), mean (n), rstd (n)
-  layer_norm_grad,    ///< in: dy, x, weight, mean, rstd, [addend (n,C)]. out: dx (= grad + addend), dweight, dbias (accumulate)
-  rms_norm,           ///< in: x, weight. out: y, rstd
-  rms_norm_grad,      ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates)
+  layer_norm,       ///< in: x, weight, bias. out: y (n,C), mean (n), rstd (n)
+  layer_norm_grad,  ///< in: dy, x, weight, mean, rstd, [addend (n,C)]. out: dx (= grad + addend), dweight, dbias
+                    ///< (accumulate)
+  rms_norm,         ///< in: x, weight. out: y, rstd
+  rms_norm_grad,    ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates)
   // -- matrix product: out (m,n) (+)= op(A) op(B) [+ bias (n)]
-  matmul,             ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
-  bias_grad,          ///< in: dy (n,m). out: dbias (m), accumulates the column sums
+  matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
+  bias_grad,  ///< in: dy (n,m). out: dbias (m), accumulates the column sums
   // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
-  rope,               ///< in: qkv. out: qkv rotated (in place allowed)
-  rope_grad,          ///< in: dqkv. out: dqkv rotated back (in place allowed)
-  attention,          ///< in: qkv. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T)
-  attention_grad,     ///< in: dy, qkv, y, saved. out: dqkv
+  rope,            ///< in: qkv. out: qkv rotated (in place allowed)
+  rope_grad,       ///< in: dqkv. out: dqkv rotated back (in place allowed)
+  attention,       ///< in: qkv. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T)
+  attention_grad,  ///< in: dy, qkv, y, saved. out: dqkv
   // -- elementwise
-  gelu,               ///< in: x (n,F). out: y
-  gelu_grad,          ///< in: dy, x. out: dx (may be dy)
-  swiglu,             ///< in: x (n,2F) gate first, up second. out: y (n,F) = silu(gate)*up
-  swiglu_grad,        ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
-  add_bias,           ///< in: residual (n,C), x (n,C), [bias (C)]. out: y = residual + x + bias (may be x or residual)
-  add,                ///< in: a, b. out: c = a + b (may be a)
+  gelu,         ///< in: x (n,F). out: y
+  gelu_grad,    ///< in: dy, x. out: dx (may be dy)
+  swiglu,       ///< in: x (n,2F) gate first, up second. out: y (n,F) = silu(gate)*up
+  swiglu_grad,  ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
+  add_bias,     ///< in: residual (n,C), x (n,C), [bias (C)]. out: y = residual + x + bias (may be x or residual)
+  add,          ///< in: a, b. out: c = a + b (may be a)
   // -- loss over vocabulary shards (m = local vocab columns, rows n); padded columns count as -inf
-  softmax_max,        ///< in: logits (n,m). out: max (n)
-  softmax_sum,        ///< in: logits, max (n), targets. out: sums (2,n): row sums of exp(l-max), then target logits (0 outside)
-  cross_entropy,      ///< in: max, sums (2,n). out: loss (1), accumulates scale*sum(log(sum)+max-target)
-  cross_entropy_grad, ///< in: logits, max, sums, targets. out: dlogits (n,m) = scale*(softmax - onehot) (may be logits)
+  softmax_max,         ///< in: logits (n,m). out: max (n)
+  softmax_sum,         ///< in: logits, max (n), targets. out: sums (2,n): row sums of exp(l-max), then target logits (0
+                       ///< outside)
+  cross_entropy,       ///< in: max, sums (2,n). out: loss (1), accumulates scale*sum(log(sum)+max-target)
+  cross_entropy_grad,  ///< in: logits, max, sums, targets. out: dlogits (n,m) = scale*(softmax - onehot) (may be
+                       ///< logits)
   // -- optimizer, over flat ranges of `m` elements
-  fill_zero,          ///< out: x (m)
-  accumulate_into,    ///< in: x (m). out: y (m) += x
-  norm_squared,       ///< in: grad (m) [with weights by `ranges`]. out: total (1), accumulates
-  clip_coefficient,   ///< in: norm squared (1). out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); 1 without clipping
-  adamw,              ///< in: grad (m), coefficient (1). out: param (m), first moment (m), second moment (m)
+  fill_zero,         ///< out: x (m)
+  accumulate_into,   ///< in: x (m). out: y (m) += x
+  norm_squared,      ///< in: grad (m) [with weights by `ranges`]. out: total (1), accumulates
+  clip_coefficient,  ///< in: norm squared (1). out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); 1 without
+                     ///< clipping
+  adamw,             ///< in: grad (m), coefficient (1). out: param (m), first moment (m), second moment (m)
 };
 
 /// Sizes and flags; which of them an op uses is said with its kind. Sizes are local to a rank.
 struct Op {
   OpKind kind{};
-  DType dtype = DType::fp32;       ///< of the activations and weights it touches
+  DType dtype = DType::fp32;  ///< of the activations and weights it touches
   bool trans_a = false;
   bool trans_b = false;
   bool accumulate = false;
   bool causal = false;
-  bool flash = false;              ///< attention keeps row statistics instead of probabilities
-  std::int64_t m = 0, n = 0, k = 0;        ///< matmul; else m, n as said with the kind (rows n, columns m)
-  std::int64_t batch = 0, sequence = 0;    ///< B, T
+  bool flash = false;                    ///< attention keeps row statistics instead of probabilities
+  std::int64_t m = 0, n = 0, k = 0;      ///< matmul; else m, n as said with the kind (rows n, columns m)
+  std::int64_t batch = 0, sequence = 0;  ///< B, T
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t vocab = 0;                  ///< global, unpadded; the shard begins at tensor_rank*m
-  double epsilon = 0;                      ///< norm epsilon, or rope theta
-  double scale = 1;                        ///< loss scale factor: 1/(tokens of the global batch)
+  std::int64_t vocab = 0;  ///< global, unpadded; the shard begins at tensor_rank*m
+  double epsilon = 0;      ///< norm epsilon, or rope theta
+  double scale = 1;        ///< loss scale factor: 1/(tokens of the global batch)
   std::vector<int> in;
   std::vector<int> out;
   bool operator==(const Op&) const = default;

@@ -39,9 +39,9 @@ struct LearningRateSchedule {
 
 struct Training {
   std::int64_t steps = 20;
-  std::string data;              ///< path as written; resolved against the job file's folder by apps/
+  std::string data;  ///< path as written; resolved against the job file's folder by apps/
   DataOrder order = DataOrder::sequential;
-  std::string initial_weights;   ///< safetensors; empty = seeded
+  std::string initial_weights;  ///< safetensors; empty = seeded
   Optimizer optimizer;
   LearningRateSchedule schedule;
   std::optional<double> clip_norm;
@@ -63,19 +63,20 @@ struct Bounds {
 };
 
 struct Job {
-  std::string model;     ///< catalogue name or path
-  std::string cluster;   ///< catalogue name or path
+  std::string model;    ///< catalogue name or path
+  std::string cluster;  ///< catalogue name or path
   std::int64_t batch = 0;
   std::int64_t sequence = 0;  ///< 0: the model's max_sequence
   models::DType precision = models::DType::fp32;
   Objective objective = Objective::time;
-  std::string stack;     ///< software stack by name; empty: the cluster's default
+  std::string stack;  ///< software stack by name; empty: the cluster's default
   Bounds bounds;
   Training training;
   bool operator==(const Job&) const = default;
 };
 
-[[nodiscard]] base::Result<Job> parse_job(std::string_view text, std::string file, base::Diagnostics* warnings = nullptr);
+[[nodiscard]] base::Result<Job> parse_job(std::string_view text, std::string file,
+                                          base::Diagnostics* warnings = nullptr);
 [[nodiscard]] Job read_job(const base::Cursor& at);
 [[nodiscard]] std::string write_job(const Job& job, int indent = 0);
 

@@ -6,9 +6,9 @@
 namespace orrery::plan {
 
 struct LowerOptions {
-  bool optimizer = true;                 ///< false: forward and backward only
-  double clip_norm = 0;                  ///< 0: norm is computed for reporting, nothing is clipped
-  bool recompute_whole_layer = true;     ///< false: recomputation skips operators whose output backward does not read
+  bool optimizer = true;              ///< false: forward and backward only
+  double clip_norm = 0;               ///< 0: norm is computed for reporting, nothing is clipped
+  bool recompute_whole_layer = true;  ///< false: recomputation skips operators whose output backward does not read
 };
 
 [[nodiscard]] Schedule lower(const Plan& plan, const LowerOptions& options = {});

@@ -17,15 +17,16 @@ namespace orrery::plan {
 struct PlanSpec {
   int data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
   int virtual_stages = 1;
-  std::vector<std::int64_t> layers_per_stage;  ///< blocks on each stage; empty = as even as possible, earlier stages fewer
-  std::int64_t micro_batch = 1;                ///< B: sequences per micro-batch and replica
+  std::vector<std::int64_t>
+      layers_per_stage;          ///< blocks on each stage; empty = as even as possible, earlier stages fewer
+  std::int64_t micro_batch = 1;  ///< B: sequences per micro-batch and replica
   Order order = Order::one_f_one_b;
   int zero_stage = 0;
   Recompute recompute = Recompute::none;
   bool flash = true;
   std::int64_t vocab_multiple = 128;
-  std::int64_t batch = 1;                      ///< sequences per step over all ranks
-  std::int64_t sequence = 1;                   ///< T
+  std::int64_t batch = 1;     ///< sequences per step over all ranks
+  std::int64_t sequence = 1;  ///< T
   models::DType precision = models::DType::fp32;
   bool operator==(const PlanSpec&) const = default;
   [[nodiscard]] int ranks() const { return data * tensor * pipeline * context * expert; }
@@ -36,16 +37,19 @@ class Plan {
   [[nodiscard]] const PlanSpec& spec() const { return spec_; }
   [[nodiscard]] const models::Model& model() const { return *model_; }
   [[nodiscard]] const clusters::Cluster& cluster() const { return *cluster_; }
-  [[nodiscard]] std::int64_t micro_batches() const;               ///< m, per replica and step
-  [[nodiscard]] std::int64_t first_layer(int stage) const;        ///< index of the stage's first block
+  [[nodiscard]] std::int64_t micro_batches() const;         ///< m, per replica and step
+  [[nodiscard]] std::int64_t first_layer(int stage) const;  ///< index of the stage's first block
   [[nodiscard]] std::int64_t layers(int stage) const { return spec_.layers_per_stage[static_cast<std::size_t>(stage)]; }
-  [[nodiscard]] int rank(int stage, int replica, int shard) const { return (stage * spec_.data + replica) * spec_.tensor + shard; }
+  [[nodiscard]] int rank(int stage, int replica, int shard) const {
+    return (stage * spec_.data + replica) * spec_.tensor + shard;
+  }
   [[nodiscard]] int stage_of(int rank) const { return rank / (spec_.data * spec_.tensor); }
   [[nodiscard]] int replica_of(int rank) const { return rank / spec_.tensor % spec_.data; }
   [[nodiscard]] int shard_of(int rank) const { return rank % spec_.tensor; }
 
  private:
-  friend base::Result<Plan> make_plan(std::shared_ptr<const models::Model>, std::shared_ptr<const clusters::Cluster>, PlanSpec);
+  friend base::Result<Plan> make_plan(std::shared_ptr<const models::Model>, std::shared_ptr<const clusters::Cluster>,
+                                      PlanSpec);
   Plan() = default;
   std::shared_ptr<const models::Model> model_;
   std::shared_ptr<const clusters::Cluster> cluster_;

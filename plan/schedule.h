@@ -26,12 +26,30 @@ namespace orrery::plan {
 
 enum class StepKind : std::uint8_t { compute, collective, send, recv };
 enum class Stream : std::uint8_t { compute, tensor, data, pipeline_send, pipeline_recv };
-enum class Phase : std::uint8_t { input, forward, recompute, backward, parameter_gather, gradient_reduce, optimizer, reporting };
+enum class Phase : std::uint8_t {
+  input,
+  forward,
+  recompute,
+  backward,
+  parameter_gather,
+  gradient_reduce,
+  optimizer,
+  reporting
+};
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
 enum class Reduce : std::uint8_t { sum, maximum };
 
 /// What a buffer is for: the lines of the memory report.
-enum class Purpose : std::uint8_t { parameters, gradients, optimizer_states, activations, workspace, communication, input, scalars };
+enum class Purpose : std::uint8_t {
+  parameters,
+  gradients,
+  optimizer_states,
+  activations,
+  workspace,
+  communication,
+  input,
+  scalars
+};
 
 /// A buffer of a class. Persistent buffers live for the whole run; step buffers are born at the first block of the
 /// program and die at the last; others live from a birth to a death, once per micro-batch when `per_micro_batch`.
@@ -48,7 +66,7 @@ struct Buffer {
 /// A run of elements in a buffer: what an operand index of an Op means.
 struct View {
   int buffer = -1;
-  std::int64_t offset = 0;    ///< elements
+  std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
   bool operator==(const View&) const = default;
 };
@@ -56,8 +74,11 @@ struct View {
 /// A regular group: members of the rank's own group are base + sum(i_k * stride_k), where base is the rank with its
 /// own i_k taken out. Dimension order: the fastest stride first.
 struct Group {
-  std::string name;                          ///< "tensor", "data", "world", "replica", "embedding"
-  struct Dimension { int stride = 1; int size = 1; };
+  std::string name;  ///< "tensor", "data", "world", "replica", "embedding"
+  struct Dimension {
+    int stride = 1;
+    int size = 1;
+  };
   std::vector<Dimension> dimensions;
   [[nodiscard]] int size() const;
   /// Ranks of the group that `rank` belongs to, ascending. Small groups only: called by exec and for representatives.
@@ -67,8 +88,8 @@ struct Group {
 /// Runs of a flat buffer that belong to one parameter, for the optimizer: weight decay and how its square counts in
 /// the global norm (0 where another rank counts it).
 struct ParameterRange {
-  std::string name;            ///< logical name, as in checkpoints: "h.3.mlp.fc.weight"
-  std::int64_t offset = 0;     ///< elements, within the flat bucket
+  std::string name;         ///< logical name, as in checkpoints: "h.3.mlp.fc.weight"
+  std::int64_t offset = 0;  ///< elements, within the flat bucket
   std::int64_t elements = 0;
   bool decay = false;
   bool counts_in_norm = true;  ///< false on the copy of the tied table on the last stage
@@ -79,14 +100,14 @@ struct ParameterRange {
 /// A flat, padded run of parameters that is reduced, sharded and gathered as one: one per layer, one for a tied table.
 struct Bucket {
   std::string name;
-  std::int64_t elements = 0;         ///< padded to a multiple of `shards`
-  int shards = 1;                    ///< data-parallel ways
+  std::int64_t elements = 0;  ///< padded to a multiple of `shards`
+  int shards = 1;             ///< data-parallel ways
   std::vector<ParameterRange> ranges;
-  int parameters = -1;               ///< buffer: full values as compute reads them (per use under ZeRO-3)
-  int shard = -1;                    ///< buffer: this rank's values under ZeRO-3; -1 otherwise
-  int master = -1;                   ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
-  int gradients = -1;                ///< buffer: full gradients (transient under ZeRO-2 and 3)
-  int gradient_shard = -1;           ///< buffer: reduced shard under ZeRO-1, 2, 3; -1 otherwise
+  int parameters = -1;      ///< buffer: full values as compute reads them (per use under ZeRO-3)
+  int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
+  int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
+  int gradients = -1;       ///< buffer: full gradients (transient under ZeRO-2 and 3)
+  int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-1, 2, 3; -1 otherwise
   int first_moment = -1, second_moment = -1;
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };
@@ -96,25 +117,25 @@ struct Step {
   StepKind kind = StepKind::compute;
   Stream stream = Stream::compute;
   Phase phase = Phase::forward;
-  std::int32_t layer = -1;              ///< block of the model; -1: embedding, head or none (see `part`)
-  std::int32_t bucket = -1;             ///< for gathers, reductions and the optimizer
-  std::string part;                     ///< short name for people and spans: "attention", "mlp", "head", "all_reduce"
-  std::vector<models::Op> ops;          ///< compute
-  CollectiveKind collective{};          ///< collective
+  std::int32_t layer = -1;      ///< block of the model; -1: embedding, head or none (see `part`)
+  std::int32_t bucket = -1;     ///< for gathers, reductions and the optimizer
+  std::string part;             ///< short name for people and spans: "attention", "mlp", "head", "all_reduce"
+  std::vector<models::Op> ops;  ///< compute
+  CollectiveKind collective{};  ///< collective
   Reduce reduce = Reduce::sum;
-  int group = -1;                       ///< collective: index into Schedule::groups
-  int peer = 0;                         ///< send, recv: +1 next stage, -1 previous stage
-  int tag = 0;                          ///< send, recv: pairs with the peer's step of equal tag and micro-batch
-  View source, target;                  ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
-                                        ///< place (source == target); send reads source; recv writes target
-  std::vector<int> reads, writes;       ///< buffers, each once
-  std::vector<int> births, deaths;      ///< buffers
+  int group = -1;                   ///< collective: index into Schedule::groups
+  int peer = 0;                     ///< send, recv: +1 next stage, -1 previous stage
+  int tag = 0;                      ///< send, recv: pairs with the peer's step of equal tag and micro-batch
+  View source, target;              ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
+                                    ///< place (source == target); send reads source; recv writes target
+  std::vector<int> reads, writes;   ///< buffers, each once
+  std::vector<int> births, deaths;  ///< buffers
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of the message for send.
   [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
 };
 
 struct Block {
-  std::string name;   ///< "begin", "forward", "backward", "finish"
+  std::string name;  ///< "begin", "forward", "backward", "finish"
   std::vector<Step> steps;
 };
 
@@ -125,23 +146,23 @@ struct Entry {
 
 struct RankClass {
   int stage = 0;
-  int count = 0;             ///< ranks of the class
-  int representative = 0;    ///< lowest rank of the class
+  int count = 0;           ///< ranks of the class
+  int representative = 0;  ///< lowest rank of the class
   std::vector<Buffer> buffers;
   std::vector<View> views;
   std::vector<Bucket> buckets;
   std::vector<Block> blocks;
   std::vector<Entry> program;
-  int loss = -1;             ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
-  int gradient_norm = -1;    ///< buffer (1 element): global norm before clipping
+  int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
+  int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
 };
 
 struct Schedule {
   PlanSpec spec;
   std::vector<Group> groups;
-  std::vector<RankClass> classes;   ///< one per pipeline stage
+  std::vector<RankClass> classes;  ///< one per pipeline stage
   [[nodiscard]] const RankClass& class_of(int rank) const;
-  [[nodiscard]] std::int64_t steps() const;   ///< executed steps over one rank of each class
+  [[nodiscard]] std::int64_t steps() const;  ///< executed steps over one rank of each class
 };
 
 /// A place in a program: which entry, which step of its block.

@@ -16,11 +16,11 @@ enum class Origin { predicted, measured };
 /// One executed step. Times in seconds on one clock, from the start of the step (training step).
 struct Span {
   std::int32_t rank = 0;
-  std::int32_t iteration = 0;   ///< training step
-  StepRef at;                   ///< place in the class's program
+  std::int32_t iteration = 0;  ///< training step
+  StepRef at;                  ///< place in the class's program
   std::int32_t micro_batch = -1;
-  double ready = 0;             ///< the rank could start: its own predecessors are done
-  double start = 0;             ///< for a receive or collective: the last peer has arrived (before that it is waiting)
+  double ready = 0;  ///< the rank could start: its own predecessors are done
+  double start = 0;  ///< for a receive or collective: the last peer has arrived (before that it is waiting)
   double end = 0;
 };
 

@@ -11,7 +11,8 @@
 ///  2. A communication step starts once all compute steps before it in program order have finished, and the step
 ///     before it on its own stream has finished, and what it reads has been written.
 ///  3. A compute step starts once every communication step before it in program order that wrote what it reads or
-///     writes, or that still uses what it writes or frees, has finished.
+///     writes, or that still uses what it writes or frees, has finished; and once every communication step before it
+///     that itself lists deaths has finished (its memory may be handed out again).
 /// Overlap is thus expressed by place in the program alone. A buffer is born just before the step that lists it in
 /// `births` and dies just after the step that lists it in `deaths`.
 #include <cstdint>
@@ -68,6 +69,7 @@ struct View {
   int buffer = -1;
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
+  bool own = false;           ///< this rank's shard: offset + (index in the data group) * elements
   bool operator==(const View&) const = default;
 };
 

@@ -1,0 +1,42 @@
+#pragma once
+/// Fits named coefficients to measured timelines by robust least squares: Gauss-Newton on the logarithms of
+/// the coefficients (Eigen QR), Huber weights re-computed each round (Huber 1964), and a prior on every
+/// coefficient, so that one which the data does not reveal stays where it was. Every schedule step that ran
+/// is an observation of what Pricing says about it; of a receive or collective only end - start counts,
+/// waiting for members is left out.
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cost/pricing.h"
+#include "cost/results.h"
+#include "plan/timeline.h"
+
+namespace orrery::cost {
+
+/// One measured run: its timeline and the schedule it ran.
+struct FitRun {
+  std::string name;
+  plan::Schedule schedule;
+  plan::Timeline timeline;
+};
+
+struct FitOptions {
+  std::string date;      ///< goes into each fitted coefficient's source
+  std::string name;      ///< of the calibration made
+  double huber = 1.345;  ///< in units of the residuals' scale (95 % efficiency at the normal; Huber 1981)
+  int rounds = 30;
+  int skip_iterations = 1;  ///< first training steps left out: pages are touched, buffers allocated
+};
+
+struct Fitted {
+  FitResult result;
+  Calibration calibration;  ///< the coefficients that moved, with their provenance
+};
+
+/// `before` gives cluster, stack and the coefficients to start from. Oversubscribed runs are refused with a
+/// note; if no run is left, an error (F01).
+[[nodiscard]] base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before,
+                                       const FitOptions& options);
+
+}  // namespace orrery::cost

@@ -1,0 +1,50 @@
+#pragma once
+/// The coefficients that predictions rest on, by name: what each means, its unit and its range. A calibration
+/// file may hold these and no others, so that a misspelt coefficient is an error and not a silent default.
+///
+/// Names. `device.*` belong to a kind of device, `network.*` to its links, `stack.*` to the software.
+/// `device.*` and `network.*` are shared by all stacks; `stack.*` belong to one.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/dtype.h"
+#include "models/op.h"
+
+namespace orrery::cost {
+
+enum class Unit { number, seconds, bytes, bytes_per_second };
+
+/// What a coefficient means. `low` and `high` bound sane values, in SI units. `prior` is the width (standard
+/// deviation of the natural logarithm) within which its default is believed before anything was measured; 0:
+/// never fitted.
+struct ParameterKind {
+  std::string name;
+  Unit unit = Unit::number;
+  double low = 0, high = 0;
+  double prior = 0;
+  std::string meaning;
+};
+
+/// Operators that cost the same per element on a device whose vector units, not its memory, limit them.
+enum class Family {
+  copy,
+  activation,
+  activation_grad,
+  normalisation,
+  normalisation_grad,
+  softmax,
+  optimizer,
+  embedding
+};
+[[nodiscard]] Family family_of(models::OpKind kind);
+[[nodiscard]] const char* name_of(Family family);
+
+/// All known coefficients, sorted by name; built once per call site (a plain value).
+[[nodiscard]] std::vector<ParameterKind> known_parameters();
+[[nodiscard]] std::optional<ParameterKind> known_parameter(const std::string& name);
+[[nodiscard]] const char* name_of(Unit unit);
+/// The value with its unit as a calibration file writes it: "12.3 us", "0.87".
+[[nodiscard]] std::string parameter_text(double value, Unit unit);
+
+}  // namespace orrery::cost

@@ -1,0 +1,71 @@
+#pragma once
+/// Pricing: seconds and bytes of the pieces of a Schedule on one cluster with one stack. Built once, asked
+/// often: op times are memoised by shape, collectives by (kind, bytes, group shape). What includes what, so
+/// that nothing is counted twice:
+///
+///   op_time            one operator alone: arithmetic or memory traffic, plus stack.op_overhead
+///   compute_time(step) sum of its ops' op_time, plus stack.dispatch_overhead once. The stream is busy this
+///   long collective_time    from the moment the LAST member is ready to the end: latency and transfer, plus
+///                      stack.dispatch_overhead once where the host works inline. No waiting for members
+///   send_time          from the moment both ends are ready to the end on the receiver; same rule
+///   step_overhead      once per training step and rank, outside the schedule: add it to the replayed
+///   makespan software_memory    once per rank, beside the arena
+///
+/// Not thread-safe (it memoises): one Pricing per thread.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "clusters/cluster.h"
+#include "cost/calibration.h"
+#include "cost/stack.h"
+#include "models/op.h"
+#include "plan/schedule.h"
+
+namespace orrery::cost {
+
+class Pricing {
+ public:
+  /// defaults(cluster), then the stack's own numbers, then `calibrations` in order (see merge).
+  Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
+          const std::vector<Calibration>& calibrations = {});
+  ~Pricing();
+  Pricing(Pricing&&) noexcept;
+  Pricing& operator=(Pricing&&) noexcept;
+
+  [[nodiscard]] base::Seconds op_time(const models::Op& op) const;
+  [[nodiscard]] base::Seconds compute_time(const plan::Step& step) const;
+
+  /// `message` as Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`
+  /// are the group's ranks; other groups of the same shape are taken to run at the same time through the same
+  /// NICs.
+  [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
+                                              std::span<const int> members) const;
+  [[nodiscard]] base::Seconds collective_time(const plan::Step& step,
+                                              const std::vector<plan::Buffer>& buffers,
+                                              std::span<const int> members) const;
+  [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
+  [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
+                                        int from, int to) const;
+
+  [[nodiscard]] base::Seconds step_overhead() const;
+  [[nodiscard]] base::Bytes software_memory() const;
+  [[nodiscard]] bool overlaps(plan::Stream stream) const { return stack_.overlaps(stream); }
+
+  [[nodiscard]] const Stack& stack() const { return stack_; }
+  [[nodiscard]] const Calibration& calibration() const { return calibration_; }
+  [[nodiscard]] const clusters::Cluster& cluster() const { return *cluster_; }
+  [[nodiscard]] const std::shared_ptr<const clusters::Cluster>& shared_cluster() const { return cluster_; }
+
+ private:
+  struct Memo;
+  std::shared_ptr<const clusters::Cluster> cluster_;
+  Stack stack_;
+  Calibration calibration_;
+  std::unique_ptr<Memo> memo_;
+};
+
+}  // namespace orrery::cost

@@ -1,0 +1,35 @@
+#pragma once
+/// Stack: the software that runs a schedule, as few named physical facts. Orrery's own executors are stacks
+/// like any other. Read from cost/stacks/NAME.yaml; its numbers are the stack.* coefficients and may be
+/// fitted.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "cost/calibration.h"
+#include "plan/schedule.h"
+
+namespace orrery::cost {
+
+struct Stack {
+  std::string name;
+  bool flash = true;  ///< attention keeps row statistics, never the (B,H,T,T) matrix
+  bool host_inline =
+      false;  ///< the host's work per op adds to the op's time (CPU ranks); else it hides behind the queue
+  /// Whether transfers of a kind proceed while the same rank computes. Where not, a transfer makes progress
+  /// only while the compute stream waits for it: a simulator then runs it at the place of the first wait.
+  bool overlap_tensor = false, overlap_data = false, overlap_pipeline = false;
+  /// stack.op_overhead      seconds an op costs beyond its arithmetic (launch gap, call, tiny-tensor costs)
+  /// stack.dispatch_overhead seconds each schedule step costs the rank (progress of requests, span
+  /// bookkeeping) stack.step_overhead    seconds a training step costs outside the schedule (loading tokens,
+  /// metrics) stack.context_memory   bytes per rank outside the arena (context, libraries, communicators)
+  std::vector<Parameter> parameters;
+  std::vector<std::string> sources;
+
+  [[nodiscard]] bool overlaps(plan::Stream stream) const;
+};
+
+[[nodiscard]] base::Result<Stack> parse_stack(std::string_view text, std::string file);
+
+}  // namespace orrery::cost

@@ -20,6 +20,9 @@ class Request {
  public:
   virtual ~Request() = default;
   [[nodiscard]] virtual bool test() = 0;  ///< true once complete; drives progress
+  /// Orders every compute step that is queued from now on behind this operation without making the host wait; true
+  /// when done so. False (always, where memory is the host's): wait with test() before queueing what depends on it.
+  [[nodiscard]] virtual bool order_compute() { return false; }
 };
 
 class Transport {
@@ -41,6 +44,13 @@ class Transport {
                                                       std::int64_t elements) = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
                                                          std::int64_t elements) = 0;
+  /// Collective over all ranks, before the first send or receive: the ranks that this one sends to and receives from.
+  /// A transport without tags (NCCL) needs a channel per direction, or two ranks that send at once block each other;
+  /// there, messages of one direction match in order, and tags must come in the same order on both sides.
+  virtual void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) {
+    static_cast<void>(send_to);
+    static_cast<void>(receive_from);
+  }
   /// Small host-side exchanges outside the schedule (clock offsets, gathering timelines, agreement on failure).
   virtual void barrier() = 0;
   [[nodiscard]] virtual std::vector<std::string> gather_text(const std::string& text) = 0;  ///< on rank 0, by rank

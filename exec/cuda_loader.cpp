@@ -35,8 +35,8 @@ Opened find_library(const std::vector<std::string>& folders) {
   for (const std::string& folder : folders) {
     Opened opened = open_library(folder + "/" + kCudaModuleFile);
     if (opened.library) return opened;
-    const bool absent = opened.error.find("No such file") != std::string::npos &&
-                        opened.error.find(opened.path) != std::string::npos;
+    const bool absent =
+        opened.error.find("No such file") != std::string::npos && opened.error.find(opened.path) != std::string::npos;
     if (!absent && failed.error.empty()) failed = std::move(opened);
   }
   Opened opened = open_library(kCudaModuleFile);

@@ -21,17 +21,17 @@
 namespace orrery::exec {
 
 struct CudaTransportOptions {
-  bool nccl = true;                 ///< false: always staged through the host
-  double start_timeout_s = 60;      ///< for the ranks to meet; then all fall back to staging through the host
-  double deadline_s = 120;          ///< one operation; then the communicators are aborted and Failure is thrown
+  bool nccl = true;             ///< false: always staged through the host
+  double start_timeout_s = 60;  ///< for the ranks to meet; then all fall back to staging through the host
+  double deadline_s = 120;      ///< one operation; then the communicators are aborted and Failure is thrown
 };
 
 /// What the module can do. Calls throw exec::Failure.
 class CudaModule {
  public:
   virtual ~CudaModule() = default;
-  [[nodiscard]] virtual int devices() const = 0;                          ///< at least 1
-  [[nodiscard]] virtual std::string device_name(int device) const = 0;    ///< "NVIDIA H100 80GB HBM3"
+  [[nodiscard]] virtual int devices() const = 0;                        ///< at least 1
+  [[nodiscard]] virtual std::string device_name(int device) const = 0;  ///< "NVIDIA H100 80GB HBM3"
   /// "driver 13.0, runtime 13.0, cuBLAS 13.1.0, NCCL 2.28.9"
   [[nodiscard]] virtual std::string versions() const = 0;
   /// The GPU of the process that is number `local_rank` on its machine; ranks share GPUs when there are fewer.
@@ -39,7 +39,7 @@ class CudaModule {
   [[nodiscard]] virtual std::unique_ptr<Backend> make_backend(int device) const = 0;
   /// Collective over all ranks of `host`. `backend` must come from this module's make_backend and outlive the result.
   [[nodiscard]] virtual std::unique_ptr<Transport> make_transport(Backend& backend, Transport& host,
-                                                                 const CudaTransportOptions& options) const = 0;
+                                                                  const CudaTransportOptions& options) const = 0;
 };
 
 /// Either a module that found a usable GPU, or the reason why not.

@@ -30,16 +30,20 @@ enum class TensorRole {
 struct Tensor {
   std::string name;  ///< unique in the layer: "ln_1.weight", "attention.qkv.weight", "h"
   TensorRole role = TensorRole::activation;
-  std::vector<std::int64_t> shape;  ///< local
+  std::vector<std::int64_t> shape = {};  ///< local
   DType dtype = DType::fp32;
   int of = -1;  ///< for gradients: the parameter's index
   // parameters only
-  std::vector<std::int64_t> logical_shape;  ///< global, unpadded; same rank as `shape`
+  std::vector<std::int64_t> logical_shape = {};  ///< global, unpadded; same rank as `shape`
   int split_axis = -1;
   bool shared = false;        ///< the tied token table: one parameter, used by embedding and head
   bool decay = false;         ///< weight decay applies (matrices and embeddings)
   double initial_stddev = 0;  ///< normal(0, stddev); 0 with initial_value
   double initial_value = 0;   ///< 1 for norm weights
+  /// A fused parameter (q, k and v; gate and up) is stored as one matrix but is several logical tensors, in this order
+  /// along axis 0; each carries its own name, shapes, split and initial values. Empty: the tensor is its own only
+  /// piece.
+  std::vector<Tensor> pieces = {};
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t bytes() const { return elements() * size_of(dtype); }
 };

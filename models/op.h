@@ -48,11 +48,13 @@ enum class OpKind : std::uint8_t {
                        ///< logits)
   // -- optimizer, over flat ranges of `m` elements
   fill_zero,         ///< out: x (m)
+  copy,              ///< in: x (m). out: y (m) = x
   accumulate_into,   ///< in: x (m). out: y (m) += x
   norm_squared,      ///< in: grad (m) [with weights by `ranges`]. out: total (1), accumulates
   clip_coefficient,  ///< in: norm squared (1). out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); 1 without
                      ///< clipping
-  adamw,             ///< in: grad (m), coefficient (1). out: param (m), first moment (m), second moment (m)
+  adamw,             ///< in: grad (m), coefficient (1). out: param (m), first moment (m), second moment (m), and when
+                     ///< compute reads less than fp32: [compute copy (m)], param then being the fp32 master
 };
 
 /// Sizes and flags; which of them an op uses is said with its kind. Sizes are local to a rank.
@@ -63,8 +65,10 @@ struct Op {
   bool trans_b = false;
   bool accumulate = false;
   bool causal = false;
-  bool flash = false;                    ///< attention keeps row statistics instead of probabilities
-  std::int64_t m = 0, n = 0, k = 0;      ///< matmul; else m, n as said with the kind (rows n, columns m)
+  bool flash = false;  ///< attention keeps row statistics instead of probabilities
+  /// matmul: as said there. embedding, embedding_grad: n tokens, m local vocabulary rows, k = C. Optimizer kinds: m
+  /// elements. All others: n rows of m columns (swiglu: m = F, the width of y).
+  std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 0, sequence = 0;  ///< B, T
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t vocab = 0;  ///< global, unpadded; the shard begins at tensor_rank*m

@@ -1,0 +1,521 @@
+// Expansion of layers into operators. Reading order: Builder (how tensors and ops are noted down), attention_forward,
+// mlp_forward and their backwards, then the three kinds of layer put together.
+//
+// Tensor parallelism is Megatron-LM's (Shoeybi et al. 2019, section 3): the first product of attention and of the MLP
+// is split by columns, the second by rows, one all-reduce after each in forward and one before each in backward; the
+// vocabulary is split by rows, and the loss is computed on shards with two small all-reduces.
+#include "models/expand.h"
+
+#include <cmath>
+#include <tuple>
+
+#include "base/ensure.h"
+
+namespace orrery::models {
+
+std::int64_t Tensor::elements() const {
+  std::int64_t count = 1;
+  for (std::int64_t extent : shape) count *= extent;
+  return count;
+}
+
+std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t multiple) {
+  const std::int64_t unit = multiple * tensor;
+  return (model.vocab + unit - 1) / unit * unit;
+}
+
+namespace {
+
+struct Norm {
+  int weight = -1, bias = -1, mean = -1, rstd = -1;
+  int weight_gradient = -1, bias_gradient = -1;
+};
+
+struct Linear {
+  int weight = -1, bias = -1, weight_gradient = -1, bias_gradient = -1;
+  std::int64_t in = 0, out = 0;  ///< local sizes
+};
+
+class Builder {
+ public:
+  Builder(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
+      : model_(model), options_(options), layer_(layer), n_(options.batch * options.sequence) {
+    program_.kind = kind;
+  }
+
+  LayerProgram build() {
+    switch (program_.kind) {
+      case LayerKind::embedding: embedding(); break;
+      case LayerKind::block: model_.pre_norm ? pre_norm_block() : post_norm_block(); break;
+      case LayerKind::head: head(); break;
+    }
+    return std::move(program_);
+  }
+
+ private:
+  // -- noting down ----------------------------------------------------------------------------------------------
+  int activation(const std::string& name, std::vector<std::int64_t> shape, DType dtype) {
+    return add({.name = name, .role = TensorRole::activation, .shape = std::move(shape), .dtype = dtype});
+  }
+  int activation(const std::string& name, std::int64_t columns) {
+    return activation(name, {n_, columns}, options_.dtype);
+  }
+  int rows(const std::string& name) { return activation(name, {n_}, DType::fp32); }
+
+  int role(const std::string& name, TensorRole role, std::vector<std::int64_t> shape, DType dtype) {
+    return add({.name = name, .role = role, .shape = std::move(shape), .dtype = dtype});
+  }
+
+  int add(Tensor tensor) {
+    program_.tensors.push_back(std::move(tensor));
+    return static_cast<int>(program_.tensors.size()) - 1;
+  }
+
+  // A parameter and its gradient; `parameter` comes with its logical shape, local shape and split.
+  std::pair<int, int> parameter(Tensor tensor) {
+    tensor.role = TensorRole::parameter;
+    tensor.dtype = options_.dtype;
+    const int index = add(tensor);
+    tensor.role = TensorRole::gradient;
+    tensor.of = index;
+    tensor.name += ".gradient";
+    return {index, add(std::move(tensor))};
+  }
+
+  Tensor matrix(const std::string& name, std::int64_t out, std::int64_t in, int split_axis, double stddev) const {
+    Tensor t{.name = name, .shape = {out, in}, .logical_shape = {out, in}};
+    if (split_axis >= 0) t.shape[static_cast<std::size_t>(split_axis)] /= options_.tensor;
+    t.split_axis = split_axis;
+    t.decay = true;
+    t.initial_stddev = stddev;
+    return t;
+  }
+  Tensor vector(const std::string& name, std::int64_t size, int split_axis, double value) const {
+    Tensor t{.name = name, .shape = {split_axis >= 0 ? size / options_.tensor : size}, .logical_shape = {size}};
+    t.split_axis = split_axis;
+    t.initial_value = value;
+    return t;
+  }
+  static Tensor fused(const std::string& name, std::vector<Tensor> pieces) {
+    Tensor t = pieces.front();
+    t.name = name;
+    for (std::size_t i = 1; i < pieces.size(); ++i) {
+      t.shape[0] += pieces[i].shape[0];
+      t.logical_shape[0] += pieces[i].logical_shape[0];
+    }
+    t.pieces = std::move(pieces);
+    return t;
+  }
+
+  Norm norm(const std::string& name) {
+    Norm result;
+    std::tie(result.weight, result.weight_gradient) = parameter(vector(name + ".weight", model_.hidden, -1, 1));
+    if (model_.normalisation == Normalisation::layer_norm) {
+      std::tie(result.bias, result.bias_gradient) = parameter(vector(name + ".bias", model_.hidden, -1, 0));
+      result.mean = rows(name + ".mean");
+    }
+    result.rstd = rows(name + ".rstd");
+    return result;
+  }
+
+  Op op(OpKind kind, std::vector<int> in, std::vector<int> out, std::int64_t columns) const {
+    Op result;
+    result.kind = kind;
+    result.dtype = options_.dtype;
+    result.n = n_;
+    result.m = columns;
+    result.batch = options_.batch;
+    result.sequence = options_.sequence;
+    result.in = std::move(in);
+    result.out = std::move(out);
+    return result;
+  }
+
+  void emit(Op operation) { current_->back().ops.push_back(std::move(operation)); }
+  void begin(std::vector<Part>& parts) {
+    current_ = &parts;
+    parts.emplace_back();
+  }
+  // Ends the run of ops with an all-reduce over the tensor group; nothing to do alone.
+  void all_reduce(int tensor, GroupOperation operation = GroupOperation::sum) {
+    if (options_.tensor == 1) return;
+    current_->push_back(Part{.ops = {}, .tensor = tensor, .reduce = operation});
+    current_->emplace_back();
+  }
+
+  // -- pieces shared by layers ----------------------------------------------------------------------------------
+  void norm_forward(const Norm& norm, int x, int y) {
+    const bool layer_norm = norm.bias >= 0;
+    Op o = layer_norm ? op(OpKind::layer_norm, {x, norm.weight, norm.bias}, {y, norm.mean, norm.rstd}, model_.hidden)
+                      : op(OpKind::rms_norm, {x, norm.weight}, {y, norm.rstd}, model_.hidden);
+    o.epsilon = model_.norm_epsilon;
+    emit(o);
+  }
+  void norm_backward(const Norm& norm, int dy, int x, int addend, int dx) {
+    const bool layer_norm = norm.bias >= 0;
+    Op o = layer_norm ? op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
+                           {dx, norm.weight_gradient, norm.bias_gradient}, model_.hidden)
+                      : op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend}, {dx, norm.weight_gradient},
+                           model_.hidden);
+    o.accumulate = true;
+    o.epsilon = model_.norm_epsilon;
+    emit(o);
+  }
+
+  // y (n,out) = x (n,in) W^T [+ bias]
+  void linear_forward(const Linear& linear, int x, int y, bool with_bias) {
+    Op o = op(OpKind::matmul, {x, linear.weight, with_bias ? linear.bias : -1}, {y}, 0);
+    o.m = n_;
+    o.n = linear.out;
+    o.k = linear.in;
+    o.trans_b = true;
+    emit(o);
+  }
+  // dW += dy^T x, and dx = dy W when asked for.
+  void linear_backward(const Linear& linear, int dy, int x, int dx) {
+    Op weight = op(OpKind::matmul, {dy, x, -1}, {linear.weight_gradient}, 0);
+    weight.m = linear.out;
+    weight.n = linear.in;
+    weight.k = n_;
+    weight.trans_a = true;
+    weight.accumulate = true;
+    emit(weight);
+    Op input = op(OpKind::matmul, {dy, linear.weight, -1}, {dx}, 0);
+    input.m = n_;
+    input.n = linear.in;
+    input.k = linear.out;
+    emit(input);
+  }
+  void bias_backward(const Linear& linear, int dy) {
+    if (linear.bias_gradient < 0) return;
+    Op o = op(OpKind::bias_grad, {dy}, {linear.bias_gradient},
+              program_.tensors[static_cast<std::size_t>(linear.bias_gradient)].elements());
+    o.accumulate = true;
+    emit(o);
+  }
+
+  // -- attention ------------------------------------------------------------------------------------------------
+  struct Attention {
+    Linear qkv, projection;
+    int packed = -1, out = -1, saved = -1;
+    std::int64_t heads = 0, kv_heads = 0;
+  };
+
+  Attention make_attention() {
+    Attention a;
+    const std::int64_t d = model_.head_dim;
+    const std::int64_t c = model_.hidden;
+    const double residual_stddev = model_.initial_stddev / std::sqrt(2.0 * static_cast<double>(model_.layers));
+    a.heads = model_.heads / options_.tensor;
+    a.kv_heads = model_.kv_heads / options_.tensor;
+    const std::string at = prefix() + "attn.";
+    const std::vector<std::pair<std::string, std::int64_t>> parts = {
+        {"q", model_.heads * d}, {"k", model_.kv_heads * d}, {"v", model_.kv_heads * d}};
+    std::vector<Tensor> weights, biases;
+    for (const auto& [name, width] : parts) {
+      weights.push_back(matrix(at + name + ".weight", width, c, 0, model_.initial_stddev));
+      biases.push_back(vector(at + name + ".bias", width, 0, 0));
+    }
+    a.qkv = {.in = c, .out = (a.heads + 2 * a.kv_heads) * d};
+    std::tie(a.qkv.weight, a.qkv.weight_gradient) = parameter(fused(at + "qkv.weight", weights));
+    if (model_.bias) std::tie(a.qkv.bias, a.qkv.bias_gradient) = parameter(fused(at + "qkv.bias", biases));
+    a.projection = {.in = a.heads * d, .out = c};
+    std::tie(a.projection.weight, a.projection.weight_gradient) =
+        parameter(matrix(at + "proj.weight", c, model_.heads * d, 1, residual_stddev));
+    if (model_.bias)
+      std::tie(a.projection.bias, a.projection.bias_gradient) = parameter(vector(at + "proj.bias", c, -1, 0));
+    a.packed = activation("qkv", a.qkv.out);
+    a.out = activation("attention", a.heads * d);
+    a.saved = options_.flash
+                  ? activation("attention.lse", {options_.batch, a.heads, options_.sequence}, DType::fp32)
+                  : activation("attention.probabilities",
+                               {options_.batch, a.heads, options_.sequence, options_.sequence}, options_.dtype);
+    return a;
+  }
+
+  Op attention_op(OpKind kind, const Attention& a, std::vector<int> in, std::vector<int> out) const {
+    Op o = op(kind, std::move(in), std::move(out), 0);
+    o.heads = a.heads;
+    o.kv_heads = a.kv_heads;
+    o.head_dim = model_.head_dim;
+    o.causal = model_.causal;
+    o.flash = options_.flash;
+    if (kind == OpKind::rope || kind == OpKind::rope_grad) o.epsilon = model_.rope_theta;
+    return o;
+  }
+
+  // h (partial over the tensor group) = attention(a); no bias of the projection.
+  void attention_forward(const Attention& a, int x, int h) {
+    linear_forward(a.qkv, x, a.packed, model_.bias);
+    if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope, a, {a.packed}, {a.packed}));
+    emit(attention_op(OpKind::attention, a, {a.packed}, {a.out, a.saved}));
+    linear_forward(a.projection, a.out, h, false);
+  }
+  // From dh (the gradient after the projection's bias) to da, partial over the tensor group.
+  void attention_backward(const Attention& a, int dh, int x, int da) {
+    const int dout = activation("d_attention", a.projection.in);
+    const int dpacked = activation("d_qkv", a.qkv.out);
+    bias_backward(a.projection, dh);
+    linear_backward(a.projection, dh, a.out, dout);
+    emit(attention_op(OpKind::attention_grad, a, {dout, a.packed, a.out, a.saved}, {dpacked}));
+    if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
+    bias_backward(a.qkv, dpacked);
+    linear_backward(a.qkv, dpacked, x, da);
+  }
+
+  // -- MLP ------------------------------------------------------------------------------------------------------
+  struct Mlp {
+    Linear up, down;
+    int before = -1, after = -1;  ///< around the activation function
+    std::int64_t width = 0;       ///< local F
+  };
+
+  Mlp make_mlp() {
+    Mlp mlp;
+    const std::int64_t c = model_.hidden;
+    const std::int64_t f = model_.ffn_hidden;
+    const bool gated = model_.activation == Activation::swiglu;
+    const double residual_stddev = model_.initial_stddev / std::sqrt(2.0 * static_cast<double>(model_.layers));
+    const std::string at = prefix() + "mlp.";
+    mlp.width = f / options_.tensor;
+    mlp.up = {.in = c, .out = gated ? 2 * mlp.width : mlp.width};
+    const Tensor fc = matrix(at + (gated ? "gate.weight" : "fc.weight"), f, c, 0, model_.initial_stddev);
+    std::tie(mlp.up.weight, mlp.up.weight_gradient) = parameter(
+        gated ? fused(at + "gate_up.weight", {fc, matrix(at + "up.weight", f, c, 0, model_.initial_stddev)}) : fc);
+    if (model_.bias && !gated) std::tie(mlp.up.bias, mlp.up.bias_gradient) = parameter(vector(at + "fc.bias", f, 0, 0));
+    mlp.down = {.in = mlp.width, .out = c};
+    std::tie(mlp.down.weight, mlp.down.weight_gradient) =
+        parameter(matrix(at + "proj.weight", c, f, 1, residual_stddev));
+    if (model_.bias) std::tie(mlp.down.bias, mlp.down.bias_gradient) = parameter(vector(at + "proj.bias", c, -1, 0));
+    mlp.before = activation("mlp.before", mlp.up.out);
+    mlp.after = activation("mlp.after", mlp.width);
+    return mlp;
+  }
+
+  void mlp_forward(const Mlp& mlp, int x, int h) {
+    linear_forward(mlp.up, x, mlp.before, mlp.up.bias >= 0);
+    emit(op(model_.activation == Activation::swiglu ? OpKind::swiglu : OpKind::gelu, {mlp.before}, {mlp.after},
+            mlp.width));
+    linear_forward(mlp.down, mlp.after, h, false);
+  }
+  void mlp_backward(const Mlp& mlp, int dh, int x, int dx) {
+    const bool gated = model_.activation == Activation::swiglu;
+    const int dafter = activation("d_mlp.after", mlp.width);
+    bias_backward(mlp.down, dh);
+    linear_backward(mlp.down, dh, mlp.after, dafter);
+    int dbefore = dafter;
+    if (gated) {
+      dbefore = activation("d_mlp.before", mlp.up.out);
+      emit(op(OpKind::swiglu_grad, {dafter, mlp.before}, {dbefore}, mlp.width));
+    } else {
+      emit(op(OpKind::gelu_grad, {dafter, mlp.before}, {dafter}, mlp.width));
+    }
+    bias_backward(mlp.up, dbefore);
+    linear_backward(mlp.up, dbefore, x, dx);
+  }
+
+  void residual(int skip, int x, int bias, int y) { emit(op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden)); }
+
+  void ends(bool has_x, bool has_y) {
+    const std::vector<std::int64_t> shape = {n_, model_.hidden};
+    if (has_x) program_.x = role("x", TensorRole::input, shape, options_.dtype);
+    if (has_y) program_.y = role("y", TensorRole::output, shape, options_.dtype);
+    if (has_y) program_.dy = role("dy", TensorRole::input, shape, options_.dtype);
+    if (has_x) program_.dx = role("dx", TensorRole::output, shape, options_.dtype);
+  }
+
+  std::string prefix() const { return "h." + std::to_string(layer_) + "."; }
+
+  // -- layers ---------------------------------------------------------------------------------------------------
+  // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama)
+  void pre_norm_block() {
+    ends(true, true);
+    const Norm norm_1 = norm(prefix() + "ln_1");
+    const Attention attention = make_attention();
+    const Norm norm_2 = norm(prefix() + "ln_2");
+    const Mlp mlp = make_mlp();
+    const std::int64_t c = model_.hidden;
+    const int a = activation("ln_1", c), h = activation("attention.h", c), r = activation("residual", c);
+    const int b = activation("ln_2", c), g = activation("mlp.h", c);
+    begin(program_.forward);
+    norm_forward(norm_1, program_.x, a);
+    attention_forward(attention, a, h);
+    all_reduce(h);
+    residual(program_.x, h, attention.projection.bias, r);
+    norm_forward(norm_2, r, b);
+    mlp_forward(mlp, b, g);
+    all_reduce(g);
+    residual(r, g, mlp.down.bias, program_.y);
+
+    const int db = activation("d_ln_2", c), dr = activation("d_residual", c), da = activation("d_ln_1", c);
+    begin(program_.backward);
+    mlp_backward(mlp, program_.dy, b, db);
+    all_reduce(db);
+    norm_backward(norm_2, db, r, program_.dy, dr);
+    attention_backward(attention, dr, a, da);
+    all_reduce(da);
+    norm_backward(norm_1, da, program_.x, dr, program_.dx);
+  }
+
+  // y = norm(r + mlp(r)), r = norm(x + attention(x))   (BERT)
+  void post_norm_block() {
+    ends(true, true);
+    const Attention attention = make_attention();
+    const Norm norm_1 = norm(prefix() + "ln_1");
+    const Mlp mlp = make_mlp();
+    const Norm norm_2 = norm(prefix() + "ln_2");
+    const std::int64_t c = model_.hidden;
+    const int h = activation("attention.h", c), s = activation("sum_1", c), r = activation("ln_1", c);
+    const int g = activation("mlp.h", c), u = activation("sum_2", c);
+    begin(program_.forward);
+    attention_forward(attention, program_.x, h);
+    all_reduce(h);
+    residual(program_.x, h, attention.projection.bias, s);
+    norm_forward(norm_1, s, r);
+    mlp_forward(mlp, r, g);
+    all_reduce(g);
+    residual(r, g, mlp.down.bias, u);
+    norm_forward(norm_2, u, program_.y);
+
+    const int du = activation("d_sum_2", c), dm = activation("d_mlp", c), ds = activation("d_sum_1", c);
+    const int da = activation("d_attention.x", c);
+    begin(program_.backward);
+    norm_backward(norm_2, program_.dy, u, -1, du);
+    mlp_backward(mlp, du, r, dm);
+    all_reduce(dm);
+    emit(op(OpKind::add, {dm, du}, {dm}, c));
+    norm_backward(norm_1, dm, s, -1, ds);
+    attention_backward(attention, ds, program_.x, da);
+    all_reduce(da);
+    emit(op(OpKind::add, {da, ds}, {program_.dx}, c));
+  }
+
+  std::pair<int, int> token_table(bool shared) {
+    const std::int64_t padded = padded_vocab(model_, options_.tensor, options_.vocab_multiple);
+    Tensor table = matrix(shared || program_.kind == LayerKind::embedding ? "wte.weight" : "lm_head.weight", padded,
+                          model_.hidden, 0, model_.initial_stddev);
+    table.logical_shape[0] = model_.vocab;
+    table.shared = shared;
+    return parameter(table);
+  }
+
+  void embedding() {
+    ends(false, true);
+    const std::int64_t c = model_.hidden;
+    const auto [table, table_gradient] = token_table(model_.tied_embeddings);
+    const int tokens = role("tokens", TensorRole::tokens, {options_.batch, options_.sequence}, DType::int32);
+    const bool learned = model_.positions == Positions::learned;
+    int positions = -1, positions_gradient = -1;
+    if (learned)
+      std::tie(positions, positions_gradient) =
+          parameter(matrix("wpe.weight", model_.max_sequence, c, -1, model_.initial_stddev));
+    Norm after;
+    if (!model_.pre_norm) after = norm("ln_e");
+    const int e = model_.pre_norm ? program_.y : activation("embedded", c);
+    begin(program_.forward);
+    Op lookup = op(OpKind::embedding, {tokens, table}, {e},
+                   padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor);
+    lookup.k = c;
+    lookup.vocab = model_.vocab;
+    emit(lookup);
+    all_reduce(e);
+    if (learned) emit(op(OpKind::position_add, {e, positions}, {e}, c));
+    if (!model_.pre_norm) norm_forward(after, e, program_.y);
+
+    begin(program_.backward);
+    int de = program_.dy;
+    if (!model_.pre_norm) {
+      de = activation("d_embedded", c);
+      norm_backward(after, program_.dy, e, -1, de);
+    }
+    if (learned) {
+      Op grad = op(OpKind::position_grad, {de}, {positions_gradient}, c);
+      grad.accumulate = true;
+      emit(grad);
+    }
+    Op scatter = op(OpKind::embedding_grad, {tokens, de}, {table_gradient}, lookup.m);
+    scatter.k = c;
+    scatter.vocab = model_.vocab;
+    scatter.accumulate = true;
+    emit(scatter);
+  }
+
+  void head() {
+    ends(true, false);
+    const std::int64_t c = model_.hidden;
+    const auto [table, table_gradient] = token_table(model_.tied_embeddings);
+    const std::int64_t columns = padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor;
+    const Linear unembed{.weight = table, .weight_gradient = table_gradient, .in = c, .out = columns};
+    // BERT's masked-language head transforms before it unembeds: dense, GELU, LayerNorm (Devlin et al. 2019).
+    Linear transform{.in = c, .out = c};
+    int dense = -1, activated = -1;
+    if (!model_.pre_norm) {
+      std::tie(transform.weight, transform.weight_gradient) =
+          parameter(matrix("head.dense.weight", c, c, -1, model_.initial_stddev));
+      if (model_.bias)
+        std::tie(transform.bias, transform.bias_gradient) = parameter(vector("head.dense.bias", c, -1, 0));
+      dense = activation("head.dense", c);
+      activated = activation("head.activated", c);
+    }
+    const Norm last = norm("ln_f");
+    const int targets = role("targets", TensorRole::targets, {options_.batch, options_.sequence}, DType::int32);
+    const int a = activation("ln_f", c), logits = activation("logits", columns);
+    const int maxima = rows("logits.max"), sums = activation("logits.sums", {2, n_}, DType::fp32);
+    const int loss = role("loss", TensorRole::loss, {1}, DType::fp32);
+    const auto vocabulary_op = [&](OpKind kind, std::vector<int> in, std::vector<int> out) {
+      Op o = op(kind, std::move(in), std::move(out), columns);
+      o.vocab = model_.vocab;
+      o.scale = 1.0 / static_cast<double>(options_.global_tokens);
+      o.accumulate = kind == OpKind::cross_entropy;
+      return o;
+    };
+    begin(program_.forward);
+    int into_norm = program_.x;
+    if (dense >= 0) {
+      linear_forward(transform, program_.x, dense, model_.bias);
+      emit(op(OpKind::gelu, {dense}, {activated}, c));
+      into_norm = activated;
+    }
+    norm_forward(last, into_norm, a);
+    linear_forward(unembed, a, logits, false);
+    emit(vocabulary_op(OpKind::softmax_max, {logits}, {maxima}));
+    all_reduce(maxima, GroupOperation::maximum);
+    emit(vocabulary_op(OpKind::softmax_sum, {logits, maxima, targets}, {sums}));
+    all_reduce(sums);
+    emit(vocabulary_op(OpKind::cross_entropy, {maxima, sums}, {loss}));
+
+    const int da = activation("d_ln_f", c);
+    begin(program_.backward);
+    emit(vocabulary_op(OpKind::cross_entropy_grad, {logits, maxima, sums, targets}, {logits}));
+    linear_backward(unembed, logits, a, da);
+    all_reduce(da);
+    if (dense < 0) {
+      norm_backward(last, da, program_.x, -1, program_.dx);
+      return;
+    }
+    const int dactivated = activation("d_head.activated", c);
+    norm_backward(last, da, activated, -1, dactivated);
+    emit(op(OpKind::gelu_grad, {dactivated, dense}, {dactivated}, c));
+    bias_backward(transform, dactivated);
+    linear_backward(transform, dactivated, program_.x, program_.dx);
+  }
+
+  const Model& model_;
+  const ExpandOptions& options_;
+  std::int64_t layer_;
+  std::int64_t n_;
+  LayerProgram program_;
+  std::vector<Part>* current_ = nullptr;
+};
+
+}  // namespace
+
+LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options) {
+  ENSURE(options.tensor >= 1 && model.heads % options.tensor == 0 && model.kv_heads % options.tensor == 0 &&
+             model.ffn_hidden % options.tensor == 0,
+         "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
+         model.kv_heads, model.ffn_hidden);
+  return Builder(model, kind, layer, options).build();
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,173 @@
+// Counts of one operator: floating-point operations and bytes. Matrix products and attention count multiply-adds as
+// two; elementwise operators count a small whole number per element, which only matters where bytes do not dominate.
+#include "models/op.h"
+
+namespace orrery::models {
+
+namespace {
+
+// Row-wise operators touch n rows of m columns unless they say otherwise.
+double elements(const Op& op) {
+  return static_cast<double>(op.m) * static_cast<double>(op.n);
+}
+
+// Columns of packed q, k and v.
+double qkv_columns(const Op& op) {
+  return static_cast<double>(op.heads + 2 * op.kv_heads) * static_cast<double>(op.head_dim);
+}
+
+double tokens(const Op& op) {
+  return static_cast<double>(op.batch) * static_cast<double>(op.sequence);
+}
+
+// One product of the attention: B*H*T*T*D multiply-adds; a causal kernel needs the lower triangle (T+1)/2T of it.
+double attention_product(const Op& op, bool full) {
+  const double t = static_cast<double>(op.sequence);
+  const double all = 2.0 * tokens(op) * static_cast<double>(op.heads) * t * static_cast<double>(op.head_dim);
+  return op.causal && !full ? all * (t + 1) / (2 * t) : all;
+}
+
+double attention_saved_bytes(const Op& op) {
+  const double rows = tokens(op) * static_cast<double>(op.heads);
+  return op.flash ? 4.0 * rows : rows * static_cast<double>(op.sequence) * static_cast<double>(size_of(op.dtype));
+}
+
+// The residual's gradient, added by the same kernel.
+bool has_addend(const Op& op) {
+  const std::size_t place = op.kind == OpKind::layer_norm_grad ? 5 : 4;
+  return op.in.size() > place && op.in[place] >= 0;
+}
+
+}  // namespace
+
+double flops_of(const Op& op, bool full_attention_matrix) {
+  switch (op.kind) {
+    case OpKind::matmul: return 2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
+    case OpKind::attention: return 2 * attention_product(op, full_attention_matrix);  // QK^T and PV
+    case OpKind::attention_grad:
+      // dV, dP, dQ, dK; a flash kernel computes QK^T again (Dao et al. 2022, algorithm 4).
+      return (op.flash && !full_attention_matrix ? 5 : 4) * attention_product(op, full_attention_matrix);
+    case OpKind::layer_norm:
+    case OpKind::rms_norm: return 8 * elements(op);
+    case OpKind::layer_norm_grad:
+    case OpKind::rms_norm_grad: return 14 * elements(op);
+    case OpKind::gelu: return 12 * elements(op);
+    case OpKind::gelu_grad: return 20 * elements(op);
+    case OpKind::swiglu:
+    case OpKind::swiglu_grad: return 10 * elements(op);
+    case OpKind::softmax_max: return elements(op);
+    case OpKind::softmax_sum:
+    case OpKind::cross_entropy_grad: return 4 * elements(op);
+    case OpKind::cross_entropy: return 4 * static_cast<double>(op.n);
+    case OpKind::rope:
+    case OpKind::rope_grad:
+      return 6 * tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(op.head_dim);
+    case OpKind::position_add:
+    case OpKind::position_grad:
+    case OpKind::embedding_grad:
+    case OpKind::bias_grad:
+    case OpKind::add:
+    case OpKind::add_bias: return 2 * elements(op);
+    case OpKind::accumulate_into: return static_cast<double>(op.m);
+    case OpKind::norm_squared: return 2 * static_cast<double>(op.m);
+    case OpKind::adamw: return 14 * static_cast<double>(op.m);
+    case OpKind::load_tokens:
+    case OpKind::embedding:
+    case OpKind::fill_zero:
+    case OpKind::copy:
+    case OpKind::clip_coefficient: return 0;
+  }
+  return 0;
+}
+
+double bytes_of(const Op& op) {
+  const double e = static_cast<double>(size_of(op.dtype));
+  const double n = static_cast<double>(op.n);
+  const double m = static_cast<double>(op.m);
+  const double k = static_cast<double>(op.k);
+  switch (op.kind) {
+    case OpKind::load_tokens: return 8 * tokens(op);
+    case OpKind::embedding: return e * 2 * n * k + 4 * n;
+    case OpKind::embedding_grad: return e * 3 * n * k + 4 * n;
+    case OpKind::position_add: return e * 2 * elements(op);
+    case OpKind::position_grad: return e * elements(op);
+    case OpKind::layer_norm:
+    case OpKind::rms_norm: return e * 2 * elements(op) + 8 * n;
+    case OpKind::layer_norm_grad:
+    case OpKind::rms_norm_grad: return e * (has_addend(op) ? 4 : 3) * elements(op) + 8 * n;
+    case OpKind::matmul: return e * (m * k + k * n + (op.accumulate ? 2 : 1) * m * n);
+    case OpKind::bias_grad: return e * elements(op);
+    case OpKind::rope:
+    case OpKind::rope_grad:
+      return e * 2 * tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(op.head_dim);
+    case OpKind::attention: {
+      const double qkv = tokens(op) * qkv_columns(op);
+      const double y = tokens(op) * static_cast<double>(op.heads * op.head_dim);
+      // An unfused kernel writes the scores, reads and writes them in the softmax, and reads them for PV.
+      return e * (qkv + y) + (op.flash ? 1 : 4) * attention_saved_bytes(op);
+    }
+    case OpKind::attention_grad: {
+      const double qkv = tokens(op) * qkv_columns(op);
+      const double y = tokens(op) * static_cast<double>(op.heads * op.head_dim);
+      return e * 2 * (qkv + y) + (op.flash ? 1 : 6) * attention_saved_bytes(op);
+    }
+    case OpKind::gelu: return e * 2 * elements(op);
+    case OpKind::gelu_grad: return e * 3 * elements(op);
+    case OpKind::swiglu: return e * 3 * elements(op);
+    case OpKind::swiglu_grad: return e * 5 * elements(op);
+    case OpKind::add_bias:
+    case OpKind::add: return e * 3 * elements(op);
+    case OpKind::softmax_max: return e * elements(op) + 4 * n;
+    case OpKind::softmax_sum: return e * elements(op) + 12 * n;
+    case OpKind::cross_entropy: return 12 * n;
+    case OpKind::cross_entropy_grad: return e * 2 * elements(op) + 16 * n;
+    case OpKind::fill_zero: return e * m;
+    case OpKind::copy: return e * 2 * m;
+    case OpKind::accumulate_into: return e * 3 * m;
+    case OpKind::norm_squared: return e * m;
+    case OpKind::clip_coefficient: return 12;
+    case OpKind::adamw:
+      // Gradient read; parameter and both moments (fp32) read and written; a compute copy written.
+      return (e + 24) * m + (op.out.size() > 3 ? 2 * m : 0);
+  }
+  return 0;
+}
+
+const char* name_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::load_tokens: return "load_tokens";
+    case OpKind::embedding: return "embedding";
+    case OpKind::position_add: return "position_add";
+    case OpKind::embedding_grad: return "embedding_grad";
+    case OpKind::position_grad: return "position_grad";
+    case OpKind::layer_norm: return "layer_norm";
+    case OpKind::layer_norm_grad: return "layer_norm_grad";
+    case OpKind::rms_norm: return "rms_norm";
+    case OpKind::rms_norm_grad: return "rms_norm_grad";
+    case OpKind::matmul: return "matmul";
+    case OpKind::bias_grad: return "bias_grad";
+    case OpKind::rope: return "rope";
+    case OpKind::rope_grad: return "rope_grad";
+    case OpKind::attention: return "attention";
+    case OpKind::attention_grad: return "attention_grad";
+    case OpKind::gelu: return "gelu";
+    case OpKind::gelu_grad: return "gelu_grad";
+    case OpKind::swiglu: return "swiglu";
+    case OpKind::swiglu_grad: return "swiglu_grad";
+    case OpKind::add_bias: return "add_bias";
+    case OpKind::add: return "add";
+    case OpKind::softmax_max: return "softmax_max";
+    case OpKind::softmax_sum: return "softmax_sum";
+    case OpKind::cross_entropy: return "cross_entropy";
+    case OpKind::cross_entropy_grad: return "cross_entropy_grad";
+    case OpKind::fill_zero: return "fill_zero";
+    case OpKind::copy: return "copy";
+    case OpKind::accumulate_into: return "accumulate_into";
+    case OpKind::norm_squared: return "norm_squared";
+    case OpKind::clip_coefficient: return "clip_coefficient";
+    case OpKind::adamw: return "adamw";
+  }
+  return "?";
+}
+
+}  // namespace orrery::models

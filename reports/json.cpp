@@ -1,0 +1,239 @@
+/// Writes records as JSON values.
+#include "reports/json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "models/counts.h"
+#include "reports/tables.h"
+
+namespace orrery::reports {
+namespace {
+
+using nlohmann::json;
+
+/// Sizes are doubles in the records but whole numbers to a reader: written without ".0" where a double is exact.
+json whole(double value) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (std::isfinite(value) && std::abs(value) < kExact) return static_cast<std::int64_t>(std::llround(value));
+  return value;
+}
+
+json breakdown_json(const cost::Breakdown& b) {
+  return {{"forward", b.forward},
+          {"backward", b.backward},
+          {"recompute", b.recompute},
+          {"optimizer", b.optimizer},
+          {"tensor_communication", b.tensor_communication},
+          {"data_communication", b.data_communication},
+          {"pipeline_communication", b.pipeline_communication},
+          {"bubble", b.bubble},
+          {"overhead", b.overhead}};
+}
+
+/// What plan and simulate have in common.
+json figures_json(const cost::Prediction& p) {
+  return {{"step_time_s", p.step_time_s},
+          {"memory_peak_bytes", whole(p.memory_peak_bytes)},
+          {"memory_capacity_bytes", whole(p.memory_capacity_bytes)},
+          {"mfu", p.mfu},
+          {"bubble_fraction", p.bubble_fraction},
+          {"exposed_communication_s", p.exposed_communication_s},
+          {"tokens_per_s", p.tokens_per_s},
+          {"cost_per_step_usd", p.cost_per_step_usd},
+          {"energy_per_step_j", p.energy_per_step_j},
+          {"breakdown_s", breakdown_json(p.breakdown)}};
+}
+
+const char* name_of(base::Severity severity) {
+  switch (severity) {
+    case base::Severity::error: return "error";
+    case base::Severity::warning: return "warning";
+    case base::Severity::note: return "note";
+  }
+  return "error";
+}
+
+}  // namespace
+
+json diagnostics_json(const base::Diagnostics& diagnostics) {
+  json out = json::array();
+  for (const base::Diagnostic& d : diagnostics) {
+    out.push_back({{"level", name_of(d.severity)},
+                   {"code", d.code},
+                   {"file", d.where.file},
+                   {"line", d.where.line},
+                   {"column", d.where.column},
+                   {"message", d.message},
+                   {"help", d.help}});
+  }
+  return out;
+}
+
+json envelope(const std::string& command, json result, const base::Diagnostics& diagnostics) {
+  return {{"format_version", kFormatVersion},
+          {"command", command},
+          {"result", std::move(result)},
+          {"diagnostics", diagnostics_json(diagnostics)}};
+}
+
+json spec_json(const plan::PlanSpec& s) {
+  return {{"data", s.data},
+          {"tensor", s.tensor},
+          {"pipeline", s.pipeline},
+          {"context", s.context},
+          {"expert", s.expert},
+          {"virtual_stages", s.virtual_stages},
+          {"layers_per_stage", s.layers_per_stage},
+          {"micro_batch", s.micro_batch},
+          {"schedule", plan::name_of(s.order)},
+          {"zero_stage", s.zero_stage},
+          {"recompute", plan::name_of(s.recompute)},
+          {"flash", s.flash},
+          {"vocab_multiple", s.vocab_multiple},
+          {"batch", s.batch},
+          {"sequence", s.sequence},
+          {"precision", models::name_of(s.precision)}};
+}
+
+json model_json(const models::Model& model, std::int64_t sequence) {
+  static constexpr std::pair<models::Family, const char*> kFamilies[] = {
+      {models::Family::gpt, "gpt"}, {models::Family::bert, "bert"}, {models::Family::llama, "llama"}};
+  json out = {{"name", model.name},
+              {"layers", model.layers},
+              {"hidden", model.hidden},
+              {"heads", model.heads},
+              {"kv_heads", model.kv_heads},
+              {"ffn_hidden", model.ffn_hidden},
+              {"vocab", model.vocab},
+              {"max_sequence", model.max_sequence},
+              {"sequence", sequence},
+              {"parameters", models::parameters(model)},
+              {"parameters_active", models::parameters_active(model)},
+              {"flops_per_token_forward", models::flops_per_token_forward(model, sequence)},
+              {"sources", model.sources}};
+  for (const auto& [family, name] : kFamilies)
+    if (family == model.family) out["family"] = name;
+  return out;
+}
+
+json plan_json(const cost::SearchResult& result, const WholePlan& whole_plan) {
+  json plans = json::array();
+  for (const cost::Prediction& p : result.plans) {
+    json entry = figures_json(p);
+    const plan::PlanSpec& s = p.spec;
+    entry["plan"] = whole_plan ? whole_plan(s) : spec_json(s);
+    entry["data"] = s.data;
+    entry["tensor"] = s.tensor;
+    entry["pipeline"] = s.pipeline;
+    entry["context"] = s.context;
+    entry["expert"] = s.expert;
+    entry["virtual_stages"] = s.virtual_stages;
+    entry["zero_stage"] = s.zero_stage;
+    entry["micro_batch"] = s.micro_batch;
+    entry["schedule"] = plan::name_of(s.order);
+    entry["recompute"] = plan::name_of(s.recompute);
+    entry["layers_per_stage"] = s.layers_per_stage;
+    plans.push_back(std::move(entry));
+  }
+  json search = {{"candidates", result.candidates}, {"feasible", result.feasible},
+                 {"evaluated", result.evaluated},   {"simulated", result.simulated},
+                 {"seconds", result.seconds},       {"optimality_gap", result.optimality_gap},
+                 {"rejected", json::object()},      {"nearest", result.nearest}};
+  for (const auto& [reason, count] : result.rejected) search["rejected"][reason] = count;
+  return {{"plans", std::move(plans)}, {"search", std::move(search)}};
+}
+
+json simulate_json(const cost::Prediction& p) {
+  json out = figures_json(p);
+  out["plan"] = spec_json(p.spec);
+  out["simulation_seconds"] = p.simulation_seconds;
+  out["memory_by_stage_bytes"] = json::array();
+  out["memory_by_purpose_bytes"] = json::array();
+  for (const cost::MemoryRow& row : p.memory) {
+    out["memory_by_stage_bytes"].push_back(whole(row.total));
+    json purposes = json::object();
+    for (const auto& [purpose, size] : row.by_purpose) purposes[purpose] = whole(size);
+    out["memory_by_purpose_bytes"].push_back(std::move(purposes));
+  }
+  out["communication"] = json::array();
+  for (const cost::CommunicationRow& row : p.communication) {
+    out["communication"].push_back({{"dimension", row.dimension},
+                                    {"operation", row.operation},
+                                    {"count", row.count},
+                                    {"bytes", whole(row.bytes)},
+                                    {"time_s", row.time_s},
+                                    {"exposed_s", row.exposed_s},
+                                    {"bus_bandwidth_bytes_per_s", row.bus_bandwidth}});
+  }
+  out["links"] = json::array();
+  for (const cost::LinkRow& row : p.links) {
+    out["links"].push_back({{"class", row.name},
+                            {"bytes", whole(row.bytes)},
+                            {"mean_utilisation", row.mean_utilisation},
+                            {"peak_utilisation", row.peak_utilisation}});
+  }
+  return out;
+}
+
+json train_json(const TrainSummary& s) {
+  return {{"run", s.directory},
+          {"steps", s.steps},
+          {"first_loss", s.first_loss},
+          {"final_loss", s.final_loss},
+          {"step_time_s", s.step_time_s},
+          {"tokens_per_s", s.tokens_per_s},
+          {"memory_peak_bytes", whole(s.memory_peak_bytes)},
+          {"completed", s.completed},
+          {"backend", s.backend}};
+}
+
+json calibrate_json(const cost::FitResult& fit) {
+  json parameters = json::array();
+  for (const cost::FittedParameter& p : fit.parameters) {
+    parameters.push_back(
+        {{"name", p.name}, {"before", p.before}, {"after", p.after}, {"unit", p.unit}, {"source", p.source}});
+  }
+  json residuals = json::array();
+  for (const ResidualGroup& g : grouped(fit.residuals)) {
+    residuals.push_back({{"kind", g.what},
+                         {"held_out", g.held_out},
+                         {"count", g.count},
+                         {"median_error_before", g.error_before},
+                         {"median_error_after", g.error_after}});
+  }
+  return {{"parameters", std::move(parameters)}, {"error_before", fit.error_before},
+          {"error_after", fit.error_after},      {"held_out_error_after", fit.held_out_error_after},
+          {"residuals", std::move(residuals)},   {"notes", fit.notes}};
+}
+
+json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,
+                 const std::vector<cost::ScalingPoint>& scaling) {
+  json run_rows = json::array();
+  for (const cost::MeasuredRun& r : runs) {
+    run_rows.push_back({{"plan", spec_json(r.spec)},
+                        {"run", r.directory},
+                        {"step_time_s", r.step_time_s},
+                        {"step_time_spread", r.step_time_spread},
+                        {"tokens_per_s", r.tokens_per_s},
+                        {"memory_peak_bytes", whole(r.memory_peak_bytes)},
+                        {"predicted_before_s", r.predicted_before_s},
+                        {"predicted_after_s", r.predicted_after_s},
+                        {"predicted_memory_bytes", whole(r.predicted_memory_bytes)},
+                        {"used_in_fit", r.used_in_fit},
+                        {"oversubscribed", r.oversubscribed}});
+  }
+  json points = json::array();
+  for (const cost::ScalingPoint& p : scaling) {
+    json point = {{"ranks", p.ranks}, {"plan", spec_json(p.best.spec)}, {"predicted_s", p.best.step_time_s}};
+    point["measured_s"] = p.measured_step_time_s > 0 ? json(p.measured_step_time_s) : json(nullptr);
+    points.push_back(std::move(point));
+  }
+  return {{"path", path},
+          {"runs", std::move(run_rows)},
+          {"held_out_error", held_out_error(runs)},
+          {"scaling", std::move(points)}};
+}
+
+}  // namespace orrery::reports

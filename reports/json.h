@@ -1,0 +1,39 @@
+#pragma once
+/// Records as JSON, as scripts read them with --json: one function per verb gives its `result`, and envelope() wraps
+/// it. SI base units, named in the key; every key is documented in docs/json.md. Not-a-number becomes null.
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cost/results.h"
+#include "models/model.h"
+#include "reports/text.h"
+
+namespace orrery::reports {
+
+inline constexpr const char* kFormatVersion = "1.0";
+
+/// {"format_version", "command", "result", "diagnostics"}: the one object a verb prints. `result` may be null.
+[[nodiscard]] nlohmann::json envelope(const std::string& command, nlohmann::json result,
+                                      const base::Diagnostics& diagnostics);
+[[nodiscard]] nlohmann::json diagnostics_json(const base::Diagnostics& diagnostics);
+
+/// How the parallel split is written, with the keys of a plan file.
+[[nodiscard]] nlohmann::json spec_json(const plan::PlanSpec& spec);
+
+/// `whole_plan` gives the plan file's content for a plan, as carried by the key "plan"; without it, spec_json.
+using WholePlan = std::function<nlohmann::json(const plan::PlanSpec&)>;
+
+[[nodiscard]] nlohmann::json model_json(const models::Model& model, std::int64_t sequence);
+[[nodiscard]] nlohmann::json plan_json(const cost::SearchResult& result, const WholePlan& whole_plan = {});
+[[nodiscard]] nlohmann::json simulate_json(const cost::Prediction& prediction);
+[[nodiscard]] nlohmann::json train_json(const TrainSummary& summary);
+[[nodiscard]] nlohmann::json calibrate_json(const cost::FitResult& fit);
+/// `report`: where it was written and what it compares.
+[[nodiscard]] nlohmann::json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,
+                                         const std::vector<cost::ScalingPoint>& scaling);
+
+}  // namespace orrery::reports

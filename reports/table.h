@@ -1,0 +1,40 @@
+#pragma once
+/// Tables as values: made once from records (reports/tables.h), then shown as aligned text for a terminal or as HTML.
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery::reports {
+
+/// How text is laid out. `unicode` false gives plain ASCII ("x", "us", "-", "#"); `colour` adds ANSI codes.
+struct TableStyle {
+  bool unicode = true;
+  bool colour = false;
+};
+
+enum class Align { left, right, bar };  ///< bar: the cell is a fraction of 1 as text, drawn as a bar
+
+struct Column {
+  std::string head;
+  Align align = Align::right;
+};
+
+struct Table {
+  std::string title;  ///< empty: no title line
+  std::vector<Column> columns;
+  std::vector<std::vector<std::string>> rows;  ///< each as long as `columns`
+  std::vector<std::string> notes;              ///< lines below the table
+};
+
+/// Columns a terminal needs for a UTF-8 text: combining marks count 0, East Asian wide characters and emoji 2.
+[[nodiscard]] std::size_t display_width(std::string_view utf8);
+/// The nearest ASCII for the few other characters that tables use; any character left over becomes '?'.
+[[nodiscard]] std::string to_ascii(std::string_view utf8);
+/// Title, head, rule, rows, notes; every line ends in a newline and none in blanks.
+[[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
+/// "43.2 %" of a fraction; "—" when it is not finite.
+[[nodiscard]] std::string percent(double fraction);
+/// A number with four significant digits, without an exponent where that stays short.
+[[nodiscard]] std::string number(double value);
+
+}  // namespace orrery::reports

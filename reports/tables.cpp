@@ -1,0 +1,365 @@
+/// Turns records into tables.
+#include "reports/tables.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/units.h"
+
+namespace orrery::reports {
+namespace {
+
+const std::string kNone = "—";
+
+std::string seconds(double s) {
+  return std::isfinite(s) && s >= 0 ? base::human(base::Seconds{s}) : kNone;
+}
+std::string seconds_or_none(double s) {
+  return s > 0 ? seconds(s) : kNone;
+}
+std::string bytes(double b) {
+  return b > 0 && std::isfinite(b) ? base::human(base::Bytes{b}) : kNone;
+}
+std::string rate(double r) {
+  return r > 0 && std::isfinite(r) ? base::human(base::BytesPerSecond{r}) : kNone;
+}
+std::string integer(std::int64_t n) {
+  return fmt::format("{}", n);
+}
+std::string fraction_text(double f) {
+  return fmt::format("{:.4f}", std::isfinite(f) ? f : 0.0);
+}
+double share(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+/// Signed deviation of a prediction: "+3.1 %".
+std::string deviation(double predicted, double measured) {
+  if (!(predicted > 0) || !(measured > 0)) return kNone;
+  const double d = predicted / measured - 1;
+  return (d < 0 ? "−" : "+") + percent(std::abs(d));
+}
+
+std::string money(double usd) {
+  return usd > 0 ? fmt::format("{:.4g} $", usd) : kNone;
+}
+
+std::string memory_of(const cost::Prediction& p) {
+  const std::string peak = bytes(p.memory_peak_bytes);
+  return p.memory_capacity_bytes > 0
+             ? fmt::format("{} ({:.0f} %)", peak, 100 * p.memory_peak_bytes / p.memory_capacity_bytes)
+             : peak;
+}
+
+/// A column of the table of plans: its head, its cell, and whether it is worth showing for these plans.
+struct PlanColumn {
+  const char* head;
+  Align align;
+  std::function<std::string(const cost::Prediction&)> cell;
+  std::function<bool(const cost::Prediction&)> worth;  ///< shown when true of any plan
+};
+
+std::vector<PlanColumn> plan_columns() {
+  using P = const cost::Prediction&;
+  const auto always = [](P) { return true; };
+  return {
+      {"data", Align::right, [](P p) { return integer(p.spec.data); }, always},
+      {"tensor", Align::right, [](P p) { return integer(p.spec.tensor); }, always},
+      {"pipeline", Align::right, [](P p) { return integer(p.spec.pipeline); }, always},
+      {"context", Align::right, [](P p) { return integer(p.spec.context); }, [](P p) { return p.spec.context > 1; }},
+      {"expert", Align::right, [](P p) { return integer(p.spec.expert); }, [](P p) { return p.spec.expert > 1; }},
+      {"virtual", Align::right, [](P p) { return integer(p.spec.virtual_stages); },
+       [](P p) { return p.spec.virtual_stages > 1; }},
+      {"micro-batch", Align::right, [](P p) { return integer(p.spec.micro_batch); }, always},
+      {"ZeRO", Align::right, [](P p) { return integer(p.spec.zero_stage); }, always},
+      {"order", Align::left, [](P p) { return std::string(p.spec.pipeline > 1 ? plan::name_of(p.spec.order) : "—"); },
+       [](P p) { return p.spec.pipeline > 1; }},
+      {"recompute", Align::left, [](P p) { return std::string(plan::name_of(p.spec.recompute)); }, always},
+      {"step time", Align::right, [](P p) { return seconds(p.step_time_s); }, always},
+      {"MFU", Align::right, [](P p) { return percent(p.mfu); }, [](P p) { return p.mfu > 0; }},
+      {"memory", Align::right, [](P p) { return memory_of(p); }, always},
+      {"bubble", Align::right, [](P p) { return percent(p.bubble_fraction); }, always},
+      {"exposed comm.", Align::right, [](P p) { return seconds(p.exposed_communication_s); }, always},
+      {"cost/step", Align::right, [](P p) { return money(p.cost_per_step_usd); },
+       [](P p) { return p.cost_per_step_usd > 0; }},
+  };
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+}  // namespace
+
+double relative_error(double predicted, double measured) {
+  return measured > 0 ? std::abs(predicted - measured) / measured : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::vector<Part> parts_of(const cost::Breakdown& b) {
+  return {{"forward", b.forward},
+          {"backward", b.backward},
+          {"recompute", b.recompute},
+          {"optimizer", b.optimizer},
+          {"tensor communication", b.tensor_communication},
+          {"data communication", b.data_communication},
+          {"pipeline communication", b.pipeline_communication},
+          {"bubble", b.bubble},
+          {"overhead", b.overhead}};
+}
+
+Table plans_table(const cost::SearchResult& result) {
+  Table table;
+  table.title = "Plans, best first";
+  table.columns.push_back({"#", Align::right});
+  std::vector<const PlanColumn*> shown;
+  const std::vector<PlanColumn> columns = plan_columns();
+  for (const PlanColumn& column : columns) {
+    if (!std::any_of(result.plans.begin(), result.plans.end(), column.worth)) continue;
+    shown.push_back(&column);
+    table.columns.push_back({column.head, column.align});
+  }
+  for (std::size_t i = 0; i < result.plans.size(); ++i) {
+    auto& row = table.rows.emplace_back();
+    row.push_back(integer(static_cast<std::int64_t>(i) + 1));
+    for (const PlanColumn* column : shown) row.push_back(column->cell(result.plans[i]));
+  }
+  return table;
+}
+
+Table rejections_table(const cost::SearchResult& result) {
+  Table table;
+  table.title = "Rejected";
+  table.columns = {{"count", Align::right}, {"reason", Align::left}};
+  std::vector<std::pair<std::string, std::int64_t>> reasons(result.rejected.begin(), result.rejected.end());
+  std::stable_sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  for (const auto& [reason, count] : reasons) table.rows.push_back({integer(count), reason});
+  return table;
+}
+
+Table summary_table(const cost::Prediction& p) {
+  Table table;
+  table.columns = {{"", Align::left}, {"", Align::left}};
+  const auto line = [&](std::string name, std::string value) {
+    table.rows.push_back({std::move(name), std::move(value)});
+  };
+  line("step time", seconds(p.step_time_s));
+  if (p.tokens_per_s > 0) line("tokens/s", fmt::format("{:.4g}", p.tokens_per_s));
+  if (p.mfu > 0) line("MFU", percent(p.mfu));
+  if (p.memory_peak_bytes > 0) {
+    line("memory peak",
+         p.memory_capacity_bytes > 0
+             ? fmt::format("{} of {} ({:.0f} %), worst rank", bytes(p.memory_peak_bytes),
+                           bytes(p.memory_capacity_bytes), 100 * p.memory_peak_bytes / p.memory_capacity_bytes)
+             : bytes(p.memory_peak_bytes) + ", worst rank");
+  }
+  line("bubble", percent(p.bubble_fraction));
+  line("exposed communication", fmt::format("{} ({})", seconds(p.exposed_communication_s),
+                                            percent(share(p.exposed_communication_s, p.step_time_s))));
+  if (p.cost_per_step_usd > 0) line("cost per step", money(p.cost_per_step_usd));
+  if (p.energy_per_step_j > 0) line("energy per step", fmt::format("{:.4g} J", p.energy_per_step_j));
+  if (p.simulation_seconds > 0) line("simulated in", seconds(p.simulation_seconds));
+  return table;
+}
+
+Table breakdown_table(const cost::Breakdown& predicted, const cost::Breakdown* measured) {
+  Table table;
+  table.title = "Where the step goes (mean rank)";
+  table.columns = {{"part", Align::left}, {measured ? "predicted" : "time", Align::right}, {"share", Align::right}};
+  if (measured) {
+    table.columns.push_back({"measured", Align::right});
+    table.columns.push_back({"share", Align::right});
+  } else {
+    table.columns.push_back({"", Align::bar});
+  }
+  const std::vector<Part> left = parts_of(predicted);
+  const std::vector<Part> right = measured ? parts_of(*measured) : left;
+  double total = 0, measured_total = 0;
+  for (std::size_t i = 0; i < left.size(); ++i) total += left[i].seconds, measured_total += right[i].seconds;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (left[i].seconds <= 0 && right[i].seconds <= 0) continue;
+    auto& row = table.rows.emplace_back();
+    const double part = share(left[i].seconds, total);
+    row = {left[i].name, seconds(left[i].seconds), percent(part)};
+    if (measured) {
+      row.push_back(seconds(right[i].seconds));
+      row.push_back(percent(share(right[i].seconds, measured_total)));
+    } else {
+      row.push_back(fraction_text(part));
+    }
+  }
+  auto& sum = table.rows.emplace_back();
+  sum = {"step", seconds(total), percent(share(total, total))};
+  if (measured) {
+    sum.push_back(seconds(measured_total));
+    sum.push_back(percent(share(measured_total, measured_total)));
+  } else {
+    sum.push_back("0");
+  }
+  return table;
+}
+
+Table memory_table(const std::vector<cost::MemoryRow>& rows, double capacity) {
+  Table table;
+  table.title = "Memory at its peak, by stage";
+  table.columns = {{"stage", Align::right}, {"total", Align::right}};
+  if (capacity > 0) table.columns.push_back({"of capacity", Align::right});
+  std::set<std::string> purposes;
+  for (const cost::MemoryRow& row : rows)
+    for (const auto& [purpose, size] : row.by_purpose)
+      if (size > 0) purposes.insert(purpose);
+  for (const std::string& purpose : purposes) {
+    std::string head = purpose;
+    std::replace(head.begin(), head.end(), '_', ' ');
+    table.columns.push_back({head, Align::right});
+  }
+  for (const cost::MemoryRow& row : rows) {
+    auto& cells = table.rows.emplace_back();
+    cells = {integer(row.stage), bytes(row.total)};
+    if (capacity > 0) cells.push_back(percent(row.total / capacity));
+    for (const std::string& purpose : purposes) {
+      const auto found = row.by_purpose.find(purpose);
+      cells.push_back(bytes(found == row.by_purpose.end() ? 0 : found->second));
+    }
+  }
+  if (capacity > 0) table.notes.push_back("Capacity: " + bytes(capacity) + " per device.");
+  return table;
+}
+
+Table communication_table(const std::vector<cost::CommunicationRow>& rows) {
+  Table table;
+  table.title = "Communication per rank and step";
+  table.columns = {{"dimension", Align::left}, {"operation", Align::left}, {"count", Align::right},
+                   {"bytes", Align::right},    {"time", Align::right},     {"exposed", Align::right},
+                   {"busbw", Align::right}};
+  for (const cost::CommunicationRow& row : rows) {
+    std::string operation = row.operation;
+    std::replace(operation.begin(), operation.end(), '_', '-');
+    table.rows.push_back({row.dimension, operation, integer(row.count), bytes(row.bytes), seconds(row.time_s),
+                          seconds(row.exposed_s), rate(row.bus_bandwidth)});
+  }
+  return table;
+}
+
+Table links_table(const std::vector<cost::LinkRow>& rows) {
+  Table table;
+  table.title = "Links";
+  table.columns = {{"class", Align::left},
+                   {"bytes per step", Align::right},
+                   {"mean use", Align::right},
+                   {"peak use", Align::right},
+                   {"", Align::bar}};
+  for (const cost::LinkRow& row : rows) {
+    table.rows.push_back({row.name, bytes(row.bytes), percent(row.mean_utilisation), percent(row.peak_utilisation),
+                          fraction_text(row.mean_utilisation)});
+  }
+  return table;
+}
+
+Table parameters_table(const std::vector<cost::FittedParameter>& parameters) {
+  Table table;
+  table.title = "Parameters";
+  table.columns = {{"name", Align::left}, {"before", Align::right}, {"after", Align::right},
+                   {"unit", Align::left}, {"change", Align::right}, {"source", Align::left}};
+  for (const cost::FittedParameter& p : parameters) {
+    const double ratio = p.before != 0 ? p.after / p.before : 0;
+    table.rows.push_back({p.name, number(p.before), number(p.after), p.unit,
+                          ratio > 0 ? fmt::format("× {:.3g}", ratio) : kNone, p.source});
+  }
+  return table;
+}
+
+std::vector<ResidualGroup> grouped(const std::vector<cost::Residual>& residuals) {
+  std::map<std::pair<bool, std::string>, std::pair<std::vector<double>, std::vector<double>>> groups;
+  for (const cost::Residual& r : residuals) {
+    if (!(r.measured_s > 0)) continue;
+    auto& [before, after] = groups[{r.held_out, r.what}];
+    before.push_back(relative_error(r.predicted_before_s, r.measured_s));
+    after.push_back(relative_error(r.predicted_after_s, r.measured_s));
+  }
+  std::vector<ResidualGroup> out;
+  for (const auto& [key, errors] : groups) {
+    out.push_back({key.second, key.first, static_cast<std::int64_t>(errors.first.size()), median(errors.first),
+                   median(errors.second)});
+  }
+  return out;
+}
+
+Table residuals_table(const std::vector<cost::Residual>& residuals) {
+  Table table;
+  table.title = "Error by kind of span (median, relative)";
+  table.columns = {{"kind", Align::left},
+                   {"used for", Align::left},
+                   {"count", Align::right},
+                   {"before", Align::right},
+                   {"after", Align::right}};
+  for (const ResidualGroup& g : grouped(residuals)) {
+    table.rows.push_back(
+        {g.what, g.held_out ? "held out" : "fit", integer(g.count), percent(g.error_before), percent(g.error_after)});
+  }
+  return table;
+}
+
+Table runs_table(const std::vector<cost::MeasuredRun>& runs) {
+  Table table;
+  table.title = "Predicted against measured";
+  table.columns = {{"plan", Align::left},    {"measured", Align::right},        {"spread", Align::right},
+                   {"before", Align::right}, {"error", Align::right},           {"after", Align::right},
+                   {"error", Align::right},  {"memory measured", Align::right}, {"predicted", Align::right},
+                   {"error", Align::right},  {"tokens/s", Align::right},        {"", Align::left}};
+  bool any_fit = false, any_over = false;
+  for (const cost::MeasuredRun& run : runs) {
+    any_fit |= run.used_in_fit;
+    any_over |= run.oversubscribed;
+    std::string marks = run.used_in_fit ? "fit" : "";
+    if (run.oversubscribed) marks += marks.empty() ? "crowded" : ", crowded";
+    table.rows.push_back({plan::describe(run.spec), seconds_or_none(run.step_time_s),
+                          run.step_time_spread > 0 ? percent(run.step_time_spread) : kNone,
+                          seconds_or_none(run.predicted_before_s), deviation(run.predicted_before_s, run.step_time_s),
+                          seconds_or_none(run.predicted_after_s), deviation(run.predicted_after_s, run.step_time_s),
+                          bytes(run.memory_peak_bytes), bytes(run.predicted_memory_bytes),
+                          deviation(run.predicted_memory_bytes, run.memory_peak_bytes),
+                          run.tokens_per_s > 0 ? number(run.tokens_per_s) : kNone, marks});
+  }
+  table.notes.push_back("Step times; before and after calibration. Spread is (max − min) / median of repeated runs.");
+  if (any_fit) table.notes.push_back("fit: used to fit the parameters, so its error is no test of them.");
+  if (any_over) table.notes.push_back("crowded: more ranks than cores; listed, not judged.");
+  return table;
+}
+
+Table scaling_table(const std::vector<cost::ScalingPoint>& points) {
+  Table table;
+  table.title = "Strong scaling";
+  table.columns = {{"ranks", Align::right},      {"predicted", Align::right}, {"speed-up", Align::right},
+                   {"efficiency", Align::right}, {"measured", Align::right},  {"speed-up", Align::right},
+                   {"efficiency", Align::right}, {"plan", Align::left}};
+  if (points.empty()) return table;
+  const cost::ScalingPoint& first = points.front();
+  const auto scaled = [&](double reference, double time, int ranks, auto&& push) {
+    const double speedup = time > 0 && reference > 0 ? reference / time : 0;
+    push(speedup > 0 ? fmt::format("× {:.2f}", speedup) : kNone);
+    push(speedup > 0 ? percent(speedup * first.ranks / ranks) : kNone);
+  };
+  for (const cost::ScalingPoint& point : points) {
+    auto& row = table.rows.emplace_back();
+    const auto push = [&](std::string cell) { row.push_back(std::move(cell)); };
+    push(integer(point.ranks));
+    push(seconds_or_none(point.best.step_time_s));
+    scaled(first.best.step_time_s, point.best.step_time_s, point.ranks, push);
+    push(seconds_or_none(point.measured_step_time_s));
+    scaled(first.measured_step_time_s, point.measured_step_time_s, point.ranks, push);
+    push(plan::describe(point.best.spec));
+  }
+  table.notes.push_back("Speed-up and efficiency against the first row; the batch stays the same.");
+  return table;
+}
+
+}  // namespace orrery::reports

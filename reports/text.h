@@ -1,0 +1,40 @@
+#pragma once
+/// What the verbs print on a terminal: tables put together with a heading and the figures that belong to them.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cost/results.h"
+#include "reports/table.h"
+
+namespace orrery::reports {
+
+/// `plan`: the ranked plans, how the search went, what was rejected and, when nothing fits, what to relax.
+[[nodiscard]] std::string plan_text(const cost::SearchResult& result, const TableStyle& style);
+/// `simulate`: summary, breakdown, memory by stage, communication, links.
+[[nodiscard]] std::string prediction_text(const cost::Prediction& prediction, const TableStyle& style);
+/// `calibrate`: parameters before and after, errors, notes.
+[[nodiscard]] std::string fit_text(const cost::FitResult& fit, const TableStyle& style);
+/// Predicted against measured with the median error of the runs that may be judged.
+[[nodiscard]] std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableStyle& style);
+[[nodiscard]] std::string scaling_text(const std::vector<cost::ScalingPoint>& points, const TableStyle& style);
+/// What `train` returns, read back from the run directory by apps.
+struct TrainSummary {
+  std::string directory;
+  std::int64_t steps = 0;  ///< steps done, over all resumptions
+  double first_loss = 0, final_loss = 0;
+  double step_time_s = 0;  ///< median
+  double tokens_per_s = 0;
+  double memory_peak_bytes = 0;  ///< worst rank
+  bool completed = false;        ///< by the run's own completion record
+  std::string backend;           ///< "cpu", "cuda"
+};
+
+/// `train`: the run's figures.
+[[nodiscard]] std::string train_text(const TrainSummary& summary, const TableStyle& style);
+
+/// Median |predicted - measured| / measured after calibration over runs that were not used in the fit, do not crowd
+/// the cores and spread by at most `max_spread`; not a number when there is none.
+[[nodiscard]] double held_out_error(const std::vector<cost::MeasuredRun>& runs, double max_spread = 0.10);
+
+}  // namespace orrery::reports

@@ -6,10 +6,14 @@
 namespace orrery::plan {
 
 struct LowerOptions {
-  bool optimizer = true;              ///< false: forward and backward only
-  double clip_norm = 0;               ///< 0: norm is computed for reporting, nothing is clipped
-  bool recompute_whole_layer = true;  ///< false: recomputation skips operators whose output backward does not read
+  /// Recomputation repeats the whole layer, as PyTorch's checkpoint does, even operators whose output backward does
+  /// not read (the last product and its all-reduce). A property of the software stack.
+  bool recompute_whole_layer = false;
 };
+
+/// Element type in which gradients are kept and reduced: fp32 for fp32 and bf16 (Megatron-LM accumulates bf16 gradients
+/// in fp32), fp16 for fp16 (Micikevicius et al. 2018).
+[[nodiscard]] models::DType gradient_dtype(models::DType precision);
 
 [[nodiscard]] Schedule lower(const Plan& plan, const LowerOptions& options = {});
 

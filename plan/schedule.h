@@ -74,16 +74,20 @@ struct View {
 };
 
 /// A regular group: members of the rank's own group are base + sum(i_k * stride_k), where base is the rank with its
-/// own i_k taken out. Dimension order: the fastest stride first.
+/// own i_k = rank / stride_k % size_k taken out. Dimension order: the fastest stride first.
 struct Group {
-  std::string name;  ///< "tensor", "data", "world", "replica", "embedding"
+  std::string name;  ///< "tensor", "data", "world", "model", "embedding", "loss"
   struct Dimension {
     int stride = 1;
     int size = 1;
   };
   std::vector<Dimension> dimensions;
+  int base_limit = 0;  ///< > 0: only ranks whose base is below it belong to such a group (first and last stage)
   [[nodiscard]] int size() const;
-  /// Ranks of the group that `rank` belongs to, ascending. Small groups only: called by exec and for representatives.
+  [[nodiscard]] int base(int rank) const;
+  [[nodiscard]] bool contains(int rank) const;
+  /// Ranks of the group that `rank` belongs to, ascending; empty when it belongs to none. For exec and for
+  /// representatives: never called for every rank of a large cluster.
   [[nodiscard]] std::vector<int> members(int rank) const;
 };
 
@@ -105,11 +109,11 @@ struct Bucket {
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
   int shards = 1;             ///< data-parallel ways
   std::vector<ParameterRange> ranges;
-  int parameters = -1;      ///< buffer: full values as compute reads them (per use under ZeRO-3)
+  int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
   int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
   int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
-  int gradients = -1;       ///< buffer: full gradients (transient under ZeRO-2 and 3)
-  int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-1, 2, 3; -1 otherwise
+  int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
+  int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
   int first_moment = -1, second_moment = -1;
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };

@@ -1,0 +1,148 @@
+// make_plan: the only way to a Plan. Every rule that a split breaks is one diagnostic with a stable code.
+#include "plan/plan.h"
+
+#include <fmt/core.h>
+
+#include <numeric>
+
+#include "base/ensure.h"
+
+namespace orrery::plan {
+
+std::int64_t Plan::micro_batches() const { return spec_.batch / (spec_.data * spec_.micro_batch); }
+
+std::int64_t Plan::first_layer(int stage) const {
+  return std::accumulate(spec_.layers_per_stage.begin(), spec_.layers_per_stage.begin() + stage, std::int64_t{0});
+}
+
+namespace {
+
+class Rules {
+ public:
+  Rules(const models::Model& model, const clusters::Cluster& cluster, const PlanSpec& spec)
+      : model_(model), cluster_(cluster), spec_(spec) {}
+
+  base::Diagnostics broken() {
+    if (!positive()) return std::move(found_);
+    mesh();
+    tensor();
+    stages();
+    batch();
+    unbuilt();
+    return std::move(found_);
+  }
+
+ private:
+  void rule(bool holds, const char* code, const std::string& message, const std::string& help) {
+    if (!holds) found_.push_back({base::Severity::error, code, {}, message, help, {}});
+  }
+
+  bool positive() {
+    const bool all = spec_.data > 0 && spec_.tensor > 0 && spec_.pipeline > 0 && spec_.context > 0 && spec_.expert > 0 &&
+                     spec_.virtual_stages > 0 && spec_.micro_batch > 0 && spec_.batch > 0 && spec_.sequence > 0;
+    rule(all, "P01", "every degree, the micro-batch, the batch and the sequence must be at least 1", "");
+    return all;
+  }
+
+  void mesh() {
+    rule(spec_.ranks() == cluster_.size(), "P02",
+         fmt::format("data {} x tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.data, spec_.tensor,
+                     spec_.pipeline, spec_.ranks(), cluster_.size()),
+         "change a degree, or the number of devices");
+  }
+
+  void tensor() {
+    const auto divides = [&](std::int64_t value, const char* what, const char* code) {
+      rule(value % spec_.tensor == 0, code, fmt::format("tensor {} does not divide {} {}", spec_.tensor, value, what),
+           "choose a tensor degree that divides heads, key/value heads and the MLP's width");
+    };
+    divides(model_.heads, "attention heads", "P03");
+    divides(model_.kv_heads, "key/value heads", "P04");
+    divides(model_.ffn_hidden, "columns of the MLP", "P05");
+  }
+
+  void stages() {
+    rule(spec_.pipeline <= model_.layers, "P06",
+         fmt::format("{} pipeline stages for {} layers leave a stage without a layer", spec_.pipeline, model_.layers),
+         "use fewer stages");
+    const std::vector<std::int64_t>& split = spec_.layers_per_stage;
+    if (split.empty()) return;
+    rule(static_cast<int>(split.size()) == spec_.pipeline, "P07",
+         fmt::format("layers_per_stage lists {} stages, the plan has {}", split.size(), spec_.pipeline), "one entry a stage");
+    rule(std::accumulate(split.begin(), split.end(), std::int64_t{0}) == model_.layers, "P08",
+         fmt::format("layers_per_stage adds up to {}, the model has {} layers",
+                     std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers),
+         "");
+    for (std::int64_t layers : split) rule(layers >= 1, "P06", "a pipeline stage without a layer", "");
+  }
+
+  void batch() {
+    const std::int64_t per_round = static_cast<std::int64_t>(spec_.data) * spec_.micro_batch;
+    rule(spec_.batch % per_round == 0, "P09",
+         fmt::format("data {} x micro-batch {} does not divide the batch of {}", spec_.data, spec_.micro_batch, spec_.batch),
+         "the batch is data x micro_batch x micro-batches");
+    rule(model_.positions != models::Positions::learned || spec_.sequence <= model_.max_sequence, "P10",
+         fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence), "");
+    rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage), "0, 1, 2 or 3");
+    rule(spec_.zero_stage == 0 || spec_.data > 1, "P12",
+         fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage), "use zero_stage 0");
+  }
+
+  void unbuilt() {
+    rule(spec_.context == 1, "P20", "context parallelism is not lowered yet", "context: 1");
+    rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1");
+    rule(spec_.virtual_stages == 1, "P22", "interleaved stages are not lowered yet", "virtual_stages: 1");
+  }
+
+  const models::Model& model_;
+  const clusters::Cluster& cluster_;
+  const PlanSpec& spec_;
+  base::Diagnostics found_;
+};
+
+// As even as possible. The first and last stages also carry embedding and head: what is left over goes to the middle
+// from the front, so that the ends never have more than the others.
+std::vector<std::int64_t> even_split(std::int64_t layers, int stages) {
+  std::vector<std::int64_t> split(static_cast<std::size_t>(stages), layers / stages);
+  std::int64_t rest = layers % stages;
+  const int first = stages > 2 && rest <= stages - 2 ? 1 : 0;
+  for (int s = first; rest > 0; ++s, --rest) ++split[static_cast<std::size_t>(s)];
+  return split;
+}
+
+}  // namespace
+
+base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model, std::shared_ptr<const clusters::Cluster> cluster,
+                             PlanSpec spec) {
+  ENSURE(model && cluster, "a plan needs a model and a cluster");
+  base::Diagnostics broken = Rules(*model, *cluster, spec).broken();
+  if (!broken.empty()) return base::fail(std::move(broken));
+  if (spec.layers_per_stage.empty()) spec.layers_per_stage = even_split(model->layers, spec.pipeline);
+  Plan plan;
+  plan.model_ = std::move(model);
+  plan.cluster_ = std::move(cluster);
+  plan.spec_ = std::move(spec);
+  return plan;
+}
+
+std::string describe(const PlanSpec& spec) {
+  std::string text;
+  const auto degree = [&](const char* name, int value) {
+    if (value == 1) return;
+    if (!text.empty()) text += " x ";
+    text += fmt::format("{} {}", name, value);
+  };
+  degree("data", spec.data);
+  degree("tensor", spec.tensor);
+  degree("pipeline", spec.pipeline);
+  degree("context", spec.context);
+  degree("expert", spec.expert);
+  if (text.empty()) text = "serial";
+  if (spec.pipeline > 1) text += fmt::format(", {}", name_of(spec.order));
+  text += fmt::format(", micro-batch {}", spec.micro_batch);
+  if (spec.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.zero_stage);
+  if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
+  return text;
+}
+
+}  // namespace orrery::plan

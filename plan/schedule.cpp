@@ -1,0 +1,116 @@
+// Groups as strides, message sizes and names.
+#include "plan/schedule.h"
+
+#include <algorithm>
+
+#include "base/ensure.h"
+
+namespace orrery::plan {
+
+int Group::size() const {
+  int product = 1;
+  for (const Dimension& d : dimensions) product *= d.size;
+  return product;
+}
+
+int Group::base(int rank) const {
+  int result = rank;
+  for (const Dimension& d : dimensions) result -= rank / d.stride % d.size * d.stride;
+  return result;
+}
+
+bool Group::contains(int rank) const { return base_limit == 0 || base(rank) < base_limit; }
+
+std::vector<int> Group::members(int rank) const {
+  if (!contains(rank)) return {};
+  std::vector<int> result = {base(rank)};
+  for (const Dimension& d : dimensions) {
+    const std::size_t before = result.size();
+    for (int i = 1; i < d.size; ++i)
+      for (std::size_t k = 0; k < before; ++k) result.push_back(result[k] + i * d.stride);
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+std::int64_t Step::message_bytes(const std::vector<Buffer>& buffers) const {
+  const View& full = kind == StepKind::collective && collective == CollectiveKind::reduce_scatter ? source
+                     : kind == StepKind::send                                                     ? source
+                                                                                                  : target;
+  if (kind == StepKind::compute) return 0;
+  return full.elements * models::size_of(buffers[static_cast<std::size_t>(full.buffer)].dtype);
+}
+
+const RankClass& Schedule::class_of(int rank) const {
+  const int stage = rank / (spec.data * spec.tensor);
+  ENSURE(stage >= 0 && stage < static_cast<int>(classes.size()), "rank {} of {}", rank, spec.ranks());
+  return classes[static_cast<std::size_t>(stage)];
+}
+
+std::int64_t Schedule::steps() const {
+  std::int64_t total = 0;
+  for (const RankClass& c : classes)
+    for (const Entry& entry : c.program)
+      total += static_cast<std::int64_t>(c.blocks[static_cast<std::size_t>(entry.block)].steps.size());
+  return total;
+}
+
+const char* name_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::compute: return "compute";
+    case StepKind::collective: return "collective";
+    case StepKind::send: return "send";
+    case StepKind::recv: return "recv";
+  }
+  return "?";
+}
+
+const char* name_of(Stream stream) {
+  switch (stream) {
+    case Stream::compute: return "compute";
+    case Stream::tensor: return "tensor";
+    case Stream::data: return "data";
+    case Stream::pipeline_send: return "pipeline_send";
+    case Stream::pipeline_recv: return "pipeline_recv";
+  }
+  return "?";
+}
+
+const char* name_of(Phase phase) {
+  switch (phase) {
+    case Phase::input: return "input";
+    case Phase::forward: return "forward";
+    case Phase::recompute: return "recompute";
+    case Phase::backward: return "backward";
+    case Phase::parameter_gather: return "parameter_gather";
+    case Phase::gradient_reduce: return "gradient_reduce";
+    case Phase::optimizer: return "optimizer";
+    case Phase::reporting: return "reporting";
+  }
+  return "?";
+}
+
+const char* name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::all_reduce: return "all_reduce";
+    case CollectiveKind::all_gather: return "all_gather";
+    case CollectiveKind::reduce_scatter: return "reduce_scatter";
+  }
+  return "?";
+}
+
+const char* name_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::parameters: return "parameters";
+    case Purpose::gradients: return "gradients";
+    case Purpose::optimizer_states: return "optimizer_states";
+    case Purpose::activations: return "activations";
+    case Purpose::workspace: return "workspace";
+    case Purpose::communication: return "communication";
+    case Purpose::input: return "input";
+    case Purpose::scalars: return "scalars";
+  }
+  return "?";
+}
+
+}  // namespace orrery::plan

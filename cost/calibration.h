@@ -46,8 +46,12 @@ struct Calibration {
 /// measurements of its kind of device, or placeholders whose source says "uncalibrated".
 [[nodiscard]] Calibration defaults(const clusters::Cluster& cluster);
 
+/// What names a cluster's links: the link class within a node, and, on several nodes, "/" and the one between them.
+[[nodiscard]] std::string network_of(const clusters::Cluster& cluster);
+
 /// `base` with the coefficients of `over` on top, later files winning. A file's device.* count only when its
-/// device is `base`'s (or empty), likewise network.* and stack.*; what was passed over is named in `skipped`
+/// device is `base`'s (or empty), likewise network.* (a file for one node's
+/// links also serves several nodes of them) and stack.*; what was passed over is named in `skipped`
 /// if given.
 [[nodiscard]] Calibration merge(Calibration base, const std::vector<Calibration>& over,
                                 std::vector<std::string>* skipped = nullptr);

@@ -16,12 +16,10 @@ namespace orrery::cost {
 
 /// Bytes of the worst rank of one stage at the moment of its peak, by purpose.
 struct StageMemory {
-  double parameters = 0, gradients = 0, optimizer_states = 0, activations = 0, workspace = 0,
-         communication = 0;
+  double parameters = 0, gradients = 0, optimizer_states = 0, activations = 0, workspace = 0, communication = 0;
   double input = 0, software = 0;
   [[nodiscard]] double total() const {
-    return parameters + gradients + optimizer_states + activations + workspace + communication + input +
-           software;
+    return parameters + gradients + optimizer_states + activations + workspace + communication + input + software;
   }
 };
 

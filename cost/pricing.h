@@ -44,12 +44,11 @@ class Pricing {
   /// NICs.
   [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
                                               std::span<const int> members) const;
-  [[nodiscard]] base::Seconds collective_time(const plan::Step& step,
-                                              const std::vector<plan::Buffer>& buffers,
+  [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
                                               std::span<const int> members) const;
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
-  [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
-                                        int from, int to) const;
+  [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
+                                        int to) const;
 
   [[nodiscard]] base::Seconds step_overhead() const;
   [[nodiscard]] base::Bytes software_memory() const;

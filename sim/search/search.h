@@ -22,21 +22,20 @@ struct SearchProgress {
 };
 
 struct SearchOptions {
-  int top = 10;    ///< plans returned
-  int replay = 5;  ///< best plans of the closed form that are replayed and ranked again; 0: none
-  double memory_fraction = 1.0;                         ///< of the device's capacity a plan may fill
+  int top = 10;                  ///< plans returned
+  int replay = 5;                ///< best plans of the closed form that are replayed and ranked again; 0: none
+  double memory_fraction = 1.0;  ///< of the device's capacity a plan may fill
   std::function<void(const SearchProgress&)> progress;  ///< called now and then, never more than 1,000 times
-  std::function<double()> now;              ///< seconds on any clock, for SearchResult::seconds; absent: 0
-  const std::atomic<bool>* stop = nullptr;  ///< set: return what was found so far
+  std::function<double()> now;                          ///< seconds on any clock, for SearchResult::seconds; absent: 0
+  const std::atomic<bool>* stop = nullptr;              ///< set: return what was found so far
 };
 
 /// Exhaustive over data x tensor x pipeline x micro-batch x ZeRO x order x recomputation within job.bounds,
 /// each point through make_plan's rules. Ranks by the job's objective. Nothing feasible is no error: `plans`
 /// is empty, `rejected` counts the reasons and `nearest` says what to relax.
 [[nodiscard]] cost::SearchResult search(std::shared_ptr<const models::Model> model,
-                                        std::shared_ptr<const clusters::Cluster> cluster,
-                                        const plan::Job& job, const cost::Pricing& pricing,
-                                        const SearchOptions& options = {});
+                                        std::shared_ptr<const clusters::Cluster> cluster, const plan::Job& job,
+                                        const cost::Pricing& pricing, const SearchOptions& options = {});
 
 /// The objective's value of a prediction: lower is better.
 [[nodiscard]] double objective_of(const cost::Prediction& prediction, plan::Objective objective);

@@ -1,0 +1,128 @@
+/// Coefficients for a cluster nobody has measured with Orrery: public measurements of its kind of device. Those of CPU
+/// ranks are placeholders that say so; `orrery calibrate` replaces them.
+#include <fmt/format.h>
+
+#include <string>
+
+#include "cost/calibration.h"
+
+namespace orrery::cost {
+
+std::string network_of(const clusters::Cluster& cluster) {
+  if (cluster.nodes <= 1 || cluster.inter.name.empty()) return cluster.intra.name;
+  return cluster.intra.name + "/" + cluster.inter.name;
+}
+
+namespace {
+
+/// A public measurement: the best matrix product of a shape search over the datasheet's dense peak, and what attention
+/// kernels reach of that peak.
+struct Known {
+  const char* device;  ///< what the device's name contains
+  double matmul, fp8;
+  double tile_rows, tile_columns;
+  double flash, flash_grad;
+  const char* source;
+};
+
+constexpr const char* kMamf = "ml-engineering (stas00), maximum achievable matmul FLOPS: ";
+constexpr const char* kFlash2 =
+    "FlashAttention-2 (Dao 2023), section 4.1: forward up to 73 %, backward up to 63 % of A100's peak";
+constexpr const char* kFlash3 =
+    "FlashAttention-3 (Shah et al. 2024), figure 5: forward 550-650, backward 450-550 TFLOP/s on H100";
+constexpr const char* kTiles =
+    "NVIDIA Matrix Multiplication Background User's Guide: 256x128 tiles are the most efficient";
+
+constexpr Known kKnown[] = {
+    {"V100", 0.90, 0.90, 128, 128, 0.40, 0.35, "NVIDIA developer forum: about 101 of 112 TFLOPS, fp16, 8192 cubed"},
+    {"A100", 0.869, 0.869, 256, 128, 0.62, 0.55, "A100 SXM bf16 271 of 312 TFLOPS"},
+    {"A800", 0.869, 0.869, 256, 128, 0.62, 0.55, "A100 SXM bf16 271 of 312 TFLOPS"},
+    {"H100", 0.803, 0.709, 256, 128, 0.58, 0.48, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS"},
+    {"H800", 0.803, 0.709, 256, 128, 0.58, 0.48, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS"},
+    {"H200", 0.803, 0.734, 256, 128, 0.58, 0.48, "H200 SXM bf16 794 of 989, fp8 1453 of 1979 TFLOPS"},
+    {"B200", 0.776, 0.763, 256, 128, 0.55, 0.45, "B200 bf16 1745 of 2250, fp8 3433 of 4500 TFLOPS"},
+};
+
+/// A GPU that no table names is taken to do as an A100 does.
+const Known& known(const std::string& device) {
+  for (const Known& k : kKnown)
+    if (device.find(k.device) != std::string::npos) return k;
+  return kKnown[1];
+}
+
+void gpu(Calibration& c, const clusters::Device& device) {
+  const Known& k = known(device.name);
+  const std::string source = std::string(kMamf) + k.source;
+  for (const char* dtype : {"fp32", "bf16", "fp16"})
+    c.set(fmt::format("device.matmul.{}.efficiency", dtype), k.matmul, source);
+  c.set("device.matmul.fp8.efficiency", k.fp8, source);
+  c.set("device.matmul.tile_rows", k.tile_rows, kTiles);
+  c.set("device.matmul.tile_columns", k.tile_columns, kTiles);
+  c.set("device.matmul.halving_loss", 0.1,
+        "assumption, uncalibrated: the guide above shows smaller tiles slower, without a number");
+  c.set("device.matmul.k_half", 128, "assumption, uncalibrated: prologue and epilogue of two 64-deep tile steps");
+  c.set("device.memory.efficiency", 0.9, "nvbandwidth device-to-device: H100 87 %, GB200 92 % of the datasheet");
+  const bool hopper = k.matmul < 0.85;
+  c.set("device.attention.efficiency", k.flash, hopper ? kFlash3 : kFlash2);
+  c.set("device.attention.grad_efficiency", k.flash_grad, hopper ? kFlash3 : kFlash2);
+  c.set("device.attention.unfused_efficiency", 0.4,
+        "assumption, uncalibrated: batched products with an inner dimension of one head");
+}
+
+/// One core of a server CPU; every number is to be replaced by a fit.
+void cpu(Calibration& c, const clusters::Device& device) {
+  const std::string source = "placeholder, uncalibrated: one core of a server CPU; run `orrery calibrate`";
+  for (const char* dtype : {"fp32", "bf16", "fp16", "fp8"})
+    c.set(fmt::format("device.matmul.{}.efficiency", dtype), 0.8, source);
+  c.set("device.matmul.operand_bandwidth", 20e9, source);
+  c.set("device.memory.efficiency", 0.8, source);
+  c.set("device.cache.bandwidth", 40e9, source);
+  c.set("device.cache.size", device.cache.value, "datasheet: last-level cache");
+  c.set("device.attention.efficiency", 0.2, source);
+  c.set("device.attention.grad_efficiency", 0.2, source);
+  c.set("device.attention.unfused_efficiency", 0.2, source);
+  c.set("device.attention.head_overhead", 1e-6, source);
+  const auto rate = [&](Family family, double bytes_per_second) {
+    c.set(fmt::format("device.vector.{}.rate", name_of(family)), bytes_per_second, source);
+  };
+  rate(Family::copy, 40e9);
+  rate(Family::activation, 5e9);
+  rate(Family::activation_grad, 5e9);
+  rate(Family::normalisation, 15e9);
+  rate(Family::normalisation_grad, 15e9);
+  rate(Family::softmax, 5e9);
+  rate(Family::optimizer, 25e9);
+  rate(Family::embedding, 10e9);
+}
+
+/// Links: what large messages reach of the datasheet's bandwidth.
+void network(Calibration& c, const clusters::Cluster& cluster) {
+  if (cluster.device().kind == clusters::DeviceKind::gpu) {
+    c.set("network.intra.efficiency", 0.88, "p2p copies over NVLink: A100 274 of 300, H200 396 of 450 GB/s");
+    c.set("network.inter.efficiency", 0.96, "NVIDIA staff, nccl#412: HDR 24 of 25, NDR 48.5 of 50 GB/s");
+    return;
+  }
+  const std::string source = "placeholder, uncalibrated: MPI between ranks of one machine; run `orrery calibrate`";
+  for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "send"}) {
+    c.set(fmt::format("network.{}.latency", operation), 3e-6, source);
+    c.set(fmt::format("network.{}.bandwidth", operation), 3e9, source);
+  }
+}
+
+}  // namespace
+
+Calibration defaults(const clusters::Cluster& cluster) {
+  Calibration c;
+  c.name = cluster.name + " (defaults)";
+  c.device = cluster.device().name;
+  c.network = network_of(cluster);
+  if (cluster.device().kind == clusters::DeviceKind::gpu) {
+    gpu(c, cluster.device());
+  } else {
+    cpu(c, cluster.device());
+  }
+  network(c, cluster);
+  return c;
+}
+
+}  // namespace orrery::cost

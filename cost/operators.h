@@ -1,0 +1,49 @@
+#pragma once
+/// Seconds of one operator on one device: one formula, one function. Formulas and their sources are in
+/// docs/formulas.md.
+#include <array>
+
+#include "base/units.h"
+#include "clusters/cluster.h"
+#include "cost/calibration.h"
+#include "models/op.h"
+
+namespace orrery::cost {
+
+/// The device.* coefficients and the datasheet's peaks, multiplied out once.
+struct DeviceRates {
+  bool gpu = true;
+  int multiprocessors = 1;
+  std::array<double, 4> matmul{};  ///< FLOP/s at best shapes, by DType fp32, bf16, fp16, fp8
+  std::array<double, 4> peak{};    ///< FLOP/s of the datasheet, by the same
+  double k_half = 0, tile_rows = 1, tile_columns = 1, halving_loss = 0;
+  double operand_bandwidth = 0;      ///< bytes/s; CPU only
+  double memory = 0;                 ///< bytes/s
+  double cache = 0, cache_size = 0;  ///< bytes/s, bytes; CPU only
+  double flash = 0, flash_grad = 0, unfused = 0, head_overhead = 0;
+  std::array<double, 8> vector{};  ///< bytes/s by Family; 0: memory alone limits
+};
+[[nodiscard]] DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& calibration);
+
+/// GPU matrix product (m,k)x(k,n): whole waves of output tiles over the multiprocessors, each tile paying its prologue
+/// (`k_half` extra of k), with the best of the tile shapes that halve from the largest; at least the memory's time.
+/// Wave and tile quantisation: NVIDIA, "Matrix Multiplication Background User's Guide".
+[[nodiscard]] base::Seconds gpu_matmul_time(const DeviceRates& rates, models::DType dtype, double m, double n,
+                                            double k);
+
+/// CPU matrix product: arithmetic at the best rate, plus packing A and B and writing C. Equivalent to a rate that
+/// saturates with m, n and k: packing is amortised over the other two dimensions (Goto & van de Geijn 2008, section 4).
+[[nodiscard]] base::Seconds cpu_matmul_time(const DeviceRates& rates, models::DType dtype, double m, double n,
+                                            double k);
+
+/// Streaming: bytes over memory bandwidth; on a CPU what fits the cache goes at the cache's, and the vector units'
+/// time per byte of the family adds.
+[[nodiscard]] base::Seconds streaming_time(const DeviceRates& rates, double bytes, Family family);
+
+/// Attention, forward or backward, with row statistics or with the whole matrix (whose reads and writes add).
+[[nodiscard]] base::Seconds attention_time(const DeviceRates& rates, const models::Op& op);
+
+/// Any operator, without the stack's overhead.
+[[nodiscard]] base::Seconds device_time(const DeviceRates& rates, const models::Op& op);
+
+}  // namespace orrery::cost

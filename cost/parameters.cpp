@@ -1,0 +1,166 @@
+/// The table of known coefficients. A new coefficient is a line here, a default in defaults.cpp and a use in a formula.
+#include "cost/parameters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/ensure.h"
+#include "base/units.h"
+
+namespace orrery::cost {
+
+namespace {
+
+constexpr double kTera = 1e12;
+
+/// What limits vector work of one family, for all families.
+void add_vector_rates(std::vector<ParameterKind>& all) {
+  for (const Family family : {Family::copy, Family::activation, Family::activation_grad, Family::normalisation,
+                              Family::normalisation_grad, Family::softmax, Family::optimizer, Family::embedding}) {
+    all.push_back({fmt::format("device.vector.{}.rate", name_of(family)), Unit::bytes_per_second, 1e6, 1000 * kTera,
+                   1.0, "bytes of operands and results that the vector units get through, beyond waiting for memory"});
+  }
+}
+
+void add_device(std::vector<ParameterKind>& all) {
+  for (const char* dtype : {"fp32", "bf16", "fp16", "fp8"}) {
+    all.push_back({fmt::format("device.matmul.{}.efficiency", dtype), Unit::number, 1e-4, 2, 0.7,
+                   "best matrix-product rate over the datasheet's peak"});
+  }
+  all.push_back({"device.matmul.k_half", Unit::number, 0, 1e5, 0,
+                 "inner dimension at which a GPU tile reaches half its rate (prologue and epilogue)"});
+  all.push_back({"device.matmul.tile_rows", Unit::number, 1, 4096, 0, "rows of a GPU output tile"});
+  all.push_back({"device.matmul.tile_columns", Unit::number, 1, 4096, 0, "columns of a GPU output tile"});
+  all.push_back(
+      {"device.matmul.halving_loss", Unit::number, 0, 1, 0, "share of the rate lost each time a GPU tile is halved"});
+  all.push_back({"device.matmul.operand_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
+                 "CPU: bytes per second of packing A and B and of writing C"});
+  all.push_back({"device.memory.efficiency", Unit::number, 1e-3, 2, 0.4, "streaming bandwidth over the datasheet's"});
+  all.push_back({"device.cache.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.7,
+                 "CPU: bandwidth of an op whose operands fit the cache"});
+  all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0, "CPU: the cache one rank can call its own"});
+  all.push_back({"device.attention.efficiency", Unit::number, 1e-4, 2, 0.7,
+                 "attention forward with row statistics: rate over the matrix peak"});
+  all.push_back({"device.attention.grad_efficiency", Unit::number, 1e-4, 2, 0.7,
+                 "attention backward with row statistics: rate over the matrix peak"});
+  all.push_back({"device.attention.unfused_efficiency", Unit::number, 1e-4, 2, 0.7,
+                 "batched products of attention that keeps its matrix: rate over the matrix peak"});
+  all.push_back({"device.attention.head_overhead", Unit::seconds, 0, 1, 1.0,
+                 "CPU: cost per sequence and head beyond arithmetic"});
+}
+
+void add_network(std::vector<ParameterKind>& all) {
+  // The CPU ranks' MPI: one latency and one bandwidth for each operation (cost/collectives.h says how they enter).
+  for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "send"}) {
+    all.push_back({fmt::format("network.{}.latency", operation), Unit::seconds, 0, 10, 1.0,
+                   "CPU ranks: latency of one round of the operation"});
+    all.push_back({fmt::format("network.{}.bandwidth", operation), Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
+                   "CPU ranks: bytes per second through one rank, once under way"});
+  }
+  all.push_back({"network.intra.efficiency", Unit::number, 1e-3, 1.5, 0.3,
+                 "large-message bandwidth within a node over the datasheet's"});
+  all.push_back({"network.inter.efficiency", Unit::number, 1e-3, 1.5, 0.3,
+                 "large-message bandwidth between nodes over the datasheet's"});
+}
+
+void add_stack(std::vector<ParameterKind>& all) {
+  all.push_back({"stack.op_overhead", Unit::seconds, 0, 1, 1.0, "an op's cost beyond its arithmetic"});
+  all.push_back({"stack.dispatch_overhead", Unit::seconds, 0, 1, 1.0, "a schedule step's cost to its rank"});
+  all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
+  all.push_back({"stack.context_memory", Unit::bytes, 0, kTera, 0,
+                 "bytes per rank outside the arena: context, libraries, communicators"});
+}
+
+}  // namespace
+
+Family family_of(models::OpKind kind) {
+  using K = models::OpKind;
+  switch (kind) {
+    case K::embedding:
+    case K::position_add:
+    case K::embedding_grad:
+    case K::position_grad:
+    case K::load_tokens: return Family::embedding;
+    case K::layer_norm:
+    case K::rms_norm: return Family::normalisation;
+    case K::layer_norm_grad:
+    case K::rms_norm_grad: return Family::normalisation_grad;
+    case K::gelu:
+    case K::swiglu: return Family::activation;
+    case K::gelu_grad:
+    case K::swiglu_grad: return Family::activation_grad;
+    case K::softmax_max:
+    case K::softmax_sum:
+    case K::cross_entropy:
+    case K::cross_entropy_grad: return Family::softmax;
+    case K::adamw: return Family::optimizer;
+    case K::matmul:
+    case K::bias_grad:
+    case K::rope:
+    case K::rope_grad:
+    case K::attention:
+    case K::attention_grad:
+    case K::add_bias:
+    case K::add:
+    case K::fill_zero:
+    case K::copy:
+    case K::accumulate_into:
+    case K::norm_squared:
+    case K::clip_coefficient: return Family::copy;
+  }
+  return Family::copy;
+}
+
+const char* name_of(Family family) {
+  switch (family) {
+    case Family::copy: return "copy";
+    case Family::activation: return "activation";
+    case Family::activation_grad: return "activation_grad";
+    case Family::normalisation: return "normalisation";
+    case Family::normalisation_grad: return "normalisation_grad";
+    case Family::softmax: return "softmax";
+    case Family::optimizer: return "optimizer";
+    case Family::embedding: return "embedding";
+  }
+  return "?";
+}
+
+std::vector<ParameterKind> known_parameters() {
+  std::vector<ParameterKind> all;
+  add_device(all);
+  add_vector_rates(all);
+  add_network(all);
+  add_stack(all);
+  std::sort(all.begin(), all.end(), [](const ParameterKind& a, const ParameterKind& b) { return a.name < b.name; });
+  return all;
+}
+
+std::optional<ParameterKind> known_parameter(const std::string& name) {
+  const std::vector<ParameterKind> all = known_parameters();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const ParameterKind& k) { return k.name == name; });
+  if (found == all.end()) return std::nullopt;
+  return *found;
+}
+
+const char* name_of(Unit unit) {
+  switch (unit) {
+    case Unit::number: return "";
+    case Unit::seconds: return "s";
+    case Unit::bytes: return "B";
+    case Unit::bytes_per_second: return "B/s";
+  }
+  return "?";
+}
+
+std::string parameter_text(double value, Unit unit) {
+  switch (unit) {
+    case Unit::number: return fmt::format("{}", value);
+    case Unit::seconds: return base::quantity_text(value, base::UnitKind::seconds);
+    case Unit::bytes: return base::quantity_text(value, base::UnitKind::bytes);
+    case Unit::bytes_per_second: return base::quantity_text(value, base::UnitKind::bytes_per_second);
+  }
+  return {};
+}
+
+}  // namespace orrery::cost

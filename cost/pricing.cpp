@@ -1,0 +1,149 @@
+/// Pricing: memoised prices of ops and messages.
+#include "cost/pricing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <unordered_map>
+
+#include "base/ensure.h"
+#include "cost/messages.h"
+#include "cost/operators.h"
+
+namespace orrery::cost {
+
+using base::Bytes;
+using base::Seconds;
+
+namespace {
+
+/// What an op's price depends on; everything else (operands, loss scale) is left out.
+struct OpKey {
+  std::int64_t m, n, k, batch, sequence, heads, kv_heads, head_dim;
+  std::uint32_t flags;
+  bool operator==(const OpKey&) const = default;
+};
+
+struct OpHash {
+  std::size_t operator()(const OpKey& key) const {
+    std::uint64_t h = key.flags;
+    for (const std::int64_t v : {key.m, key.n, key.k, key.batch, key.sequence, key.heads, key.kv_heads, key.head_dim})
+      h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL + (h >> 29);
+    return static_cast<std::size_t>(h);
+  }
+};
+
+/// Operands that change the bytes moved: an addend of a norm's gradient, a compute copy of the optimizer.
+std::uint32_t optional_operands(const models::Op& op) {
+  std::uint32_t present = op.out.size() > 3 ? 1 : 0;
+  if (op.in.size() > 5 && op.in[5] >= 0) present |= 2;
+  if (op.in.size() > 4 && op.in[4] >= 0) present |= 4;
+  return present;
+}
+
+OpKey key_of(const models::Op& op) {
+  const std::uint32_t flags = static_cast<std::uint32_t>(op.kind) | static_cast<std::uint32_t>(op.dtype) << 8 |
+                              static_cast<std::uint32_t>(op.accumulate) << 16 |
+                              static_cast<std::uint32_t>(op.causal) << 17 | static_cast<std::uint32_t>(op.flash) << 18 |
+                              optional_operands(op) << 19;
+  return {op.m, op.n, op.k, op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, flags};
+}
+
+/// Kind, bytes, ranks, first stride, first rank within its node: what a regular group's time depends on.
+using GroupKey = std::tuple<int, double, std::size_t, int, int, int>;
+
+struct GroupHash {
+  std::size_t operator()(const GroupKey& key) const {
+    const auto& [kind, bytes, size, first, stride, last] = key;
+    std::size_t h = std::hash<double>{}(bytes);
+    for (const std::size_t v : {static_cast<std::size_t>(kind), size, static_cast<std::size_t>(first),
+                                static_cast<std::size_t>(stride), static_cast<std::size_t>(last)})
+      h = (h ^ v) * 0x9E3779B97F4A7C15ULL + (h >> 31);
+    return h;
+  }
+};
+
+}  // namespace
+
+struct Pricing::Memo {
+  DeviceRates rates;
+  double op_overhead = 0, dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0, software = 0;
+  std::unordered_map<OpKey, double, OpHash> ops;
+  std::unordered_map<GroupKey, double, GroupHash> messages;
+};
+
+Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
+                 const std::vector<Calibration>& calibrations)
+    : cluster_(std::move(cluster)), stack_(std::move(stack)), memo_(std::make_unique<Memo>()) {
+  calibration_ = defaults(*cluster_);
+  calibration_.stack = stack_.name;
+  for (const Parameter& parameter : stack_.parameters) calibration_.parameters[parameter.name] = parameter;
+  calibration_ = merge(std::move(calibration_), calibrations);
+  memo_->rates = device_rates(*cluster_, calibration_);
+  memo_->op_overhead = calibration_.get("stack.op_overhead", 0);
+  memo_->dispatch_overhead = calibration_.get("stack.dispatch_overhead", 0);
+  memo_->communication_dispatch = stack_.host_inline ? memo_->dispatch_overhead : 0;
+  memo_->step_overhead = calibration_.get("stack.step_overhead", 0);
+  memo_->software = calibration_.get("stack.context_memory", 0);
+}
+
+Pricing::~Pricing() = default;
+Pricing::Pricing(Pricing&&) noexcept = default;
+Pricing& Pricing::operator=(Pricing&&) noexcept = default;
+
+Seconds Pricing::op_time(const models::Op& op) const {
+  const OpKey key = key_of(op);
+  const auto found = memo_->ops.find(key);
+  if (found != memo_->ops.end()) return Seconds{found->second};
+  const double time = device_time(memo_->rates, op).value + memo_->op_overhead;
+  memo_->ops.emplace(key, time);
+  return Seconds{time};
+}
+
+Seconds Pricing::compute_time(const plan::Step& step) const {
+  double sum = memo_->dispatch_overhead;
+  for (const models::Op& op : step.ops) sum += op_time(op).value;
+  return Seconds{sum};
+}
+
+Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::span<const int> members) const {
+  ENSURE(!members.empty(), "a collective needs members");
+  if (members.size() == 1) return Seconds{memo_->communication_dispatch};
+  // Equal groups that begin at another node have equal times: the first rank counts within its node.
+  const int first = members.front() % std::max(1, cluster_->devices_per_node);
+  const GroupKey key{static_cast<int>(kind),          message.value, members.size(), first, members[1] - members[0],
+                     members.back() - members.front()};
+  const auto found = memo_->messages.find(key);
+  if (found != memo_->messages.end()) return Seconds{found->second};
+  const double time = group_time(*cluster_, calibration_, kind, message, members).value + memo_->communication_dispatch;
+  memo_->messages.emplace(key, time);
+  return Seconds{time};
+}
+
+Seconds Pricing::collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
+                                 std::span<const int> members) const {
+  return collective_time(step.collective, Bytes{static_cast<double>(step.message_bytes(buffers))}, members);
+}
+
+Seconds Pricing::send_time(Bytes message, int from, int to) const {
+  const int per_node = std::max(1, cluster_->devices_per_node);
+  const GroupKey key{-1, message.value, 2, from % per_node, to - from, 0};
+  const auto found = memo_->messages.find(key);
+  if (found != memo_->messages.end()) return Seconds{found->second};
+  const double time = message_time(*cluster_, calibration_, message, from, to).value + memo_->communication_dispatch;
+  memo_->messages.emplace(key, time);
+  return Seconds{time};
+}
+
+Seconds Pricing::send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from, int to) const {
+  return send_time(Bytes{static_cast<double>(step.message_bytes(buffers))}, from, to);
+}
+
+Seconds Pricing::step_overhead() const {
+  return Seconds{memo_->step_overhead};
+}
+Bytes Pricing::software_memory() const {
+  return Bytes{memo_->software};
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,38 @@
+/// Reads cost/stacks/NAME.yaml.
+#include "cost/stack.h"
+
+#include "base/yaml.h"
+#include "cost/read_parameters.h"
+
+namespace orrery::cost {
+
+bool Stack::overlaps(plan::Stream stream) const {
+  switch (stream) {
+    case plan::Stream::compute: return false;
+    case plan::Stream::tensor: return overlap_tensor;
+    case plan::Stream::data: return overlap_data;
+    case plan::Stream::pipeline_send:
+    case plan::Stream::pipeline_recv: return overlap_pipeline;
+  }
+  return false;
+}
+
+base::Result<Stack> parse_stack(std::string_view text, std::string file) {
+  return base::read_document<Stack>(text, std::move(file), [](const base::Cursor& root) {
+    Stack s;
+    s.name = root.at("stack").text();
+    s.flash = root.at("flash").boolean(true);
+    s.host_inline = root.at("host_inline").boolean(false);
+    const base::Cursor overlap = root.at("overlap");
+    s.overlap_tensor = overlap.at("tensor").boolean(false);
+    s.overlap_data = overlap.at("data").boolean(false);
+    s.overlap_pipeline = overlap.at("pipeline").boolean(false);
+    for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
+    const base::Cursor sources = root.optional("sources");
+    if (sources.exists())
+      for (const base::Cursor& item : sources.items()) s.sources.push_back(item.text());
+    return s;
+  });
+}
+
+}  // namespace orrery::cost

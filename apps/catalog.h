@@ -1,0 +1,42 @@
+#pragma once
+/// Where models, clusters, stacks and calibrations that Orrery carries are found: in order --catalog, ORRERY_DATA,
+/// beside the installed command (../share/orrery), the source tree it was built from. Each root is laid out like the
+/// source tree: models/catalog, clusters/catalog, clusters/calibrated, cost/stacks.
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace orrery::apps {
+
+/// One entry found: its path and its text.
+struct Entry {
+  std::filesystem::path path;
+  std::string text;
+};
+
+class Catalog {
+ public:
+  explicit Catalog(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)) {}
+  [[nodiscard]] const std::vector<std::filesystem::path>& roots() const { return roots_; }
+
+  /// FOLDER/NAME.yaml in the first root that has it. `name` may hold slashes, but never leaves the folder.
+  [[nodiscard]] std::optional<Entry> find(const std::string& folder, const std::string& name) const;
+  /// Names in a folder over all roots, sorted, each once.
+  [[nodiscard]] std::vector<std::string> names(const std::string& folder) const;
+
+ private:
+  std::vector<std::filesystem::path> roots_;
+};
+
+inline constexpr const char* kModels = "models/catalog";
+inline constexpr const char* kClusters = "clusters/catalog";
+inline constexpr const char* kCalibrated = "clusters/calibrated";
+inline constexpr const char* kStacks = "cost/stacks";
+
+/// The roots that exist, in order of search. `given` are the --catalog folders.
+[[nodiscard]] Catalog open_catalog(const std::vector<std::string>& given);
+/// The folder of this very program.
+[[nodiscard]] std::filesystem::path program_folder();
+
+}  // namespace orrery::apps

@@ -1,0 +1,68 @@
+// Parse, run, print: the frame around every verb, and the one place where failures of the world are caught.
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <variant>
+
+#include "apps/output.h"
+#include "apps/verbs.h"
+#include "exec/failure.h"
+
+namespace orrery::apps {
+namespace {
+
+Outcome run(const Verb& verb, const Context& context) {
+  struct Dispatch {
+    const Context& context;
+    Outcome operator()(const ModelOptions& o) const { return run_model(o, context); }
+    Outcome operator()(const PlanOptions& o) const { return run_plan(o, context); }
+    Outcome operator()(const SimulateOptions& o) const { return run_simulate(o, context); }
+    Outcome operator()(const TrainOptions& o) const { return run_train(o, context); }
+    Outcome operator()(const CalibrateOptions& o) const { return run_calibrate(o, context); }
+    Outcome operator()(const ReportOptions& o) const { return run_report(o, context); }
+    Outcome operator()(const ExplainOptions& o) const { return run_explain(o, context); }
+    Outcome operator()(const DoctorOptions& o) const { return run_doctor(o, context); }
+  };
+  return std::visit(Dispatch{context}, verb);
+}
+
+int exit_code_of(exec::FailureKind kind) {
+  switch (kind) {
+    case exec::FailureKind::run: return kFailure;
+    case exec::FailureKind::environment: return kMissing;
+    case exec::FailureKind::check: return kCheckFailed;
+  }
+  return kFailure;
+}
+
+Outcome failed(int exit_code, const char* code, const std::string& message) {
+  return {exit_code, {}, {}, base::fail(code, message).value()};
+}
+
+}  // namespace
+
+int run_command(int argc, const char* const* argv) {
+  const Parsed parsed = parse_command_line(argc, argv);
+  if (!parsed.command) {
+    std::fputs(parsed.out.c_str(), stdout);
+    std::fputs(parsed.error.c_str(), stderr);
+    return parsed.exit_code;
+  }
+  const CommandLine& command = *parsed.command;
+  const Terminal terminal = detect_terminal(command.common);
+  const Catalog catalog = open_catalog(command.common.catalogs);
+  Outcome outcome;
+  try {
+    outcome = run(command.verb, Context{catalog, terminal, command.common.quiet, command.common.json});
+  } catch (const exec::Failure& failure) {
+    outcome = failed(exit_code_of(failure.kind()), "R0001", failure.what());
+  } catch (const std::bad_alloc&) {
+    outcome = failed(kFailure, "R0002", "out of memory");
+  } catch (const std::exception& error) {
+    outcome = failed(kFailure, "R0003", error.what());
+  }
+  print(command.name, outcome, command.common.json, terminal);
+  return outcome.exit_code;
+}
+
+}  // namespace orrery::apps

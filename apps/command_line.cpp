@@ -1,0 +1,184 @@
+// The one place that knows CLI11 (it is slow to compile): verbs, flags, help with examples, usage errors as exit 2.
+#include "apps/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <sstream>
+
+#include "apps/exit_codes.h"
+#include "base/result.h"
+
+namespace orrery::apps {
+namespace {
+
+constexpr const char* kFooter = R"(
+Examples:
+  orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s
+  orrery plan examples/tiny-gpt-localhost-2.yaml -o plan.yaml
+  orrery simulate plan.yaml --trace trace.json           predict a step; open the trace in Perfetto
+  orrery train plan.yaml --run runs/first                run it on this machine's ranks
+  orrery calibrate runs/first -o calibration.yaml        learn from what was measured
+  orrery report runs/first --calibration calibration.yaml -o report.html
+
+Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing.)";
+
+/// Options that every verb takes, before or after its name.
+void add_common(CLI::App& app, CommonOptions& common) {
+  static const std::map<std::string, Colour> colours{
+      {"auto", Colour::automatic}, {"always", Colour::always}, {"never", Colour::never}};
+  app.add_flag("--json", common.json, "One JSON object on stdout and nothing else");
+  app.add_flag("--quiet", common.quiet, "No progress on stderr");
+  app.add_option("--color", common.colour, "auto, always or never")
+      ->transform(CLI::CheckedTransformer(colours))
+      ->option_text("WHEN");
+  app.add_option("--catalog", common.catalogs, "Folder with more models, clusters and stacks; may be repeated")
+      ->expected(1)
+      ->option_text("DIR");
+}
+
+void add_calibrations(CLI::App& verb, std::vector<std::string>& files) {
+  verb.add_option("--calibration", files, "Fitted coefficients to use; may be repeated, later ones win")
+      ->expected(1)
+      ->option_text("FILE");
+}
+
+struct Verbs {
+  ModelOptions model;
+  PlanOptions plan;
+  SimulateOptions simulate;
+  TrainOptions train;
+  CalibrateOptions calibrate;
+  ReportOptions report;
+  ExplainOptions explain;
+  DoctorOptions doctor;
+};
+
+void add_predicting(CLI::App& app, Verbs& verbs) {
+  CLI::App* plan = app.add_subcommand("plan", "Search for the best plans of a job");
+  plan->add_option("JOB", verbs.plan.job, "Job file")->required();
+  plan->add_option("--top", verbs.plan.top, "Plans to show")->check(CLI::Range(1, 1000))->option_text("N");
+  plan->add_option("--gpus", verbs.plan.gpus, "Sizes of the cluster to plan for, best plan of each: 8,16,32")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->option_text("N,N..");
+  plan->add_option("-o,--output", verbs.plan.output, "Write the best plan")->option_text("PLAN.yaml");
+  add_calibrations(*plan, verbs.plan.calibrations);
+
+  CLI::App* simulate = app.add_subcommand("simulate", "Predict one training step of a plan by replaying its schedule");
+  simulate->add_option("PLAN", verbs.simulate.plan, "Plan file")->required();
+  simulate->add_option("--trace", verbs.simulate.trace, "Write a Chrome trace (Perfetto opens it)")->option_text("FILE");
+  simulate->add_option("--timeline", verbs.simulate.timeline, "Write the predicted timeline.json")->option_text("FILE");
+  add_calibrations(*simulate, verbs.simulate.calibrations);
+
+  CLI::App* explain = app.add_subcommand("explain", "Say where a plan's time and memory go, or how two plans differ");
+  explain->add_option("PLAN", verbs.explain.plan, "Plan file")->required();
+  explain->add_option("--vs", verbs.explain.versus, "Plan file to compare with")->option_text("PLAN");
+  add_calibrations(*explain, verbs.explain.calibrations);
+}
+
+void add_running(CLI::App& app, Verbs& verbs) {
+  CLI::App* train = app.add_subcommand("train", "Run a plan on this machine's ranks");
+  train->add_option("PLAN", verbs.train.plan, "Plan file")->required();
+  train->add_option("--run", verbs.train.run, "Run directory to write")->required()->option_text("DIR");
+  train->add_option("--steps", verbs.train.steps, "Training steps; default: as the job says")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->option_text("N");
+  train->add_flag("--resume", verbs.train.resume, "Go on from the run directory's newest checkpoint");
+  train->add_option("--threads", verbs.train.threads, "Threads of each rank")->check(CLI::Range(1, 1024))->option_text("K");
+}
+
+void add_learning(CLI::App& app, Verbs& verbs) {
+  CLI::App* calibrate = app.add_subcommand("calibrate", "Fit coefficients to measured runs");
+  calibrate->add_option("RUN", verbs.calibrate.runs, "Run directories")->required();
+  calibrate->add_option("-o,--output", verbs.calibrate.output, "Calibration file to write")->required()->option_text("FILE");
+  calibrate->add_option("--hold-out", verbs.calibrate.held_out, "Run to judge by, not to fit; may be repeated")
+      ->expected(1)
+      ->option_text("RUN");
+
+  CLI::App* report = app.add_subcommand("report", "One HTML file: predicted and measured, side by side");
+  report->add_option("RUN", verbs.report.runs, "Run directories")->required();
+  report->add_option("--hold-out", verbs.report.held_out, "A further run, which the calibration has not seen; may be repeated")
+      ->expected(1)
+      ->option_text("RUN");
+  report->add_option("--job", verbs.report.job, "Job file, for ranked plans and strong scaling")->option_text("JOB");
+  report->add_option("-o,--output", verbs.report.output, "HTML file to write")->required()->option_text("FILE.html");
+  add_calibrations(*report, verbs.report.calibrations);
+}
+
+void add_looking(CLI::App& app, Verbs& verbs) {
+  CLI::App* model = app.add_subcommand("model", "Parameters and FLOPs of a model");
+  model->add_option("MODEL", verbs.model.model, "Catalogue name, model YAML or Hugging Face config.json")->required();
+  model->add_option("--sequence", verbs.model.sequence, "Tokens per sequence; default: the model's longest")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
+      ->option_text("N");
+
+  CLI::App* doctor = app.add_subcommand("doctor", "What this machine has of what Orrery can use");
+  doctor->add_option("--require", verbs.doctor.require, "Exit 6 unless this is there: mpi, cuda, chromium …; may be repeated")
+      ->expected(1)
+      ->option_text("NAME");
+}
+
+Verb chosen(const std::string& name, Verbs& verbs) {
+  if (name == "model") return std::move(verbs.model);
+  if (name == "plan") return std::move(verbs.plan);
+  if (name == "simulate") return std::move(verbs.simulate);
+  if (name == "train") return std::move(verbs.train);
+  if (name == "calibrate") return std::move(verbs.calibrate);
+  if (name == "report") return std::move(verbs.report);
+  if (name == "explain") return std::move(verbs.explain);
+  return std::move(verbs.doctor);
+}
+
+/// CLI11's message, with the verb that was probably meant when none was recognised.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
+  std::string text = "error: " + std::string(error.what()) + "\n";
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.empty() || word.front() == '-') continue;
+    if (std::find(names.begin(), names.end(), word) != names.end()) break;
+    if (const std::string near = base::did_you_mean(word, names); !near.empty())
+      text += "  = help: did you mean `orrery " + near + "`?\n";
+    break;
+  }
+  return text + "  = help: `orrery --help` lists the verbs, `orrery VERB --help` their options\n";
+}
+
+}  // namespace
+
+Parsed parse_command_line(int argc, const char* const* argv) {
+  CLI::App app{"Orrery plans, predicts and runs the training of large models on clusters.", "orrery"};
+  CommonOptions common;
+  Verbs verbs;
+  app.footer(kFooter);
+  app.set_version_flag("--version", "orrery " ORRERY_VERSION);
+  app.require_subcommand(1);
+  app.fallthrough();
+  add_common(app, common);
+  add_predicting(app, verbs);
+  add_running(app, verbs);
+  add_learning(app, verbs);
+  add_looking(app, verbs);
+
+  Parsed parsed;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // help or version
+      std::ostringstream out;
+      std::ostringstream nowhere;
+      app.exit(error, out, nowhere);
+      parsed.out = out.str();
+    } else {
+      parsed.error = usage_error(app, error, argc, argv);
+      parsed.exit_code = kUsage;
+    }
+    return parsed;
+  }
+  const std::string name = app.get_subcommands().front()->get_name();
+  parsed.command = CommandLine{std::move(common), name, chosen(name, verbs)};
+  return parsed;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,90 @@
+#pragma once
+/// The command line as plain records. What can be wrong with it is a value too: nothing here prints or exits.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace orrery::apps {
+
+enum class Colour { automatic, always, never };
+
+struct CommonOptions {
+  bool json = false;
+  bool quiet = false;
+  Colour colour = Colour::automatic;
+  std::vector<std::string> catalogs;  ///< roots searched before all others
+};
+
+struct ModelOptions {
+  std::string model;          ///< catalogue name, model YAML or Hugging Face config.json
+  std::int64_t sequence = 0;  ///< tokens; 0: the model's longest
+};
+
+struct PlanOptions {
+  std::string job;
+  int top = 10;
+  std::vector<int> gpus;  ///< sizes of the cluster to plan for; empty: as the cluster says
+  std::string output;     ///< plan file of the best plan
+  std::vector<std::string> calibrations;
+};
+
+struct SimulateOptions {
+  std::string plan;
+  std::string trace;     ///< Chrome trace to write
+  std::string timeline;  ///< predicted timeline.json to write
+  std::vector<std::string> calibrations;
+};
+
+struct TrainOptions {
+  std::string plan;
+  std::string run;
+  std::optional<std::int64_t> steps;
+  bool resume = false;
+  int threads = 1;  ///< per rank
+};
+
+struct CalibrateOptions {
+  std::vector<std::string> runs;
+  std::vector<std::string> held_out;
+  std::string output;
+};
+
+struct ReportOptions {
+  std::vector<std::string> runs;
+  std::vector<std::string> held_out;  ///< of the runs, those that the calibration has not seen
+  std::string job;                    ///< for ranked plans and scaling
+  std::vector<std::string> calibrations;
+  std::string output;
+};
+
+struct ExplainOptions {
+  std::string plan;
+  std::string versus;  ///< a second plan file
+  std::vector<std::string> calibrations;
+};
+
+struct DoctorOptions {
+  std::vector<std::string> require;  ///< capabilities that must be there
+};
+
+using Verb = std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
+                          ExplainOptions, DoctorOptions>;
+
+struct CommandLine {
+  CommonOptions common;
+  std::string name;  ///< of the verb, as typed
+  Verb verb;
+};
+
+/// Either a command to run, or what to say (help, version, a usage error) and the exit code to leave with.
+struct Parsed {
+  std::optional<CommandLine> command;
+  std::string out, error;
+  int exit_code = 0;
+};
+
+[[nodiscard]] Parsed parse_command_line(int argc, const char* const* argv);
+
+}  // namespace orrery::apps

@@ -1,0 +1,152 @@
+// Names to values. Every failure is a list of diagnostics that points at the place where the name was written.
+#include "apps/inputs.h"
+
+#include <fmt/core.h>
+
+#include "apps/files.h"
+#include "base/yaml.h"
+#include "clusters/read.h"
+#include "models/read.h"
+
+namespace orrery::apps {
+namespace fs = std::filesystem;
+namespace {
+
+/// A file or a catalogue entry: where it was found and what it says.
+base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const char* kind, const std::string& name,
+                            const base::Location& from, const fs::path& base_folder) {
+  const bool looks_like_path = name.find('/') != std::string::npos || fs::path(name).has_extension();
+  if (!looks_like_path)
+    if (auto entry = catalog.find(folder, name)) return *entry;
+  const fs::path path = relative_to(base_folder, name);
+  std::error_code error;
+  if (fs::exists(path, error) || looks_like_path) {
+    auto text = read_file(path);
+    if (text) return Entry{path, std::move(*text)};
+    // "llama-3.1-8b" looks like a file name, but may be a catalogue entry.
+    if (auto entry = catalog.find(folder, name)) return *entry;
+    base::Diagnostics found = text.error();
+    for (base::Diagnostic& one : found)
+      if (from.line > 0) one.where = from;
+    return base::fail(std::move(found));
+  }
+  const std::vector<std::string> names = catalog.names(folder);
+  std::string help;
+  if (const std::string near = base::did_you_mean(name, names); !near.empty())
+    help = fmt::format("did you mean `{}`?", near);
+  else
+    for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
+  return base::fail({base::Diagnostic{
+      base::Severity::error, "E0203", from, fmt::format("no {} `{}` in the catalogue, and no such file", kind, name),
+      help, {}}});
+}
+
+clusters::Find finder(const Catalog& catalog) {
+  return [&catalog](const std::string& name) -> std::optional<std::string> {
+    if (auto entry = catalog.find(kClusters, name)) return std::move(entry->text);
+    return std::nullopt;
+  };
+}
+
+template <class T>
+void collect(base::Diagnostics& into, const base::Result<T>& result) {
+  if (!result) into.insert(into.end(), result.error().begin(), result.error().end());
+}
+
+/// Where `key` stands in a file, for messages about what it names; its source line comes with the diagnostic.
+base::Location place_of(const base::Document& document, const std::string& key) {
+  const base::Cursor root = document.root();
+  return root.is_map() && root.has(key) ? root.at(key).where() : base::Location{document.findings().file(), 0, 0, 1};
+}
+
+}  // namespace
+
+base::Result<models::Model> load_model(const Catalog& catalog, const std::string& name, const base::Location& from,
+                                       const fs::path& folder) {
+  auto entry = resolve(catalog, kModels, "model", name, from, folder);
+  if (!entry) return base::fail(entry.error());
+  return models::parse_model(entry->text, entry->path.string());
+}
+
+base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::string& name,
+                                             const base::Location& from, const fs::path& folder) {
+  auto entry = resolve(catalog, kClusters, "cluster", name, from, folder);
+  if (!entry) return base::fail(entry.error());
+  return clusters::parse_cluster(entry->text, entry->path.string(), finder(catalog));
+}
+
+base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name, const base::Location& from) {
+  auto entry = resolve(catalog, kStacks, "software stack", name, from, ".");
+  if (!entry) return base::fail(entry.error());
+  return cost::parse_stack(entry->text, entry->path.string());
+}
+
+base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings) {
+  auto text = read_file(path);
+  if (!text) return base::fail(text.error());
+  auto job = plan::parse_job(*text, path, &warnings);
+  if (!job) return base::fail(job.error());
+
+  const base::Document document = base::Document::parse(*text, path);
+  const fs::path folder = fs::absolute(path).parent_path();
+  auto model = load_model(catalog, job->model, place_of(document, "model"), folder);
+  auto cluster = load_cluster(catalog, job->cluster, place_of(document, "cluster"), folder);
+  base::Diagnostics found;
+  collect(found, model);
+  collect(found, cluster);
+  if (!found.empty()) return base::fail(std::move(found));
+
+  const std::string stack_name = job->stack.empty() ? cluster->stack : job->stack;
+  auto stack = load_stack(catalog, stack_name, place_of(document, job->stack.empty() ? "cluster" : "stack"));
+  if (!stack) return base::fail(stack.error());
+
+  if (job->sequence == 0) job->sequence = model->max_sequence;
+  plan::Training& training = job->training;
+  if (!training.data.empty()) training.data = relative_to(folder, training.data).string();
+  if (!training.initial_weights.empty())
+    training.initial_weights = relative_to(folder, training.initial_weights).string();
+  return LoadedJob{std::move(*job), std::make_shared<const models::Model>(std::move(*model)),
+                   std::make_shared<const clusters::Cluster>(std::move(*cluster)), std::move(*stack)};
+}
+
+base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path) {
+  auto text = read_file(path);
+  if (!text) return base::fail(text.error());
+  auto file = plan::parse_plan_file(*text, path);
+  if (!file) return base::fail(file.error());
+  auto plan = plan::make_plan(std::make_shared<const models::Model>(file->model),
+                              std::make_shared<const clusters::Cluster>(file->cluster), file->spec);
+  const base::Document document = base::Document::parse(*text, path);
+  if (!plan) {
+    base::Diagnostics found = plan.error();
+    for (base::Diagnostic& one : found)
+      if (one.where.file.empty()) one.where = place_of(document, "plan");
+    return base::fail(std::move(found));
+  }
+  const std::string name = file->job.stack.empty() ? file->cluster.stack : file->job.stack;
+  auto stack = load_stack(catalog, name, place_of(document, "cluster"));
+  if (!stack) return base::fail(stack.error());
+  return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
+}
+
+base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,
+                                                               const std::vector<std::string>& files) {
+  std::vector<cost::Calibration> calibrations;
+  base::Diagnostics found;
+  const auto read = [&](const std::string& text, const std::string& name) {
+    auto calibration = cost::parse_calibration(text, name);
+    if (calibration) calibrations.push_back(std::move(*calibration));
+    else found.insert(found.end(), calibration.error().begin(), calibration.error().end());
+  };
+  for (const std::string& name : catalog.names(kCalibrated))
+    if (auto entry = catalog.find(kCalibrated, name)) read(entry->text, entry->path.string());
+  for (const std::string& file : files) {
+    auto text = read_file(file);
+    if (text) read(*text, file);
+    else found.insert(found.end(), text.error().begin(), text.error().end());
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return calibrations;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,54 @@
+#pragma once
+/// From what the user named to values: models, clusters, jobs, plans, calibrations. Names are catalogue names or paths;
+/// paths inside a job file start at the job file's folder.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/catalog.h"
+#include "base/result.h"
+#include "clusters/cluster.h"
+#include "cost/calibration.h"
+#include "cost/pricing.h"
+#include "cost/stack.h"
+#include "models/model.h"
+#include "plan/job.h"
+#include "plan/plan.h"
+#include "plan/plan_file.h"
+
+namespace orrery::apps {
+
+/// `from` is where the name stands (for the message), `folder` where paths start.
+[[nodiscard]] base::Result<models::Model> load_model(const Catalog& catalog, const std::string& name,
+                                                     const base::Location& from, const std::filesystem::path& folder);
+[[nodiscard]] base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::string& name,
+                                                           const base::Location& from,
+                                                           const std::filesystem::path& folder);
+[[nodiscard]] base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name,
+                                                   const base::Location& from);
+
+/// A job with what it names. Paths of training data and weights are made absolute, so that a plan made from it works
+/// from any folder; the sequence is filled in.
+struct LoadedJob {
+  plan::Job job;
+  std::shared_ptr<const models::Model> model;
+  std::shared_ptr<const clusters::Cluster> cluster;
+  cost::Stack stack;
+};
+[[nodiscard]] base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path,
+                                               base::Diagnostics& warnings);
+
+/// A plan file, checked by make_plan.
+struct LoadedPlan {
+  plan::PlanFile file;
+  plan::Plan plan;
+  cost::Stack stack;
+};
+[[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
+
+/// The catalogue's calibrations and then the given files, in that order: later ones win.
+[[nodiscard]] base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,
+                                                                             const std::vector<std::string>& files);
+
+}  // namespace orrery::apps

@@ -1,0 +1,4 @@
+// orrery: plans, predicts and runs the training of large models on clusters.
+#include "apps/verbs.h"
+
+int main(int argc, char** argv) { return orrery::apps::run_command(argc, argv); }

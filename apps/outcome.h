@@ -1,0 +1,22 @@
+#pragma once
+/// What a verb comes back with: an exit code, its result for people and for scripts, and what there is to say about
+/// the input. Verbs return it; apps/output.h alone prints it.
+#include <string>
+
+#include "apps/exit_codes.h"
+#include "base/result.h"
+
+namespace orrery::apps {
+
+struct Outcome {
+  int exit_code = kOk;
+  std::string text;                ///< for people, on stdout
+  std::string json;                ///< `result` of the envelope, one JSON object; empty: null
+  base::Diagnostics diagnostics;   ///< on stderr, or in the envelope
+};
+
+[[nodiscard]] inline Outcome bad_input(base::Diagnostics diagnostics) {
+  return Outcome{kBadInput, {}, {}, std::move(diagnostics)};
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,65 @@
+// model: what a model is, in numbers.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/inputs.h"
+#include "apps/verbs.h"
+#include "base/units.h"
+#include "models/counts.h"
+#include "models/read.h"
+#include "reports/table.h"
+
+namespace orrery::apps {
+namespace {
+
+const char* name_of(models::Family family) {
+  switch (family) {
+    case models::Family::gpt: return "gpt";
+    case models::Family::bert: return "bert";
+    case models::Family::llama: return "llama";
+  }
+  return "?";
+}
+
+}  // namespace
+
+Outcome run_model(const ModelOptions& options, const Context& context) {
+  const auto model = load_model(context.catalog, options.model, {}, ".");
+  if (!model) return bad_input(model.error());
+  const std::int64_t sequence = options.sequence > 0 ? options.sequence : model->max_sequence;
+  const std::int64_t parameters = models::parameters(*model);
+  const std::int64_t active = models::parameters_active(*model);
+  const double flops = models::flops_per_token_forward(*model, sequence);
+
+  Outcome outcome;
+  outcome.json = nlohmann::ordered_json{
+      {"name", model->name},       {"family", name_of(model->family)}, {"layers", model->layers},
+      {"hidden", model->hidden},   {"heads", model->heads},            {"kv_heads", model->kv_heads},
+      {"ffn_hidden", model->ffn_hidden}, {"vocab", model->vocab},      {"max_sequence", model->max_sequence},
+      {"sequence", sequence},      {"parameters", parameters},         {"parameters_active", active},
+      {"flops_per_token_forward", flops},
+      {"sources", model->sources}}.dump();
+
+  reports::Table table;
+  table.title = model->name;
+  table.columns = {{"", reports::Align::left}, {""}};
+  const auto row = [&](const char* name, std::string value) { table.rows.push_back({name, std::move(value)}); };
+  row("family", name_of(model->family));
+  row("layers", std::to_string(model->layers));
+  row("hidden width", std::to_string(model->hidden));
+  row("heads", model->heads == model->kv_heads
+                   ? std::to_string(model->heads)
+                   : fmt::format("{}, {} of keys and values", model->heads, model->kv_heads));
+  row("MLP width", std::to_string(model->ffn_hidden));
+  row("vocabulary", std::to_string(model->vocab));
+  row("longest sequence", std::to_string(model->max_sequence));
+  row("parameters", fmt::format("{} ({})", base::human_count(static_cast<double>(parameters)), parameters));
+  if (active != parameters) row("parameters a token meets", base::human_count(static_cast<double>(active)));
+  row(fmt::format("forward FLOPs per token at {} tokens", sequence).c_str(), base::human_count(flops));
+  for (const std::string& source : model->sources) table.notes.push_back("source: " + source);
+  outcome.text = reports::text_of(table, context.terminal.style);
+  return outcome;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,31 @@
+#pragma once
+/// The verbs: from options and a context to an Outcome. What they do lives in the rooms; here it is only put together.
+#include <functional>
+
+#include "apps/catalog.h"
+#include "apps/command_line.h"
+#include "apps/outcome.h"
+#include "apps/terminal.h"
+
+namespace orrery::apps {
+
+struct Context {
+  const Catalog& catalog;
+  const Terminal& terminal;
+  bool quiet = false;
+  bool json = false;
+};
+
+[[nodiscard]] Outcome run_model(const ModelOptions& options, const Context& context);
+[[nodiscard]] Outcome run_plan(const PlanOptions& options, const Context& context);
+[[nodiscard]] Outcome run_simulate(const SimulateOptions& options, const Context& context);
+[[nodiscard]] Outcome run_train(const TrainOptions& options, const Context& context);
+[[nodiscard]] Outcome run_calibrate(const CalibrateOptions& options, const Context& context);
+[[nodiscard]] Outcome run_report(const ReportOptions& options, const Context& context);
+[[nodiscard]] Outcome run_explain(const ExplainOptions& options, const Context& context);
+[[nodiscard]] Outcome run_doctor(const DoctorOptions& options, const Context& context);
+
+/// The whole command: parse, run, print; returns the exit code.
+[[nodiscard]] int run_command(int argc, const char* const* argv);
+
+}  // namespace orrery::apps

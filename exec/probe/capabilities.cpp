@@ -1,0 +1,153 @@
+// Each capability is one small function: look, then say what to do if it is not there.
+#include "exec/probe/capabilities.h"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace orrery::exec {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr const char* kInstall = "scripts/install-packages demo";
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+/// The value of the first line "name : value" of /proc/cpuinfo.
+std::string cpu_info(const std::string& name) {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.rfind(name, 0) == 0)
+      if (const auto colon = line.find(": "); colon != line.npos) return line.substr(colon + 2);
+  return {};
+}
+
+fs::path in_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path candidate = fs::path(folder) / program;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return {};
+}
+
+Capability program(const std::string& name, const std::vector<std::string>& names, const std::string& remedy) {
+  for (const std::string& candidate : names)
+    if (const fs::path path = in_path(candidate); !path.empty()) return {name, Presence::ok, path.string(), {}};
+  return {name, Presence::missing, names.front() + " is not in PATH", remedy};
+}
+
+Capability cores() {
+  const int count = usable_cores();
+  const std::string detail = fmt::format("{} usable, {}", count, cpu_info("model name"));
+  if (count >= 2) return {"cores", Presence::ok, detail, {}};
+  return {"cores", Presence::degraded, detail, "two ranks share one core here: times are not fit for calibration"};
+}
+
+Capability memory() {
+  const double total = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  return {"memory", Presence::ok, fmt::format("{:.1f} GiB", total / kGiB), {}};
+}
+
+/// A shared library that stays loaded only while it is asked.
+class Library {
+ public:
+  explicit Library(const char* name) : handle_(::dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {}
+  ~Library() {
+    if (handle_ != nullptr) ::dlclose(handle_);
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  [[nodiscard]] bool loaded() const { return handle_ != nullptr; }
+  template <class Function>
+  [[nodiscard]] Function* find(const char* symbol) const {
+    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, symbol));
+  }
+
+ private:
+  void* handle_;
+};
+
+Capability blas() {
+  const Library library("libopenblas.so.0");
+  if (!library.loaded()) return {"blas", Presence::missing, "libopenblas.so.0 does not load", kInstall};
+  const auto corename = library.find<char*()>("openblas_get_corename");
+  if (corename == nullptr) return {"blas", Presence::degraded, "an OpenBLAS without a core name", {}};
+  const std::string name = corename();
+  if (blas_kernel_is_too_old(name, cpu_info("flags")))
+    return {"blas", Presence::degraded, fmt::format("OpenBLAS chose the kernel {} for this processor", name),
+            "the worker chooses a newer one by OPENBLAS_CORETYPE; other programs do not"};
+  return {"blas", Presence::ok, fmt::format("OpenBLAS, kernel {}", name), {}};
+}
+
+Capability cuda_driver() {
+  const Library library("libcuda.so.1");
+  if (!library.loaded())
+    return {"cuda-driver", Presence::missing, "libcuda.so.1 does not load", "only needed to train on a GPU"};
+  const auto init = library.find<int(unsigned)>("cuInit");
+  const auto count_of = library.find<int(int*)>("cuDeviceGetCount");
+  int count = 0;
+  if (init == nullptr || count_of == nullptr || init(0) != 0 || count_of(&count) != 0 || count == 0)
+    return {"cuda-driver", Presence::missing, "the driver loads, but no GPU answers", "only needed to train on a GPU"};
+  return {"cuda-driver", Presence::ok, fmt::format("{} GPU{}", count, count == 1 ? "" : "s"), {}};
+}
+
+Capability cuda_toolkit() {
+  for (const fs::path& path : {in_path("nvcc"), fs::path("/usr/local/cuda/bin/nvcc")})
+    if (!path.empty() && ::access(path.c_str(), X_OK) == 0) return {"cuda-toolkit", Presence::ok, path.string(), {}};
+  return {"cuda-toolkit", Presence::missing, "no nvcc", "only needed to build the CUDA module"};
+}
+
+Capability worker(const fs::path& folder) {
+  const fs::path path = folder / "orrery-worker";
+  if (::access(path.c_str(), X_OK) == 0) return {"worker", Presence::ok, path.string(), {}};
+  return {"worker", Presence::missing, path.string() + " is not there",
+          "install MPI and BLAS (scripts/install-packages demo) and build again"};
+}
+
+Capability vega() {
+  const fs::path path = "/usr/share/javascript/vega/vega.min.js";
+  if (::access(path.c_str(), R_OK) == 0) return {"vega", Presence::ok, path.string(), {}};
+  return {"vega", Presence::missing, path.string() + " is not there", kInstall};
+}
+
+}  // namespace
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  const int count = CPU_COUNT(&set);
+  return count > 0 ? count : 1;
+}
+
+bool blas_kernel_is_too_old(const std::string& corename, const std::string& cpu_flags) {
+  const bool has_avx2 = (" " + cpu_flags + " ").find(" avx2 ") != std::string::npos;
+  for (const char* old : {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem", "Generic", "Katmai", "Coppermine",
+                          "Northwood", "Banias", "Opteron", "Barcelona", "Bobcat"})
+    if (corename == old) return has_avx2;
+  return false;
+}
+
+const char* name_of(Presence presence) {
+  switch (presence) {
+    case Presence::ok: return "ok";
+    case Presence::degraded: return "degraded";
+    case Presence::missing: return "missing";
+  }
+  return "?";
+}
+
+std::vector<Capability> probe_capabilities(const fs::path& program_folder) {
+  return {cores(),        memory(),      program("mpi", {"mpiexec.hydra", "mpiexec"}, kInstall),
+          worker(program_folder), blas(), cuda_toolkit(),
+          cuda_driver(),  vega(),        program("chromium", {"chromium", "google-chrome"},
+                                                 "only needed to test reports: scripts/install-packages tests")};
+}
+
+}  // namespace orrery::exec

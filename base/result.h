@@ -50,4 +50,7 @@ using Result = tl::expected<T, Diagnostics>;
 /// The candidate nearest to `word` by edit distance, or empty when none is near (distance > 1/3 of the length).
 [[nodiscard]] std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates);
 
+/// `text` in backticks for a message: control characters escaped, cut after 60 bytes.
+[[nodiscard]] std::string quoted(const std::string& text);
+
 }  // namespace orrery::base

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace orrery::base {
 
@@ -54,10 +55,12 @@ constexpr Bytes operator*(BytesPerSecond r, Seconds t) {
 }
 
 /// Text of quantities as users write them: "450 GB/s", "200 Gb/s", "80 GiB", "5 us", "312 TFLOPS", "400 W", "1.8 $/h".
-/// GB is 1e9 bytes, GiB is 2^30, Gb is 1e9 bits. nullopt-like failure is an empty `unit_hint`-filled error string.
+/// GB is 1e9 bytes, GiB is 2^30, Gb is 1e9 bits. GFLOPS and GFLOP/s are a rate, GFLOP a count.
 /// Returns true and sets `out` (SI: seconds, bytes, flops, bytes/s, flops/s, W, $/h), or false and sets `error`.
 enum class UnitKind { seconds, bytes, flops, bytes_per_second, flops_per_second, watts, dollars_per_hour };
 [[nodiscard]] bool parse_quantity(const std::string& text, UnitKind kind, double& out, std::string& error);
+/// A finite number as in JSON (also `.5`): no hexadecimal, no leading zeros, no inf or nan.
+[[nodiscard]] bool parse_number(std::string_view text, double& out);
 /// Shortest exact text that parse_quantity reads back to the same double, in a unit that suits the size.
 [[nodiscard]] std::string quantity_text(double value, UnitKind kind);
 
@@ -66,6 +69,6 @@ enum class UnitKind { seconds, bytes, flops, bytes_per_second, flops_per_second,
 [[nodiscard]] std::string human(Bytes b);
 [[nodiscard]] std::string human(BytesPerSecond r);
 [[nodiscard]] std::string human(FlopsPerSecond r);
-[[nodiscard]] std::string human_count(double n);  ///< "6.74 B", "124.4 M"
+[[nodiscard]] std::string human_count(double n);  ///< "6.74 B", "124 M"
 
 }  // namespace orrery::base

@@ -16,7 +16,7 @@
 
 namespace orrery::base {
 
-/// Collects findings about one text; shared by the cursors of that text.
+/// Collects findings about one text; shared by the cursors of that text. Reports at most 20 errors and says so.
 class Findings {
  public:
   Findings(std::string file, std::string_view text);
@@ -25,19 +25,28 @@ class Findings {
   [[nodiscard]] bool failed() const;
   [[nodiscard]] const Diagnostics& all() const { return all_; }
   [[nodiscard]] const std::string& file() const { return file_; }
+  /// By line and column; findings about the file as a whole come last.
+  void sort();
+  /// `line` from 1, `byte` from 0 within it, as a Location whose column counts characters.
+  [[nodiscard]] Location location(int line, int byte, int length) const;
+  /// Characters of the quoted text that begins at `where`, quotes included; up to the end of the line.
+  [[nodiscard]] int quoted_length(const Location& where) const;
 
  private:
   void add(Severity severity, std::string code, Location where, std::string message, std::string help);
   std::string file_;
-  std::vector<std::string> lines_;
+  std::vector<std::string> lines_;  ///< cut to what a message shows
+  std::vector<bool> cut_;
   Diagnostics all_;
+  std::size_t errors_ = 0;
+  std::size_t warnings_ = 0;
 };
 
 /// A place in a document. Copyable and cheap. A cursor may stand on nothing (a missing optional key): then
-/// `exists()` is false and every reader returns its fallback.
+/// `exists()` is false and every reader returns its fallback. A key with an empty value or `null` counts as not given.
 class Cursor {
  public:
-  struct Node;  // private to yaml.cpp
+  struct Node;  // private to yaml*.cpp
 
   [[nodiscard]] bool exists() const;
   [[nodiscard]] bool is_map() const;
@@ -78,6 +87,8 @@ class Cursor {
 
  private:
   friend class Document;
+  [[nodiscard]] std::string misspelt(const std::string& key) const;
+  [[nodiscard]] const std::string* scalar(const std::string& expected) const;
   std::shared_ptr<Node> node_;
 };
 
@@ -109,5 +120,9 @@ template <class T>
   if (warnings) warnings->insert(warnings->end(), found.begin(), found.end());
   return value;
 }
+
+/// Text as a YAML scalar, in double quotes; yaml_text leaves the quotes away where they are not needed.
+[[nodiscard]] std::string yaml_quoted(const std::string& text);
+[[nodiscard]] std::string yaml_text(const std::string& text);
 
 }  // namespace orrery::base

@@ -1,0 +1,153 @@
+// How diagnostics look to people, and the nearest word to a misspelt one.
+#include "base/result.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace orrery::base {
+namespace {
+
+struct Colours {
+  const char* red = "";
+  const char* yellow = "";
+  const char* blue = "";
+  const char* bold = "";
+  const char* off = "";
+};
+
+Colours colours(bool on) {
+  if (!on) return {};
+  return {"\033[1;31m", "\033[1;33m", "\033[1;34m", "\033[1m", "\033[0m"};
+}
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// Texts quote the user's input: nothing of it may steer the terminal.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (is_control(c)) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// Blanks up to `column`, keeping tabs so that the caret stands under its text whatever the tab width.
+std::string padding(const std::string& line, int column) {
+  std::string out;
+  int at = 1;
+  for (const char c : line) {
+    if (at >= column) break;
+    if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // inside a UTF-8 character
+    out += c == '\t' ? '\t' : ' ';
+    ++at;
+  }
+  if (at < column) out.append(static_cast<std::size_t>(column - at), ' ');
+  return out;
+}
+
+std::string source_lines(const Diagnostic& d, const Colours& c, const char* accent, const std::string& gutter) {
+  std::string line = d.source_line;
+  for (char& ch : line) {
+    if (is_control(ch) && ch != '\t') ch = ' ';
+  }
+  const int column = std::max(1, d.where.column);
+  const std::string carets(static_cast<std::size_t>(std::max(1, d.where.length)), '^');
+  std::string out = fmt::format("{} {}|{}\n", gutter, c.blue, c.off);
+  out += fmt::format("{}{} |{} {}\n", c.blue, d.where.line, c.off, line);
+  out += fmt::format("{} {}|{} {}{}{}{}\n", gutter, c.blue, c.off, padding(line, column), accent, carets, c.off);
+  return out;
+}
+
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string render(const Diagnostic& d, bool colour) {
+  const Colours c = colours(colour);
+  const char* word = "error";
+  const char* accent = c.red;
+  if (d.severity == Severity::warning) {
+    word = "warning";
+    accent = c.yellow;
+  } else if (d.severity == Severity::note) {
+    word = "note";
+    accent = c.blue;
+  }
+  const std::string code = d.code.empty() ? "" : fmt::format("[{}]", d.code);
+  std::string out = fmt::format("{}{}{}{}{}: {}{}\n", accent, word, code, c.off, c.bold, escaped(d.message), c.off);
+  const bool shows_line = d.where.line > 0 && !d.source_line.empty();
+  const std::string gutter(shows_line ? fmt::formatted_size("{}", d.where.line) : 1, ' ');
+  if (!d.where.file.empty()) {
+    out += fmt::format("{}{}-->{} {}", gutter, c.blue, c.off, escaped(d.where.file));
+    if (d.where.line > 0) out += fmt::format(":{}:{}", d.where.line, d.where.column);
+    out += '\n';
+  }
+  if (shows_line) out += source_lines(d, c, accent, gutter);
+  if (!d.help.empty()) {
+    if (shows_line) out += fmt::format("{} {}|{}\n", gutter, c.blue, c.off);
+    out += fmt::format("{} {}={} {}help{}: {}\n", gutter, c.blue, c.off, c.bold, c.off, escaped(d.help));
+  }
+  return out;
+}
+
+std::string render(const Diagnostics& diagnostics, bool colour) {
+  std::string out;
+  for (const Diagnostic& d : diagnostics) {
+    if (!out.empty()) out += '\n';
+    out += render(d, colour);
+  }
+  return out;
+}
+
+std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kLongest = 64;  // longer words are no typing errors, and the distance is quadratic
+  if (word.empty() || word.size() > kLongest) return {};
+  std::string best;
+  std::size_t best_distance = word.size();
+  for (const std::string& candidate : candidates) {
+    if (candidate.size() > kLongest) continue;
+    const std::size_t distance = edit_distance(word, candidate);
+    const std::size_t near = std::max<std::size_t>(1, std::max(word.size(), candidate.size()) / 3);
+    if (distance <= near && distance < best_distance) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string quoted(const std::string& text) {
+  constexpr std::size_t kMost = 60;
+  std::string cut = text;
+  if (cut.size() > kMost) {
+    std::size_t end = kMost;
+    while (end > 0 && (static_cast<unsigned char>(cut[end]) & 0xC0) == 0x80) --end;  // not inside a character
+    cut = cut.substr(0, end) + "...";
+  }
+  return "`" + escaped(cut) + "`";
+}
+
+}  // namespace orrery::base

@@ -1,0 +1,96 @@
+// A subtree back to YAML text: same keys, order and values; comments and aliases are gone.
+#include <fmt/format.h>
+
+#include "base/ensure.h"
+#include "base/yaml_node.h"
+
+namespace orrery::base {
+namespace {
+
+using Node = Cursor::Node;
+using Kind = Node::Kind;
+
+// A scalar that was plain in the text may stand plain in block style; one that was folded over lines may not.
+bool may_stay_plain(const std::string& s) {
+  return !s.empty() && s.find('\n') == std::string::npos && s.find(": ") == std::string::npos && s.back() != ':' &&
+         s.find(" #") == std::string::npos;
+}
+
+std::string scalar_text(const Node& node) {
+  return node.plain && may_stay_plain(node.value) ? node.value : yaml_quoted(node.value);
+}
+
+void write(const Node& node, int indent, std::string& out);
+
+void write_child(const Node& node, int indent, std::string& out) {
+  const bool nested = (node.kind == Kind::map && !node.entries.empty()) || (node.kind == Kind::sequence && !node.items.empty());
+  if (nested) {
+    out += '\n';
+    write(node, indent + 2, out);
+  } else {
+    out += ' ';
+    write(node, 0, out);
+  }
+}
+
+void write(const Node& node, int indent, std::string& out) {
+  const std::string margin(static_cast<std::size_t>(indent), ' ');
+  switch (node.kind) {
+    case Kind::missing:
+    case Kind::null: out += "null\n"; return;
+    case Kind::scalar: out += scalar_text(node) + "\n"; return;
+    case Kind::sequence:
+      if (node.items.empty()) out += "[]\n";
+      for (const auto& item : node.items) {
+        out += margin + "-";
+        write_child(*item, indent, out);
+      }
+      return;
+    case Kind::map:
+      if (node.entries.empty()) out += "{}\n";
+      for (const auto& entry : node.entries) {
+        out += margin + yaml_text(entry.key) + ":";
+        write_child(*entry.value, indent, out);
+      }
+      return;
+  }
+}
+
+}  // namespace
+
+std::string yaml_quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string yaml_text(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./ ";
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '/'; };
+  const bool plain = !text.empty() && text.find_first_not_of(kPlain) == std::string::npos && letter(text.front()) &&
+                     text.back() != ' ' && text != "null" && text != "Null" && text != "NULL" && text != "..." &&
+                     text != "true" && text != "false" && text.front() != '.';
+  return plain ? text : yaml_quoted(text);
+}
+
+std::string Cursor::dump() const {
+  ENSURE(node_ != nullptr, "a cursor of no document");
+  std::string out;
+  write(*node_, 0, out);
+  return out;
+}
+
+}  // namespace orrery::base

@@ -1,0 +1,281 @@
+// From text to the tree behind Cursor, in one pass over yaml-cpp's events. yaml-cpp itself accepts duplicate keys,
+// unbounded alias expansion, aliases to themselves, tags, NUL bytes and invalid UTF-8; all of these are refused here.
+#include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <istream>
+#include <map>
+#include <streambuf>
+
+#include "base/ensure.h"
+#include "base/yaml_node.h"
+
+namespace orrery::base {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+constexpr std::size_t kMostDepth = 64;
+constexpr std::size_t kMostNodes = 200'000;  // after alias expansion
+
+using Node = Cursor::Node;
+using Kind = Node::Kind;
+
+// Ends the parse; the finding is already made.
+struct Stop {};
+
+// Length of the UTF-8 sequence at `i`, or 0 when it is not one (RFC 3629: no surrogates, no overlong forms).
+std::size_t utf8_length(std::string_view s, std::size_t i) {
+  const auto byte = [&](std::size_t k) { return k < s.size() ? static_cast<unsigned char>(s[k]) : 0U; };
+  const auto tail = [&](std::size_t k) { return (byte(k) & 0xC0U) == 0x80U; };
+  const unsigned a = byte(i);
+  if (a < 0x80) return 1;
+  if (a >= 0xC2 && a <= 0xDF) return tail(i + 1) ? 2 : 0;
+  if (a >= 0xE0 && a <= 0xEF) {
+    const unsigned b = byte(i + 1);
+    if ((a == 0xE0 && b < 0xA0) || (a == 0xED && b > 0x9F)) return 0;
+    return tail(i + 1) && tail(i + 2) ? 3 : 0;
+  }
+  if (a >= 0xF0 && a <= 0xF4) {
+    const unsigned b = byte(i + 1);
+    if ((a == 0xF0 && b < 0x90) || (a == 0xF4 && b > 0x8F)) return 0;
+    return tail(i + 1) && tail(i + 2) && tail(i + 3) ? 4 : 0;
+  }
+  return 0;
+}
+
+// Text that yaml-cpp can be trusted with: valid UTF-8 without control characters (it takes 0x04 for the end and NUL
+// for an escape).
+bool is_text(std::string_view text, const std::shared_ptr<Findings>& findings) {
+  if (text.size() > kMostBytes) {
+    findings->error("E0100", {findings->file()}, fmt::format("the file has {} bytes; at most {} are read", text.size(), kMostBytes));
+    return false;
+  }
+  int line = 1;
+  int column = 1;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    const auto c = static_cast<unsigned char>(text[i]);
+    const bool control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+    if (length == 0 || control) {
+      findings->error("E0100", {findings->file(), line, column},
+                      fmt::format("byte 0x{:02x} does not belong in a text file", c), "save the file as UTF-8 text");
+      return false;
+    }
+    i += length;
+    ++column;
+    if (c == '\n') {
+      ++line;
+      column = 1;
+    }
+  }
+  return true;
+}
+
+// A stream over a view: no second copy of the text.
+class ViewBuffer : public std::streambuf {
+ public:
+  explicit ViewBuffer(std::string_view text) {
+    char* begin = const_cast<char*>(text.data());  // the get area is never written
+    setg(begin, begin, begin + text.size());
+  }
+};
+
+class Builder : public YAML::EventHandler {
+ public:
+  explicit Builder(std::shared_ptr<Findings> findings) : findings_(std::move(findings)) {}
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) stop("E0101", at(mark, 1), "a second document begins here", "keep one document in a file; remove the `---`");
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { place(make(Kind::null, mark, anchor)); }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    const bool plain = tag == "?";
+    refuse_tag(mark, plain || tag == "!" ? std::string{} : tag);
+    auto node = make(Kind::scalar, mark, anchor);
+    node->plain = plain;
+    node->value = value;
+    node->where.length = plain ? plain_length(value) : findings_->quoted_length(node->where);
+    place(std::move(node));
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    refuse_tag(mark, tag);
+    open(make(Kind::sequence, mark, anchor));
+  }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    refuse_tag(mark, tag);
+    open(make(Kind::map, mark, anchor));
+  }
+  void OnSequenceEnd() override { open_.pop_back(); }
+  void OnMapEnd() override { open_.pop_back(); }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto it = anchors_.find(anchor);
+    if (it == anchors_.end()) stop("E0101", at(mark, 1), "this alias names nothing above it");
+    for (const Level& level : open_) {
+      if (level.node == it->second) stop("E0108", at(mark, 1), "this alias stands inside what it names", "write the value out");
+    }
+    place(copy(*it->second, mark, open_.size()));
+  }
+
+  [[nodiscard]] std::shared_ptr<Node> root() const { return root_; }
+
+ private:
+  // A collection that is still open; of a map also the key that waits for its value.
+  struct Level {
+    std::shared_ptr<Node> node;
+    bool has_key = false;
+    std::string key;
+    Location key_where;
+  };
+
+  [[noreturn]] void stop(std::string code, Location where, std::string message, std::string help = {}) {
+    findings_->error(std::move(code), std::move(where), std::move(message), std::move(help));
+    throw Stop{};
+  }
+
+  Location at(const YAML::Mark& mark, int length) const { return findings_->location(mark.line + 1, mark.column, length); }
+
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
+    if (!tag.empty() && tag != "?" && tag != "!") stop("E0101", at(mark, 1), fmt::format("tag {} is not supported", quoted(tag)), "remove the tag");
+  }
+
+  static int plain_length(const std::string& value) {
+    int characters = 0;
+    for (const char c : value) {
+      if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) ++characters;
+    }
+    return std::max(1, characters);
+  }
+
+  void count(const YAML::Mark& mark) {
+    if (++nodes_ > kMostNodes) {
+      stop("E0108", at(mark, 1), fmt::format("more than {} values once aliases are written out", kMostNodes));
+    }
+  }
+
+  std::shared_ptr<Node> make(Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
+    count(mark);
+    auto node = std::make_shared<Node>();
+    node->kind = kind;
+    node->where = at(mark, 1);
+    node->findings = findings_;
+    if (anchor != 0) anchors_[anchor] = node;
+    return node;
+  }
+
+  // An alias is written out, within the budget of nodes and depth, so that no reader meets shared or cyclic nodes.
+  std::shared_ptr<Node> copy(const Node& from, const YAML::Mark& mark, std::size_t depth) {
+    count(mark);
+    if (depth > kMostDepth) stop("E0108", at(mark, 1), fmt::format("nested deeper than {} levels", kMostDepth));
+    auto node = std::make_shared<Node>();
+    node->kind = from.kind;
+    node->where = from.where;
+    node->findings = findings_;
+    node->value = from.value;
+    node->plain = from.plain;
+    node->index = from.index;
+    for (const auto& item : from.items) node->items.push_back(copy(*item, mark, depth + 1));
+    for (const auto& entry : from.entries) {
+      node->entries.push_back({entry.key, entry.where, copy(*entry.value, mark, depth + 1)});
+    }
+    return node;
+  }
+
+  void open(std::shared_ptr<Node> node) {
+    if (open_.size() >= kMostDepth) stop("E0108", node->where, fmt::format("nested deeper than {} levels", kMostDepth));
+    if (!open_.empty() && open_.back().node->kind == Kind::map && !open_.back().has_key) {
+      stop("E0101", node->where, "a key must be plain text, not a list or a map");
+    }
+    place(node);
+    open_.push_back({std::move(node), false, {}, {}});
+  }
+
+  void place(std::shared_ptr<Node> node) {
+    if (open_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Level& level = open_.back();
+    if (level.node->kind == Kind::sequence) {
+      level.node->items.push_back(std::move(node));
+    } else if (!level.has_key) {
+      take_key(level, *node);
+    } else {
+      level.has_key = false;
+      Node& map = *level.node;
+      if (const auto* first = map.find(level.key)) {
+        findings_->error("E0107", level.key_where, fmt::format("key {} is given twice", quoted(level.key)),
+                         fmt::format("it was first given on line {}; keep one of them", first->where.line));
+        return;
+      }
+      map.index.emplace(level.key, map.entries.size());
+      map.entries.push_back({level.key, level.key_where, std::move(node)});
+    }
+  }
+
+  void take_key(Level& level, const Node& node) {
+    if (node.kind != Kind::scalar) stop("E0101", node.where, "a key must be plain text");
+    if (node.plain && node.value == "<<") stop("E0101", node.where, "merge keys `<<` are not supported", "write the keys out");
+    level.has_key = true;
+    level.key = node.value;
+    level.key_where = node.where;
+  }
+
+  std::shared_ptr<Findings> findings_;
+  std::shared_ptr<Node> root_;
+  std::vector<Level> open_;
+  std::map<YAML::anchor_t, std::shared_ptr<Node>> anchors_;
+  std::size_t nodes_ = 0;
+  int documents_ = 0;
+};
+
+// Paths are set when the tree is complete: a copied alias has another path than its original.
+void set_paths(Node& node, const std::string& path) {
+  node.path = path;
+  for (std::size_t i = 0; i < node.items.size(); ++i) set_paths(*node.items[i], fmt::format("{}[{}]", path, i));
+  for (const auto& entry : node.entries) set_paths(*entry.value, path.empty() ? entry.key : path + "." + entry.key);
+}
+
+std::string hint_for(const std::string& message) {
+  if (message.find("illegal map value") != std::string::npos) return "put a text that holds `: ` in quotes";
+  if (message.find("end of map") != std::string::npos || message.find("end of sequence") != std::string::npos) {
+    return "check that keys of one map begin in the same column, and that every bracket is closed";
+  }
+  if (message.find("unknown token") != std::string::npos) return "put the text in quotes; indent with spaces, not tabs";
+  return {};
+}
+
+}  // namespace
+
+std::shared_ptr<Node> parse_yaml(std::string_view text, const std::shared_ptr<Findings>& findings) {
+  if (!is_text(text, findings)) return nullptr;
+  ViewBuffer buffer(text);
+  std::istream stream(&buffer);
+  Builder builder(findings);
+  try {
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) {
+    }
+  } catch (const Stop&) {
+    return nullptr;
+  } catch (const YAML::Exception& e) {
+    const bool placed = !e.mark.is_null();
+    findings->error("E0101", placed ? findings->location(e.mark.line + 1, e.mark.column, 1) : Location{findings->file()},
+                    fmt::format("this is not YAML: {}", e.msg), hint_for(e.msg));
+    return nullptr;
+  }
+  auto root = builder.root();
+  if (root == nullptr || root->kind == Kind::null) {
+    findings->error("E0101", {findings->file()}, "the file is empty");
+    return nullptr;
+  }
+  set_paths(*root, "");
+  return root;
+}
+
+}  // namespace orrery::base

@@ -25,24 +25,52 @@ struct Unit {
 constexpr double kKi = 1024.0;
 
 const std::vector<Unit>& units_of(UnitKind kind) {
-  static const std::vector<Unit> seconds = {{"ps", 1, 1e12}, {"ns", 1, 1e9},       {"us", 1, 1e6},       {"ms", 1, 1e3},
-                                            {"s", 1, 1},     {"min", 60, 1, false}, {"h", 3600, 1, false}, {"µs", 1, 1e6, false}};
-  static const std::vector<Unit> bytes = {
-      {"B"},          {"kB", 1e3},     {"MB", 1e6},           {"GB", 1e9},           {"TB", 1e12},
-      {"PB", 1e15},   {"KB", 1e3, 1, false}, {"KiB", kKi},    {"MiB", kKi * kKi},    {"GiB", kKi * kKi * kKi},
-      {"TiB", kKi * kKi * kKi * kKi}};
+  static const std::vector<Unit> seconds = {{"ps", 1, 1e12},       {"ns", 1, 1e9},       {"us", 1, 1e6},
+                                            {"ms", 1, 1e3},        {"s", 1, 1},          {"min", 60, 1, false},
+                                            {"h", 3600, 1, false}, {"µs", 1, 1e6, false}};
+  static const std::vector<Unit> bytes = {{"B"},
+                                          {"kB", 1e3},
+                                          {"MB", 1e6},
+                                          {"GB", 1e9},
+                                          {"TB", 1e12},
+                                          {"PB", 1e15},
+                                          {"KB", 1e3, 1, false},
+                                          {"KiB", kKi},
+                                          {"MiB", kKi * kKi},
+                                          {"GiB", kKi * kKi * kKi},
+                                          {"TiB", kKi * kKi * kKi * kKi}};
   static const std::vector<Unit> flops = {{"FLOP"},        {"kFLOP", 1e3},  {"MFLOP", 1e6}, {"GFLOP", 1e9},
                                           {"TFLOP", 1e12}, {"PFLOP", 1e15}, {"EFLOP", 1e18}};
-  static const std::vector<Unit> bytes_per_second = {
-      {"B/s"},           {"kB/s", 1e3},      {"MB/s", 1e6},          {"GB/s", 1e9},
-      {"TB/s", 1e12},    {"PB/s", 1e15},     {"KB/s", 1e3, 1, false}, {"KiB/s", kKi, 1, false},
-      {"MiB/s", kKi * kKi, 1, false}, {"GiB/s", kKi * kKi * kKi, 1, false}, {"TiB/s", kKi * kKi * kKi * kKi, 1, false},
-      {"b/s", 1, 8, false},  {"kb/s", 1e3, 8, false},  {"Mb/s", 1e6, 8, false}, {"Gb/s", 1e9, 8, false},
-      {"Tb/s", 1e12, 8, false}};
-  static const std::vector<Unit> flops_per_second = {
-      {"FLOPS"},        {"kFLOPS", 1e3},  {"MFLOPS", 1e6}, {"GFLOPS", 1e9}, {"TFLOPS", 1e12}, {"PFLOPS", 1e15},
-      {"EFLOPS", 1e18}, {"FLOP/s", 1, 1, false},  {"kFLOP/s", 1e3, 1, false},  {"MFLOP/s", 1e6, 1, false},
-      {"GFLOP/s", 1e9, 1, false}, {"TFLOP/s", 1e12, 1, false}, {"PFLOP/s", 1e15, 1, false}, {"EFLOP/s", 1e18, 1, false}};
+  static const std::vector<Unit> bytes_per_second = {{"B/s"},
+                                                     {"kB/s", 1e3},
+                                                     {"MB/s", 1e6},
+                                                     {"GB/s", 1e9},
+                                                     {"TB/s", 1e12},
+                                                     {"PB/s", 1e15},
+                                                     {"KB/s", 1e3, 1, false},
+                                                     {"KiB/s", kKi, 1, false},
+                                                     {"MiB/s", kKi * kKi, 1, false},
+                                                     {"GiB/s", kKi * kKi * kKi, 1, false},
+                                                     {"TiB/s", kKi * kKi * kKi * kKi, 1, false},
+                                                     {"b/s", 1, 8, false},
+                                                     {"kb/s", 1e3, 8, false},
+                                                     {"Mb/s", 1e6, 8, false},
+                                                     {"Gb/s", 1e9, 8, false},
+                                                     {"Tb/s", 1e12, 8, false}};
+  static const std::vector<Unit> flops_per_second = {{"FLOPS"},
+                                                     {"kFLOPS", 1e3},
+                                                     {"MFLOPS", 1e6},
+                                                     {"GFLOPS", 1e9},
+                                                     {"TFLOPS", 1e12},
+                                                     {"PFLOPS", 1e15},
+                                                     {"EFLOPS", 1e18},
+                                                     {"FLOP/s", 1, 1, false},
+                                                     {"kFLOP/s", 1e3, 1, false},
+                                                     {"MFLOP/s", 1e6, 1, false},
+                                                     {"GFLOP/s", 1e9, 1, false},
+                                                     {"TFLOP/s", 1e12, 1, false},
+                                                     {"PFLOP/s", 1e15, 1, false},
+                                                     {"EFLOP/s", 1e18, 1, false}};
   static const std::vector<Unit> watts = {{"W"}, {"kW", 1e3}, {"MW", 1e6}, {"mW", 1, 1e3, false}};
   static const std::vector<Unit> dollars = {{"$/h"}, {"USD/h", 1, 1, false}};
   switch (kind) {
@@ -96,7 +124,9 @@ std::size_t number_length(std::string_view s) {
   return i;
 }
 
-double value_in(double number, const Unit& unit) { return number * unit.times / unit.over; }
+double value_in(double number, const Unit& unit) {
+  return number * unit.times / unit.over;
+}
 
 std::string three_digits(double value, const char* unit) {
   const double size = std::abs(value);
@@ -143,8 +173,11 @@ bool parse_quantity(const std::string& text, UnitKind kind, double& out, std::st
   }
   for (const Unit& unit : units_of(kind)) {
     if (unit.name != name) continue;
-    out = value_in(number, unit);
-    if (std::isfinite(out)) return true;
+    const double value = value_in(number, unit);
+    if (std::isfinite(value)) {
+      out = value;
+      return true;
+    }
     error = fmt::format("{} is too large", quoted(text));
     return false;
   }
@@ -154,16 +187,21 @@ bool parse_quantity(const std::string& text, UnitKind kind, double& out, std::st
 
 std::string quantity_text(double value, UnitKind kind) {
   std::string best;
+  bool best_reads_well = false;
   for (const Unit& unit : units_of(kind)) {
     if (!unit.writes) continue;
     const double number = value * unit.over / unit.times;
+    const bool reads_well = std::abs(number) >= 1 && std::abs(number) < 1000;
     // Near the edge of a unit the quotient may be one bit off: let the digits decide, and read them back.
     for (const std::string& digits : {fmt::format("{:.15g}", number), fmt::format("{}", number)}) {
       const std::string text = fmt::format("{} {}", digits, unit.name);
       double back = 0;
       std::string ignored;
-      const bool exact = parse_quantity(text, kind, back, ignored) && back == value;
-      if (exact && (best.empty() || text.size() < best.size())) best = text;
+      if (!parse_quantity(text, kind, back, ignored) || back != value) continue;
+      if (best.empty() || text.size() < best.size() || (text.size() == best.size() && reads_well && !best_reads_well)) {
+        best = text;
+        best_reads_well = reads_well;
+      }
     }
   }
   return best;

@@ -15,8 +15,8 @@
 namespace orrery::base {
 namespace {
 
-constexpr std::size_t kMostErrors = 20;     // of one file; more do not help
-constexpr std::size_t kLongestLine = 240;   // bytes of a source line shown
+constexpr std::size_t kMostErrors = 20;    // of one file; more do not help
+constexpr std::size_t kLongestLine = 240;  // bytes of a source line shown
 using Kind = Cursor::Node::Kind;
 
 const char* name_of(Kind kind) {
@@ -37,15 +37,19 @@ std::string backticked(const std::vector<std::string>& words) {
 bool is_integer(std::string_view s) {
   const std::size_t first = (!s.empty() && s[0] == '-') ? 1 : 0;
   if (first == s.size() || (s[first] == '0' && s.size() > first + 1)) return false;
-  return std::all_of(s.begin() + static_cast<std::ptrdiff_t>(first), s.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return std::all_of(s.begin() + static_cast<std::ptrdiff_t>(first), s.end(),
+                     [](char c) { return c >= '0' && c <= '9'; });
 }
 
 std::string number_hint(const std::string& value) {
   double ignored = 0;
-  if (value.size() > 1 && value[0] == '0' && is_integer(value.substr(1))) return "remove the leading zero; octal numbers are not read";
+  if (value.size() > 1 && value[0] == '0' && is_integer(value.substr(1)))
+    return "remove the leading zero; octal numbers are not read";
   if (value.rfind("0x", 0) == 0 || value.rfind("0o", 0) == 0) return "write the number in decimal";
-  if (value.find('_') != std::string::npos || value.find(',') != std::string::npos) return "write the digits without separators";
-  if (value.find("nan") != std::string::npos || value.find("inf") != std::string::npos) return "only finite numbers are read";
+  if (value.find('_') != std::string::npos || value.find(',') != std::string::npos)
+    return "write the digits without separators";
+  if (value.find("nan") != std::string::npos || value.find("inf") != std::string::npos)
+    return "only finite numbers are read";
   if (parse_number(value, ignored)) return "write a whole number without point or exponent";
   return {};
 }
@@ -109,7 +113,8 @@ void Findings::error(std::string code, Location where, std::string message, std:
   if (errors_ > kMostErrors) return;
   add(Severity::error, std::move(code), std::move(where), std::move(message), std::move(help));
   if (errors_ == kMostErrors) {
-    add(Severity::note, "", {file_}, fmt::format("after {} errors the rest of the file is not reported", kMostErrors), {});
+    add(Severity::note, "", {file_}, fmt::format("after {} errors the rest of the file is not reported", kMostErrors),
+        {});
   }
 }
 
@@ -118,7 +123,9 @@ void Findings::warning(std::string code, Location where, std::string message, st
   add(Severity::warning, std::move(code), std::move(where), std::move(message), std::move(help));
 }
 
-bool Findings::failed() const { return errors_ > 0; }
+bool Findings::failed() const {
+  return errors_ > 0;
+}
 
 void Findings::sort() {
   const auto key = [](const Diagnostic& d) {
@@ -143,10 +150,18 @@ void Findings::add(Severity severity, std::string code, Location where, std::str
 
 // ---- Cursor: what stands here
 
-bool Cursor::exists() const { return node_ && node_->kind != Kind::missing && node_->kind != Kind::null; }
-bool Cursor::is_map() const { return node_ && node_->kind == Kind::map; }
-bool Cursor::is_sequence() const { return node_ && node_->kind == Kind::sequence; }
-bool Cursor::is_scalar() const { return node_ && node_->kind == Kind::scalar; }
+bool Cursor::exists() const {
+  return node_ && node_->kind != Kind::missing && node_->kind != Kind::null;
+}
+bool Cursor::is_map() const {
+  return node_ && node_->kind == Kind::map;
+}
+bool Cursor::is_sequence() const {
+  return node_ && node_->kind == Kind::sequence;
+}
+bool Cursor::is_scalar() const {
+  return node_ && node_->kind == Kind::scalar;
+}
 
 Location Cursor::where() const {
   ENSURE(node_ != nullptr, "a cursor of no document");
@@ -218,7 +233,9 @@ std::string Cursor::misspelt(const std::string& key) const {
   return near.empty() ? std::string{} : fmt::format("{} looks like it; write {}", quoted(near), quoted(key));
 }
 
-bool Cursor::has(const std::string& key) const { return node_ && node_->find(key) != nullptr; }
+bool Cursor::has(const std::string& key) const {
+  return node_ && node_->find(key) != nullptr;
+}
 
 std::vector<std::string> Cursor::keys() const {
   std::vector<std::string> all;
@@ -231,7 +248,8 @@ std::vector<Cursor> Cursor::items() const {
   std::vector<Cursor> all;
   if (!exists()) return all;
   if (!is_sequence()) {
-    error("E0104", fmt::format("{} must be a list, found {}", quoted(path()), base::name_of(node_->kind)), "write it like `[1, 2]`");
+    error("E0104", fmt::format("{} must be a list, found {}", quoted(path()), base::name_of(node_->kind)),
+          "write it like `[1, 2]`");
     node_->ignored = true;
     return all;
   }
@@ -356,7 +374,8 @@ int Cursor::choice(const std::vector<std::string>& choices, int fallback) const 
   const auto it = std::find(choices.begin(), choices.end(), *value);
   if (it != choices.end()) return static_cast<int>(it - choices.begin());
   const std::string near = did_you_mean(*value, choices);
-  error("E0106", fmt::format("{} must be one of {}, found {}", quoted(path()), fmt::join(choices, ", "), quoted(*value)),
+  error("E0106",
+        fmt::format("{} must be one of {}, found {}", quoted(path()), fmt::join(choices, ", "), quoted(*value)),
         near.empty() ? "" : fmt::format("did you mean {}?", quoted(near)));
   return fallback;
 }

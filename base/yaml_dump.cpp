@@ -23,7 +23,8 @@ std::string scalar_text(const Node& node) {
 void write(const Node& node, int indent, std::string& out);
 
 void write_child(const Node& node, int indent, std::string& out) {
-  const bool nested = (node.kind == Kind::map && !node.entries.empty()) || (node.kind == Kind::sequence && !node.items.empty());
+  const bool nested =
+      (node.kind == Kind::map && !node.entries.empty()) || (node.kind == Kind::sequence && !node.items.empty());
   if (nested) {
     out += '\n';
     write(node, indent + 2, out);
@@ -79,7 +80,9 @@ std::string yaml_quoted(const std::string& text) {
 
 std::string yaml_text(const std::string& text) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./ ";
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '/'; };
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '/';
+  };
   const bool plain = !text.empty() && text.find_first_not_of(kPlain) == std::string::npos && letter(text.front()) &&
                      text.back() != ' ' && text != "null" && text != "Null" && text != "NULL" && text != "..." &&
                      text != "true" && text != "false" && text.front() != '.';

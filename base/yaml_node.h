@@ -29,8 +29,8 @@ struct Cursor::Node {
   std::vector<Entry> entries;
   std::map<std::string, std::size_t, std::less<>> index;  ///< key -> place in entries
   std::vector<std::string> asked;                         ///< keys that a reader knows, in the order it asked
-  bool opened = false;   ///< a reader looked inside
-  bool ignored = false;  ///< another reader's
+  bool opened = false;                                    ///< a reader looked inside
+  bool ignored = false;                                   ///< another reader's
 
   [[nodiscard]] Entry* find(std::string_view key) {
     const auto it = index.find(key);
@@ -39,6 +39,7 @@ struct Cursor::Node {
 };
 
 /// Builds the tree of the one document in `text`, or reports why there is none and returns null.
-[[nodiscard]] std::shared_ptr<Cursor::Node> parse_yaml(std::string_view text, const std::shared_ptr<Findings>& findings);
+[[nodiscard]] std::shared_ptr<Cursor::Node> parse_yaml(std::string_view text,
+                                                       const std::shared_ptr<Findings>& findings);
 
 }  // namespace orrery::base

@@ -49,7 +49,8 @@ std::size_t utf8_length(std::string_view s, std::size_t i) {
 // for an escape).
 bool is_text(std::string_view text, const std::shared_ptr<Findings>& findings) {
   if (text.size() > kMostBytes) {
-    findings->error("E0100", {findings->file()}, fmt::format("the file has {} bytes; at most {} are read", text.size(), kMostBytes));
+    findings->error("E0100", {findings->file()},
+                    fmt::format("the file has {} bytes; at most {} are read", text.size(), kMostBytes));
     return false;
   }
   int line = 1;
@@ -87,12 +88,14 @@ class Builder : public YAML::EventHandler {
   explicit Builder(std::shared_ptr<Findings> findings) : findings_(std::move(findings)) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (++documents_ > 1) stop("E0101", at(mark, 1), "a second document begins here", "keep one document in a file; remove the `---`");
+    if (++documents_ > 1)
+      stop("E0101", at(mark, 1), "a second document begins here", "keep one document in a file; remove the `---`");
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { place(make(Kind::null, mark, anchor)); }
 
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     const bool plain = tag == "?";
     refuse_tag(mark, plain || tag == "!" ? std::string{} : tag);
     auto node = make(Kind::scalar, mark, anchor);
@@ -102,11 +105,13 @@ class Builder : public YAML::EventHandler {
     place(std::move(node));
   }
 
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
     refuse_tag(mark, tag);
     open(make(Kind::sequence, mark, anchor));
   }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
     refuse_tag(mark, tag);
     open(make(Kind::map, mark, anchor));
   }
@@ -117,7 +122,8 @@ class Builder : public YAML::EventHandler {
     const auto it = anchors_.find(anchor);
     if (it == anchors_.end()) stop("E0101", at(mark, 1), "this alias names nothing above it");
     for (const Level& level : open_) {
-      if (level.node == it->second) stop("E0108", at(mark, 1), "this alias stands inside what it names", "write the value out");
+      if (level.node == it->second)
+        stop("E0108", at(mark, 1), "this alias stands inside what it names", "write the value out");
     }
     place(copy(*it->second, mark, open_.size()));
   }
@@ -138,10 +144,13 @@ class Builder : public YAML::EventHandler {
     throw Stop{};
   }
 
-  Location at(const YAML::Mark& mark, int length) const { return findings_->location(mark.line + 1, mark.column, length); }
+  Location at(const YAML::Mark& mark, int length) const {
+    return findings_->location(mark.line + 1, mark.column, length);
+  }
 
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) {
-    if (!tag.empty() && tag != "?" && tag != "!") stop("E0101", at(mark, 1), fmt::format("tag {} is not supported", quoted(tag)), "remove the tag");
+    if (!tag.empty() && tag != "?" && tag != "!")
+      stop("E0101", at(mark, 1), fmt::format("tag {} is not supported", quoted(tag)), "remove the tag");
   }
 
   static int plain_length(const std::string& value) {
@@ -207,6 +216,7 @@ class Builder : public YAML::EventHandler {
       take_key(level, *node);
     } else {
       level.has_key = false;
+      if (node->kind == Kind::null) node->where = level.key_where;  // yaml-cpp places it on the next line
       Node& map = *level.node;
       if (const auto* first = map.find(level.key)) {
         findings_->error("E0107", level.key_where, fmt::format("key {} is given twice", quoted(level.key)),
@@ -220,7 +230,8 @@ class Builder : public YAML::EventHandler {
 
   void take_key(Level& level, const Node& node) {
     if (node.kind != Kind::scalar) stop("E0101", node.where, "a key must be plain text");
-    if (node.plain && node.value == "<<") stop("E0101", node.where, "merge keys `<<` are not supported", "write the keys out");
+    if (node.plain && node.value == "<<")
+      stop("E0101", node.where, "merge keys `<<` are not supported", "write the keys out");
     level.has_key = true;
     level.key = node.value;
     level.key_where = node.where;
@@ -265,7 +276,8 @@ std::shared_ptr<Node> parse_yaml(std::string_view text, const std::shared_ptr<Fi
     return nullptr;
   } catch (const YAML::Exception& e) {
     const bool placed = !e.mark.is_null();
-    findings->error("E0101", placed ? findings->location(e.mark.line + 1, e.mark.column, 1) : Location{findings->file()},
+    findings->error("E0101",
+                    placed ? findings->location(e.mark.line + 1, e.mark.column, 1) : Location{findings->file()},
                     fmt::format("this is not YAML: {}", e.msg), hint_for(e.msg));
     return nullptr;
   }

@@ -4,34 +4,15 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "reports/json.h"
+
 namespace orrery::apps {
-namespace {
-
-const char* name_of(base::Severity severity) {
-  switch (severity) {
-    case base::Severity::error: return "error";
-    case base::Severity::warning: return "warning";
-    case base::Severity::note: return "note";
-  }
-  return "error";
-}
-
-nlohmann::ordered_json json_of(const base::Diagnostic& one) {
-  return {{"level", name_of(one.severity)}, {"code", one.code},           {"file", one.where.file},
-          {"line", one.where.line},         {"column", one.where.column}, {"message", one.message},
-          {"help", one.help}};
-}
-
-}  // namespace
-
 std::string envelope(const std::string& command, const Outcome& outcome) {
-  nlohmann::ordered_json diagnostics = nlohmann::ordered_json::array();
-  for (const base::Diagnostic& one : outcome.diagnostics) diagnostics.push_back(json_of(one));
-  const std::string name = nlohmann::ordered_json(command).dump();
+  nlohmann::json result;
+  if (!outcome.json.empty()) result = nlohmann::json::parse(outcome.json);
+  const nlohmann::json whole = reports::envelope(command, std::move(result), outcome.diagnostics);
   // Input files may hold anything: what is not UTF-8 is replaced rather than refused.
-  return "{\"format_version\":\"1.0\",\"command\":" + name +
-         ",\"result\":" + (outcome.json.empty() ? "null" : outcome.json) + ",\"diagnostics\":" +
-         diagnostics.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "}\n";
+  return whole.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 void print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal) {

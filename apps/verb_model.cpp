@@ -8,22 +8,10 @@
 #include "base/units.h"
 #include "models/counts.h"
 #include "models/read.h"
+#include "reports/json.h"
 #include "reports/table.h"
 
 namespace orrery::apps {
-namespace {
-
-const char* name_of(models::Family family) {
-  switch (family) {
-    case models::Family::gpt: return "gpt";
-    case models::Family::bert: return "bert";
-    case models::Family::llama: return "llama";
-  }
-  return "?";
-}
-
-}  // namespace
-
 Outcome run_model(const ModelOptions& options, const Context& context) {
   const auto model = load_model(context.catalog, options.model, {}, ".");
   if (!model) return bad_input(model.error());
@@ -33,19 +21,14 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   const double flops = models::flops_per_token_forward(*model, sequence);
 
   Outcome outcome;
-  outcome.json = nlohmann::ordered_json{
-      {"name", model->name},       {"family", name_of(model->family)}, {"layers", model->layers},
-      {"hidden", model->hidden},   {"heads", model->heads},            {"kv_heads", model->kv_heads},
-      {"ffn_hidden", model->ffn_hidden}, {"vocab", model->vocab},      {"max_sequence", model->max_sequence},
-      {"sequence", sequence},      {"parameters", parameters},         {"parameters_active", active},
-      {"flops_per_token_forward", flops},
-      {"sources", model->sources}}.dump();
+  const nlohmann::json json = reports::model_json(*model, sequence);
+  outcome.json = json.dump();
 
   reports::Table table;
   table.title = model->name;
   table.columns = {{"", reports::Align::left}, {""}};
   const auto row = [&](const char* name, std::string value) { table.rows.push_back({name, std::move(value)}); };
-  row("family", name_of(model->family));
+  row("family", json.at("family").get<std::string>());
   row("layers", std::to_string(model->layers));
   row("hidden width", std::to_string(model->hidden));
   row("heads", model->heads == model->kv_heads

@@ -1,0 +1,118 @@
+// plan: searches for a job's best plans on its cluster, or on each of several sizes of it.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/interrupt.h"
+#include "apps/plan_json.h"
+#include "apps/verbs.h"
+#include "clusters/read.h"
+#include "reports/json.h"
+#include "reports/text.h"
+#include "sim/search/search.h"
+
+namespace orrery::apps {
+namespace {
+
+using ClusterPointer = std::shared_ptr<const clusters::Cluster>;
+
+/// The job's cluster in each asked size; as the cluster says when none is asked.
+base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster, const std::vector<int>& gpus) {
+  if (gpus.empty()) return std::vector<ClusterPointer>{cluster};
+  std::vector<ClusterPointer> sizes;
+  base::Diagnostics found;
+  for (const int devices : gpus) {
+    auto size = clusters::resized(*cluster, devices);
+    if (size) sizes.push_back(std::make_shared<const clusters::Cluster>(std::move(*size)));
+    else found.insert(found.end(), size.error().begin(), size.error().end());
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return sizes;
+}
+
+sim::SearchOptions search_options(int top, Progress& progress) {
+  sim::SearchOptions options;
+  options.top = top;
+  options.stop = &Interrupt::requested();
+  options.now = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  options.progress = [&progress](const sim::SearchProgress& state) {
+    const double share = state.total > 0 ? static_cast<double>(state.done) / static_cast<double>(state.total) : 0;
+    progress.line(fmt::format("{} {} {} of {}, {} feasible", bar(share, 30), state.phase, state.done, state.total,
+                              state.feasible));
+  };
+  return options;
+}
+
+/// One search after another; of several sizes, the best plan of each, ranked together.
+void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
+  if (only_best && one.plans.size() > 1) one.plans.resize(1);
+  std::move(one.plans.begin(), one.plans.end(), std::back_inserter(all.plans));
+  all.candidates += one.candidates;
+  all.feasible += one.feasible;
+  all.evaluated += one.evaluated;
+  all.simulated += one.simulated;
+  all.seconds += one.seconds;
+  all.optimality_gap = std::max(all.optimality_gap, one.optimality_gap);
+  for (const auto& [reason, count] : one.rejected) all.rejected[reason] += count;
+  std::move(one.nearest.begin(), one.nearest.end(), std::back_inserter(all.nearest));
+}
+
+base::Diagnostics nothing_fits(const cost::SearchResult& result, const std::string& job) {
+  std::string help;
+  for (const std::string& way : result.nearest) help += (help.empty() ? "" : "; ") + way;
+  std::string why;
+  for (const auto& [reason, count] : result.rejected) why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
+  return {base::Diagnostic{base::Severity::error, "P90", {job, 1, 1, 1},
+                           fmt::format("none of {} candidate plans is feasible: {}", result.candidates,
+                                       why.empty() ? "the job's bounds leave no plan at all" : why),
+                           help, {}}};
+}
+
+}  // namespace
+
+Outcome run_plan(const PlanOptions& options, const Context& context) {
+  Outcome outcome;
+  const auto job = load_job(context.catalog, options.job, outcome.diagnostics);
+  if (!job) return bad_input(job.error());
+  const auto calibrations = load_calibrations(context.catalog, options.calibrations);
+  if (!calibrations) return bad_input(calibrations.error());
+  const auto sizes = sizes_of(job->cluster, options.gpus);
+  if (!sizes) return bad_input(sizes.error());
+
+  cost::SearchResult result;
+  {
+    const Interrupt interrupt;
+    Progress progress(context.terminal.progress);
+    for (const ClusterPointer& cluster : *sizes) {
+      const cost::Pricing pricing(cluster, job->stack, *calibrations);
+      add(result, sim::search(job->model, cluster, job->job, pricing, search_options(options.top, progress)),
+          sizes->size() > 1);
+    }
+  }
+  const auto better = [&](const cost::Prediction& a, const cost::Prediction& b) {
+    return sim::objective_of(a, job->job.objective) < sim::objective_of(b, job->job.objective);
+  };
+  if (sizes->size() > 1) std::stable_sort(result.plans.begin(), result.plans.end(), better);
+
+  const auto file_of = [&](const plan::PlanSpec& spec) {
+    const auto size = std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.ranks(); });
+    return plan::PlanFile{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
+  };
+  outcome.json = reports::plan_json(result, [&](const plan::PlanSpec& spec) { return plan_file_json(file_of(spec)); }).dump();
+  outcome.text = reports::plan_text(result, context.terminal.style);
+  if (result.plans.empty()) {
+    const base::Diagnostics reasons = nothing_fits(result, options.job);
+    outcome.diagnostics.insert(outcome.diagnostics.end(), reasons.begin(), reasons.end());
+    outcome.exit_code = kInfeasible;
+  } else if (!options.output.empty()) {
+    write_file(options.output, plan::write_plan_file(file_of(result.plans.front().spec)));
+    outcome.text += fmt::format("\nWrote {}    next: orrery simulate {}\n", options.output, options.output);
+  }
+  return outcome;
+}
+
+}  // namespace orrery::apps

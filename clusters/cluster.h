@@ -18,11 +18,13 @@ using base::FlopsPerSecond;
 using base::Seconds;
 
 enum class DeviceKind { gpu, cpu };
+enum class Architecture { cpu, volta, ampere, hopper, blackwell };
 
 /// One kind of accelerator (or, on a localhost cluster, one CPU rank).
 struct Device {
   std::string name;  ///< "A100-SXM4-80GB"
   DeviceKind kind = DeviceKind::gpu;
+  Architecture architecture = Architecture::ampere;  ///< what a communication library tunes for
   std::map<std::string, FlopsPerSecond> peak;  ///< dense matrix peak by dtype: "fp32", "tf32", "bf16", "fp16", "fp8"
   FlopsPerSecond vector_peak;                  ///< fp32 outside the matrix units
   Bytes memory;
@@ -43,13 +45,16 @@ struct Vertex {
   std::string name;  ///< "node3/gpu5"
   int node = -1;     ///< index of the node it stands in; -1 for the fabric
   int device = -1;   ///< global device index (= rank when ranks are placed in order); -1 when it is none
+  bool operator==(const Vertex&) const = default;
 };
 
-/// A cable, full duplex: each direction has `bandwidth`.
+/// A cable, full duplex: each direction has `bandwidth`. Equal parallel cables whose traffic is striped (the links of
+/// a GPU to all NVSwitch planes, a leaf's uplinks to all spines) are one Link with their bandwidths added.
 struct Link {
   LinkKind kind = LinkKind::nvlink;
   BytesPerSecond bandwidth;
   Seconds latency;
+  bool operator==(const Link&) const = default;
 };
 
 using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::undirectedS, Vertex, Link>;
@@ -58,7 +63,61 @@ using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::undirectedS
 struct LinkClass {
   std::string name;          ///< "nvlink", "infiniband", "roce", "shared-memory"
   BytesPerSecond bandwidth;  ///< per direction and device
-  Seconds latency;
+  Seconds latency;           ///< from device to device
+  bool operator==(const LinkClass&) const = default;
+};
+
+enum class NodeFabric { nvswitch, mesh, shared_memory };
+enum class CpuVendor { intel, amd, other };
+
+/// `links` NVLinks between devices a and b of a node.
+struct MeshEdge {
+  int a = 0, b = 0, links = 1;
+  bool operator==(const MeshEdge&) const = default;
+};
+
+/// How each node of a regular cluster is wired. Latencies are of one link, but `latency`: from device to device.
+struct NodeShape {
+  NodeFabric fabric = NodeFabric::nvswitch;
+  int links = 1;                  ///< of one device into the fabric
+  BytesPerSecond link_bandwidth;  ///< of one link and direction
+  Seconds latency;                ///< between two devices over the fabric (mesh: over one edge)
+  int boards = 1;                 ///< NVSwitch boards, the devices spread evenly over them
+  BytesPerSecond trunk;           ///< between two boards; 0 with one board
+  bool multicast = false;         ///< the switches reduce and multicast (NVLink SHARP)
+  std::vector<MeshEdge> edges;    ///< mesh
+  int pcie_switches = 0;          ///< devices and NICs spread evenly over them; 0: none
+  BytesPerSecond pcie_bandwidth;
+  Seconds pcie_latency;
+  CpuVendor cpu = CpuVendor::other;
+  int sockets = 1;
+  BytesPerSecond socket_bandwidth;  ///< between two sockets
+  Seconds socket_latency;
+  BytesPerSecond host_memory_bandwidth;  ///< of one socket
+  int nics = 0;
+  BytesPerSecond nic_bandwidth;
+  Seconds nic_latency;  ///< of one port: NIC to leaf switch
+  bool operator==(const NodeShape&) const = default;
+};
+
+/// The network above the NICs of a regular cluster: leaves, spines and, with pods, a core. Switches of one tier that
+/// carry the same traffic are one vertex per leaf, pod and cluster.
+struct NetworkShape {
+  std::string kind = "infiniband";  ///< "infiniband" or "roce"
+  bool rails = false;               ///< NIC i of each node of a group goes to the group's leaf i; else one leaf a group
+  int leaf_nodes = 0;               ///< nodes under one leaf (or one set of rails); 0: all
+  int pod_nodes = 0;                ///< nodes under one spine tier; 0: all, and no core
+  double oversubscription = 1;      ///< downlinks / uplinks of a leaf
+  double core_oversubscription = 1;  ///< downlinks / uplinks of a pod's spines
+  Seconds hop_latency;               ///< of one more switch
+  bool operator==(const NetworkShape&) const = default;
+};
+
+/// What a regular cluster is built from.
+struct Shape {
+  NodeShape node;
+  NetworkShape network;
+  bool operator==(const Shape&) const = default;
 };
 
 struct Cluster {
@@ -70,15 +129,22 @@ struct Cluster {
   LinkClass inter;  ///< between nodes, per device and direction (NICs of a node / devices of a node)
   int nics_per_node = 0;
   double oversubscription = 1;  ///< of the fabric above the leaves
+  std::optional<Shape> shape;   ///< none: the cluster was given link by link
   Graph graph;
+  std::vector<std::size_t> device_vertices;  ///< vertex of each device, by global device index
   std::string stack;  ///< default software stack, by name (cost/stacks/); empty = chosen by the job
   std::vector<std::string> sources;
-  std::string text;  ///< the YAML it was read from, as carried in plan files
+  std::string text;  ///< self-contained YAML, as carried in plan files
 
   [[nodiscard]] int size() const { return nodes * devices_per_node; }
+  [[nodiscard]] int node_of(int device) const { return device / devices_per_node; }
   [[nodiscard]] const Device& device() const { return devices.front(); }
   /// Dense matrix peak for a dtype name; falls back bf16 <-> fp16, fp8 -> bf16, tf32 -> fp32.
   [[nodiscard]] FlopsPerSecond peak(const std::string& dtype) const;
 };
+
+[[nodiscard]] const char* name_of(Architecture architecture);  ///< "ampere"
+[[nodiscard]] const char* name_of(VertexKind kind);            ///< "pcie-switch"
+[[nodiscard]] const char* name_of(LinkKind kind);              ///< "inter-socket"
 
 }  // namespace orrery::clusters

@@ -1,0 +1,21 @@
+#pragma once
+/// From the description of a regular cluster to its graph and its link classes. For the readers of this room.
+#include "clusters/cluster.h"
+
+namespace orrery::clusters {
+
+/// Fills graph, device_vertices, intra, inter, nics_per_node and oversubscription from shape, nodes and
+/// devices_per_node. The shape is known to be sound (clusters/read.cpp checks it).
+void build(Cluster& cluster);
+
+/// intra and inter of a cluster given link by link: the slowest pair of neighbours in node 0, and what leaves node 0
+/// shared by its devices.
+void summarize(Cluster& cluster);
+
+/// Leaf group and pod of a node; both 0 on a cluster without a shape.
+[[nodiscard]] int leaf_group_of(const Cluster& cluster, int node);
+[[nodiscard]] int pod_of(const Cluster& cluster, int node);
+/// The node's NIC that is nearest to a device of it, by local indices; -1 without NICs.
+[[nodiscard]] int nic_of(const NodeShape& node, int local_device, int devices_per_node);
+
+}  // namespace orrery::clusters

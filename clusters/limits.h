@@ -1,0 +1,21 @@
+#pragma once
+/// Bounds on what a cluster file may say: wide enough for any machine, narrow enough that sums stay finite.
+#include <string>
+#include <vector>
+
+#include "base/yaml.h"
+
+namespace orrery::clusters {
+
+inline constexpr double kLeastRate = 1;  ///< bytes/s or FLOP/s: zero and negative rates are errors
+inline constexpr double kMostRate = 1e21;
+inline constexpr double kLeastBytes = 1;
+inline constexpr double kMostBytes = 1e18;
+inline constexpr double kMostSeconds = 1;  ///< of one link
+inline constexpr int kMostParts = 4096;    ///< of one kind in one node
+inline constexpr int kMostDevices = 1 << 20;
+
+/// A list of strings, or one string; empty when missing.
+[[nodiscard]] std::vector<std::string> read_sources(const base::Cursor& at);
+
+}  // namespace orrery::clusters

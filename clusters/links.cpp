@@ -124,7 +124,8 @@ Cluster read_links(const Cursor& at, const Find& find) {
   if (links.exists()) {
     for (const Cursor& item : links.items()) read_link(item, reading);
   }
-  check_connected(reading);
+  // A link or a vertex that was refused would make its neighbours look lost.
+  if (!at.findings().failed()) check_connected(reading);
   const auto all = boost::vertices(reading.cluster.graph);
   for (auto v = all.first; v != all.second; ++v) {
     const Vertex& vertex = reading.cluster.graph[*v];

@@ -1,0 +1,180 @@
+/// What is wrong with a cluster file is said at its place.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "clusters/routes.h"
+#include "tests/clusters/support.h"
+
+namespace orrery::clusters {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kDevice =
+    "{name: X, kind: gpu, architecture: ampere, peak: {bf16: 100 TFLOPS}, vector_peak: 10 TFLOPS, memory: 10 GiB, "
+    "memory_bandwidth: 1 TB/s, cache: 1 MiB, multiprocessors: 10}";
+
+/// A mesh of three GPUs; `edges` as written.
+std::string mesh(const std::string& edges, const std::string& bandwidth = "25 GB/s") {
+  return "name: m\n"  // 1
+         "device: " +
+         kDevice +
+         "\n"                   // 2
+         "node:\n"              // 3
+         "  devices: 3\n"       // 4
+         "  fabric:\n"          // 5
+         "    kind: mesh\n"     // 6
+         "    latency: 1 us\n"  // 7
+         "    link_bandwidth: " +
+         bandwidth +
+         "\n"  // 8
+         "    edges: " +
+         edges +
+         "\n"                                       // 9
+         "  host: {memory_bandwidth: 100 GB/s}\n";  // 10
+}
+
+std::string odd(const std::string& vertices, const std::string& links) {
+  return "name: odd\ndevice: " + kDevice + "\nvertices:\n" + vertices + "links:\n" + links;
+}
+
+const std::string kTwoGpus =
+    "  - {name: a, kind: device, node: 0}\n"
+    "  - {name: b, kind: device, node: 0}\n"
+    "  - {name: sw, kind: nvswitch, node: 0}\n";
+
+base::Diagnostic first(const std::string& text) {
+  const auto read = parse_cluster(text, "c.yaml", testing::from_catalog);
+  if (read) {
+    ADD_FAILURE() << "was read";
+    return {};
+  }
+  return read.error().front();
+}
+
+TEST(Mesh, IsReadAndRouted) {
+  const auto cluster = parse_cluster(mesh("[[0, 1], [1, 2, 2]]"), "c.yaml", nullptr);
+  ASSERT_TRUE(cluster) << base::render(cluster.error(), false);
+  EXPECT_DOUBLE_EQ(bottleneck(*cluster, 1, 2).value, 50e9);
+  EXPECT_DOUBLE_EQ(bottleneck(*cluster, 0, 2).value, 25e9);  // through GPU 1
+  EXPECT_EQ(route(*cluster, 0, 2).size(), 3u);
+}
+
+TEST(Mesh, LinkToNowherePointsAtTheNumber) {
+  const auto d = first(mesh("[[0, 1], [1, 2], [0, 7]]"));
+  EXPECT_EQ(d.code, "C02");
+  EXPECT_EQ(d.where.line, 9);
+  EXPECT_EQ(d.where.column, 33);
+  EXPECT_THAT(d.message, HasSubstr("device 7"));
+}
+
+TEST(Mesh, RefusesLinkTwiceLinkToItselfAndDeviceWithout) {
+  EXPECT_EQ(first(mesh("[[0, 1], [1, 2], [2, 1]]")).code, "C03");
+  EXPECT_EQ(first(mesh("[[0, 1], [1, 2], [2, 2]]")).code, "C04");
+  const auto alone = first(mesh("[[0, 1]]"));
+  EXPECT_EQ(alone.code, "C05");
+  EXPECT_EQ(alone.where.line, 9);
+  EXPECT_THAT(alone.message, HasSubstr("device 2"));
+}
+
+TEST(Units, BandwidthMustBePositiveAndHaveTheRightUnit) {
+  for (const char* bandwidth : {"0 GB/s", "-25 GB/s", "25", "25 GB", "25 us"}) {
+    const auto d = first(mesh("[[0, 1], [1, 2]]", bandwidth));
+    EXPECT_EQ(d.code, "E0105") << bandwidth;
+    EXPECT_EQ(d.where.line, 8) << bandwidth;
+  }
+}
+
+TEST(Errors, OfOneFileAreAllReportedAtOnce) {
+  const auto read = parse_cluster(mesh("[[0, 9], [1, 1]]", "25 GB") + "colour: red\n", "c.yaml", nullptr);
+  ASSERT_FALSE(read);
+  std::vector<std::string> codes;
+  for (const auto& d : read.error()) codes.push_back(d.code);
+  EXPECT_THAT(codes, ::testing::IsSupersetOf({"C02", "C04", "E0105", "E0103"}));
+}
+
+TEST(Device, UnknownNamePointsAtTheName) {
+  const auto d = first(
+      "name: x\ndevice: a100-sxm9\nnode: {devices: 1, fabric: {kind: shared-memory, bandwidth: 1 GB/s, "
+      "latency: 1 us}, host: {memory_bandwidth: 1 GB/s}}\n");
+  EXPECT_EQ(d.code, "C01");
+  EXPECT_EQ(d.where.line, 2);
+  EXPECT_EQ(d.where.column, 9);
+}
+
+TEST(Device, FaultsOfACatalogueDeviceAreToldWithTheirPlace) {
+  const Find broken = [](const std::string&) { return std::optional<std::string>("name: x\nkind: gpu\n"); };
+  const auto read = parse_cluster(
+      "name: x\ndevice: y\nnode: {devices: 1, fabric: {kind: nvswitch, links: 1, link_bandwidth: 1 GB/s, "
+      "latency: 1 us}, host: {memory_bandwidth: 1 GB/s}}\n",
+      "c.yaml", broken);
+  ASSERT_FALSE(read);
+  EXPECT_THAT(read.error().front().message, HasSubstr("devices/y.yaml"));
+}
+
+TEST(Nodes, NeedNicsAndAFabric) {
+  const std::string one = mesh("[[0, 1], [1, 2]]") + "nodes: 2\n";
+  EXPECT_EQ(first(one).code, "C05");
+  EXPECT_EQ(first(one).where.line, 11);
+  EXPECT_EQ(first(one + "fabric: {kind: infiniband}\n").code, "C05");
+}
+
+TEST(Pods, DivideIntoLeaves) {
+  const auto text = *testing::from_catalog("selene");
+  std::string wrong = text;
+  wrong.replace(wrong.find("pod_nodes: 140"), 14, "pod_nodes: 130");
+  EXPECT_EQ(first(wrong).code, "C04");
+}
+
+TEST(Like, RefusesUnknownNamesAndChains) {
+  EXPECT_EQ(first("name: x\nlike: nowhere\nnodes: 2\n").code, "C01");
+  EXPECT_EQ(first("name: x\nlike: selene-1024\nnodes: 2\n").code, "C01");
+  EXPECT_EQ(first("name: x\nlike: selene\nnodes: 2\ndevice: a100-sxm4-40gb\n").code, "E0103");
+}
+
+TEST(Links, OddMachineIsReadRoutedAndWritten) {
+  const auto cluster = parse_cluster(odd(kTwoGpus,
+                                         "  - {from: a, to: sw, kind: nvlink, bandwidth: 100 GB/s, latency: 0.5 us}\n"
+                                         "  - {from: sw, to: b, kind: nvlink, bandwidth: 50 GB/s, latency: 0.25 us}\n"),
+                                     "c.yaml", nullptr);
+  ASSERT_TRUE(cluster) << base::render(cluster.error(), false);
+  EXPECT_EQ(cluster->size(), 2);
+  EXPECT_DOUBLE_EQ(cluster->intra.bandwidth.value, 50e9);
+  EXPECT_DOUBLE_EQ(cluster->intra.latency.value, 0.75e-6);
+  EXPECT_DOUBLE_EQ(span_of(*cluster, {0, 1}).bandwidth.value, 50e9);
+  EXPECT_DOUBLE_EQ(bisection(*cluster).value, 50e9);
+  const auto again = parse_cluster(write_cluster(*cluster), "written.yaml", nullptr);
+  ASSERT_TRUE(again) << base::render(again.error(), false);
+  EXPECT_EQ(write_cluster(*again), write_cluster(*cluster));
+  EXPECT_EQ(resized(*cluster, 1).error().front().code, "C09");
+}
+
+TEST(Links, LinkToNowhereNamesTheNearestVertex) {
+  const auto d = first(odd(kTwoGpus, "  - {from: a, to: sv, kind: nvlink, bandwidth: 1 GB/s, latency: 1 us}\n"));
+  EXPECT_EQ(d.code, "C02");
+  EXPECT_EQ(d.where.line, 8);
+  EXPECT_EQ(d.where.column, 19);
+}
+
+TEST(Links, TwoDevicesOfOneNameAreRefusedAtTheSecond) {
+  const auto d = first(odd("  - {name: a, kind: device, node: 0}\n  - {name: a, kind: device, node: 0}\n",
+                           "  - {from: a, to: a, kind: nvlink, bandwidth: 1 GB/s, latency: 1 us}\n"));
+  EXPECT_EQ(d.code, "C03");
+  EXPECT_EQ(d.where.line, 5);
+}
+
+TEST(Links, DisconnectedDeviceIsRefusedAtItsVertex) {
+  const auto d = first(odd(kTwoGpus, "  - {from: a, to: sw, kind: nvlink, bandwidth: 1 GB/s, latency: 1 us}\n"));
+  EXPECT_EQ(d.code, "C05");
+  EXPECT_EQ(d.where.line, 5);
+  EXPECT_THAT(d.message, HasSubstr("'b'"));
+}
+
+TEST(Links, NodesHaveEquallyManyDevices) {
+  const auto d = first(odd(kTwoGpus + "  - {name: c, kind: device, node: 1}\n",
+                           "  - {from: a, to: b, kind: nvlink, bandwidth: 1 GB/s, latency: 1 us}\n"));
+  EXPECT_EQ(d.code, "C06");
+}
+
+}  // namespace
+}  // namespace orrery::clusters

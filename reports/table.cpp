@@ -165,7 +165,11 @@ std::string percent(double fraction) {
 
 std::string number(double value) {
   if (!std::isfinite(value)) return "—";
-  return fmt::format("{:.4g}", value);
+  const double size = std::abs(value);
+  if (size < 1e4 || size >= 1e12) return fmt::format("{:.4g}", value);
+  std::string digits = fmt::format("{:.0f}", size);
+  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
+  return value < 0 ? "-" + digits : digits;
 }
 
 }  // namespace orrery::reports

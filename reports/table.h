@@ -34,7 +34,7 @@ struct Table {
 [[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
 /// "43.2 %" of a fraction; "—" when it is not finite.
 [[nodiscard]] std::string percent(double fraction);
-/// A number with four significant digits, without an exponent where that stays short.
+/// Four significant digits; from 10,000 to 1e12 a whole number with thousands separated.
 [[nodiscard]] std::string number(double value);
 
 }  // namespace orrery::reports

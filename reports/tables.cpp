@@ -50,6 +50,14 @@ std::string money(double usd) {
   return usd > 0 ? fmt::format("{:.4g} $", usd) : kNone;
 }
 
+/// A coefficient in a unit that suits its size; units that have no scale of their own stay as they are.
+std::string with_unit(double value, const std::string& unit) {
+  if (unit == "s" || unit == "seconds") return base::human(base::Seconds{value});
+  if (unit == "B" || unit == "bytes") return base::human(base::Bytes{value});
+  if (unit == "B/s" || unit == "bytes/s" || unit == "bytes_per_second") return base::human(base::BytesPerSecond{value});
+  return unit.empty() || unit == "number" || unit == "1" ? number(value) : number(value) + " " + unit;
+}
+
 std::string memory_of(const cost::Prediction& p) {
   const std::string peak = bytes(p.memory_peak_bytes);
   return p.memory_capacity_bytes > 0
@@ -152,7 +160,7 @@ Table summary_table(const cost::Prediction& p) {
     table.rows.push_back({std::move(name), std::move(value)});
   };
   line("step time", seconds(p.step_time_s));
-  if (p.tokens_per_s > 0) line("tokens/s", fmt::format("{:.4g}", p.tokens_per_s));
+  if (p.tokens_per_s > 0) line("tokens/s", number(p.tokens_per_s));
   if (p.mfu > 0) line("MFU", percent(p.mfu));
   if (p.memory_peak_bytes > 0) {
     line("memory peak",
@@ -165,7 +173,7 @@ Table summary_table(const cost::Prediction& p) {
   line("exposed communication", fmt::format("{} ({})", seconds(p.exposed_communication_s),
                                             percent(share(p.exposed_communication_s, p.step_time_s))));
   if (p.cost_per_step_usd > 0) line("cost per step", money(p.cost_per_step_usd));
-  if (p.energy_per_step_j > 0) line("energy per step", fmt::format("{:.4g} J", p.energy_per_step_j));
+  if (p.energy_per_step_j > 0) line("energy per step", number(p.energy_per_step_j) + " J");
   if (p.simulation_seconds > 0) line("simulated in", seconds(p.simulation_seconds));
   return table;
 }
@@ -267,11 +275,14 @@ Table links_table(const std::vector<cost::LinkRow>& rows) {
 Table parameters_table(const std::vector<cost::FittedParameter>& parameters) {
   Table table;
   table.title = "Parameters";
-  table.columns = {{"name", Align::left}, {"before", Align::right}, {"after", Align::right},
-                   {"unit", Align::left}, {"change", Align::right}, {"source", Align::left}};
+  table.columns = {{"name", Align::left},
+                   {"before", Align::right},
+                   {"after", Align::right},
+                   {"change", Align::right},
+                   {"source", Align::left}};
   for (const cost::FittedParameter& p : parameters) {
     const double ratio = p.before != 0 ? p.after / p.before : 0;
-    table.rows.push_back({p.name, number(p.before), number(p.after), p.unit,
+    table.rows.push_back({p.name, with_unit(p.before, p.unit), with_unit(p.after, p.unit),
                           ratio > 0 ? fmt::format("× {:.3g}", ratio) : kNone, p.source});
   }
   return table;
@@ -311,10 +322,12 @@ Table residuals_table(const std::vector<cost::Residual>& residuals) {
 Table runs_table(const std::vector<cost::MeasuredRun>& runs) {
   Table table;
   table.title = "Predicted against measured";
-  table.columns = {{"plan", Align::left},    {"measured", Align::right},        {"spread", Align::right},
-                   {"before", Align::right}, {"error", Align::right},           {"after", Align::right},
-                   {"error", Align::right},  {"memory measured", Align::right}, {"predicted", Align::right},
-                   {"error", Align::right},  {"tokens/s", Align::right},        {"", Align::left}};
+  table.columns = {{"plan", Align::left},       {"measured", Align::right},
+                   {"spread", Align::right},    {"predicted before", Align::right},
+                   {"error", Align::right},     {"predicted after", Align::right},
+                   {"error", Align::right},     {"memory measured", Align::right},
+                   {"predicted", Align::right}, {"error", Align::right},
+                   {"tokens/s", Align::right},  {"", Align::left}};
   bool any_fit = false, any_over = false;
   for (const cost::MeasuredRun& run : runs) {
     any_fit |= run.used_in_fit;

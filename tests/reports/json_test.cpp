@@ -1,0 +1,129 @@
+/// JSON of the verbs: the promised keys, golden files, and that docs/json.md names every key.
+#include "reports/json.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tests/reports/sample.h"
+
+namespace orrery::reports {
+namespace {
+
+using nlohmann::json;
+
+std::string pretty(const json& value) {
+  return value.dump(2) + "\n";
+}
+
+TrainSummary trained() {
+  return {"runs/1", 20, 5.5451, 3.2101, 0.118, 4338.98, 166429491, true, "cpu"};
+}
+
+void expect_keys(const json& object, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) EXPECT_TRUE(object.contains(key)) << key << " is missing";
+}
+
+TEST(Envelope, HoldsVersionCommandResultAndDiagnostics) {
+  const base::Diagnostic found{base::Severity::warning, "E0103", {"job.yaml", 3, 5, 4}, "unknown key 'modle'",
+                               "did you mean 'model'?", {}};
+  const json out = envelope("plan", {{"plans", json::array()}}, {found});
+  EXPECT_EQ(out.dump(),
+            R"({"command":"plan","diagnostics":[{"code":"E0103","column":5,"file":"job.yaml","help":"did you mean )"
+            R"('model'?","level":"warning","line":3,"message":"unknown key 'modle'"}],"format_version":"1.0",)"
+            R"("result":{"plans":[]}})");
+}
+
+TEST(PlanJson, HoldsThePromisedKeys) {
+  const json out = plan_json(sample::search());
+  expect_keys(out["plans"][0],
+              {"plan", "data", "tensor", "pipeline", "context", "expert", "virtual_stages", "zero_stage", "micro_batch",
+               "schedule", "recompute", "step_time_s", "memory_peak_bytes", "memory_capacity_bytes", "mfu",
+               "bubble_fraction", "exposed_communication_s", "cost_per_step_usd"});
+  expect_keys(out["search"], {"candidates", "feasible", "evaluated", "seconds", "optimality_gap", "rejected"});
+  EXPECT_EQ(out["plans"][0]["schedule"], "1f1b");
+  EXPECT_EQ(out["plans"][1]["recompute"], "full");
+  EXPECT_TRUE(out["plans"][0]["memory_peak_bytes"].is_number_integer());
+}
+
+TEST(PlanJson, CarriesTheWholePlanWhenGivenOne) {
+  const json out = plan_json(sample::search(), [](const plan::PlanSpec& s) { return json{{"ranks", s.ranks()}}; });
+  EXPECT_EQ(out["plans"][0]["plan"], (json{{"ranks", 128}}));
+}
+
+TEST(SimulateJson, HoldsThePromisedKeys) {
+  const json out = simulate_json(sample::prediction());
+  expect_keys(
+      out, {"step_time_s", "memory_peak_bytes", "memory_by_stage_bytes", "bubble_fraction", "exposed_communication_s",
+            "tokens_per_s", "mfu", "simulation_seconds", "breakdown_s", "communication", "links"});
+  expect_keys(out["communication"][0],
+              {"dimension", "operation", "count", "bytes", "time_s", "exposed_s", "bus_bandwidth_bytes_per_s"});
+  expect_keys(out["links"][0], {"class", "bytes", "mean_utilisation", "peak_utilisation"});
+  EXPECT_EQ(out["memory_by_stage_bytes"].size(), 4U);
+}
+
+TEST(TrainJson, HoldsThePromisedKeys) {
+  expect_keys(train_json(trained()), {"steps", "first_loss", "final_loss", "step_time_s", "tokens_per_s",
+                                      "memory_peak_bytes", "completed", "backend"});
+}
+
+TEST(CalibrateJson, HoldsThePromisedKeys) {
+  const json out = calibrate_json(sample::fit());
+  expect_keys(out, {"parameters", "error_before", "error_after", "held_out_error_after"});
+  expect_keys(out["parameters"][0], {"name", "before", "after", "unit", "source"});
+}
+
+TEST(Json, WritesNullForWhatIsNotANumber) {
+  cost::Prediction p = sample::prediction();
+  p.mfu = std::numeric_limits<double>::quiet_NaN();
+  p.memory_peak_bytes = std::numeric_limits<double>::infinity();
+  const json out = json::parse(simulate_json(p).dump());
+  EXPECT_TRUE(out["mfu"].is_null());
+  EXPECT_TRUE(out["memory_peak_bytes"].is_null());
+}
+
+TEST(Json, MatchesItsGoldenFiles) {
+  sample::expect_golden("plan.json", pretty(envelope("plan", plan_json(sample::search()), {})));
+  sample::expect_golden("simulate.json", pretty(envelope("simulate", simulate_json(sample::prediction()), {})));
+  sample::expect_golden("train.json", pretty(envelope("train", train_json(trained()), {})));
+  sample::expect_golden("calibrate.json", pretty(envelope("calibrate", calibrate_json(sample::fit()), {})));
+  sample::expect_golden("report.json",
+                        pretty(envelope("report", report_json("report.html", sample::runs(), sample::scaling()), {})));
+}
+
+/// Every key of `value`, at any depth, except below those whose keys are data.
+void collect(const json& value, std::set<std::string>& keys) {
+  if (value.is_object()) {
+    for (const auto& [key, inner] : value.items()) {
+      keys.insert(key);
+      if (key != "rejected" && key != "memory_by_purpose_bytes") collect(inner, keys);
+    }
+  } else if (value.is_array()) {
+    for (const json& inner : value) collect(inner, keys);
+  }
+}
+
+TEST(JsonDocumentation, NamesEveryKey) {
+  std::ifstream file(std::string(ORRERY_SOURCE_DIR) + "/docs/json.md");
+  ASSERT_TRUE(file) << "docs/json.md is missing";
+  std::ostringstream text;
+  text << file.rdbuf();
+  models::Model model;
+  model.layers = model.hidden = model.heads = model.kv_heads = model.head_dim = model.ffn_hidden = model.vocab = 4;
+  model.max_sequence = 4;
+  std::set<std::string> keys;
+  for (const json& result : {plan_json(sample::search()), simulate_json(sample::prediction()), train_json(trained()),
+                             calibrate_json(sample::fit()), model_json(model, 4),
+                             report_json("", sample::runs(), sample::scaling()), envelope("x", nullptr, {})})
+    collect(result, keys);
+  EXPECT_GT(keys.size(), 60U);
+  for (const std::string& key : keys)
+    EXPECT_NE(text.str().find("`" + key + "`"), std::string::npos) << "docs/json.md does not name `" << key << "`";
+}
+
+}  // namespace
+}  // namespace orrery::reports

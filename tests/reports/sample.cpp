@@ -1,0 +1,160 @@
+/// Makes the sample records.
+#include "tests/reports/sample.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <tuple>
+
+namespace orrery::sample {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+plan::PlanSpec spec(int data, int tensor, int pipeline, std::int64_t micro_batch = 1) {
+  plan::PlanSpec s;
+  s.data = data;
+  s.tensor = tensor;
+  s.pipeline = pipeline;
+  s.micro_batch = micro_batch;
+  s.batch = 64;
+  s.sequence = 2048;
+  s.layers_per_stage.assign(static_cast<std::size_t>(pipeline), 24 / pipeline);
+  s.precision = models::DType::bf16;
+  return s;
+}
+
+cost::Prediction one(const plan::PlanSpec& s, double step_time, double memory) {
+  cost::Prediction p;
+  p.spec = s;
+  p.step_time_s = step_time;
+  p.memory_peak_bytes = memory * kGiB;
+  p.memory_capacity_bytes = 80 * kGiB;
+  p.mfu = 0.9 / step_time;
+  p.bubble_fraction = s.pipeline > 1 ? 0.11 : 0;
+  p.exposed_communication_s = 0.07 * step_time;
+  p.tokens_per_s = 64 * 2048 / step_time;
+  return p;
+}
+
+}  // namespace
+
+cost::SearchResult search() {
+  cost::SearchResult r;
+  r.plans = {one(spec(4, 8, 4), 1.7321, 61.2), one(spec(8, 8, 2, 2), 1.8044, 71.9), one(spec(16, 8, 1), 2.25, 78.4)};
+  r.plans[1].spec.recompute = plan::Recompute::full;
+  r.plans[2].spec.zero_stage = 1;
+  r.candidates = 1536;
+  r.feasible = 212;
+  r.evaluated = 640;
+  r.simulated = 5;
+  r.seconds = 0.4321;
+  r.rejected = {{"memory: the plan does not fit the device", 428},
+                {"P03: heads do not divide by tensor", 512},
+                {"P07: the batch does not divide into micro-batches", 384}};
+  return r;
+}
+
+cost::Prediction prediction() {
+  cost::Prediction p = one(spec(4, 8, 4), 1.7321, 61.2);
+  p.cost_per_step_usd = 0.1105;
+  p.energy_per_step_j = 88000;
+  p.simulation_seconds = 0.0312;
+  p.breakdown = {0.42, 0.84, 0.12, 0.015, 0.08, 0.03, 0.011, 0.19, 0.0261};
+  for (int stage = 0; stage < 4; ++stage) {
+    cost::MemoryRow row;
+    row.stage = stage;
+    row.by_purpose = {{"parameters", 10.5 * kGiB},       {"gradients", 10.5 * kGiB},
+                      {"optimizer_states", 21.0 * kGiB}, {"activations", (4 - stage) * 3.6 * kGiB},
+                      {"workspace", 2.1 * kGiB},         {"software", 2.7 * kGiB}};
+    for (const auto& [purpose, size] : row.by_purpose) row.total += size;
+    p.memory.push_back(row);
+  }
+  p.communication = {{"tensor", "all_reduce", 768, 51.5e9, 0.19, 0.08, 232e9},
+                     {"data", "all_reduce", 24, 11.2e9, 0.11, 0.03, 21.4e9},
+                     {"pipeline", "send", 128, 4.3e9, 0.2, 0.011, 21.5e9}};
+  p.links = {{"nvlink3", 6.1e12, 0.123, 0.31}, {"hdr200", 0.9e12, 0.071, 0.22}};
+  return p;
+}
+
+cost::FitResult fit() {
+  cost::FitResult f;
+  f.parameters = {{"device.gemm.peak", 9.0e10, 7.42e10, "FLOP/s", "fit 2026-11-20: runs a, b, c"},
+                  {"device.memory.bandwidth", 2.0e10, 1.31e10, "B/s", "fit 2026-11-20: runs a, b, c"},
+                  {"network.latency", 1e-6, 3.25e-6, "s", "fit 2026-11-20: runs b, c"},
+                  {"stack.dispatch_overhead", 0, 2.1e-6, "s", "fit 2026-11-20: runs a, b, c"}};
+  f.error_before = 0.482;
+  f.error_after = 0.071;
+  f.held_out_error_after = 0.093;
+  const char* kinds[] = {"matmul", "normalisation", "all_reduce", "send"};
+  for (int i = 0; i < 160; ++i) {
+    cost::Residual r;
+    r.run = i % 3 == 0 ? "data 2" : "tensor 2";
+    r.what = kinds[i % 4];
+    r.measured_s = 2e-6 * std::pow(10.0, 3.5 * ((i * 37) % 160) / 160.0);
+    r.predicted_before_s = r.measured_s * (0.35 + 0.5 * ((i * 53) % 97) / 97.0);
+    r.predicted_after_s = r.measured_s * (0.88 + 0.24 * ((i * 71) % 101) / 101.0);
+    r.held_out = i % 5 == 0;
+    f.residuals.push_back(r);
+  }
+  f.notes = {"run d was left out: more ranks than cores"};
+  return f;
+}
+
+std::vector<cost::MeasuredRun> runs() {
+  std::vector<cost::MeasuredRun> out;
+  const auto add = [&](plan::PlanSpec s, double measured, double before, double after, bool fitted, bool crowded) {
+    cost::MeasuredRun r;
+    r.spec = std::move(s);
+    r.directory = "runs/" + std::to_string(out.size() + 1);
+    r.step_time_s = measured;
+    r.step_time_spread = 0.012 * static_cast<double>(out.size() + 1);
+    r.memory_peak_bytes = 0.31 * kGiB / r.spec.ranks();
+    r.predicted_memory_bytes = 0.312 * kGiB / r.spec.ranks();
+    r.tokens_per_s = 64 * 128 / measured;
+    r.predicted_before_s = before;
+    r.predicted_after_s = after;
+    r.used_in_fit = fitted;
+    r.oversubscribed = crowded;
+    out.push_back(r);
+  };
+  add(spec(1, 1, 1), 0.212, 0.141, 0.209, true, false);
+  add(spec(2, 1, 1), 0.118, 0.073, 0.114, true, false);
+  add(spec(1, 2, 1), 0.131, 0.079, 0.138, false, false);
+  add(spec(1, 1, 2), 0.127, 0.086, 0.121, false, false);
+  add(spec(2, 2, 1), 0.271, 0.049, 0.081, false, true);
+  return out;
+}
+
+std::vector<cost::ScalingPoint> scaling() {
+  std::vector<cost::ScalingPoint> out;
+  const std::tuple<int, double, double> points[] = {{1, 0.209, 0.212}, {2, 0.114, 0.118}, {4, 0.066, 0}, {8, 0.041, 0}};
+  for (const auto& [ranks, time, measured] : points) {
+    cost::ScalingPoint p;
+    p.ranks = ranks;
+    p.best = one(spec(ranks, 1, 1), time, 0.2);
+    p.measured_step_time_s = measured;
+    out.push_back(p);
+  }
+  return out;
+}
+
+void expect_golden(const std::string& name, const std::string& actual) {
+  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/reports/" + name;
+  if (std::getenv("ORRERY_UPDATE_GOLDEN")) {
+    std::ofstream out(path, std::ios::binary);
+    out << actual;
+    ASSERT_TRUE(out) << "cannot write " << path;
+    return;
+  }
+  std::ifstream file(path, std::ios::binary);
+  ASSERT_TRUE(file) << path << " is missing; run with ORRERY_UPDATE_GOLDEN=1 to write it";
+  std::ostringstream expected;
+  expected << file.rdbuf();
+  EXPECT_EQ(actual, expected.str()) << "if the change is meant, run with ORRERY_UPDATE_GOLDEN=1 and look at the diff";
+}
+
+}  // namespace orrery::sample

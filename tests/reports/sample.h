@@ -1,0 +1,28 @@
+#pragma once
+/// Sample records for the tests of reports/: small, hand-made, with every optional part present, so that each line and
+/// column of a report has something to show. Nothing here is a measurement.
+#include <string>
+#include <vector>
+
+#include "cost/results.h"
+#include "plan/schedule.h"
+#include "plan/timeline.h"
+
+namespace orrery::sample {
+
+[[nodiscard]] cost::SearchResult search();
+[[nodiscard]] cost::Prediction prediction();  ///< 4 stages
+[[nodiscard]] cost::FitResult fit();
+[[nodiscard]] std::vector<cost::MeasuredRun> runs();
+[[nodiscard]] std::vector<cost::ScalingPoint> scaling();
+
+/// Two stages of two replicas, four micro-batches, 1F1B, with a gradient all-reduce and an optimizer step.
+[[nodiscard]] plan::Schedule schedule();
+/// A replay of schedule() with fixed durations: representatives only when predicted; when measured all four ranks and
+/// three iterations, a little slower and uneven.
+[[nodiscard]] plan::Timeline timeline(const plan::Schedule& schedule, plan::Origin origin);
+
+/// Compares with tests/golden/reports/NAME; rewrites it instead when ORRERY_UPDATE_GOLDEN is set.
+void expect_golden(const std::string& name, const std::string& actual);
+
+}  // namespace orrery::sample

@@ -54,6 +54,8 @@ class Backend {
   using Mark = std::int64_t;
   [[nodiscard]] virtual Mark mark() = 0;
   [[nodiscard]] virtual double seconds_between(Mark from, Mark to) = 0;
+  /// Bytes that kernels have allocated beyond the arena and their operands (workspace), so that they can be shown.
+  [[nodiscard]] virtual std::int64_t scratch_bytes() const { return 0; }
 };
 
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads);

@@ -1,0 +1,186 @@
+// Attention over packed heads, forward and backward. Each head's matrices are strided views of the packed rows, so
+// that nothing is transposed or copied. Queries are taken in blocks, and a causal block sees only the keys up to its
+// own end, which halves the work of long sequences. Backward is the recomputation of Dao et al., "FlashAttention"
+// (arXiv:2205.14135), equations of section 3.1 and appendix B.4: P from the saved log-sum-exp, and
+// dS = P * (dP - rowsum(dy*y)).
+#include <cmath>
+#include <cstring>
+
+#include "base/ensure.h"
+#include "exec/cpu/gemm.h"
+#include "exec/cpu/machine.h"
+
+namespace orrery::exec {
+namespace {
+
+struct Shape {
+  std::int64_t batch, sequence, heads, kv_heads, dim;
+  std::int64_t per_group;  ///< query heads that share a key/value head
+  std::int64_t width;      ///< of a packed row
+  std::int64_t out_width;  ///< of a row of y
+  std::int64_t block;      ///< queries at a time
+  std::int64_t blocks;
+  bool causal;
+  float scale;
+
+  explicit Shape(const models::Op& op)
+      : batch(op.batch),
+        sequence(op.sequence),
+        heads(op.heads),
+        kv_heads(op.kv_heads),
+        dim(op.head_dim),
+        per_group(op.kv_heads > 0 ? op.heads / op.kv_heads : 0),
+        width((op.heads + 2 * op.kv_heads) * op.head_dim),
+        out_width(op.heads * op.head_dim),
+        block(std::min<std::int64_t>(op.causal ? 64 : 128, op.sequence)),
+        blocks(block > 0 ? (op.sequence + block - 1) / block : 0),
+        causal(op.causal),
+        scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(op.head_dim)))) {
+    ENSURE(kv_heads > 0 && heads % kv_heads == 0 && dim > 0, "attention with {} heads, {} key/value heads of {}", heads,
+           kv_heads, dim);
+  }
+  [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
+  /// Keys that the queries [.., end) see.
+  [[nodiscard]] std::int64_t keys(std::int64_t end) const { return causal ? end : sequence; }
+  [[nodiscard]] std::int64_t query(std::int64_t head) const { return head * dim; }
+  [[nodiscard]] std::int64_t key(std::int64_t group) const { return (heads + group) * dim; }
+  [[nodiscard]] std::int64_t value(std::int64_t group) const { return (heads + kv_heads + group) * dim; }
+  /// Units of work that are worth a hand-over, of `products` multiply-adds each.
+  [[nodiscard]] static std::int64_t chunk(std::int64_t products) {
+    return std::max<std::int64_t>(1, (std::int64_t{1} << 19) / std::max<std::int64_t>(1, products));
+  }
+};
+
+void clear(float* x, std::int64_t count) {
+  std::memset(x, 0, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+}  // namespace
+
+void run_attention(Machine& machine, const Call& call) {
+  const Shape s(call.op);
+  const Kernels& kernels = machine.kernels;
+  const bool flash = call.op.flash;
+  const std::int64_t head_rows = s.batch * s.heads * s.sequence;
+  const float* qkv = call.input(0, s.tokens() * s.width);
+  float* y = call.output(0, s.tokens() * s.out_width);
+  float* saved = call.output(1, flash ? head_rows : head_rows * s.sequence);
+
+  const std::int64_t units = s.batch * s.heads * s.blocks;
+  machine.pool.each(
+      units, Shape::chunk(2 * s.block * s.sequence * s.dim), [&](std::int64_t first, std::int64_t last, int thread) {
+        for (std::int64_t unit = first; unit < last; ++unit) {
+          const std::int64_t head_index = unit / s.blocks;  // batch * heads + head
+          const std::int64_t b = head_index / s.heads, head = head_index % s.heads, group = head / s.per_group;
+          const std::int64_t begin = unit % s.blocks * s.block, end = std::min(begin + s.block, s.sequence);
+          const std::int64_t keys = s.keys(end);
+          const float* packed = qkv + b * s.sequence * s.width;
+          const std::int64_t ld = flash ? keys : s.sequence;
+          float* scores = flash ? machine.scratch.get(thread, s.block * s.sequence)
+                                : saved + (head_index * s.sequence + begin) * s.sequence;
+          gemm(false, true, end - begin, keys, s.dim, 1.0F, packed + begin * s.width + s.query(head), s.width,
+               packed + s.key(group), s.width, 0.0F, scores, ld);
+          for (std::int64_t row = begin; row < end; ++row) {
+            float* p = scores + (row - begin) * ld;
+            const std::int64_t seen = s.keys(row + 1);
+            const float lse = kernels.softmax_row(p, seen, s.scale);
+            clear(p + seen, ld - seen);
+            if (flash) saved[head_index * s.sequence + row] = lse;
+          }
+          gemm(false, false, end - begin, s.dim, keys, 1.0F, scores, ld, packed + s.value(group), s.width, 0.0F,
+               y + (b * s.sequence + begin) * s.out_width + s.query(head), s.out_width);
+        }
+      });
+}
+
+namespace {
+
+/// One block of queries of one head: adds to dk and dv unless `first`, writes dq.
+struct GradBlock {
+  const Shape& s;
+  const Kernels& kernels;
+  bool flash;
+  const float* saved;   ///< of this head: lse (T) or probabilities (T,T)
+  const float* packed;  ///< of this sequence
+  const float* y;       ///< of this sequence and head; rows out_width apart
+  const float* dy;
+  float* dpacked;  ///< of this sequence
+  float* scores;   ///< scratch, block * T
+  float* dscores;  ///< scratch, block * T
+  std::int64_t head, group;
+
+  void run(std::int64_t begin, std::int64_t end, bool first) const {
+    const std::int64_t rows = end - begin, keys = s.keys(end);
+    const float* q = packed + begin * s.width + s.query(head);
+    const float* k = packed + s.key(group);
+    const float* dy_rows = dy + begin * s.out_width;
+    const float* p = flash ? scores : saved + begin * s.sequence;
+    const std::int64_t ld = flash ? keys : s.sequence;
+    if (flash) {
+      gemm(false, true, rows, keys, s.dim, 1.0F, q, s.width, k, s.width, 0.0F, scores, ld);
+      for (std::int64_t row = begin; row < end; ++row) {
+        float* target = scores + (row - begin) * ld;
+        const std::int64_t seen = s.keys(row + 1);
+        kernels.probabilities_row(target, seen, s.scale, saved[row]);
+        clear(target + seen, keys - seen);
+      }
+    }
+    gemm(false, true, rows, keys, s.dim, 1.0F, dy_rows, s.out_width, packed + s.value(group), s.width, 0.0F, dscores,
+         keys);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const float subtrahend = kernels.dot(dy_rows + row * s.out_width, y + (begin + row) * s.out_width, s.dim);
+      kernels.softmax_grad_row(p + row * ld, dscores + row * keys, keys, s.scale, subtrahend);
+    }
+    const float beta = first ? 0.0F : 1.0F;
+    gemm(false, false, rows, s.dim, keys, 1.0F, dscores, keys, k, s.width, 0.0F,
+         dpacked + begin * s.width + s.query(head), s.width);
+    gemm(true, false, keys, s.dim, rows, 1.0F, dscores, keys, q, s.width, beta, dpacked + s.key(group), s.width);
+    gemm(true, false, keys, s.dim, rows, 1.0F, p, ld, dy_rows, s.out_width, beta, dpacked + s.value(group), s.width);
+  }
+};
+
+}  // namespace
+
+void run_attention_grad(Machine& machine, const Call& call) {
+  const Shape s(call.op);
+  const bool flash = call.op.flash;
+  const std::int64_t head_rows = s.batch * s.heads * s.sequence;
+  const std::int64_t per_head = flash ? s.sequence : s.sequence * s.sequence;
+  const float* dy = call.input(0, s.tokens() * s.out_width);
+  const float* qkv = call.input(1, s.tokens() * s.width);
+  const float* y = call.input(2, s.tokens() * s.out_width);
+  const float* saved = call.input(3, flash ? head_rows : head_rows * s.sequence);
+  float* dqkv = call.output(0, s.tokens() * s.width);
+
+  // Query heads of a group add to the same dk and dv: one thread has them all.
+  const std::int64_t products = 5 * s.per_group * s.sequence * s.sequence * s.dim;
+  machine.pool.each(s.batch * s.kv_heads, Shape::chunk(products),
+                    [&](std::int64_t first, std::int64_t last, int thread) {
+                      const std::int64_t area = s.block * s.sequence;
+                      float* scratch = machine.scratch.get(thread, flash ? 2 * area : area);
+                      for (std::int64_t unit = first; unit < last; ++unit) {
+                        const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
+                        for (std::int64_t head = group * s.per_group; head < (group + 1) * s.per_group; ++head) {
+                          const std::int64_t y_offset = b * s.sequence * s.out_width + s.query(head);
+                          const GradBlock block{s,
+                                                machine.kernels,
+                                                flash,
+                                                saved + (b * s.heads + head) * per_head,
+                                                qkv + b * s.sequence * s.width,
+                                                y + y_offset,
+                                                dy + y_offset,
+                                                dqkv + b * s.sequence * s.width,
+                                                scratch + (flash ? area : 0),
+                                                scratch,
+                                                head,
+                                                group};
+                          // The last block sees all keys, so it can write what the others add to.
+                          for (std::int64_t i = s.blocks - 1; i >= 0; --i)
+                            block.run(i * s.block, std::min((i + 1) * s.block, s.sequence),
+                                      i == s.blocks - 1 && head == group * s.per_group);
+                        }
+                      }
+                    });
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,130 @@
+// The CPU backend: arena, clock, and the way from an operator's kind to its code.
+#include "exec/cpu/backend.h"
+
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "exec/cpu/blas_core.h"
+#include "exec/cpu/dispatch.h"
+#include "exec/failure.h"
+
+// Weak: only OpenBLAS has threads of its own to turn off.
+extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
+
+namespace orrery::exec {
+namespace {
+
+using models::OpKind;
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+// Operators that only move bytes, or whose operands are integers, do not care about the type.
+bool any_dtype(OpKind kind) {
+  return kind == OpKind::fill_zero || kind == OpKind::copy;
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(int threads, const Kernels& kernels) : machine_(threads, kernels) {
+  // The pool divides matrix products: OpenBLAS's own threads would go on spinning for tens of milliseconds after
+  // each, on cores that other ranks need.
+  if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
+}
+
+CpuBackend::~CpuBackend() {
+  for (const Arena& arena : arenas_) munmap(arena.data, arena.bytes);
+}
+
+std::string CpuBackend::device_name() const {
+  const std::string core = blas_core();
+  return fmt::format("{}, {} thread{}, {} kernels, {}", processor_name(), machine_.pool.threads(),
+                     machine_.pool.threads() == 1 ? "" : "s", machine_.kernels.name,
+                     core.empty() ? std::string("CBLAS") : "OpenBLAS " + core);
+}
+
+std::byte* CpuBackend::allocate_arena(std::int64_t bytes) {
+  const std::size_t size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED)
+    throw Failure(fmt::format("cannot allocate an arena of {} bytes: {}", bytes, std::strerror(errno)),
+                  FailureKind::environment);
+  arenas_.push_back({static_cast<std::byte*>(data), size});
+  return arenas_.back().data;
+}
+
+void CpuBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) {
+  if (!host.empty()) std::memcpy(device, host.data(), host.size());
+}
+void CpuBackend::copy_to_host(std::span<std::byte> host, const std::byte* device) {
+  if (!host.empty()) std::memcpy(host.data(), device, host.size());
+}
+
+Backend::Mark CpuBackend::mark() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+double CpuBackend::seconds_between(Mark from, Mark to) {
+  return static_cast<double>(to - from) * 1e-9;
+}
+
+std::int64_t CpuBackend::scratch_bytes() const {
+  const std::size_t table = machine_.rope.cosines.size() + machine_.rope.sines.size();
+  return machine_.scratch.bytes() + static_cast<std::int64_t>(table * sizeof(float));
+}
+
+void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
+                     std::span<const ElementRange> ranges, const StepContext& context) {
+  if (op.dtype != models::DType::fp32 && !any_dtype(op.kind))
+    throw Failure(fmt::format("the CPU backend computes in fp32 only, not {} in {}", models::name_of(op.kind),
+                              models::name_of(op.dtype)));
+  const Call call{op, in, out, ranges, context};
+  switch (op.kind) {
+    case OpKind::load_tokens: throw Failure("load_tokens is for the executor: it has no arithmetic");
+    case OpKind::embedding: return run_embedding(machine_, call);
+    case OpKind::position_add: return run_position_add(machine_, call);
+    case OpKind::embedding_grad: return run_embedding_grad(machine_, call);
+    case OpKind::position_grad: return run_position_grad(machine_, call);
+    case OpKind::layer_norm:
+    case OpKind::rms_norm: return run_norm(machine_, call);
+    case OpKind::layer_norm_grad:
+    case OpKind::rms_norm_grad: return run_norm_grad(machine_, call);
+    case OpKind::matmul: return run_matmul(machine_, call);
+    case OpKind::bias_grad: return run_bias_grad(machine_, call);
+    case OpKind::rope: return run_rope(machine_, call, false);
+    case OpKind::rope_grad: return run_rope(machine_, call, true);
+    case OpKind::attention: return run_attention(machine_, call);
+    case OpKind::attention_grad: return run_attention_grad(machine_, call);
+    case OpKind::gelu: return run_gelu(machine_, call);
+    case OpKind::gelu_grad: return run_gelu_grad(machine_, call);
+    case OpKind::swiglu: return run_swiglu(machine_, call);
+    case OpKind::swiglu_grad: return run_swiglu_grad(machine_, call);
+    case OpKind::add_bias: return run_add_bias(machine_, call);
+    case OpKind::add: return run_add(machine_, call);
+    case OpKind::softmax_max: return run_softmax_max(machine_, call);
+    case OpKind::softmax_sum: return run_softmax_sum(machine_, call);
+    case OpKind::cross_entropy: return run_cross_entropy(machine_, call);
+    case OpKind::cross_entropy_grad: return run_cross_entropy_grad(machine_, call);
+    case OpKind::fill_zero: return run_fill_zero(machine_, call);
+    case OpKind::copy: return run_copy(machine_, call);
+    case OpKind::accumulate_into: return run_accumulate(machine_, call);
+    case OpKind::norm_squared: return run_norm_squared(machine_, call);
+    case OpKind::clip_coefficient: return run_clip_coefficient(machine_, call);
+    case OpKind::adamw: return run_adamw(machine_, call);
+  }
+}
+
+std::unique_ptr<Backend> make_cpu_backend(int threads) {
+  return std::make_unique<CpuBackend>(threads, best_kernels());
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,39 @@
+#pragma once
+/// CpuBackend: operators on this machine's cores in fp32. Matrix products by CBLAS, everything else by exec/cpu/simd.
+#include <chrono>
+
+#include "exec/backend.h"
+#include "exec/cpu/machine.h"
+
+namespace orrery::exec {
+
+class CpuBackend final : public Backend {
+ public:
+  /// `threads` >= 1, the caller's included. `kernels` is for tests.
+  explicit CpuBackend(int threads, const Kernels& kernels);
+  ~CpuBackend() override;
+  CpuBackend(const CpuBackend&) = delete;
+  CpuBackend& operator=(const CpuBackend&) = delete;
+
+  [[nodiscard]] std::string name() const override { return "cpu"; }
+  [[nodiscard]] std::string device_name() const override;
+  [[nodiscard]] std::byte* allocate_arena(std::int64_t bytes) override;
+  void copy_to_device(std::byte* device, std::span<const std::byte> host) override;
+  void copy_to_host(std::span<std::byte> host, const std::byte* device) override;
+  void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
+           std::span<const ElementRange> ranges, const StepContext& context) override;
+  void synchronise() override {}
+  [[nodiscard]] Mark mark() override;
+  [[nodiscard]] double seconds_between(Mark from, Mark to) override;
+  [[nodiscard]] std::int64_t scratch_bytes() const override;
+
+ private:
+  struct Arena {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  Machine machine_;
+  std::vector<Arena> arenas_;
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,11 @@
+#pragma once
+/// Matrix products by CBLAS, row-major.
+#include <cstdint>
+
+namespace orrery::exec {
+
+/// C (m,n) = alpha op(A) op(B) + beta C in the calling thread, with leading dimensions; op transposes where said.
+void gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
+          std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc);
+
+}  // namespace orrery::exec

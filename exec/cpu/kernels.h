@@ -1,0 +1,72 @@
+#pragma once
+/// The inner loops of the CPU backend, as one table of functions per instruction set. They are compiled once for each
+/// (exec/cpu/simd/) and chosen when the backend is made. All work on contiguous fp32 rows; who calls them divides rows
+/// or columns over threads. Results do not depend on that division.
+#include <cstdint>
+
+namespace orrery::exec {
+
+/// Constants of one AdamW update, already combined with the bias corrections.
+struct AdamWFactors {
+  float gradient = 1;  ///< clip coefficient
+  float beta1 = 0, beta2 = 0;
+  float rest1 = 1, rest2 = 1;  ///< 1 - beta1, 1 - beta2
+  float keep = 1;              ///< 1 - learning rate * weight decay
+  float step = 0;              ///< learning rate / (1 - beta1^t)
+  float denominator = 1;       ///< 1 / sqrt(1 - beta2^t)
+  float epsilon = 0;
+};
+
+struct Kernels {
+  using Count = std::int64_t;
+  const char* name;  ///< "avx512", "avx2", "baseline"
+
+  // -- rows of (rows, columns)
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd,
+                     Count rows, Count columns, float epsilon);
+  /// dx = gradient + addend (null: none). dx may be dy or addend.
+  void (*layer_norm_grad)(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
+                          const float* addend, float* dx, Count rows, Count columns);
+  void (*rms_norm)(const float* x, const float* weight, float* y, float* rstd, Count rows, Count columns,
+                   float epsilon);
+  void (*rms_norm_grad)(const float* dy, const float* x, const float* weight, const float* rstd, const float* addend,
+                        float* dx, Count rows, Count columns);
+
+  // -- column sums over `rows` rows, `stride` apart, of `columns` columns; all accumulate
+  void (*column_sum)(const float* x, float* sum, Count rows, Count stride, Count columns);
+  /// dweight += sum dy*(x-mean)*rstd, dbias += sum dy. mean and dbias may be null.
+  void (*norm_weight_grad)(const float* dy, const float* x, const float* mean, const float* rstd, float* dweight,
+                           float* dbias, Count rows, Count stride, Count columns);
+
+  // -- elementwise over `count` elements
+  void (*gelu)(const float* x, float* y, Count count);
+  void (*gelu_grad)(const float* dy, const float* x, float* dx, Count count);
+  void (*swiglu)(const float* gate, const float* up, float* y, Count count);
+  void (*swiglu_grad)(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count);
+  void (*add)(const float* a, const float* b, float* c, Count count);
+  /// y = a + b + bias (null: none), row by row
+  void (*add_bias)(const float* a, const float* b, const float* bias, float* y, Count rows, Count columns);
+
+  // -- attention: one row of scores in place
+  /// p = exp(scale*s - max)/sum over `count` elements; returns max + log(sum).
+  float (*softmax_row)(float* scores, Count count, float scale);
+  /// s = exp(scale*s - lse)
+  void (*probabilities_row)(float* scores, Count count, float scale, float lse);
+  /// dp = scale * p * (dp - dot)
+  void (*softmax_grad_row)(const float* p, float* dp, Count count, float scale, float dot);
+  float (*dot)(const float* a, const float* b, Count count);
+
+  // -- loss: rows `stride` apart, of which `columns` columns count
+  void (*row_max)(const float* logits, float* max, Count rows, Count stride, Count columns);
+  void (*row_exp_sum)(const float* logits, const float* max, float* sum, Count rows, Count stride, Count columns);
+  /// dlogits = exp(logits - max) * scale / sum; the rest of the row is zero
+  void (*row_softmax)(const float* logits, const float* max, const float* sum, float* dlogits, Count rows, Count stride,
+                      Count columns, float scale);
+
+  // -- optimizer
+  double (*sum_of_squares)(const float* x, Count count);  ///< in double precision
+  void (*adamw)(const float* gradient, float* parameter, float* first, float* second, Count count,
+                const AdamWFactors& factors);
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,110 @@
+// Embeddings with their gradients, and rotary positions.
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "base/ensure.h"
+#include "exec/cpu/machine.h"
+#include "exec/failure.h"
+
+namespace orrery::exec {
+namespace {
+
+/// First id of this rank's shard of the token table.
+std::int64_t first_id(const Call& call) {
+  return call.context.tensor_rank * call.op.m;
+}
+
+}  // namespace
+
+void run_embedding(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, rows = call.op.m, c = call.op.k, first = first_id(call);
+  const std::int32_t* ids = call.ids(0, n);
+  const float* table = call.input(1, rows * c);
+  float* x = call.output(0, n * c);
+  for (std::int64_t i = 0; i < n; ++i)
+    if (ids[i] < 0 || ids[i] >= call.op.vocab)
+      throw Failure(
+          fmt::format("token id {} at position {} of the batch, but the vocabulary has {}", ids[i], i, call.op.vocab));
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+    const std::size_t bytes = static_cast<std::size_t>(c) * sizeof(float);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = ids[i] - first;
+      if (row >= 0 && row < rows)
+        std::memcpy(x + i * c, table + row * c, bytes);
+      else
+        std::memset(x + i * c, 0, bytes);
+    }
+  });
+}
+
+void run_position_add(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, c = call.op.m, t = call.op.sequence;
+  const float* x = call.input(0, n * c);
+  const float* table = call.input(1, std::min(n, t) * c);
+  float* y = call.output(0, n * c);
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) machine.kernels.add(x + i * c, table + i % t * c, y + i * c, c);
+  });
+}
+
+// Tokens repeat, so threads share columns, not rows: each adds all tokens in order.
+void run_embedding_grad(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, rows = call.op.m, c = call.op.k, first = first_id(call);
+  const std::int32_t* ids = call.ids(0, n);
+  const float* dx = call.input(1, n * c);
+  float* dtable = call.output(0, rows * c);
+  machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t row = ids[i] - first;
+      if (row < 0 || row >= rows) continue;
+      float* target = dtable + row * c + begin;
+      machine.kernels.add(target, dx + i * c + begin, target, end - begin);
+    }
+  });
+}
+
+void run_position_grad(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, c = call.op.m, t = call.op.sequence;
+  const std::int64_t used = std::min(n, t);
+  const float* dx = call.input(0, n * c);
+  float* dtable = call.output(0, used * c);
+  machine.pool.each(used, rows_per_chunk(c * (n / std::max<std::int64_t>(t, 1) + 1)),
+                    [&](std::int64_t begin, std::int64_t end, int) {
+                      for (std::int64_t position = begin; position < end; ++position) {
+                        float* target = dtable + position * c;
+                        for (std::int64_t i = position; i < n; i += t)
+                          machine.kernels.add(target, dx + i * c, target, c);
+                      }
+                    });
+}
+
+// Su et al., "RoFormer" (arXiv:2104.09864), in the pairing that Hugging Face's Llama weights are stored for: element i
+// of a head turns with element i + D/2.
+void run_rope(Machine& machine, const Call& call, bool backward) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.batch * op.sequence, d = op.head_dim, half = d / 2;
+  ENSURE(d % 2 == 0, "rope turns pairs, but heads have {} elements", d);
+  const std::int64_t width = (op.heads + 2 * op.kv_heads) * d;
+  const float* x = call.input(0, n * width);
+  float* y = call.output(0, n * width);
+  machine.rope.prepare(op.sequence, d, op.epsilon);
+  const float direction = backward ? -1.0F : 1.0F;
+  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float* cosines = machine.rope.cosines.data() + i % op.sequence * half;
+      const float* sines = machine.rope.sines.data() + i % op.sequence * half;
+      const float* source = x + i * width;
+      float* target = y + i * width;
+      for (std::int64_t head = 0; head < op.heads + op.kv_heads; ++head, source += d, target += d)
+        for (std::int64_t j = 0; j < half; ++j) {
+          const float a = source[j], b = source[j + half], sine = direction * sines[j];
+          target[j] = a * cosines[j] - b * sine;
+          target[j + half] = b * cosines[j] + a * sine;
+        }
+      if (x != y) std::memcpy(target, source, static_cast<std::size_t>(op.kv_heads * d) * sizeof(float));
+    }
+  });
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,136 @@
+// Normalisation, activations and additions: rows and columns divided over threads.
+#include "exec/cpu/machine.h"
+
+namespace orrery::exec {
+namespace {
+
+/// Calls body(first element, elements) in pieces of the same size whatever the number of threads.
+template <class Body>
+void elementwise(Machine& machine, std::int64_t count, Body&& body) {
+  machine.pool.each(count, worthwhile_elements,
+                    [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
+}
+
+}  // namespace
+
+void run_norm(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.n, c = op.m;
+  const bool layer_norm = op.kind == models::OpKind::layer_norm;
+  const float epsilon = static_cast<float>(op.epsilon);
+  const float* x = call.input(0, n * c);
+  const float* weight = call.input(1, c);
+  const float* bias = layer_norm ? call.input(2, c) : nullptr;
+  float* y = call.output(0, n * c);
+  float* mean = layer_norm ? call.output(1, n) : nullptr;
+  float* rstd = call.output(layer_norm ? 2 : 1, n);
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+    const std::int64_t at = begin * c;
+    if (layer_norm)
+      machine.kernels.layer_norm(x + at, weight, bias, y + at, mean + begin, rstd + begin, end - begin, c, epsilon);
+    else
+      machine.kernels.rms_norm(x + at, weight, y + at, rstd + begin, end - begin, c, epsilon);
+  });
+}
+
+void run_norm_grad(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, c = call.op.m;
+  const bool layer_norm = call.op.kind == models::OpKind::layer_norm_grad;
+  const float* dy = call.input(0, n * c);
+  const float* x = call.input(1, n * c);
+  const float* weight = call.input(2, c);
+  const float* mean = layer_norm ? call.input(3, n) : nullptr;
+  const float* rstd = call.input(layer_norm ? 4 : 3, n);
+  const float* addend = call.optional_input(layer_norm ? 5 : 4, n * c);
+  float* dx = call.output(0, n * c);
+  float* dweight = call.output(1, c);
+  float* dbias = layer_norm ? call.output(2, c) : nullptr;
+  // The parameters first: dx may be written over dy.
+  machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
+    machine.kernels.norm_weight_grad(dy + begin, x + begin, mean, rstd, dweight + begin,
+                                     dbias == nullptr ? nullptr : dbias + begin, n, c, end - begin);
+  });
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+    const std::int64_t at = begin * c;
+    const float* more = addend == nullptr ? nullptr : addend + at;
+    if (layer_norm)
+      machine.kernels.layer_norm_grad(dy + at, x + at, weight, mean + begin, rstd + begin, more, dx + at, end - begin,
+                                      c);
+    else
+      machine.kernels.rms_norm_grad(dy + at, x + at, weight, rstd + begin, more, dx + at, end - begin, c);
+  });
+}
+
+void run_bias_grad(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, m = call.op.m;
+  const float* dy = call.input(0, n * m);
+  float* dbias = call.output(0, m);
+  machine.pool.each(m, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
+    machine.kernels.column_sum(dy + begin, dbias + begin, n, m, end - begin);
+  });
+}
+
+void run_gelu(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* x = call.input(0, count);
+  float* y = call.output(0, count);
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) { machine.kernels.gelu(x + at, y + at, size); });
+}
+
+void run_gelu_grad(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* dy = call.input(0, count);
+  const float* x = call.input(1, count);
+  float* dx = call.output(0, count);
+  elementwise(machine, count,
+              [&](std::int64_t at, std::int64_t size) { machine.kernels.gelu_grad(dy + at, x + at, dx + at, size); });
+}
+
+void run_swiglu(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, f = call.op.m;
+  const float* x = call.input(0, n * 2 * f);
+  float* y = call.output(0, n * f);
+  machine.pool.each(n, rows_per_chunk(f), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* gate = x + row * 2 * f;
+      machine.kernels.swiglu(gate, gate + f, y + row * f, f);
+    }
+  });
+}
+
+void run_swiglu_grad(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, f = call.op.m;
+  const float* dy = call.input(0, n * f);
+  const float* x = call.input(1, n * 2 * f);
+  float* dx = call.output(0, n * 2 * f);
+  machine.pool.each(n, rows_per_chunk(f), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* gate = x + row * 2 * f;
+      float* dgate = dx + row * 2 * f;
+      machine.kernels.swiglu_grad(dy + row * f, gate, gate + f, dgate, dgate + f, f);
+    }
+  });
+}
+
+void run_add_bias(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, c = call.op.m;
+  const float* residual = call.input(0, n * c);
+  const float* x = call.input(1, n * c);
+  const float* bias = call.optional_input(2, c);
+  float* y = call.output(0, n * c);
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+    const std::int64_t at = begin * c;
+    machine.kernels.add_bias(residual + at, x + at, bias, y + at, end - begin, c);
+  });
+}
+
+void run_add(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* a = call.input(0, count);
+  const float* b = call.input(1, count);
+  float* c = call.output(0, count);
+  elementwise(machine, count,
+              [&](std::int64_t at, std::int64_t size) { machine.kernels.add(a + at, b + at, c + at, size); });
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,94 @@
+// Activations, additions and the optimizer.
+#include "exec/cpu/simd/functions.h"
+
+namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
+
+namespace {
+
+// GPT-2's GELU, x/2 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, arXiv:1606.08415),
+// computed as x sigmoid(2u), which is the same and does not cancel.
+constexpr float two_root_two_over_pi = 1.5957691216057308F;
+constexpr float cubic = 0.044715F;
+
+ORRERY_INLINE Sigmoid gelu_gate(F x) {
+  return sigmoid(two_root_two_over_pi * (x + cubic * (x * x * x)));
+}
+
+}  // namespace
+
+void gelu(const float* x, float* y, Count count) {
+  for_each(count, [&](auto at) {
+    const F v = at.get(x);
+    at.put(y, v * gelu_gate(v).value);
+  });
+}
+
+void gelu_grad(const float* dy, const float* x, float* dx, Count count) {
+  for_each(count, [&](auto at) {
+    const F v = at.get(x);
+    const Sigmoid s = gelu_gate(v);
+    const F slope = two_root_two_over_pi * (1.0F + 3.0F * cubic * (v * v));
+    at.put(dx, at.get(dy) * (s.value + v * slope * s.value * s.complement));
+  });
+}
+
+void swiglu(const float* gate, const float* up, float* y, Count count) {
+  for_each(count, [&](auto at) {
+    const F g = at.get(gate);
+    at.put(y, g * sigmoid(g).value * at.get(up));
+  });
+}
+
+void swiglu_grad(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count) {
+  for_each(count, [&](auto at) {
+    const F g = at.get(gate);
+    const Sigmoid s = sigmoid(g);
+    const F d = at.get(dy);
+    const F u = at.get(up);
+    at.put(dgate, d * u * (s.value + g * s.value * s.complement));
+    at.put(dup, d * (g * s.value));
+  });
+}
+
+void add(const float* a, const float* b, float* c, Count count) {
+  for_each(count, [&](auto at) { at.put(c, at.get(a) + at.get(b)); });
+}
+
+void add_bias(const float* a, const float* b, const float* bias, float* y, Count rows, Count columns) {
+  if (bias == nullptr) return add(a, b, y, rows * columns);
+  for (Count row = 0; row < rows; ++row, a += columns, b += columns, y += columns)
+    for_each(columns, [&](auto at) { at.put(y, at.get(a) + (at.get(b) + at.get(bias))); });
+}
+
+double sum_of_squares(const float* x, Count count) {
+  constexpr int half = W / 2;
+  D total[4] = {};
+  Count i = 0;
+  for (; i + 4 * half <= count; i += 4 * half)
+    for (int part = 0; part < 4; ++part) {
+      const HalfF narrow = *reinterpret_cast<const UnalignedHalfF*>(x + i + part * half);
+      const D v = __builtin_convertvector(narrow, D);
+      total[part] += v * v;
+    }
+  const D all = (total[0] + total[1]) + (total[2] + total[3]);
+  double result = 0;
+  for (int lane = 0; lane < half; ++lane) result += all[lane];
+  for (; i < count; ++i) result += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return result;
+}
+
+// Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2, in one pass over memory.
+void adamw(const float* __restrict gradient, float* __restrict parameter, float* __restrict first,
+           float* __restrict second, Count count, const AdamWFactors& factors) {
+  const AdamWFactors f = factors;
+  for (Count i = 0; i < count; ++i) {
+    const float g = gradient[i] * f.gradient;
+    const float m = f.beta1 * first[i] + f.rest1 * g;
+    const float v = f.beta2 * second[i] + f.rest2 * (g * g);
+    first[i] = m;
+    second[i] = v;
+    parameter[i] = f.keep * parameter[i] - f.step * (m / (__builtin_sqrtf(v) * f.denominator + f.epsilon));
+  }
+}
+
+}  // namespace orrery::exec::simd::ORRERY_SIMD_LEVEL

@@ -1,0 +1,36 @@
+#pragma once
+/// The kernels of one level, by the names that exec/cpu/kernels.h gives them in its table.
+#include "exec/cpu/kernels.h"
+#include "exec/cpu/simd/vector.h"
+
+namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
+
+void layer_norm(const float* x, const float* weight, const float* bias, float* y, float* mean, float* rstd, Count rows,
+                Count columns, float epsilon);
+void layer_norm_grad(const float* dy, const float* x, const float* weight, const float* mean, const float* rstd,
+                     const float* addend, float* dx, Count rows, Count columns);
+void rms_norm(const float* x, const float* weight, float* y, float* rstd, Count rows, Count columns, float epsilon);
+void rms_norm_grad(const float* dy, const float* x, const float* weight, const float* rstd, const float* addend,
+                   float* dx, Count rows, Count columns);
+void column_sum(const float* x, float* total, Count rows, Count stride, Count columns);
+void norm_weight_grad(const float* dy, const float* x, const float* mean, const float* rstd, float* dweight,
+                      float* dbias, Count rows, Count stride, Count columns);
+void gelu(const float* x, float* y, Count count);
+void gelu_grad(const float* dy, const float* x, float* dx, Count count);
+void swiglu(const float* gate, const float* up, float* y, Count count);
+void swiglu_grad(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count);
+void add(const float* a, const float* b, float* c, Count count);
+void add_bias(const float* a, const float* b, const float* bias, float* y, Count rows, Count columns);
+float softmax_row(float* scores, Count count, float scale);
+void probabilities_row(float* scores, Count count, float scale, float lse);
+void softmax_grad_row(const float* p, float* dp, Count count, float scale, float subtrahend);
+float dot(const float* a, const float* b, Count count);
+void row_max(const float* logits, float* max, Count rows, Count stride, Count columns);
+void row_exp_sum(const float* logits, const float* max, float* total, Count rows, Count stride, Count columns);
+void row_softmax(const float* logits, const float* max, const float* total, float* dlogits, Count rows, Count stride,
+                 Count columns, float scale);
+double sum_of_squares(const float* x, Count count);
+void adamw(const float* gradient, float* parameter, float* first, float* second, Count count,
+           const AdamWFactors& factors);
+
+}  // namespace orrery::exec::simd::ORRERY_SIMD_LEVEL

@@ -1,0 +1,39 @@
+// The table of one level's kernels.
+#include "exec/cpu/simd/functions.h"
+
+#define ORRERY_TEXT(name) ORRERY_QUOTE(name)
+#define ORRERY_QUOTE(name) #name
+
+namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
+
+const Kernels& table();
+
+const Kernels& table() {
+  static constexpr Kernels kernels = {
+      .name = ORRERY_TEXT(ORRERY_SIMD_LEVEL),
+      .layer_norm = layer_norm,
+      .layer_norm_grad = layer_norm_grad,
+      .rms_norm = rms_norm,
+      .rms_norm_grad = rms_norm_grad,
+      .column_sum = column_sum,
+      .norm_weight_grad = norm_weight_grad,
+      .gelu = gelu,
+      .gelu_grad = gelu_grad,
+      .swiglu = swiglu,
+      .swiglu_grad = swiglu_grad,
+      .add = add,
+      .add_bias = add_bias,
+      .softmax_row = softmax_row,
+      .probabilities_row = probabilities_row,
+      .softmax_grad_row = softmax_grad_row,
+      .dot = dot,
+      .row_max = row_max,
+      .row_exp_sum = row_exp_sum,
+      .row_softmax = row_softmax,
+      .sum_of_squares = sum_of_squares,
+      .adamw = adamw,
+  };
+  return kernels;
+}
+
+}  // namespace orrery::exec::simd::ORRERY_SIMD_LEVEL

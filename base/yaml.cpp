@@ -307,9 +307,16 @@ const std::string* Cursor::scalar(const std::string& expected) const {
 std::string Cursor::text(std::string fallback) const {
   const std::string* value = scalar("text");
   if (value == nullptr) return fallback;
-  if (!value->empty()) return *value;
-  error("E0105", fmt::format("{} is empty text", quoted(path())));
+  const bool steers = std::any_of(value->begin(), value->end(), [](char c) {
+    return (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
+  });
+  if (!value->empty() && !steers) return *value;
+  error("E0105", fmt::format("{} {}", quoted(path()), steers ? "holds control characters" : "is empty text"));
   return fallback;
+}
+
+std::string Cursor::scalar_text() const {
+  return is_scalar() ? node_->value : std::string{};
 }
 
 std::int64_t Cursor::integer(std::int64_t low, std::int64_t high, std::int64_t fallback) const {

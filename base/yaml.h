@@ -66,6 +66,8 @@ class Cursor {
 
   // Scalars. Each reports E0105 (wrong type, out of range, missing unit …) and returns `fallback` on failure.
   [[nodiscard]] std::string text(std::string fallback = {}) const;
+  /// A scalar as it stands, empty text included; empty when there is none. Reports nothing.
+  [[nodiscard]] std::string scalar_text() const;
   [[nodiscard]] std::int64_t integer(std::int64_t low, std::int64_t high, std::int64_t fallback = 0) const;
   [[nodiscard]] double number(double low, double high, double fallback = 0) const;  ///< finite, no unit
   [[nodiscard]] bool boolean(bool fallback = false) const;

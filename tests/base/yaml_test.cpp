@@ -280,6 +280,14 @@ TEST(Yaml, CutsTheListOfErrors) {
   EXPECT_EQ(found.back().message, "after 20 errors the rest of the file is not reported");
 }
 
+TEST(Yaml, RefusesTextThatIsEmptyOrSteersATerminal) {
+  EXPECT_EQ(brief(errors("a: ''\nb: \"\\e[31m\"\nc: \"x\\ny\"\n",
+                         [](const Cursor& root) {
+                           for (const auto& key : root.keys()) (void)root.at(key).text();
+                         })),
+            "E0105 1:4 `a` is empty text\nE0105 2:4 `b` holds control characters\n");
+}
+
 TEST(Yaml, UnderlinesQuotedText) {
   const Diagnostics found = errors("é: 1\nn: \"a \\\" b\"  # c\n", [](const Cursor& root) {
     (void)root.at("é");

@@ -108,7 +108,7 @@ struct Bucket {
   std::string name;
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
   int shards = 1;             ///< data-parallel ways
-  std::vector<ParameterRange> ranges;
+  std::vector<ParameterRange> ranges = {};
   int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
   int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
   int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
@@ -125,17 +125,17 @@ struct Step {
   Phase phase = Phase::forward;
   std::int32_t layer = -1;      ///< block of the model; -1: embedding, head or none (see `part`)
   std::int32_t bucket = -1;     ///< for gathers, reductions and the optimizer
-  std::string part;             ///< short name for people and spans: "attention", "mlp", "head", "all_reduce"
-  std::vector<models::Op> ops;  ///< compute
+  std::string part = {};             ///< short name for people and spans: "attention", "mlp", "head", "all_reduce"
+  std::vector<models::Op> ops = {};  ///< compute
   CollectiveKind collective{};  ///< collective
   Reduce reduce = Reduce::sum;
   int group = -1;                   ///< collective: index into Schedule::groups
   int peer = 0;                     ///< send, recv: +1 next stage, -1 previous stage
   int tag = 0;                      ///< send, recv: pairs with the peer's step of equal tag and micro-batch
-  View source, target;              ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
+  View source = {}, target = {};              ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
                                     ///< place (source == target); send reads source; recv writes target
-  std::vector<int> reads, writes;   ///< buffers, each once
-  std::vector<int> births, deaths;  ///< buffers
+  std::vector<int> reads = {}, writes = {};   ///< buffers, each once
+  std::vector<int> births = {}, deaths = {};  ///< buffers
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of the message for send.
   [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
 };

@@ -1,0 +1,106 @@
+// Lays the parameters of a stage out in flat buckets.
+#include "plan/buckets.h"
+
+namespace orrery::plan {
+
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+class Layout {
+ public:
+  Layout(const Plan& plan, int stage) : plan_(plan), stage_(stage), options_(expand_options(plan.spec())) {}
+
+  StageParameters build() {
+    const PlanSpec& spec = plan_.spec();
+    if (stage_ == 0) add(models::LayerKind::embedding, -1);
+    for (std::int64_t i = 0; i < plan_.layers(stage_); ++i) add(models::LayerKind::block, plan_.first_layer(stage_) + i);
+    if (stage_ == spec.pipeline - 1) add(models::LayerKind::head, -1);
+    for (Bucket& bucket : result_.buckets) {
+      bucket.shards = spec.data;
+      bucket.elements = round_up(bucket.elements, spec.data * kParameterAlignment);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void add(models::LayerKind kind, std::int64_t layer) {
+    StageLayer stage_layer{.kind = kind, .layer = layer, .program = models::expand(plan_.model(), kind, layer, options_)};
+    const std::vector<models::Tensor>& tensors = stage_layer.program.tensors;
+    stage_layer.bucket.assign(tensors.size(), -1);
+    stage_layer.offset.assign(tensors.size(), 0);
+    int own = -1;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].role == models::TensorRole::parameter) {
+        int& target = tensors[i].shared ? result_.shared : own;
+        const bool fresh = target < 0;
+        if (fresh) target = new_bucket(tensors[i].shared ? "wte" : name(kind, layer));
+        stage_layer.bucket[i] = target;
+        stage_layer.offset[i] = tensors[i].shared && !fresh ? 0 : append(target, tensors[i]);
+        use(stage_layer, target);
+      } else if (tensors[i].role == models::TensorRole::gradient) {
+        const auto of = static_cast<std::size_t>(tensors[i].of);
+        stage_layer.bucket[i] = stage_layer.bucket[of];
+        stage_layer.offset[i] = stage_layer.offset[of];
+      }
+    }
+    result_.layers.push_back(std::move(stage_layer));
+  }
+
+  static void use(StageLayer& layer, int bucket) {
+    for (int known : layer.buckets)
+      if (known == bucket) return;
+    layer.buckets.push_back(bucket);
+  }
+
+  int new_bucket(const std::string& bucket_name) {
+    result_.buckets.push_back({.name = bucket_name});
+    return static_cast<int>(result_.buckets.size()) - 1;
+  }
+
+  std::int64_t append(int bucket_index, const models::Tensor& tensor) {
+    Bucket& bucket = result_.buckets[static_cast<std::size_t>(bucket_index)];
+    const std::int64_t start = round_up(bucket.elements, kParameterAlignment);
+    const bool copy_of_table = tensor.shared && stage_ != 0;  // the first stage's copy counts in the norm
+    std::int64_t offset = start;
+    const auto range = [&](const models::Tensor& piece) {
+      bucket.ranges.push_back({.name = piece.name, .offset = offset, .elements = piece.elements(), .decay = piece.decay,
+                               .counts_in_norm = !copy_of_table, .replicated = piece.split_axis < 0, .tensor = piece});
+      offset += piece.elements();
+    };
+    if (tensor.pieces.empty()) range(tensor);
+    for (const models::Tensor& piece : tensor.pieces) range(piece);
+    bucket.elements = offset;
+    return start;
+  }
+
+  static std::string name(models::LayerKind kind, std::int64_t layer) {
+    switch (kind) {
+      case models::LayerKind::embedding: return "embedding";
+      case models::LayerKind::block: return "h." + std::to_string(layer);
+      case models::LayerKind::head: return "head";
+    }
+    return "?";
+  }
+
+  const Plan& plan_;
+  int stage_;
+  models::ExpandOptions options_;
+  StageParameters result_;
+};
+
+}  // namespace
+
+models::ExpandOptions expand_options(const PlanSpec& spec) {
+  return {.batch = spec.micro_batch,
+          .sequence = spec.sequence,
+          .tensor = spec.tensor,
+          .dtype = spec.precision == models::DType::fp8 ? models::DType::bf16 : spec.precision,
+          .flash = spec.flash,
+          .vocab_multiple = spec.vocab_multiple,
+          .global_tokens = spec.batch * spec.sequence};
+}
+
+StageParameters stage_parameters(const Plan& plan, int stage) { return Layout(plan, stage).build(); }
+
+}  // namespace orrery::plan

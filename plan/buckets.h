@@ -1,0 +1,32 @@
+#pragma once
+/// Which parameters a pipeline stage holds, laid out in flat buckets: one per layer, one for a tied token table.
+#include <vector>
+
+#include "models/expand.h"
+#include "plan/plan.h"
+#include "plan/schedule.h"
+
+namespace orrery::plan {
+
+/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes fp32).
+inline constexpr std::int64_t kParameterAlignment = 32;
+
+struct StageLayer {
+  models::LayerKind kind{};
+  std::int64_t layer = -1;                 ///< block index of the model
+  models::LayerProgram program;
+  std::vector<int> bucket = {};                 ///< by tensor: its bucket (parameters and gradients), else -1
+  std::vector<std::int64_t> offset = {};        ///< by tensor: elements into the bucket
+  std::vector<int> buckets = {};                ///< buckets that this layer uses, each once
+};
+
+struct StageParameters {
+  std::vector<StageLayer> layers;  ///< in forward order
+  std::vector<Bucket> buckets;     ///< sizes and ranges; buffers not assigned yet
+  int shared = -1;                 ///< bucket of the tied token table, if the stage has it
+};
+
+[[nodiscard]] StageParameters stage_parameters(const Plan& plan, int stage);
+[[nodiscard]] models::ExpandOptions expand_options(const PlanSpec& spec);
+
+}  // namespace orrery::plan

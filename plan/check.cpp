@@ -1,0 +1,323 @@
+// Proof of a schedule in three parts: each block against its buffers (Lives), each micro-batch through its blocks, and
+// all classes together in an untimed run with rendezvous, where every send meets its receive or a deadlock shows.
+#include "plan/check.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr std::size_t kMostFindings = 20;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class Report {
+ public:
+  void fault(const char* code, std::string message) {
+    if (found.size() < kMostFindings) found.push_back({base::Severity::error, code, {}, std::move(message), {}, {}});
+  }
+  base::Diagnostics found;
+};
+
+std::string place_text(const RankClass& c, const Block& block, std::size_t step) {
+  const Step& s = block.steps[step];
+  return fmt::format("stage {}, {} step {} ({}{})", c.stage, block.name, step, s.part,
+                     s.layer >= 0 ? fmt::format(" of layer {}", s.layer) : "");
+}
+
+// -- one class: views, operands, births and deaths -------------------------------------------------------------------
+class Lives {
+ public:
+  Lives(const Schedule& schedule, const RankClass& c, Report& report) : schedule_(schedule), class_(c), report_(report) {}
+
+  void run() {
+    for (std::size_t v = 0; v < class_.views.size(); ++v)
+      if (!inside(class_.views[v])) report_.fault("S01", fmt::format("stage {}: view {} leaves its buffer", class_.stage, v));
+    for (const Block& block : class_.blocks)
+      for (std::size_t s = 0; s < block.steps.size(); ++s) operands(block, s);
+    if (!report_.found.empty()) return;
+    walk();
+    same_turns();
+  }
+
+ private:
+  bool inside(const View& v) const {
+    if (v.buffer < 0 || v.buffer >= static_cast<int>(class_.buffers.size()) || v.offset < 0 || v.elements < 0) return false;
+    const std::int64_t copies = v.own ? schedule_.spec.data : 1;
+    return v.offset + v.elements * copies <= class_.buffers[at(v.buffer)].elements;
+  }
+
+  // What a step says it reads and writes is exactly what its ops or its message touch.
+  void operands(const Block& block, std::size_t index) {
+    const Step& step = block.steps[index];
+    std::set<int> reads, writes;
+    const auto note = [&](const std::vector<int>& views, std::set<int>& into) {
+      for (int v : views) {
+        if (v < 0) continue;
+        if (v >= static_cast<int>(class_.views.size()))
+          report_.fault("S01", fmt::format("{}: view {} does not exist", place_text(class_, block, index), v));
+        else
+          into.insert(class_.views[at(v)].buffer);
+      }
+    };
+    for (const models::Op& op : step.ops) {
+      note(op.in, reads);
+      note(op.out, writes);
+    }
+    if (step.kind == StepKind::collective || step.kind == StepKind::send) reads.insert(step.source.buffer);
+    if (step.kind == StepKind::collective || step.kind == StepKind::recv) writes.insert(step.target.buffer);
+    if (reads != std::set<int>(step.reads.begin(), step.reads.end()) ||
+        writes != std::set<int>(step.writes.begin(), step.writes.end()))
+      report_.fault("S02", fmt::format("{}: reads and writes differ from what its operands touch", place_text(class_, block, index)));
+    if (step.kind != StepKind::compute) message(block, index);
+  }
+
+  void message(const Block& block, std::size_t index) {
+    const Step& step = block.steps[index];
+    const bool source = step.kind != StepKind::recv, target = step.kind != StepKind::send;
+    if ((source && !inside(step.source)) || (target && !inside(step.target)))
+      report_.fault("S01", fmt::format("{}: the message leaves its buffer", place_text(class_, block, index)));
+    if (step.kind != StepKind::collective) return;
+    if (step.group < 0 || step.group >= static_cast<int>(schedule_.groups.size())) {
+      report_.fault("S03", fmt::format("{}: no such group", place_text(class_, block, index)));
+      return;
+    }
+    const std::int64_t size = schedule_.groups[at(step.group)].size();
+    const std::int64_t in = step.source.elements, out = step.target.elements;
+    const bool fits = step.collective == CollectiveKind::all_reduce   ? in == out
+                      : step.collective == CollectiveKind::all_gather ? in * size == out
+                                                                      : in == out * size;
+    if (!fits)
+      report_.fault("S04", fmt::format("{}: {} of {} elements into {} over {} ranks", place_text(class_, block, index),
+                                       name_of(step.collective), in, out, size));
+  }
+
+  // Entries without a micro-batch and those of micro-batch 0, in program order: every micro-batch does the same.
+  void walk() {
+    std::vector<bool> alive(class_.buffers.size());
+    for (std::size_t i = 0; i < alive.size(); ++i) alive[i] = class_.buffers[i].persistent;
+    for (const Entry& entry : class_.program) {
+      if (entry.micro_batch > 0) continue;
+      const Block& block = class_.blocks[at(entry.block)];
+      for (std::size_t s = 0; s < block.steps.size(); ++s) {
+        const Step& step = block.steps[s];
+        const auto must = [&](bool holds, const char* code, int index, const char* what) {
+          if (!holds)
+            report_.fault(code, fmt::format("{}: buffer {} {}", place_text(class_, block, s), class_.buffers[at(index)].name, what));
+        };
+        for (int b : step.births) {
+          must(!alive[at(b)], "S05", b, "is born while it lives");
+          alive[at(b)] = true;
+        }
+        for (int b : step.reads) must(alive[at(b)], "S06", b, "is read while it does not live");
+        for (int b : step.writes) must(alive[at(b)], "S06", b, "is written while it does not live");
+        for (int b : step.deaths) {
+          must(alive[at(b)] && !class_.buffers[at(b)].persistent, "S07", b, "dies without living, or for good");
+          alive[at(b)] = false;
+        }
+      }
+      for (std::size_t i = 0; i < alive.size(); ++i)
+        if (alive[i] && !class_.buffers[i].persistent && !class_.buffers[i].per_micro_batch)
+          report_.fault("S08", fmt::format("stage {}: buffer {} outlives block {}", class_.stage, class_.buffers[i].name, block.name));
+    }
+    for (std::size_t i = 0; i < alive.size(); ++i)
+      if (alive[i] && !class_.buffers[i].persistent)
+        report_.fault("S08", fmt::format("stage {}: buffer {} never dies", class_.stage, class_.buffers[i].name));
+  }
+
+  void same_turns() {
+    std::map<std::int32_t, std::vector<std::int32_t>> blocks_of;
+    for (const Entry& entry : class_.program)
+      if (entry.micro_batch >= 0) blocks_of[entry.micro_batch].push_back(entry.block);
+    for (const auto& [micro_batch, blocks] : blocks_of)
+      if (blocks != blocks_of.begin()->second)
+        report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch 0", class_.stage, micro_batch));
+  }
+
+  const Schedule& schedule_;
+  const RankClass& class_;
+  Report& report_;
+};
+
+// -- all classes together --------------------------------------------------------------------------------------------
+class Rehearsal {
+ public:
+  Rehearsal(const Schedule& schedule, Report& report) : schedule_(schedule), report_(report) {
+    for (const RankClass& c : schedule.classes) {
+      Actor actor;
+      actor.rank_class = &c;
+      for (const Group& group : schedule.groups) {
+        std::set<int> stages;
+        const int per_stage = schedule.spec.data * schedule.spec.tensor;
+        for (int member : group.members(c.representative)) stages.insert(member / per_stage);
+        actor.stages_of_group.push_back(static_cast<int>(stages.size()));
+      }
+      actor.collectives.assign(schedule.groups.size(), 0);
+      actors_.push_back(std::move(actor));
+    }
+  }
+
+  void run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t a = 0; a < actors_.size(); ++a) moved |= advance(static_cast<int>(a));
+    }
+    for (const Actor& actor : actors_)
+      if (actor.entry < actor.rank_class->program.size() || !quiet(actor)) stuck(actor);
+    for (const auto& [key, meeting] : meetings_)
+      if (meeting.present < meeting.expected)
+        report_.fault("S10", fmt::format("{}: a partner never comes", meeting.where));
+  }
+
+ private:
+  struct Meeting {
+    int present = 0, expected = 0;
+    std::int64_t bytes = 0;
+    std::string kind, where;
+  };
+  using Key = std::tuple<int, std::int64_t, std::int64_t, std::int64_t>;  // (type, a, b, c)
+  struct Pending {
+    const Step* step = nullptr;
+    std::int32_t micro_batch = -1;
+    bool announced = false;
+    Key key{};
+  };
+  struct Actor {
+    const RankClass* rank_class = nullptr;
+    std::size_t entry = 0, step = 0;
+    std::map<Stream, std::deque<Pending>> queues;
+    std::vector<int> stages_of_group;
+    std::vector<std::int64_t> collectives;
+  };
+
+  static bool quiet(const Actor& actor) {
+    return std::all_of(actor.queues.begin(), actor.queues.end(), [](const auto& q) { return q.second.empty(); });
+  }
+
+  static bool touches(const Step& communication, std::int32_t communication_batch, const Step& compute, std::int32_t batch,
+                      const RankClass& c) {
+    if (!communication.deaths.empty()) return true;
+    const auto same = [&](int buffer) { return !c.buffers[at(buffer)].per_micro_batch || communication_batch == batch; };
+    const auto meets = [&](const std::vector<int>& mine, const std::vector<int>& theirs) {
+      return std::any_of(mine.begin(), mine.end(), [&](int b) {
+        return same(b) && std::find(theirs.begin(), theirs.end(), b) != theirs.end();
+      });
+    };
+    return meets(communication.writes, compute.reads) || meets(communication.writes, compute.writes) ||
+           meets(communication.reads, compute.writes) || meets(communication.reads, compute.deaths) ||
+           meets(communication.writes, compute.deaths);
+  }
+
+  // Runs as far as it can without a partner; true when anything moved.
+  bool advance(int index) {
+    Actor& actor = actors_[at(index)];
+    bool moved = settle(actor);
+    while (actor.entry < actor.rank_class->program.size()) {
+      const Entry& entry = actor.rank_class->program[actor.entry];
+      const Block& block = actor.rank_class->blocks[at(entry.block)];
+      if (actor.step == block.steps.size()) {
+        ++actor.entry;
+        actor.step = 0;
+        continue;
+      }
+      const Step& step = block.steps[actor.step];
+      if (step.kind == StepKind::compute) {
+        settle(actor);
+        const bool blocked = std::any_of(actor.queues.begin(), actor.queues.end(), [&](const auto& queue) {
+          return std::any_of(queue.second.begin(), queue.second.end(), [&](const Pending& p) {
+            return touches(*p.step, p.micro_batch, step, entry.micro_batch, *actor.rank_class);
+          });
+        });
+        if (blocked) return moved;
+      } else {
+        actor.queues[step.stream].push_back({&step, entry.micro_batch, false, key(index, step, entry.micro_batch)});
+      }
+      ++actor.step;
+      moved = true;
+    }
+    return settle(actor) || moved;
+  }
+
+  Key key(int index, const Step& step, std::int32_t micro_batch) {
+    Actor& actor = actors_[at(index)];
+    if (step.kind != StepKind::collective) {
+      const int other = index + step.peer;
+      const std::int64_t from = step.kind == StepKind::send ? index : other;
+      return {0, from, step.tag, micro_batch};
+    }
+    const std::int64_t ordinal = actor.collectives[at(step.group)]++;
+    return {1, step.group, ordinal, -1};
+  }
+
+  // Announces the front of each stream and removes what has met its partners.
+  bool settle(Actor& actor) {
+    bool moved = false;
+    for (auto& [stream, queue] : actor.queues) {
+      while (!queue.empty()) {
+        Pending& front = queue.front();
+        const bool alone = front.step->kind == StepKind::collective && actor.stages_of_group[at(front.step->group)] <= 1;
+        if (alone) {  // all members are of this class: they arrive together
+          queue.pop_front();
+          moved = true;
+          continue;
+        }
+        Meeting& meeting = meetings_[front.key];
+        if (!front.announced) announce(actor, front, meeting);
+        if (meeting.present < meeting.expected) break;
+        queue.pop_front();
+        moved = true;
+      }
+    }
+    return moved;
+  }
+
+  void announce(const Actor& actor, Pending& pending, Meeting& meeting) {
+    const Step& step = *pending.step;
+    const std::string kind = step.kind == StepKind::collective ? name_of(step.collective) : "message";
+    const std::int64_t bytes = step.message_bytes(actor.rank_class->buffers);
+    pending.announced = true;
+    if (meeting.present++ == 0) {
+      meeting.expected = step.kind == StepKind::collective ? actor.stages_of_group[at(step.group)] : 2;
+      meeting.bytes = bytes;
+      meeting.kind = kind;
+      meeting.where = fmt::format("stage {}, {} ({}) of micro-batch {}", actor.rank_class->stage, step.part, name_of(step.kind),
+                                  pending.micro_batch);
+    } else if (meeting.bytes != bytes || meeting.kind != kind) {
+      report_.fault("S11", fmt::format("{} of {} bytes meets {} of {} bytes on stage {}", meeting.where, meeting.bytes, kind, bytes,
+                                       actor.rank_class->stage));
+    }
+  }
+
+  void stuck(const Actor& actor) {
+    if (actor.entry >= actor.rank_class->program.size()) return;
+    const Entry& entry = actor.rank_class->program[actor.entry];
+    const Block& block = actor.rank_class->blocks[at(entry.block)];
+    report_.fault("S12", fmt::format("deadlock: {} of micro-batch {} waits for ever",
+                                     place_text(*actor.rank_class, block, std::min(actor.step, block.steps.size() - 1)),
+                                     entry.micro_batch));
+  }
+
+  const Schedule& schedule_;
+  Report& report_;
+  std::vector<Actor> actors_;
+  std::map<Key, Meeting> meetings_;
+};
+
+}  // namespace
+
+base::Diagnostics check(const Schedule& schedule) {
+  Report report;
+  for (const RankClass& c : schedule.classes) Lives(schedule, c, report).run();
+  if (report.found.empty()) Rehearsal(schedule, report).run();
+  return report.found;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,618 @@
+// Lowering of one plan. Reading order: lower() and StageLowering::build(), then forward_block, backward_block and
+// finish_block, then the small helpers that make buffers, views and steps.
+//
+// Per stage: block "begin" zeroes gradients; "forward" and "backward" run once per micro-batch in the pipeline order;
+// "finish" reduces gradients, clips, updates and gathers. Births and deaths follow from who uses what.
+#include "plan/lower.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/ensure.h"
+#include "plan/buckets.h"
+#include "plan/orders.h"
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+using models::Tensor;
+using models::TensorRole;
+
+models::DType gradient_dtype(models::DType precision) {
+  return precision == DType::fp16 ? DType::fp16 : DType::fp32;
+}
+
+namespace {
+
+constexpr int kForwardTag = 0, kBackwardTag = 1;
+
+struct Groups {
+  int tensor = -1, data = -1, embedding = -1, norm = -1, loss = -1;
+};
+
+Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
+  const Group::Dimension tensor{1, spec.tensor}, data{spec.tensor, spec.data},
+      pipeline{spec.tensor * spec.data, spec.pipeline};
+  const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
+    std::erase_if(dimensions, [](const Group::Dimension& d) { return d.size == 1; });
+    if (dimensions.empty()) return -1;
+    out.push_back({std::move(name), std::move(dimensions), limit});
+    return static_cast<int>(out.size()) - 1;
+  };
+  Groups groups;
+  groups.tensor = add("tensor", {tensor});
+  groups.data = add("data", {data});
+  if (tied && spec.pipeline > 1) {
+    const int block = spec.tensor * spec.data;
+    groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
+  }
+  groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});
+  groups.loss = add("loss", {data, pipeline});
+  return groups;
+}
+
+// Of a recomputed layer, the parts and ops that backward really needs.
+std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
+  std::set<int> needed;
+  for (const models::Part& part : program.backward)
+    for (const Op& op : part.ops) needed.insert(op.in.begin(), op.in.end());
+  std::vector<models::Part> kept;
+  for (auto part = program.forward.rbegin(); part != program.forward.rend(); ++part) {
+    if (part->is_communication()) {
+      if (needed.contains(part->tensor)) kept.push_back(*part);
+      continue;
+    }
+    models::Part reduced;
+    for (auto op = part->ops.rbegin(); op != part->ops.rend(); ++op) {
+      const bool used = std::any_of(op->out.begin(), op->out.end(), [&](int t) { return needed.contains(t); });
+      if (!used) continue;
+      needed.insert(op->in.begin(), op->in.end());
+      reduced.ops.push_back(*op);
+    }
+    std::reverse(reduced.ops.begin(), reduced.ops.end());
+    if (!reduced.ops.empty()) kept.push_back(std::move(reduced));
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+class StageLowering {
+ public:
+  StageLowering(const Plan& plan, const LowerOptions& options, const Groups& groups, int stage)
+      : plan_(plan), spec_(plan.spec()), options_(options), groups_(groups), stage_(stage),
+        zero_(spec_.data > 1 ? spec_.zero_stage : 0), parameters_(stage_parameters(plan, stage)) {}
+
+  RankClass build() {
+    class_.stage = stage_;
+    class_.count = spec_.data * spec_.tensor;
+    class_.representative = plan_.rank(stage_, 0, 0);
+    class_.buckets = parameters_.buckets;
+    forward_tensors_.resize(parameters_.layers.size());
+    persistent_buffers();
+    begin_block();
+    forward_block();
+    backward_block();
+    finish_block();
+    lives();
+    order();
+    return std::move(class_);
+  }
+
+ private:
+  // -- buffers and views ----------------------------------------------------------------------------------------
+  int buffer(std::string name, Purpose purpose, DType dtype, std::int64_t elements, bool persistent = false) {
+    class_.buffers.push_back({.name = std::move(name), .purpose = purpose, .dtype = dtype, .elements = elements,
+                              .persistent = persistent});
+    return static_cast<int>(class_.buffers.size()) - 1;
+  }
+  View whole(int index) const { return {index, 0, class_.buffers[static_cast<std::size_t>(index)].elements, false}; }
+  int view(const View& v) {
+    class_.views.push_back(v);
+    return static_cast<int>(class_.views.size()) - 1;
+  }
+
+  bool partitions_parameters() const { return zero_ == 3; }
+  bool partitions_gradients() const { return zero_ >= 2; }
+  DType compute_dtype() const { return expand_options(spec_).dtype; }
+
+  void persistent_buffers() {
+    const bool mixed = compute_dtype() != DType::fp32;
+    const DType gradient = gradient_dtype(spec_.precision);
+    for (Bucket& b : class_.buckets) {
+      const std::int64_t optimized = zero_ >= 1 ? b.shard_elements() : b.elements;
+      if (partitions_parameters())
+        b.shard = buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
+      else
+        b.parameters = buffer(b.name + ".parameters", Purpose::parameters, compute_dtype(), b.elements, true);
+      if (partitions_gradients())
+        b.gradient_shard = buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
+      else
+        b.gradients = buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
+      if (mixed) b.master = buffer(b.name + ".master", Purpose::optimizer_states, DType::fp32, optimized, true);
+      b.first_moment = buffer(b.name + ".first_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
+      b.second_moment = buffer(b.name + ".second_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
+    }
+    class_.loss = buffer("loss", Purpose::scalars, DType::fp32, 1, true);
+    class_.gradient_norm = buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
+    norm_squared_ = buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
+    coefficient_ = buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
+  }
+
+  // -- steps ----------------------------------------------------------------------------------------------------
+  void open(const char* name) { class_.blocks.push_back({name, {}}); }
+
+  Step& push(Step step) {
+    class_.blocks.back().steps.push_back(std::move(step));
+    return class_.blocks.back().steps.back();
+  }
+
+  static void note(std::vector<int>& list, int index) {
+    if (std::find(list.begin(), list.end(), index) == list.end()) list.push_back(index);
+  }
+
+  Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<Op> ops) {
+    Step step{.kind = StepKind::compute, .stream = Stream::compute, .phase = phase, .layer = layer, .part = std::move(part)};
+    for (const Op& op : ops) {
+      for (int v : op.in)
+        if (v >= 0) note(step.reads, class_.views[static_cast<std::size_t>(v)].buffer);
+      for (int v : op.out)
+        if (v >= 0) note(step.writes, class_.views[static_cast<std::size_t>(v)].buffer);
+    }
+    step.ops = std::move(ops);
+    return push(std::move(step));
+  }
+
+  Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target, std::int32_t layer,
+                   std::int32_t bucket, Reduce reduce = Reduce::sum) {
+    Step step{.kind = StepKind::collective, .stream = stream, .phase = phase, .layer = layer, .bucket = bucket};
+    step.part = name_of(kind);
+    step.collective = kind;
+    step.reduce = reduce;
+    step.group = group;
+    step.source = source;
+    step.target = target;
+    step.reads = {source.buffer};
+    step.writes = {target.buffer};
+    return push(std::move(step));
+  }
+
+  void send(Phase phase, int peer, int tag, int source) {
+    Step step{.kind = StepKind::send, .stream = Stream::pipeline_send, .phase = phase, .part = "send"};
+    step.peer = peer;
+    step.tag = tag;
+    step.source = whole(source);
+    step.reads = {source};
+    push(std::move(step));
+  }
+  void receive(Phase phase, int peer, int tag, int target) {
+    Step step{.kind = StepKind::recv, .stream = Stream::pipeline_recv, .phase = phase, .part = "recv"};
+    step.peer = peer;
+    step.tag = tag;
+    step.target = whole(target);
+    step.writes = {target};
+    push(std::move(step));
+  }
+
+  static Op flat(OpKind kind, DType dtype, std::int64_t m, std::vector<int> in, std::vector<int> out) {
+    Op op;
+    op.kind = kind;
+    op.dtype = dtype;
+    op.m = m;
+    op.in = std::move(in);
+    op.out = std::move(out);
+    return op;
+  }
+  Op zero_of(int index) {
+    const Buffer& b = class_.buffers[static_cast<std::size_t>(index)];
+    return flat(OpKind::fill_zero, b.dtype, b.elements, {}, {view(whole(index))});
+  }
+
+  // -- layers ---------------------------------------------------------------------------------------------------
+  // Views of a layer's tensors in one context: forward, or recomputation and backward.
+  struct Context {
+    std::vector<int> views;            ///< by tensor, -1 = not made yet
+    std::vector<int> parameters;       ///< by bucket of the layer: buffer that holds the full values
+    std::vector<int> gradients;        ///< by bucket of the layer: buffer that takes gradients
+    const char* suffix = "";
+  };
+
+  static std::string label(const StageLayer& layer) {
+    switch (layer.kind) {
+      case models::LayerKind::embedding: return "embedding";
+      case models::LayerKind::block: return "h." + std::to_string(layer.layer);
+      case models::LayerKind::head: return "head";
+    }
+    return "?";
+  }
+
+  // Where bucket `b` of the stage stands among the layer's own.
+  static std::size_t place_of(const StageLayer& layer, int bucket) {
+    return static_cast<std::size_t>(std::find(layer.buckets.begin(), layer.buckets.end(), bucket) - layer.buckets.begin());
+  }
+
+  int view_of(const StageLayer& layer, Context& context, int tensor) {
+    if (tensor < 0) return -1;
+    int& known = context.views[static_cast<std::size_t>(tensor)];
+    if (known >= 0) return known;
+    const Tensor& t = layer.program.tensors[static_cast<std::size_t>(tensor)];
+    if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
+      const std::size_t at = place_of(layer, layer.bucket[static_cast<std::size_t>(tensor)]);
+      const int holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
+      known = view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements(), false});
+    } else if (t.role == TensorRole::loss) {
+      known = view(whole(class_.loss));
+    } else if (t.role == TensorRole::tokens) {
+      known = view(whole(tokens_));
+    } else if (t.role == TensorRole::targets) {
+      known = view(whole(targets_));
+    } else {
+      known = view(whole(buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations, t.dtype, t.elements())));
+    }
+    return known;
+  }
+
+  void run_parts(const StageLayer& layer, Context& context, const std::vector<models::Part>& parts, Phase phase,
+                 std::vector<Op> first_ops = {}) {
+    static const char* const kForward[] = {"attention", "mlp", "residual"};
+    static const char* const kBackward[] = {"mlp", "attention", "norm"};
+    const auto index = static_cast<std::int32_t>(layer.layer);
+    int run = 0;
+    for (const models::Part& part : parts) {
+      if (part.is_communication()) {
+        const View v = class_.views[static_cast<std::size_t>(view_of(layer, context, part.tensor))];
+        collective(phase, Stream::tensor, CollectiveKind::all_reduce, groups_.tensor, v, v, index, -1,
+                   part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum);
+        continue;
+      }
+      if (part.ops.empty() && first_ops.empty()) continue;
+      std::vector<Op> ops = std::move(first_ops);
+      first_ops = {};
+      for (Op op : part.ops) {
+        for (int& t : op.in) t = view_of(layer, context, t);
+        for (int& t : op.out) t = view_of(layer, context, t);
+        ops.push_back(std::move(op));
+      }
+      std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
+      if (layer.kind == models::LayerKind::block && spec_.tensor > 1)
+        name = phase == Phase::backward ? kBackward[std::min(run, 2)] : kForward[std::min(run, 2)];
+      compute(phase, index, std::move(name), std::move(ops));
+      ++run;
+    }
+  }
+
+  // The buffers that hold a layer's full parameters: the persistent ones, or gathered for this use under ZeRO-3.
+  std::vector<int> gather(const StageLayer& layer, const char* suffix) {
+    std::vector<int> holders;
+    for (int b : layer.buckets) {
+      const Bucket& bucket = class_.buckets[static_cast<std::size_t>(b)];
+      if (!partitions_parameters()) {
+        holders.push_back(bucket.parameters);
+        continue;
+      }
+      const int full = buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters, compute_dtype(),
+                              bucket.elements);
+      collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data,
+                 whole(class_.buckets[static_cast<std::size_t>(b)].shard), whole(full),
+                 static_cast<std::int32_t>(layer.layer), b);
+      holders.push_back(full);
+    }
+    return holders;
+  }
+
+  // Whether backward of this layer reads any parameter: an embedding does not, so nothing is gathered for it.
+  static bool backward_reads_parameters(const StageLayer& layer) {
+    for (const models::Part& part : layer.program.backward)
+      for (const Op& op : part.ops)
+        for (int t : op.in)
+          if (t >= 0 && layer.program.tensors[static_cast<std::size_t>(t)].role == TensorRole::parameter) return true;
+    return false;
+  }
+
+  // -- blocks ---------------------------------------------------------------------------------------------------
+  void begin_block() {
+    open("begin");
+    std::vector<Op> ops = {zero_of(class_.loss), zero_of(norm_squared_)};
+    for (const Bucket& b : class_.buckets)
+      ops.push_back(zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
+    compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
+  }
+
+  void forward_block() {
+    open("forward");
+    std::vector<StageLayer>& layers = parameters_.layers;
+    const bool has_embedding = layers.front().kind == models::LayerKind::embedding;
+    const bool has_head = layers.back().kind == models::LayerKind::head;
+    load_inputs(has_embedding, has_head);
+    int x = -1;
+    if (!has_embedding) {
+      x = buffer("received", Purpose::activations, compute_dtype(), boundary_elements());
+      receive(Phase::forward, -1, kForwardTag, x);
+    }
+    std::vector<int> holders = gather(layers.front(), ".forward");
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      StageLayer& layer = layers[i];
+      Context& context = forward_tensors_[i];
+      context = new_context(layer, "");
+      context.parameters = std::move(holders);
+      if (i + 1 < layers.size()) holders = gather(layers[i + 1], ".forward");  // one layer ahead of its use
+      if (layer.program.x >= 0) context.views[static_cast<std::size_t>(layer.program.x)] = view(whole(x));
+      run_parts(layer, context, layer.program.forward, Phase::forward);
+      if (layer.program.y >= 0) x = class_.views[static_cast<std::size_t>(view_of(layer, context, layer.program.y))].buffer;
+    }
+    if (!has_head) send(Phase::forward, +1, kForwardTag, x);
+  }
+
+  Context new_context(const StageLayer& layer, const char* suffix) const {
+    Context context;
+    context.views.assign(layer.program.tensors.size(), -1);
+    context.suffix = suffix;
+    return context;
+  }
+
+  std::int64_t boundary_elements() const { return spec_.micro_batch * spec_.sequence * plan_.model().hidden; }
+
+  void load_inputs(bool has_embedding, bool has_head) {
+    if (!has_embedding && !has_head) return;
+    const std::int64_t ids = spec_.micro_batch * spec_.sequence;
+    if (has_embedding) tokens_ = buffer("tokens", Purpose::input, DType::int32, ids);
+    if (has_head) targets_ = buffer("targets", Purpose::input, DType::int32, ids);
+    Op load;
+    load.kind = OpKind::load_tokens;
+    load.dtype = DType::int32;
+    load.batch = spec_.micro_batch;
+    load.sequence = spec_.sequence;
+    load.vocab = plan_.model().vocab;
+    load.out = {has_embedding ? view(whole(tokens_)) : -1, has_head ? view(whole(targets_)) : -1};
+    compute(Phase::input, -1, "load_tokens", {std::move(load)});
+  }
+
+  void backward_block() {
+    open("backward");
+    std::vector<StageLayer>& layers = parameters_.layers;
+    const bool has_head = layers.back().kind == models::LayerKind::head;
+    const bool has_embedding = layers.front().kind == models::LayerKind::embedding;
+    int dy = -1;
+    if (!has_head) {
+      dy = buffer("received_gradient", Purpose::activations, compute_dtype(), boundary_elements());
+      receive(Phase::backward, +1, kBackwardTag, dy);
+    }
+    std::vector<int> holders = gather_for_backward(layers.back());
+    for (std::size_t k = layers.size(); k-- > 0;) {
+      StageLayer& layer = layers[k];
+      Context context = backward_context(k);
+      context.parameters = std::move(holders);
+      holders = k > 0 ? gather_for_backward(layers[k - 1]) : std::vector<int>{};
+      // Views of parameters made in forward name forward's gathered copy; they are made anew here.
+      for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
+        if (layer.bucket[t] >= 0) context.views[t] = -1;
+      std::vector<Op> zero = transient_gradients(layer, context);
+      if (layer.program.dy >= 0) context.views[static_cast<std::size_t>(layer.program.dy)] = view(whole(dy));
+      if (recomputes(layer)) {
+        const std::vector<models::Part> parts =
+            options_.recompute_whole_layer ? layer.program.forward : needed_parts(layer.program);
+        run_parts(layer, context, parts, Phase::recompute);
+      }
+      run_parts(layer, context, layer.program.backward, Phase::backward, std::move(zero));
+      if (layer.program.dx >= 0) dy = class_.views[static_cast<std::size_t>(view_of(layer, context, layer.program.dx))].buffer;
+      reduce_transient(layer, context);
+    }
+    flush_accumulations();
+    if (!has_embedding) send(Phase::backward, -1, kBackwardTag, dy);
+  }
+
+  bool recomputes(const StageLayer& layer) const {
+    return layer.kind == models::LayerKind::block && spec_.recompute == Recompute::full;
+  }
+
+  std::vector<int> gather_for_backward(const StageLayer& layer) {
+    if (backward_reads_parameters(layer)) return gather(layer, ".backward");
+    return std::vector<int>(layer.buckets.size(), -1);
+  }
+
+  // Backward reads what forward saved, or, recomputed, tensors of its own made from x.
+  Context backward_context(std::size_t k) {
+    const StageLayer& layer = parameters_.layers[k];
+    if (!recomputes(layer)) {
+      Context context = forward_tensors_[k];
+      context.suffix = "";
+      return context;
+    }
+    Context context = new_context(layer, ".recomputed");
+    const auto x = static_cast<std::size_t>(layer.program.x);
+    context.views[x] = forward_tensors_[k].views[x];
+    return context;
+  }
+
+  // ZeRO-2 and 3: gradients of a layer live in a buffer of their own until they are reduced. Returns ops that zero them.
+  std::vector<Op> transient_gradients(const StageLayer& layer, Context& context) {
+    std::vector<Op> zero;
+    context.gradients.clear();
+    for (int b : layer.buckets) {
+      const Bucket& bucket = class_.buckets[static_cast<std::size_t>(b)];
+      if (!partitions_gradients()) {
+        context.gradients.push_back(bucket.gradients);
+        continue;
+      }
+      const int full = buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
+                              gradient_dtype(spec_.precision), bucket.elements);
+      context.gradients.push_back(full);
+      zero.push_back(zero_of(full));
+    }
+    return zero;
+  }
+
+  // ZeRO-2 and 3: reduce-scatter of a layer's gradients; the sum is added to the shard one layer later, so that a
+  // backend that overlaps can hide it.
+  void reduce_transient(const StageLayer& layer, const Context& context) {
+    if (!partitions_gradients()) return;
+    flush_accumulations();
+    for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
+      const int b = layer.buckets[i];
+      const Bucket bucket = class_.buckets[static_cast<std::size_t>(b)];
+      const int reduced = buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
+                                 gradient_dtype(spec_.precision), bucket.shard_elements());
+      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data, whole(context.gradients[i]),
+                 whole(reduced), static_cast<std::int32_t>(layer.layer), b);
+      pending_.push_back({reduced, b});
+    }
+  }
+  void flush_accumulations() {
+    if (pending_.empty()) return;
+    std::vector<Op> ops;
+    for (const auto& [reduced, b] : pending_) {
+      const Bucket& bucket = class_.buckets[static_cast<std::size_t>(b)];
+      ops.push_back(flat(OpKind::accumulate_into, gradient_dtype(spec_.precision), bucket.shard_elements(),
+                         {view(whole(reduced))}, {view(whole(bucket.gradient_shard))}));
+    }
+    compute(Phase::gradient_reduce, -1, "accumulate", std::move(ops));
+    pending_.clear();
+  }
+
+  // -- the end of a step ----------------------------------------------------------------------------------------
+  // The gradient values that this rank optimizes: all of them, or its shard.
+  View optimized_gradient(const Bucket& b) const {
+    if (zero_ >= 2) return whole(b.gradient_shard);
+    if (zero_ == 1) return {b.gradients, 0, b.shard_elements(), true};
+    return whole(b.gradients);
+  }
+  View optimized_values(const Bucket& b) const {
+    if (zero_ == 3) return whole(b.shard);
+    if (zero_ >= 1) return {b.parameters, 0, b.shard_elements(), true};
+    return whole(b.parameters);
+  }
+
+  void finish_block() {
+    open("finish");
+    for (std::size_t b = 0; b < class_.buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
+    if (groups_.embedding >= 0 && parameters_.shared >= 0 && (stage_ == 0 || stage_ == spec_.pipeline - 1)) {
+      const View v = optimized_gradient(class_.buckets[static_cast<std::size_t>(parameters_.shared)]);
+      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
+                 parameters_.shared);
+    }
+    clip();
+    update();
+    if (groups_.loss >= 0)
+      collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss, whole(class_.loss),
+                 whole(class_.loss), -1, -1);
+  }
+
+  void reduce_gradients(int b) {
+    if (groups_.data < 0 || partitions_gradients()) return;
+    const Bucket bucket = class_.buckets[static_cast<std::size_t>(b)];
+    if (zero_ == 0) {
+      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data, whole(bucket.gradients),
+                 whole(bucket.gradients), -1, b);
+      return;
+    }
+    const DType dtype = gradient_dtype(spec_.precision);
+    const int reduced = buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
+    collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data, whole(bucket.gradients),
+               whole(reduced), -1, b);
+    Step& step = compute(Phase::gradient_reduce, -1, "keep_shard",
+                         {flat(OpKind::copy, dtype, bucket.shard_elements(), {view(whole(reduced))},
+                               {view(optimized_gradient(bucket))})});
+    step.bucket = b;
+  }
+
+  void clip() {
+    std::vector<Op> squares;
+    for (const Bucket& b : class_.buckets) {
+      const View v = optimized_gradient(b);
+      squares.push_back(flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {view(v)},
+                             {view(whole(norm_squared_))}));
+      squares.back().accumulate = true;
+    }
+    compute(Phase::optimizer, -1, "norm", std::move(squares));
+    if (groups_.norm >= 0)
+      collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm, whole(norm_squared_),
+                 whole(norm_squared_), -1, -1);
+    compute(Phase::optimizer, -1, "clip",
+            {flat(OpKind::clip_coefficient, DType::fp32, 1, {view(whole(norm_squared_))},
+                  {view(whole(class_.gradient_norm)), view(whole(coefficient_))})});
+  }
+
+  void update() {
+    const int coefficient = view(whole(coefficient_));
+    for (std::size_t i = 0; i < class_.buckets.size(); ++i) {
+      const Bucket b = class_.buckets[i];
+      const View values = optimized_values(b);
+      std::vector<int> out = {b.master >= 0 ? view(whole(b.master)) : view(values), view(whole(b.first_moment)),
+                              view(whole(b.second_moment))};
+      if (b.master >= 0) out.push_back(view(values));
+      Step& step = compute(Phase::optimizer, -1, "adamw",
+                           {flat(OpKind::adamw, gradient_dtype(spec_.precision), values.elements,
+                                 {view(optimized_gradient(b)), coefficient}, std::move(out))});
+      step.bucket = static_cast<std::int32_t>(i);
+      if (zero_ == 1 || zero_ == 2)
+        collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data, values,
+                   whole(b.parameters), -1, static_cast<std::int32_t>(i));
+    }
+  }
+
+  // -- lives and order ------------------------------------------------------------------------------------------
+  // A buffer is born at its first use and dies at its last; one used in two blocks lives per micro-batch.
+  void lives() {
+    struct Use {
+      int first_block = -1, first_step = -1, last_block = -1, last_step = -1;
+    };
+    std::vector<Use> uses(class_.buffers.size());
+    for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
+      for (int s = 0; s < static_cast<int>(class_.blocks[static_cast<std::size_t>(b)].steps.size()); ++s) {
+        const Step& step = class_.blocks[static_cast<std::size_t>(b)].steps[static_cast<std::size_t>(s)];
+        const auto touch = [&](int index) {
+          Use& use = uses[static_cast<std::size_t>(index)];
+          if (use.first_block < 0) use.first_block = b, use.first_step = s;
+          use.last_block = b, use.last_step = s;
+        };
+        for (int index : step.reads) touch(index);
+        for (int index : step.writes) touch(index);
+      }
+    for (std::size_t index = 0; index < uses.size(); ++index) {
+      if (class_.buffers[index].persistent) continue;
+      const Use& use = uses[index];
+      ENSURE(use.first_block >= 0, "buffer {} is never used", class_.buffers[index].name);
+      class_.buffers[index].per_micro_batch = use.first_block != use.last_block;
+      step_at(use.first_block, use.first_step).births.push_back(static_cast<int>(index));
+      step_at(use.last_block, use.last_step).deaths.push_back(static_cast<int>(index));
+      if (class_.buffers[index].per_micro_batch || class_.buffers[index].purpose != Purpose::activations) continue;
+      class_.buffers[index].purpose = Purpose::workspace;  // an activation that does not wait for backward
+    }
+  }
+  Step& step_at(int block, int step) {
+    return class_.blocks[static_cast<std::size_t>(block)].steps[static_cast<std::size_t>(step)];
+  }
+
+  void order() {
+    class_.program.push_back({0, -1});
+    for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
+      class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
+    class_.program.push_back({3, -1});
+  }
+
+  const Plan& plan_;
+  const PlanSpec& spec_;
+  const LowerOptions& options_;
+  const Groups& groups_;
+  int stage_;
+  int zero_;
+  StageParameters parameters_;
+  RankClass class_;
+  std::vector<Context> forward_tensors_;
+  std::vector<std::pair<int, int>> pending_;
+  int tokens_ = -1, targets_ = -1, norm_squared_ = -1, coefficient_ = -1;
+};
+
+}  // namespace
+
+Schedule lower(const Plan& plan, const LowerOptions& options) {
+  Schedule schedule;
+  schedule.spec = plan.spec();
+  const Groups groups = make_groups(plan.spec(), plan.model().tied_embeddings, schedule.groups);
+  for (int stage = 0; stage < plan.spec().pipeline; ++stage)
+    schedule.classes.push_back(StageLowering(plan, options, groups, stage).build());
+  return schedule;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,107 @@
+#include "models/expand.h"
+
+#include <gtest/gtest.h>
+
+#include "models/counts.h"
+
+namespace orrery::models {
+namespace {
+
+Model gpt2() {
+  Model m;
+  m.layers = 12;
+  m.hidden = 768;
+  m.heads = m.kv_heads = 12;
+  m.head_dim = 64;
+  m.ffn_hidden = 3072;
+  m.vocab = 50257;
+  m.max_sequence = 1024;
+  return m;
+}
+
+Model llama2_7b() {
+  Model m;
+  m.family = Family::llama;
+  m.layers = 32;
+  m.hidden = 4096;
+  m.heads = m.kv_heads = 32;
+  m.head_dim = 128;
+  m.ffn_hidden = 11008;
+  m.vocab = 32000;
+  m.max_sequence = 4096;
+  m.normalisation = Normalisation::rms_norm;
+  m.activation = Activation::swiglu;
+  m.positions = Positions::rope;
+  m.bias = false;
+  m.tied_embeddings = false;
+  return m;
+}
+
+TEST(Counts, PublishedParameterCounts) {
+  EXPECT_EQ(parameters(gpt2()), 124439808);
+  EXPECT_EQ(parameters(llama2_7b()), 6738415616);
+}
+
+TEST(Counts, ForwardFlopsOfGptTwoByHand) {
+  // Per token and block: 2 * 12 C^2 products, and 4 T C for the full attention matrix; head 2 C V.
+  const double c = 768, t = 1024;
+  const double expected = 12 * (24 * c * c + 4 * t * c) + 2 * c * 50257;
+  EXPECT_NEAR(flops_per_token_forward(gpt2(), 1024) / expected, 1, 1e-12);
+}
+
+TEST(Expand, ShardsOfAllTensorRanksMakeTheWhole) {
+  for (std::int64_t tensor : {1, 2, 4}) {
+    for (LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
+      const LayerProgram program = expand(gpt2(), kind, 3, {.batch = 2, .sequence = 8, .tensor = tensor, .vocab_multiple = 1});
+      for (const Tensor& t : program.tensors) {
+        if (t.role != TensorRole::parameter || t.split_axis < 0) continue;
+        const auto axis = static_cast<std::size_t>(t.split_axis);
+        EXPECT_GE(t.shape[axis] * tensor, t.logical_shape[axis]) << t.name;
+        EXPECT_LT(t.shape[axis] * tensor, t.logical_shape[axis] + tensor) << t.name;
+      }
+    }
+  }
+}
+
+TEST(Expand, BackwardIsTwiceForwardInMatrixProducts) {
+  const LayerProgram program = expand(gpt2(), LayerKind::block, 0, {.batch = 2, .sequence = 64});
+  const auto products = [](const std::vector<Part>& parts) {
+    double total = 0;
+    for (const Part& part : parts)
+      for (const Op& op : part.ops)
+        if (op.kind == OpKind::matmul) total += flops_of(op);
+    return total;
+  };
+  EXPECT_DOUBLE_EQ(products(program.backward), 2 * products(program.forward));
+  EXPECT_DOUBLE_EQ(products(program.forward), 2.0 * 128 * 12 * 768 * 768);
+}
+
+TEST(Expand, CommunicationAppearsOnlyWithATensorGroup) {
+  const auto all_reduces = [](std::int64_t tensor, LayerKind kind) {
+    const LayerProgram program = expand(gpt2(), kind, 0, {.tensor = tensor});
+    std::pair<int, int> count;
+    for (const Part& part : program.forward) count.first += part.is_communication();
+    for (const Part& part : program.backward) count.second += part.is_communication();
+    return count;
+  };
+  EXPECT_EQ(all_reduces(1, LayerKind::block), std::make_pair(0, 0));
+  EXPECT_EQ(all_reduces(2, LayerKind::block), std::make_pair(2, 2));
+  EXPECT_EQ(all_reduces(2, LayerKind::embedding), std::make_pair(1, 0));
+  EXPECT_EQ(all_reduces(2, LayerKind::head), std::make_pair(2, 1));
+}
+
+TEST(Expand, AttentionByHand) {
+  Op op;
+  op.kind = OpKind::attention;
+  op.batch = 2;
+  op.sequence = 8;
+  op.heads = op.kv_heads = 3;
+  op.head_dim = 4;
+  EXPECT_DOUBLE_EQ(flops_of(op), 2 * 2.0 * 2 * 3 * 8 * 8 * 4);
+  op.causal = true;
+  EXPECT_DOUBLE_EQ(flops_of(op), 2 * 2.0 * 2 * 3 * 36 * 4);  // 36 of 64 pairs are on or below the diagonal
+  EXPECT_DOUBLE_EQ(flops_of(op, true), 2 * 2.0 * 2 * 3 * 8 * 8 * 4);
+}
+
+}  // namespace
+}  // namespace orrery::models

@@ -1,0 +1,91 @@
+#pragma once
+/// Small models, clusters and plans that the tests of several rooms share.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ensure.h"
+#include "plan/plan.h"
+
+namespace orrery::samples {
+
+inline models::Model tiny_gpt(std::int64_t layers = 4, std::int64_t hidden = 32, std::int64_t vocab = 64) {
+  models::Model m;
+  m.name = "tiny";
+  m.layers = layers;
+  m.hidden = hidden;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = hidden / 4;
+  m.ffn_hidden = 4 * hidden;
+  m.vocab = vocab;
+  m.max_sequence = 16;
+  return m;
+}
+
+inline clusters::Cluster cpu_cluster(int ranks) {
+  clusters::Cluster c;
+  c.name = "localhost-" + std::to_string(ranks);
+  clusters::Device d;
+  d.name = "cpu";
+  d.kind = clusters::DeviceKind::cpu;
+  d.peak["fp32"] = base::FlopsPerSecond{1e11};
+  d.vector_peak = base::FlopsPerSecond{1e10};
+  d.memory = base::Bytes{2e9};
+  d.memory_bandwidth = base::BytesPerSecond{1e10};
+  c.devices = {d};
+  c.devices_per_node = ranks;
+  c.intra = {"shared-memory", base::BytesPerSecond{4e9}, base::Seconds{2e-6}};
+  c.inter = c.intra;
+  c.stack = "orrery-cpu";
+  return c;
+}
+
+inline plan::Plan make(plan::PlanSpec spec, models::Model model = tiny_gpt()) {
+  if (spec.batch == 1) spec.batch = 8;
+  if (spec.sequence == 1) spec.sequence = 16;
+  spec.vocab_multiple = 1;
+  auto made = plan::make_plan(std::make_shared<models::Model>(std::move(model)),
+                              std::make_shared<clusters::Cluster>(cpu_cluster(spec.ranks())), spec);
+  ENSURE(made.has_value(), "{}", base::render(made.error(), false));
+  return *made;
+}
+
+/// Every split that the executor must run equal to serial (and a few more), by name.
+inline std::vector<std::pair<std::string, plan::PlanSpec>> splits() {
+  std::vector<std::pair<std::string, plan::PlanSpec>> all;
+  const auto add = [&](std::string name, int data, int tensor, int pipeline, int zero = 0,
+                       plan::Order order = plan::Order::one_f_one_b, plan::Recompute recompute = plan::Recompute::none) {
+    plan::PlanSpec s;
+    s.data = data;
+    s.tensor = tensor;
+    s.pipeline = pipeline;
+    s.zero_stage = zero;
+    s.order = order;
+    s.recompute = recompute;
+    s.micro_batch = 2;
+    s.batch = 8;
+    s.sequence = 16;
+    all.emplace_back(std::move(name), s);
+  };
+  using plan::Order;
+  using plan::Recompute;
+  add("serial", 1, 1, 1);
+  add("data 2", 2, 1, 1);
+  add("tensor 2", 1, 2, 1);
+  add("pipeline 2, 1f1b", 1, 1, 2);
+  add("pipeline 2, gpipe", 1, 1, 2, 0, Order::gpipe);
+  add("ZeRO 1", 2, 1, 1, 1);
+  add("ZeRO 2", 2, 1, 1, 2);
+  add("ZeRO 3", 2, 1, 1, 3);
+  add("data 2 x tensor 2", 2, 2, 1);
+  add("data 2 x pipeline 2", 2, 1, 2);
+  add("tensor 2 x pipeline 2", 1, 2, 2);
+  add("recompute", 1, 1, 1, 0, Order::one_f_one_b, Recompute::full);
+  add("ZeRO 3, recompute", 2, 1, 1, 3, Order::one_f_one_b, Recompute::full);
+  add("tensor 2, recompute", 1, 2, 1, 0, Order::one_f_one_b, Recompute::full);
+  add("data 2 x tensor 2 x pipeline 2, ZeRO 3, recompute", 2, 2, 2, 3, Order::one_f_one_b, Recompute::full);
+  add("data 2 x tensor 2 x pipeline 2, ZeRO 1, gpipe", 2, 2, 2, 1, Order::gpipe);
+  return all;
+}
+
+}  // namespace orrery::samples

@@ -4,8 +4,8 @@ find_path(CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas-pthread openblas)
 orrery_room(exec DEPENDS base models clusters plan LINK Threads::Threads ${CMAKE_DL_LIBS}
             EXCLUDE "/exec/mpi/" "/exec/cuda/" "/exec/cpu/")
 
-if(BLAS_FOUND AND CBLAS_INCLUDE)
-  file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cpu/*.cpp)
+file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cpu/*.cpp)
+if(BLAS_FOUND AND CBLAS_INCLUDE AND cpu_sources)
   add_library(orrery_exec_cpu STATIC ${cpu_sources})
   add_library(orrery::exec_cpu ALIAS orrery_exec_cpu)
   target_include_directories(orrery_exec_cpu PRIVATE ${CBLAS_INCLUDE})

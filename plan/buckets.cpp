@@ -5,7 +5,9 @@ namespace orrery::plan {
 
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 class Layout {
  public:
@@ -14,7 +16,8 @@ class Layout {
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
     if (stage_ == 0) add(models::LayerKind::embedding, -1);
-    for (std::int64_t i = 0; i < plan_.layers(stage_); ++i) add(models::LayerKind::block, plan_.first_layer(stage_) + i);
+    for (std::int64_t i = 0; i < plan_.layers(stage_); ++i)
+      add(models::LayerKind::block, plan_.first_layer(stage_) + i);
     if (stage_ == spec.pipeline - 1) add(models::LayerKind::head, -1);
     for (Bucket& bucket : result_.buckets) {
       bucket.shards = spec.data;
@@ -25,7 +28,8 @@ class Layout {
 
  private:
   void add(models::LayerKind kind, std::int64_t layer) {
-    StageLayer stage_layer{.kind = kind, .layer = layer, .program = models::expand(plan_.model(), kind, layer, options_)};
+    StageLayer stage_layer{
+        .kind = kind, .layer = layer, .program = models::expand(plan_.model(), kind, layer, options_)};
     const std::vector<models::Tensor>& tensors = stage_layer.program.tensors;
     stage_layer.bucket.assign(tensors.size(), -1);
     stage_layer.offset.assign(tensors.size(), 0);
@@ -64,8 +68,13 @@ class Layout {
     const bool copy_of_table = tensor.shared && stage_ != 0;  // the first stage's copy counts in the norm
     std::int64_t offset = start;
     const auto range = [&](const models::Tensor& piece) {
-      bucket.ranges.push_back({.name = piece.name, .offset = offset, .elements = piece.elements(), .decay = piece.decay,
-                               .counts_in_norm = !copy_of_table, .replicated = piece.split_axis < 0, .tensor = piece});
+      bucket.ranges.push_back({.name = piece.name,
+                               .offset = offset,
+                               .elements = piece.elements(),
+                               .decay = piece.decay,
+                               .counts_in_norm = !copy_of_table,
+                               .replicated = piece.split_axis < 0,
+                               .tensor = piece});
       offset += piece.elements();
     };
     if (tensor.pieces.empty()) range(tensor);
@@ -101,6 +110,8 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .global_tokens = spec.batch * spec.sequence};
 }
 
-StageParameters stage_parameters(const Plan& plan, int stage) { return Layout(plan, stage).build(); }
+StageParameters stage_parameters(const Plan& plan, int stage) {
+  return Layout(plan, stage).build();
+}
 
 }  // namespace orrery::plan

@@ -8,16 +8,17 @@
 
 namespace orrery::plan {
 
-/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes fp32).
+/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes
+/// fp32).
 inline constexpr std::int64_t kParameterAlignment = 32;
 
 struct StageLayer {
   models::LayerKind kind{};
-  std::int64_t layer = -1;                 ///< block index of the model
+  std::int64_t layer = -1;  ///< block index of the model
   models::LayerProgram program;
-  std::vector<int> bucket = {};                 ///< by tensor: its bucket (parameters and gradients), else -1
-  std::vector<std::int64_t> offset = {};        ///< by tensor: elements into the bucket
-  std::vector<int> buckets = {};                ///< buckets that this layer uses, each once
+  std::vector<int> bucket = {};           ///< by tensor: its bucket (parameters and gradients), else -1
+  std::vector<std::int64_t> offset = {};  ///< by tensor: elements into the bucket
+  std::vector<int> buckets = {};          ///< buckets that this layer uses, each once
 };
 
 struct StageParameters {

@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::size_t kMostFindings = 20;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
 class Report {
  public:
@@ -35,11 +37,13 @@ std::string place_text(const RankClass& c, const Block& block, std::size_t step)
 // -- one class: views, operands, births and deaths -------------------------------------------------------------------
 class Lives {
  public:
-  Lives(const Schedule& schedule, const RankClass& c, Report& report) : schedule_(schedule), class_(c), report_(report) {}
+  Lives(const Schedule& schedule, const RankClass& c, Report& report)
+      : schedule_(schedule), class_(c), report_(report) {}
 
   void run() {
     for (std::size_t v = 0; v < class_.views.size(); ++v)
-      if (!inside(class_.views[v])) report_.fault("S01", fmt::format("stage {}: view {} leaves its buffer", class_.stage, v));
+      if (!inside(class_.views[v]))
+        report_.fault("S01", fmt::format("stage {}: view {} leaves its buffer", class_.stage, v));
     for (const Block& block : class_.blocks)
       for (std::size_t s = 0; s < block.steps.size(); ++s) operands(block, s);
     if (!report_.found.empty()) return;
@@ -49,7 +53,8 @@ class Lives {
 
  private:
   bool inside(const View& v) const {
-    if (v.buffer < 0 || v.buffer >= static_cast<int>(class_.buffers.size()) || v.offset < 0 || v.elements < 0) return false;
+    if (v.buffer < 0 || v.buffer >= static_cast<int>(class_.buffers.size()) || v.offset < 0 || v.elements < 0)
+      return false;
     const std::int64_t copies = v.own ? schedule_.spec.data : 1;
     return v.offset + v.elements * copies <= class_.buffers[at(v.buffer)].elements;
   }
@@ -75,7 +80,8 @@ class Lives {
     if (step.kind == StepKind::collective || step.kind == StepKind::recv) writes.insert(step.target.buffer);
     if (reads != std::set<int>(step.reads.begin(), step.reads.end()) ||
         writes != std::set<int>(step.writes.begin(), step.writes.end()))
-      report_.fault("S02", fmt::format("{}: reads and writes differ from what its operands touch", place_text(class_, block, index)));
+      report_.fault("S02", fmt::format("{}: reads and writes differ from what its operands touch",
+                                       place_text(class_, block, index)));
     if (step.kind != StepKind::compute) message(block, index);
   }
 
@@ -110,7 +116,8 @@ class Lives {
         const Step& step = block.steps[s];
         const auto must = [&](bool holds, const char* code, int index, const char* what) {
           if (!holds)
-            report_.fault(code, fmt::format("{}: buffer {} {}", place_text(class_, block, s), class_.buffers[at(index)].name, what));
+            report_.fault(code, fmt::format("{}: buffer {} {}", place_text(class_, block, s),
+                                            class_.buffers[at(index)].name, what));
         };
         for (int b : step.births) {
           must(!alive[at(b)], "S05", b, "is born while it lives");
@@ -125,7 +132,8 @@ class Lives {
       }
       for (std::size_t i = 0; i < alive.size(); ++i)
         if (alive[i] && !class_.buffers[i].persistent && !class_.buffers[i].per_micro_batch)
-          report_.fault("S08", fmt::format("stage {}: buffer {} outlives block {}", class_.stage, class_.buffers[i].name, block.name));
+          report_.fault("S08", fmt::format("stage {}: buffer {} outlives block {}", class_.stage,
+                                           class_.buffers[i].name, block.name));
     }
     for (std::size_t i = 0; i < alive.size(); ++i)
       if (alive[i] && !class_.buffers[i].persistent)
@@ -138,7 +146,8 @@ class Lives {
       if (entry.micro_batch >= 0) blocks_of[entry.micro_batch].push_back(entry.block);
     for (const auto& [micro_batch, blocks] : blocks_of)
       if (blocks != blocks_of.begin()->second)
-        report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch 0", class_.stage, micro_batch));
+        report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch 0", class_.stage,
+                                         micro_batch));
   }
 
   const Schedule& schedule_;
@@ -202,14 +211,15 @@ class Rehearsal {
     return std::all_of(actor.queues.begin(), actor.queues.end(), [](const auto& q) { return q.second.empty(); });
   }
 
-  static bool touches(const Step& communication, std::int32_t communication_batch, const Step& compute, std::int32_t batch,
-                      const RankClass& c) {
+  static bool touches(const Step& communication, std::int32_t communication_batch, const Step& compute,
+                      std::int32_t batch, const RankClass& c) {
     if (!communication.deaths.empty()) return true;
-    const auto same = [&](int buffer) { return !c.buffers[at(buffer)].per_micro_batch || communication_batch == batch; };
+    const auto same = [&](int buffer) {
+      return !c.buffers[at(buffer)].per_micro_batch || communication_batch == batch;
+    };
     const auto meets = [&](const std::vector<int>& mine, const std::vector<int>& theirs) {
-      return std::any_of(mine.begin(), mine.end(), [&](int b) {
-        return same(b) && std::find(theirs.begin(), theirs.end(), b) != theirs.end();
-      });
+      return std::any_of(mine.begin(), mine.end(),
+                         [&](int b) { return same(b) && std::find(theirs.begin(), theirs.end(), b) != theirs.end(); });
     };
     return meets(communication.writes, compute.reads) || meets(communication.writes, compute.writes) ||
            meets(communication.reads, compute.writes) || meets(communication.reads, compute.deaths) ||
@@ -263,7 +273,8 @@ class Rehearsal {
     for (auto& [stream, queue] : actor.queues) {
       while (!queue.empty()) {
         Pending& front = queue.front();
-        const bool alone = front.step->kind == StepKind::collective && actor.stages_of_group[at(front.step->group)] <= 1;
+        const bool alone =
+            front.step->kind == StepKind::collective && actor.stages_of_group[at(front.step->group)] <= 1;
         if (alone) {  // all members are of this class: they arrive together
           queue.pop_front();
           moved = true;
@@ -288,11 +299,11 @@ class Rehearsal {
       meeting.expected = step.kind == StepKind::collective ? actor.stages_of_group[at(step.group)] : 2;
       meeting.bytes = bytes;
       meeting.kind = kind;
-      meeting.where = fmt::format("stage {}, {} ({}) of micro-batch {}", actor.rank_class->stage, step.part, name_of(step.kind),
-                                  pending.micro_batch);
+      meeting.where = fmt::format("stage {}, {} ({}) of micro-batch {}", actor.rank_class->stage, step.part,
+                                  name_of(step.kind), pending.micro_batch);
     } else if (meeting.bytes != bytes || meeting.kind != kind) {
-      report_.fault("S11", fmt::format("{} of {} bytes meets {} of {} bytes on stage {}", meeting.where, meeting.bytes, kind, bytes,
-                                       actor.rank_class->stage));
+      report_.fault("S11", fmt::format("{} of {} bytes meets {} of {} bytes on stage {}", meeting.where, meeting.bytes,
+                                       kind, bytes, actor.rank_class->stage));
     }
   }
 

@@ -81,8 +81,13 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
 class StageLowering {
  public:
   StageLowering(const Plan& plan, const LowerOptions& options, const Groups& groups, int stage)
-      : plan_(plan), spec_(plan.spec()), options_(options), groups_(groups), stage_(stage),
-        zero_(spec_.data > 1 ? spec_.zero_stage : 0), parameters_(stage_parameters(plan, stage)) {}
+      : plan_(plan),
+        spec_(plan.spec()),
+        options_(options),
+        groups_(groups),
+        stage_(stage),
+        zero_(spec_.data > 1 ? spec_.zero_stage : 0),
+        parameters_(stage_parameters(plan, stage)) {}
 
   RankClass build() {
     class_.stage = stage_;
@@ -103,8 +108,8 @@ class StageLowering {
  private:
   // -- buffers and views ----------------------------------------------------------------------------------------
   int buffer(std::string name, Purpose purpose, DType dtype, std::int64_t elements, bool persistent = false) {
-    class_.buffers.push_back({.name = std::move(name), .purpose = purpose, .dtype = dtype, .elements = elements,
-                              .persistent = persistent});
+    class_.buffers.push_back(
+        {.name = std::move(name), .purpose = purpose, .dtype = dtype, .elements = elements, .persistent = persistent});
     return static_cast<int>(class_.buffers.size()) - 1;
   }
   View whole(int index) const { return {index, 0, class_.buffers[static_cast<std::size_t>(index)].elements, false}; }
@@ -153,7 +158,8 @@ class StageLowering {
   }
 
   Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<Op> ops) {
-    Step step{.kind = StepKind::compute, .stream = Stream::compute, .phase = phase, .layer = layer, .part = std::move(part)};
+    Step step{
+        .kind = StepKind::compute, .stream = Stream::compute, .phase = phase, .layer = layer, .part = std::move(part)};
     for (const Op& op : ops) {
       for (int v : op.in)
         if (v >= 0) note(step.reads, class_.views[static_cast<std::size_t>(v)].buffer);
@@ -164,8 +170,8 @@ class StageLowering {
     return push(std::move(step));
   }
 
-  Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target, std::int32_t layer,
-                   std::int32_t bucket, Reduce reduce = Reduce::sum) {
+  Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
+                   std::int32_t layer, std::int32_t bucket, Reduce reduce = Reduce::sum) {
     Step step{.kind = StepKind::collective, .stream = stream, .phase = phase, .layer = layer, .bucket = bucket};
     step.part = name_of(kind);
     step.collective = kind;
@@ -212,9 +218,9 @@ class StageLowering {
   // -- layers ---------------------------------------------------------------------------------------------------
   // Views of a layer's tensors in one context: forward, or recomputation and backward.
   struct Context {
-    std::vector<int> views;            ///< by tensor, -1 = not made yet
-    std::vector<int> parameters;       ///< by bucket of the layer: buffer that holds the full values
-    std::vector<int> gradients;        ///< by bucket of the layer: buffer that takes gradients
+    std::vector<int> views;       ///< by tensor, -1 = not made yet
+    std::vector<int> parameters;  ///< by bucket of the layer: buffer that holds the full values
+    std::vector<int> gradients;   ///< by bucket of the layer: buffer that takes gradients
     const char* suffix = "";
   };
 
@@ -229,7 +235,8 @@ class StageLowering {
 
   // Where bucket `b` of the stage stands among the layer's own.
   static std::size_t place_of(const StageLayer& layer, int bucket) {
-    return static_cast<std::size_t>(std::find(layer.buckets.begin(), layer.buckets.end(), bucket) - layer.buckets.begin());
+    return static_cast<std::size_t>(std::find(layer.buckets.begin(), layer.buckets.end(), bucket) -
+                                    layer.buckets.begin());
   }
 
   int view_of(const StageLayer& layer, Context& context, int tensor) {
@@ -248,7 +255,8 @@ class StageLowering {
     } else if (t.role == TensorRole::targets) {
       known = view(whole(targets_));
     } else {
-      known = view(whole(buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations, t.dtype, t.elements())));
+      known = view(
+          whole(buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations, t.dtype, t.elements())));
     }
     return known;
   }
@@ -291,8 +299,8 @@ class StageLowering {
         holders.push_back(bucket.parameters);
         continue;
       }
-      const int full = buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters, compute_dtype(),
-                              bucket.elements);
+      const int full = buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
+                              compute_dtype(), bucket.elements);
       collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data,
                  whole(class_.buckets[static_cast<std::size_t>(b)].shard), whole(full),
                  static_cast<std::int32_t>(layer.layer), b);
@@ -339,7 +347,8 @@ class StageLowering {
       if (i + 1 < layers.size()) holders = gather(layers[i + 1], ".forward");  // one layer ahead of its use
       if (layer.program.x >= 0) context.views[static_cast<std::size_t>(layer.program.x)] = view(whole(x));
       run_parts(layer, context, layer.program.forward, Phase::forward);
-      if (layer.program.y >= 0) x = class_.views[static_cast<std::size_t>(view_of(layer, context, layer.program.y))].buffer;
+      if (layer.program.y >= 0)
+        x = class_.views[static_cast<std::size_t>(view_of(layer, context, layer.program.y))].buffer;
     }
     if (!has_head) send(Phase::forward, +1, kForwardTag, x);
   }
@@ -395,7 +404,8 @@ class StageLowering {
         run_parts(layer, context, parts, Phase::recompute);
       }
       run_parts(layer, context, layer.program.backward, Phase::backward, std::move(zero));
-      if (layer.program.dx >= 0) dy = class_.views[static_cast<std::size_t>(view_of(layer, context, layer.program.dx))].buffer;
+      if (layer.program.dx >= 0)
+        dy = class_.views[static_cast<std::size_t>(view_of(layer, context, layer.program.dx))].buffer;
       reduce_transient(layer, context);
     }
     flush_accumulations();
@@ -425,7 +435,8 @@ class StageLowering {
     return context;
   }
 
-  // ZeRO-2 and 3: gradients of a layer live in a buffer of their own until they are reduced. Returns ops that zero them.
+  // ZeRO-2 and 3: gradients of a layer live in a buffer of their own until they are reduced. Returns ops that zero
+  // them.
   std::vector<Op> transient_gradients(const StageLayer& layer, Context& context) {
     std::vector<Op> zero;
     context.gradients.clear();
@@ -453,8 +464,8 @@ class StageLowering {
       const Bucket bucket = class_.buckets[static_cast<std::size_t>(b)];
       const int reduced = buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
                                  gradient_dtype(spec_.precision), bucket.shard_elements());
-      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data, whole(context.gradients[i]),
-                 whole(reduced), static_cast<std::int32_t>(layer.layer), b);
+      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
+                 whole(context.gradients[i]), whole(reduced), static_cast<std::int32_t>(layer.layer), b);
       pending_.push_back({reduced, b});
     }
   }
@@ -502,14 +513,14 @@ class StageLowering {
     if (groups_.data < 0 || partitions_gradients()) return;
     const Bucket bucket = class_.buckets[static_cast<std::size_t>(b)];
     if (zero_ == 0) {
-      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data, whole(bucket.gradients),
-                 whole(bucket.gradients), -1, b);
+      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data,
+                 whole(bucket.gradients), whole(bucket.gradients), -1, b);
       return;
     }
     const DType dtype = gradient_dtype(spec_.precision);
     const int reduced = buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
-    collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data, whole(bucket.gradients),
-               whole(reduced), -1, b);
+    collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
+               whole(bucket.gradients), whole(reduced), -1, b);
     Step& step = compute(Phase::gradient_reduce, -1, "keep_shard",
                          {flat(OpKind::copy, dtype, bucket.shard_elements(), {view(whole(reduced))},
                                {view(optimized_gradient(bucket))})});

@@ -12,9 +12,13 @@ namespace orrery::plan {
 
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
 // A buffer that lives within one block, from step `from` to step `to` inclusive.
 struct Interval {
@@ -123,8 +127,8 @@ class Placing {
 
   // Regions, from the start: persistent, scratch of the running block, slabs.
   void program() {
-    std::map<int, int> slot_of;     // micro-batch -> slab
-    std::map<int, int> alive_in;    // micro-batch -> buffers alive in its slab
+    std::map<int, int> slot_of;   // micro-batch -> slab
+    std::map<int, int> alive_in;  // micro-batch -> buffers alive in its slab
     std::vector<int> free_slots;
     int slots = 0;
     std::int64_t crossing_live = 0;
@@ -196,6 +200,8 @@ class Placing {
 
 }  // namespace
 
-Placement place(const RankClass& rank_class) { return Placing(rank_class).run(); }
+Placement place(const RankClass& rank_class) {
+  return Placing(rank_class).run();
+}
 
 }  // namespace orrery::plan

@@ -9,7 +9,9 @@
 
 namespace orrery::plan {
 
-std::int64_t Plan::micro_batches() const { return spec_.batch / (spec_.data * spec_.micro_batch); }
+std::int64_t Plan::micro_batches() const {
+  return spec_.batch / (spec_.data * spec_.micro_batch);
+}
 
 std::int64_t Plan::first_layer(int stage) const {
   return std::accumulate(spec_.layers_per_stage.begin(), spec_.layers_per_stage.begin() + stage, std::int64_t{0});
@@ -38,16 +40,17 @@ class Rules {
   }
 
   bool positive() {
-    const bool all = spec_.data > 0 && spec_.tensor > 0 && spec_.pipeline > 0 && spec_.context > 0 && spec_.expert > 0 &&
-                     spec_.virtual_stages > 0 && spec_.micro_batch > 0 && spec_.batch > 0 && spec_.sequence > 0;
+    const bool all = spec_.data > 0 && spec_.tensor > 0 && spec_.pipeline > 0 && spec_.context > 0 &&
+                     spec_.expert > 0 && spec_.virtual_stages > 0 && spec_.micro_batch > 0 && spec_.batch > 0 &&
+                     spec_.sequence > 0;
     rule(all, "P01", "every degree, the micro-batch, the batch and the sequence must be at least 1", "");
     return all;
   }
 
   void mesh() {
     rule(spec_.ranks() == cluster_.size(), "P02",
-         fmt::format("data {} x tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.data, spec_.tensor,
-                     spec_.pipeline, spec_.ranks(), cluster_.size()),
+         fmt::format("data {} x tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.data,
+                     spec_.tensor, spec_.pipeline, spec_.ranks(), cluster_.size()),
          "change a degree, or the number of devices");
   }
 
@@ -68,7 +71,8 @@ class Rules {
     const std::vector<std::int64_t>& split = spec_.layers_per_stage;
     if (split.empty()) return;
     rule(static_cast<int>(split.size()) == spec_.pipeline, "P07",
-         fmt::format("layers_per_stage lists {} stages, the plan has {}", split.size(), spec_.pipeline), "one entry a stage");
+         fmt::format("layers_per_stage lists {} stages, the plan has {}", split.size(), spec_.pipeline),
+         "one entry a stage");
     rule(std::accumulate(split.begin(), split.end(), std::int64_t{0}) == model_.layers, "P08",
          fmt::format("layers_per_stage adds up to {}, the model has {} layers",
                      std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers),
@@ -79,11 +83,14 @@ class Rules {
   void batch() {
     const std::int64_t per_round = static_cast<std::int64_t>(spec_.data) * spec_.micro_batch;
     rule(spec_.batch % per_round == 0, "P09",
-         fmt::format("data {} x micro-batch {} does not divide the batch of {}", spec_.data, spec_.micro_batch, spec_.batch),
+         fmt::format("data {} x micro-batch {} does not divide the batch of {}", spec_.data, spec_.micro_batch,
+                     spec_.batch),
          "the batch is data x micro_batch x micro-batches");
     rule(model_.positions != models::Positions::learned || spec_.sequence <= model_.max_sequence, "P10",
-         fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence), "");
-    rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage), "0, 1, 2 or 3");
+         fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence),
+         "");
+    rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage),
+         "0, 1, 2 or 3");
     rule(spec_.zero_stage == 0 || spec_.data > 1, "P12",
          fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage), "use zero_stage 0");
   }
@@ -112,8 +119,8 @@ std::vector<std::int64_t> even_split(std::int64_t layers, int stages) {
 
 }  // namespace
 
-base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model, std::shared_ptr<const clusters::Cluster> cluster,
-                             PlanSpec spec) {
+base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
+                             std::shared_ptr<const clusters::Cluster> cluster, PlanSpec spec) {
   ENSURE(model && cluster, "a plan needs a model and a cluster");
   base::Diagnostics broken = Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));

@@ -19,7 +19,9 @@ int Group::base(int rank) const {
   return result;
 }
 
-bool Group::contains(int rank) const { return base_limit == 0 || base(rank) < base_limit; }
+bool Group::contains(int rank) const {
+  return base_limit == 0 || base(rank) < base_limit;
+}
 
 std::vector<int> Group::members(int rank) const {
   if (!contains(rank)) return {};

@@ -69,7 +69,7 @@ struct View {
   int buffer = -1;
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
-  bool own = false;           ///< this rank's shard: offset + (index in the data group) * elements
+  bool own = false;  ///< this rank's shard: offset + (index in the data group) * elements
   bool operator==(const View&) const = default;
 };
 
@@ -123,17 +123,17 @@ struct Step {
   StepKind kind = StepKind::compute;
   Stream stream = Stream::compute;
   Phase phase = Phase::forward;
-  std::int32_t layer = -1;      ///< block of the model; -1: embedding, head or none (see `part`)
-  std::int32_t bucket = -1;     ///< for gathers, reductions and the optimizer
+  std::int32_t layer = -1;           ///< block of the model; -1: embedding, head or none (see `part`)
+  std::int32_t bucket = -1;          ///< for gathers, reductions and the optimizer
   std::string part = {};             ///< short name for people and spans: "attention", "mlp", "head", "all_reduce"
   std::vector<models::Op> ops = {};  ///< compute
-  CollectiveKind collective{};  ///< collective
+  CollectiveKind collective{};       ///< collective
   Reduce reduce = Reduce::sum;
-  int group = -1;                   ///< collective: index into Schedule::groups
-  int peer = 0;                     ///< send, recv: +1 next stage, -1 previous stage
-  int tag = 0;                      ///< send, recv: pairs with the peer's step of equal tag and micro-batch
-  View source = {}, target = {};              ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
-                                    ///< place (source == target); send reads source; recv writes target
+  int group = -1;                 ///< collective: index into Schedule::groups
+  int peer = 0;                   ///< send, recv: +1 next stage, -1 previous stage
+  int tag = 0;                    ///< send, recv: pairs with the peer's step of equal tag and micro-batch
+  View source = {}, target = {};  ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
+                                  ///< place (source == target); send reads source; recv writes target
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of the message for send.

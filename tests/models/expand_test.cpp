@@ -52,7 +52,8 @@ TEST(Counts, ForwardFlopsOfGptTwoByHand) {
 TEST(Expand, ShardsOfAllTensorRanksMakeTheWhole) {
   for (std::int64_t tensor : {1, 2, 4}) {
     for (LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
-      const LayerProgram program = expand(gpt2(), kind, 3, {.batch = 2, .sequence = 8, .tensor = tensor, .vocab_multiple = 1});
+      const LayerProgram program =
+          expand(gpt2(), kind, 3, {.batch = 2, .sequence = 8, .tensor = tensor, .vocab_multiple = 1});
       for (const Tensor& t : program.tensors) {
         if (t.role != TensorRole::parameter || t.split_axis < 0) continue;
         const auto axis = static_cast<std::size_t>(t.split_axis);

@@ -12,7 +12,9 @@
 namespace orrery::plan {
 namespace {
 
-std::string findings(const Schedule& schedule) { return base::render(check(schedule), false); }
+std::string findings(const Schedule& schedule) {
+  return base::render(check(schedule), false);
+}
 
 TEST(Lowering, EverySplitYieldsASoundSchedule) {
   for (const auto& [name, spec] : samples::splits())
@@ -85,7 +87,8 @@ TEST(Lowering, EveryModelKindLowers) {
   bert.pre_norm = false;
   bert.causal = false;
   for (const models::Model& model : {llama, bert})
-    for (const auto& [name, spec] : samples::splits()) EXPECT_EQ(findings(lower(samples::make(spec, model))), "") << name;
+    for (const auto& [name, spec] : samples::splits())
+      EXPECT_EQ(findings(lower(samples::make(spec, model))), "") << name;
 }
 
 TEST(Check, FindsAReceiveThatNobodySends) {
@@ -105,7 +108,8 @@ TEST(Check, FindsADeadlockWhenStagesRunOppositeOrders) {
   spec.pipeline = 2;
   spec.order = Order::gpipe;
   Schedule schedule = lower(samples::make(spec));
-  // Stage 0 asks for the gradient of micro-batch 0 before it has run the forward of micro-batch 1, while stage 1 is GPipe.
+  // Stage 0 asks for the gradient of micro-batch 0 before it has run the forward of micro-batch 1, while stage 1 is
+  // GPipe.
   auto& program = schedule.classes[0].program;
   std::swap(program[program.size() - 2], program[1]);
   EXPECT_NE(findings(schedule), "");
@@ -179,7 +183,8 @@ TEST(Place, GPipeHoldsAllMicroBatchesAndOneFOneBOnlyThePipelineDepth) {
 TEST(Orders, OneFOneBMatchesTheFigureForFourStages) {
   // Stage 2 of 4 with 4 micro-batches: F0, F1 B0, F2 B1, F3 B2, B3.
   std::string text;
-  for (const Turn& t : turns(Order::one_f_one_b, 2, 4, 4)) text += (t.forward ? "F" : "B") + std::to_string(t.micro_batch) + " ";
+  for (const Turn& t : turns(Order::one_f_one_b, 2, 4, 4))
+    text += (t.forward ? "F" : "B") + std::to_string(t.micro_batch) + " ";
   EXPECT_EQ(text, "F0 F1 B0 F2 B1 F3 B2 B3 ");
 }
 

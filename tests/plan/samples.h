@@ -54,7 +54,8 @@ inline plan::Plan make(plan::PlanSpec spec, models::Model model = tiny_gpt()) {
 inline std::vector<std::pair<std::string, plan::PlanSpec>> splits() {
   std::vector<std::pair<std::string, plan::PlanSpec>> all;
   const auto add = [&](std::string name, int data, int tensor, int pipeline, int zero = 0,
-                       plan::Order order = plan::Order::one_f_one_b, plan::Recompute recompute = plan::Recompute::none) {
+                       plan::Order order = plan::Order::one_f_one_b,
+                       plan::Recompute recompute = plan::Recompute::none) {
     plan::PlanSpec s;
     s.data = data;
     s.tensor = tensor;

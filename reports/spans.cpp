@@ -1,0 +1,154 @@
+/// Selects, orders and sums the spans of a timeline.
+#include "reports/spans.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "base/ensure.h"
+#include "plan/place.h"
+
+namespace orrery::reports {
+namespace {
+
+bool in_program(const plan::RankClass& c, plan::StepRef at) {
+  if (at.entry < 0 || at.entry >= std::ssize(c.program)) return false;
+  const auto block = c.program[static_cast<std::size_t>(at.entry)].block;
+  return at.step >= 0 && at.step < std::ssize(c.blocks[static_cast<std::size_t>(block)].steps);
+}
+
+int rank_count(const plan::Schedule& schedule) {
+  int count = 0;
+  for (const plan::RankClass& c : schedule.classes) count += c.count;
+  return count;
+}
+
+std::int64_t arena_bytes(const plan::Buffer& buffer) {
+  return (buffer.bytes() + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment;
+}
+
+}  // namespace
+
+const char* name_of(Activity activity) {
+  switch (activity) {
+    case Activity::forward: return "forward";
+    case Activity::backward: return "backward";
+    case Activity::recompute: return "recompute";
+    case Activity::optimizer: return "optimizer";
+    case Activity::communication: return "communication";
+    case Activity::waiting: return "waiting";
+    case Activity::other: return "other";
+  }
+  return "other";
+}
+
+Activity activity_of(const plan::Step& step) {
+  if (step.kind != plan::StepKind::compute) return Activity::communication;
+  switch (step.phase) {
+    case plan::Phase::forward: return Activity::forward;
+    case plan::Phase::backward: return Activity::backward;
+    case plan::Phase::recompute: return Activity::recompute;
+    case plan::Phase::optimizer: return Activity::optimizer;
+    case plan::Phase::input:
+    case plan::Phase::parameter_gather:
+    case plan::Phase::gradient_reduce:
+    case plan::Phase::reporting: return Activity::other;
+  }
+  return Activity::other;
+}
+
+bool belongs(const plan::Timeline& timeline, const plan::Schedule& schedule) {
+  const int ranks = rank_count(schedule);
+  return std::all_of(timeline.spans.begin(), timeline.spans.end(), [&](const plan::Span& s) {
+    return s.rank >= 0 && s.rank < ranks && in_program(schedule.class_of(s.rank), s.at);
+  });
+}
+
+const plan::Step& step_of(const plan::Span& span, const plan::Schedule& schedule) {
+  const plan::RankClass& c = schedule.class_of(span.rank);
+  ENSURE(in_program(c, span.at), "span of rank {} at entry {} step {} is not in its program", span.rank, span.at.entry,
+         span.at.step);
+  const auto block = c.program[static_cast<std::size_t>(span.at.entry)].block;
+  return c.blocks[static_cast<std::size_t>(block)].steps[static_cast<std::size_t>(span.at.step)];
+}
+
+int typical_iteration(const plan::Timeline& timeline) {
+  std::map<int, double> lengths;
+  for (const plan::Span& s : timeline.spans) {
+    double& length = lengths[s.iteration];
+    length = std::max(length, s.end);
+  }
+  if (lengths.empty()) return 0;
+  std::vector<double> sorted;
+  for (const auto& [iteration, length] : lengths) sorted.push_back(length);
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[(sorted.size() - 1) / 2];
+  for (const auto& [iteration, length] : lengths)
+    if (length == median) return iteration;
+  return lengths.begin()->first;
+}
+
+std::vector<int> ranks_of(const plan::Timeline& timeline, const plan::Schedule& schedule, bool all) {
+  std::set<int> ranks;
+  for (const plan::Span& s : timeline.spans) ranks.insert(s.rank);
+  if (all) return {ranks.begin(), ranks.end()};
+  std::vector<int> lowest;
+  const plan::RankClass* last = nullptr;
+  for (const int rank : ranks) {
+    const plan::RankClass* c = &schedule.class_of(rank);
+    if (c != last) lowest.push_back(rank);
+    last = c;
+  }
+  return lowest;
+}
+
+std::vector<plan::Span> spans_of(const plan::Timeline& timeline, const plan::Schedule& schedule, int rank,
+                                 int iteration) {
+  std::vector<plan::Span> spans;
+  for (const plan::Span& s : timeline.spans)
+    if (s.rank == rank && s.iteration == iteration) spans.push_back(s);
+  const auto stream = [&](const plan::Span& s) { return step_of(s, schedule).stream; };
+  std::sort(spans.begin(), spans.end(), [&](const plan::Span& a, const plan::Span& b) {
+    return std::tuple(stream(a), a.start, a.at) < std::tuple(stream(b), b.start, b.at);
+  });
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    plan::Span& s = spans[i];
+    if (i > 0 && stream(spans[i - 1]) == stream(s)) s.ready = std::max(s.ready, spans[i - 1].end);
+    s.start = std::max(s.start, s.ready);
+    s.end = std::max(s.end, s.start);
+  }
+  return spans;
+}
+
+std::vector<MemoryPoint> memory_of(const std::vector<plan::Span>& spans, const plan::Schedule& schedule) {
+  if (spans.empty()) return {};
+  const plan::RankClass& c = schedule.class_of(spans.front().rank);
+  std::map<plan::Purpose, std::int64_t> alive;
+  for (const plan::Buffer& b : c.buffers)
+    if (b.persistent) alive[b.purpose] += arena_bytes(b);
+  // At equal times deaths come first: the schedule hands memory out again only after it was freed.
+  std::multimap<std::pair<double, bool>, int> changes;  // (time, is birth) -> buffer
+  for (const plan::Span& s : spans) {
+    const plan::Step& step = step_of(s, schedule);
+    const double born = step.kind == plan::StepKind::compute ? s.start : s.ready;
+    for (const int buffer : step.births) changes.emplace(std::pair(born, true), buffer);
+    for (const int buffer : step.deaths) changes.emplace(std::pair(s.end, false), buffer);
+  }
+  std::vector<MemoryPoint> points{{0, alive}};
+  for (const auto& [when, buffer] : changes) {
+    const plan::Buffer& b = c.buffers[static_cast<std::size_t>(buffer)];
+    if (b.persistent) continue;
+    alive[b.purpose] += when.second ? arena_bytes(b) : -arena_bytes(b);
+    if (points.back().time != when.first) points.push_back({when.first, {}});
+    points.back().bytes = alive;
+  }
+  return points;
+}
+
+int peer_of(int rank, const plan::Step& step, const plan::PlanSpec& spec) {
+  const int ranks = spec.ranks();
+  return (rank + step.peer * (ranks / spec.pipeline) + ranks) % ranks;
+}
+
+}  // namespace orrery::reports

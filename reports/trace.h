@@ -1,0 +1,22 @@
+#pragma once
+/// A timeline as Chrome trace JSON (chrome://tracing, ui.perfetto.dev): a process per rank, a thread per stream, arrows
+/// from sends to receives, and memory as counters. Times are microseconds with nanosecond digits; events of one thread
+/// never overlap; the same input gives the same bytes.
+#include <string>
+
+#include "plan/schedule.h"
+#include "plan/timeline.h"
+
+namespace orrery::reports {
+
+struct TraceOptions {
+  bool all_ranks = false;  ///< else the lowest rank of each class that the timeline has
+  int iteration = -1;      ///< -1: the typical one (spans.h)
+  bool memory = true;      ///< counters of bytes alive by purpose
+};
+
+/// The timeline must belong to the schedule (spans.h).
+[[nodiscard]] std::string trace_json(const plan::Timeline& timeline, const plan::Schedule& schedule,
+                                     const TraceOptions& options = {});
+
+}  // namespace orrery::reports

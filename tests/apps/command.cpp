@@ -1,0 +1,97 @@
+// fork, exec, and two temporary files for what the child says.
+#include "tests/apps/command.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace orrery::tests {
+namespace fs = std::filesystem;
+namespace {
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+[[noreturn]] void become(const fs::path& binary, std::vector<std::string> arguments, std::vector<std::string> environment,
+                         const fs::path& folder, const fs::path& out, const fs::path& err) {
+  const auto redirect = [](const fs::path& to, int descriptor, int flags) {
+    const int file = ::open(to.c_str(), flags, 0600);
+    if (file < 0 || ::dup2(file, descriptor) < 0) ::_exit(126);
+  };
+  redirect("/dev/null", STDIN_FILENO, O_RDONLY);
+  redirect(out, STDOUT_FILENO, O_WRONLY | O_CREAT | O_TRUNC);
+  redirect(err, STDERR_FILENO, O_WRONLY | O_CREAT | O_TRUNC);
+  if (::chdir(folder.c_str()) != 0) ::_exit(126);
+  arguments.insert(arguments.begin(), binary.string());
+  auto argv = pointers(arguments);
+  auto envp = pointers(environment);
+  ::execve(binary.c_str(), argv.data(), envp.data());
+  ::_exit(127);
+}
+
+}  // namespace
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+Ran orrery(const std::vector<std::string>& arguments, const Where& where) {
+  const Scratch scratch;
+  const fs::path out = scratch.path() / "out", err = scratch.path() / "err";
+  std::vector<std::string> environment{"LANG=C.UTF-8", "HOME=/nonexistent"};
+  environment.push_back(std::string("PATH=") + (std::getenv("PATH") ? std::getenv("PATH") : "/usr/bin:/bin"));
+  environment.insert(environment.end(), where.environment.begin(), where.environment.end());
+  const fs::path binary = where.binary.empty() ? fs::path(ORRERY_BINARY) : where.binary;
+  const fs::path folder = where.folder.empty() ? fs::path(ORRERY_SOURCE_DIR) : where.folder;
+  const pid_t child = ::fork();
+  if (child == 0) become(binary, arguments, environment, folder, out, err);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return Ran{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text_of(out), text_of(err)};
+}
+
+nlohmann::json Ran::envelope() const {
+  const nlohmann::json parsed = nlohmann::json::parse(out, nullptr, false);
+  if (!parsed.is_object()) {
+    ADD_FAILURE() << "stdout is not one JSON object: " << out << "\nstderr: " << err;
+    return {{"result", nullptr}, {"diagnostics", nlohmann::json::array()}};
+  }
+  expect_keys(parsed, {"format_version", "command", "result", "diagnostics"});
+  return parsed;
+}
+
+Scratch::Scratch() {
+  std::string name = (fs::temp_directory_path() / "orrery-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
+  path_ = name;
+}
+
+Scratch::~Scratch() {
+  std::error_code error;
+  fs::remove_all(path_, error);
+}
+
+std::string Scratch::file(const std::string& name, const std::string& text) const {
+  const fs::path path = path_ / name;
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+  return path.string();
+}
+
+void expect_keys(const nlohmann::json& object, const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) EXPECT_TRUE(object.contains(key)) << "lacks the key " << key;
+}
+
+}  // namespace orrery::tests

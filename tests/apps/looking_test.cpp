@@ -1,0 +1,67 @@
+// model and doctor through the binary.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/command.h"
+
+namespace orrery::tests {
+namespace {
+
+TEST(Model, CountsGpt2SmallAsPublished) {
+  const Ran ran = orrery({"model", "gpt2-124m", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json result = ran.result();
+  expect_keys(result, {"name", "family", "layers", "parameters", "parameters_active", "flops_per_token_forward"});
+  EXPECT_EQ(result.at("family"), "gpt");
+  EXPECT_EQ(result.at("layers"), 12);
+  EXPECT_EQ(result.at("parameters"), 124439808);
+  EXPECT_EQ(result.at("parameters_active"), 124439808);
+}
+
+TEST(Model, ReadsAHuggingFaceConfig) {
+  const Scratch scratch;
+  const std::string config = scratch.file("config.json", R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2",
+    "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "n_ctx": 1024, "vocab_size": 50257,
+    "activation_function": "gelu_new", "layer_norm_epsilon": 1e-05})");
+  const Ran ran = orrery({"model", config, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.result().at("parameters"), 124439808);
+}
+
+TEST(Model, EveryCatalogueEntryIsRead) {
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) + "/models/catalog")) {
+    const Ran ran = orrery({"model", entry.path().stem().string(), "--json"});
+    EXPECT_EQ(ran.exit_code, 0) << entry.path() << ran.err;
+  }
+}
+
+TEST(Doctor, SaysWhatIsThereAndWhatToDoAboutTheRest) {
+  const Ran ran = orrery({"doctor", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  bool cores = false;
+  for (const nlohmann::json& one : ran.result().at("capabilities")) {
+    expect_keys(one, {"name", "presence", "detail", "remedy"});
+    cores = cores || one.at("name") == "cores";
+    if (one.at("presence") == "missing") EXPECT_NE(one.at("remedy"), "") << one.at("name");
+  }
+  EXPECT_TRUE(cores);
+}
+
+TEST(Doctor, FailsForWhatIsRequiredAndMissingOnly) {
+  EXPECT_EQ(orrery({"doctor", "--require", "cores"}).exit_code, 0);
+  EXPECT_EQ(orrery({"doctor", "--require", "unicorns"}).exit_code, 2);
+  // Without a PATH no mpiexec is found.
+  EXPECT_EQ(orrery({"doctor", "--require", "mpi"}, {{}, {"PATH=/nonexistent"}, {}}).exit_code, 6);
+}
+
+TEST(Catalogue, AFolderNamedByTheUserComesFirst) {
+  const Scratch scratch;
+  const std::string model = text_of(std::string(ORRERY_SOURCE_DIR) + "/models/catalog/tiny-gpt.yaml");
+  scratch.file("models/catalog/my-own.yaml", model);
+  EXPECT_EQ(orrery({"model", "my-own"}).exit_code, 3);
+  EXPECT_EQ(orrery({"model", "my-own", "--catalog", scratch.path()}).exit_code, 0);
+  EXPECT_EQ(orrery({"model", "my-own"}, {{}, {"ORRERY_DATA=" + scratch.path().string()}, {}}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace orrery::tests

@@ -1,0 +1,12 @@
+# End to end through the binary (label cli).
+include(GoogleTest)
+file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp)
+add_executable(test_apps ${cli_sources})
+target_link_libraries(test_apps PRIVATE orrery_flags GTest::gtest GTest::gmock GTest::gtest_main)
+target_compile_definitions(test_apps PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                           ORRERY_BUILD_DIR="${PROJECT_BINARY_DIR}" ORRERY_BINARY="$<TARGET_FILE:orrery>")
+add_dependencies(test_apps orrery)
+if(ORRERY_HAVE_WORKER)
+  add_dependencies(test_apps orrery-worker)
+endif()
+gtest_discover_tests(test_apps TEST_PREFIX cli. PROPERTIES LABELS cli TIMEOUT 300)

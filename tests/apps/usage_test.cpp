@@ -1,0 +1,129 @@
+// Flags, help, exit codes and what is said about bad input, through the binary.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/command.h"
+
+namespace orrery::tests {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+TEST(Usage, AnUnknownFlagIsAUsageErrorOnStderr) {
+  const Ran ran = orrery({"plan", "--no-such-flag"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.out, IsEmpty());
+  EXPECT_THAT(ran.err, HasSubstr("error: "));
+}
+
+TEST(Usage, AMistypedVerbIsAUsageErrorWithASuggestion) {
+  const Ran ran = orrery({"simulat", "plan.yaml"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("did you mean `orrery simulate`?"));
+}
+
+TEST(Usage, NoVerbAtAllIsAUsageError) { EXPECT_EQ(orrery({}).exit_code, 2); }
+
+TEST(Usage, MissingAndOutOfRangeArgumentsAreUsageErrors) {
+  EXPECT_EQ(orrery({"plan"}).exit_code, 2);
+  EXPECT_EQ(orrery({"plan", "job.yaml", "--top", "0"}).exit_code, 2);
+  EXPECT_EQ(orrery({"plan", "job.yaml", "--gpus", "8,x"}).exit_code, 2);
+  EXPECT_EQ(orrery({"model", "tiny-gpt", "--color", "sometimes"}).exit_code, 2);
+}
+
+TEST(Usage, HelpAndVersionSucceedOnStdout) {
+  const Ran help = orrery({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* verb : {"plan", "simulate", "train", "calibrate", "report", "explain", "model", "doctor"})
+    EXPECT_THAT(help.out, HasSubstr(verb));
+  EXPECT_THAT(help.out, HasSubstr("Examples:"));
+  EXPECT_THAT(help.err, IsEmpty());
+  const Ran version = orrery({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, HasSubstr("orrery "));
+}
+
+TEST(Usage, HelpNamesNoVerbThatIsNotBuilt) {
+  for (const char* verb : {"validate", "probe", "import", "export"}) {
+    EXPECT_EQ(orrery({verb}).exit_code, 2) << verb;
+    EXPECT_THAT(orrery({"--help"}).out, Not(HasSubstr(std::string("  ") + verb)));
+  }
+}
+
+TEST(BadInput, AMissingFileIsNamed) {
+  const Ran ran = orrery({"plan", "no/such/job.yaml"});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("no/such/job.yaml"));
+}
+
+TEST(BadInput, EveryErrorOfAFileIsReportedAtOnceWithItsPlace) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml",
+                                       "model: tiny-gpt\n"
+                                       "cluster: localhost-2\n"
+                                       "batch: many\n"
+                                       "sequense: 64\n"
+                                       "precision: fp33\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr(job + ":3:8"));
+  EXPECT_THAT(ran.err, HasSubstr(job + ":4:1"));
+  EXPECT_THAT(ran.err, HasSubstr("sequence"));  // the suggestion
+  EXPECT_THAT(ran.err, HasSubstr(job + ":5:12"));
+  EXPECT_THAT(ran.err, HasSubstr("^"));
+  EXPECT_THAT(ran.out, IsEmpty());
+}
+
+TEST(BadInput, TheSameErrorsStandInTheEnvelope) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "model: tiny-gpt\ncluster: localhost-2\nbatch: many\nbatsh: 3\n");
+  const Ran ran = orrery({"plan", job, "--json"});
+  EXPECT_EQ(ran.exit_code, 3);
+  const nlohmann::json envelope = ran.envelope();
+  EXPECT_TRUE(envelope.at("result").is_null());
+  EXPECT_EQ(envelope.at("command"), "plan");
+  ASSERT_EQ(envelope.at("diagnostics").size(), 2U);
+  for (const nlohmann::json& one : envelope.at("diagnostics")) {
+    expect_keys(one, {"level", "code", "file", "line", "column", "message", "help"});
+    EXPECT_EQ(one.at("file"), job);
+    EXPECT_GE(one.at("line").get<int>(), 3);
+    EXPECT_GE(one.at("column").get<int>(), 1);
+  }
+}
+
+TEST(BadInput, AnUnknownNameInAJobPointsAtTheJob) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "batch: 8\nmodel: tiny-gtp\ncluster: localhost-2\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr(job + ":2:8"));
+  EXPECT_THAT(ran.err, HasSubstr("did you mean `tiny-gpt`?"));
+}
+
+TEST(BadInput, ADuplicateKeyIsRefused) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "model: tiny-gpt\ncluster: localhost-2\nbatch: 8\nbatch: 9\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr(job + ":4:1"));
+}
+
+TEST(BadInput, AQuantityWithoutItsUnitIsRefused) {
+  const Scratch scratch;
+  const std::string calibration = scratch.file("c.yaml", "calibration: c\nparameters:\n  stack.op_overhead: {value: 5, source: guess}\n");
+  const Ran ran = orrery({"plan", "examples/tiny-gpt-localhost-2.yaml", "--calibration", calibration});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr(calibration + ":3:"));
+}
+
+TEST(Colour, IsThereOnlyWhenAskedForOrOnATerminal) {
+  EXPECT_THAT(orrery({"plan", "nowhere.yaml"}).err, Not(HasSubstr("\033[")));
+  EXPECT_THAT(orrery({"plan", "nowhere.yaml", "--color", "always"}).err, HasSubstr("\033["));
+  EXPECT_THAT(orrery({"plan", "nowhere.yaml", "--color", "never"}, {{}, {"CLICOLOR_FORCE=1"}, {}}).err,
+              Not(HasSubstr("\033[")));
+}
+
+}  // namespace
+}  // namespace orrery::tests

@@ -100,7 +100,9 @@ void add_learning(CLI::App& app, Verbs& verbs) {
   report->add_option("--hold-out", verbs.report.held_out, "A further run, which the calibration has not seen; may be repeated")
       ->expected(1)
       ->option_text("RUN");
-  report->add_option("--job", verbs.report.job, "Job file, for ranked plans and strong scaling")->option_text("JOB");
+  report->add_option("--job", verbs.report.job, "Job file, for the ranked plans")->option_text("JOB");
+  report->add_option("--scaling", verbs.report.scaling, "Job file on a larger cluster: strong scaling up to its size")
+      ->option_text("JOB");
   report->add_option("-o,--output", verbs.report.output, "HTML file to write")->required()->option_text("FILE.html");
   add_calibrations(*report, verbs.report.calibrations);
 }

@@ -54,7 +54,8 @@ struct CalibrateOptions {
 struct ReportOptions {
   std::vector<std::string> runs;
   std::vector<std::string> held_out;  ///< of the runs, those that the calibration has not seen
-  std::string job;                    ///< for ranked plans and scaling
+  std::string job;                    ///< for ranked plans
+  std::string scaling;                ///< a job whose cluster is the largest size of the strong scaling
   std::vector<std::string> calibrations;
   std::string output;
 };

@@ -1,0 +1,116 @@
+// explain: whether a plan fits and why not, where its time and memory go, and how it differs from another.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/inputs.h"
+#include "apps/verbs.h"
+#include "base/units.h"
+#include "cost/estimate.h"
+#include "reports/json.h"
+#include "reports/tables.h"
+
+namespace orrery::apps {
+namespace {
+
+struct Explained {
+  std::string name;  ///< as the user named it
+  cost::Prediction prediction;
+  [[nodiscard]] bool fits() const { return prediction.memory_peak_bytes <= prediction.memory_capacity_bytes; }
+};
+
+base::Result<Explained> explain(const Catalog& catalog, const std::string& path,
+                                const std::vector<cost::Calibration>& calibrations) {
+  const auto loaded = load_plan(catalog, path);
+  if (!loaded) return base::fail(loaded.error());
+  const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded->file.cluster), loaded->stack, calibrations);
+  cost::Estimator estimator(std::make_shared<const models::Model>(loaded->file.model), pricing);
+  return Explained{path, estimator.predict(loaded->plan)};
+}
+
+/// What fills the device on the stage that needs most, largest first by purpose.
+base::Diagnostic does_not_fit(const Explained& one) {
+  const cost::MemoryRow* worst = nullptr;
+  for (const cost::MemoryRow& row : one.prediction.memory)
+    if (worst == nullptr || row.total > worst->total) worst = &row;
+  std::string parts;
+  if (worst != nullptr)
+    for (const auto& [purpose, bytes] : worst->by_purpose)
+      if (bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", purpose, base::human(base::Bytes{bytes}));
+  return {base::Severity::error, "P91", {one.name, 1, 1, 1},
+          fmt::format("stage {} needs {} of {}: {}", worst == nullptr ? 0 : worst->stage,
+                      base::human(base::Bytes{one.prediction.memory_peak_bytes}),
+                      base::human(base::Bytes{one.prediction.memory_capacity_bytes}), parts),
+          "a higher ZeRO stage, recomputation, a smaller micro-batch, or more tensor or pipeline ways need less", {}};
+}
+
+nlohmann::json json_of(const Explained& one) {
+  nlohmann::json out = reports::simulate_json(one.prediction);
+  out["file"] = one.name;
+  out["fits"] = one.fits();
+  out["split"] = reports::spec_json(one.prediction.spec);
+  return out;
+}
+
+std::string difference(double a, double b) {
+  if (a == b) return "same";
+  if (a == 0) return "new";
+  return fmt::format("{:+.1f} %", 100 * (b - a) / a);
+}
+
+reports::Table comparison(const Explained& a, const Explained& b) {
+  using reports::Align;
+  reports::Table table;
+  table.title = "How the plans differ";
+  table.columns = {{"", Align::left}, {a.name}, {b.name}, {"difference"}};
+  const auto row = [&](const char* name, double x, double y, const auto& text) {
+    table.rows.push_back({name, text(x), text(y), difference(x, y)});
+  };
+  const auto seconds = [](double x) { return base::human(base::Seconds{x}); };
+  const auto bytes = [](double x) { return base::human(base::Bytes{x}); };
+  const auto share = [](double x) { return reports::percent(x); };
+  const cost::Prediction &p = a.prediction, &q = b.prediction;
+  row("step time", p.step_time_s, q.step_time_s, seconds);
+  row("memory peak", p.memory_peak_bytes, q.memory_peak_bytes, bytes);
+  row("MFU", p.mfu, q.mfu, share);
+  row("bubble", p.bubble_fraction, q.bubble_fraction, share);
+  row("exposed communication", p.exposed_communication_s, q.exposed_communication_s, seconds);
+  const auto before = reports::parts_of(p.breakdown), after = reports::parts_of(q.breakdown);
+  for (std::size_t i = 0; i < before.size(); ++i) row(before[i].name, before[i].seconds, after[i].seconds, seconds);
+  return table;
+}
+
+}  // namespace
+
+Outcome run_explain(const ExplainOptions& options, const Context& context) {
+  const auto calibrations = load_calibrations(context.catalog, options.calibrations);
+  if (!calibrations) return bad_input(calibrations.error());
+  const auto first = explain(context.catalog, options.plan, *calibrations);
+  if (!first) return bad_input(first.error());
+
+  Outcome outcome;
+  nlohmann::json json = {{"plan", json_of(*first)}, {"versus", nullptr}};
+  const auto say = [&](const Explained& one) {
+    outcome.text += one.name + ": " + plan::describe(one.prediction.spec) + "\n";
+    if (one.fits()) return;
+    outcome.diagnostics.push_back(does_not_fit(one));
+    outcome.exit_code = kInfeasible;
+  };
+  say(*first);
+  const reports::TableStyle& style = context.terminal.style;
+  if (options.versus.empty()) {
+    outcome.text += "\n" + reports::text_of(reports::breakdown_table(first->prediction.breakdown), style) + "\n" +
+                    reports::text_of(reports::memory_table(first->prediction.memory, first->prediction.memory_capacity_bytes), style);
+  } else {
+    const auto second = explain(context.catalog, options.versus, *calibrations);
+    if (!second) return bad_input(second.error());
+    say(*second);
+    json["versus"] = json_of(*second);
+    outcome.text += "\n" + reports::text_of(comparison(*first, *second), style);
+  }
+  outcome.json = json.dump();
+  return outcome;
+}
+
+}  // namespace orrery::apps

@@ -24,6 +24,30 @@ models::DType gradient_dtype(models::DType precision) {
   return precision == DType::fp16 ? DType::fp16 : DType::fp32;
 }
 
+std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
+  std::set<int> needed;
+  for (const models::Part& part : program.backward)
+    for (const Op& op : part.ops) needed.insert(op.in.begin(), op.in.end());
+  std::vector<models::Part> kept;
+  for (auto part = program.forward.rbegin(); part != program.forward.rend(); ++part) {
+    if (part->is_communication()) {
+      if (needed.contains(part->tensor)) kept.push_back(*part);
+      continue;
+    }
+    models::Part reduced;
+    for (auto op = part->ops.rbegin(); op != part->ops.rend(); ++op) {
+      const bool used = std::any_of(op->out.begin(), op->out.end(), [&](int t) { return needed.contains(t); });
+      if (!used) continue;
+      needed.insert(op->in.begin(), op->in.end());
+      reduced.ops.push_back(*op);
+    }
+    std::reverse(reduced.ops.begin(), reduced.ops.end());
+    if (!reduced.ops.empty()) kept.push_back(std::move(reduced));
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
 namespace {
 
 constexpr int kForwardTag = 0, kBackwardTag = 1;
@@ -51,31 +75,6 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});
   groups.loss = add("loss", {data, pipeline});
   return groups;
-}
-
-// Of a recomputed layer, the parts and ops that backward really needs.
-std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
-  std::set<int> needed;
-  for (const models::Part& part : program.backward)
-    for (const Op& op : part.ops) needed.insert(op.in.begin(), op.in.end());
-  std::vector<models::Part> kept;
-  for (auto part = program.forward.rbegin(); part != program.forward.rend(); ++part) {
-    if (part->is_communication()) {
-      if (needed.contains(part->tensor)) kept.push_back(*part);
-      continue;
-    }
-    models::Part reduced;
-    for (auto op = part->ops.rbegin(); op != part->ops.rend(); ++op) {
-      const bool used = std::any_of(op->out.begin(), op->out.end(), [&](int t) { return needed.contains(t); });
-      if (!used) continue;
-      needed.insert(op->in.begin(), op->in.end());
-      reduced.ops.push_back(*op);
-    }
-    std::reverse(reduced.ops.begin(), reduced.ops.end());
-    if (!reduced.ops.empty()) kept.push_back(std::move(reduced));
-  }
-  std::reverse(kept.begin(), kept.end());
-  return kept;
 }
 
 class StageLowering {

@@ -15,6 +15,9 @@ struct LowerOptions {
 /// in fp32), fp16 for fp16 (Micikevicius et al. 2018).
 [[nodiscard]] models::DType gradient_dtype(models::DType precision);
 
+/// Of a recomputed layer, the parts and operators that backward really needs.
+[[nodiscard]] std::vector<models::Part> needed_parts(const models::LayerProgram& program);
+
 [[nodiscard]] Schedule lower(const Plan& plan, const LowerOptions& options = {});
 
 }  // namespace orrery::plan

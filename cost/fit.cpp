@@ -1,0 +1,291 @@
+/// Robust least squares over the logarithms of coefficients; see cost/fit.h.
+#include "cost/fit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <Eigen/Dense>
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "cost/observations.h"
+
+namespace orrery::cost {
+
+namespace {
+
+using Eigen::MatrixXd;
+using Eigen::VectorXd;
+
+/// The smallest spread of log residuals worth telling apart: timers and schedulers make about this much.
+constexpr double kLeastScale = 0.02;
+/// Step of the finite differences, in log units.
+constexpr double kDifference = 1e-4;
+/// Longest move of a coefficient in one round, in log units: a factor of e.
+constexpr double kLongestStep = 1.0;
+
+struct Free {
+  ParameterKind kind;
+  double start = 0;  ///< log of the value believed before the fit
+};
+
+/// Coefficients that may move: known, positive, with a prior, and not said to be absent on this device.
+std::vector<Free> free_parameters(const Calibration& c) {
+  std::vector<Free> out;
+  for (const ParameterKind& kind : known_parameters()) {
+    const double value = c.get(kind.name, 0);
+    if (kind.prior > 0 && value > 0) out.push_back({kind, std::log(value)});
+  }
+  return out;
+}
+
+class Problem {
+ public:
+  Problem(const Pricing& before, const std::vector<Observation>& observations, const FitOptions& options)
+      : before_(before), observations_(observations), options_(options), free_(free_parameters(before.calibration())) {
+    theta_ = VectorXd(static_cast<Eigen::Index>(free_.size()));
+    for (std::size_t j = 0; j < free_.size(); ++j) theta_[static_cast<Eigen::Index>(j)] = free_[j].start;
+    weigh();
+  }
+
+  /// Gauss-Newton with Huber weights; afterwards `calibration()` holds the result.
+  void solve() {
+    VectorXd residuals = residuals_at(theta_);
+    for (int round = 0; round < options_.rounds; ++round) {
+      const MatrixXd jacobian = jacobian_at(theta_, residuals);
+      const double scale = scale_of(residuals);
+      const VectorXd step = solve_round(jacobian, residuals, scale);
+      const VectorXd next = bounded(theta_ + step);
+      const double moved = (next - theta_).cwiseAbs().maxCoeff();
+      double factor = 1;  // halve the step while it makes things worse
+      VectorXd tried = next, after = residuals_at(next);
+      while (factor > 1e-3 && objective(after, tried, scale) > objective(residuals, theta_, scale) + 1e-12) {
+        factor /= 2;
+        tried = bounded(theta_ + factor * step);
+        after = residuals_at(tried);
+      }
+      theta_ = tried;
+      residuals = after;
+      if (moved * factor < 1e-5) break;
+    }
+    sensitivity_ = jacobian_at(theta_, residuals).colwise().norm();
+  }
+
+  [[nodiscard]] Calibration calibration() const { return calibration_at(theta_); }
+  [[nodiscard]] const std::vector<Free>& parameters() const { return free_; }
+  [[nodiscard]] double value(std::size_t j) const { return std::exp(theta_[static_cast<Eigen::Index>(j)]); }
+  /// Whether any observation depends on the coefficient.
+  [[nodiscard]] bool revealed(std::size_t j) const { return sensitivity_[static_cast<Eigen::Index>(j)] > 1e-3; }
+
+ private:
+  /// Half of an observation's weight is equal for all, half is its share of the run's time: small messages are heard,
+  /// and what a training step's time is made of is heard more.
+  void weigh() {
+    std::map<int, std::pair<double, double>> runs;  // seconds, observations
+    for (const Observation& o : observations_) {
+      runs[o.run].first += o.seconds * o.count;
+      runs[o.run].second += 1;
+    }
+    weight_ = VectorXd(static_cast<Eigen::Index>(observations_.size()));
+    for (std::size_t i = 0; i < observations_.size(); ++i) {
+      const Observation& o = observations_[i];
+      const auto& [seconds, count] = runs[o.run];
+      weight_[static_cast<Eigen::Index>(i)] = std::sqrt(0.5 + 0.5 * count * o.seconds * o.count / seconds);
+    }
+  }
+
+  [[nodiscard]] Calibration calibration_at(const VectorXd& theta) const {
+    Calibration c = before_.calibration();
+    for (std::size_t j = 0; j < free_.size(); ++j)
+      c.parameters[free_[j].kind.name].value = std::exp(theta[static_cast<Eigen::Index>(j)]);
+    return c;
+  }
+
+  /// log(predicted / measured).
+  [[nodiscard]] VectorXd residuals_at(const VectorXd& theta) const {
+    const Pricing pricing(before_.shared_cluster(), before_.stack(), {calibration_at(theta)});
+    VectorXd out(static_cast<Eigen::Index>(observations_.size()));
+    for (std::size_t i = 0; i < observations_.size(); ++i) {
+      const double model = std::max(1e-12, predicted(observations_[i], pricing));
+      out[static_cast<Eigen::Index>(i)] = std::log(model / observations_[i].seconds);
+    }
+    return out;
+  }
+
+  [[nodiscard]] MatrixXd jacobian_at(const VectorXd& theta, const VectorXd& residuals) const {
+    MatrixXd out(residuals.size(), theta.size());
+    for (Eigen::Index j = 0; j < theta.size(); ++j) {
+      VectorXd shifted = theta;
+      shifted[j] += kDifference;
+      out.col(j) = (residuals_at(shifted) - residuals) / kDifference;
+    }
+    return out;
+  }
+
+  /// Median absolute residual, scaled to a normal's standard deviation.
+  [[nodiscard]] static double scale_of(const VectorXd& residuals) {
+    std::vector<double> sizes;
+    for (const double r : residuals) sizes.push_back(std::abs(r));
+    if (sizes.empty()) return kLeastScale;
+    const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
+    std::nth_element(sizes.begin(), middle, sizes.end());
+    return std::max(kLeastScale, 1.4826 * *middle);
+  }
+
+  [[nodiscard]] double huber_weight(double residual, double scale) const {
+    const double size = std::abs(residual) / scale;
+    return size <= options_.huber ? 1 : options_.huber / size;
+  }
+
+  [[nodiscard]] double objective(const VectorXd& residuals, const VectorXd& theta, double scale) const {
+    double sum = 0;
+    for (Eigen::Index i = 0; i < residuals.size(); ++i) {
+      const double size = std::abs(residuals[i]) / scale;
+      const double loss = size <= options_.huber ? size * size / 2 : options_.huber * (size - options_.huber / 2);
+      sum += weight_[i] * weight_[i] * loss;
+    }
+    for (std::size_t j = 0; j < free_.size(); ++j) {
+      const double pull = (theta[static_cast<Eigen::Index>(j)] - free_[j].start) / free_[j].kind.prior;
+      sum += pull * pull / 2;
+    }
+    return sum;
+  }
+
+  [[nodiscard]] VectorXd solve_round(const MatrixXd& jacobian, const VectorXd& residuals, double scale) const {
+    const Eigen::Index n = residuals.size(), k = theta_.size();
+    MatrixXd a = MatrixXd::Zero(n + k, k);
+    VectorXd b = VectorXd::Zero(n + k);
+    for (Eigen::Index i = 0; i < n; ++i) {
+      const double w = weight_[i] * std::sqrt(huber_weight(residuals[i], scale)) / scale;
+      a.row(i) = w * jacobian.row(i);
+      b[i] = -w * residuals[i];
+    }
+    for (Eigen::Index j = 0; j < k; ++j) {
+      const Free& parameter = free_[static_cast<std::size_t>(j)];
+      a(n + j, j) = 1 / parameter.kind.prior;
+      b[n + j] = (parameter.start - theta_[j]) / parameter.kind.prior;
+    }
+    VectorXd step = a.colPivHouseholderQr().solve(b);
+    return step.cwiseMax(-kLongestStep).cwiseMin(kLongestStep);
+  }
+
+  [[nodiscard]] VectorXd bounded(VectorXd theta) const {
+    for (std::size_t j = 0; j < free_.size(); ++j) {
+      double& t = theta[static_cast<Eigen::Index>(j)];
+      t = std::min(t, std::log(free_[j].kind.high));
+      if (free_[j].kind.low > 0) t = std::max(t, std::log(free_[j].kind.low));
+    }
+    return theta;
+  }
+
+  const Pricing& before_;
+  const std::vector<Observation>& observations_;
+  const FitOptions& options_;
+  std::vector<Free> free_;
+  VectorXd theta_, weight_, sensitivity_;
+};
+
+/// Mean absolute relative error over the spans that the observations stand for.
+double mean_error(const std::vector<Observation>& observations, const Pricing& pricing) {
+  double sum = 0, count = 0;
+  for (const Observation& o : observations) {
+    sum += o.count * std::abs(predicted(o, pricing) - o.seconds) / o.seconds;
+    count += o.count;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+Pricing priced(const Pricing& before, const Calibration& calibration) {
+  return Pricing(before.shared_cluster(), before.stack(), {calibration});
+}
+
+/// Each run predicted by a fit to the others; with one run, each half of its observations by the other.
+double held_out_error(const std::vector<Observation>& all, int runs, const Pricing& before, const FitOptions& options) {
+  const int folds = runs > 1 ? runs : 2;
+  double sum = 0;
+  for (int fold = 0; fold < folds; ++fold) {
+    std::vector<Observation> kept, left_out;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const int place = runs > 1 ? all[i].run : static_cast<int>(i % 2);
+      (place == fold ? left_out : kept).push_back(all[i]);
+    }
+    if (kept.empty() || left_out.empty()) continue;
+    Problem problem(before, kept, options);
+    problem.solve();
+    sum += mean_error(left_out, priced(before, problem.calibration()));
+  }
+  return sum / folds;
+}
+
+/// One line per run and kind of step: seconds per training step and rank.
+std::vector<Residual> residuals_of(const std::vector<Observation>& observations, const std::vector<const FitRun*>& runs,
+                                   const Pricing& before, const Pricing& after) {
+  std::map<std::pair<int, std::string>, Residual> lines;
+  for (const Observation& o : observations) {
+    Residual& line = lines[{o.run, o.what}];
+    line.run = runs[static_cast<std::size_t>(o.run)]->name;
+    line.what = o.what;
+    line.measured_s += o.count * o.seconds;
+    line.predicted_before_s += o.count * predicted(o, before);
+    line.predicted_after_s += o.count * predicted(o, after);
+  }
+  std::vector<Residual> out;
+  for (auto& [key, line] : lines) out.push_back(std::move(line));
+  return out;
+}
+
+}  // namespace
+
+base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before, const FitOptions& options) {
+  Fitted out;
+  std::vector<const FitRun*> used;
+  std::vector<std::string> names;
+  std::vector<Observation> observations;
+  for (const FitRun& run : runs) {
+    if (run.timeline.oversubscribed) {
+      out.result.notes.push_back(
+          fmt::format("{}: left out, ranks outnumber cores: its times say how the system shares a core", run.name));
+      continue;
+    }
+    std::vector<Observation> found = observations_of(run, static_cast<int>(used.size()), options.skip_iterations);
+    if (found.empty()) {
+      out.result.notes.push_back(fmt::format("{}: left out, no span of a training step after the first {}", run.name,
+                                             options.skip_iterations));
+      continue;
+    }
+    used.push_back(&run);
+    names.push_back(run.name);
+    observations.insert(observations.end(), found.begin(), found.end());
+  }
+  if (used.empty()) {
+    std::string why = "no run can be used for calibration";
+    for (const std::string& note : out.result.notes) why += "\n  " + note;
+    return base::fail("F01", why, "measure with no more ranks than cores and at least a few training steps");
+  }
+
+  Problem problem(before, observations, options);
+  problem.solve();
+  const Calibration whole = problem.calibration();
+  const std::string source = fmt::format("fit {} to {} {}: {}", options.date, used.size(),
+                                         used.size() == 1 ? "run" : "runs", fmt::join(names, "; "));
+  out.calibration.name = options.name;
+  out.calibration.device = before.calibration().device;
+  out.calibration.network = before.calibration().network;
+  out.calibration.stack = before.calibration().stack;
+  for (std::size_t j = 0; j < problem.parameters().size(); ++j) {
+    if (!problem.revealed(j)) continue;
+    const std::string& name = problem.parameters()[j].kind.name;
+    const Parameter& old = before.calibration().parameters.at(name);
+    out.calibration.set(name, problem.value(j), source);
+    out.result.parameters.push_back({name, old.value, problem.value(j), name_of(old.unit), source});
+  }
+  const Pricing after = priced(before, whole);
+  out.result.error_before = mean_error(observations, before);
+  out.result.error_after = mean_error(observations, after);
+  out.result.held_out_error_after = held_out_error(observations, static_cast<int>(used.size()), before, options);
+  out.result.residuals = residuals_of(observations, used, before, after);
+  return out;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,150 @@
+/// From spans to observations.
+#include "cost/observations.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace orrery::cost {
+
+double predicted(const Observation& o, const Pricing& pricing) {
+  const double dispatch = pricing.calibration().get("stack.dispatch_overhead", 0);
+  if (!o.step) return o.steps * dispatch + pricing.step_overhead().value;
+  switch (o.step->kind) {
+    case plan::StepKind::compute: return pricing.compute_time(*o.step).value - dispatch;
+    case plan::StepKind::collective: {
+      const double inside = pricing.stack().host_inline ? dispatch : 0;
+      return pricing.collective_time(*o.step, o.rank_class->buffers, o.members).value - inside;
+    }
+    case plan::StepKind::send:
+    case plan::StepKind::recv: {
+      const double inside = pricing.stack().host_inline ? dispatch : 0;
+      return pricing.send_time(*o.step, o.rank_class->buffers, o.members[0], o.members[1]).value - inside;
+    }
+  }
+  return 0;
+}
+
+namespace {
+
+using plan::Span;
+
+/// Length of the union of intervals.
+double covered(std::vector<std::pair<double, double>> intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  double sum = 0, end = -1e300;
+  for (const auto& [from, to] : intervals) {
+    if (to <= end) continue;
+    sum += to - std::max(from, end);
+    end = to;
+  }
+  return sum;
+}
+
+/// Training steps whose length lies in the middle half.
+std::set<std::int32_t> typical_iterations(const std::vector<Span>& spans, int skip) {
+  std::map<std::int32_t, double> length;
+  for (const Span& s : spans)
+    if (s.iteration >= skip) length[s.iteration] = std::max(length[s.iteration], s.end);
+  std::vector<std::pair<double, std::int32_t>> order;
+  for (const auto& [iteration, end] : length) order.emplace_back(end, iteration);
+  std::sort(order.begin(), order.end());
+  const std::size_t n = order.size();
+  std::set<std::int32_t> out;
+  for (std::size_t i = n / 4; i < n - n / 4; ++i) out.insert(order[i].second);
+  return out;
+}
+
+std::string words(const plan::Schedule& schedule, const plan::Step& step) {
+  switch (step.kind) {
+    case plan::StepKind::compute: return fmt::format("{} {}", step.part, plan::name_of(step.phase));
+    case plan::StepKind::collective:
+      return fmt::format("{} {}", plan::name_of(step.collective),
+                         schedule.groups[static_cast<std::size_t>(step.group)].name);
+    case plan::StepKind::send:
+    case plan::StepKind::recv: return "send";
+  }
+  return step.part;
+}
+
+const plan::Step& step_of(const plan::RankClass& c, const plan::StepRef& at) {
+  const plan::Entry& entry = c.program[static_cast<std::size_t>(at.entry)];
+  return c.blocks[static_cast<std::size_t>(entry.block)].steps[static_cast<std::size_t>(at.step)];
+}
+
+/// What lies between spans: the training step's time less what its ranks computed, moved or waited for.
+Observation rest_of(const FitRun& run, int index, const std::set<std::int32_t>& iterations) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::pair<double, double>>> busy;
+  std::size_t steps = 0;
+  for (const Span& s : run.timeline.spans) {
+    if (!iterations.count(s.iteration)) continue;
+    const bool compute = step_of(run.schedule.class_of(s.rank), s.at).kind == plan::StepKind::compute;
+    busy[{s.rank, s.iteration}].emplace_back(compute ? s.start : s.ready, s.end);
+    ++steps;
+  }
+  double sum = 0;
+  for (const auto& [key, intervals] : busy) sum += covered(intervals);
+  Observation o;
+  o.run = index;
+  o.what = "between steps";
+  o.count = 1;
+  const auto lines = static_cast<double>(std::max<std::size_t>(1, busy.size()));
+  o.steps = static_cast<double>(steps) / lines;
+  o.seconds = run.timeline.step_time - sum / lines;
+  return o;
+}
+
+}  // namespace
+
+std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations) {
+  struct Sum {
+    double seconds = 0;
+    std::int64_t count = 0;
+    int rank = 0;
+  };
+  const std::set<std::int32_t> iterations = typical_iterations(run.timeline.spans, skip_iterations);
+  std::map<std::tuple<int, int, int>, Sum> sums;  // class, block, step in the block
+  std::set<std::int32_t> ranks;
+  for (const Span& s : run.timeline.spans) {
+    if (!iterations.count(s.iteration)) continue;
+    ranks.insert(s.rank);
+    const plan::RankClass& c = run.schedule.class_of(s.rank);
+    const int block = c.program[static_cast<std::size_t>(s.at.entry)].block;
+    Sum& sum = sums[{static_cast<int>(&c - run.schedule.classes.data()), block, s.at.step}];
+    sum.seconds += std::max(0.0, s.end - s.start);
+    sum.rank = s.rank;
+    ++sum.count;
+  }
+  std::vector<Observation> out;
+  const double lines = std::max(1.0, static_cast<double>(ranks.size() * iterations.size()));
+  for (const auto& [key, sum] : sums) {
+    const auto& [class_index, block, step_index] = key;
+    const plan::RankClass& c = run.schedule.classes[static_cast<std::size_t>(class_index)];
+    const plan::Step& step = c.blocks[static_cast<std::size_t>(block)].steps[static_cast<std::size_t>(step_index)];
+    if (step.kind == plan::StepKind::send) continue;  // the receive sees the whole transfer
+    Observation o;
+    o.run = index;
+    o.step = &step;
+    o.rank_class = &c;
+    o.what = words(run.schedule, step);
+    o.seconds = sum.seconds / static_cast<double>(sum.count);
+    o.count = static_cast<double>(sum.count) / lines;
+    if (step.kind == plan::StepKind::collective) {
+      o.members = run.schedule.groups[static_cast<std::size_t>(step.group)].members(sum.rank);
+      if (o.members.size() < 2) continue;
+    }
+    if (step.kind == plan::StepKind::recv) {
+      const int stride = run.schedule.spec.data * run.schedule.spec.tensor;
+      o.members = {sum.rank + step.peer * stride, sum.rank};
+    }
+    if (o.seconds > 0) out.push_back(std::move(o));
+  }
+  Observation rest = rest_of(run, index, iterations);
+  if (rest.seconds > 0 && rest.steps > 0) out.push_back(std::move(rest));
+  return out;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,32 @@
+#pragma once
+/// What measured runs say about prices: timelines boiled down to one line per distinct step of a run.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cost/fit.h"
+#include "cost/pricing.h"
+
+namespace orrery::cost {
+
+/// The typical time of one step of a block (over micro-batches, ranks of the class and training steps), or, with
+/// `step` null, of everything in a training step that lies between spans.
+struct Observation {
+  int run = 0;  ///< index into the runs
+  const plan::Step* step = nullptr;
+  const plan::RankClass* rank_class = nullptr;
+  std::vector<int> members;  ///< of the collective's group; for a receive: {sender, receiver}
+  double seconds = 0;        ///< end - start; for the rest of a training step: its time
+  double count = 0;          ///< spans it stands for, per rank and training step
+  double steps = 0;          ///< schedule steps per rank and training step (for the rest)
+  std::string what;          ///< for people: "attention forward", "all_reduce tensor", "between steps"
+};
+
+/// What Pricing says about it. Spans hold no dispatch overhead: that is what lies between them.
+[[nodiscard]] double predicted(const Observation& observation, const Pricing& pricing);
+
+/// Training steps whose time is near the run's median are averaged; others (a page fault, a neighbour on the machine)
+/// are left out, so that the observations of a run add up to its typical training step.
+[[nodiscard]] std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations);
+
+}  // namespace orrery::cost

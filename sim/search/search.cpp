@@ -1,0 +1,180 @@
+/// The search: enumerate, check, price by the closed form, rank, look closer at the best.
+#include "sim/search/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "sim/search/space.h"
+
+namespace orrery::sim {
+
+namespace {
+
+constexpr const char* kMemory = "memory: does not fit the device";
+/// Progress is told this often over one search.
+constexpr std::int64_t kReports = 200;
+
+struct Candidate {
+  double objective = 0;
+  std::size_t index = 0;  ///< into the space
+  bool operator<(const Candidate& o) const {
+    return objective != o.objective ? objective < o.objective : index < o.index;
+  }
+};
+
+double objective_of(const cost::Estimate& e, plan::Objective objective) {
+  // Of one cluster, dollars and joules are proportional to seconds.
+  return objective == plan::Objective::memory ? e.memory_peak : e.step_time;
+}
+
+/// The k best seen so far.
+class Best {
+ public:
+  explicit Best(std::size_t k) : k_(k) {}
+  void offer(Candidate c) {
+    if (heap_.size() == k_ && !(c < heap_.front())) return;
+    if (heap_.size() == k_) {
+      std::pop_heap(heap_.begin(), heap_.end());
+      heap_.pop_back();
+    }
+    heap_.push_back(c);
+    std::push_heap(heap_.begin(), heap_.end());
+  }
+  [[nodiscard]] std::vector<Candidate> sorted() const {
+    std::vector<Candidate> out = heap_;
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+ private:
+  std::size_t k_;
+  std::vector<Candidate> heap_;
+};
+
+/// The plan that missed the capacity by least.
+struct NearMiss {
+  double memory = std::numeric_limits<double>::infinity();
+  plan::PlanSpec spec;
+};
+
+using Model = std::shared_ptr<const models::Model>;
+using Cluster = std::shared_ptr<const clusters::Cluster>;
+
+/// Whether any point of the space of `job` fits; stops at the first.
+bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Pricing& pricing,
+              double capacity) {
+  cost::Estimator estimator(model, pricing);
+  for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, pricing.stack().flash)) {
+    const auto made = plan::make_plan(model, cluster, spec);
+    if (made && estimator.estimate(*made).memory_peak <= capacity) return true;
+  }
+  return false;
+}
+
+/// Bounds of the job which, dropped one at a time, let some plan fit.
+std::vector<std::string> relaxations(const Model& model, const Cluster& cluster, const plan::Job& job,
+                                     const cost::Pricing& pricing, double capacity) {
+  std::vector<std::string> out;
+  const auto attempt = [&](const char* key, auto member) {
+    plan::Job freed = job;
+    auto& bound = freed.bounds.*member;
+    if (bound == std::remove_reference_t<decltype(bound)>{}) return;
+    bound = {};
+    if (any_fits(model, cluster, freed, pricing, capacity))
+      out.push_back(fmt::format("leaving plan.{} free makes a plan possible", key));
+  };
+  attempt("data", &plan::Bounds::data);
+  attempt("tensor", &plan::Bounds::tensor);
+  attempt("pipeline", &plan::Bounds::pipeline);
+  attempt("micro_batch", &plan::Bounds::micro_batch);
+  attempt("zero_stage", &plan::Bounds::zero_stage);
+  attempt("recompute", &plan::Bounds::recompute);
+  attempt("schedule", &plan::Bounds::schedule);
+  attempt("layers_per_stage", &plan::Bounds::layers_per_stage);
+  return out;
+}
+
+std::vector<std::string> nearest(const Model& model, const Cluster& cluster, const plan::Job& job,
+                                 const cost::Pricing& pricing, double capacity, const NearMiss& miss) {
+  std::vector<std::string> out;
+  if (std::isfinite(miss.memory)) {
+    out.push_back(fmt::format("the plan that needs least memory, {}, needs {} a device of {}",
+                              plan::describe(miss.spec), base::human(base::Bytes{miss.memory}),
+                              base::human(base::Bytes{capacity})));
+  }
+  for (std::string& line : relaxations(model, cluster, job, pricing, capacity)) out.push_back(std::move(line));
+  if (std::isfinite(miss.memory) && out.size() == 1) {
+    out.push_back(fmt::format("devices with {} each, or more devices, would do; so may a shorter sequence",
+                              base::human(base::Bytes{miss.memory})));
+  }
+  if (out.empty()) {
+    out.push_back(
+        fmt::format("no data x tensor x pipeline within plan: makes {} ranks for a batch of {}; change the batch "
+                    "or the number of devices",
+                    cluster->size(), job.batch));
+  }
+  return out;
+}
+
+}  // namespace
+
+double objective_of(const cost::Prediction& p, plan::Objective objective) {
+  switch (objective) {
+    case plan::Objective::time: return p.step_time_s;
+    case plan::Objective::cost: return p.cost_per_step_usd > 0 ? p.cost_per_step_usd : p.step_time_s;
+    case plan::Objective::energy: return p.energy_per_step_j > 0 ? p.energy_per_step_j : p.step_time_s;
+    case plan::Objective::memory: return p.memory_peak_bytes;
+  }
+  return p.step_time_s;
+}
+
+cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, const cost::Pricing& pricing,
+                          const SearchOptions& options) {
+  const double began = options.now ? options.now() : 0;
+  const double capacity = cluster->device().memory.value * options.memory_fraction;
+  const std::vector<plan::PlanSpec> space = space_of(*cluster, *model, job, pricing.stack().flash);
+  cost::SearchResult result;
+  result.candidates = static_cast<std::int64_t>(space.size());
+  cost::Estimator estimator(model, pricing);
+  Best best(static_cast<std::size_t>(std::max({1, options.top, options.replay})));
+  NearMiss miss;
+  SearchProgress progress{0, result.candidates, 0, 0, "estimating"};
+  const std::int64_t every = std::max<std::int64_t>(1, result.candidates / kReports);
+  for (std::size_t i = 0; i < space.size(); ++i) {
+    if (options.stop && options.stop->load(std::memory_order_relaxed)) break;
+    if (options.progress && static_cast<std::int64_t>(i) % every == 0) {
+      progress.done = static_cast<std::int64_t>(i);
+      options.progress(progress);
+    }
+    const auto made = plan::make_plan(model, cluster, space[i]);
+    if (!made) {
+      ++result.rejected[reason_of(made.error().front().code)];
+      continue;
+    }
+    const cost::Estimate estimate = estimator.estimate(*made);
+    ++result.evaluated;
+    if (estimate.memory_peak > capacity) {
+      ++result.rejected[kMemory];
+      if (estimate.memory_peak < miss.memory) miss = {estimate.memory_peak, made->spec()};
+      continue;
+    }
+    progress.feasible = ++result.feasible;
+    if (progress.best_step_time_s == 0 || estimate.step_time < progress.best_step_time_s)
+      progress.best_step_time_s = estimate.step_time;
+    best.offer({objective_of(estimate, job.objective), i});
+  }
+  for (const Candidate& c : best.sorted()) {
+    const auto made = plan::make_plan(model, cluster, space[c.index]);
+    result.plans.push_back(estimator.predict(*made));
+  }
+  if (result.plans.size() > static_cast<std::size_t>(options.top))
+    result.plans.resize(static_cast<std::size_t>(options.top));
+  if (result.feasible == 0) result.nearest = nearest(model, cluster, job, pricing, capacity, miss);
+  if (options.now) result.seconds = options.now() - began;
+  return result;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,124 @@
+/// Enumerates the search space.
+#include "sim/search/space.h"
+
+#include <algorithm>
+#include <map>
+
+namespace orrery::sim {
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    low.push_back(d);
+    if (d * d != n) high.push_back(n / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+namespace {
+
+std::vector<int> degrees(const std::vector<int>& bound, std::int64_t ranks) {
+  if (!bound.empty()) return bound;
+  std::vector<int> out;
+  for (const std::int64_t d : divisors(ranks)) out.push_back(static_cast<int>(d));
+  return out;
+}
+
+std::vector<int> or_one(const std::vector<int>& bound) {
+  return bound.empty() ? std::vector<int>{1} : bound;
+}
+
+std::vector<std::int64_t> micro_batches(const plan::Job& job, int data) {
+  const std::vector<int>& bound = job.bounds.micro_batch;
+  if (!bound.empty()) return {bound.begin(), bound.end()};
+  if (data < 1 || job.batch % data != 0) return {1};
+  return divisors(job.batch / data);
+}
+
+/// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
+/// says so.
+std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const plan::Job& job) {
+  const plan::Bounds& b = job.bounds;
+  const bool fixed = !b.data.empty() && !b.tensor.empty() && !b.pipeline.empty();
+  std::vector<plan::PlanSpec> out;
+  for (const int pipeline : degrees(b.pipeline, cluster.size()))
+    for (const int tensor : degrees(b.tensor, cluster.size()))
+      for (const int context : or_one(b.context))
+        for (const int expert : or_one(b.expert))
+          for (const int data : degrees(b.data, cluster.size()))
+            for (const int virtual_stages : or_one(b.virtual_stages)) {
+              plan::PlanSpec spec;
+              spec.data = data;
+              spec.tensor = tensor;
+              spec.pipeline = pipeline;
+              spec.context = context;
+              spec.expert = expert;
+              spec.virtual_stages = virtual_stages;
+              if (fixed || spec.ranks() == cluster.size()) out.push_back(spec);
+            }
+  return out;
+}
+
+}  // namespace
+
+std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
+                                     bool flash) {
+  using plan::Order;
+  using plan::Recompute;
+  const plan::Bounds& b = job.bounds;
+  const std::vector<int> zeros = b.zero_stage.empty() ? std::vector<int>{0, 1, 2, 3} : b.zero_stage;
+  const std::vector<Recompute> recomputes =
+      b.recompute.empty() ? std::vector<Recompute>{Recompute::none, Recompute::full} : b.recompute;
+  std::vector<plan::PlanSpec> out;
+  for (plan::PlanSpec spec : meshes(cluster, job)) {
+    spec.layers_per_stage = b.layers_per_stage;
+    spec.batch = job.batch;
+    spec.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
+    spec.precision = job.precision;
+    spec.flash = b.flash.value_or(flash);
+    // One stage has no order to choose; partitioning over one replica is nothing.
+    std::vector<Order> orders = b.schedule;
+    if (orders.empty())
+      orders = spec.pipeline > 1 ? std::vector<Order>{Order::one_f_one_b, Order::gpipe}
+                                 : std::vector<Order>{Order::one_f_one_b};
+    for (const std::int64_t micro_batch : micro_batches(job, spec.data))
+      for (const Order order : orders)
+        for (const int zero : zeros) {
+          if (zero > 0 && spec.data == 1 && b.zero_stage.empty()) continue;
+          for (const Recompute recompute : recomputes) {
+            spec.micro_batch = micro_batch;
+            spec.order = order;
+            spec.zero_stage = zero;
+            spec.recompute = recompute;
+            out.push_back(spec);
+          }
+        }
+  }
+  return out;
+}
+
+std::string reason_of(const std::string& code) {
+  static const std::map<std::string, std::string> kReasons = {
+      {"P01", "a degree or size below 1"},
+      {"P02", "the mesh does not fill the cluster"},
+      {"P03", "tensor does not divide the attention heads"},
+      {"P04", "tensor does not divide the key/value heads"},
+      {"P05", "tensor does not divide the MLP's width"},
+      {"P06", "more stages than layers"},
+      {"P07", "layers_per_stage lists another number of stages"},
+      {"P08", "layers_per_stage does not add up to the model's layers"},
+      {"P09", "data x micro-batch does not divide the batch"},
+      {"P10", "the sequence exceeds the position table"},
+      {"P11", "no such ZeRO stage"},
+      {"P12", "ZeRO without data parallelism"},
+      {"P20", "context parallelism is not lowered yet"},
+      {"P21", "expert parallelism is not lowered yet"},
+      {"P22", "interleaved stages are not lowered yet"},
+  };
+  const auto found = kReasons.find(code);
+  return found == kReasons.end() ? code : code + " " + found->second;
+}
+
+}  // namespace orrery::sim

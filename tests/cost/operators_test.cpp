@@ -1,0 +1,141 @@
+/// Formulas of single operators against numbers worked out by hand.
+#include "cost/operators.h"
+
+#include <gtest/gtest.h>
+
+#include "cost/pricing.h"
+#include "tests/cost/support.h"
+
+namespace orrery::cost {
+namespace {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+DeviceRates four_processors() {
+  DeviceRates r;
+  r.gpu = true;
+  r.multiprocessors = 4;
+  r.peak = {4e12, 4e12, 4e12, 4e12};
+  r.matmul = {4e12, 4e12, 4e12, 4e12};  // 1 TFLOP/s each
+  r.tile_rows = 256;
+  r.tile_columns = 128;
+  r.k_half = 128;
+  r.halving_loss = 0.5;
+  r.memory = 1e18;
+  r.flash = 0.5;
+  r.flash_grad = 0.25;
+  r.unfused = 0.1;
+  return r;
+}
+
+TEST(GpuMatmul, CountsWholeWavesOfTiles) {
+  const DeviceRates r = four_processors();
+  // 1024 x 128 is 4 tiles of 256 x 128: one wave, each 2*256*128*(896+128) FLOP at 1 TFLOP/s.
+  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, 1024, 128, 896).value, 2.0 * 256 * 128 * 1024 / 1e12);
+  // One more row needs a fifth tile and a second wave; half tiles (9, three waves, half rate) are no better.
+  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, 1025, 128, 896).value, 2 * 2.0 * 256 * 128 * 1024 / 1e12);
+}
+
+TEST(GpuMatmul, TakesSmallerTilesWhereTheyFillTheProcessors) {
+  DeviceRates r = four_processors();
+  r.halving_loss = 0.1;
+  // 256 x 256: two big tiles leave half the processors idle; four of 128 x 128 at 0.9 of the rate are faster.
+  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, 256, 256, 896).value, 2.0 * 128 * 128 * 1024 / (0.9 * 1e12));
+}
+
+TEST(GpuMatmul, IsNeverFasterThanItsMemoryTraffic) {
+  DeviceRates r = four_processors();
+  r.memory = 1e9;
+  // bf16: (8*4096 + 4096*4096 + 8*4096) elements of 2 bytes.
+  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, 8, 4096, 4096).value, (2 * 8 * 4096.0 + 4096.0 * 4096) * 2 / 1e9);
+}
+
+TEST(CpuMatmul, AddsPackingToArithmetic) {
+  DeviceRates r;
+  r.gpu = false;
+  r.matmul = {80e9, 80e9, 80e9, 80e9};
+  r.operand_bandwidth = 20e9;
+  // 2*100*200*300 FLOP at 80 GFLOP/s; (100*300 + 300*200 + 100*200) floats at 20 GB/s.
+  EXPECT_DOUBLE_EQ(cpu_matmul_time(r, DType::fp32, 100, 200, 300).value, 12e6 / 80e9 + 110000.0 * 4 / 20e9);
+}
+
+TEST(Streaming, GoesAtTheCachesSpeedUntilItIsFull) {
+  DeviceRates r;
+  r.gpu = false;
+  r.cache = 50e9;
+  r.cache_size = 1e6;
+  r.memory = 10e9;
+  r.vector.fill(0);
+  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, Family::copy).value, 1e6 / 50e9);
+  EXPECT_DOUBLE_EQ(streaming_time(r, 2e6, Family::copy).value, 2e6 / 10e9);
+  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, Family::optimizer).value, 1e6 / 10e9)
+      << "the optimizer walks over everything";
+  r.vector[static_cast<std::size_t>(Family::activation)] = 5e9;
+  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, Family::activation).value, 1e6 / 50e9 + 1e6 / 5e9);
+}
+
+TEST(Attention, OnGpusSkipsTheMaskedHalfOnlyWhenFused) {
+  const DeviceRates r = four_processors();
+  Op op;
+  op.kind = OpKind::attention;
+  op.dtype = DType::bf16;
+  op.batch = 2;
+  op.sequence = 128;
+  op.heads = op.kv_heads = 4;
+  op.head_dim = 64;
+  op.n = 256;
+  op.causal = true;
+  op.flash = true;
+  // Two products of 2*B*H*T*T*D, lower triangle (T+1)/2T, at half of 4 TFLOP/s.
+  const double product = 2.0 * 2 * 4 * 128 * 128 * 64;
+  EXPECT_NEAR(attention_time(r, op).value, 2 * product * 129 / 256 / 2e12, 1e-15);
+  op.flash = false;
+  EXPECT_NEAR(attention_time(r, op).value, 2 * product / 0.4e12, 1e-11);
+}
+
+TEST(Pricing, AddsOverheadPerOpAndPerStep) {
+  const Pricing pricing(testing::cpu_cluster(1), testing::cpu_stack());
+  Op zero;
+  zero.kind = OpKind::fill_zero;
+  zero.m = 1000;
+  // 4000 bytes: cache 40 GB/s and copy 40 GB/s (the placeholders), plus 1 us.
+  const double op_time = 4000 / 40e9 + 4000 / 40e9 + 1e-6;
+  EXPECT_DOUBLE_EQ(pricing.op_time(zero).value, op_time);
+  plan::Step step;
+  step.ops = {zero, zero, zero};
+  EXPECT_NEAR(pricing.compute_time(step).value, 3 * op_time + 2e-6, 1e-15);
+  EXPECT_DOUBLE_EQ(pricing.step_overhead().value, 1e-4);
+  EXPECT_DOUBLE_EQ(pricing.software_memory().value, 5e7);
+}
+
+TEST(Pricing, TellsOpsOfOneShapeButOtherFlagsApart) {
+  const Pricing pricing(testing::cpu_cluster(1), testing::cpu_stack());
+  Op grad;
+  grad.kind = OpKind::layer_norm_grad;
+  grad.n = 64;
+  grad.m = 256;
+  grad.in = {0, 1, 2, 3, 4, -1};
+  Op with_addend = grad;
+  with_addend.in[5] = 5;
+  EXPECT_LT(pricing.op_time(grad).value, pricing.op_time(with_addend).value);
+  EXPECT_DOUBLE_EQ(pricing.op_time(grad).value, pricing.op_time(grad).value);
+}
+
+TEST(Pricing, HasAPositivePriceForEveryKindOfOperator) {
+  const Pricing pricing(testing::cpu_cluster(1), testing::cpu_stack());
+  for (int kind = 0; kind <= static_cast<int>(OpKind::adamw); ++kind) {
+    Op op;
+    op.kind = static_cast<OpKind>(kind);
+    op.m = op.n = op.k = 32;
+    op.batch = 2;
+    op.sequence = 16;
+    op.heads = op.kv_heads = 2;
+    op.head_dim = 16;
+    EXPECT_GT(pricing.op_time(op).value, 1e-6) << models::name_of(op.kind);
+  }
+}
+
+}  // namespace
+}  // namespace orrery::cost

@@ -23,6 +23,7 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.name = root.at("stack").text();
     s.flash = root.at("flash").boolean(true);
     s.host_inline = root.at("host_inline").boolean(false);
+    s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
     const base::Cursor overlap = root.at("overlap");
     s.overlap_tensor = overlap.at("tensor").boolean(false);
     s.overlap_data = overlap.at("data").boolean(false);

@@ -20,6 +20,8 @@ struct Stack {
   /// Whether transfers of a kind proceed while the same rank computes. Where not, a transfer makes progress
   /// only while the compute stream waits for it: a simulator then runs it at the place of the first wait.
   bool overlap_tensor = false, overlap_data = false, overlap_pipeline = false;
+  /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, also what backward does not read.
+  bool recompute_whole_layer = false;
   /// stack.op_overhead      seconds an op costs beyond its arithmetic (launch gap, call, tiny-tensor costs)
   /// stack.dispatch_overhead seconds each schedule step costs the rank (progress of requests, span
   /// bookkeeping) stack.step_overhead    seconds a training step costs outside the schedule (loading tokens,

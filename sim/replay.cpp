@@ -26,10 +26,16 @@ using plan::Step;
 using plan::StepKind;
 using plan::Stream;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
-Picoseconds picoseconds(base::Seconds t) { return static_cast<Picoseconds>(std::llround(t.value * 1e12)); }
-double seconds(Picoseconds t) { return static_cast<double>(t) * 1e-12; }
+Picoseconds picoseconds(base::Seconds t) {
+  return static_cast<Picoseconds>(std::llround(t.value * 1e12));
+}
+double seconds(Picoseconds t) {
+  return static_cast<double>(t) * 1e-12;
+}
 
 // Messages that meet: the same key on every participant. (0, from stage, tag, micro-batch) or (1, group, ordinal, 0).
 using Key = std::tuple<int, std::int64_t, std::int64_t, std::int64_t>;
@@ -209,7 +215,8 @@ class Machine {
     account_wait(actor, actor.compute_free, start);
     const Picoseconds duration = actor.costs[at(entry.block)][at(actor.step)].duration;
     actor.totals.compute[static_cast<std::size_t>(step.phase)] += duration;
-    note(actor, {static_cast<std::int32_t>(actor.entry), actor.step}, entry.micro_batch, actor.compute_free, start, start + duration);
+    note(actor, {static_cast<std::int32_t>(actor.entry), actor.step}, entry.micro_batch, actor.compute_free, start,
+         start + duration);
     actor.compute_free = start + duration;
     actor.totals.end = std::max(actor.totals.end, actor.compute_free);
     forget(actor);
@@ -245,8 +252,10 @@ class Machine {
         moved = true;
         if (!p.alone) meet(actor, p);
       }
-      if (!resolve(actor, p)) stalled[stream] = true;
-      else moved = true;
+      if (!resolve(actor, p))
+        stalled[stream] = true;
+      else
+        moved = true;
     }
     return moved;
   }
@@ -333,7 +342,8 @@ class Machine {
   void note(const Actor& actor, plan::StepRef where, std::int32_t micro_batch, Picoseconds ready, Picoseconds start,
             Picoseconds end) {
     if (!spans_) return;
-    notes_.push_back({actor.rank_class->representative, 0, where, micro_batch, seconds(ready), seconds(start), seconds(end)});
+    notes_.push_back(
+        {actor.rank_class->representative, 0, where, micro_batch, seconds(ready), seconds(start), seconds(end)});
   }
 
   const Schedule& schedule_;

@@ -13,8 +13,8 @@ using Picoseconds = std::int64_t;
 
 /// Busy and waiting time of one class's compute stream and of its messages over one training step.
 struct ClassTotals {
-  std::vector<Picoseconds> compute;          ///< by plan::Phase
-  std::vector<Picoseconds> exposed;          ///< by plan::Stream of the message waited for
+  std::vector<Picoseconds> compute;  ///< by plan::Phase
+  std::vector<Picoseconds> exposed;  ///< by plan::Stream of the message waited for
   Picoseconds bubble = 0;
   Picoseconds end = 0;
   /// By [block][step]: transfer time (summed over entries), exposed time, executions.

@@ -22,13 +22,16 @@ using plan::Schedule;
 using plan::Step;
 using plan::StepKind;
 
-double seconds(Picoseconds t) { return static_cast<double>(t) * 1e-12; }
+double seconds(Picoseconds t) {
+  return static_cast<double>(t) * 1e-12;
+}
 
 // nccl-tests' definition: what each rank's link must carry, per second (PERFORMANCE.md of nccl-tests).
 double bus_factor(const Step& step, int ranks) {
   const double n = ranks;
   switch (step.kind) {
-    case StepKind::collective: return step.collective == plan::CollectiveKind::all_reduce ? 2 * (n - 1) / n : (n - 1) / n;
+    case StepKind::collective:
+      return step.collective == plan::CollectiveKind::all_reduce ? 2 * (n - 1) / n : (n - 1) / n;
     case StepKind::send:
     case StepKind::recv: return 1;
     case StepKind::compute: return 0;
@@ -57,8 +60,12 @@ class Summary {
     const double classes = static_cast<double>(replay_.classes.size());
     cost::Breakdown& b = p.breakdown;
     for (const ClassTotals& c : replay_.classes) {
-      const auto compute = [&](plan::Phase phase) { return seconds(c.compute[static_cast<std::size_t>(phase)]) / classes; };
-      const auto exposed = [&](plan::Stream stream) { return seconds(c.exposed[static_cast<std::size_t>(stream)]) / classes; };
+      const auto compute = [&](plan::Phase phase) {
+        return seconds(c.compute[static_cast<std::size_t>(phase)]) / classes;
+      };
+      const auto exposed = [&](plan::Stream stream) {
+        return seconds(c.exposed[static_cast<std::size_t>(stream)]) / classes;
+      };
       b.forward += compute(plan::Phase::forward) + compute(plan::Phase::input);
       b.recompute += compute(plan::Phase::recompute);
       b.backward += compute(plan::Phase::backward);
@@ -111,7 +118,8 @@ class Summary {
           const plan::Group* group = collective ? &schedule_.groups[static_cast<std::size_t>(step.group)] : nullptr;
           const double bytes = static_cast<double>(step.message_bytes(c.buffers)) * static_cast<double>(m.count);
           const double bus = bytes * bus_factor(step, group ? group->size() : 2);
-          Totals& t = rows[{group ? group->name : "pipeline", collective ? plan::name_of(step.collective) : plan::name_of(step.kind)}];
+          Totals& t = rows[{group ? group->name : "pipeline",
+                            collective ? plan::name_of(step.collective) : plan::name_of(step.kind)}];
           t.count += m.count;
           t.bytes += bytes;
           t.time += seconds(m.time);
@@ -130,10 +138,12 @@ class Summary {
 
   std::string link_class(const RankClass& c, const Step& step, const plan::Group* group) const {
     const int neighbour = c.representative + step.peer * plan_.spec().data * plan_.spec().tensor;
-    const std::vector<int> members = group ? group->members(c.representative) : std::vector<int>{c.representative, neighbour};
+    const std::vector<int> members =
+        group ? group->members(c.representative) : std::vector<int>{c.representative, neighbour};
     const clusters::Cluster& cluster = plan_.cluster();
     const int node = members.front() / cluster.devices_per_node;
-    const bool within = std::all_of(members.begin(), members.end(), [&](int r) { return r / cluster.devices_per_node == node; });
+    const bool within =
+        std::all_of(members.begin(), members.end(), [&](int r) { return r / cluster.devices_per_node == node; });
     return within ? cluster.intra.name : cluster.inter.name;
   }
 
@@ -156,7 +166,8 @@ class Summary {
   void links_of(cost::Prediction& p, const std::map<std::string, std::pair<double, double>>& links) const {
     const clusters::Cluster& cluster = plan_.cluster();
     for (const auto& [name, bytes] : links) {
-      const double capacity = (name == cluster.intra.name ? cluster.intra : cluster.inter).bandwidth.value * p.step_time_s;
+      const double capacity =
+          (name == cluster.intra.name ? cluster.intra : cluster.inter).bandwidth.value * p.step_time_s;
       cost::LinkRow row;
       row.name = name;
       row.bytes = bytes.first;

@@ -26,6 +26,7 @@ struct Simulation {
                                   const SimulateOptions& options = {});
 
 /// Lowers with the stack's habits, checks and replays. A failed check is a bug and aborts.
-[[nodiscard]] Simulation simulate(const plan::Plan& plan, const cost::Pricing& pricing, const SimulateOptions& options = {});
+[[nodiscard]] Simulation simulate(const plan::Plan& plan, const cost::Pricing& pricing,
+                                  const SimulateOptions& options = {});
 
 }  // namespace orrery::sim

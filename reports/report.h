@@ -1,0 +1,59 @@
+#pragma once
+/// The HTML report: one self-contained file made from records, with charts that a browser draws from declarative Vega
+/// specifications. It asks for nothing over the network. Every part is optional and left out when absent. No file is
+/// opened here: the charting library's text is passed in.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cost/results.h"
+#include "plan/schedule.h"
+#include "plan/timeline.h"
+
+namespace orrery::reports {
+
+/// One line of where things come from: an input with its hash, a version, a machine, a parameter's source.
+struct Provenance {
+  std::string what;    ///< "plan.yaml", "orrery", "machine"
+  std::string value;   ///< "sha256 3f2a…", "0.1.0", "2 cores, AMD EPYC"
+  std::string source;  ///< file, link or remark; may be empty
+};
+
+/// Measured bytes of one stage's worst rank, drawn beside the predicted ones.
+struct MeasuredMemory {
+  int stage = 0;
+  double bytes = 0;
+};
+
+struct ReportData {
+  std::string title;                           ///< "tiny-gpt on localhost-2"
+  std::string subtitle;                        ///< what was asked, in a sentence; may be empty
+  std::optional<cost::Prediction> prediction;  ///< of the plan whose timelines are shown
+  std::optional<cost::MeasuredRun> run;        ///< the measured run of that plan
+  std::optional<plan::Schedule> schedule;      ///< of `predicted` and `measured`; without it neither is drawn
+  std::optional<plan::Timeline> predicted, measured;
+  std::optional<cost::Breakdown> measured_breakdown;  ///< beside prediction->breakdown
+  std::vector<MeasuredMemory> measured_memory;        ///< beside prediction->memory
+  std::vector<double> losses;                         ///< by step, from the first
+  std::vector<cost::MeasuredRun> runs;
+  std::optional<cost::FitResult> fit;
+  std::vector<cost::ScalingPoint> scaling;
+  std::optional<cost::SearchResult> search;
+  std::vector<Provenance> provenance;
+};
+
+/// Vega, as Debian's libjs-vega brings it: modules that are joined in the page.
+struct ChartLibrary {
+  std::string version;             ///< for the provenance table: "libjs-vega 5.22.1"
+  std::vector<std::string> parts;  ///< the texts of chart_library_files(), in that order; empty: tables only
+  std::string licence;             ///< the library's licence text, kept in the page as a comment; may be empty
+};
+
+/// File names of the library's modules below its folder (Debian: /usr/share/javascript/vega), in the order in which
+/// they depend on each other.
+[[nodiscard]] std::vector<std::string> chart_library_files();
+
+/// The page. Timelines must belong to the schedule (reports/spans.h). Same input, same bytes.
+[[nodiscard]] std::string report_html(const ReportData& data, const ChartLibrary& library);
+
+}  // namespace orrery::reports

@@ -58,6 +58,7 @@ TEST(Matmul, EqualsTheDefinitionInEveryOrientation) {
 }
 
 TEST(Matmul, RefusesOperandsThatAreTooSmall) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   Numbers a(6), b(6), c(3);
   Op op;
   op.kind = OpKind::matmul;

@@ -98,8 +98,12 @@ void cpu(Calibration& c, const clusters::Device& device) {
 /// Links: what large messages reach of the datasheet's bandwidth.
 void network(Calibration& c, const clusters::Cluster& cluster) {
   if (cluster.device().kind == clusters::DeviceKind::gpu) {
-    c.set("network.intra.efficiency", 0.88, "p2p copies over NVLink: A100 274 of 300, H200 396 of 450 GB/s");
+    c.set("network.intra.efficiency", 0.8, "NCCL 2.28.9 src/graph/topo.h: 20 of an NVLink's 25 GB/s");
     c.set("network.inter.efficiency", 0.96, "NVIDIA staff, nccl#412: HDR 24 of 25, NDR 48.5 of 50 GB/s");
+    c.set("network.send.efficiency", 0.65, "Calculon systems/a100_80g.json: NVLink processor efficiency");
+    const char* sizes = "SimAI inputs/ratio, one-node all-reduce: least squares on log of the loss, 16 MiB to 4 GiB";
+    c.set("network.size_half", 8.7e6, sizes);
+    c.set("network.size_exponent", 0.61, sizes);
     return;
   }
   const std::string source = "placeholder, uncalibrated: MPI between ranks of one machine; run `orrery calibrate`";

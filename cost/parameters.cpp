@@ -62,6 +62,12 @@ void add_network(std::vector<ParameterKind>& all) {
                  "large-message bandwidth within a node over the datasheet's"});
   all.push_back({"network.inter.efficiency", Unit::number, 1e-3, 1.5, 0.3,
                  "large-message bandwidth between nodes over the datasheet's"});
+  all.push_back({"network.send.efficiency", Unit::number, 1e-3, 1.5, 0.3,
+                 "GPUs: bandwidth of one large message within a node over the datasheet's"});
+  all.push_back({"network.size_half", Unit::bytes, 0, kTera, 0.7,
+                 "GPUs: message size at which a collective's transfer takes twice its time at large sizes"});
+  all.push_back(
+      {"network.size_exponent", Unit::number, 0.01, 0.99, 0.2, "GPUs: how fast that loss falls with the size"});
 }
 
 void add_stack(std::vector<ParameterKind>& all) {

@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "clusters/routes.h"
+#include "cost/collectives.h"
 
 namespace orrery::cost {
 
@@ -33,8 +34,13 @@ bool is_cpu(const clusters::Cluster& cluster) {
   return cluster.device().kind == clusters::DeviceKind::cpu;
 }
 
-double efficiency(const Calibration& c, bool within_node) {
-  return c.at(within_node ? "network.intra.efficiency" : "network.inter.efficiency");
+Operation operation_of(plan::CollectiveKind kind) {
+  switch (kind) {
+    case plan::CollectiveKind::all_reduce: return Operation::all_reduce;
+    case plan::CollectiveKind::all_gather: return Operation::all_gather;
+    case plan::CollectiveKind::reduce_scatter: return Operation::reduce_scatter;
+  }
+  return Operation::all_reduce;
 }
 
 }  // namespace
@@ -47,11 +53,7 @@ Seconds group_time(const clusters::Cluster& cluster, const Calibration& c, plan:
   clusters::Span span = clusters::span_of(cluster, list);
   const int sharing = std::max(1, cluster.devices_per_node / std::max(1, span.per_node));
   if (!span.within_node && sharing > 1) span = clusters::span_of(cluster, list, sharing);
-  // Ring: p-1 rounds (twice for all-reduce), each passing 1/p of the vector (Patarasuk & Yuan 2009).
-  const double p = ranks;
-  const double rounds = (kind == plan::CollectiveKind::all_reduce ? 2 : 1) * (p - 1);
-  const double bandwidth = span.bandwidth.value * efficiency(c, span.within_node);
-  return Seconds{rounds * (span.latency.value + message.value / p / bandwidth)};
+  return collective_time(collective_network(cluster, c), operation_of(kind), span, ranks, message);
 }
 
 Seconds message_time(const clusters::Cluster& cluster, const Calibration& c, Bytes message, int from, int to) {
@@ -59,7 +61,7 @@ Seconds message_time(const clusters::Cluster& cluster, const Calibration& c, Byt
   const std::vector<int> pair = {std::min(from, to), std::max(from, to)};
   clusters::Span span = clusters::span_of(cluster, pair);
   if (!span.within_node) span = clusters::span_of(cluster, pair, cluster.devices_per_node);
-  return Seconds{span.latency.value + message.value / (span.bandwidth.value * efficiency(c, span.within_node))};
+  return send_time(collective_network(cluster, c), span, message);
 }
 
 }  // namespace orrery::cost

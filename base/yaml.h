@@ -97,7 +97,8 @@ class Cursor {
 /// A parsed text together with what was found wrong in it so far.
 class Document {
  public:
-  /// Never fails: syntax errors (E0101) are in findings() and the root then stands on nothing.
+  /// Never fails: syntax errors (E0101) are in findings() and the root then stands on nothing. Of a repeated key
+  /// (E0107) the first value is kept.
   /// Limits: 16 MiB of text, depth 64, 200,000 nodes after alias expansion.
   [[nodiscard]] static Document parse(std::string_view text, std::string file);
   [[nodiscard]] Cursor root() const { return root_; }
@@ -115,7 +116,7 @@ template <class T>
 [[nodiscard]] Result<T> read_document(std::string_view text, std::string file,
                                       const std::function<T(const Cursor&)>& read, Diagnostics* warnings = nullptr) {
   Document document = Document::parse(text, std::move(file));
-  if (document.findings().failed()) return fail(document.findings().all());
+  if (!document.root().exists()) return fail(document.findings().all());  // a repeated key does not end the reading
   T value = read(document.root());
   Diagnostics found = document.close();
   if (document.findings().failed()) return fail(std::move(found));

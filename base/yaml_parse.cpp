@@ -10,6 +10,7 @@
 #include <streambuf>
 
 #include "base/ensure.h"
+#include "base/text.h"
 #include "base/yaml_node.h"
 
 namespace orrery::base {
@@ -24,55 +25,6 @@ using Kind = Node::Kind;
 
 // Ends the parse; the finding is already made.
 struct Stop {};
-
-// Length of the UTF-8 sequence at `i`, or 0 when it is not one (RFC 3629: no surrogates, no overlong forms).
-std::size_t utf8_length(std::string_view s, std::size_t i) {
-  const auto byte = [&](std::size_t k) { return k < s.size() ? static_cast<unsigned char>(s[k]) : 0U; };
-  const auto tail = [&](std::size_t k) { return (byte(k) & 0xC0U) == 0x80U; };
-  const unsigned a = byte(i);
-  if (a < 0x80) return 1;
-  if (a >= 0xC2 && a <= 0xDF) return tail(i + 1) ? 2 : 0;
-  if (a >= 0xE0 && a <= 0xEF) {
-    const unsigned b = byte(i + 1);
-    if ((a == 0xE0 && b < 0xA0) || (a == 0xED && b > 0x9F)) return 0;
-    return tail(i + 1) && tail(i + 2) ? 3 : 0;
-  }
-  if (a >= 0xF0 && a <= 0xF4) {
-    const unsigned b = byte(i + 1);
-    if ((a == 0xF0 && b < 0x90) || (a == 0xF4 && b > 0x8F)) return 0;
-    return tail(i + 1) && tail(i + 2) && tail(i + 3) ? 4 : 0;
-  }
-  return 0;
-}
-
-// Text that yaml-cpp can be trusted with: valid UTF-8 without control characters (it takes 0x04 for the end and NUL
-// for an escape).
-bool is_text(std::string_view text, const std::shared_ptr<Findings>& findings) {
-  if (text.size() > kMostBytes) {
-    findings->error("E0100", {findings->file()},
-                    fmt::format("the file has {} bytes; at most {} are read", text.size(), kMostBytes));
-    return false;
-  }
-  int line = 1;
-  int column = 1;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text, i);
-    const auto c = static_cast<unsigned char>(text[i]);
-    const bool control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
-    if (length == 0 || control) {
-      findings->error("E0100", {findings->file(), line, column},
-                      fmt::format("byte 0x{:02x} does not belong in a text file", c), "save the file as UTF-8 text");
-      return false;
-    }
-    i += length;
-    ++column;
-    if (c == '\n') {
-      ++line;
-      column = 1;
-    }
-  }
-  return true;
-}
 
 // A stream over a view: no second copy of the text.
 class ViewBuffer : public std::streambuf {
@@ -264,7 +216,7 @@ std::string hint_for(const std::string& message) {
 }  // namespace
 
 std::shared_ptr<Node> parse_yaml(std::string_view text, const std::shared_ptr<Findings>& findings) {
-  if (!is_text(text, findings)) return nullptr;
+  if (!is_text(text, kMostBytes, *findings)) return nullptr;
   ViewBuffer buffer(text);
   std::istream stream(&buffer);
   Builder builder(findings);

@@ -7,7 +7,7 @@ namespace orrery::models {
 
 inline constexpr std::int64_t kMostLayers = 10'000;
 inline constexpr std::int64_t kMostWidth = std::int64_t{1} << 20;
-inline constexpr std::int64_t kMostVocab = std::int64_t{1} << 31;
-inline constexpr std::int64_t kMostSequence = std::int64_t{1} << 30;
+inline constexpr std::int64_t kMostVocab = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMostSequence = std::int64_t{1} << 24;
 
 }  // namespace orrery::models

@@ -49,7 +49,9 @@ struct Training {
   bool operator==(const Training&) const = default;
 };
 
-/// Learning rate of step `step` (from 0) in a run of training.steps.
+/// Learning rate of step s (from 0) in a run of N = training.steps, with W warm-up steps, peak L and minimum M:
+/// L (s+1)/W while s < W; then L without decay, or M + (L-M) (1 + cos(pi min(1, (s-W)/max(1, N-W))))/2. Warm-up and
+/// cosine as in llm.c's llmc/schedulers.h; the cosine is SGDR's (Loshchilov and Hutter 2017, equation 5).
 [[nodiscard]] double learning_rate_at(const Training& training, std::int64_t step);
 
 /// What the search may choose: an empty list leaves the dimension free, one value fixes it.

@@ -1,0 +1,254 @@
+// Job files: reading, writing, and the learning rate that they describe.
+#include "plan/job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/ensure.h"
+#include "plan/words.h"
+
+namespace orrery::plan {
+namespace {
+
+using base::Cursor;
+
+const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
+const std::vector<std::string> kOptimizerWords = {"adamw"};
+const std::vector<std::string> kDecayWords = {"none", "cosine"};
+
+// A scalar or a list, each value once; a list that is given but empty leaves the search nothing.
+template <class T, class Read>
+std::vector<T> choices(const Cursor& at, const Read& read) {
+  std::vector<T> values;
+  const std::vector<Cursor> items = at.one_or_many();
+  if (at.is_sequence() && items.empty()) {
+    at.error("E0121", fmt::format("`{}` is empty and leaves nothing to choose from", at.path()),
+             "remove the key to leave it free");
+  }
+  for (const Cursor& item : items) {
+    const T value = read(item);
+    if (std::find(values.begin(), values.end(), value) == values.end()) {
+      values.push_back(value);
+    } else if (!at.findings().failed()) {
+      item.error("E0121", fmt::format("`{}` names this value twice", at.path()), "keep one of them");
+    }
+  }
+  return values;
+}
+
+std::vector<int> degrees(const Cursor& at, std::int64_t low = 1, std::int64_t high = kMostRanks) {
+  return choices<int>(at, [&](const Cursor& item) { return small(item, low, high, static_cast<int>(low)); });
+}
+
+Bounds read_bounds(const Cursor& at) {
+  Bounds b;
+  b.data = degrees(at.optional("data"));
+  b.tensor = degrees(at.optional("tensor"));
+  b.pipeline = degrees(at.optional("pipeline"));
+  b.context = degrees(at.optional("context"));
+  b.expert = degrees(at.optional("expert"));
+  b.virtual_stages = degrees(at.optional("virtual_stages"), 1, kMostLayers);
+  b.micro_batch = degrees(at.optional("micro_batch"), 1, kMostBatch);
+  b.zero_stage = degrees(at.optional("zero_stage"), 0, 3);
+  b.schedule = choices<Order>(at.optional("schedule"),
+                              [](const Cursor& item) { return choose(item, kOrderWords, Order::gpipe); });
+  b.recompute = choices<Recompute>(at.optional("recompute"),
+                                   [](const Cursor& item) { return choose(item, kRecomputeWords, Recompute::none); });
+  for (const Cursor& item : at.optional("layers_per_stage").items()) {
+    b.layers_per_stage.push_back(item.integer(1, kMostLayers, 1));
+  }
+  if (const Cursor flash = at.optional("flash"); flash.exists()) b.flash = flash.boolean(true);
+  return b;
+}
+
+Optimizer read_optimizer(const Cursor& at) {
+  constexpr double kBelowOne = 1 - 1e-12;
+  constexpr double kAboveZero = 1e-30;
+  Optimizer o;
+  o.kind = choose(at.optional("name"), kOptimizerWords, o.kind);
+  o.learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
+  o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);
+  o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
+  o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
+  o.weight_decay = at.optional("weight_decay").number(0, 1e3, o.weight_decay);
+  return o;
+}
+
+LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
+  LearningRateSchedule s;
+  if (at.is_scalar()) {
+    (void)at.choice({"constant"});
+    return s;
+  }
+  const Cursor warmup = at.optional("warmup_steps");
+  s.warmup_steps = warmup.integer(0, kMostSteps, 0);
+  s.decay = choose(at.optional("decay"), kDecayWords, s.decay);
+  const Cursor minimum = at.optional("minimum");
+  s.minimum = minimum.number(0, 1e3, 0);
+  if (s.minimum > training.optimizer.learning_rate) {
+    minimum.error("E0121",
+                  fmt::format("minimum {} is above the learning rate {}", s.minimum, training.optimizer.learning_rate));
+  }
+  if (s.warmup_steps > training.steps) {
+    warmup.warning("E0122",
+                   fmt::format("{} warm-up steps are more than the run's {} steps", s.warmup_steps, training.steps),
+                   "the learning rate is never reached");
+  }
+  if (minimum.exists() && s.decay == Decay::none) {
+    minimum.warning("E0122", "minimum has no effect without decay", "add `decay: cosine`");
+  }
+  return s;
+}
+
+Training read_training(const Cursor& at) {
+  Training t;
+  t.steps = at.optional("steps").integer(1, kMostSteps, t.steps);
+  t.data = at.optional("data").text();
+  t.order = choose(at.optional("order"), kDataOrderWords, t.order);
+  t.initial_weights = at.optional("initial_weights").text();
+  t.optimizer = read_optimizer(at.optional("optimizer"));
+  t.schedule = read_schedule(at.optional("learning_rate_schedule"), t);
+  if (const Cursor clip = at.optional("clip_norm"); clip.exists()) t.clip_norm = clip.number(1e-30, 1e30, 1);
+  t.seed = static_cast<std::uint64_t>(at.optional("seed").integer(0, std::numeric_limits<std::int64_t>::max(), 1));
+  return t;
+}
+
+// Writing. Every key is written, so that a file carries the defaults of the version that wrote it.
+
+class Writer {
+ public:
+  explicit Writer(int indent) : indent_(indent) {}
+  template <class T>
+  void line(const char* key, const T& value, int deeper = 0) {
+    out_ += fmt::format("{}{}: {}\n", std::string(static_cast<std::size_t>(indent_ + deeper), ' '), key, value);
+  }
+  void open(const char* key, int deeper = 0) {
+    out_ += fmt::format("{}{}:\n", std::string(static_cast<std::size_t>(indent_ + deeper), ' '), key);
+  }
+  template <class T>
+  void list(const char* key, const std::vector<T>& values, int deeper) {
+    if (!values.empty()) line(key, fmt::format("[{}]", fmt::join(values, ", ")), deeper);
+  }
+  [[nodiscard]] const std::string& text() const { return out_; }
+
+ private:
+  int indent_;
+  std::string out_;
+};
+
+template <class Enum>
+std::vector<std::string> words_of(const std::vector<Enum>& values) {
+  std::vector<std::string> words;
+  for (const Enum value : values) words.emplace_back(name_of(value));
+  return words;
+}
+
+void write_bounds(Writer& w, const Bounds& b) {
+  if (b == Bounds{}) return;
+  w.open("plan");
+  w.list("data", b.data, 2);
+  w.list("tensor", b.tensor, 2);
+  w.list("pipeline", b.pipeline, 2);
+  w.list("context", b.context, 2);
+  w.list("expert", b.expert, 2);
+  w.list("virtual_stages", b.virtual_stages, 2);
+  w.list("micro_batch", b.micro_batch, 2);
+  w.list("zero_stage", b.zero_stage, 2);
+  w.list("schedule", words_of(b.schedule), 2);
+  w.list("recompute", words_of(b.recompute), 2);
+  w.list("layers_per_stage", b.layers_per_stage, 2);
+  if (b.flash) w.line("flash", *b.flash, 2);
+}
+
+void write_training(Writer& w, const Training& t) {
+  w.open("training");
+  w.line("steps", t.steps, 2);
+  if (!t.data.empty()) w.line("data", base::yaml_text(t.data), 2);
+  w.line("order", kDataOrderWords[static_cast<std::size_t>(t.order)], 2);
+  if (!t.initial_weights.empty()) w.line("initial_weights", base::yaml_text(t.initial_weights), 2);
+  w.open("optimizer", 2);
+  w.line("name", kOptimizerWords[static_cast<std::size_t>(t.optimizer.kind)], 4);
+  w.line("learning_rate", t.optimizer.learning_rate, 4);
+  w.line("beta1", t.optimizer.beta1, 4);
+  w.line("beta2", t.optimizer.beta2, 4);
+  w.line("epsilon", t.optimizer.epsilon, 4);
+  w.line("weight_decay", t.optimizer.weight_decay, 4);
+  if (t.schedule == LearningRateSchedule{}) {
+    w.line("learning_rate_schedule", "constant", 2);
+  } else {
+    w.open("learning_rate_schedule", 2);
+    w.line("warmup_steps", t.schedule.warmup_steps, 4);
+    w.line("decay", kDecayWords[static_cast<std::size_t>(t.schedule.decay)], 4);
+    w.line("minimum", t.schedule.minimum, 4);
+  }
+  if (t.clip_norm) w.line("clip_norm", *t.clip_norm, 2);
+  w.line("seed", t.seed, 2);
+}
+
+}  // namespace
+
+double learning_rate_at(const Training& training, std::int64_t step) {
+  const double peak = training.optimizer.learning_rate;
+  const LearningRateSchedule& s = training.schedule;
+  if (step < s.warmup_steps) return peak * static_cast<double>(step + 1) / static_cast<double>(s.warmup_steps);
+  if (s.decay == Decay::none) return peak;
+  const std::int64_t length = std::max<std::int64_t>(1, training.steps - s.warmup_steps);
+  const double progress = std::min(1.0, static_cast<double>(step - s.warmup_steps) / static_cast<double>(length));
+  return s.minimum + (peak - s.minimum) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+}
+
+void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {
+  if (batch * sequence > kMostTokens) {  // both are bounded where they are read: the product fits
+    at.error("E0121", fmt::format("a step of {} x {} tokens is more than {}", batch, sequence, kMostTokens));
+  }
+}
+
+Job read_job(const Cursor& at) {
+  Job job;
+  job.model = at.at("model").text();
+  job.cluster = at.at("cluster").text();
+  const Cursor batch = at.at("batch");
+  job.batch = batch.integer(1, kMostBatch, 1);
+  job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
+  check_tokens(batch, job.batch, job.sequence);
+  job.precision = choose(at.optional("precision"), kPrecisionWords, job.precision);
+  job.objective = choose(at.optional("objective"), kObjectiveWords, job.objective);
+  job.stack = at.optional("stack").text();
+  job.bounds = read_bounds(at.optional("plan"));
+  job.training = read_training(at.optional("training"));
+  return job;
+}
+
+base::Result<Job> parse_job(std::string_view text, std::string file, base::Diagnostics* warnings) {
+  return base::read_document<Job>(text, std::move(file), read_job, warnings);
+}
+
+std::string write_job(const Job& job, int indent) {
+  Writer w(indent);
+  w.line("model", base::yaml_text(job.model));
+  w.line("cluster", base::yaml_text(job.cluster));
+  w.line("batch", job.batch);
+  if (job.sequence > 0) w.line("sequence", job.sequence);
+  w.line("precision", models::name_of(job.precision));
+  w.line("objective", name_of(job.objective));
+  if (!job.stack.empty()) w.line("stack", base::yaml_text(job.stack));
+  write_bounds(w, job.bounds);
+  write_training(w, job.training);
+  return w.text();
+}
+
+const char* name_of(Order order) {
+  return kOrderWords[static_cast<std::size_t>(order)].c_str();
+}
+const char* name_of(Recompute recompute) {
+  return kRecomputeWords[static_cast<std::size_t>(recompute)].c_str();
+}
+const char* name_of(Objective objective) {
+  return kObjectiveWords[static_cast<std::size_t>(objective)].c_str();
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,39 @@
+#pragma once
+/// The words and bounds that job files and plan files share.
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/yaml.h"
+#include "plan/job.h"
+
+namespace orrery::plan {
+
+// Orders follow the enumerations.
+inline const std::vector<std::string> kOrderWords = {"gpipe", "1f1b"};
+inline const std::vector<std::string> kRecomputeWords = {"none", "full"};
+inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
+inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8"};
+
+// Far above any cluster or batch, and small enough that their products fit 64 bits.
+inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMostSequence = std::int64_t{1} << 24;
+inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  ///< of one step
+inline constexpr std::int64_t kMostLayers = 10'000;
+inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+
+template <class Enum>
+[[nodiscard]] Enum choose(const base::Cursor& at, const std::vector<std::string>& words, Enum fallback) {
+  return static_cast<Enum>(at.choice(words, static_cast<int>(fallback)));
+}
+
+[[nodiscard]] inline int small(const base::Cursor& at, std::int64_t low, std::int64_t high, int fallback) {
+  return static_cast<int>(at.integer(low, high, fallback));
+}
+
+/// Reports E0121 when a step of so many tokens is beyond what is counted in 64 bits.
+void check_tokens(const base::Cursor& at, std::int64_t batch, std::int64_t sequence);
+
+}  // namespace orrery::plan

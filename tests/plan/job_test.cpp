@@ -1,0 +1,265 @@
+// Job files: every key and default, what is refused with which words, and the learning rate.
+#include "plan/job.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace orrery::plan {
+namespace {
+
+Job read(const std::string& text) {
+  const auto job = parse_job(text, "job.yaml");
+  EXPECT_TRUE(job.has_value()) << base::render(job.error(), false);
+  return job.value_or(Job{});
+}
+
+std::string refused(const std::string& text) {
+  const auto job = parse_job(text, "job.yaml");
+  return job ? "(accepted)" : base::render(job.error(), false);
+}
+
+constexpr const char* kLeast = "model: gpt2-124m\ncluster: localhost-2\nbatch: 8\n";
+
+constexpr const char* kFull = R"(model: gpt2-124m
+cluster: localhost-2
+batch: 8
+sequence: 32
+precision: bf16
+objective: cost
+stack: orrery-cpu
+plan: {data: 2, tensor: [1, 2], zero_stage: 1, micro_batch: 4, schedule: [1f1b, gpipe], recompute: full, flash: false, layers_per_stage: [5, 7]}
+training:
+  steps: 30
+  data: tokens.bin
+  order: shuffled
+  initial_weights: model.safetensors
+  optimizer: {name: adamw, learning_rate: 6e-4, beta1: 0.8, beta2: 0.99, epsilon: 1e-6, weight_decay: 0}
+  learning_rate_schedule: {warmup_steps: 3, decay: cosine, minimum: 6e-5}
+  clip_norm: 1.0
+  seed: 42
+)";
+
+TEST(Job, HasDefaultsForEverythingButModelClusterAndBatch) {
+  Job expected;
+  expected.model = "gpt2-124m";
+  expected.cluster = "localhost-2";
+  expected.batch = 8;
+  EXPECT_EQ(read(kLeast), expected);
+  EXPECT_EQ(expected.training.optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(expected.training.steps, 20);
+  EXPECT_FALSE(expected.training.clip_norm.has_value());
+}
+
+TEST(Job, ReadsEveryKey) {
+  const Job job = read(kFull);
+  EXPECT_EQ(job.sequence, 32);
+  EXPECT_EQ(job.precision, models::DType::bf16);
+  EXPECT_EQ(job.objective, Objective::cost);
+  EXPECT_EQ(job.stack, "orrery-cpu");
+  EXPECT_EQ(job.bounds.data, std::vector<int>{2});
+  EXPECT_EQ(job.bounds.tensor, (std::vector<int>{1, 2}));
+  EXPECT_TRUE(job.bounds.pipeline.empty());
+  EXPECT_EQ(job.bounds.zero_stage, std::vector<int>{1});
+  EXPECT_EQ(job.bounds.micro_batch, std::vector<int>{4});
+  EXPECT_EQ(job.bounds.schedule, (std::vector<Order>{Order::one_f_one_b, Order::gpipe}));
+  EXPECT_EQ(job.bounds.recompute, std::vector<Recompute>{Recompute::full});
+  EXPECT_EQ(job.bounds.flash, std::optional<bool>(false));
+  EXPECT_EQ(job.bounds.layers_per_stage, (std::vector<std::int64_t>{5, 7}));
+  EXPECT_EQ(job.training.steps, 30);
+  EXPECT_EQ(job.training.data, "tokens.bin");
+  EXPECT_EQ(job.training.order, DataOrder::shuffled);
+  EXPECT_EQ(job.training.initial_weights, "model.safetensors");
+  EXPECT_EQ(job.training.optimizer, (Optimizer{OptimizerKind::adamw, 6e-4, 0.8, 0.99, 1e-6, 0}));
+  EXPECT_EQ(job.training.schedule, (LearningRateSchedule{3, Decay::cosine, 6e-5}));
+  EXPECT_EQ(job.training.clip_norm, std::optional<double>(1.0));
+  EXPECT_EQ(job.training.seed, 42U);
+}
+
+TEST(Job, WritesWhatItReads) {
+  for (const char* text : {kLeast, kFull}) {
+    const Job job = read(text);
+    EXPECT_EQ(read(write_job(job)), job) << write_job(job);
+  }
+  Job odd = read(kLeast);
+  odd.model = "my models/a: b #1.yaml";
+  odd.training.optimizer.learning_rate = 1.0 / 3;
+  EXPECT_EQ(read(write_job(odd)), odd) << write_job(odd);
+}
+
+TEST(Job, ReportsAllErrorsAtOnceWithCaretsAndHints) {
+  EXPECT_EQ(refused("modle: gpt2-124m\n"
+                    "cluster: localhost-2\n"
+                    "batch: 0\n"
+                    "sequence: 1e3\n"
+                    "precision: fp23\n"
+                    "plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}\n"
+                    "training:\n"
+                    "  optimiser: {learning_rate: 1e-3}\n"
+                    "  clip_norm: -1\n"
+                    "batch: 8\n"),
+            R"(error[E0102]: key `model` is missing
+ --> job.yaml:1:1
+  |
+1 | modle: gpt2-124m
+  | ^
+  |
+  = help: `modle` looks like it; write `model`
+
+error[E0103]: unknown key `modle`
+ --> job.yaml:1:1
+  |
+1 | modle: gpt2-124m
+  | ^^^^^
+  |
+  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, objective, stack, plan, training
+
+error[E0105]: `batch` must be from 1 to 16777216, found `0`
+ --> job.yaml:3:8
+  |
+3 | batch: 0
+  |        ^
+
+error[E0105]: `sequence` must be a whole number, found `1e3`
+ --> job.yaml:4:11
+  |
+4 | sequence: 1e3
+  |           ^^^
+  |
+  = help: write a whole number without point or exponent
+
+error[E0106]: `precision` must be one of fp32, bf16, fp16, fp8, found `fp23`
+ --> job.yaml:5:12
+  |
+5 | precision: fp23
+  |            ^^^^
+  |
+  = help: did you mean `fp32`?
+
+error[E0105]: `plan.data[1]` must be a whole number, found `two`
+ --> job.yaml:6:18
+  |
+6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
+  |                  ^^^
+
+error[E0105]: `plan.zero_stage` must be from 0 to 3, found `4`
+ --> job.yaml:6:36
+  |
+6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
+  |                                    ^
+
+error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, found `1fb1`
+ --> job.yaml:6:49
+  |
+6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
+  |                                                 ^^^^
+  |
+  = help: did you mean `1f1b`?
+
+error[E0103]: unknown key `pipelines` in `plan`
+ --> job.yaml:6:55
+  |
+6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
+  |                                                       ^^^^^^^^^
+  |
+  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage, schedule, recompute, layers_per_stage, flash
+
+error[E0103]: unknown key `optimiser` in `training`
+ --> job.yaml:8:3
+  |
+8 |   optimiser: {learning_rate: 1e-3}
+  |   ^^^^^^^^^
+  |
+  = help: did you mean `optimizer`? known keys: steps, data, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, seed
+
+error[E0105]: `training.clip_norm` must be from 1e-30 to 1e+30, found `-1`
+ --> job.yaml:9:14
+  |
+9 |   clip_norm: -1
+  |              ^^
+
+error[E0107]: key `batch` is given twice
+  --> job.yaml:10:1
+   |
+10 | batch: 8
+   | ^^^^^
+   |
+   = help: it was first given on line 3; keep one of them
+)");
+}
+
+TEST(Job, RefusesValuesThatNoRunCanHave) {
+  const auto bad = [](const std::string& more) { return refused(kLeast + more); };
+  for (const char* more : {
+           "plan: {data: []}\n",
+           "plan: {data: [2, 2]}\n",
+           "plan: {data: 0}\n",
+           "plan: {tensor: 2.0}\n",
+           "plan: 5\n",
+           "plan: {flash: 1}\n",
+           "sequence: 0\n",
+           "sequence: 99999999999\n",
+           "objective: speed\n",
+           "precision: int32\n",
+           "stack: ''\n",
+           "training: {steps: 0}\n",
+           "training: {seed: -1}\n",
+           "training: {optimizer: {name: sgd}}\n",
+           "training: {optimizer: {beta1: 1}}\n",
+           "training: {optimizer: {epsilon: 0}}\n",
+           "training: {optimizer: {learning_rate: .inf}}\n",
+           "training: {clip_norm: 0}\n",
+           "training: {learning_rate_schedule: linear}\n",
+           "training: {learning_rate_schedule: {decay: linear}}\n",
+           "training: {learning_rate_schedule: {decay: cosine, minimum: 1}}\n",
+           "training: {order: random}\n",
+           "training: {learning_rate_schedule: [cosine]}\n",
+       }) {
+    EXPECT_NE(bad(more), "(accepted)") << more;
+  }
+  EXPECT_NE(refused("model: a\ncluster: b\nbatch: 16777216\nsequence: 16777216\n").find("E0121"), std::string::npos);
+}
+
+TEST(Job, WarnsOfWhatHasNoEffect) {
+  base::Diagnostics warnings;
+  const auto job = parse_job(
+      std::string(kLeast) + "training: {steps: 5, learning_rate_schedule: {warmup_steps: 6, minimum: 1e-5}}\n",
+      "job.yaml", &warnings);
+  ASSERT_TRUE(job.has_value());
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_EQ(warnings[0].severity, base::Severity::warning);
+  EXPECT_EQ(warnings[0].message, "6 warm-up steps are more than the run's 5 steps");
+  EXPECT_EQ(warnings[1].message, "minimum has no effect without decay");
+}
+
+Training training(std::int64_t steps, LearningRateSchedule schedule) {
+  Training t;
+  t.steps = steps;
+  t.optimizer.learning_rate = 1.0;
+  t.schedule = schedule;
+  return t;
+}
+
+TEST(LearningRate, IsConstantByDefault) {
+  for (const std::int64_t step : {0, 7, 19, 1000}) EXPECT_EQ(learning_rate_at(training(20, {}), step), 1.0);
+}
+
+TEST(LearningRate, WarmsUpLinearlyThenFollowsACosineToItsMinimum) {
+  const Training t = training(14, {4, Decay::cosine, 0.1});
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 0), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 3), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 4), 1.0);   // progress 0
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 9), 0.55);  // half way: the mean of peak and minimum
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 4 + 10 / 2 - 2), 0.1 + 0.9 * 0.5 * (1 + std::cos(std::acos(-1.0) * 0.3)));
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 14), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 100), 0.1);  // stays there
+}
+
+TEST(LearningRate, NeverDividesByNothing) {
+  EXPECT_EQ(learning_rate_at(training(4, {4, Decay::cosine, 0}), 3), 1.0);
+  EXPECT_EQ(learning_rate_at(training(4, {4, Decay::cosine, 0}), 4), 1.0);
+  EXPECT_EQ(learning_rate_at(training(4, {9, Decay::cosine, 0}), 3), 4.0 / 9);
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -3,33 +3,20 @@
 
 #include <gtest/gtest.h>
 
-#include "clusters/read.h"
 #include "models/read.h"
+#include "tests/clusters/support.h"
 
 namespace orrery::plan {
 namespace {
 
-constexpr const char* kCluster = R"(name: two
-devices_per_node: 2
-device:
-  name: core
-  kind: cpu
-  peak: {fp32: 50 GFLOPS}
-  memory: 4 GiB
-  memory_bandwidth: 10 GB/s
-  sources: [test]
-)";
-
 clusters::Cluster cluster() {
-  const auto c = clusters::parse_cluster(kCluster, "cluster.yaml", {});
-  EXPECT_TRUE(c.has_value()) << base::render(c.error(), false);
-  return c.value_or(clusters::Cluster{});
+  return clusters::testing::catalog("localhost-2");
 }
 
 PlanFile sample() {
   PlanFile file;
   file.job.model = "tiny";
-  file.job.cluster = "two";
+  file.job.cluster = "localhost-2";
   file.job.batch = 8;
   file.job.sequence = 64;
   file.job.training.data = "/usr/share/common-licenses";
@@ -73,7 +60,7 @@ TEST(PlanFile, WritesWhatItReads) {
   EXPECT_EQ(again.spec, file.spec);
   EXPECT_EQ(again.job, file.job);
   EXPECT_EQ(again.model, file.model);
-  EXPECT_EQ(again.cluster.name, "two");
+  EXPECT_EQ(again.cluster.name, "localhost-2");
   EXPECT_EQ(again.cluster.size(), 2);
   EXPECT_EQ(again.cluster.devices, file.cluster.devices);
   EXPECT_EQ(write_plan_file(again), text);

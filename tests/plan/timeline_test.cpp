@@ -113,9 +113,9 @@ TEST(Timeline, NamesWhatIsWrongAndWhere) {
   const std::string good = write_timeline(sample(), schedule());
   EXPECT_EQ(refused(replaced(good, "\n[1,0,0,0,0,", "\n[1,0,0,0,\"x\",")),
             "error[E0130]: a whole number is expected here\n"
-            "  --> timeline.json:15:10\n"
+            "  --> timeline.json:14:10\n"
             "   |\n"
-            "15 | [1,0,0,0,\"x\",-1e-09,0.3333333333333333,0.5],\n"
+            "14 | [1,0,0,0,\"x\",-1e-09,0.3333333333333333,0.5],\n"
             "   |          ^\n");
   EXPECT_NE(refused(replaced(good, "\"rank\",", "\"rang\",")).find("column `rank` is missing"), std::string::npos);
   EXPECT_NE(refused(replaced(good, "\"measured\"", "\"guessed\""))

@@ -7,6 +7,7 @@
 #include "base/yaml.h"
 #include "clusters/read.h"
 #include "models/read.h"
+#include "plan/lower.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;
@@ -127,6 +128,10 @@ base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& pa
   auto stack = load_stack(catalog, name, place_of(document, "cluster"));
   if (!stack) return base::fail(stack.error());
   return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
+}
+
+plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {
+  return plan::lower(plan, {.recompute_whole_layer = stack.recompute_whole_layer});
 }
 
 base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

@@ -16,6 +16,7 @@
 #include "plan/job.h"
 #include "plan/plan.h"
 #include "plan/plan_file.h"
+#include "plan/schedule.h"
 
 namespace orrery::apps {
 
@@ -46,6 +47,9 @@ struct LoadedPlan {
   cost::Stack stack;
 };
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
+
+/// The schedule as the plan's stack runs it: what simulate predicts, train runs and calibrate compares.
+[[nodiscard]] plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack);
 
 /// The catalogue's calibrations and then the given files, in that order: later ones win.
 [[nodiscard]] base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

@@ -1,0 +1,116 @@
+// Run directories to values.
+#include "apps/runs.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/files.h"
+#include "reports/spans.h"
+
+namespace orrery::apps {
+namespace fs = std::filesystem;
+
+base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const std::string& file) {
+  std::vector<Metric> metrics;
+  base::Diagnostics found;
+  std::size_t begin = 0;
+  for (int line = 1; begin < text.size(); ++line) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view row(text.data() + begin, end - begin);
+    begin = end + 1;
+    if (row.empty()) continue;
+    const nlohmann::json one = nlohmann::json::parse(row, nullptr, false);
+    const auto number = [&](const char* key) { return one.is_object() && one.contains(key) && one[key].is_number(); };
+    if (!number("step") || !number("loss") || !number("step_time_s") || !number("tokens_per_s") ||
+        !number("memory_peak_bytes")) {
+      found.push_back({base::Severity::error, "E0204", {file, line, 1, 1},
+                       "not an object with the numbers step, loss, step_time_s, tokens_per_s and memory_peak_bytes",
+                       "a line cut short is the end of a run that died; remove it", std::string(row.substr(0, 120))});
+      continue;
+    }
+    metrics.push_back({one["step"].get<std::int64_t>(), one["loss"].get<double>(), one["step_time_s"].get<double>(),
+                       one["tokens_per_s"].get<double>(), one["memory_peak_bytes"].get<double>()});
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return metrics;
+}
+
+base::Result<Run> load_run(const Catalog& catalog, const std::string& directory) {
+  const fs::path folder(directory);
+  auto loaded = load_plan(catalog, (folder / "plan.yaml").string());
+  if (!loaded) return base::fail(loaded.error());
+  plan::Schedule schedule = lower_for(loaded->plan, loaded->stack);
+  base::Diagnostics found;
+  const auto read = [&](const char* name) {
+    auto text = read_file(folder / name);
+    if (!text) found.insert(found.end(), text.error().begin(), text.error().end());
+    return text.value_or("");
+  };
+  const std::string timeline_text = read("timeline.json"), metrics_text = read("metrics.jsonl");
+  if (!found.empty()) return base::fail(std::move(found));
+  const std::string timeline_file = (folder / "timeline.json").string();
+  auto timeline = plan::parse_timeline(timeline_text, timeline_file);
+  if (!timeline) return base::fail(timeline.error());
+  if (!reports::belongs(*timeline, schedule))
+    return base::fail({base::Diagnostic{base::Severity::error, "E0206", {timeline_file, 1, 1, 1},
+                                        "the timeline does not belong to the plan beside it",
+                                        "the run was made by another version; train again", {}}});
+  auto metrics = parse_metrics(metrics_text, (folder / "metrics.jsonl").string());
+  if (!metrics) return base::fail(metrics.error());
+  return Run{directory, std::move(*loaded), std::move(schedule), std::move(*timeline), std::move(*metrics), false};
+}
+
+base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vector<std::string>& used,
+                                         const std::vector<std::string>& held_out) {
+  std::vector<Run> runs;
+  base::Diagnostics found;
+  const auto load = [&](const std::string& directory, bool is_held_out) {
+    auto run = load_run(catalog, directory);
+    if (!run) {
+      found.insert(found.end(), run.error().begin(), run.error().end());
+      return;
+    }
+    run->held_out = is_held_out;
+    runs.push_back(std::move(*run));
+  };
+  for (const std::string& directory : used) load(directory, false);
+  for (const std::string& directory : held_out) load(directory, true);
+  if (!found.empty()) return base::fail(std::move(found));
+  return runs;
+}
+
+base::Result<cost::Pricing> pricing_of(const std::vector<Run>& runs,
+                                       const std::vector<cost::Calibration>& calibrations) {
+  const Run* largest = &runs.front();
+  for (const Run& run : runs) {
+    const clusters::Cluster &here = run.loaded.file.cluster, &there = largest->loaded.file.cluster;
+    if (here.device().name != there.device().name || run.loaded.stack.name != largest->loaded.stack.name)
+      return base::fail({base::Diagnostic{
+          base::Severity::error, "E0205", {run.directory + "/plan.yaml", 1, 1, 1},
+          fmt::format("ran on {} with {}, other runs on {} with {}", here.device().name, run.loaded.stack.name,
+                      there.device().name, largest->loaded.stack.name),
+          "calibrate each kind of device and each stack by itself", {}}});
+    if (here.size() > there.size()) largest = &run;
+  }
+  return cost::Pricing(std::make_shared<const clusters::Cluster>(largest->loaded.file.cluster), largest->loaded.stack,
+                       calibrations);
+}
+
+std::vector<cost::FitRun> fit_runs(std::vector<Run> runs) {
+  std::vector<cost::FitRun> out;
+  for (Run& run : runs)
+    out.push_back({fmt::format("{} ({})", run.directory, plan::describe(run.loaded.file.spec)), std::move(run.schedule),
+                   std::move(run.timeline)});
+  return out;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const std::size_t middle = values.size() / 2;
+  std::sort(values.begin(), values.end());
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace orrery::apps

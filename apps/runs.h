@@ -1,0 +1,48 @@
+#pragma once
+/// Run directories read back: the plan that ran, the schedule it stands for, what was measured.
+#include <string>
+#include <vector>
+
+#include "apps/inputs.h"
+#include "base/result.h"
+#include "cost/fit.h"
+#include "cost/results.h"
+#include "plan/timeline.h"
+
+namespace orrery::apps {
+
+/// One line of metrics.jsonl.
+struct Metric {
+  std::int64_t step = 0;
+  double loss = 0;
+  double step_time_s = 0;
+  double tokens_per_s = 0;
+  double memory_peak_bytes = 0;  ///< worst rank
+};
+
+struct Run {
+  std::string directory;
+  LoadedPlan loaded;
+  plan::Schedule schedule;
+  plan::Timeline timeline;
+  std::vector<Metric> metrics;
+  bool held_out = false;
+};
+
+[[nodiscard]] base::Result<Run> load_run(const Catalog& catalog, const std::string& directory);
+/// All of them, or everything that is wrong with any. `held_out` come last and are marked.
+[[nodiscard]] base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vector<std::string>& used,
+                                                       const std::vector<std::string>& held_out);
+[[nodiscard]] base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const std::string& file);
+
+/// Prices for a set of runs: the largest of their clusters, the stack they share. E0205 when they were made with
+/// different devices or stacks.
+[[nodiscard]] base::Result<cost::Pricing> pricing_of(const std::vector<Run>& runs,
+                                                     const std::vector<cost::Calibration>& calibrations);
+
+[[nodiscard]] std::vector<cost::FitRun> fit_runs(std::vector<Run> runs);
+
+/// The middle value; 0 of none.
+[[nodiscard]] double median(std::vector<double> values);
+
+}  // namespace orrery::apps

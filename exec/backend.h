@@ -48,6 +48,8 @@ class Backend {
   /// load_tokens is not passed here: the executor copies the batch.
   virtual void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
                    std::span<const ElementRange> ranges, const StepContext& context) = 0;
+  /// True where `run` only queues; spans are then taken from marks instead of the host's clock.
+  [[nodiscard]] virtual bool asynchronous() const { return false; }
   /// All queued work is done.
   virtual void synchronise() = 0;
   /// A mark in the compute stream; `seconds_between` waits for both. For spans without stalling the device.

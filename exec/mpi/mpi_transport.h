@@ -1,0 +1,34 @@
+#pragma once
+/// Transport over MPI: nonblocking collectives and messages, a communicator for each group. MPI's headers stay in
+/// mpi_transport.cpp.
+#include <memory>
+#include <string>
+
+#include "exec/transport.h"
+#include "exec/waiter.h"
+
+namespace orrery::exec {
+
+/// MPI_Init_thread (funneled) and MPI_Finalize. Made first in main, destroyed last.
+class MpiSession {
+ public:
+  MpiSession(int* argc, char*** argv);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return size_; }
+  [[nodiscard]] int ranks_on_node() const { return on_node_; }
+  [[nodiscard]] int rank_on_node() const { return rank_on_node_; }
+  [[nodiscard]] static std::string library_version();
+  /// Ends every rank with `code`: the one way that MPICH 4.0 reports a code of ours reliably.
+  [[noreturn]] static void abort(int code);
+
+ private:
+  int rank_ = 0, size_ = 1, on_node_ = 1, rank_on_node_ = 0;
+};
+
+/// Uses MPI_COMM_WORLD's ranks. The session outlives it; `waiter` serves the host-side exchanges.
+[[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(const MpiSession& session, const Waiter& waiter);
+
+}  // namespace orrery::exec

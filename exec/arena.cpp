@@ -1,0 +1,121 @@
+// Handing out and taking back buffer instances, and the books of it.
+#include "exec/arena.h"
+
+#include <algorithm>
+
+#include "base/ensure.h"
+
+namespace orrery::exec {
+
+Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check)
+    : backend_(backend), class_(rank_class), placement_(placement), check_(check) {
+  for (const plan::Entry& entry : class_.program) micro_batches_ = std::max(micro_batches_, entry.micro_batch + 1);
+  std::size_t slots = 0;
+  for (const plan::Buffer& buffer : class_.buffers) {
+    first_slot_.push_back(slots);
+    slots += buffer.per_micro_batch ? static_cast<std::size_t>(micro_batches_) : 1;
+  }
+  instances_.resize(slots);
+  base_ = backend_.allocate_arena(placement_.arena_bytes);
+  for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
+    if (!class_.buffers[i].persistent) continue;
+    const auto buffer = static_cast<int>(i);
+    const std::int64_t rounded =
+        (class_.buffers[i].bytes() + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment;
+    hand_out(slot(buffer, -1), buffer, placement_.persistent.at(i), rounded, true);
+  }
+}
+
+void Arena::begin_step() {
+  cursor_ = 0;
+  if (check_ == Check::none) return;
+  for (std::size_t i = 0; i < class_.buffers.size(); ++i)
+    for (std::size_t s = first_slot_[i]; s < (i + 1 < first_slot_.size() ? first_slot_[i + 1] : instances_.size()); ++s)
+      ENSURE(class_.buffers[i].persistent || instances_[s].offset < 0, "buffer {} outlived the training step",
+             class_.buffers[i].name);
+}
+
+std::size_t Arena::slot(int buffer, int micro_batch) const {
+  const auto i = static_cast<std::size_t>(buffer);
+  ENSURE(i < class_.buffers.size(), "buffer {} of {}", buffer, class_.buffers.size());
+  if (!class_.buffers[i].per_micro_batch) return first_slot_[i];
+  ENSURE(micro_batch >= 0 && micro_batch < micro_batches_, "micro-batch {} of {} for buffer {}", micro_batch,
+         micro_batches_, class_.buffers[i].name);
+  return first_slot_[i] + static_cast<std::size_t>(micro_batch);
+}
+
+const plan::Placed& Arena::placed(plan::StepRef at, int buffer) {
+  const auto& births = placement_.births;
+  while (cursor_ < births.size() && births[cursor_].at < at) ++cursor_;
+  for (std::size_t i = cursor_; i < births.size() && births[i].at == at; ++i)
+    if (births[i].buffer == buffer) return births[i];
+  ENSURE(false, "no place for buffer {} at entry {} step {}", class_.buffers[static_cast<std::size_t>(buffer)].name,
+         at.entry, at.step);
+}
+
+std::byte* Arena::birthplace(plan::StepRef at, int buffer) {
+  return base_ + placed(at, buffer).offset;
+}
+
+void Arena::birth(plan::StepRef at, int buffer, int micro_batch, bool may_poison) {
+  const plan::Placed& place = placed(at, buffer);
+  hand_out(slot(buffer, micro_batch), buffer, place.offset, place.bytes, may_poison);
+}
+
+void Arena::hand_out(std::size_t slot, int buffer, std::int64_t offset, std::int64_t bytes, bool may_poison) {
+  Instance& instance = instances_[slot];
+  const std::string& name = class_.buffers[static_cast<std::size_t>(buffer)].name;
+  ENSURE(instance.offset < 0, "buffer {} is born twice", name);
+  ENSURE(offset >= 0 && offset + bytes <= placement_.arena_bytes &&
+             bytes >= class_.buffers[static_cast<std::size_t>(buffer)].bytes(),
+         "buffer {} at {} + {} leaves the arena of {}", name, offset, bytes, placement_.arena_bytes);
+  if (check_ != Check::none) check_overlap(buffer, offset, bytes);
+  instance = {offset, bytes};
+  use_.current += bytes;
+  use_.peak_live = std::max(use_.peak_live, use_.current);
+  use_.peak_extent = std::max(use_.peak_extent, offset + bytes);
+  ++use_.births;
+  if (check_ == Check::overlaps_and_poison && may_poison && bytes > 0) poison(offset, bytes);
+}
+
+void Arena::check_overlap(int buffer, std::int64_t offset, std::int64_t bytes) const {
+  for (std::size_t i = 0; i < class_.buffers.size(); ++i)
+    for (std::size_t s = first_slot_[i]; s < (i + 1 < first_slot_.size() ? first_slot_[i + 1] : instances_.size()); ++s)
+      ENSURE(instances_[s].offset < 0 || instances_[s].offset >= offset + bytes ||
+                 instances_[s].offset + instances_[s].bytes <= offset,
+             "buffer {} would overlap living buffer {}", class_.buffers[static_cast<std::size_t>(buffer)].name,
+             class_.buffers[i].name);
+}
+
+void Arena::poison(std::int64_t offset, std::int64_t bytes) {
+  const std::vector<std::byte> chunk(static_cast<std::size_t>(std::min<std::int64_t>(bytes, 1 << 16)), std::byte{0xff});
+  for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(chunk.size())) {
+    const auto part =
+        static_cast<std::size_t>(std::min<std::int64_t>(bytes - at, static_cast<std::int64_t>(chunk.size())));
+    backend_.copy_to_device(base_ + offset + at, {chunk.data(), part});
+  }
+}
+
+void Arena::death(int buffer, int micro_batch) {
+  Instance& instance = instances_[slot(buffer, micro_batch)];
+  ENSURE(instance.offset >= 0, "buffer {} dies unborn", class_.buffers[static_cast<std::size_t>(buffer)].name);
+  use_.current -= instance.bytes;
+  instance = {};
+}
+
+std::byte* Arena::data(int buffer, int micro_batch) const {
+  const Instance& instance = instances_[slot(buffer, micro_batch)];
+  ENSURE(instance.offset >= 0, "buffer {} is used while it does not live",
+         class_.buffers[static_cast<std::size_t>(buffer)].name);
+  return base_ + instance.offset;
+}
+
+bool Arena::alive(int buffer, int micro_batch) const {
+  return instances_[slot(buffer, micro_batch)].offset >= 0;
+}
+
+std::int64_t Arena::bytes(int buffer) const {
+  return class_.buffers[static_cast<std::size_t>(buffer)].bytes();
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,66 @@
+#pragma once
+/// Arena: one allocation of the run, handed out at the offsets that lowering chose. It keeps its own books of what was
+/// really handed out, so that a reported peak is a measurement and never the plan's figure.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "exec/backend.h"
+#include "plan/place.h"
+#include "plan/schedule.h"
+
+namespace orrery::exec {
+
+/// What was handed out, in bytes.
+struct ArenaUse {
+  std::int64_t current = 0;      ///< alive now
+  std::int64_t peak_live = 0;    ///< most alive at once
+  std::int64_t peak_extent = 0;  ///< highest end of anything handed out: what the arena had to hold
+  std::int64_t births = 0;       ///< how often memory was handed out
+};
+
+class Arena {
+ public:
+  enum class Check { none, overlaps, overlaps_and_poison };  ///< poison: newborn buffers are filled with NaN (tests)
+
+  /// Allocates placement.arena_bytes from the backend and hands out the persistent buffers.
+  Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check);
+
+  /// Before the first birth of a training step.
+  void begin_step();
+  /// Where the coming birth of `buffer` will lie; `birth` hands it out. Births come in the placement's order of steps.
+  [[nodiscard]] std::byte* birthplace(plan::StepRef at, int buffer);
+  /// `may_poison`: false while a message still leaves from memory that a queued step will write.
+  void birth(plan::StepRef at, int buffer, int micro_batch, bool may_poison = true);
+  void death(int buffer, int micro_batch);
+  /// Start of a living buffer.
+  [[nodiscard]] std::byte* data(int buffer, int micro_batch) const;
+  [[nodiscard]] bool alive(int buffer, int micro_batch) const;
+  [[nodiscard]] std::int64_t bytes(int buffer) const;
+  [[nodiscard]] const ArenaUse& use() const { return use_; }
+  [[nodiscard]] std::byte* base() const { return base_; }
+
+ private:
+  struct Instance {
+    std::int64_t offset = -1;  ///< -1: not alive
+    std::int64_t bytes = 0;
+  };
+  [[nodiscard]] std::size_t slot(int buffer, int micro_batch) const;
+  [[nodiscard]] const plan::Placed& placed(plan::StepRef at, int buffer);
+  void hand_out(std::size_t slot, int buffer, std::int64_t offset, std::int64_t bytes, bool may_poison);
+  void check_overlap(int buffer, std::int64_t offset, std::int64_t bytes) const;
+  void poison(std::int64_t offset, std::int64_t bytes);
+
+  Backend& backend_;
+  const plan::RankClass& class_;
+  const plan::Placement& placement_;
+  Check check_;
+  std::byte* base_ = nullptr;
+  int micro_batches_ = 1;
+  std::vector<std::size_t> first_slot_;  ///< by buffer
+  std::vector<Instance> instances_;
+  std::size_t cursor_ = 0;  ///< into placement_.births: the first of the current step
+  ArenaUse use_;
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,220 @@
+// The program walk: births, operands, operators, communication, deaths.
+#include "exec/execute.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "base/ensure.h"
+#include "exec/failure.h"
+#include "exec/ranges.h"
+
+namespace orrery::exec {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr std::size_t kMostOperands = 8;  // of any operator in models/op.h, either side
+
+bool updates_parameters(const plan::Step& step) {
+  for (const models::Op& op : step.ops)
+    if (op.kind == models::OpKind::adamw) return true;
+  return false;
+}
+
+}  // namespace
+
+Nanoseconds now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placement, Backend& backend,
+                   Transport& transport, const Waiter& waiter, const Options& options)
+    : schedule_(schedule),
+      class_(schedule.class_of(transport.rank())),
+      backend_(backend),
+      transport_(transport),
+      options_(options),
+      data_rank_(transport.rank() / schedule.spec.tensor % schedule.spec.data),
+      communication_(waiter),
+      arena_(backend, class_, placement, options.check),
+      loss_(kNone),
+      norm_(kNone) {
+  make_groups();
+  find_optimizer();
+}
+
+void Executor::make_groups() {
+  // Members of a communicator must call in one order. Streams advance on their own, so each has its own communicator.
+  for (const plan::RankClass& rank_class : schedule_.classes)
+    for (const plan::Block& block : rank_class.blocks)
+      for (const plan::Step& step : block.steps) {
+        if (step.kind != plan::StepKind::collective) continue;
+        const auto key = std::make_pair(step.group, step.stream);
+        if (groups_.count(key) == 0)
+          groups_[key] = transport_.make_group(schedule_.groups[static_cast<std::size_t>(step.group)]);
+      }
+}
+
+void Executor::find_optimizer() {
+  optimizer_.entry = -1;
+  for (std::size_t e = 0; e < class_.program.size(); ++e) {
+    const plan::Block& block = class_.blocks[static_cast<std::size_t>(class_.program[e].block)];
+    for (std::size_t s = 0; s < block.steps.size(); ++s)
+      if (updates_parameters(block.steps[s])) {
+        optimizer_ = {static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)};
+        return;
+      }
+  }
+}
+
+std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
+  return data_rank_ * bucket.shard_elements();
+}
+
+std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
+  current_iteration_ = static_cast<std::int32_t>(input.iteration);
+  const Nanoseconds begin = now();
+  const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
+  arena_.begin_step();
+  for (std::size_t e = 0; e < class_.program.size(); ++e) {
+    const plan::Entry& entry = class_.program[e];
+    const plan::Block& block = class_.blocks[static_cast<std::size_t>(entry.block)];
+    for (std::size_t s = 0; s < block.steps.size(); ++s)
+      run_one(block.steps[s], {{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, entry.micro_batch}, input);
+  }
+  communication_.wait_for_all();
+  backend_.synchronise();
+  for (const int scalar : {class_.loss, class_.gradient_norm})
+    if (scalar >= 0 && arena_.alive(scalar, -1)) (scalar == class_.loss ? loss_ : norm_) = read_scalar(scalar);
+  for (const Marked& m : marked_) {
+    spans_[m.span].ready = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.from));
+    spans_[m.span].end = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.to));
+  }
+  marked_.clear();
+  return std::chrono::nanoseconds(now() - begin);
+}
+
+void Executor::run_one(const plan::Step& step, const Place& place, const StepInput& input) {
+  if (place.at == optimizer_ && input.before_optimizer) {
+    communication_.wait_for_all();
+    backend_.synchronise();
+    input.before_optimizer();
+  }
+  give_birth(step, place);
+  if (step.kind == plan::StepKind::compute)
+    compute(step, place, input);
+  else
+    communicate(step, place);
+  for (const int buffer : step.deaths) {
+    if (buffer == class_.loss) loss_ = read_scalar(buffer);
+    if (buffer == class_.gradient_norm) norm_ = read_scalar(buffer);
+    arena_.death(buffer, place.micro_batch);
+  }
+}
+
+double Executor::read_scalar(int buffer) {
+  communication_.wait_for({touch(buffer, -1, true)});
+  backend_.synchronise();
+  float value = 0;
+  backend_.copy_to_host(std::as_writable_bytes(std::span(&value, 1)), arena_.data(buffer, -1));
+  return static_cast<double>(value);
+}
+
+void Executor::give_birth(const plan::Step& step, const Place& place) {
+  for (const int buffer : step.births) {
+    bool in_flight = false;
+    if (!communication_.idle()) {
+      const std::vector<Touch> newborn{{arena_.birthplace(place.at, buffer), arena_.bytes(buffer), true}};
+      if (step.kind == plan::StepKind::compute) communication_.wait_for(newborn);
+      in_flight = communication_.conflicts(newborn);
+    }
+    arena_.birth(place.at, buffer, place.micro_batch, !in_flight);  // a message may still leave from that memory
+  }
+}
+
+Touch Executor::touch(int buffer, int micro_batch, bool writes) const {
+  return {arena_.data(buffer, micro_batch), arena_.bytes(buffer), writes};
+}
+
+std::vector<Touch> Executor::touches(const plan::Step& step, int micro_batch) const {
+  std::vector<Touch> out;
+  for (const int buffer : step.reads) out.push_back(touch(buffer, micro_batch, false));
+  for (const int buffer : step.writes) out.push_back(touch(buffer, micro_batch, true));
+  for (const int buffer : step.births) out.push_back(touch(buffer, micro_batch, true));
+  if (step.kind == plan::StepKind::compute)
+    for (const int buffer : step.deaths) out.push_back(touch(buffer, micro_batch, true));
+  return out;
+}
+
+void Executor::compute(const plan::Step& step, const Place& place, const StepInput& input) {
+  if (!communication_.idle()) {
+    communication_.progress();
+    communication_.wait_for_freeing();
+    communication_.wait_for(touches(step, place.micro_batch));
+  }
+  const bool record = options_.record && spans_.size() < options_.most_spans;
+  const bool marks = record && backend_.asynchronous();
+  const Nanoseconds begin = now();
+  const Backend::Mark from = marks ? backend_.mark() : Backend::Mark{};
+  for (const models::Op& op : step.ops) run_op(op, place.micro_batch, input);
+  if (!record) return;
+  if (marks) marked_.push_back({spans_.size(), from, backend_.mark()});
+  spans_.push_back({current_iteration_, place.at, place.micro_batch, begin, now()});
+}
+
+std::int64_t Executor::element_offset(const plan::View& view) const {
+  return view.offset + (view.own ? data_rank_ * view.elements : 0);
+}
+
+std::byte* Executor::address(const plan::View& view, int micro_batch) const {
+  const plan::Buffer& buffer = class_.buffers[static_cast<std::size_t>(view.buffer)];
+  return arena_.data(view.buffer, micro_batch) + element_offset(view) * models::size_of(buffer.dtype);
+}
+
+Operand Executor::operand(int view, int micro_batch) const {
+  if (view < 0) return {};
+  const plan::View& v = class_.views[static_cast<std::size_t>(view)];
+  return {address(v, micro_batch), v.elements};
+}
+
+void Executor::run_op(const models::Op& op, int micro_batch, const StepInput& input) {
+  if (op.kind == models::OpKind::load_tokens) return load_tokens(op, micro_batch, input);
+  std::array<Operand, kMostOperands> in, out;
+  ENSURE(op.in.size() <= kMostOperands && op.out.size() <= kMostOperands, "{} has too many operands",
+         models::name_of(op.kind));
+  for (std::size_t i = 0; i < op.in.size(); ++i) in[i] = operand(op.in[i], micro_batch);
+  for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], micro_batch);
+  std::span<const ElementRange> ranged;
+  if (op.kind == models::OpKind::adamw || op.kind == models::OpKind::norm_squared) ranged = ranges(op);
+  backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, input.context);
+}
+
+void Executor::load_tokens(const models::Op& op, int micro_batch, const StepInput& input) {
+  const auto n = static_cast<std::size_t>(op.batch * op.sequence);
+  tokens_.resize(n);
+  targets_.resize(n);
+  input.load(micro_batch, tokens_, targets_);
+  const std::array<const std::vector<std::int32_t>*, 2> sources{&tokens_, &targets_};
+  for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i)
+    if (op.out[i] >= 0)
+      backend_.copy_to_device(operand(op.out[i], micro_batch).data, std::as_bytes(std::span(*sources[i])));
+}
+
+const std::vector<ElementRange>& Executor::ranges(const models::Op& op) {
+  const int gradient = op.in.front();  // of both adamw and norm_squared
+  const auto found = ranges_.find(gradient);
+  if (found != ranges_.end()) return found->second;
+  const plan::View& view = class_.views[static_cast<std::size_t>(gradient)];
+  for (const plan::Bucket& bucket : class_.buckets) {
+    if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard) continue;
+    const bool of_shard = view.buffer == bucket.gradient_shard;
+    const std::int64_t begin = element_offset(view) + (of_shard ? shard_offset(bucket) : 0);
+    return ranges_[gradient] = element_ranges(bucket, begin, view.elements, schedule_.spec.tensor);
+  }
+  ENSURE(false, "{} works on no bucket's gradients", models::name_of(op.kind));
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,116 @@
+#pragma once
+/// Executor: walks one rank's program for one training step, exactly as plan/schedule.h says, and measures a span for
+/// every step it executes. It decides nothing.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exec/arena.h"
+#include "exec/backend.h"
+#include "exec/communication.h"
+#include "exec/transport.h"
+#include "exec/waiter.h"
+#include "plan/place.h"
+#include "plan/schedule.h"
+
+namespace orrery::exec {
+
+/// Nanoseconds on this process's steady clock.
+using Nanoseconds = std::int64_t;
+[[nodiscard]] Nanoseconds now();
+
+/// One executed step on this rank's own clock.
+struct RawSpan {
+  std::int32_t iteration = 0;
+  plan::StepRef at;
+  std::int32_t micro_batch = -1;
+  Nanoseconds ready = 0, end = 0;
+};
+
+/// What a training step needs from outside the schedule.
+struct StepInput {
+  std::int64_t iteration = 0;
+  StepContext context;
+  /// Fills one micro-batch of this replica: both spans hold B*T ids.
+  std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
+  /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
+  std::function<void()> before_optimizer;
+};
+
+class Executor {
+ public:
+  struct Options {
+    Arena::Check check = Arena::Check::none;
+    bool record = true;                  ///< spans
+    std::size_t most_spans = 4'000'000;  ///< recording stops here: a long run must not fill the memory
+  };
+
+  /// Collective: makes the groups of the schedule on all ranks. Allocates the arena.
+  Executor(const plan::Schedule& schedule, const plan::Placement& placement, Backend& backend, Transport& transport,
+           const Waiter& waiter, const Options& options);
+
+  /// One training step. Returns its duration on this rank.
+  std::chrono::nanoseconds run_step(const StepInput& input);
+
+  [[nodiscard]] Arena& arena() { return arena_; }
+  [[nodiscard]] const Arena& arena() const { return arena_; }
+  [[nodiscard]] const plan::RankClass& rank_class() const { return class_; }
+  [[nodiscard]] const std::vector<RawSpan>& spans() const { return spans_; }
+  /// Element offset within its bucket of this rank's shard.
+  [[nodiscard]] std::int64_t shard_offset(const plan::Bucket& bucket) const;
+  /// The step's mean loss and the global gradient norm, where this rank's class has them (NaN elsewhere).
+  [[nodiscard]] double loss() const { return loss_; }
+  [[nodiscard]] double gradient_norm() const { return norm_; }
+
+ private:
+  struct Place {
+    plan::StepRef at;
+    int micro_batch = -1;
+  };
+  void run_one(const plan::Step& step, const Place& place, const StepInput& input);
+  void give_birth(const plan::Step& step, const Place& place);
+  void compute(const plan::Step& step, const Place& place, const StepInput& input);
+  void run_op(const models::Op& op, int micro_batch, const StepInput& input);
+  void load_tokens(const models::Op& op, int micro_batch, const StepInput& input);
+  void communicate(const plan::Step& step, const Place& place);
+  [[nodiscard]] Communication::Start starter(const plan::Step& step, int micro_batch);
+  [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
+  [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, int micro_batch) const;
+  [[nodiscard]] Touch touch(int buffer, int micro_batch, bool writes) const;
+  [[nodiscard]] std::int64_t element_offset(const plan::View& view) const;
+  [[nodiscard]] Operand operand(int view, int micro_batch) const;
+  [[nodiscard]] std::byte* address(const plan::View& view, int micro_batch) const;
+  [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op);
+  [[nodiscard]] double read_scalar(int buffer);
+  void make_groups();
+  void find_optimizer();
+
+  const plan::Schedule& schedule_;
+  const plan::RankClass& class_;
+  Backend& backend_;
+  Transport& transport_;
+  Options options_;
+  int data_rank_ = 0;
+  Communication communication_;
+  Arena arena_;
+  std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
+  std::map<int, std::vector<ElementRange>> ranges_;         ///< by the gradient's view
+  plan::StepRef optimizer_;  ///< the first step that updates a parameter; entry -1 when there is none
+  std::vector<RawSpan> spans_;
+  std::int32_t current_iteration_ = 0;
+  struct Marked {
+    std::size_t span;
+    Backend::Mark from, to;
+  };
+  std::vector<Marked> marked_;  ///< asynchronous backends: resolved at the end of the step
+  std::vector<std::int32_t> tokens_, targets_;
+  double loss_, norm_;
+};
+
+}  // namespace orrery::exec

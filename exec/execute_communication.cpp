@@ -1,0 +1,88 @@
+// The executor's communication steps: what they start, whom they meet, what they leave in the spans.
+#include <fmt/core.h>
+
+#include "base/ensure.h"
+#include "exec/execute.h"
+
+namespace orrery::exec {
+namespace {
+
+/// A tag of its own for every (step pair, micro-batch).
+int message_tag(const plan::Step& step, int micro_batch, std::int64_t micro_batches) {
+  const auto slots = static_cast<int>(micro_batches) + 1;
+  return step.tag * slots + micro_batch + 1;
+}
+
+std::int64_t micro_batches(const plan::PlanSpec& spec) {
+  return spec.batch / (spec.micro_batch * spec.data);
+}
+
+}  // namespace
+
+void Executor::communicate(const plan::Step& step, const Place& place) {
+  backend_.synchronise();  // a message may leave only what has been computed; free on the host
+  const bool record = options_.record && spans_.size() < options_.most_spans;
+  Communication::Observer observer;
+  if (record) {
+    const std::size_t index = spans_.size();
+    spans_.push_back({current_iteration_, place.at, place.micro_batch, now(), 0});
+    observer.started = [this, index] { spans_[index].ready = now(); };
+    observer.finished = [this, index] { spans_[index].end = now(); };
+  }
+  communication_.submit(step.stream, touches(step, place.micro_batch), !step.deaths.empty(),
+                        starter(step, place.micro_batch), observer,
+                        [this, &step, place] { return describe(step, place); });
+}
+
+Communication::Start Executor::starter(const plan::Step& step, int micro_batch) {
+  const plan::View& source = step.source;
+  const plan::View& target = step.target;
+  const std::byte* from = source.buffer >= 0 ? address(source, micro_batch) : nullptr;
+  std::byte* to = target.buffer >= 0 ? address(target, micro_batch) : nullptr;
+  const int stage = schedule_.spec.data * schedule_.spec.tensor;
+  const int peer = transport_.rank() + step.peer * stage;
+  const int tag = message_tag(step, micro_batch, micro_batches(schedule_.spec));
+  if (step.kind == plan::StepKind::send) {
+    const models::DType dtype = class_.buffers[static_cast<std::size_t>(source.buffer)].dtype;
+    return [this, peer, tag, dtype, from, n = source.elements] { return transport_.send(peer, tag, dtype, from, n); };
+  }
+  const models::DType dtype = class_.buffers[static_cast<std::size_t>(target.buffer)].dtype;
+  if (step.kind == plan::StepKind::recv)
+    return [this, peer, tag, dtype, to, n = target.elements] { return transport_.receive(peer, tag, dtype, to, n); };
+  const GroupId group = groups_.at(std::make_pair(step.group, step.stream));
+  switch (step.collective) {
+    case plan::CollectiveKind::all_reduce:
+      return [this, group, reduce = step.reduce, dtype, to, n = target.elements] {
+        return transport_.all_reduce(group, reduce, dtype, to, n);
+      };
+    case plan::CollectiveKind::all_gather:
+      return [this, group, dtype, from, to, n = source.elements] {
+        return transport_.all_gather(group, dtype, from, to, n);
+      };
+    case plan::CollectiveKind::reduce_scatter:
+      return [this, group, dtype, from, to, n = target.elements] {
+        return transport_.reduce_scatter(group, dtype, from, to, n);
+      };
+  }
+  ENSURE(false, "unknown collective {}", static_cast<int>(step.collective));
+}
+
+std::string Executor::describe(const plan::Step& step, const Place& place) const {
+  std::string text = fmt::format("rank {}: ", transport_.rank());
+  const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
+  if (step.kind == plan::StepKind::collective)
+    text += fmt::format("{} over group \"{}\"", plan::name_of(step.collective),
+                        schedule_.groups[static_cast<std::size_t>(step.group)].name);
+  else
+    text += fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
+                        step.kind == plan::StepKind::send ? "to" : "from",
+                        transport_.rank() + step.peer * schedule_.spec.data * schedule_.spec.tensor, step.tag);
+  text += fmt::format(
+      ", buffer \"{}\", {} elements, training step {}, entry {} ({}), step {}, micro-batch {}",
+      class_.buffers[static_cast<std::size_t>(view.buffer)].name, view.elements, current_iteration_, place.at.entry,
+      class_.blocks[static_cast<std::size_t>(class_.program[static_cast<std::size_t>(place.at.entry)].block)].name,
+      place.at.step, place.micro_batch);
+  return text;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,147 @@
+// Who writes which part, and the manifest's text.
+#include "exec/checkpoint_parts.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "exec/failure.h"
+
+namespace orrery::exec {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kFormat = "1.0";
+
+ordered_json part_json(const CheckpointPart& part) {
+  return {{"file", part.file},
+          {"key", part.key},
+          {"state", name_of(part.state)},
+          {"tensor", part.tensor.name},
+          {"logical_shape", part.tensor.logical_shape},
+          {"part_shape", part.tensor.shape},
+          {"split_axis", part.tensor.split_axis},
+          {"split_index", part.tensor_rank},
+          {"begin", part.begin},
+          {"end", part.end}};
+}
+
+CheckpointPart read_part(const ordered_json& json) {
+  CheckpointPart part;
+  part.file = json.at("file").get<std::string>();
+  part.key = json.at("key").get<std::string>();
+  const auto state = json.at("state").get<std::string>();
+  part.state = state == "first_moment"    ? State::first_moment
+               : state == "second_moment" ? State::second_moment
+                                          : State::weight;
+  part.tensor.name = json.at("tensor").get<std::string>();
+  part.tensor.logical_shape = json.at("logical_shape").get<std::vector<std::int64_t>>();
+  part.tensor.shape = json.at("part_shape").get<std::vector<std::int64_t>>();
+  part.tensor.split_axis = json.at("split_axis").get<int>();
+  part.tensor_rank = json.at("split_index").get<int>();
+  part.begin = json.at("begin").get<std::int64_t>();
+  part.end = json.at("end").get<std::int64_t>();
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : part.tensor.shape) {
+    if (extent <= 0 || __builtin_mul_overflow(elements, extent, &elements)) throw Failure("a shape that cannot be");
+  }
+  if (part.tensor.shape.size() != part.tensor.logical_shape.size() || part.tensor.shape.empty() || part.begin < 0 ||
+      part.end <= part.begin || part.end > elements ||
+      part.tensor.split_axis >= static_cast<int>(part.tensor.shape.size()) ||
+      part.file.find('/') != std::string::npos || part.file.empty() || part.tensor_rank < 0)
+    throw Failure(fmt::format("part {} contradicts itself", part.key));
+  return part;
+}
+
+}  // namespace
+
+const char* name_of(State state) {
+  switch (state) {
+    case State::weight: return "weight";
+    case State::first_moment: return "first_moment";
+    case State::second_moment: return "second_moment";
+  }
+  return "?";
+}
+
+int buffer_of(const plan::Bucket& bucket, State state) {
+  switch (state) {
+    case State::weight: return weight_buffer(bucket);
+    case State::first_moment: return bucket.first_moment;
+    case State::second_moment: return bucket.second_moment;
+  }
+  return -1;
+}
+
+std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
+  const plan::RankClass& rank_class = schedule.class_of(rank);
+  const int tensor_rank = rank % schedule.spec.tensor;
+  const int data_rank = rank / schedule.spec.tensor % schedule.spec.data;
+  std::vector<OwnedPart> out;
+  for (const plan::Bucket& bucket : rank_class.buckets)
+    for (const State state : kStates) {
+      const int buffer = buffer_of(bucket, state);
+      if (buffer < 0 || (!is_sharded(rank_class, bucket, buffer) && data_rank != 0)) continue;
+      for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
+        const plan::ParameterRange& range = *holding.range;
+        if ((range.replicated && tensor_rank != 0) || !range.counts_in_norm) continue;
+        CheckpointPart part;
+        part.file = fmt::format("rank-{:05}.safetensors", rank);
+        part.key = fmt::format("{}/{}/{}/{}-{}", name_of(state), range.name, tensor_rank, holding.local_begin,
+                               holding.local_end);
+        part.state = state;
+        part.tensor = range.tensor;
+        part.tensor.name = range.name;
+        part.tensor_rank = tensor_rank;
+        part.begin = holding.local_begin;
+        part.end = holding.local_end;
+        out.push_back({std::move(part), buffer, holding.buffer_offset});
+      }
+    }
+  return out;
+}
+
+std::string write_share(const CheckpointFile& file, const std::vector<CheckpointPart>& parts) {
+  ordered_json share;
+  share["file"] = {{"name", file.name}, {"bytes", file.bytes}, {"crc32", file.crc}};
+  share["parts"] = ordered_json::array();
+  for (const CheckpointPart& part : parts) share["parts"].push_back(part_json(part));
+  return share.dump();
+}
+
+std::string join_shares(std::int64_t step, const std::vector<std::string>& shares) {
+  ordered_json manifest;
+  manifest["format_version"] = kFormat;
+  manifest["step"] = step;
+  manifest["files"] = ordered_json::array();
+  manifest["parts"] = ordered_json::array();
+  for (const std::string& text : shares) {
+    const ordered_json share = ordered_json::parse(text);
+    if (share["parts"].empty()) continue;
+    manifest["files"].push_back(share["file"]);
+    for (const ordered_json& part : share["parts"]) manifest["parts"].push_back(part);
+  }
+  return manifest.dump(1) + "\n";
+}
+
+Manifest parse_manifest(const std::string& text, const std::string& name) {
+  try {
+    const ordered_json json = ordered_json::parse(text);
+    if (json.at("format_version") != kFormat)
+      throw Failure(fmt::format("format_version {}, this program reads {}", json.at("format_version").dump(), kFormat));
+    Manifest manifest;
+    manifest.step = json.at("step").get<std::int64_t>();
+    for (const ordered_json& file : json.at("files"))
+      manifest.files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::int64_t>(),
+                                file.at("crc32").get<std::uint32_t>()});
+    for (const ordered_json& part : json.at("parts")) manifest.parts.push_back(read_part(part));
+    return manifest;
+  } catch (const Failure& failure) {
+    throw Failure(fmt::format("{}: {}", name, failure.what()));
+  } catch (const ordered_json::exception& error) {
+    throw Failure(fmt::format("{}: not a checkpoint manifest ({})", name, error.what()));
+  }
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,54 @@
+#pragma once
+/// The parts of a checkpoint: runs of a rank's share of a logical tensor, as manifest.json lists them.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "exec/logical.h"
+#include "plan/schedule.h"
+
+namespace orrery::exec {
+
+enum class State { weight, first_moment, second_moment };
+inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};
+[[nodiscard]] const char* name_of(State state);
+[[nodiscard]] int buffer_of(const plan::Bucket& bucket, State state);
+
+/// Local elements [begin, end) of the part that tensor rank `tensor_rank` has of a logical tensor.
+struct CheckpointPart {
+  std::string file;  ///< "rank-00000.safetensors"
+  std::string key;   ///< name of the tensor in that file; one dimension
+  State state{};
+  models::Tensor tensor;  ///< name, shape, logical_shape and split_axis only
+  int tensor_rank = 0;
+  std::int64_t begin = 0, end = 0;
+};
+
+struct CheckpointFile {
+  std::string name;
+  std::int64_t bytes = 0;
+  std::uint32_t crc = 0;
+};
+
+struct Manifest {
+  std::int64_t step = 0;
+  std::vector<CheckpointFile> files;
+  std::vector<CheckpointPart> parts;
+};
+
+/// One rank's contribution and the whole, as JSON text.
+[[nodiscard]] std::string write_share(const CheckpointFile& file, const std::vector<CheckpointPart>& parts);
+[[nodiscard]] std::string join_shares(std::int64_t step, const std::vector<std::string>& shares);
+/// Throws Failure naming `name` when the text is not a manifest of this format.
+[[nodiscard]] Manifest parse_manifest(const std::string& text, const std::string& name);
+
+/// What rank `rank` writes: its own shard where the data-parallel group shares the work, everything on data rank 0
+/// otherwise; a replicated parameter from tensor rank 0 alone; a second copy of the tied table not at all.
+struct OwnedPart {
+  CheckpointPart part;
+  int buffer = -1;
+  std::int64_t buffer_offset = 0;
+};
+[[nodiscard]] std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank);
+
+}  // namespace orrery::exec

@@ -1,0 +1,12 @@
+#pragma once
+/// CRC-32 (IEEE 802.3, reflected, as zlib and PNG have it), for checkpoint files.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace orrery::exec {
+
+/// Continues `seed` (0 to begin) over `bytes`. crc32("123456789") is 0xcbf43926.
+[[nodiscard]] std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t seed = 0);
+
+}  // namespace orrery::exec

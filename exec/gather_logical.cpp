@@ -1,0 +1,92 @@
+// Packing a rank's runs into bytes, and putting all ranks' runs together.
+#include "exec/gather_logical.h"
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/ensure.h"
+#include "exec/initialise.h"
+#include "exec/logical.h"
+#include "exec/safetensors.h"
+
+namespace orrery::exec {
+namespace {
+
+void put(std::string& out, const void* data, std::size_t bytes) {
+  out.append(static_cast<const char*>(data), bytes);
+}
+
+/// A run: class, bucket and range numbers, first logical element, count, values. `rank` of the text gives the class.
+struct RunHeader {
+  std::int32_t bucket = 0, range = 0;
+  std::int64_t logical = 0, elements = 0;
+};
+
+std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend, int rank) {
+  const plan::RankClass& rank_class = schedule.class_of(rank);
+  const int tensor_rank = rank % schedule.spec.tensor;
+  const int data_rank = rank / schedule.spec.tensor % schedule.spec.data;
+  std::string out;
+  for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
+    const plan::Bucket& bucket = rank_class.buckets[b];
+    int buffer = weight_buffer(bucket);
+    const std::vector<Holding> mine = what == Gathered::gradients
+                                          ? gradient_holdings(rank_class, bucket, data_rank, buffer)
+                                          : holdings(rank_class, bucket, buffer, data_rank);
+    transfer(arena.data(buffer, -1), mine, tensor_rank, backend, Transfer::from_device,
+             [&](const Holding& holding, const Run& run, std::span<float> values) {
+               const RunHeader header{static_cast<std::int32_t>(b),
+                                      static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical,
+                                      run.elements};
+               put(out, &header, sizeof header);
+               put(out, values.data(), values.size_bytes());
+             });
+  }
+  return out;
+}
+
+}  // namespace
+
+LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend,
+                              Transport& transport) {
+  const std::vector<std::string> texts = transport.gather_text(pack(schedule, what, arena, backend, transport.rank()));
+  LogicalTensors out;
+  std::map<std::string, std::vector<bool>> filled;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    const plan::RankClass& rank_class = schedule.class_of(static_cast<int>(rank));
+    const char* at = texts[rank].data();
+    const char* const end = at + texts[rank].size();
+    while (at < end) {
+      RunHeader header;
+      std::memcpy(&header, at, sizeof header);
+      at += sizeof header;
+      const plan::ParameterRange& range =
+          rank_class.buckets[static_cast<std::size_t>(header.bucket)].ranges[static_cast<std::size_t>(header.range)];
+      LogicalTensor& tensor = out[range.name];
+      std::vector<bool>& seen = filled[range.name];
+      if (tensor.values.empty()) {
+        tensor.shape = range.tensor.logical_shape;
+        tensor.values.resize(static_cast<std::size_t>(logical_elements(range.tensor)));
+        seen.resize(tensor.values.size());
+      }
+      std::memcpy(tensor.values.data() + header.logical, at, static_cast<std::size_t>(header.elements) * sizeof(float));
+      for (std::int64_t i = 0; i < header.elements; ++i) seen[static_cast<std::size_t>(header.logical + i)] = true;
+      at += header.elements * static_cast<std::int64_t>(sizeof(float));
+    }
+  }
+  for (const auto& [name, seen] : filled)
+    for (const bool one : seen) ENSURE(one, "no rank holds a part of {}", name);
+  return out;
+}
+
+void write_tensors(const std::string& path, const LogicalTensors& tensors) {
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, tensor] : tensors) entries.push_back({name, "F32", tensor.shape, 0, 0});
+  const std::string temporary = path + ".tmp";
+  SafetensorsWriter writer(temporary, entries, {});
+  for (const auto& [name, tensor] : tensors) writer.append(tensor.values);
+  (void)writer.finish();
+  std::filesystem::rename(temporary, path);
+}
+
+}  // namespace orrery::exec

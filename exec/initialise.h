@@ -1,0 +1,41 @@
+#pragma once
+/// Initial values of parameters and optimizer states: drawn from counter-based random numbers by logical name and
+/// global index, so that any sharding draws the same, or read from a safetensors file with Hugging Face's GPT-2 names.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "base/result.h"
+#include "exec/arena.h"
+#include "exec/backend.h"
+#include "exec/logical.h"
+#include "exec/safetensors.h"
+#include "plan/schedule.h"
+
+namespace orrery::exec {
+
+/// Values of the elements [first, first + out.size()), in C order, of the logical tensor of `range`.
+using LogicalSource = std::function<void(const plan::ParameterRange& range, std::int64_t first, std::span<float> out)>;
+
+/// normal(seed, stream_of(name), index) * stddev, or the constant initial value.
+[[nodiscard]] LogicalSource seeded_source(std::uint64_t seed);
+
+/// From a file with the names and orientations of Hugging Face's GPT-2 (Conv1D weights are (in, out); q, k and v are
+/// one c_attn), with or without the prefix "transformer."; or with our own logical names and orientations. Checks that
+/// every parameter of every class is there with its shape. The file must outlive the source.
+[[nodiscard]] base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule);
+
+/// Writes initial values into parameters (or shards), master values, and zeros into the moments and every other
+/// persistent buffer, through a small host buffer.
+void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source);
+
+/// Walks holdings of a buffer in runs of consecutive logical elements, a small host buffer at a time: `visit` fills
+/// `values` (to_device) or reads them (from_device). Padding is left alone.
+enum class Transfer { to_device, from_device };
+using Visit = std::function<void(const Holding& holding, const Run& run, std::span<float> values)>;
+void transfer(std::byte* buffer, const std::vector<Holding>& holdings, int tensor_rank, Backend& backend,
+              Transfer direction, const Visit& visit);
+
+}  // namespace orrery::exec

@@ -1,0 +1,58 @@
+// A training step: what the schedule needs from outside, and what all ranks agree on afterwards.
+#include "exec/trainer.h"
+
+#include <cmath>
+#include <limits>
+
+namespace orrery::exec {
+namespace {
+
+/// The value of the ranks that have it (NaN elsewhere); +inf where it is not a number on one that has it.
+double agree(Transport& transport, double value, bool have) {
+  const double mine = !have               ? -std::numeric_limits<double>::infinity()
+                      : std::isnan(value) ? std::numeric_limits<double>::infinity()
+                                          : value;
+  return transport.maximum(mine);
+}
+
+}  // namespace
+
+Trainer::Trainer(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule,
+                 Backend& backend, Transport& transport, const Waiter& waiter, Batches batches,
+                 const Executor::Options& options)
+    : plan_(plan),
+      training_(training),
+      transport_(transport),
+      placement_(plan::place(schedule.class_of(transport.rank()))),
+      batches_(std::move(batches)),
+      executor_(schedule, placement_, backend, transport, waiter, options) {}
+
+StepResult Trainer::step(std::int64_t index, const std::function<void()>& before_optimizer) {
+  const plan::PlanSpec& spec = plan_.spec();
+  StepInput input;
+  input.iteration = index;
+  input.context.step = index;
+  input.context.learning_rate = plan::learning_rate_at(training_, index);
+  input.context.beta1 = training_.optimizer.beta1;
+  input.context.beta2 = training_.optimizer.beta2;
+  input.context.epsilon = training_.optimizer.epsilon;
+  input.context.weight_decay = training_.optimizer.weight_decay;
+  input.context.clip_norm = training_.clip_norm.value_or(0);
+  input.context.tensor_rank = plan_.shard_of(transport_.rank());
+  input.context.tensor_ways = spec.tensor;
+  const std::int64_t first = plan_.replica_of(transport_.rank()) * (spec.batch / spec.data);
+  input.load = [&, first](int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+    batches_.load(index, first + micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);
+  };
+  input.before_optimizer = before_optimizer;
+  const double mine = std::chrono::duration<double>(executor_.run_step(input)).count();
+  const plan::RankClass& rank_class = executor_.rank_class();
+  StepResult result;
+  result.learning_rate = input.context.learning_rate;
+  result.loss = agree(transport_, executor_.loss(), rank_class.loss >= 0);
+  result.gradient_norm = agree(transport_, executor_.gradient_norm(), rank_class.gradient_norm >= 0);
+  result.seconds = transport_.maximum(mine);
+  return result;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,46 @@
+#pragma once
+/// Trainer: one rank of a training run: executor, data and optimizer settings put together. Without files of its own:
+/// exec/run.h adds the run directory.
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "exec/data.h"
+#include "exec/execute.h"
+#include "plan/job.h"
+#include "plan/place.h"
+#include "plan/plan.h"
+
+namespace orrery::exec {
+
+/// The same on every rank.
+struct StepResult {
+  double loss = 0;           ///< mean over the step's tokens, before the update
+  double gradient_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  double seconds = 0;  ///< of the slowest rank
+};
+
+class Trainer {
+ public:
+  /// Collective. `schedule` must be lower(plan), checked, and outlive the trainer; so must the rest but `batches`.
+  Trainer(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
+          Transport& transport, const Waiter& waiter, Batches batches, const Executor::Options& options);
+
+  /// One training step, counted from 0. Collective.
+  StepResult step(std::int64_t index, const std::function<void()>& before_optimizer = {});
+
+  [[nodiscard]] Executor& executor() { return executor_; }
+  [[nodiscard]] const Executor& executor() const { return executor_; }
+  [[nodiscard]] const plan::Placement& placement() const { return placement_; }
+
+ private:
+  const plan::Plan& plan_;
+  const plan::Training& training_;
+  Transport& transport_;
+  plan::Placement placement_;
+  Batches batches_;
+  Executor executor_;
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,106 @@
+// Every way to split the training of a tiny GPT gives the serial run's numbers, and the serial run gives PyTorch's.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "exec/initialise.h"
+#include "exec/safetensors.h"
+#include "tests/exec/training.h"
+
+namespace orrery::exec {
+namespace {
+
+using testing::Outcome;
+using testing::Trial;
+
+const Outcome& serial() {
+  static const Outcome outcome = testing::train(testing::golden_trial("cosine_clipped"));
+  return outcome;
+}
+
+class Serial : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Serial, AgreesWithPyTorchOverTwentySteps) {
+  const Outcome ours = testing::train(testing::golden_trial(GetParam()));
+  std::ifstream in(std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/golden.json");
+  const nlohmann::json golden = nlohmann::json::parse(in)["runs"][GetParam()];
+  for (const char* precision : {"float32", "float64"}) {
+    const nlohmann::json& steps = golden[precision]["steps"];
+    ASSERT_EQ(steps.size(), ours.steps.size());
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const double loss = steps[i]["loss"].get<double>();
+      const double norm = steps[i]["gradient_norm"].get<double>();
+      EXPECT_NEAR(ours.steps[i].loss, loss, 1e-5 * loss) << "step " << i + 1;
+      EXPECT_NEAR(ours.steps[i].gradient_norm, norm, 1e-5 * norm) << "step " << i + 1;
+      EXPECT_NEAR(ours.steps[i].learning_rate, steps[i]["learning_rate"].get<double>(), 1e-12);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Serial, ::testing::Values("cosine_clipped", "constant"));
+
+struct Case {
+  const char* name;
+  void (*set)(plan::PlanSpec&);
+};
+
+class EqualToSerial : public ::testing::TestWithParam<Case> {};
+
+TEST_P(EqualToSerial, InLossGradientsAndMemory) {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  GetParam().set(trial.spec);
+  const Outcome split = testing::train(trial);
+  ASSERT_EQ(split.steps.size(), 20U);
+  const double loss = testing::loss_distance(split, serial());
+  const double first = testing::relative_distance(split.gradients.at(0), serial().gradients.at(0));
+  const double last = testing::relative_distance(split.gradients.at(19), serial().gradients.at(19));
+  EXPECT_LE(loss, 1e-5);
+  EXPECT_LE(first, 1e-5);
+  EXPECT_LE(last, 1e-5);
+  RecordProperty("loss", std::to_string(loss));
+  std::printf("[ errors   ] %-24s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", GetParam().name, loss, first,
+              last);
+  for (std::size_t rank = 0; rank < split.memory.size(); ++rank) {
+    const auto predicted = static_cast<double>(split.placements[rank].arena_bytes);
+    EXPECT_NEAR(static_cast<double>(split.memory[rank].peak_extent), predicted, 0.02 * predicted) << "rank " << rank;
+    EXPECT_EQ(split.memory[rank].peak_live, split.placements[rank].peak_live_bytes) << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, EqualToSerial,
+    ::testing::Values(
+        Case{"micro_batch_8", [](plan::PlanSpec& s) { s.micro_batch = 8; }},
+        Case{"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
+        Case{"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
+        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }},
+        Case{"pipeline_2_1f1b", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::one_f_one_b; }},
+        Case{"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
+        Case{"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
+        Case{"zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
+        Case{"zero_3_data_4", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
+        Case{"data_2_tensor_2", [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2; }},
+        Case{"data_2_pipeline_2", [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2; }},
+        Case{"tensor_2_pipeline_2", [](plan::PlanSpec& s) { s.tensor = 2, s.pipeline = 2; }},
+        Case{"recompute", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
+        Case{"recompute_tensor_2", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full, s.tensor = 2; }},
+        Case{"unfused_attention", [](plan::PlanSpec& s) { s.flash = false; }},
+        Case{"zero_1_tensor_2_pipeline_2",
+             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1; }},
+        Case{"zero_2_pipeline_2_gpipe",
+             [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2, s.zero_stage = 2, s.order = plan::Order::gpipe; }},
+        Case{"zero_3_tensor_2_recompute",
+             [](plan::PlanSpec&
+                    s) { s.data = 2, s.tensor = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full; }}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+TEST(EqualToSerial, TheComparisonSeesAWrongGradient) {
+  LogicalTensors wrong = serial().gradients.at(0);
+  wrong.begin()->second.values[0] += 1e-3F;
+  EXPECT_GT(testing::relative_distance(wrong, serial().gradients.at(0)), 1e-5);
+}
+
+}  // namespace
+}  // namespace orrery::exec

@@ -1,0 +1,47 @@
+#pragma once
+/// Trains small models in threads of this process, for tests: a model, a plan spec, a job, and what came out.
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "clusters/cluster.h"
+#include "exec/gather_logical.h"
+#include "exec/trainer.h"
+#include "models/model.h"
+#include "plan/plan.h"
+
+namespace orrery::exec::testing {
+
+struct Outcome {
+  std::vector<StepResult> steps;
+  std::map<std::int64_t, LogicalTensors> gradients;  ///< by step, from 0
+  LogicalTensors weights;                            ///< after the last step
+  std::vector<ArenaUse> memory;                      ///< by rank
+  std::vector<plan::Placement> placements;           ///< by rank
+  std::vector<std::vector<RawSpan>> spans;           ///< by rank
+};
+
+struct Trial {
+  models::Model model;
+  plan::PlanSpec spec;
+  plan::Training training;
+  std::int64_t steps = 20;
+  std::set<std::int64_t> gradients_at = {0, 19};
+  Arena::Check check = Arena::Check::overlaps_and_poison;
+};
+
+/// The model and job of tests/golden/pytorch, run `cosine_clipped` or `constant`.
+[[nodiscard]] Trial golden_trial(const std::string& run);
+[[nodiscard]] plan::Plan plan_of(const Trial& trial);
+/// Lowers, checks and trains. Fails the test on any diagnostic or Failure.
+[[nodiscard]] Outcome train(const Trial& trial);
+/// ||a - b|| / ||b|| over all tensors together.
+[[nodiscard]] double relative_distance(const LogicalTensors& a, const LogicalTensors& b);
+/// The largest |a - b| / |b| of the losses.
+[[nodiscard]] double loss_distance(const Outcome& a, const Outcome& b);
+
+/// Runs `body(rank)` on `ranks` threads; the first exception aborts `abort` and is thrown again here.
+void in_threads(int ranks, const std::function<void(int)>& body, const std::function<void(const std::string&)>& abort);
+
+}  // namespace orrery::exec::testing

@@ -1,0 +1,180 @@
+// Small training runs in threads.
+#include "tests/exec/training.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "clusters/read.h"
+#include "exec/initialise.h"
+#include "exec/safetensors.h"
+#include "exec/thread_transport.h"
+#include "plan/check.h"
+#include "plan/lower.h"
+
+namespace orrery::exec::testing {
+namespace {
+
+const std::string kGolden = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/";
+
+std::optional<std::string> text_of(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return std::nullopt;
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::shared_ptr<const clusters::Cluster> localhost(int ranks) {
+  const std::string folder = std::string(ORRERY_SOURCE_DIR) + "/clusters/catalog/";
+  const auto find = [&](const std::string& name) { return text_of(folder + name + ".yaml"); };
+  auto cluster = clusters::parse_cluster(*find("localhost-8"), "localhost-8.yaml", find);
+  if (!cluster) throw std::runtime_error(base::render(cluster.error(), false));
+  auto fitting = clusters::resized(*cluster, ranks);
+  if (!fitting) throw std::runtime_error(base::render(fitting.error(), false));
+  return std::make_shared<const clusters::Cluster>(std::move(*fitting));
+}
+
+template <class T>
+T value_of(base::Result<T> result) {
+  if (!result) throw std::runtime_error(base::render(result.error(), false));
+  return std::move(*result);
+}
+
+}  // namespace
+
+Trial golden_trial(const std::string& run) {
+  Trial trial;
+  models::Model& m = trial.model;
+  m.name = "golden";
+  m.layers = 2;
+  m.hidden = 32;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 8;
+  m.ffn_hidden = 128;
+  m.vocab = 64;
+  m.max_sequence = 32;
+  trial.spec.batch = 8;
+  trial.spec.sequence = 16;
+  trial.spec.micro_batch = 2;
+  trial.spec.vocab_multiple = 32;
+  plan::Training& t = trial.training;
+  t.steps = 20;
+  t.data = kGolden + "tokens.bin";
+  t.initial_weights = kGolden + "initial.safetensors";
+  t.optimizer = {plan::OptimizerKind::adamw, run == "constant" ? 1e-3 : 3e-3, 0.9, 0.95, 1e-8, 0.1};
+  if (run != "constant") {
+    t.schedule = {5, plan::Decay::cosine, 3e-4};
+    t.clip_norm = 1.0;
+  }
+  return trial;
+}
+
+plan::Plan plan_of(const Trial& trial) {
+  return value_of(
+      plan::make_plan(std::make_shared<const models::Model>(trial.model), localhost(trial.spec.ranks()), trial.spec));
+}
+
+void in_threads(int ranks, const std::function<void(int)>& body, const std::function<void(const std::string&)>& abort) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (const std::exception& error) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        abort(error.what());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+Outcome train(const Trial& trial) {
+  const plan::Plan plan = plan_of(trial);
+  const plan::Schedule schedule = plan::lower(plan);
+  const base::Diagnostics faults = plan::check(schedule);
+  EXPECT_TRUE(faults.empty()) << base::render(faults, false);
+  if (!faults.empty()) return {};
+  const int ranks = plan.spec().ranks();
+  const Waiter waiter(wait_policy(ranks, available_cores(), std::chrono::seconds(20)));
+  ThreadWorld world(ranks);
+  Outcome out;
+  out.memory.resize(static_cast<std::size_t>(ranks));
+  out.placements.resize(out.memory.size());
+  out.spans.resize(out.memory.size());
+  const auto body = [&](int rank) {
+    const auto transport = world.transport(rank);
+    const auto backend = make_cpu_backend(1);
+    Batches batches(value_of(TokenStream::open(trial.training.data)), trial.training.order, trial.training.seed,
+                    plan.spec().batch, plan.spec().sequence, trial.model.vocab);
+    Executor::Options options;
+    options.check = trial.check;
+    Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options);
+    if (trial.training.initial_weights.empty()) {
+      initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
+    } else {
+      const SafetensorsFile file = value_of(SafetensorsFile::open(trial.training.initial_weights));
+      initialise(schedule, rank, trainer.executor().arena(), *backend, value_of(file_source(file, schedule)));
+    }
+    for (std::int64_t step = 0; step < trial.steps; ++step) {
+      std::function<void()> capture;
+      if (trial.gradients_at.count(step))
+        capture = [&] {
+          LogicalTensors all =
+              gather_logical(schedule, Gathered::gradients, trainer.executor().arena(), *backend, *transport);
+          if (rank == 0) out.gradients[step] = std::move(all);
+        };
+      const StepResult result = trainer.step(step, capture);
+      if (rank == 0) out.steps.push_back(result);
+    }
+    LogicalTensors weights =
+        gather_logical(schedule, Gathered::weights, trainer.executor().arena(), *backend, *transport);
+    if (rank == 0) out.weights = std::move(weights);
+    const auto i = static_cast<std::size_t>(rank);
+    out.memory[i] = trainer.executor().arena().use();
+    out.placements[i] = trainer.placement();
+    out.spans[i] = trainer.executor().spans();
+  };
+  in_threads(ranks, body, [&](const std::string& why) { world.abort(why); });
+  return out;
+}
+
+double relative_distance(const LogicalTensors& a, const LogicalTensors& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0;
+  double norm = 0;
+  for (const auto& [name, reference] : b) {
+    const auto found = a.find(name);
+    EXPECT_TRUE(found != a.end() && found->second.shape == reference.shape) << name;
+    if (found == a.end() || found->second.values.size() != reference.values.size()) return INFINITY;
+    for (std::size_t i = 0; i < reference.values.size(); ++i) {
+      const double r = static_cast<double>(reference.values[i]);
+      const double d = static_cast<double>(found->second.values[i]) - r;
+      difference += d * d;
+      norm += r * r;
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+double loss_distance(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.steps.size(), b.steps.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < std::min(a.steps.size(), b.steps.size()); ++i)
+    worst = std::max(worst, std::abs(a.steps[i].loss - b.steps[i].loss) / std::abs(b.steps[i].loss));
+  return a.steps.empty() ? INFINITY : worst;
+}
+
+}  // namespace orrery::exec::testing

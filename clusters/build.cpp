@@ -190,6 +190,11 @@ int nic_of(const NodeShape& node, int local_device, int devices_per_node) {
   return node.nics == 0 ? -1 : local_device * node.nics / devices_per_node;
 }
 
+double vertices_of(const NodeShape& node, double nodes, int devices_per_node) {
+  // A leaf for each NIC at most; spines and core are fewer than nodes.
+  return nodes * (devices_per_node + node.boards + node.pcie_switches + 2.0 * node.sockets + 2.0 * node.nics + 1) + 1;
+}
+
 void build(Cluster& cluster) {
   ENSURE(cluster.shape.has_value(), "cluster '{}' has no shape to build from", cluster.name);
   Builder(cluster).run();

@@ -8,6 +8,9 @@ namespace orrery::clusters {
 /// devices_per_node. The shape is known to be sound (clusters/read.cpp checks it).
 void build(Cluster& cluster);
 
+/// An upper bound of the vertices that build() would make.
+[[nodiscard]] double vertices_of(const NodeShape& node, double nodes, int devices_per_node);
+
 /// intra and inter of a cluster given link by link: the slowest pair of neighbours in node 0, and what leaves node 0
 /// shared by its devices.
 void summarize(Cluster& cluster);

@@ -5,6 +5,7 @@
 
 #include "base/ensure.h"
 #include "clusters/build.h"
+#include "clusters/limits.h"
 #include "clusters/read.h"
 
 namespace orrery::clusters {
@@ -43,6 +44,10 @@ base::Result<Cluster> resized(const Cluster& cluster, int devices) {
   if (whole_nodes && result.nodes > 1 && node.nics == 0) {
     return base::fail("C08", fmt::format("the nodes of '{}' have no NICs, so it has one node only", cluster.name),
                       "add 'nics' to 'node'");
+  }
+  if (whole_nodes && vertices_of(node, result.nodes, per_node) > kMostVertices) {
+    return base::fail("C11", fmt::format("{} devices make a larger graph than Orrery builds", devices),
+                      fmt::format("it builds graphs of up to {:.0f} vertices", kMostVertices));
   }
   if (part_of_node) {
     // Devices 0..n-1 keep the switches and NICs that they have in the whole node.

@@ -1,5 +1,6 @@
 #pragma once
-/// Bounds on what a cluster file may say: wide enough for any machine, narrow enough that sums stay finite.
+/// Bounds on what a cluster file may say: wide enough for any machine, narrow enough that sums stay finite and memory
+/// suffices.
 #include <string>
 #include <vector>
 
@@ -12,8 +13,10 @@ inline constexpr double kMostRate = 1e21;
 inline constexpr double kLeastBytes = 1;
 inline constexpr double kMostBytes = 1e18;
 inline constexpr double kMostSeconds = 1;  ///< of one link
-inline constexpr int kMostParts = 4096;    ///< of one kind in one node
-inline constexpr int kMostDevices = 1 << 20;
+inline constexpr int kMostParts = 4096;    ///< devices of a node, links of a device
+inline constexpr int kMostSwitches = 64;   ///< sockets, boards, PCIe switches and NICs of one node, each
+inline constexpr int kMostDevices = 1 << 18;
+inline constexpr double kMostVertices = 2'000'000;  ///< of a graph: about 300 MB
 
 /// A list of strings, or one string; empty when missing.
 [[nodiscard]] std::vector<std::string> read_sources(const base::Cursor& at);

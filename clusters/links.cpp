@@ -15,7 +15,6 @@ using base::UnitKind;
 
 namespace {
 
-constexpr int kMostVertices = 100'000;
 const std::vector<std::string> kVertexKinds = {"device", "nvswitch", "pcie-switch", "cpu",        "nic",
                                                "leaf",   "spine",    "core",        "host-memory"};
 const std::vector<std::string> kLinkKinds = {"nvlink", "pcie", "inter-socket", "network", "memory"};
@@ -33,7 +32,7 @@ void read_vertex(const Cursor& at, Reading& reading) {
   vertex.kind = static_cast<VertexKind>(at.at("kind").choice(kVertexKinds));
   const bool inside = vertex.kind == VertexKind::device;
   const Cursor node = inside ? at.at("node") : at.optional("node");
-  if (node.exists()) vertex.node = static_cast<int>(node.integer(0, kMostVertices, 0));
+  if (node.exists()) vertex.node = static_cast<int>(node.integer(0, kMostDevices, 0));
   const std::size_t id = boost::num_vertices(reading.cluster.graph);
   if (!reading.by_name.emplace(vertex.name, id).second) {
     at.at("name").error("C03", fmt::format("two vertices are named '{}'", vertex.name), "give each its own name");

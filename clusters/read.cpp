@@ -24,8 +24,8 @@ BytesPerSecond rate(const Cursor& at) {
 Seconds delay(const Cursor& at) {
   return Seconds{at.exists() ? at.quantity(UnitKind::seconds, 0, kMostSeconds, 0) : 0};
 }
-int count(const Cursor& at, int low, int fallback) {
-  return at.exists() ? static_cast<int>(at.integer(low, kMostParts, fallback)) : fallback;
+int count(const Cursor& at, int low, int fallback, int high = kMostSwitches) {
+  return at.exists() ? static_cast<int>(at.integer(low, high, fallback)) : fallback;
 }
 
 /// One [a, b] or [a, b, links] of a mesh; faults point at the number that is wrong.
@@ -48,7 +48,7 @@ std::optional<MeshEdge> read_edge(const Cursor& at, int devices, std::set<std::p
     }
     *ends[i] = static_cast<int>(end);
   }
-  if (parts.size() == 3) edge.links = count(parts[2], 1, 1);
+  if (parts.size() == 3) edge.links = count(parts[2], 1, 1, kMostParts);
   if (edge.a == edge.b) {
     at.error("C04", fmt::format("device {} is linked to itself", edge.a));
     return std::nullopt;
@@ -91,7 +91,7 @@ void read_node_fabric(const Cursor& at, int devices, NodeShape& node) {
     read_mesh(at, devices, node);
     return;
   }
-  node.links = count(at.at("links"), 1, 1);
+  node.links = count(at.at("links"), 1, 1, kMostParts);
   node.boards = count(at.optional("boards"), 1, 1);
   if (node.boards > 1) node.trunk = rate(at.at("trunk"));
   const Cursor multicast = at.optional("multicast");
@@ -131,7 +131,7 @@ void read_attachments(const Cursor& at, NodeShape& node) {
 
 void read_node(const Cursor& at, int& devices, NodeShape& node) {
   if (!at.exists()) return;
-  devices = count(at.at("devices"), 1, 1);
+  devices = count(at.at("devices"), 1, 1, kMostParts);
   read_node_fabric(at.at("fabric"), devices, node);
   read_host(at.at("host"), node);
   read_attachments(at, node);
@@ -179,6 +179,10 @@ Cluster read_brief(const Cursor& at, const Find& find) {
   if (cluster.nodes > 1 && shape.node.nics == 0) {
     nodes.error("C05", fmt::format("nothing connects the {} nodes: a node has no NICs", cluster.nodes),
                 "give 'nics' in 'node'");
+  }
+  if (vertices_of(shape.node, cluster.nodes, cluster.devices_per_node) > kMostVertices) {
+    nodes.error("C11", fmt::format("{} nodes make a larger graph than Orrery builds", cluster.nodes),
+                fmt::format("it builds graphs of up to {:.0f} vertices", kMostVertices));
   }
   cluster.shape = std::move(shape);
   return cluster;

@@ -147,6 +147,7 @@ TEST(Resized, RefusesWhatIsNeitherWholeNodesNorPartOfOne) {
   EXPECT_EQ(odd.error().front().code, "C10");
   EXPECT_FALSE(resized(catalog("selene"), 0));
   EXPECT_FALSE(resized(catalog("selene"), -8));
+  EXPECT_EQ(resized(catalog("hgx-h100"), 2'000'000'000).error().front().code, "C11");
   EXPECT_EQ(resized(catalog("localhost-2"), 4).error().front().code, "C08");
 }
 

@@ -119,6 +119,14 @@ TEST(Nodes, NeedNicsAndAFabric) {
   EXPECT_EQ(first(one + "fabric: {kind: infiniband}\n").code, "C05");
 }
 
+TEST(Nodes, AreAsManyAsAGraphCanHold) {
+  std::string text = *testing::from_catalog("dgx-2");
+  EXPECT_TRUE(parse_cluster(text.replace(text.find("nodes: 1\n"), 8, "nodes: 64"), "c.yaml", testing::from_catalog));
+  const auto d = first(text.replace(text.find("nodes: 64"), 9, "nodes: 99999"));
+  EXPECT_EQ(d.code, "E0105");  // more devices than any machine has
+  EXPECT_EQ(first("name: x\nlike: hgx-h100\nnodes: 99999\n").code, "C11");
+}
+
 TEST(Pods, DivideIntoLeaves) {
   const auto text = *testing::from_catalog("selene");
   std::string wrong = text;

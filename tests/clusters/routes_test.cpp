@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <numeric>
 
 #include "tests/clusters/support.h"
@@ -181,11 +181,11 @@ INSTANTIATE_TEST_SUITE_P(Machines, PairsAlone,
 
 TEST(Graph, OfAThousandGpusIsCheap) {
   const Cluster selene = catalog("selene-1024");
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // this process's own time: other work on the machine does not count
   const auto again = resized(selene, 1000);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(again);
-  EXPECT_LT(seconds, 0.1);  // a few milliseconds; the bound leaves room for a busy machine
+  EXPECT_LT(seconds, 0.05);  // about a millisecond
 }
 
 }  // namespace

@@ -178,6 +178,23 @@ TEST(Links, DisconnectedDeviceIsRefusedAtItsVertex) {
   EXPECT_THAT(d.message, HasSubstr("'b'"));
 }
 
+TEST(Documentation, ExamplesOfClustersAreRead) {
+  std::ifstream file(std::string(ORRERY_SOURCE_DIR) + "/docs/formats.md");
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::size_t begin = text.find("## cluster.yaml"), end = text.find("\n## ", begin + 1);
+  ASSERT_NE(begin, std::string::npos);
+  text = text.substr(begin, end - begin);
+  int blocks = 0;
+  const std::string open = "```yaml\n";
+  for (std::size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1), ++blocks) {
+    const std::size_t from = at + open.size();
+    const auto read =
+        parse_cluster(text.substr(from, text.find("```", from) - from), "formats.md", testing::from_catalog);
+    EXPECT_TRUE(read) << base::render(read.error(), false);
+  }
+  EXPECT_EQ(blocks, 3);
+}
+
 TEST(Links, NodesHaveEquallyManyDevices) {
   const auto d = first(odd(kTwoGpus + "  - {name: c, kind: device, node: 1}\n",
                            "  - {from: a, to: b, kind: nvlink, bandwidth: 1 GB/s, latency: 1 us}\n"));

@@ -1,0 +1,84 @@
+#pragma once
+/// Communication of device memory by NCCL. The ranks meet through the host's transport; groups are split from one
+/// communicator over all ranks; each direction between two ranks has a communicator of its own. Each communicator has a
+/// stream. An operation starts once all compute queued before it is done (plan/schedule.h, rule 2), by an event, not by
+/// waiting; Request::order_compute orders later compute behind it the same way.
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "exec/cuda/backend.h"
+#include "exec/cuda/nccl_comm.h"
+#include "exec/cuda/rendezvous.h"
+#include "exec/cuda/staged_transport.h"
+#include "exec/cuda_loader.h"
+#include "exec/transport.h"
+
+namespace orrery::exec::cuda {
+
+class NcclTransport final : public Transport {
+ public:
+  /// `world` spans all ranks of `host`.
+  NcclTransport(CudaBackend& backend, Transport& host, NcclComm world, const CudaTransportOptions& options);
+  ~NcclTransport() override;
+
+  [[nodiscard]] std::string name() const override { return "nccl"; }
+  [[nodiscard]] int rank() const override { return host_.rank(); }
+  [[nodiscard]] int size() const override { return host_.size(); }
+  [[nodiscard]] GroupId make_group(const plan::Group& group) override;
+  [[nodiscard]] std::unique_ptr<Request> all_reduce(GroupId group, plan::Reduce reduce, models::DType dtype,
+                                                    std::byte* data, std::int64_t elements) override;
+  [[nodiscard]] std::unique_ptr<Request> all_gather(GroupId group, models::DType dtype, const std::byte* source,
+                                                    std::byte* target, std::int64_t elements_per_rank) override;
+  [[nodiscard]] std::unique_ptr<Request> reduce_scatter(GroupId group, models::DType dtype, const std::byte* source,
+                                                        std::byte* target, std::int64_t elements_per_rank) override;
+  /// Between ranks that `connect` named; others are staged through the host.
+  [[nodiscard]] std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
+                                              std::int64_t elements) override;
+  [[nodiscard]] std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
+                                                 std::int64_t elements) override;
+  void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) override;
+  void barrier() override { host_.barrier(); }
+  [[nodiscard]] std::vector<std::string> gather_text(const std::string& text) override {
+    return host_.gather_text(text);
+  }
+  [[nodiscard]] double maximum(double value) override { return host_.maximum(value); }
+
+  /// Throws Failure, after aborting everything in flight, when any communicator has failed.
+  void check_health();
+  /// Aborts everything in flight on this rank and throws Failure(why).
+  [[noreturn]] void give_up(const std::string& why);
+  [[nodiscard]] const CudaTransportOptions& options() const { return options_; }
+  [[nodiscard]] CudaBackend& backend() { return backend_; }
+
+ private:
+  struct Channel {
+    NcclComm comm;  ///< empty in a group of one
+    int size = 1;
+    Stream stream;
+  };
+  /// Queues `operation` on the channel's stream behind all compute queued so far.
+  template <class Operation>
+  [[nodiscard]] std::unique_ptr<Request> start(Channel& channel, const char* doing, const Operation& operation);
+  [[nodiscard]] std::unique_ptr<Request> copy_alone(Channel& channel, const std::byte* source, std::byte* target,
+                                                    std::size_t bytes);
+  [[nodiscard]] Channel& group(GroupId id) { return *groups_.at(static_cast<std::size_t>(id)); }
+  [[nodiscard]] Clock::time_point start_deadline() const;
+  [[nodiscard]] std::vector<NcclComm*> communicators();
+
+  CudaBackend& backend_;
+  Transport& host_;
+  CudaTransportOptions options_;
+  StagedTransport staged_;  ///< for ranks that are not connected
+  NcclComm world_;
+  std::vector<std::unique_ptr<Channel>> groups_;
+  std::map<Direction, std::unique_ptr<Channel>> directions_;
+  Event computed_;
+};
+
+/// The transport for `backend`: NCCL when every rank can use it, else staged through the host; all ranks agree.
+/// Collective over all ranks of `host`.
+[[nodiscard]] std::unique_ptr<Transport> make_cuda_transport(CudaBackend& backend, Transport& host,
+                                                             const CudaTransportOptions& options);
+
+}  // namespace orrery::exec::cuda

@@ -1,0 +1,19 @@
+// The backend under test: exec/cuda on the emulated runtime.
+#include "exec/cuda/backend.h"
+#include "tests/gpu/testing.h"
+
+namespace orrery::exec::gpu_test {
+
+Backend& cuda_backend() {
+  static cuda::CudaBackend backend(0);
+  return backend;
+}
+
+int variants() {
+  return 3;
+}
+void choose_variant(int variant) {
+  emulation::set_thread_order(static_cast<unsigned>(variant));
+}
+
+}  // namespace orrery::exec::gpu_test

@@ -1,0 +1,119 @@
+#pragma once
+/// A CUDA runtime that runs on the CPU, for testing kernels, launches and stream ordering without a GPU: the same .cu
+/// files are compiled as C++ against this header. Threads of a block are fibers that really stop at barriers and
+/// shuffles; a barrier that not all threads reach aborts. Streams are queues that run only when somebody waits, and
+/// then no further than needed, so that a missing event wait yields stale data every time instead of rarely.
+#include <math.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1) : x(vx), y(vy), z(vz) {}
+};
+
+extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorNotReady = 600
+};
+enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+
+namespace emulation {
+struct Stream;
+struct Event;
+/// Queues work; `work` returns false while it cannot finish yet (it waits for another stream or rank).
+void enqueue(Stream* stream, std::function<bool()> work);
+void launch(Stream* stream, dim3 grid, dim3 block, std::size_t shared_bytes, std::function<void()> kernel);
+float* dynamic_shared();
+/// 0: threads run in order between barriers, 1: in reverse, else shuffled by this seed. Results must not change.
+void set_thread_order(unsigned order);
+
+// Barriers, for the functions below.
+void block_barrier();
+/// Publishes 8 bytes of this lane, waits for the warp, and returns the 8 bytes of lane `from`.
+std::uint64_t warp_exchange(std::uint64_t mine, unsigned from);
+unsigned warp_vote(bool mine);
+}  // namespace emulation
+
+using cudaStream_t = emulation::Stream*;
+using cudaEvent_t = emulation::Event*;
+
+inline void __syncthreads() {
+  emulation::block_barrier();
+}
+
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  static_assert(sizeof(T) <= sizeof(std::uint64_t));
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  const unsigned lane = (threadIdx.x + blockDim.x * threadIdx.y) % 32;
+  bits = emulation::warp_exchange(bits, lane ^ static_cast<unsigned>(mask));
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+inline unsigned __ballot_sync(unsigned, bool mine) {
+  return emulation::warp_vote(mine);
+}
+inline int __ffs(int bits) {
+  return __builtin_ffs(bits);
+}
+
+#define ORRERY_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+  emulation::launch(stream, grid, block, shared_bytes, [=] { kernel(__VA_ARGS__); })
+#define ORRERY_DYNAMIC_SHARED(name) float* name = emulation::dynamic_shared()
+
+// -- the host side, as far as exec/cuda uses it -----------------------------------------------------------------------
+struct cudaDeviceProp {
+  char name[256];
+  std::size_t totalGlobalMem;
+  int major, minor, pciBusID, pciDeviceID, pciDomainID;
+};
+
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
+
+const char* cudaGetErrorString(cudaError_t error);
+const char* cudaGetErrorName(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
+cudaError_t cudaMalloc(void** data, std::size_t bytes);  ///< filled with NaN patterns, so that what is unset shows
+cudaError_t cudaFree(void* data);
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* data);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int bytes) {
+  return bytes <= 163 * 1024 ? cudaSuccess : cudaErrorMemoryAllocation;  // the limit of sm_80
+}

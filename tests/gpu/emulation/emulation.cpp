@@ -1,0 +1,365 @@
+// The fibers, streams and events behind tests/gpu/emulation/cuda_runtime.h. One host thread is one rank with its own
+// device: all state is thread_local, and ranks meet only in emulated NCCL.
+#include <cuda_runtime.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulation {
+namespace {
+
+[[noreturn]] void bug(const char* what) {
+  std::fprintf(stderr, "CUDA emulation: %s in block (%u,%u,%u), thread (%u,%u,%u)\n", what, blockIdx.x, blockIdx.y,
+               blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z);
+  std::abort();
+}
+
+constexpr std::size_t kStack = 64 * 1024;
+constexpr unsigned kWarpLanes = 32;
+
+enum class State { ready, at_block_barrier, at_warp_barrier, finished };
+
+struct Fiber {
+  ucontext_t context{};
+  std::unique_ptr<char[]> stack;
+  State state = State::finished;
+  dim3 index;
+  unsigned exchanges = 0;  // of this fiber: two slots alternate, so that nobody overwrites what is still read
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<std::uint64_t> slots[2];
+  ucontext_t scheduler{};
+  unsigned current = 0, size = 0;
+  std::vector<float> shared;
+  const std::function<void()>* kernel = nullptr;
+  unsigned order = 0;
+};
+
+Block& block() {
+  static thread_local Block instance;
+  return instance;
+}
+
+void fiber_main() {
+  Block& b = block();
+  (*b.kernel)();
+  b.fibers[b.current].state = State::finished;
+  swapcontext(&b.fibers[b.current].context, &b.scheduler);
+}
+
+void wait_as(State state) {
+  Block& b = block();
+  b.fibers[b.current].state = state;
+  swapcontext(&b.fibers[b.current].context, &b.scheduler);
+}
+
+void resume(Block& b, unsigned i) {
+  b.current = i;
+  threadIdx = b.fibers[i].index;
+  swapcontext(&b.scheduler, &b.fibers[i].context);
+}
+
+/// Lets warps pass whose 32 lanes all wait. True if any did.
+bool release_warps(Block& b) {
+  bool any = false;
+  for (unsigned first = 0; first < b.size; first += kWarpLanes) {
+    const unsigned last = std::min(first + kWarpLanes, b.size);
+    unsigned waiting = 0;
+    for (unsigned i = first; i < last; ++i) waiting += b.fibers[i].state == State::at_warp_barrier ? 1 : 0;
+    if (waiting == 0) continue;
+    if (waiting != kWarpLanes) {
+      for (unsigned i = first; i < last; ++i)
+        if (b.fibers[i].state != State::at_warp_barrier && b.fibers[i].state != State::ready)
+          bug("a shuffle or vote that not all lanes of a warp reach");
+      continue;
+    }
+    for (unsigned i = first; i < last; ++i) b.fibers[i].state = State::ready;
+    any = true;
+  }
+  return any;
+}
+
+void release_block(Block& b) {
+  for (unsigned i = 0; i < b.size; ++i)
+    if (b.fibers[i].state != State::at_block_barrier) bug("a barrier that not all threads of a block reach");
+  for (unsigned i = 0; i < b.size; ++i) b.fibers[i].state = State::ready;
+}
+
+std::vector<unsigned> order_of(const Block& b) {
+  std::vector<unsigned> order(b.size);
+  std::iota(order.begin(), order.end(), 0U);
+  if (b.order == 1) std::reverse(order.begin(), order.end());
+  if (b.order > 1) std::shuffle(order.begin(), order.end(), std::mt19937(b.order));
+  return order;
+}
+
+void run_block(Block& b, dim3 block_size) {
+  for (unsigned i = 0; i < b.size; ++i) {
+    Fiber& fiber = b.fibers[i];
+    if (!fiber.stack) fiber.stack = std::make_unique<char[]>(kStack);
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStack;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, fiber_main, 0);
+    fiber.state = State::ready;
+    fiber.exchanges = 0;
+    fiber.index = dim3(i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y);
+  }
+  const std::vector<unsigned> order = order_of(b);
+  while (true) {
+    bool ran = false;
+    for (const unsigned i : order)
+      if (b.fibers[i].state == State::ready) {
+        resume(b, i);
+        ran = true;
+      }
+    if (release_warps(b) || ran) continue;
+    unsigned finished = 0;
+    for (unsigned i = 0; i < b.size; ++i) finished += b.fibers[i].state == State::finished ? 1 : 0;
+    if (finished == b.size) return;
+    release_block(b);
+  }
+}
+
+void run_grid(dim3 grid, dim3 block_size, std::size_t shared_bytes, const std::function<void()>& kernel) {
+  Block& b = block();
+  b.size = block_size.x * block_size.y * block_size.z;
+  if (b.size == 0 || b.size > 1024) bug("a block of more than 1024 threads");
+  if (b.fibers.size() < b.size) b.fibers.resize(b.size);
+  for (auto& slots : b.slots) slots.assign(b.size, 0);
+  b.kernel = &kernel;
+  gridDim = grid;
+  blockDim = block_size;
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = dim3(x, y, z);
+        b.shared.assign(shared_bytes / sizeof(float), nanf(""));
+        run_block(b, block_size);
+      }
+}
+
+unsigned linear_thread() {
+  return block().current;
+}
+
+}  // namespace
+
+void set_thread_order(unsigned order) {
+  block().order = order;
+}
+float* dynamic_shared() {
+  return block().shared.data();
+}
+void block_barrier() {
+  wait_as(State::at_block_barrier);
+}
+
+std::uint64_t warp_exchange(std::uint64_t mine, unsigned from) {
+  Block& b = block();
+  const unsigned me = linear_thread();
+  std::vector<std::uint64_t>& slots = b.slots[b.fibers[me].exchanges++ % 2];
+  slots[me] = mine;
+  wait_as(State::at_warp_barrier);
+  return slots[me / kWarpLanes * kWarpLanes + from];
+}
+
+unsigned warp_vote(bool mine) {
+  Block& b = block();
+  const unsigned me = linear_thread();
+  std::vector<std::uint64_t>& slots = b.slots[b.fibers[me].exchanges++ % 2];
+  slots[me] = mine ? 1 : 0;
+  wait_as(State::at_warp_barrier);
+  unsigned mask = 0;
+  const unsigned first = me / kWarpLanes * kWarpLanes;
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) mask |= static_cast<unsigned>(slots[first + lane]) << lane;
+  return mask;
+}
+
+// -- streams and events ----------------------------------------------------------------------------------------------
+using Clock = std::chrono::steady_clock;
+
+struct Stream {
+  std::deque<std::function<bool()>> work;
+};
+
+struct Event {
+  std::uint64_t recorded = 0, done = 0;
+  Clock::time_point at;
+  Stream* stream = nullptr;
+};
+
+namespace {
+
+std::vector<Stream*>& streams() {
+  static thread_local std::vector<Stream*> all;
+  return all;
+}
+
+/// One piece of work of a stream, if it can finish. True if it did.
+bool step(Stream* stream) {
+  if (stream->work.empty() || !stream->work.front()()) return false;
+  stream->work.pop_front();
+  return true;
+}
+
+/// Runs `stream` until `done`; the others only when it is stuck, one piece at a time.
+void run_until(Stream* stream, const std::function<bool()>& done) {
+  while (!done()) {
+    if (step(stream)) continue;
+    bool any = false;
+    for (Stream* other : streams()) any = any || (other != stream && step(other));
+    if (!any) std::this_thread::yield();  // another rank must act
+  }
+}
+
+}  // namespace
+
+void enqueue(Stream* stream, std::function<bool()> work) {
+  stream->work.push_back(std::move(work));
+}
+
+void launch(Stream* stream, dim3 grid, dim3 block_size, std::size_t shared_bytes, std::function<void()> kernel) {
+  enqueue(stream, [=, kernel = std::move(kernel)] {
+    run_grid(grid, block_size, shared_bytes, kernel);
+    return true;
+  });
+}
+
+}  // namespace emulation
+
+using emulation::enqueue;
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "emulated error";
+}
+const char* cudaGetErrorName(cudaError_t) {
+  return "cudaError";
+}
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  return *version = 13000, cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  return *version = 13000, cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  return *count = 1, cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) {
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::strcpy(properties->name, "emulated");
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int) {
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:00:00.0");
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (!*data) return cudaErrorMemoryAllocation;
+  std::memset(*data, 0xff, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+  return std::free(data), cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+  return cudaMalloc(data, bytes);
+}
+cudaError_t cudaFreeHost(void* data) {
+  return cudaFree(data);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  enqueue(stream, [=] { return std::memmove(to, from, bytes), true; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  enqueue(stream, [=] { return std::memset(to, value, bytes), true; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new emulation::Stream;
+  emulation::streams().push_back(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  cudaStreamSynchronize(stream);
+  std::erase(emulation::streams(), stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  emulation::run_until(stream, [stream] { return stream->work.empty(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  enqueue(stream, [event, target = event->recorded] { return event->done >= target; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new emulation::Event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (event->stream) cudaEventSynchronize(event);  // CUDA frees it once complete; here nothing may refer to it later
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->stream = stream;
+  enqueue(stream, [event, number = ++event->recorded] {
+    event->done = number;
+    event->at = emulation::Clock::now();
+    return true;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->done < event->recorded)
+    for (emulation::Stream* stream : emulation::streams()) emulation::step(stream);  // time passes
+  return event->done >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->stream) emulation::run_until(event->stream, [event] { return event->done >= event->recorded; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  *milliseconds = std::chrono::duration<float, std::milli>(to->at - from->at).count();
+  return cudaSuccess;
+}

@@ -1,0 +1,250 @@
+// NCCL between threads: a World per communicator, where ranks leave what they bring and take what they came for.
+#include <nccl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace emulation {
+namespace {
+
+/// One collective, or one message: what each rank brought, and how many have taken their result.
+struct Meeting {
+  std::map<int, std::vector<char>> brought;
+  int taken = 0;
+};
+
+struct World {
+  std::mutex mutex;
+  int size = 0;
+  std::atomic<bool> aborted{false};
+  std::map<int, bool> joined;
+  std::map<long, Meeting> collectives;                        // by number on the communicator
+  std::map<long, std::map<int, std::pair<int, int>>> splits;  // number -> rank -> (colour, key)
+  std::map<std::string, std::shared_ptr<World>> parts;
+};
+
+std::mutex& registry_mutex() {
+  static std::mutex instance;
+  return instance;
+}
+
+std::shared_ptr<World> world_of(const std::string& id) {
+  static std::map<std::string, std::shared_ptr<World>> all;
+  const std::lock_guard lock(registry_mutex());
+  auto& world = all[id];
+  if (!world) world = std::make_shared<World>();
+  return world;
+}
+
+std::size_t size_of(ncclDataType_t type) {
+  if (type == ncclInt64) return 8;
+  return type == ncclFloat16 || type == ncclBfloat16 ? 2 : 4;
+}
+
+}  // namespace
+
+struct Comm {
+  std::shared_ptr<World> world;
+  int rank = 0;
+  long next = 0;  // collectives
+  long next_split = 0;
+  // of a split in progress on this communicator, and of a part that is not there yet
+  long pending_split = -1;
+  Comm** part = nullptr;
+};
+
+NcclFaults& nccl_faults() {
+  static NcclFaults instance;
+  return instance;
+}
+
+namespace {
+
+bool all_joined(World& world) {
+  const std::lock_guard lock(world.mutex);
+  return static_cast<int>(world.joined.size()) == world.size;
+}
+
+/// Completes a split once all ranks have asked for it.
+bool finish_split(Comm& parent) {
+  if (parent.pending_split < 0) return true;
+  World& world = *parent.world;
+  const std::lock_guard lock(world.mutex);
+  const auto& asked = world.splits[parent.pending_split];
+  if (static_cast<int>(asked.size()) < world.size) return false;
+  const int colour = asked.at(parent.rank).first;
+  if (colour != NCCL_SPLIT_NOCOLOR) {
+    std::vector<std::pair<int, int>> members;  // (key, rank)
+    for (const auto& [rank, wish] : asked)
+      if (wish.first == colour) members.emplace_back(wish.second, rank);
+    std::sort(members.begin(), members.end());
+    auto& part = world.parts[std::to_string(parent.pending_split) + "/" + std::to_string(colour)];
+    if (!part) {
+      part = std::make_shared<World>();
+      part->size = static_cast<int>(members.size());
+    }
+    auto* comm = new Comm;
+    comm->world = part;
+    for (std::size_t i = 0; i < members.size(); ++i)
+      if (members[i].second == parent.rank) comm->rank = static_cast<int>(i);
+    {
+      const std::lock_guard part_lock(part->mutex);
+      part->joined[comm->rank] = true;
+    }
+    *parent.part = comm;
+  }
+  parent.pending_split = -1;
+  return true;
+}
+
+/// Queues a collective: `take(meeting)` runs once all ranks have brought their bytes.
+void meet(Comm* comm, const void* source, std::size_t bytes, cudaStream_t stream,
+          const std::function<void(const Meeting&)>& take) {
+  const long number = comm->next++;
+  auto brought = std::make_shared<bool>(false);
+  enqueue(stream, [=, world = comm->world, rank = comm->rank] {
+    if (world->aborted) return true;
+    const std::lock_guard lock(world->mutex);
+    Meeting& meeting = world->collectives[number];
+    if (!*brought) {
+      const char* from = static_cast<const char*>(source);
+      meeting.brought[rank] = std::vector<char>(from, from + bytes);
+      *brought = true;
+    }
+    if (static_cast<int>(meeting.brought.size()) < world->size) return false;
+    take(meeting);
+    if (++meeting.taken == world->size) world->collectives.erase(number);
+    return true;
+  });
+}
+
+template <class T>
+void reduce(const Meeting& meeting, std::size_t first, std::size_t count, ncclRedOp_t op, void* target) {
+  T* out = static_cast<T*>(target);
+  for (std::size_t i = 0; i < count; ++i) {
+    T value{};
+    for (const auto& [rank, bytes] : meeting.brought) {
+      T v;
+      std::memcpy(&v, bytes.data() + (first + i) * sizeof(T), sizeof(T));
+      value = rank == 0 ? v : op == ncclMax ? std::max(value, v) : static_cast<T>(value + v);
+    }
+    out[i] = value;
+  }
+}
+
+}  // namespace
+}  // namespace emulation
+
+using emulation::Comm;
+using emulation::Meeting;
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclRemoteError ? "remote process exited" : "emulated NCCL error";
+}
+ncclResult_t ncclGetVersion(int* version) {
+  return *version = 22809, ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> next{1};
+  if (emulation::nccl_faults().no_ids) return ncclSystemError;
+  *id = {};
+  std::snprintf(id->internal, sizeof(id->internal), "world-%d", next++);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  if (config->blocking != 0 || emulation::nccl_faults().refuse_rank == rank) return ncclInvalidUsage;
+  auto world = emulation::world_of(id.internal);
+  const std::lock_guard lock(world->mutex);
+  world->size = size;
+  world->joined[rank] = true;
+  *comm = new Comm;
+  (*comm)->world = world;
+  (*comm)->rank = rank;
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* comm, ncclConfig_t*) {
+  *comm = nullptr;
+  parent->part = comm;
+  parent->pending_split = parent->next_split++;
+  const std::lock_guard lock(parent->world->mutex);
+  parent->world->splits[parent->pending_split][parent->rank] = {colour, key};
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const bool ready = emulation::all_joined(*comm->world) && emulation::finish_split(*comm);
+  *state = ready ? emulation::nccl_faults().async : ncclInProgress;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t) {
+  return ncclInProgress;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  return delete comm, ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  ++emulation::nccl_faults().aborts;
+  comm->world->aborted = true;
+  delete comm;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* source, void* target, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+  emulation::meet(comm, source, count * emulation::size_of(type), stream, [=](const Meeting& meeting) {
+    if (type == ncclFloat32) emulation::reduce<float>(meeting, 0, count, op, target);
+    if (type == ncclInt32) emulation::reduce<int>(meeting, 0, count, op, target);
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllGather(const void* source, void* target, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  const std::size_t bytes = count * emulation::size_of(type);
+  emulation::meet(comm, source, bytes, stream, [=](const Meeting& meeting) {
+    for (const auto& [rank, brought] : meeting.brought)
+      std::memcpy(static_cast<char*>(target) + static_cast<std::size_t>(rank) * bytes, brought.data(), bytes);
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclReduceScatter(const void* source, void* target, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+  const auto ranks = static_cast<std::size_t>(comm->world->size);
+  const std::size_t first = count * static_cast<std::size_t>(comm->rank);
+  emulation::meet(comm, source, ranks * count * emulation::size_of(type), stream, [=](const Meeting& meeting) {
+    if (type == ncclFloat32) emulation::reduce<float>(meeting, first, count, op, target);
+  });
+  return ncclSuccess;
+}
+
+// A message is a collective of two to which one side brings nothing: the sender waits for the receiver, as with large
+// messages in NCCL.
+ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (peer == comm->rank || comm->world->size != 2) return ncclInvalidArgument;
+  emulation::meet(comm, data, count * emulation::size_of(type), stream, [](const Meeting&) {});
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (peer == comm->rank || comm->world->size != 2) return ncclInvalidArgument;
+  const std::size_t bytes = count * emulation::size_of(type);
+  emulation::meet(comm, data, 0, stream,
+                  [=](const Meeting& meeting) { std::memcpy(data, meeting.brought.at(peer).data(), bytes); });
+  return ncclSuccess;
+}

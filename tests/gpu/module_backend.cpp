@@ -1,0 +1,43 @@
+// The backend under test: the CUDA module on a real GPU. Without one the program says why and exits with 77, which
+// CTest counts as skipped.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "exec/cuda_loader.h"
+#include "tests/gpu/testing.h"
+
+namespace orrery::exec::gpu_test {
+namespace {
+
+CudaLoad& loaded() {
+  static CudaLoad load = load_cuda({std::filesystem::read_symlink("/proc/self/exe").parent_path().string()});
+  return load;
+}
+
+}  // namespace
+
+Backend& cuda_backend() {
+  static const std::unique_ptr<Backend> backend = loaded().module->make_backend(0);
+  return *backend;
+}
+
+int variants() {
+  return 2;
+}
+void choose_variant(int) {}
+
+}  // namespace orrery::exec::gpu_test
+
+int main(int argc, char** argv) {
+  constexpr int kSkipped = 77;
+  const auto& load = orrery::exec::gpu_test::loaded();
+  if (!load.module) {
+    std::printf("skipped, no GPU: %s\n", load.reason.c_str());
+    return kSkipped;
+  }
+  std::printf("GPU: %s (%s)\n", load.module->device_name(0).c_str(), load.module->versions().c_str());
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,100 @@
+// Each operator on the CUDA backend against the CPU backend; built for a GPU and for the emulated runtime.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "exec/failure.h"
+#include "tests/gpu/testing.h"
+
+namespace orrery::exec::gpu_test {
+namespace {
+
+constexpr std::int64_t kArenaBytes = std::int64_t{16} << 20;
+
+struct Arenas {
+  std::unique_ptr<Backend> cpu = make_cpu_backend(1);
+  std::byte* host = cpu->allocate_arena(kArenaBytes);
+  std::byte* device = cuda_backend().allocate_arena(kArenaBytes);
+};
+
+/// One pair of arenas for the program: a backend allocates once.
+Arenas& arenas() {
+  static Arenas instance;
+  return instance;
+}
+
+/// Backward attention reads what forward made.
+Case with_forward(Case c, const std::vector<Case>& all) {
+  if (c.op.kind != models::OpKind::attention_grad) return c;
+  const std::string forward = "attention" + c.name.substr(std::strlen("attention_grad"));
+  for (const Case& other : all) {
+    if (other.name != forward) continue;
+    const auto values = run_on(*arenas().cpu, arenas().host, other);
+    c.in[2].floats = values[1];
+    c.in[3].floats = values[2];
+  }
+  return c;
+}
+
+class Operators : public testing::TestWithParam<std::size_t> {};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = all_cases();
+  return all;
+}
+
+TEST_P(Operators, AgreeWithTheCpuBackendAndRepeatBitForBit) {
+  const Case c = with_forward(cases()[GetParam()], cases());
+  ASSERT_LE(arena_bytes(c), kArenaBytes);
+  const auto expected = run_on(*arenas().cpu, arenas().host, c);
+  std::vector<std::vector<float>> first;
+  for (int variant = 0; variant < variants(); ++variant) {
+    choose_variant(variant);
+    const auto got = run_on(cuda_backend(), arenas().device, c);
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (i < c.in.size() && !c.in[i].ids.empty()) {  // ids, not floats: bits
+        EXPECT_EQ(std::memcmp(got[i].data(), expected[i].data(), got[i].size() * sizeof(float)), 0);
+        continue;
+      }
+      EXPECT_LE(relative_difference(got[i], expected[i]), c.tolerance) << "operand " << i;
+    }
+    if (variant == 0) first = got;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (got[i].empty()) continue;
+      EXPECT_EQ(std::memcmp(got[i].data(), first[i].data(), got[i].size() * sizeof(float)), 0)
+          << "operand " << i << ", variant " << variant;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, Operators, testing::Range(std::size_t{0}, all_cases().size()),
+                         [](const auto& tested) { return cases()[tested.param].name; });
+
+TEST(OperatorCases, CoverEveryKind) {
+  std::set<models::OpKind> tested;
+  for (const Case& c : cases()) tested.insert(c.op.kind);
+  for (int kind = 0; kind <= static_cast<int>(models::OpKind::adamw); ++kind) {
+    const auto op = static_cast<models::OpKind>(kind);
+    if (op == models::OpKind::load_tokens) continue;  // the executor's
+    EXPECT_TRUE(tested.contains(op)) << models::name_of(op);
+  }
+}
+
+TEST(CudaBackend, RefusesATypeItCannotCompute) {
+  models::Op op;
+  op.kind = models::OpKind::gelu;
+  op.dtype = models::DType::bf16;
+  EXPECT_THROW(cuda_backend().run(op, {}, {}, {}, {}), Failure);
+}
+
+TEST(CudaBackend, TimesBetweenMarksAreNotNegative) {
+  Backend& backend = cuda_backend();
+  const Backend::Mark from = backend.mark();
+  const Backend::Mark to = backend.mark();
+  EXPECT_GE(backend.seconds_between(from, to), 0.0);
+}
+
+}  // namespace
+}  // namespace orrery::exec::gpu_test

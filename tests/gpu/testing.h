@@ -1,0 +1,56 @@
+#pragma once
+/// Runs one operator on the CPU backend and on the CUDA backend and compares. The CUDA backend is either the module on
+/// a real GPU (program test_gpu) or the same sources on the emulated runtime (program test_cuda_emulated).
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "exec/backend.h"
+#include "models/op.h"
+
+namespace orrery::exec::gpu_test {
+
+/// The backend under test, one for the whole program.
+[[nodiscard]] Backend& cuda_backend();
+/// Variants of execution that must give the same bits: orders of threads when emulated, mere repetition on a GPU.
+[[nodiscard]] int variants();
+void choose_variant(int variant);
+
+/// An operand: floats, or token ids, or absent; or the memory of an input (an operator working in place).
+struct Slot {
+  std::vector<float> floats;
+  std::vector<std::int32_t> ids;
+  int same_as_input = -1;
+  [[nodiscard]] std::int64_t elements() const {
+    return static_cast<std::int64_t>(ids.empty() ? floats.size() : ids.size());
+  }
+};
+
+struct Case {
+  std::string name;
+  models::Op op;
+  std::vector<Slot> in, out;
+  std::vector<ElementRange> ranges;
+  StepContext context;
+  double tolerance = 2e-6;  ///< of ||cuda - cpu|| / ||cpu|| per output
+};
+
+/// All operands after the operator ran: inputs, then outputs.
+[[nodiscard]] std::vector<std::vector<float>> run_on(Backend& backend, std::byte* arena, const Case& c);
+/// Bytes that run_on needs for this case.
+[[nodiscard]] std::int64_t arena_bytes(const Case& c);
+
+[[nodiscard]] Slot random_floats(std::mt19937& random, std::int64_t elements, float scale = 1);
+[[nodiscard]] Slot random_ids(std::mt19937& random, std::int64_t elements, std::int32_t bound);
+[[nodiscard]] Slot zeros(std::int64_t elements);
+/// Values that an operator must overwrite: NaN.
+[[nodiscard]] Slot unset(std::int64_t elements);
+
+[[nodiscard]] double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
+
+/// Cases of every operator, with awkward sizes.
+[[nodiscard]] std::vector<Case> all_cases();
+
+}  // namespace orrery::exec::gpu_test

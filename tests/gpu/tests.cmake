@@ -1,0 +1,31 @@
+# CUDA tests. test_cuda_emulated compiles exec/cuda as C++ against tests/gpu/emulation and needs neither nvcc nor a GPU;
+# test_gpu opens the module and is skipped (77) where there is no GPU.
+set(gpu_dir ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
+set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/operators_test.cpp)
+
+if(ORRERY_HAVE_CPU_BACKEND)
+  file(GLOB emulated_cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cuda/*.cpp)
+  file(GLOB emulated_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cuda/kernels/*.cu)
+  file(GLOB emulated_tests CONFIGURE_DEPENDS ${gpu_dir}/emulated_*.cpp)
+  # The .cu files again, as C++: copies in the build tree, so that the CUDA language keeps the originals.
+  foreach(kernel ${emulated_kernels})
+    get_filename_component(name ${kernel} NAME_WE)
+    set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/emulated_${name}.cpp)
+    file(CONFIGURE OUTPUT ${wrapper} CONTENT "// ${name}.cu, compiled as C++ against the emulated runtime.\n#include \"${kernel}\"\n" @ONLY)
+    list(APPEND emulated_cuda ${wrapper})
+  endforeach()
+  add_executable(test_cuda_emulated ${gpu_common} ${emulated_tests} ${emulated_cuda} ${gpu_dir}/emulation/emulation.cpp ${gpu_dir}/emulation/nccl.cpp)
+  target_include_directories(test_cuda_emulated SYSTEM BEFORE PRIVATE ${gpu_dir}/emulation)
+  target_compile_options(test_cuda_emulated PRIVATE -O2 -Wno-unknown-pragmas -Wno-subobject-linkage)
+  target_link_libraries(test_cuda_emulated PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main orrery_flags)
+  add_test(NAME unit.cuda_emulated COMMAND test_cuda_emulated)
+  set_tests_properties(unit.cuda_emulated PROPERTIES LABELS unit)
+endif()
+
+if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)
+  add_executable(test_gpu ${gpu_common} ${gpu_dir}/module_backend.cpp)
+  target_link_libraries(test_gpu PRIVATE orrery::exec orrery::exec_cpu GTest::gtest orrery_flags)
+  add_dependencies(test_gpu orrery_cuda)
+  add_test(NAME gpu.operators COMMAND test_gpu)
+  set_tests_properties(gpu.operators PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
+endif()

@@ -1,0 +1,44 @@
+#pragma once
+/// One layer of a model on one tensor-parallel rank, as far as cost is concerned: seconds of its passes, elements of
+/// its parameters, and when its tensors live. Made once per (layer kind, tensor ways, micro-batch, attention).
+#include <cstdint>
+#include <vector>
+
+#include "cost/pricing.h"
+#include "models/expand.h"
+
+namespace orrery::cost {
+
+/// One pass over a layer: forward, what is recomputed of it, or backward.
+struct Pass {
+  double compute = 0;   ///< seconds on the compute stream, overheads included
+  double messages = 0;  ///< seconds of all-reduces over the tensor group
+  double message_bytes = 0;
+  int message_count = 0;
+  int steps = 0;  ///< schedule steps
+};
+
+/// First and last step of each pass in which a tensor is used; -1: not used.
+struct Life {
+  double bytes = 0;  ///< rounded up as an arena does
+  models::TensorRole role = models::TensorRole::activation;
+  int forward_first = -1, forward_last = -1;
+  int recompute_first = -1, recompute_last = -1;
+  int backward_first = -1, backward_last = -1;
+};
+
+struct LayerCosts {
+  models::LayerKind kind{};
+  Pass forward, recompute, backward;
+  std::int64_t own_elements = 0;     ///< of the layer's own bucket, before padding to shards; 0: none
+  std::int64_t shared_elements = 0;  ///< of the tied table's bucket, if the layer uses it
+  bool backward_reads_parameters = false;
+  std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
+  int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
+};
+
+/// `tensor_group`: ranks of one tensor-parallel group.
+[[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, const Pricing& pricing,
+                                     const std::vector<int>& tensor_group);
+
+}  // namespace orrery::cost

@@ -1,0 +1,26 @@
+#pragma once
+/// How long a pipeline of stages takes, from the times of its passes: a replay of turns and hand-overs only, which is
+/// cheap enough for a search and right for uneven stages. Many micro-batches are extrapolated from few: after the
+/// pipeline has filled, a period of one turn per stage repeats.
+#include <cstdint>
+#include <vector>
+
+#include "plan/job.h"
+
+namespace orrery::cost {
+
+struct PipelineTimes {
+  std::vector<double> forward, backward;  ///< seconds of one micro-batch's pass, by stage
+  std::vector<double> hop;                ///< seconds of a transfer between stage s and s + 1; one less than stages
+};
+
+struct PipelineResult {
+  std::vector<double> end;       ///< seconds until a stage has finished its last pass and handed it over
+  std::vector<double> transfer;  ///< of it, spent in transfers that its compute waited for
+};
+
+/// A receive begins when the passes before it have ended (the order of steps in plan/schedule.h); a stage computes on
+/// only when what it sent has arrived.
+[[nodiscard]] PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches);
+
+}  // namespace orrery::cost

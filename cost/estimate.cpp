@@ -1,0 +1,385 @@
+/// The closed form: layers priced once, stages summed, the pipeline replayed by turns, the end of the step by hand.
+#include "cost/estimate.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/ensure.h"
+#include "cost/layer_costs.h"
+#include "cost/memory.h"
+#include "cost/pipeline.h"
+#include "models/counts.h"
+#include "plan/buckets.h"
+#include "plan/lower.h"
+
+namespace orrery::cost {
+
+namespace {
+
+using base::Bytes;
+using models::LayerKind;
+using plan::CollectiveKind;
+
+/// Seconds of one stage: of one micro-batch's passes, and of the end of the training step.
+struct StageTimes {
+  double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch
+  double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
+  double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
+  double forward_pass = 0, backward_pass = 0;  ///< sums of the above by pass
+  double begin = 0;                            ///< zeroing gradients
+  double reduce = 0, keep = 0, norm = 0;       ///< messages; copies; squares
+  double update = 0, gather = 0;               ///< optimizer and what its gathers add
+};
+
+/// Messages at the end of the step that tie stages together: sums of the gradient's norm, of the loss, and of the tied
+/// table's two gradients.
+struct Agreements {
+  double norm = 0, loss = 0, embedding = 0;
+};
+
+/// Ranks of the group of rank 0 that runs over some of the mesh's dimensions.
+std::vector<int> mesh_members(const plan::PlanSpec& spec, bool tensor, bool data) {
+  std::vector<int> out;
+  for (int s = 0; s < spec.pipeline; ++s)
+    for (int d = 0; d < (data ? spec.data : 1); ++d)
+      for (int t = 0; t < (tensor ? spec.tensor : 1); ++t) out.push_back((s * spec.data + d) * spec.tensor + t);
+  return out;
+}
+
+std::vector<int> strided(int first, int stride, int size) {
+  std::vector<int> out;
+  for (int i = 0; i < size; ++i) out.push_back(first + i * stride);
+  return out;
+}
+
+models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
+  models::Op op;
+  op.kind = kind;
+  op.dtype = dtype;
+  op.m = m;
+  return op;
+}
+
+}  // namespace
+
+struct Estimator::Memo {
+  std::shared_ptr<const models::Model> model;
+  const Pricing* pricing = nullptr;
+  /// (kind, tensor, micro-batch, sequence, dtype, flash) -> costs
+  std::map<std::tuple<int, int, std::int64_t, std::int64_t, int, bool>, LayerCosts> layers;
+  /// (data, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
+  std::map<std::tuple<int, int, int, bool>, std::pair<double, double>> agreements;
+
+  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec);
+  std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
+  StageTimes times(const plan::Plan& plan, const std::vector<LayerRun>& layers, int stage);
+  void passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers, int stage);
+  void data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
+                     const std::vector<int>& group);
+  void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
+              const std::vector<int>& group);
+  Agreements agree(const plan::Plan& plan);
+  std::vector<StageTimes> all_times(const plan::Plan& plan, std::vector<std::vector<LayerRun>>& stages);
+  double op(const models::Op& o) const { return pricing->op_time(o).value; }
+  double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
+  double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group) const {
+    return group.size() < 2
+               ? 0
+               : pricing->collective_time(kind, Bytes{static_cast<double>(elements * size_of(dtype))}, group).value;
+  }
+};
+
+const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec) {
+  const auto key = std::make_tuple(static_cast<int>(kind), spec.tensor, spec.micro_batch, spec.sequence,
+                                   static_cast<int>(spec.precision), spec.flash);
+  const auto found = layers.find(key);
+  if (found != layers.end()) return found->second;
+  const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));
+  return layers.emplace(key, layer_costs(program, *pricing, strided(0, 1, spec.tensor))).first->second;
+}
+
+std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) {
+  std::vector<LayerRun> out;
+  if (stage == 0) out.push_back({&layer(LayerKind::embedding, plan.spec()), 1});
+  out.push_back({&layer(LayerKind::block, plan.spec()), plan.layers(stage)});
+  if (stage == plan.spec().pipeline - 1) out.push_back({&layer(LayerKind::head, plan.spec()), 1});
+  return out;
+}
+
+void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers_of, int stage) {
+  const plan::PlanSpec& spec = plan.spec();
+  if (stage == 0 || stage == spec.pipeline - 1) {
+    models::Op load;
+    load.kind = models::OpKind::load_tokens;
+    load.dtype = models::DType::int32;
+    load.batch = spec.micro_batch;
+    load.sequence = spec.sequence;
+    t.input = op(load) + dispatch();
+  }
+  double tensor_forward = 0, tensor_backward = 0;
+  for (const LayerRun& run : layers_of) {
+    const auto count = static_cast<double>(run.count);
+    t.forward += count * run.costs->forward.compute;
+    tensor_forward += count * run.costs->forward.messages;
+    t.backward += count * run.costs->backward.compute;
+    tensor_backward += count * run.costs->backward.messages;
+    if (run.costs->kind == LayerKind::block && spec.recompute == plan::Recompute::full) {
+      t.recompute += count * run.costs->recompute.compute;
+      tensor_backward += count * run.costs->recompute.messages;
+    }
+  }
+  t.tensor = tensor_forward + tensor_backward;
+  t.forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
+  t.backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
+}
+
+/// ZeRO-2 and 3 exchange with every micro-batch. A layer's parameters are gathered while the layer before it runs;
+/// its gradients are reduced before the next layer begins, because their memory is given back.
+void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
+                                    const std::vector<int>& group) {
+  const int zero = spec.data > 1 ? spec.zero_stage : 0;
+  if (zero < 2) return;
+  const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
+  double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters come
+  double hidden_by_backward = 0;
+  const bool overlaps = pricing->overlaps(plan::Stream::data);
+  for (const LayerRun& run : layers_of) {
+    const LayerCosts& c = *run.costs;
+    const auto count = static_cast<double>(run.count);
+    double gather = 0, reduce = 0, touch = dispatch();
+    for (const std::int64_t own : {c.own_elements, c.shared_elements}) {
+      if (own == 0) continue;
+      const std::int64_t unit = spec.data * plan::kParameterAlignment;
+      const std::int64_t elements = (own + unit - 1) / unit * unit;
+      if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, group);
+      reduce += message(CollectiveKind::reduce_scatter, elements, gradient, group);
+      touch += op(flat(models::OpKind::fill_zero, gradient, elements)) +
+               op(flat(models::OpKind::accumulate_into, gradient, elements / spec.data));
+    }
+    t.backward += count * touch;
+    t.data_backward += count * reduce;
+    const bool again = c.kind == LayerKind::block && spec.recompute == plan::Recompute::full;
+    const double forward = overlaps ? c.forward.compute + c.forward.messages : 0;
+    const double backward =
+        overlaps ? c.backward.compute + c.backward.messages + (again ? c.recompute.compute + c.recompute.messages : 0)
+                 : 0;
+    // The first layer of a run waits behind the run before it, the others behind their like.
+    t.data_forward += std::max(0.0, gather - hidden_by_forward) + (count - 1) * std::max(0.0, gather - forward);
+    if (c.backward_reads_parameters)
+      t.data_backward += std::max(0.0, gather - hidden_by_backward) + (count - 1) * std::max(0.0, gather - backward);
+    hidden_by_forward = forward;
+    hidden_by_backward = backward;
+  }
+}
+
+void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
+                             const std::vector<int>& group) {
+  const int zero = spec.data > 1 ? spec.zero_stage : 0;
+  const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
+  models::Op adamw = flat(models::OpKind::adamw, gradient, 0);
+  adamw.out.assign(compute == models::DType::fp32 ? 3 : 4, 0);
+  t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
+  t.norm = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
+  double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
+  for (const BucketSize& b : buckets_of(layers_of, spec.data)) {
+    const auto count = static_cast<double>(b.count);
+    const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
+    t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
+    if (zero == 0) t.reduce += count * message(CollectiveKind::all_reduce, b.elements, gradient, group);
+    if (zero == 1) {
+      t.reduce += count * message(CollectiveKind::reduce_scatter, b.elements, gradient, group);
+      t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
+    }
+    t.norm += count * op(flat(models::OpKind::norm_squared, gradient, optimized));
+    adamw.m = optimized;
+    const double update = op(adamw) + dispatch();
+    const double gather = zero == 1 || zero == 2 ? message(CollectiveKind::all_gather, b.elements, compute, group) : 0;
+    t.update += count * update;
+    for (std::int64_t i = 0; i < b.count; ++i) {
+      computed += update;
+      gathered = std::max(gathered, computed) + gather;
+    }
+    if (!pricing->overlaps(plan::Stream::data)) t.gather += count * gather;
+  }
+  if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
+}
+
+StageTimes Estimator::Memo::times(const plan::Plan& plan, const std::vector<LayerRun>& layers_of, int stage) {
+  const plan::PlanSpec& spec = plan.spec();
+  const std::vector<int> group = strided(plan.rank(stage, 0, 0), spec.tensor, spec.data);
+  StageTimes t;
+  data_messages(t, spec, layers_of, group);
+  passes(t, plan, layers_of, stage);
+  finish(t, spec, layers_of, group);
+  return t;
+}
+
+Agreements Estimator::Memo::agree(const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  const bool partitions = spec.data > 1 && spec.zero_stage > 0;
+  Agreements a;
+  const auto key = std::make_tuple(spec.data, spec.tensor, spec.pipeline, partitions);
+  const auto found = agreements.find(key);
+  if (found != agreements.end()) {
+    std::tie(a.norm, a.loss) = found->second;
+  } else {
+    a.norm = message(CollectiveKind::all_reduce, 1, models::DType::fp32, mesh_members(spec, true, partitions));
+    a.loss = message(CollectiveKind::all_reduce, 1, models::DType::fp32, mesh_members(spec, false, true));
+    agreements.emplace(key, std::make_pair(a.norm, a.loss));
+  }
+  const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
+  if (spec.pipeline > 1 && table > 0) {
+    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec.data);
+    const std::int64_t elements = partitions ? buckets.front().shard : buckets.front().elements;
+    a.embedding = message(CollectiveKind::all_reduce, elements, plan::gradient_dtype(spec.precision),
+                          {plan.rank(0, 0, 0), plan.rank(spec.pipeline - 1, 0, 0)});
+  }
+  return a;
+}
+
+/// Times of every stage; a stage like the one before it is not worked out again.
+std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan, std::vector<std::vector<LayerRun>>& stages) {
+  const int count = plan.spec().pipeline;
+  const int per_node = std::max(1, pricing->cluster().devices_per_node);
+  std::vector<StageTimes> out;
+  for (int s = 0; s < count; ++s) {
+    const bool like_previous = s >= 2 && s + 1 < count && plan.layers(s) == plan.layers(s - 1) &&
+                               plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
+    stages.push_back(stage(plan, s));
+    out.push_back(like_previous ? out.back() : times(plan, stages.back(), s));
+  }
+  return out;
+}
+
+Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing)
+    : memo_(std::make_unique<Memo>()) {
+  memo_->model = std::move(model);
+  memo_->pricing = &pricing;
+}
+Estimator::~Estimator() = default;
+Estimator::Estimator(Estimator&&) noexcept = default;
+
+namespace {
+
+/// Means over the stages; what no stage computes or transfers is waiting for another.
+Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResult& passes, const Agreements& agree,
+                       double m, double step_time, double overhead) {
+  const auto n = static_cast<double>(stages.size());
+  Breakdown b;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const StageTimes& t = stages[s];
+    const bool tied = s == 0 || s + 1 == stages.size();
+    b.forward += m * (t.forward + t.input) / n;
+    b.recompute += m * t.recompute / n;
+    b.backward += m * t.backward / n;
+    b.optimizer += (t.begin + t.keep + t.norm + t.update) / n;
+    b.tensor_communication += m * t.tensor / n;
+    b.data_communication += (m * (t.data_forward + t.data_backward) + t.reduce + t.gather + agree.norm + agree.loss +
+                             (tied ? agree.embedding : 0)) /
+                            n;
+    b.pipeline_communication += passes.transfer[s] / n;
+  }
+  b.overhead = overhead;
+  const double used = b.forward + b.recompute + b.backward + b.optimizer + b.tensor_communication +
+                      b.data_communication + b.pipeline_communication + b.overhead;
+  b.bubble = std::max(0.0, step_time - used);
+  return b;
+}
+
+}  // namespace
+
+Estimate Estimator::estimate(const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  Memo& memo = *memo_;
+  std::vector<std::vector<LayerRun>> layers;
+  const std::vector<StageTimes> stages = memo.all_times(plan, layers);
+  const Agreements agree = memo.agree(plan);
+  const std::size_t last = stages.size() - 1;
+
+  PipelineTimes times;
+  const Bytes boundary{static_cast<double>(spec.micro_batch * spec.sequence * memo.model->hidden *
+                                           models::size_of(plan::expand_options(spec).dtype))};
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    times.forward.push_back(stages[s].forward_pass);
+    times.backward.push_back(stages[s].backward_pass);
+    const auto stage = static_cast<int>(s);
+    if (s < last)
+      times.hop.push_back(memo.pricing->send_time(boundary, plan.rank(stage, 0, 0), plan.rank(stage + 1, 0, 0)).value);
+  }
+  const PipelineResult passes = pipeline(times, spec.order, plan.micro_batches());
+
+  std::vector<double> reduced;
+  for (std::size_t s = 0; s <= last; ++s)
+    reduced.push_back(stages[0].begin + passes.end[s] + stages[s].reduce + stages[s].keep);
+  if (agree.embedding > 0) reduced[0] = reduced[last] = std::max(reduced[0], reduced[last]) + agree.embedding;
+  double normed = 0, updated = 0;
+  for (std::size_t s = 0; s <= last; ++s) normed = std::max(normed, reduced[s] + stages[s].norm);
+  normed += agree.norm;
+  for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
+
+  Estimate e;
+  const double overhead = memo.pricing->step_overhead().value;
+  e.step_time = updated + agree.loss + overhead;
+  e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
+  e.bubble = e.breakdown.bubble;
+  for (int s = 0; s <= static_cast<int>(last); ++s) {
+    // Among like stages the earlier holds more micro-batches.
+    if (s >= 2 && s < static_cast<int>(last) && plan.layers(s) <= plan.layers(s - 1)) continue;
+    const double bytes = stage_memory(layers[static_cast<std::size_t>(s)], spec, s, plan.micro_batches(),
+                                      memo.pricing->software_memory().value)
+                             .total();
+    if (bytes > e.memory_peak) {
+      e.memory_peak = bytes;
+      e.worst_stage = s;
+    }
+  }
+  return e;
+}
+
+StageMemory Estimator::memory(const plan::Plan& plan, int stage) {
+  return stage_memory(memo_->stage(plan, stage), plan.spec(), stage, plan.micro_batches(),
+                      memo_->pricing->software_memory().value);
+}
+
+Prediction Estimator::predict(const plan::Plan& plan) {
+  const Estimate e = estimate(plan);
+  Prediction p;
+  p.spec = plan.spec();
+  p.step_time_s = e.step_time;
+  p.memory_peak_bytes = e.memory_peak;
+  p.breakdown = e.breakdown;
+  p.bubble_fraction = e.bubble / e.step_time;
+  p.exposed_communication_s =
+      e.breakdown.tensor_communication + e.breakdown.data_communication + e.breakdown.pipeline_communication;
+  for (int s = 0; s < plan.spec().pipeline; ++s) {
+    const StageMemory m = memory(plan, s);
+    MemoryRow row;
+    row.stage = s;
+    row.total = m.total();
+    row.by_purpose = {
+        {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
+        {"activations", m.activations}, {"workspace", m.workspace}, {"scalars", m.input},
+        {"software", m.software}};
+    std::erase_if(row.by_purpose, [](const auto& entry) { return entry.second == 0; });
+    p.memory.push_back(std::move(row));
+  }
+  derive(p, plan);
+  return p;
+}
+
+void derive(Prediction& p, const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  const clusters::Cluster& cluster = plan.cluster();
+  const clusters::Device& device = cluster.device();
+  p.memory_capacity_bytes = device.memory.value;
+  if (p.step_time_s <= 0) return;
+  const double peak = cluster.peak(models::name_of(spec.precision)).value * cluster.size();
+  if (peak > 0) p.mfu = models::flops_per_step(plan.model(), spec.batch, spec.sequence) / (p.step_time_s * peak);
+  p.tokens_per_s = static_cast<double>(spec.batch * spec.sequence) / p.step_time_s;
+  constexpr double kSecondsPerHour = 3600;
+  p.cost_per_step_usd = device.price.value * cluster.size() * p.step_time_s / kSecondsPerHour;
+  p.energy_per_step_j = device.power.value * cluster.size() * p.step_time_s;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,238 @@
+/// Memory of a stage by intervals of steps.
+#include "cost/memory.h"
+
+#include <algorithm>
+
+#include "plan/buckets.h"
+#include "plan/lower.h"
+#include "plan/orders.h"
+#include "plan/place.h"
+
+namespace orrery::cost {
+
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+double arena_bytes(std::int64_t elements, models::DType dtype) {
+  return static_cast<double>(round_up(elements * models::size_of(dtype), plan::kAlignment));
+}
+
+/// More equal layers in a row than this need no more memory at once.
+constexpr std::int64_t kDistinctInARow = 3;
+
+struct Interval {
+  int from = 0, to = 0;
+  double bytes = 0;
+};
+
+/// Most bytes alive at once.
+double most_alive(const std::vector<Interval>& intervals, int steps) {
+  std::vector<double> change(static_cast<std::size_t>(steps) + 2, 0);
+  for (const Interval& i : intervals) {
+    change[static_cast<std::size_t>(i.from)] += i.bytes;
+    change[static_cast<std::size_t>(i.to) + 1] -= i.bytes;
+  }
+  double alive = 0, most = 0;
+  for (const double c : change) {
+    alive += c;
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
+/// The passes of a stage as lowering lays them out, with few of many equal layers.
+class Passes {
+ public:
+  Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec)
+      : spec_(spec),
+        zero_(spec.data > 1 ? spec.zero_stage : 0),
+        compute_(plan::expand_options(spec).dtype),
+        gradient_(plan::gradient_dtype(spec.precision)) {
+    for (const LayerRun& run : layers)
+      for (std::int64_t i = 0; i < std::min(run.count, kDistinctInARow); ++i) layers_.push_back(run.costs);
+  }
+
+  /// Bytes that one micro-batch keeps from forward to backward, of one layer.
+  [[nodiscard]] double saved(const LayerCosts& layer) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < layer.lives.size(); ++i)
+      if (static_cast<int>(i) != layer.y && crosses(layer, static_cast<int>(i))) sum += layer.lives[i].bytes;
+    return sum;
+  }
+
+  [[nodiscard]] double forward() {
+    begin();
+    step();  // receive or load
+    if (gathers()) gather(*layers_.front(), false);
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+      const LayerCosts& layer = *layers_[k];
+      if (gathers() && k + 1 < layers_.size()) gather(*layers_[k + 1], false);
+      const bool last = k + 1 == layers_.size();
+      for (std::size_t i = 0; i < layer.lives.size(); ++i) {
+        const Life& life = layer.lives[i];
+        const int index = static_cast<int>(i);
+        if (life.forward_first < 0 || crosses(layer, index) || index == layer.x) continue;
+        if (index == layer.y && !last) continue;  // the next layer's x
+        add(at_ + life.forward_first, index == layer.y ? at_ + layer.forward.steps : at_ + life.forward_last,
+            life.bytes);
+      }
+      at_ += layer.forward.steps;
+      if (gathers()) end_gathered();
+    }
+    step();  // send
+    return most_alive(intervals_, at_);
+  }
+
+  [[nodiscard]] double backward() {
+    begin();
+    int received = at_;  // where the gradient at hand was born
+    double received_bytes = 0;
+    step();
+    if (gathers()) gather(*layers_.back(), true);
+    for (std::size_t k = layers_.size(); k-- > 0;) {
+      const LayerCosts& layer = *layers_[k];
+      if (gathers() && k > 0) gather(*layers_[k - 1], true);
+      const int recompute = at_, backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
+      const int after = backward + layer.backward.steps;
+      for (std::size_t i = 0; i < layer.lives.size(); ++i)
+        live_in_backward(layer, static_cast<int>(i), recompute, backward);
+      if (layer.dy >= 0) {
+        const Life& dy = layer.lives[static_cast<std::size_t>(layer.dy)];
+        add(received, backward + std::max(0, dy.backward_last), received_bytes > 0 ? received_bytes : dy.bytes);
+      }
+      if (layer.dx >= 0) {
+        received = backward + std::max(0, layer.lives[static_cast<std::size_t>(layer.dx)].backward_first);
+        received_bytes = layer.lives[static_cast<std::size_t>(layer.dx)].bytes;
+      }
+      at_ = after;
+      if (gathers() && layer.backward_reads_parameters) end_gathered();
+      reduce(layer, backward);
+    }
+    step();  // accumulate the last, or send
+    if (layers_.front()->dx >= 0) add(received, at_, received_bytes);
+    step();
+    return most_alive(intervals_, at_);
+  }
+
+ private:
+  [[nodiscard]] bool gathers() const { return zero_ == 3; }
+  [[nodiscard]] bool recomputes(const LayerCosts& layer) const {
+    return layer.kind == models::LayerKind::block && spec_.recompute == plan::Recompute::full;
+  }
+  [[nodiscard]] bool crosses(const LayerCosts& layer, int index) const {
+    const Life& life = layer.lives[static_cast<std::size_t>(index)];
+    if (index == layer.x) return true;
+    if (recomputes(layer)) return false;
+    return life.forward_first >= 0 && life.backward_first >= 0;
+  }
+
+  void begin() {
+    intervals_.clear();
+    gathered_.clear();
+    at_ = 0;
+  }
+  void step() { ++at_; }
+  void add(int from, int to, double bytes) { intervals_.push_back({from, std::max(from, to), bytes}); }
+
+  void live_in_backward(const LayerCosts& layer, int index, int recompute, int backward) {
+    const Life& life = layer.lives[static_cast<std::size_t>(index)];
+    if (index == layer.x || index == layer.dy || index == layer.dx) return;
+    if (recomputes(layer) && life.recompute_first >= 0) {
+      add(recompute + life.recompute_first,
+          std::max(recompute + life.recompute_last, life.backward_last >= 0 ? backward + life.backward_last : 0),
+          life.bytes);
+    } else if (life.backward_first >= 0 && !crosses(layer, index)) {
+      add(backward + life.backward_first, backward + life.backward_last, life.bytes);
+    }
+  }
+
+  [[nodiscard]] std::int64_t padded(std::int64_t elements) const {
+    return round_up(elements, spec_.data * plan::kParameterAlignment);
+  }
+  [[nodiscard]] double full(const LayerCosts& layer, models::DType dtype) const {
+    double sum = 0;
+    for (const std::int64_t elements : {layer.own_elements, layer.shared_elements})
+      if (elements > 0) sum += arena_bytes(padded(elements), dtype);
+    return sum;
+  }
+
+  void gather(const LayerCosts& layer, bool for_backward) {
+    if (for_backward && !layer.backward_reads_parameters) return;
+    gathered_.push_back({at_, 0, full(layer, compute_)});
+    step();
+  }
+  void end_gathered() {
+    gathered_.front().to = at_ - 1;
+    intervals_.push_back(gathered_.front());
+    gathered_.erase(gathered_.begin());
+  }
+
+  /// ZeRO-2 and 3: full gradients from the first backward step to their reduction; the reduced shard until the next
+  /// layer's is added up.
+  void reduce(const LayerCosts& layer, int backward) {
+    if (zero_ < 2) return;
+    step();  // adds up the layer before
+    add(backward, at_, full(layer, gradient_));
+    add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0),
+        full(layer, gradient_) / spec_.data);
+    step();
+  }
+
+  const plan::PlanSpec& spec_;
+  int zero_;
+  models::DType compute_, gradient_;
+  std::vector<const LayerCosts*> layers_;
+  std::vector<Interval> intervals_, gathered_;
+  int at_ = 0;
+};
+
+}  // namespace
+
+std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int data) {
+  std::vector<BucketSize> out;
+  bool shared = false;
+  const auto add = [&](std::int64_t elements, std::int64_t count) {
+    if (elements == 0) return;
+    const std::int64_t padded = round_up(elements, data * plan::kParameterAlignment);
+    out.push_back({padded, padded / data, count});
+  };
+  for (const LayerRun& run : layers) {
+    if (!shared && run.costs->shared_elements > 0) {
+      add(run.costs->shared_elements, 1);
+      shared = true;
+    }
+    add(run.costs->own_elements, run.count);
+  }
+  return out;
+}
+
+StageMemory stage_memory(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, int stage,
+                         std::int64_t micro_batches, double software) {
+  const int zero = spec.data > 1 ? spec.zero_stage : 0;
+  const models::DType compute = plan::expand_options(spec).dtype;
+  const models::DType gradient = plan::gradient_dtype(spec.precision);
+  StageMemory m;
+  double reduced = 0;
+  for (const BucketSize& b : buckets_of(layers, spec.data)) {
+    const auto count = static_cast<double>(b.count);
+    const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
+    m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
+    m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
+    const double states = compute != models::DType::fp32 ? 3 : 2;  // both moments and, in mixed precision, the master
+    m.optimizer_states += count * states * arena_bytes(optimized, models::DType::fp32);
+    if (zero == 1) reduced = std::max(reduced, arena_bytes(b.shard, gradient));
+  }
+  Passes passes(layers, spec);
+  double slab = 0;
+  for (const LayerRun& run : layers) slab += static_cast<double>(run.count) * passes.saved(*run.costs);
+  m.activations = slab * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
+  m.workspace = std::max({passes.forward(), passes.backward(), reduced});
+  m.input = 4 * static_cast<double>(plan::kAlignment);  // loss, gradient norm, its square, clip coefficient
+  m.software = software;
+  return m;
+}
+
+}  // namespace orrery::cost

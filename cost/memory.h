@@ -1,0 +1,33 @@
+#pragma once
+/// Bytes of one rank of a pipeline stage, without lowering: what lives for the whole run, one slab of saved activations
+/// for each micro-batch in flight, and what one pass needs besides. The regions are those of plan/place.h.
+#include <cstdint>
+#include <vector>
+
+#include "cost/estimate.h"
+#include "cost/layer_costs.h"
+#include "plan/plan.h"
+
+namespace orrery::cost {
+
+/// A flat bucket of parameters as plan/buckets.h pads it.
+struct BucketSize {
+  std::int64_t elements = 0;  ///< padded to shards
+  std::int64_t shard = 0;     ///< elements / data
+  std::int64_t count = 1;     ///< equal buckets in a row
+};
+
+/// A run of equal layers of a stage.
+struct LayerRun {
+  const LayerCosts* costs = nullptr;
+  std::int64_t count = 1;
+};
+
+/// Buckets of a stage in order; equal neighbours stand together.
+[[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int data);
+
+/// `layers`: the stage's layers in forward order. `software`: bytes beside the arena.
+[[nodiscard]] StageMemory stage_memory(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, int stage,
+                                       std::int64_t micro_batches, double software);
+
+}  // namespace orrery::cost

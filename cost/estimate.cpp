@@ -26,6 +26,7 @@ struct StageTimes {
   double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch
   double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
   double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
+  double prelude = 0;                          ///< of a backward pass, before the received gradient is read
   double forward_pass = 0, backward_pass = 0;  ///< sums of the above by pass
   double begin = 0;                            ///< zeroing gradients
   double reduce = 0, keep = 0, norm = 0;       ///< messages; copies; squares
@@ -129,6 +130,9 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
       tensor_backward += count * run.costs->recompute.messages;
     }
   }
+  const LayerCosts& top = *layers_of.back().costs;
+  if (top.kind == LayerKind::block && spec.recompute == plan::Recompute::full)
+    t.prelude = top.recompute.compute + top.recompute.messages;
   t.tensor = tensor_forward + tensor_backward;
   t.forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
   t.backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
@@ -298,11 +302,13 @@ Estimate Estimator::estimate(const plan::Plan& plan) {
   const std::size_t last = stages.size() - 1;
 
   PipelineTimes times;
+  times.overlaps = memo.pricing->overlaps(plan::Stream::pipeline_recv);
   const Bytes boundary{static_cast<double>(spec.micro_batch * spec.sequence * memo.model->hidden *
                                            models::size_of(plan::expand_options(spec).dtype))};
   for (std::size_t s = 0; s < stages.size(); ++s) {
     times.forward.push_back(stages[s].forward_pass);
     times.backward.push_back(stages[s].backward_pass);
+    times.prelude.push_back(stages[s].prelude);
     const auto stage = static_cast<int>(s);
     if (s < last)
       times.hop.push_back(memo.pricing->send_time(boundary, plan.rank(stage, 0, 0), plan.rank(stage + 1, 0, 0)).value);

@@ -69,8 +69,8 @@ LayerCosts layer_costs(const models::LayerProgram& program, const Pricing& prici
     };
   };
   out.forward = walk(program.forward, program, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
-  out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program, pricing, group,
-                       toucher(&Life::recompute_first, &Life::recompute_last));
+  out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program,
+                       pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
   out.backward = walk(program.backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
   const auto place = [&](int tensor) { return tensor < 0 ? -1 : life_of[static_cast<std::size_t>(tensor)]; };
   out.x = place(program.x);

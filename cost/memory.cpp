@@ -28,12 +28,12 @@ struct Interval {
   double bytes = 0;
 };
 
-/// Most bytes alive at once.
+/// Most bytes alive at once, over steps 0 to `steps`; what ends later ends with the pass.
 double most_alive(const std::vector<Interval>& intervals, int steps) {
   std::vector<double> change(static_cast<std::size_t>(steps) + 2, 0);
   for (const Interval& i : intervals) {
     change[static_cast<std::size_t>(i.from)] += i.bytes;
-    change[static_cast<std::size_t>(i.to) + 1] -= i.bytes;
+    change[static_cast<std::size_t>(std::min(i.to, steps)) + 1] -= i.bytes;
   }
   double alive = 0, most = 0;
   for (const double c : change) {

@@ -25,7 +25,7 @@ void add_vector_rates(std::vector<ParameterKind>& all) {
 
 void add_device(std::vector<ParameterKind>& all) {
   for (const char* dtype : {"fp32", "bf16", "fp16", "fp8"}) {
-    all.push_back({fmt::format("device.matmul.{}.efficiency", dtype), Unit::number, 1e-4, 2, 0.7,
+    all.push_back({fmt::format("device.matmul.{}.efficiency", dtype), Unit::number, 1e-4, 20, 0.7,
                    "best matrix-product rate over the datasheet's peak"});
   }
   all.push_back({"device.matmul.k_half", Unit::number, 0, 1e5, 0,
@@ -40,11 +40,11 @@ void add_device(std::vector<ParameterKind>& all) {
   all.push_back({"device.cache.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.7,
                  "CPU: bandwidth of an op whose operands fit the cache"});
   all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0, "CPU: the cache one rank can call its own"});
-  all.push_back({"device.attention.efficiency", Unit::number, 1e-4, 2, 0.7,
+  all.push_back({"device.attention.efficiency", Unit::number, 1e-4, 20, 0.7,
                  "attention forward with row statistics: rate over the matrix peak"});
-  all.push_back({"device.attention.grad_efficiency", Unit::number, 1e-4, 2, 0.7,
+  all.push_back({"device.attention.grad_efficiency", Unit::number, 1e-4, 20, 0.7,
                  "attention backward with row statistics: rate over the matrix peak"});
-  all.push_back({"device.attention.unfused_efficiency", Unit::number, 1e-4, 2, 0.7,
+  all.push_back({"device.attention.unfused_efficiency", Unit::number, 1e-4, 20, 0.7,
                  "batched products of attention that keeps its matrix: rate over the matrix peak"});
   all.push_back({"device.attention.head_overhead", Unit::seconds, 0, 1, 1.0,
                  "CPU: cost per sequence and head beyond arithmetic"});

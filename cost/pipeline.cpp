@@ -59,18 +59,22 @@ class Replay {
     const plan::Turn turn = stage.turns[stage.next];
     const auto micro_batch = static_cast<std::size_t>(turn.micro_batch);
     const bool receives = turn.forward ? s > 0 : s + 1 < stages_.size();
+    const double prelude = turn.forward ? 0 : times_.prelude[s];
+    // A host that waits for what it sent moves what it receives as well; else it is busy with the prelude first.
+    const bool posted = times_.overlaps || prelude == 0 || stage.sending || stage.sent > stage.computed;
+    const double begin = std::max(stage.computed, stage.sent);
     if (receives && stage.arrived < 0) {
       Stage& from = stages_[turn.forward ? s - 1 : s + 1];
       const double ready = (turn.forward ? from.forward_done : from.backward_done)[micro_batch];
       if (ready < 0) return false;
       const double hop = times_.hop[turn.forward ? s - 1 : s];
-      stage.arrived = std::max(stage.computed, ready) + hop;
-      stage.transfer += hop;
+      stage.arrived = std::max(posted ? stage.computed : begin + prelude, ready) + hop;
+      stage.transfer += std::min(hop, std::max(0.0, stage.arrived - stage.computed - prelude));
       from.sent = stage.arrived;
       from.sending = false;
     }
     if (stage.sending) return false;
-    const double start = std::max({stage.computed, stage.arrived, stage.sent});
+    const double start = std::max({stage.computed, stage.sent, stage.arrived - prelude});
     stage.arrived = -1;
     stage.computed = start + (turn.forward ? times_.forward : times_.backward)[s];
     (turn.forward ? stage.forward_done : stage.backward_done)[micro_batch] = stage.computed;
@@ -87,8 +91,8 @@ class Replay {
 
 PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches) {
   const auto stages = static_cast<std::int64_t>(times.forward.size());
-  ENSURE(stages >= 1 && times.hop.size() + 1 == times.forward.size(), "{} stages with {} hops", stages,
-         times.hop.size());
+  ENSURE(stages >= 1 && times.hop.size() + 1 == times.forward.size() && times.prelude.size() == times.forward.size(),
+         "{} stages with {} hops", stages, times.hop.size());
   if (stages == 1) {
     const auto m = static_cast<double>(micro_batches);
     return {{m * (times.forward[0] + times.backward[0])}, {0}};

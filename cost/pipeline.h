@@ -11,7 +11,9 @@ namespace orrery::cost {
 
 struct PipelineTimes {
   std::vector<double> forward, backward;  ///< seconds of one micro-batch's pass, by stage
+  std::vector<double> prelude;            ///< of a backward pass, what runs before its received gradient is read
   std::vector<double> hop;                ///< seconds of a transfer between stage s and s + 1; one less than stages
+  bool overlaps = false;                  ///< a receive makes progress during the prelude
 };
 
 struct PipelineResult {

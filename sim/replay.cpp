@@ -52,6 +52,7 @@ struct Pending {
   int block = 0;
   Key key{};
   bool alone = false;      // every member is of this class
+  bool attended = false;   // the compute stream waits for it, or for a later message of its stream
   bool announced = false;  // takes part in its meeting
   bool done = false;       // start and end are known
   Picoseconds ready = 0, start = 0, end = 0;
@@ -202,10 +203,7 @@ class Machine {
 
   bool compute(Actor& actor, const Entry& entry, const Step& step) {
     Picoseconds start = actor.compute_free;
-    bool waits = false;
-    for (Pending& p : actor.pending)
-      if (conflicts(p, step, entry.micro_batch, *actor.rank_class)) waits = true;
-    if (waits) attend(actor);
+    attend(actor, [&](const Pending& p) { return conflicts(p, step, entry.micro_batch, *actor.rank_class); });
     settle(actor);
     for (const Pending& p : actor.pending) {
       if (!conflicts(p, step, entry.micro_batch, *actor.rank_class)) continue;
@@ -223,14 +221,21 @@ class Machine {
     return true;
   }
 
-  // The compute stream waits from now on: messages that cannot overlap take part from here.
-  void attend(Actor& actor) {
-    for (Pending& p : actor.pending)
-      if (!p.announced && p.step->kind != StepKind::send && !pricing_.overlaps(p.step->stream))
-        p.ready = std::max(p.ready, actor.compute_free);
-    waiting_ = true;
-    settle(actor);
-    waiting_ = false;
+  // The compute stream waits from now on for the messages that `needed` picks: those that cannot overlap take part from
+  // here, and so do the messages before them on their streams. A host that waits also takes what is sent to it; but it
+  // starts no collective that nobody needs yet, for it computes again as soon as the needed ones have ended.
+  template <class Needed>
+  void attend(Actor& actor, const Needed& needed) {
+    if (std::none_of(actor.pending.begin(), actor.pending.end(), needed)) return;
+    std::vector<bool> followed(5, false);
+    for (auto p = actor.pending.rbegin(); p != actor.pending.rend(); ++p) {
+      const auto stream = static_cast<std::size_t>(p->step->stream);
+      if (!followed[stream] && !needed(*p) && p->step->kind == StepKind::collective) continue;
+      followed[stream] = true;
+      p->attended = true;
+      if (!p->announced && p->step->kind != StepKind::send && !pricing_.overlaps(p->step->stream))
+        p->ready = std::max(p->ready, actor.compute_free);
+    }
   }
 
   // Announces what may take part, and gives start and end to what has met its partners. In stream order.
@@ -241,7 +246,7 @@ class Machine {
       const auto stream = static_cast<std::size_t>(p.step->stream);
       if (p.done || stalled[stream]) continue;
       if (!p.announced) {
-        const bool may = waiting_ || p.step->kind == StepKind::send || pricing_.overlaps(p.step->stream);
+        const bool may = p.attended || p.step->kind == StepKind::send || pricing_.overlaps(p.step->stream);
         const std::optional<Picoseconds> inputs = inputs_ready(actor, p);
         if (!may || !inputs) {
           stalled[stream] = true;
@@ -328,7 +333,8 @@ class Machine {
   // After the last step: what is still under way is waited for.
   bool drain(Actor& actor) {
     if (actor.pending.empty()) return false;
-    attend(actor);
+    attend(actor, [](const Pending&) { return true; });
+    settle(actor);
     for (const Pending& p : actor.pending)
       if (!p.done) return false;
     Picoseconds end = actor.compute_free;
@@ -349,7 +355,6 @@ class Machine {
   const Schedule& schedule_;
   const cost::Pricing& pricing_;
   bool spans_;
-  bool waiting_ = false;
   std::vector<Actor> actors_;
   std::map<Key, Meeting> meetings_;
   std::vector<plan::Span> notes_;

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "sim/search/space.h"
+#include "sim/simulate.h"
 
 namespace orrery::sim {
 
@@ -25,7 +26,7 @@ struct Candidate {
   }
 };
 
-double objective_of(const cost::Estimate& e, plan::Objective objective) {
+double objective_of_estimate(const cost::Estimate& e, plan::Objective objective) {
   // Of one cluster, dollars and joules are proportional to seconds.
   return objective == plan::Objective::memory ? e.memory_peak : e.step_time;
 }
@@ -119,6 +120,38 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   return out;
 }
 
+/// Replays the best plans of the closed form and ranks them again, ahead of those not replayed. A plan that turns out
+/// not to fit is dropped.
+void replay_best(cost::SearchResult& result, const Model& model, const Cluster& cluster, const plan::Job& job,
+                 const cost::Pricing& pricing, const SearchOptions& options, SearchProgress progress, double capacity) {
+  progress.phase = "replaying";
+  progress.done = 0;
+  progress.total = std::min<std::int64_t>(options.replay, static_cast<std::int64_t>(result.plans.size()));
+  std::vector<cost::Prediction> replayed;
+  std::size_t looked_at = 0;
+  for (; looked_at < static_cast<std::size_t>(progress.total); ++looked_at) {
+    if (options.stop && options.stop->load(std::memory_order_relaxed)) break;
+    if (options.progress) options.progress(progress);
+    ++progress.done;
+    const auto made = plan::make_plan(model, cluster, result.plans[looked_at].spec);
+    cost::Prediction p = simulate(*made, pricing, {.spans = false}).prediction;
+    ++result.simulated;
+    if (p.memory_peak_bytes <= capacity) {
+      replayed.push_back(std::move(p));
+    } else {
+      ++result.rejected[kMemory];
+      --result.feasible;
+    }
+  }
+  std::stable_sort(replayed.begin(), replayed.end(), [&](const cost::Prediction& a, const cost::Prediction& b) {
+    return sim::objective_of(a, job.objective) < sim::objective_of(b, job.objective);
+  });
+  replayed.insert(replayed.end(),
+                  std::make_move_iterator(result.plans.begin() + static_cast<std::ptrdiff_t>(looked_at)),
+                  std::make_move_iterator(result.plans.end()));
+  result.plans = std::move(replayed);
+}
+
 }  // namespace
 
 double objective_of(const cost::Prediction& p, plan::Objective objective) {
@@ -164,12 +197,13 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
     progress.feasible = ++result.feasible;
     if (progress.best_step_time_s == 0 || estimate.step_time < progress.best_step_time_s)
       progress.best_step_time_s = estimate.step_time;
-    best.offer({objective_of(estimate, job.objective), i});
+    best.offer({objective_of_estimate(estimate, job.objective), i});
   }
   for (const Candidate& c : best.sorted()) {
     const auto made = plan::make_plan(model, cluster, space[c.index]);
     result.plans.push_back(estimator.predict(*made));
   }
+  replay_best(result, model, cluster, job, pricing, options, progress, capacity);
   if (result.plans.size() > static_cast<std::size_t>(options.top))
     result.plans.resize(static_cast<std::size_t>(options.top));
   if (result.feasible == 0) result.nearest = nearest(model, cluster, job, pricing, capacity, miss);

@@ -25,9 +25,9 @@ struct SearchOptions {
   int top = 10;                  ///< plans returned
   int replay = 5;                ///< best plans of the closed form that are replayed and ranked again; 0: none
   double memory_fraction = 1.0;  ///< of the device's capacity a plan may fill
-  std::function<void(const SearchProgress&)> progress;  ///< called now and then, never more than 1,000 times
-  std::function<double()> now;                          ///< seconds on any clock, for SearchResult::seconds; absent: 0
-  const std::atomic<bool>* stop = nullptr;              ///< set: return what was found so far
+  std::function<void(const SearchProgress&)> progress = {};  ///< called now and then, never more than 1,000 times
+  std::function<double()> now = {};         ///< seconds on any clock, for SearchResult::seconds; absent: 0
+  const std::atomic<bool>* stop = nullptr;  ///< set: return what was found so far
 };
 
 /// Exhaustive over data x tensor x pipeline x micro-batch x ZeRO x order x recomputation within job.bounds,

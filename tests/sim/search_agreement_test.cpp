@@ -1,0 +1,83 @@
+/// The closed form against the replay of the lowered schedule, over the plans of whole search spaces.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cost/estimate.h"
+#include "sim/search/space.h"
+#include "sim/simulate.h"
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+/// How far the closed form may be from the replay, as a fraction of it.
+constexpr double kTime = 0.06, kMemory = 0.02;
+
+struct Space {
+  const char* name;
+  const char* model;
+  const char* cluster;
+  int devices;
+  const char* stack;
+  std::int64_t layers, batch, sequence;
+  models::DType precision;
+  int stride;  ///< every how many points of the space
+};
+
+void PrintTo(const Space& space, std::ostream* out) {
+  *out << space.name;
+}
+
+class ClosedForm : public ::testing::TestWithParam<Space> {};
+
+TEST_P(ClosedForm, AgreesWithTheReplay) {
+  const Space& s = GetParam();
+  auto model = std::make_shared<models::Model>(*testing::model(s.model));
+  if (s.layers > 0) model->layers = s.layers;
+  const auto cluster = testing::cluster(s.cluster, s.devices);
+  const cost::Pricing pricing(cluster, testing::stack(s.stack));
+  plan::Job job;
+  job.batch = s.batch;
+  job.sequence = s.sequence;
+  job.precision = s.precision;
+  cost::Estimator estimator(model, pricing);
+  int compared = 0;
+  double worst_time = 0, worst_memory = 0;
+  std::string worst_time_plan, worst_memory_plan;
+  const std::vector<plan::PlanSpec> space = space_of(*cluster, *model, job, true);
+  for (std::size_t i = 0; i < space.size(); i += static_cast<std::size_t>(s.stride)) {
+    const auto made = plan::make_plan(model, cluster, space[i]);
+    if (!made) continue;
+    ++compared;
+    const cost::Estimate estimate = estimator.estimate(*made);
+    const cost::Prediction replayed = simulate(*made, pricing, {.spans = false}).prediction;
+    const double time = estimate.step_time / replayed.step_time_s - 1;
+    const double memory = estimate.memory_peak / replayed.memory_peak_bytes - 1;
+    if (std::abs(time) > std::abs(worst_time)) worst_time = time, worst_time_plan = plan::describe(made->spec());
+    if (std::abs(memory) > std::abs(worst_memory))
+      worst_memory = memory, worst_memory_plan = plan::describe(made->spec());
+    EXPECT_LT(std::abs(time), kTime) << plan::describe(made->spec()) << ": closed form " << estimate.step_time
+                                     << " s, replay " << replayed.step_time_s << " s";
+    EXPECT_LT(std::abs(memory), kMemory) << plan::describe(made->spec()) << ": closed form " << estimate.memory_peak
+                                         << " bytes, replay " << replayed.memory_peak_bytes;
+  }
+  EXPECT_GT(compared, 20);
+  fmt::print("{} plans: time at worst {:+.1f} % ({}), memory {:+.1f} % ({})\n", compared, 100 * worst_time,
+             worst_time_plan, 100 * worst_memory, worst_memory_plan);
+}
+
+INSTANTIATE_TEST_SUITE_P(Spaces, ClosedForm,
+                         ::testing::Values(Space{"tiny on 4 CPU ranks", "tiny-gpt", "localhost-4", 0, "orrery-cpu", 0,
+                                                 16, 64, models::DType::fp32, 1},
+                                           Space{"tiny on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8,
+                                                 16, 32, models::DType::fp32, 3},
+                                           Space{"GPT-2 on 8 A100", "gpt2-124m", "dgx-a100", 0, "orrery-cuda", 0, 64,
+                                                 1024, models::DType::bf16, 5},
+                                           Space{"Llama-2 on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm",
+                                                 8, 64, 4096, models::DType::bf16, 11}),
+                         [](const auto& one) { return "space" + std::to_string(one.index); });
+
+}  // namespace
+}  // namespace orrery::sim

@@ -1,0 +1,158 @@
+/// The plan search: its space, its answers, its refusals.
+#include "sim/search/search.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "sim/search/space.h"
+#include "sim/simulate.h"
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+plan::Job tiny_job() {
+  plan::Job job;
+  job.batch = 16;
+  job.sequence = 64;
+  return job;
+}
+
+cost::SearchResult search_tiny(const plan::Job& job, const SearchOptions& options = {}, double memory = 0) {
+  auto cluster = std::make_shared<clusters::Cluster>(*testing::cluster("localhost-4"));
+  if (memory > 0) cluster->devices[0].memory = base::Bytes{memory};
+  const cost::Pricing pricing(cluster, testing::stack("orrery-cpu"));
+  return search(testing::model("tiny-gpt"), cluster, job, pricing, options);
+}
+
+TEST(Divisors, AreAllOfThemAscending) {
+  EXPECT_EQ(divisors(12), (std::vector<std::int64_t>{1, 2, 3, 4, 6, 12}));
+  EXPECT_EQ(divisors(1), (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(divisors(9), (std::vector<std::int64_t>{1, 3, 9}));
+}
+
+TEST(SearchSpace, HoldsEveryMeshThatFillsTheCluster) {
+  const auto cluster = testing::cluster("localhost-4");
+  plan::Job job = tiny_job();
+  job.bounds.micro_batch = {1};
+  job.bounds.zero_stage = {0};
+  job.bounds.schedule = {plan::Order::gpipe};
+  job.bounds.recompute = {plan::Recompute::none};
+  // 4 = d t p: (1,1,4) in three orders, (1,2,2) in three.
+  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, true).size(), 6u);
+}
+
+TEST(Search, RanksByTheReplayAndCountsEveryPoint) {
+  const cost::SearchResult r = search_tiny(tiny_job());
+  ASSERT_FALSE(r.plans.empty());
+  EXPECT_EQ(r.simulated, 5);
+  for (int i = 1; i < 5; ++i)
+    EXPECT_LE(r.plans[static_cast<std::size_t>(i - 1)].step_time_s, r.plans[static_cast<std::size_t>(i)].step_time_s);
+  std::int64_t rejected = 0;
+  for (const auto& [reason, count] : r.rejected) rejected += count;
+  EXPECT_EQ(r.candidates, r.feasible + rejected);
+  EXPECT_TRUE(r.nearest.empty());
+  EXPECT_EQ(r.optimality_gap, 0);
+}
+
+TEST(Search, FindsWhatReplayingEverythingFinds) {
+  const auto model = testing::model("tiny-gpt");
+  const auto cluster = testing::cluster("localhost-4");
+  const cost::Pricing pricing(cluster, testing::stack("orrery-cpu"));
+  const plan::Job job = tiny_job();
+  double best = 1e300;
+  for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, true)) {
+    const auto made = plan::make_plan(model, cluster, spec);
+    if (made) best = std::min(best, simulate(*made, pricing, {.spans = false}).prediction.step_time_s);
+  }
+  const cost::SearchResult r = search(model, cluster, job, pricing, {});
+  EXPECT_LE(r.plans.front().step_time_s, 1.02 * best);
+}
+
+TEST(Search, KeepsToTheJobsBounds) {
+  plan::Job job = tiny_job();
+  job.bounds.data = {2};
+  job.bounds.tensor = {1, 2};
+  job.bounds.zero_stage = {1};
+  job.bounds.recompute = {plan::Recompute::full};
+  const cost::SearchResult r = search_tiny(job);
+  ASSERT_FALSE(r.plans.empty());
+  for (const cost::Prediction& p : r.plans) {
+    EXPECT_EQ(p.spec.data, 2);
+    EXPECT_EQ(p.spec.zero_stage, 1);
+    EXPECT_EQ(p.spec.recompute, plan::Recompute::full);
+  }
+}
+
+TEST(Search, RanksByMemoryWhenAsked) {
+  plan::Job job = tiny_job();
+  job.objective = plan::Objective::memory;
+  const cost::SearchResult r = search_tiny(job);
+  ASSERT_GT(r.plans.size(), 3u);
+  for (std::size_t i = 1; i < 5; ++i) EXPECT_LE(r.plans[i - 1].memory_peak_bytes, r.plans[i].memory_peak_bytes);
+  EXPECT_LT(r.plans.front().memory_peak_bytes, search_tiny(tiny_job()).plans.front().memory_peak_bytes);
+}
+
+TEST(Search, SaysWhyNothingFitsAndWhatWould) {
+  plan::Job job = tiny_job();
+  job.bounds.data = {4};
+  job.bounds.zero_stage = {0};
+  const double tight = 70e6;  // the software takes 60 MB
+  const cost::SearchResult r = search_tiny(job, {}, tight);
+  EXPECT_TRUE(r.plans.empty());
+  EXPECT_EQ(r.feasible, 0);
+  ASSERT_GE(r.nearest.size(), 2u);
+  EXPECT_NE(r.nearest[0].find("needs"), std::string::npos);
+  const std::string all = std::accumulate(r.nearest.begin(), r.nearest.end(), std::string());
+  EXPECT_NE(all.find("plan.zero_stage"), std::string::npos) << all;
+}
+
+TEST(Search, SaysWhenABatchCannotBeDivided) {
+  plan::Job job = tiny_job();
+  job.bounds.data = {4};
+  job.bounds.tensor = {1};
+  job.bounds.pipeline = {1};
+  job.batch = 15;
+  const cost::SearchResult r = search_tiny(job);
+  EXPECT_TRUE(r.plans.empty());
+  EXPECT_EQ(r.rejected.begin()->first.substr(0, 3), "P09");
+  EXPECT_FALSE(r.nearest.empty());
+}
+
+TEST(Search, StopsWhenTold) {
+  std::atomic<bool> stop{false};
+  SearchOptions options;
+  int told = 0;
+  options.stop = &stop;
+  options.progress = [&](const SearchProgress& p) {
+    ++told;
+    if (p.done > p.total / 2) stop = true;
+  };
+  const cost::SearchResult r = search_tiny(tiny_job(), options);
+  EXPECT_GT(told, 1);
+  EXPECT_LT(r.evaluated, search_tiny(tiny_job()).evaluated);
+  EXPECT_EQ(r.simulated, 0);
+}
+
+TEST(Search, PlansGpt3OnAThousandGpusAsPeopleDid) {
+  const auto model = testing::model("gpt3-175b");
+  const auto cluster = testing::cluster("selene-1024");
+  const cost::Pricing pricing(cluster, testing::stack("megatron-lm"));
+  plan::Job job;
+  job.batch = 1536;
+  job.sequence = 2048;
+  job.precision = models::DType::fp16;
+  const cost::SearchResult r = search(model, cluster, job, pricing, {.top = 5, .replay = 0});
+  ASSERT_FALSE(r.plans.empty());
+  EXPECT_GT(r.candidates, 10000);
+  EXPECT_GT(r.rejected.size(), 1u);
+  const cost::Prediction& best = r.plans.front();
+  EXPECT_LE(best.spec.tensor, 8) << "tensor parallelism stays in the node (Narayanan et al. 2021, takeaway 1)";
+  EXPECT_GT(best.mfu, 0.4);
+  EXPECT_LT(best.mfu, 0.75);
+  EXPECT_LE(best.memory_peak_bytes, best.memory_capacity_bytes);
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -10,6 +10,7 @@
 
 #include "base/ensure.h"
 #include "plan/buckets.h"
+#include "plan/class_builder.h"
 #include "plan/orders.h"
 
 namespace orrery::plan {
@@ -99,24 +100,13 @@ class StageLowering {
     forward_block();
     backward_block();
     finish_block();
-    lives();
+    build_.settle_lives();
     order();
-    return std::move(class_);
+    return std::move(build_.result());
   }
 
  private:
-  // -- buffers and views ----------------------------------------------------------------------------------------
-  int buffer(std::string name, Purpose purpose, DType dtype, std::int64_t elements, bool persistent = false) {
-    class_.buffers.push_back(
-        {.name = std::move(name), .purpose = purpose, .dtype = dtype, .elements = elements, .persistent = persistent});
-    return static_cast<int>(class_.buffers.size()) - 1;
-  }
-  View whole(int index) const { return {index, 0, class_.buffers[static_cast<std::size_t>(index)].elements, false}; }
-  int view(const View& v) {
-    class_.views.push_back(v);
-    return static_cast<int>(class_.views.size()) - 1;
-  }
-
+  // -- what lives for the whole run -------------------------------------------------------------------------------
   bool partitions_parameters() const { return zero_ == 3; }
   bool partitions_gradients() const { return zero_ >= 2; }
   DType compute_dtype() const { return expand_options(spec_).dtype; }
@@ -127,91 +117,23 @@ class StageLowering {
     for (Bucket& b : class_.buckets) {
       const std::int64_t optimized = zero_ >= 1 ? b.shard_elements() : b.elements;
       if (partitions_parameters())
-        b.shard = buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
+        b.shard = build_.buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
       else
-        b.parameters = buffer(b.name + ".parameters", Purpose::parameters, compute_dtype(), b.elements, true);
+        b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, compute_dtype(), b.elements, true);
       if (partitions_gradients())
-        b.gradient_shard = buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
+        b.gradient_shard =
+            build_.buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
       else
-        b.gradients = buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
-      if (mixed) b.master = buffer(b.name + ".master", Purpose::optimizer_states, DType::fp32, optimized, true);
-      b.first_moment = buffer(b.name + ".first_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
-      b.second_moment = buffer(b.name + ".second_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
+        b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
+      if (mixed) b.master = build_.buffer(b.name + ".master", Purpose::optimizer_states, DType::fp32, optimized, true);
+      b.first_moment = build_.buffer(b.name + ".first_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
+      b.second_moment =
+          build_.buffer(b.name + ".second_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
     }
-    class_.loss = buffer("loss", Purpose::scalars, DType::fp32, 1, true);
-    class_.gradient_norm = buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
-    norm_squared_ = buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
-    coefficient_ = buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
-  }
-
-  // -- steps ----------------------------------------------------------------------------------------------------
-  void open(const char* name) { class_.blocks.push_back({name, {}}); }
-
-  Step& push(Step step) {
-    class_.blocks.back().steps.push_back(std::move(step));
-    return class_.blocks.back().steps.back();
-  }
-
-  static void note(std::vector<int>& list, int index) {
-    if (std::find(list.begin(), list.end(), index) == list.end()) list.push_back(index);
-  }
-
-  Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<Op> ops) {
-    Step step{
-        .kind = StepKind::compute, .stream = Stream::compute, .phase = phase, .layer = layer, .part = std::move(part)};
-    for (const Op& op : ops) {
-      for (int v : op.in)
-        if (v >= 0) note(step.reads, class_.views[static_cast<std::size_t>(v)].buffer);
-      for (int v : op.out)
-        if (v >= 0) note(step.writes, class_.views[static_cast<std::size_t>(v)].buffer);
-    }
-    step.ops = std::move(ops);
-    return push(std::move(step));
-  }
-
-  Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
-                   std::int32_t layer, std::int32_t bucket, Reduce reduce = Reduce::sum) {
-    Step step{.kind = StepKind::collective, .stream = stream, .phase = phase, .layer = layer, .bucket = bucket};
-    step.part = name_of(kind);
-    step.collective = kind;
-    step.reduce = reduce;
-    step.group = group;
-    step.source = source;
-    step.target = target;
-    step.reads = {source.buffer};
-    step.writes = {target.buffer};
-    return push(std::move(step));
-  }
-
-  void send(Phase phase, int peer, int tag, int source) {
-    Step step{.kind = StepKind::send, .stream = Stream::pipeline_send, .phase = phase, .part = "send"};
-    step.peer = peer;
-    step.tag = tag;
-    step.source = whole(source);
-    step.reads = {source};
-    push(std::move(step));
-  }
-  void receive(Phase phase, int peer, int tag, int target) {
-    Step step{.kind = StepKind::recv, .stream = Stream::pipeline_recv, .phase = phase, .part = "recv"};
-    step.peer = peer;
-    step.tag = tag;
-    step.target = whole(target);
-    step.writes = {target};
-    push(std::move(step));
-  }
-
-  static Op flat(OpKind kind, DType dtype, std::int64_t m, std::vector<int> in, std::vector<int> out) {
-    Op op;
-    op.kind = kind;
-    op.dtype = dtype;
-    op.m = m;
-    op.in = std::move(in);
-    op.out = std::move(out);
-    return op;
-  }
-  Op zero_of(int index) {
-    const Buffer& b = class_.buffers[static_cast<std::size_t>(index)];
-    return flat(OpKind::fill_zero, b.dtype, b.elements, {}, {view(whole(index))});
+    class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
+    class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
+    norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
+    coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
   }
 
   // -- layers ---------------------------------------------------------------------------------------------------
@@ -246,16 +168,16 @@ class StageLowering {
     if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
       const std::size_t at = place_of(layer, layer.bucket[static_cast<std::size_t>(tensor)]);
       const int holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
-      known = view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements(), false});
+      known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements(), false});
     } else if (t.role == TensorRole::loss) {
-      known = view(whole(class_.loss));
+      known = build_.view(build_.whole(class_.loss));
     } else if (t.role == TensorRole::tokens) {
-      known = view(whole(tokens_));
+      known = build_.view(build_.whole(tokens_));
     } else if (t.role == TensorRole::targets) {
-      known = view(whole(targets_));
+      known = build_.view(build_.whole(targets_));
     } else {
-      known = view(
-          whole(buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations, t.dtype, t.elements())));
+      known = build_.view(build_.whole(
+          build_.buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations, t.dtype, t.elements())));
     }
     return known;
   }
@@ -268,9 +190,9 @@ class StageLowering {
     int run = 0;
     for (const models::Part& part : parts) {
       if (part.is_communication()) {
-        const View v = class_.views[static_cast<std::size_t>(view_of(layer, context, part.tensor))];
-        collective(phase, Stream::tensor, CollectiveKind::all_reduce, groups_.tensor, v, v, index, -1,
-                   part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum);
+        const View v = build_.view_at(view_of(layer, context, part.tensor));
+        build_.collective(phase, Stream::tensor, CollectiveKind::all_reduce, groups_.tensor, v, v, index, -1,
+                          part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum);
         continue;
       }
       if (part.ops.empty() && first_ops.empty()) continue;
@@ -284,7 +206,7 @@ class StageLowering {
       std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
       if (layer.kind == models::LayerKind::block && spec_.tensor > 1)
         name = phase == Phase::backward ? kBackward[std::min(run, 2)] : kForward[std::min(run, 2)];
-      compute(phase, index, std::move(name), std::move(ops));
+      build_.compute(phase, index, std::move(name), std::move(ops));
       ++run;
     }
   }
@@ -293,16 +215,16 @@ class StageLowering {
   std::vector<int> gather(const StageLayer& layer, const char* suffix) {
     std::vector<int> holders;
     for (int b : layer.buckets) {
-      const Bucket& bucket = class_.buckets[static_cast<std::size_t>(b)];
+      const Bucket& bucket = build_.bucket(b);
       if (!partitions_parameters()) {
         holders.push_back(bucket.parameters);
         continue;
       }
-      const int full = buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
-                              compute_dtype(), bucket.elements);
-      collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data,
-                 whole(class_.buckets[static_cast<std::size_t>(b)].shard), whole(full),
-                 static_cast<std::int32_t>(layer.layer), b);
+      const int full = build_.buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
+                                     compute_dtype(), bucket.elements);
+      build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data,
+                        build_.whole(build_.bucket(b).shard), build_.whole(full),
+                        static_cast<std::int32_t>(layer.layer), b);
       holders.push_back(full);
     }
     return holders;
@@ -319,23 +241,23 @@ class StageLowering {
 
   // -- blocks ---------------------------------------------------------------------------------------------------
   void begin_block() {
-    open("begin");
-    std::vector<Op> ops = {zero_of(class_.loss), zero_of(norm_squared_)};
+    build_.open("begin");
+    std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
     for (const Bucket& b : class_.buckets)
-      ops.push_back(zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
-    compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
+      ops.push_back(build_.zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
+    build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
   }
 
   void forward_block() {
-    open("forward");
+    build_.open("forward");
     std::vector<StageLayer>& layers = parameters_.layers;
     const bool has_embedding = layers.front().kind == models::LayerKind::embedding;
     const bool has_head = layers.back().kind == models::LayerKind::head;
     load_inputs(has_embedding, has_head);
     int x = -1;
     if (!has_embedding) {
-      x = buffer("received", Purpose::activations, compute_dtype(), boundary_elements());
-      receive(Phase::forward, -1, kForwardTag, x);
+      x = build_.buffer("received", Purpose::activations, compute_dtype(), boundary_elements());
+      build_.receive(Phase::forward, -1, kForwardTag, x);
     }
     std::vector<int> holders = gather(layers.front(), ".forward");
     for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -344,12 +266,11 @@ class StageLowering {
       context = new_context(layer, "");
       context.parameters = std::move(holders);
       if (i + 1 < layers.size()) holders = gather(layers[i + 1], ".forward");  // one layer ahead of its use
-      if (layer.program.x >= 0) context.views[static_cast<std::size_t>(layer.program.x)] = view(whole(x));
+      if (layer.program.x >= 0) context.views[static_cast<std::size_t>(layer.program.x)] = build_.view(build_.whole(x));
       run_parts(layer, context, layer.program.forward, Phase::forward);
-      if (layer.program.y >= 0)
-        x = class_.views[static_cast<std::size_t>(view_of(layer, context, layer.program.y))].buffer;
+      if (layer.program.y >= 0) x = build_.view_at(view_of(layer, context, layer.program.y)).buffer;
     }
-    if (!has_head) send(Phase::forward, +1, kForwardTag, x);
+    if (!has_head) build_.send(Phase::forward, +1, kForwardTag, x);
   }
 
   Context new_context(const StageLayer& layer, const char* suffix) const {
@@ -364,27 +285,28 @@ class StageLowering {
   void load_inputs(bool has_embedding, bool has_head) {
     if (!has_embedding && !has_head) return;
     const std::int64_t ids = spec_.micro_batch * spec_.sequence;
-    if (has_embedding) tokens_ = buffer("tokens", Purpose::input, DType::int32, ids);
-    if (has_head) targets_ = buffer("targets", Purpose::input, DType::int32, ids);
+    if (has_embedding) tokens_ = build_.buffer("tokens", Purpose::input, DType::int32, ids);
+    if (has_head) targets_ = build_.buffer("targets", Purpose::input, DType::int32, ids);
     Op load;
     load.kind = OpKind::load_tokens;
     load.dtype = DType::int32;
     load.batch = spec_.micro_batch;
     load.sequence = spec_.sequence;
     load.vocab = plan_.model().vocab;
-    load.out = {has_embedding ? view(whole(tokens_)) : -1, has_head ? view(whole(targets_)) : -1};
-    compute(Phase::input, -1, "load_tokens", {std::move(load)});
+    load.out = {has_embedding ? build_.view(build_.whole(tokens_)) : -1,
+                has_head ? build_.view(build_.whole(targets_)) : -1};
+    build_.compute(Phase::input, -1, "load_tokens", {std::move(load)});
   }
 
   void backward_block() {
-    open("backward");
+    build_.open("backward");
     std::vector<StageLayer>& layers = parameters_.layers;
     const bool has_head = layers.back().kind == models::LayerKind::head;
     const bool has_embedding = layers.front().kind == models::LayerKind::embedding;
     int dy = -1;
     if (!has_head) {
-      dy = buffer("received_gradient", Purpose::activations, compute_dtype(), boundary_elements());
-      receive(Phase::backward, +1, kBackwardTag, dy);
+      dy = build_.buffer("received_gradient", Purpose::activations, compute_dtype(), boundary_elements());
+      build_.receive(Phase::backward, +1, kBackwardTag, dy);
     }
     std::vector<int> holders = gather_for_backward(layers.back());
     for (std::size_t k = layers.size(); k-- > 0;) {
@@ -396,19 +318,19 @@ class StageLowering {
       for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
         if (layer.bucket[t] >= 0) context.views[t] = -1;
       std::vector<Op> zero = transient_gradients(layer, context);
-      if (layer.program.dy >= 0) context.views[static_cast<std::size_t>(layer.program.dy)] = view(whole(dy));
+      if (layer.program.dy >= 0)
+        context.views[static_cast<std::size_t>(layer.program.dy)] = build_.view(build_.whole(dy));
       if (recomputes(layer)) {
         const std::vector<models::Part> parts =
             options_.recompute_whole_layer ? layer.program.forward : needed_parts(layer.program);
         run_parts(layer, context, parts, Phase::recompute);
       }
       run_parts(layer, context, layer.program.backward, Phase::backward, std::move(zero));
-      if (layer.program.dx >= 0)
-        dy = class_.views[static_cast<std::size_t>(view_of(layer, context, layer.program.dx))].buffer;
+      if (layer.program.dx >= 0) dy = build_.view_at(view_of(layer, context, layer.program.dx)).buffer;
       reduce_transient(layer, context);
     }
     flush_accumulations();
-    if (!has_embedding) send(Phase::backward, -1, kBackwardTag, dy);
+    if (!has_embedding) build_.send(Phase::backward, -1, kBackwardTag, dy);
   }
 
   bool recomputes(const StageLayer& layer) const {
@@ -440,15 +362,15 @@ class StageLowering {
     std::vector<Op> zero;
     context.gradients.clear();
     for (int b : layer.buckets) {
-      const Bucket& bucket = class_.buckets[static_cast<std::size_t>(b)];
+      const Bucket& bucket = build_.bucket(b);
       if (!partitions_gradients()) {
         context.gradients.push_back(bucket.gradients);
         continue;
       }
-      const int full = buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
-                              gradient_dtype(spec_.precision), bucket.elements);
+      const int full = build_.buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
+                                     gradient_dtype(spec_.precision), bucket.elements);
       context.gradients.push_back(full);
-      zero.push_back(zero_of(full));
+      zero.push_back(build_.zero_of(full));
     }
     return zero;
   }
@@ -460,11 +382,12 @@ class StageLowering {
     flush_accumulations();
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
       const int b = layer.buckets[i];
-      const Bucket bucket = class_.buckets[static_cast<std::size_t>(b)];
-      const int reduced = buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
-                                 gradient_dtype(spec_.precision), bucket.shard_elements());
-      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
-                 whole(context.gradients[i]), whole(reduced), static_cast<std::int32_t>(layer.layer), b);
+      const Bucket bucket = build_.bucket(b);
+      const int reduced = build_.buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
+                                        gradient_dtype(spec_.precision), bucket.shard_elements());
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
+                        build_.whole(context.gradients[i]), build_.whole(reduced),
+                        static_cast<std::int32_t>(layer.layer), b);
       pending_.push_back({reduced, b});
     }
   }
@@ -472,57 +395,59 @@ class StageLowering {
     if (pending_.empty()) return;
     std::vector<Op> ops;
     for (const auto& [reduced, b] : pending_) {
-      const Bucket& bucket = class_.buckets[static_cast<std::size_t>(b)];
-      ops.push_back(flat(OpKind::accumulate_into, gradient_dtype(spec_.precision), bucket.shard_elements(),
-                         {view(whole(reduced))}, {view(whole(bucket.gradient_shard))}));
+      const Bucket& bucket = build_.bucket(b);
+      ops.push_back(build_.flat(OpKind::accumulate_into, gradient_dtype(spec_.precision), bucket.shard_elements(),
+                                {build_.view(build_.whole(reduced))},
+                                {build_.view(build_.whole(bucket.gradient_shard))}));
     }
-    compute(Phase::gradient_reduce, -1, "accumulate", std::move(ops));
+    build_.compute(Phase::gradient_reduce, -1, "accumulate", std::move(ops));
     pending_.clear();
   }
 
   // -- the end of a step ----------------------------------------------------------------------------------------
   // The gradient values that this rank optimizes: all of them, or its shard.
   View optimized_gradient(const Bucket& b) const {
-    if (zero_ >= 2) return whole(b.gradient_shard);
+    if (zero_ >= 2) return build_.whole(b.gradient_shard);
     if (zero_ == 1) return {b.gradients, 0, b.shard_elements(), true};
-    return whole(b.gradients);
+    return build_.whole(b.gradients);
   }
   View optimized_values(const Bucket& b) const {
-    if (zero_ == 3) return whole(b.shard);
+    if (zero_ == 3) return build_.whole(b.shard);
     if (zero_ >= 1) return {b.parameters, 0, b.shard_elements(), true};
-    return whole(b.parameters);
+    return build_.whole(b.parameters);
   }
 
   void finish_block() {
-    open("finish");
+    build_.open("finish");
     for (std::size_t b = 0; b < class_.buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
     if (groups_.embedding >= 0 && parameters_.shared >= 0 && (stage_ == 0 || stage_ == spec_.pipeline - 1)) {
-      const View v = optimized_gradient(class_.buckets[static_cast<std::size_t>(parameters_.shared)]);
-      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
-                 parameters_.shared);
+      const View v = optimized_gradient(build_.bucket(parameters_.shared));
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
+                        parameters_.shared);
     }
     clip();
     update();
     if (groups_.loss >= 0)
-      collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss, whole(class_.loss),
-                 whole(class_.loss), -1, -1);
+      build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
+                        build_.whole(class_.loss), build_.whole(class_.loss), -1, -1);
   }
 
   void reduce_gradients(int b) {
     if (groups_.data < 0 || partitions_gradients()) return;
-    const Bucket bucket = class_.buckets[static_cast<std::size_t>(b)];
+    const Bucket bucket = build_.bucket(b);
     if (zero_ == 0) {
-      collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data,
-                 whole(bucket.gradients), whole(bucket.gradients), -1, b);
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data,
+                        build_.whole(bucket.gradients), build_.whole(bucket.gradients), -1, b);
       return;
     }
     const DType dtype = gradient_dtype(spec_.precision);
-    const int reduced = buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
-    collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
-               whole(bucket.gradients), whole(reduced), -1, b);
-    Step& step = compute(Phase::gradient_reduce, -1, "keep_shard",
-                         {flat(OpKind::copy, dtype, bucket.shard_elements(), {view(whole(reduced))},
-                               {view(optimized_gradient(bucket))})});
+    const int reduced = build_.buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
+    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
+                      build_.whole(bucket.gradients), build_.whole(reduced), -1, b);
+    Step& step =
+        build_.compute(Phase::gradient_reduce, -1, "keep_shard",
+                       {build_.flat(OpKind::copy, dtype, bucket.shard_elements(), {build_.view(build_.whole(reduced))},
+                                    {build_.view(optimized_gradient(bucket))})});
     step.bucket = b;
   }
 
@@ -530,68 +455,36 @@ class StageLowering {
     std::vector<Op> squares;
     for (const Bucket& b : class_.buckets) {
       const View v = optimized_gradient(b);
-      squares.push_back(flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {view(v)},
-                             {view(whole(norm_squared_))}));
+      squares.push_back(build_.flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {build_.view(v)},
+                                    {build_.view(build_.whole(norm_squared_))}));
       squares.back().accumulate = true;
     }
-    compute(Phase::optimizer, -1, "norm", std::move(squares));
+    build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
     if (groups_.norm >= 0)
-      collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm, whole(norm_squared_),
-                 whole(norm_squared_), -1, -1);
-    compute(Phase::optimizer, -1, "clip",
-            {flat(OpKind::clip_coefficient, DType::fp32, 1, {view(whole(norm_squared_))},
-                  {view(whole(class_.gradient_norm)), view(whole(coefficient_))})});
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+    build_.compute(
+        Phase::optimizer, -1, "clip",
+        {build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
+                     {build_.view(build_.whole(class_.gradient_norm)), build_.view(build_.whole(coefficient_))})});
   }
 
   void update() {
-    const int coefficient = view(whole(coefficient_));
+    const int coefficient = build_.view(build_.whole(coefficient_));
     for (std::size_t i = 0; i < class_.buckets.size(); ++i) {
       const Bucket b = class_.buckets[i];
       const View values = optimized_values(b);
-      std::vector<int> out = {b.master >= 0 ? view(whole(b.master)) : view(values), view(whole(b.first_moment)),
-                              view(whole(b.second_moment))};
-      if (b.master >= 0) out.push_back(view(values));
-      Step& step = compute(Phase::optimizer, -1, "adamw",
-                           {flat(OpKind::adamw, gradient_dtype(spec_.precision), values.elements,
-                                 {view(optimized_gradient(b)), coefficient}, std::move(out))});
+      std::vector<int> out = {b.master >= 0 ? build_.view(build_.whole(b.master)) : build_.view(values),
+                              build_.view(build_.whole(b.first_moment)), build_.view(build_.whole(b.second_moment))};
+      if (b.master >= 0) out.push_back(build_.view(values));
+      Step& step = build_.compute(Phase::optimizer, -1, "adamw",
+                                  {build_.flat(OpKind::adamw, gradient_dtype(spec_.precision), values.elements,
+                                               {build_.view(optimized_gradient(b)), coefficient}, std::move(out))});
       step.bucket = static_cast<std::int32_t>(i);
       if (zero_ == 1 || zero_ == 2)
-        collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data, values,
-                   whole(b.parameters), -1, static_cast<std::int32_t>(i));
+        build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data, values,
+                          build_.whole(b.parameters), -1, static_cast<std::int32_t>(i));
     }
-  }
-
-  // -- lives and order ------------------------------------------------------------------------------------------
-  // A buffer is born at its first use and dies at its last; one used in two blocks lives per micro-batch.
-  void lives() {
-    struct Use {
-      int first_block = -1, first_step = -1, last_block = -1, last_step = -1;
-    };
-    std::vector<Use> uses(class_.buffers.size());
-    for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
-      for (int s = 0; s < static_cast<int>(class_.blocks[static_cast<std::size_t>(b)].steps.size()); ++s) {
-        const Step& step = class_.blocks[static_cast<std::size_t>(b)].steps[static_cast<std::size_t>(s)];
-        const auto touch = [&](int index) {
-          Use& use = uses[static_cast<std::size_t>(index)];
-          if (use.first_block < 0) use.first_block = b, use.first_step = s;
-          use.last_block = b, use.last_step = s;
-        };
-        for (int index : step.reads) touch(index);
-        for (int index : step.writes) touch(index);
-      }
-    for (std::size_t index = 0; index < uses.size(); ++index) {
-      if (class_.buffers[index].persistent) continue;
-      const Use& use = uses[index];
-      ENSURE(use.first_block >= 0, "buffer {} is never used", class_.buffers[index].name);
-      class_.buffers[index].per_micro_batch = use.first_block != use.last_block;
-      step_at(use.first_block, use.first_step).births.push_back(static_cast<int>(index));
-      step_at(use.last_block, use.last_step).deaths.push_back(static_cast<int>(index));
-      if (class_.buffers[index].per_micro_batch || class_.buffers[index].purpose != Purpose::activations) continue;
-      class_.buffers[index].purpose = Purpose::workspace;  // an activation that does not wait for backward
-    }
-  }
-  Step& step_at(int block, int step) {
-    return class_.blocks[static_cast<std::size_t>(block)].steps[static_cast<std::size_t>(step)];
   }
 
   void order() {
@@ -608,7 +501,8 @@ class StageLowering {
   int stage_;
   int zero_;
   StageParameters parameters_;
-  RankClass class_;
+  ClassBuilder build_;
+  RankClass& class_ = build_.result();
   std::vector<Context> forward_tensors_;
   std::vector<std::pair<int, int>> pending_;
   int tokens_ = -1, targets_ = -1, norm_squared_ = -1, coefficient_ = -1;

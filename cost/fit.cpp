@@ -235,40 +235,77 @@ std::vector<Residual> residuals_of(const std::vector<Observation>& observations,
   return out;
 }
 
-}  // namespace
+/// Observations of the runs that tell something, split into fitted and held out; the rest is named in `notes`.
+struct Evidence {
+  std::vector<const FitRun*> runs;  ///< index: Observation::run
+  std::vector<std::string> names;   ///< of those that are fitted
+  std::vector<Observation> fitted, held_out;
+  std::vector<std::string> notes;
+};
 
-base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before, const FitOptions& options) {
-  Fitted out;
-  std::vector<const FitRun*> used;
-  std::vector<std::string> names;
-  std::vector<Observation> observations;
+Evidence evidence_of(const std::vector<FitRun>& runs, const FitOptions& options) {
+  Evidence out;
   for (const FitRun& run : runs) {
     if (run.timeline.oversubscribed) {
-      out.result.notes.push_back(
+      out.notes.push_back(
           fmt::format("{}: left out, ranks outnumber cores: its times say how the system shares a core", run.name));
       continue;
     }
-    std::vector<Observation> found = observations_of(run, static_cast<int>(used.size()), options.skip_iterations);
+    const std::vector<Observation> found =
+        observations_of(run, static_cast<int>(out.runs.size()), options.skip_iterations);
     if (found.empty()) {
-      out.result.notes.push_back(fmt::format("{}: left out, no span of a training step after the first {}", run.name,
-                                             options.skip_iterations));
+      out.notes.push_back(fmt::format("{}: left out, no span of a training step after the first {}", run.name,
+                                      options.skip_iterations));
       continue;
     }
-    used.push_back(&run);
-    names.push_back(run.name);
-    observations.insert(observations.end(), found.begin(), found.end());
+    out.runs.push_back(&run);
+    if (!run.held_out) out.names.push_back(run.name);
+    std::vector<Observation>& into = run.held_out ? out.held_out : out.fitted;
+    into.insert(into.end(), found.begin(), found.end());
   }
-  if (used.empty()) {
+  return out;
+}
+
+/// Errors and residuals of both pricings over what was seen.
+FitResult compared(const Evidence& evidence, const Pricing& before, const Pricing& after) {
+  FitResult out;
+  out.notes = evidence.notes;
+  out.error_before = mean_error(evidence.fitted, before);
+  out.error_after = mean_error(evidence.fitted, after);
+  out.held_out_error_after = evidence.held_out.empty() ? std::nan("") : mean_error(evidence.held_out, after);
+  out.residuals = residuals_of(evidence.fitted, evidence.runs, before, after);
+  for (Residual& line : residuals_of(evidence.held_out, evidence.runs, before, after)) {
+    line.held_out = true;
+    out.residuals.push_back(std::move(line));
+  }
+  return out;
+}
+
+}  // namespace
+
+FitResult compare(const std::vector<FitRun>& runs, const Pricing& before, const Pricing& after,
+                  const FitOptions& options) {
+  return compared(evidence_of(runs, options), before, after);
+}
+
+base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before, const FitOptions& options) {
+  const Evidence evidence = evidence_of(runs, options);
+  if (evidence.fitted.empty()) {
     std::string why = "no run can be used for calibration";
-    for (const std::string& note : out.result.notes) why += "\n  " + note;
+    for (const std::string& note : evidence.notes) why += "\n  " + note;
     return base::fail("F01", why, "measure with no more ranks than cores and at least a few training steps");
   }
 
-  Problem problem(before, observations, options);
+  Problem problem(before, evidence.fitted, options);
   problem.solve();
-  const Calibration whole = problem.calibration();
-  const std::string source = fmt::format("fit {} to {} {}: {}", options.date, used.size(),
-                                         used.size() == 1 ? "run" : "runs", fmt::join(names, "; "));
+  Fitted out;
+  out.result = compared(evidence, before, priced(before, problem.calibration()));
+  if (evidence.held_out.empty())
+    out.result.held_out_error_after =
+        held_out_error(evidence.fitted, static_cast<int>(evidence.runs.size()), before, options);
+  const std::string source =
+      fmt::format("fit {} to {} {}: {}", options.date, evidence.names.size(),
+                  evidence.names.size() == 1 ? "run" : "runs", fmt::join(evidence.names, "; "));
   out.calibration.name = options.name;
   out.calibration.device = before.calibration().device;
   out.calibration.network = before.calibration().network;
@@ -280,11 +317,6 @@ base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before,
     out.calibration.set(name, problem.value(j), source);
     out.result.parameters.push_back({name, old.value, problem.value(j), name_of(old.unit), source});
   }
-  const Pricing after = priced(before, whole);
-  out.result.error_before = mean_error(observations, before);
-  out.result.error_after = mean_error(observations, after);
-  out.result.held_out_error_after = held_out_error(observations, static_cast<int>(used.size()), before, options);
-  out.result.residuals = residuals_of(observations, used, before, after);
   return out;
 }
 

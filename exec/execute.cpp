@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/ensure.h"
 #include "exec/failure.h"
@@ -43,6 +44,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       loss_(kNone),
       norm_(kNone) {
   make_groups();
+  connect_peers();
   find_optimizer();
 }
 
@@ -56,6 +58,18 @@ void Executor::make_groups() {
         if (groups_.count(key) == 0)
           groups_[key] = transport_.make_group(schedule_.groups[static_cast<std::size_t>(step.group)]);
       }
+}
+
+void Executor::connect_peers() {
+  const int stage = schedule_.spec.data * schedule_.spec.tensor;
+  std::set<int> send_to, receive_from;
+  for (const plan::Block& block : class_.blocks)
+    for (const plan::Step& step : block.steps) {
+      const int peer = transport_.rank() + step.peer * stage;
+      if (step.kind == plan::StepKind::send) send_to.insert(peer);
+      if (step.kind == plan::StepKind::recv) receive_from.insert(peer);
+    }
+  transport_.connect({send_to.begin(), send_to.end()}, {receive_from.begin(), receive_from.end()});
 }
 
 void Executor::find_optimizer() {

@@ -89,6 +89,7 @@ class Executor {
   [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op);
   [[nodiscard]] double read_scalar(int buffer);
   void make_groups();
+  void connect_peers();
   void find_optimizer();
 
   const plan::Schedule& schedule_;

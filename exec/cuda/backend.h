@@ -32,7 +32,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Mark mark() override;
   [[nodiscard]] double seconds_between(Mark from, Mark to) override;
   /// `run` only queues.
-  [[nodiscard]] bool asynchronous() const { return true; }
+  [[nodiscard]] bool asynchronous() const override { return true; }
 
   // -- for the transport of the same module
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }

@@ -1,5 +1,6 @@
 #pragma once
 /// Trains small models in threads of this process, for tests: a model, a plan spec, a job, and what came out.
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,6 +23,12 @@ struct Outcome {
   std::vector<std::vector<RawSpan>> spans;           ///< by rank
 };
 
+/// What a rank computes and communicates with, in the order of construction.
+struct Devices {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Transport> transport;  ///< null: the host's own
+};
+
 struct Trial {
   models::Model model;
   plan::PlanSpec spec;
@@ -29,6 +36,7 @@ struct Trial {
   std::int64_t steps = 20;
   std::set<std::int64_t> gradients_at = {0, 19};
   Arena::Check check = Arena::Check::overlaps_and_poison;
+  std::function<Devices(Transport& host)> devices;  ///< empty: the CPU backend
 };
 
 /// The model and job of tests/golden/pytorch, run `cosine_clipped` or `constant`.

@@ -115,8 +115,10 @@ Outcome train(const Trial& trial) {
   out.placements.resize(out.memory.size());
   out.spans.resize(out.memory.size());
   const auto body = [&](int rank) {
-    const auto transport = world.transport(rank);
-    const auto backend = make_cpu_backend(1);
+    const auto host = world.transport(rank);
+    const Devices devices = trial.devices ? trial.devices(*host) : Devices{make_cpu_backend(1), nullptr};
+    Backend* const backend = devices.backend.get();
+    Transport* const transport = devices.transport ? devices.transport.get() : host.get();
     Batches batches(value_of(TokenStream::open(trial.training.data)), trial.training.order, trial.training.seed,
                     plan.spec().batch, plan.spec().sequence, trial.model.vocab);
     Executor::Options options;

@@ -41,7 +41,8 @@ struct Event;
 void enqueue(Stream* stream, std::function<bool()> work);
 void launch(Stream* stream, dim3 grid, dim3 block, std::size_t shared_bytes, std::function<void()> kernel);
 float* dynamic_shared();
-/// 0: threads run in order between barriers, 1: in reverse, else shuffled by this seed. Results must not change.
+/// 0: warps, and lanes in a warp, run in order between barriers; 1: in reverse; else shuffled by this seed. Each warp
+/// runs as far as it can before the next one. Results must not change.
 void set_thread_order(unsigned order);
 
 // Barriers, for the functions below.

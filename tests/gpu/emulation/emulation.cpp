@@ -1,7 +1,10 @@
 // The fibers, streams and events behind tests/gpu/emulation/cuda_runtime.h. One host thread is one rank with its own
 // device: all state is thread_local, and ranks meet only in emulated NCCL.
 #include <cuda_runtime.h>
+
+#if !defined(__x86_64__)
 #include <ucontext.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -25,13 +28,70 @@ namespace {
   std::abort();
 }
 
+/// Where a suspended thread of execution continues. swapcontext of the C library makes two system calls a switch, and a
+/// block of 256 threads switches thousands of times, so x86-64 has its own: registers that a call preserves, and the
+/// stack.
+#if defined(__x86_64__)
+struct Context {
+  void* stack_pointer = nullptr;
+};
+
+extern "C" void orrery_emulation_switch(void** save, void* load);
+asm(R"(
+.text
+.globl orrery_emulation_switch
+.type orrery_emulation_switch, @function
+orrery_emulation_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size orrery_emulation_switch, .-orrery_emulation_switch
+)");
+
+void switch_to(Context& from, Context& to) {
+  orrery_emulation_switch(&from.stack_pointer, to.stack_pointer);
+}
+
+void start(Context& context, char* stack, std::size_t bytes, void (*entry)()) {
+  const auto top = reinterpret_cast<std::uintptr_t>(stack + bytes) & ~std::uintptr_t{15};
+  void** slots = reinterpret_cast<void**>(top) - 8;  // six registers, the entry, and where it would return to
+  std::fill(slots, slots + 8, nullptr);
+  slots[6] = reinterpret_cast<void*>(entry);
+  context.stack_pointer = slots;
+}
+#else
+using Context = ucontext_t;
+void switch_to(Context& from, Context& to) {
+  swapcontext(&from, &to);
+}
+void start(Context& context, char* stack, std::size_t bytes, void (*entry)()) {
+  getcontext(&context);
+  context.uc_stack.ss_sp = stack;
+  context.uc_stack.ss_size = bytes;
+  context.uc_link = nullptr;
+  makecontext(&context, entry, 0);
+}
+#endif
+
 constexpr std::size_t kStack = 64 * 1024;
 constexpr unsigned kWarpLanes = 32;
 
 enum class State { ready, at_block_barrier, at_warp_barrier, finished };
 
 struct Fiber {
-  ucontext_t context{};
+  Context context{};
   std::unique_ptr<char[]> stack;
   State state = State::finished;
   dim3 index;
@@ -41,7 +101,7 @@ struct Fiber {
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<std::uint64_t> slots[2];
-  ucontext_t scheduler{};
+  Context scheduler{};
   unsigned current = 0, size = 0;
   std::vector<float> shared;
   const std::function<void()>* kernel = nullptr;
@@ -57,39 +117,30 @@ void fiber_main() {
   Block& b = block();
   (*b.kernel)();
   b.fibers[b.current].state = State::finished;
-  swapcontext(&b.fibers[b.current].context, &b.scheduler);
+  switch_to(b.fibers[b.current].context, b.scheduler);
 }
 
 void wait_as(State state) {
   Block& b = block();
   b.fibers[b.current].state = state;
-  swapcontext(&b.fibers[b.current].context, &b.scheduler);
+  switch_to(b.fibers[b.current].context, b.scheduler);
 }
 
 void resume(Block& b, unsigned i) {
   b.current = i;
   threadIdx = b.fibers[i].index;
-  swapcontext(&b.scheduler, &b.fibers[i].context);
+  switch_to(b.scheduler, b.fibers[i].context);
 }
 
-/// Lets warps pass whose 32 lanes all wait. True if any did.
-bool release_warps(Block& b) {
-  bool any = false;
-  for (unsigned first = 0; first < b.size; first += kWarpLanes) {
-    const unsigned last = std::min(first + kWarpLanes, b.size);
-    unsigned waiting = 0;
-    for (unsigned i = first; i < last; ++i) waiting += b.fibers[i].state == State::at_warp_barrier ? 1 : 0;
-    if (waiting == 0) continue;
-    if (waiting != kWarpLanes) {
-      for (unsigned i = first; i < last; ++i)
-        if (b.fibers[i].state != State::at_warp_barrier && b.fibers[i].state != State::ready)
-          bug("a shuffle or vote that not all lanes of a warp reach");
-      continue;
-    }
-    for (unsigned i = first; i < last; ++i) b.fibers[i].state = State::ready;
-    any = true;
-  }
-  return any;
+/// Lets a warp pass whose 32 lanes all wait. True if it did.
+bool release_warp(Block& b, unsigned first) {
+  unsigned waiting = 0;
+  const unsigned last = std::min(first + kWarpLanes, b.size);
+  for (unsigned i = first; i < last; ++i) waiting += b.fibers[i].state == State::at_warp_barrier ? 1 : 0;
+  if (waiting == 0) return false;
+  if (waiting != kWarpLanes) bug("a shuffle or vote that not all lanes of a warp reach");
+  for (unsigned i = first; i < last; ++i) b.fibers[i].state = State::ready;
+  return true;
 }
 
 void release_block(Block& b) {
@@ -98,36 +149,36 @@ void release_block(Block& b) {
   for (unsigned i = 0; i < b.size; ++i) b.fibers[i].state = State::ready;
 }
 
-std::vector<unsigned> order_of(const Block& b) {
-  std::vector<unsigned> order(b.size);
+/// 0 .. count - 1 in the order of this block's variant.
+std::vector<unsigned> order_of(const Block& b, unsigned count) {
+  std::vector<unsigned> order(count);
   std::iota(order.begin(), order.end(), 0U);
   if (b.order == 1) std::reverse(order.begin(), order.end());
   if (b.order > 1) std::shuffle(order.begin(), order.end(), std::mt19937(b.order));
   return order;
 }
 
+/// Runs one warp as far as it gets without the others: that is where a missing block barrier shows.
+void run_warp(Block& b, unsigned first, const std::vector<unsigned>& lanes) {
+  do {
+    for (const unsigned lane : lanes)
+      if (first + lane < b.size && b.fibers[first + lane].state == State::ready) resume(b, first + lane);
+  } while (release_warp(b, first));
+}
+
 void run_block(Block& b, dim3 block_size) {
   for (unsigned i = 0; i < b.size; ++i) {
     Fiber& fiber = b.fibers[i];
     if (!fiber.stack) fiber.stack = std::make_unique<char[]>(kStack);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStack;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, fiber_main, 0);
+    start(fiber.context, fiber.stack.get(), kStack, fiber_main);
     fiber.state = State::ready;
     fiber.exchanges = 0;
     fiber.index = dim3(i % block_size.x, i / block_size.x % block_size.y, i / block_size.x / block_size.y);
   }
-  const std::vector<unsigned> order = order_of(b);
+  const std::vector<unsigned> warps = order_of(b, (b.size + kWarpLanes - 1) / kWarpLanes);
+  const std::vector<unsigned> lanes = order_of(b, kWarpLanes);
   while (true) {
-    bool ran = false;
-    for (const unsigned i : order)
-      if (b.fibers[i].state == State::ready) {
-        resume(b, i);
-        ran = true;
-      }
-    if (release_warps(b) || ran) continue;
+    for (const unsigned warp : warps) run_warp(b, warp * kWarpLanes, lanes);
     unsigned finished = 0;
     for (unsigned i = 0; i < b.size; ++i) finished += b.fibers[i].state == State::finished ? 1 : 0;
     if (finished == b.size) return;

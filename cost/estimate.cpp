@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "base/ensure.h"
 #include "cost/layer_costs.h"
@@ -81,6 +82,7 @@ struct Estimator::Memo {
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
               const std::vector<int>& group);
   Agreements agree(const plan::Plan& plan);
+  std::pair<double, int> worst(const plan::Plan& plan);
   std::vector<StageTimes> all_times(const plan::Plan& plan, std::vector<std::vector<LayerRun>>& stages);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
@@ -242,6 +244,20 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   return a;
 }
 
+/// Bytes of the stage that needs most, and which it is.
+std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan) {
+  std::pair<double, int> out{0, 0};
+  const int last = plan.spec().pipeline - 1;
+  for (int s = 0; s <= last; ++s) {
+    // Of like stages the earlier holds more micro-batches.
+    if (s >= 2 && s < last && plan.layers(s) <= plan.layers(s - 1)) continue;
+    const double bytes =
+        stage_memory(stage(plan, s), plan.spec(), s, plan.micro_batches(), pricing->software_memory().value).total();
+    if (bytes > out.first) out = {bytes, s};
+  }
+  return out;
+}
+
 /// Times of every stage; a stage like the one before it is not worked out again.
 std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan, std::vector<std::vector<LayerRun>>& stages) {
   const int count = plan.spec().pipeline;
@@ -329,18 +345,12 @@ Estimate Estimator::estimate(const plan::Plan& plan) {
   e.step_time = updated + agree.loss + overhead;
   e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
   e.bubble = e.breakdown.bubble;
-  for (int s = 0; s <= static_cast<int>(last); ++s) {
-    // Among like stages the earlier holds more micro-batches.
-    if (s >= 2 && s < static_cast<int>(last) && plan.layers(s) <= plan.layers(s - 1)) continue;
-    const double bytes = stage_memory(layers[static_cast<std::size_t>(s)], spec, s, plan.micro_batches(),
-                                      memo.pricing->software_memory().value)
-                             .total();
-    if (bytes > e.memory_peak) {
-      e.memory_peak = bytes;
-      e.worst_stage = s;
-    }
-  }
+  std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan);
   return e;
+}
+
+double Estimator::memory_peak(const plan::Plan& plan) {
+  return memo_->worst(plan).first;
 }
 
 StageMemory Estimator::memory(const plan::Plan& plan, int stage) {

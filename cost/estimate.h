@@ -40,6 +40,8 @@ class Estimator {
   Estimator(Estimator&&) noexcept;
 
   [[nodiscard]] Estimate estimate(const plan::Plan& plan);
+  /// Bytes of the worst rank alone, for a search that need not time what does not fit.
+  [[nodiscard]] double memory_peak(const plan::Plan& plan);
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage);
   /// The full record, for reports: MFU, tokens/s, cost, energy, memory by stage, communication by dimension.
   [[nodiscard]] Prediction predict(const plan::Plan& plan);

@@ -44,6 +44,16 @@ double covered(std::vector<std::pair<double, double>> intervals) {
   return sum;
 }
 
+/// Mean without the tenth that is least and the tenth that is most: near the median where a neighbour on the machine
+/// interferes, yet the means of a step's parts add up to its own.
+double trimmed_mean(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t cut = values.size() / 10;
+  double sum = 0;
+  for (std::size_t i = cut; i < values.size() - cut; ++i) sum += values[i];
+  return sum / static_cast<double>(values.size() - 2 * cut);
+}
+
 /// Training steps whose length lies in the middle half.
 std::set<std::int32_t> typical_iterations(const std::vector<Span>& spans, int skip) {
   std::map<std::int32_t, double> length;
@@ -100,23 +110,21 @@ Observation rest_of(const FitRun& run, int index, const std::set<std::int32_t>& 
 }  // namespace
 
 std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations) {
-  struct Sum {
-    double seconds = 0;
-    std::int64_t count = 0;
+  struct Samples {
+    std::vector<double> seconds;
     int rank = 0;
   };
   const std::set<std::int32_t> iterations = typical_iterations(run.timeline.spans, skip_iterations);
-  std::map<std::tuple<int, int, int>, Sum> sums;  // class, block, step in the block
+  std::map<std::tuple<int, int, int>, Samples> sums;  // class, block, step in the block
   std::set<std::int32_t> ranks;
   for (const Span& s : run.timeline.spans) {
     if (!iterations.count(s.iteration)) continue;
     ranks.insert(s.rank);
     const plan::RankClass& c = run.schedule.class_of(s.rank);
     const int block = c.program[static_cast<std::size_t>(s.at.entry)].block;
-    Sum& sum = sums[{static_cast<int>(&c - run.schedule.classes.data()), block, s.at.step}];
-    sum.seconds += std::max(0.0, s.end - s.start);
+    Samples& sum = sums[{static_cast<int>(&c - run.schedule.classes.data()), block, s.at.step}];
+    sum.seconds.push_back(std::max(0.0, s.end - s.start));
     sum.rank = s.rank;
-    ++sum.count;
   }
   std::vector<Observation> out;
   const double lines = std::max(1.0, static_cast<double>(ranks.size() * iterations.size()));
@@ -130,8 +138,8 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
     o.step = &step;
     o.rank_class = &c;
     o.what = words(run.schedule, step);
-    o.seconds = sum.seconds / static_cast<double>(sum.count);
-    o.count = static_cast<double>(sum.count) / lines;
+    o.seconds = trimmed_mean(sum.seconds);
+    o.count = static_cast<double>(sum.seconds.size()) / lines;
     if (step.kind == plan::StepKind::collective) {
       o.members = run.schedule.groups[static_cast<std::size_t>(step.group)].members(sum.rank);
       if (o.members.size() < 2) continue;

@@ -70,7 +70,7 @@ bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, 
   cost::Estimator estimator(model, pricing);
   for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, pricing.stack().flash)) {
     const auto made = plan::make_plan(model, cluster, spec);
-    if (made && estimator.estimate(*made).memory_peak <= capacity) return true;
+    if (made && estimator.memory_peak(*made) <= capacity) return true;
   }
   return false;
 }
@@ -187,13 +187,14 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
       ++result.rejected[reason_of(made.error().front().code)];
       continue;
     }
-    const cost::Estimate estimate = estimator.estimate(*made);
+    const double memory = estimator.memory_peak(*made);
     ++result.evaluated;
-    if (estimate.memory_peak > capacity) {
+    if (memory > capacity) {
       ++result.rejected[kMemory];
-      if (estimate.memory_peak < miss.memory) miss = {estimate.memory_peak, made->spec()};
+      if (memory < miss.memory) miss = {memory, made->spec()};
       continue;
     }
+    const cost::Estimate estimate = estimator.estimate(*made);
     progress.feasible = ++result.feasible;
     if (progress.best_step_time_s == 0 || estimate.step_time < progress.best_step_time_s)
       progress.best_step_time_s = estimate.step_time;

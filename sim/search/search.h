@@ -23,7 +23,7 @@ struct SearchProgress {
 
 struct SearchOptions {
   int top = 10;                  ///< plans returned
-  int replay = 5;                ///< best plans of the closed form that are replayed and ranked again; 0: none
+  int replay = 10;               ///< best plans of the closed form that are replayed and ranked again; 0: none
   double memory_fraction = 1.0;  ///< of the device's capacity a plan may fill
   std::function<void(const SearchProgress&)> progress = {};  ///< called now and then, never more than 1,000 times
   std::function<double()> now = {};         ///< seconds on any clock, for SearchResult::seconds; absent: 0

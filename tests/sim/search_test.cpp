@@ -46,8 +46,8 @@ TEST(SearchSpace, HoldsEveryMeshThatFillsTheCluster) {
 TEST(Search, RanksByTheReplayAndCountsEveryPoint) {
   const cost::SearchResult r = search_tiny(tiny_job());
   ASSERT_FALSE(r.plans.empty());
-  EXPECT_EQ(r.simulated, 5);
-  for (int i = 1; i < 5; ++i)
+  EXPECT_EQ(r.simulated, 10);
+  for (int i = 1; i < 10; ++i)
     EXPECT_LE(r.plans[static_cast<std::size_t>(i - 1)].step_time_s, r.plans[static_cast<std::size_t>(i)].step_time_s);
   std::int64_t rejected = 0;
   for (const auto& [reason, count] : r.rejected) rejected += count;

@@ -111,7 +111,7 @@ Capability worker(const fs::path& folder) {
 }
 
 Capability vega() {
-  const fs::path path = "/usr/share/javascript/vega/vega.min.js";
+  const fs::path path = "/usr/share/javascript/vega/vega-view.min.js";
   if (::access(path.c_str(), R_OK) == 0) return {"vega", Presence::ok, path.string(), {}};
   return {"vega", Presence::missing, path.string() + " is not there", kInstall};
 }

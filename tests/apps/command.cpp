@@ -50,9 +50,9 @@ std::string text_of(const fs::path& path) {
 Ran orrery(const std::vector<std::string>& arguments, const Where& where) {
   const Scratch scratch;
   const fs::path out = scratch.path() / "out", err = scratch.path() / "err";
-  std::vector<std::string> environment{"LANG=C.UTF-8", "HOME=/nonexistent"};
+  std::vector<std::string> environment = where.environment;  // of two equal names the first counts
+  environment.insert(environment.end(), {"LANG=C.UTF-8", "HOME=/nonexistent"});
   environment.push_back(std::string("PATH=") + (std::getenv("PATH") ? std::getenv("PATH") : "/usr/bin:/bin"));
-  environment.insert(environment.end(), where.environment.begin(), where.environment.end());
   const fs::path binary = where.binary.empty() ? fs::path(ORRERY_BINARY) : where.binary;
   const fs::path folder = where.folder.empty() ? fs::path(ORRERY_SOURCE_DIR) : where.folder;
   const pid_t child = ::fork();

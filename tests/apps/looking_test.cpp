@@ -39,10 +39,13 @@ TEST(Doctor, SaysWhatIsThereAndWhatToDoAboutTheRest) {
   const Ran ran = orrery({"doctor", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   bool cores = false;
-  for (const nlohmann::json& one : ran.result().at("capabilities")) {
+  const nlohmann::json capabilities = ran.result().at("capabilities");
+  for (const nlohmann::json& one : capabilities) {
     expect_keys(one, {"name", "presence", "detail", "remedy"});
     cores = cores || one.at("name") == "cores";
-    if (one.at("presence") == "missing") EXPECT_NE(one.at("remedy"), "") << one.at("name");
+    if (one.at("presence") == "missing") {
+      EXPECT_NE(one.at("remedy"), "") << one.at("name");
+    }
   }
   EXPECT_TRUE(cores);
 }

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# cmake --install gives a tree that works by itself: the command finds its catalogue and its worker beside it, and not in
+# the source tree. Usage: install_test.sh BUILD_DIR
+set -euo pipefail
+build=$1
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+cmake --install "$build" --prefix "$tree/usr" >/dev/null
+cd "$tree"
+mv usr moved  # wherever it stands
+orrery=$tree/moved/bin/orrery
+
+first=$("$orrery" doctor --json | grep -o '"detail":"[^"]*models, [^"]*clusters"')
+grep -q "$tree/moved/share/orrery" <<<"$first" || { echo "does not find its own catalogue first: $first"; exit 1; }
+"$orrery" plan "$tree/moved/share/orrery/examples/tiny-gpt-localhost-2.yaml" --gpus 1 -o plan.yaml >/dev/null
+if [[ -x $build/bin/orrery-worker ]]; then
+  "$orrery" train plan.yaml --run run --steps 1 >/dev/null
+  [[ -s run/metrics.jsonl ]] || { echo "no metrics"; exit 1; }
+fi
+echo "an installed tree plans and trains"

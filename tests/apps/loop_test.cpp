@@ -1,0 +1,146 @@
+// The loop through the binaries: plan, train, calibrate, simulate again, report. Two ranks of this machine; the times are
+// not judged here, for a test's machine may be busy.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/apps/command.h"
+
+namespace orrery::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr const char* kJob =
+    "model: tiny-gpt\ncluster: localhost-2\nbatch: 4\nsequence: 32\nprecision: fp32\n"
+    "training: {steps: 4, data: text.txt, optimizer: {name: adamw, learning_rate: 1e-3}, clip_norm: 1.0, seed: 7}\n";
+
+class Loop : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(fs::path(ORRERY_BINARY).parent_path() / "orrery-worker")) GTEST_SKIP() << "the worker is not built";
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += "The quick brown fox jumps over the lazy dog. ";
+    scratch_.file("text.txt", text);
+  }
+
+  std::string plan(const std::string& name, const std::string& bounds, const std::string& ranks) {
+    const std::string job = scratch_.file(name + "-job.yaml", kJob + ("plan: " + bounds + "\n"));
+    const std::string out = (scratch_.path() / (name + ".yaml")).string();
+    const Ran ran = orrery({"plan", job, "--gpus", ranks, "-o", out});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return out;
+  }
+  std::string path(const std::string& name) const { return (scratch_.path() / name).string(); }
+
+  Scratch scratch_;
+};
+
+TEST_F(Loop, TrainsFromAnotherFolderAndKeepsItsPromises) {
+  const std::string file = plan("data2", "{data: 2, micro_batch: 2}", "2");
+  fs::create_directory(scratch_.path() / "elsewhere");
+  const Ran ran = orrery({"train", "../data2.yaml", "--run", "run", "--steps", "3", "--json"}, {scratch_.path() / "elsewhere", {}, {}});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json result = ran.result();
+  expect_keys(result, {"steps", "first_loss", "final_loss", "step_time_s", "tokens_per_s", "memory_peak_bytes", "completed", "backend"});
+  EXPECT_EQ(result.at("steps"), 3);
+  EXPECT_EQ(result.at("completed"), true);
+  EXPECT_EQ(result.at("backend"), "cpu");
+  EXPECT_NEAR(result.at("first_loss").get<double>(), 5.55, 0.1);  // ln 256 at first
+  EXPECT_LT(result.at("final_loss").get<double>(), result.at("first_loss").get<double>());
+
+  const fs::path run = scratch_.path() / "elsewhere" / "run";
+  for (const char* name : {"plan.yaml", "metrics.jsonl", "timeline.json", "checkpoints"})
+    EXPECT_TRUE(fs::exists(run / name)) << name;
+  std::istringstream lines(text_of(run / "metrics.jsonl"));
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count)
+    expect_keys(nlohmann::json::parse(line), {"step", "loss", "step_time_s", "tokens_per_s", "memory_peak_bytes"});
+  EXPECT_EQ(count, 3);
+}
+
+TEST_F(Loop, TheWorkersMemoryIsTheSimulatorsOnEveryKindOfPlan) {
+  for (const auto& [name, bounds] : std::vector<std::pair<std::string, std::string>>{
+           {"zero3", "{data: 2, zero_stage: 3, micro_batch: 1}"},
+           {"tensor", "{tensor: 2, micro_batch: 2}"},
+           {"pipeline", "{pipeline: 2, schedule: gpipe, micro_batch: 1}"},
+           {"recompute", "{data: 2, zero_stage: 1, micro_batch: 2, recompute: full}"}}) {
+    const std::string file = plan(name, bounds, "2");
+    const Ran ran = orrery({"train", file, "--run", path(name), "--steps", "2", "--json"});
+    ASSERT_EQ(ran.exit_code, 0) << name << ran.err;
+    const nlohmann::json predicted = orrery({"simulate", file, "--json"}).result();
+    double peak = 0;
+    const nlohmann::json &totals = predicted.at("memory_by_stage_bytes"), &purposes = predicted.at("memory_by_purpose_bytes");
+    for (std::size_t stage = 0; stage < totals.size(); ++stage)
+      peak = std::max(peak, totals[stage].get<double>() - purposes[stage].value("software", 0.0));
+    EXPECT_NEAR(ran.result().at("memory_peak_bytes").get<double>(), peak, 0.02 * peak) << name;
+  }
+}
+
+TEST_F(Loop, ResumesWhereItStopped) {
+  const std::string file = plan("serial", "{micro_batch: 4}", "1");
+  ASSERT_EQ(orrery({"train", file, "--run", path("whole"), "--steps", "4"}).exit_code, 0);
+  ASSERT_EQ(orrery({"train", file, "--run", path("parts"), "--steps", "2"}).exit_code, 0);
+  const Ran rest = orrery({"train", file, "--run", path("parts"), "--steps", "4", "--resume", "--json"});
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(rest.result().at("steps"), 4);
+  const auto losses = [&](const std::string& run) {
+    std::vector<double> out;
+    std::istringstream lines(text_of(fs::path(path(run)) / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) out.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+    return out;
+  };
+  EXPECT_EQ(losses("parts"), losses("whole"));
+}
+
+TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "two ranks would share a core";
+  for (const auto& [name, bounds, ranks] : std::vector<std::array<std::string, 3>>{
+           {"serial", "{micro_batch: 2}", "1"}, {"data2", "{data: 2, micro_batch: 2}", "2"}, {"held", "{tensor: 2, micro_batch: 2}", "2"}}) {
+    const Ran ran = orrery({"train", plan(name, bounds, ranks), "--run", path(name + "-run"), "--steps", "4"});
+    ASSERT_EQ(ran.exit_code, 0) << name << ran.err;
+  }
+  const std::string calibration = path("calibration.yaml");
+  const Ran fit = orrery({"calibrate", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "-o", calibration, "--json"});
+  ASSERT_EQ(fit.exit_code, 0) << fit.err;
+  const nlohmann::json result = fit.result();
+  expect_keys(result, {"parameters", "error_before", "error_after", "held_out_error_after"});
+  ASSERT_FALSE(result.at("parameters").empty());
+  for (const nlohmann::json& one : result.at("parameters")) expect_keys(one, {"name", "before", "after", "unit", "source"});
+  EXPECT_LT(result.at("error_after").get<double>(), result.at("error_before").get<double>());
+  EXPECT_TRUE(result.at("held_out_error_after").is_number());
+  EXPECT_THAT(text_of(calibration), HasSubstr("source:"));
+
+  EXPECT_EQ(orrery({"simulate", path("held.yaml"), "--calibration", calibration}).exit_code, 0);
+
+  const std::string html = path("report.html");
+  const std::string job = scratch_.file("job.yaml", kJob);
+  const Ran report = orrery({"report", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "--job", job,
+                             "--calibration", calibration, "-o", html, "--json"});
+  ASSERT_EQ(report.exit_code, 0) << report.err;
+  EXPECT_EQ(report.result().at("runs").size(), 3U);
+  EXPECT_THAT(text_of(html), HasSubstr("<html"));
+}
+
+TEST_F(Loop, ARunDirectoryThatIsNoneIsBadInput) {
+  const Ran ran = orrery({"calibrate", scratch_.path(), "-o", path("c.yaml")});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("plan.yaml"));
+}
+
+TEST_F(Loop, MissingTrainingDataIsNamed) {
+  const std::string file = plan("serial", "{micro_batch: 4}", "1");
+  fs::remove(scratch_.path() / "text.txt");
+  const Ran ran = orrery({"train", file, "--run", path("run")});
+  EXPECT_NE(ran.exit_code, 0);
+  EXPECT_THAT(ran.err, HasSubstr("text.txt"));
+}
+
+TEST_F(Loop, WithoutMpiexecTheEnvironmentIsToBlame) {
+  const std::string file = plan("serial", "{micro_batch: 4}", "1");
+  EXPECT_EQ(orrery({"train", file, "--run", path("run")}, {{}, {"PATH=/nonexistent"}, {}}).exit_code, 6);
+}
+
+}  // namespace
+}  // namespace orrery::tests

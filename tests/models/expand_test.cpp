@@ -1,3 +1,4 @@
+// Expanded layers: shapes, FLOPs, and who communicates where.
 #include "models/expand.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// Lowered schedules: what runs, in which order, and what lives how long.
 #include "plan/lower.h"
 
 #include <gtest/gtest.h>

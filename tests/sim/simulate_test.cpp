@@ -1,3 +1,4 @@
+// The replay against hand-worked pipelines and the properties it must keep.
 #include "sim/simulate.h"
 
 #include <gtest/gtest.h>

@@ -2,7 +2,6 @@
 #include "apps/files.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <system_error>
 
 #include "exec/failure.h"
+#include "exec/files.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;
@@ -44,20 +44,11 @@ void write_file(const fs::path& path, std::string_view text) {
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) give_up(error.message());
   // A device or pipe (/dev/stdout, a process substitution) is written through, not replaced.
-  const bool special = fs::exists(path, error) && !fs::is_regular_file(path, error);
-  const fs::path target = special ? path : fs::path(path.string() + fmt::format(".{}.part", ::getpid()));
-  std::ofstream out(target, std::ios::binary | std::ios::trunc);
-  if (!out) give_up(std::strerror(errno));
+  if (!fs::exists(path, error) || fs::is_regular_file(path, error)) return exec::write_atomically(path, text);
+  std::ofstream out(path, std::ios::binary);
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
   out.close();
-  if (!out) {
-    const std::string why = std::strerror(errno);
-    if (!special) fs::remove(target, error);
-    give_up(why);
-  }
-  if (special) return;
-  fs::rename(target, path, error);
-  if (error) give_up(error.message());
+  if (!out) give_up(std::strerror(errno));
 }
 
 fs::path relative_to(const fs::path& folder, const std::string& path) {

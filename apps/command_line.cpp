@@ -66,7 +66,8 @@ void add_predicting(CLI::App& app, Verbs& verbs) {
 
   CLI::App* simulate = app.add_subcommand("simulate", "Predict one training step of a plan by replaying its schedule");
   simulate->add_option("PLAN", verbs.simulate.plan, "Plan file")->required();
-  simulate->add_option("--trace", verbs.simulate.trace, "Write a Chrome trace (Perfetto opens it)")->option_text("FILE");
+  simulate->add_option("--trace", verbs.simulate.trace, "Write a Chrome trace (Perfetto opens it)")
+      ->option_text("FILE");
   simulate->add_option("--timeline", verbs.simulate.timeline, "Write the predicted timeline.json")->option_text("FILE");
   add_calibrations(*simulate, verbs.simulate.calibrations);
 
@@ -84,20 +85,26 @@ void add_running(CLI::App& app, Verbs& verbs) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->option_text("N");
   train->add_flag("--resume", verbs.train.resume, "Go on from the run directory's newest checkpoint");
-  train->add_option("--threads", verbs.train.threads, "Threads of each rank")->check(CLI::Range(1, 1024))->option_text("K");
+  train->add_option("--threads", verbs.train.threads, "Threads of each rank")
+      ->check(CLI::Range(1, 1024))
+      ->option_text("K");
 }
 
 void add_learning(CLI::App& app, Verbs& verbs) {
   CLI::App* calibrate = app.add_subcommand("calibrate", "Fit coefficients to measured runs");
   calibrate->add_option("RUN", verbs.calibrate.runs, "Run directories")->required();
-  calibrate->add_option("-o,--output", verbs.calibrate.output, "Calibration file to write")->required()->option_text("FILE");
+  calibrate->add_option("-o,--output", verbs.calibrate.output, "Calibration file to write")
+      ->required()
+      ->option_text("FILE");
   calibrate->add_option("--hold-out", verbs.calibrate.held_out, "Run to judge by, not to fit; may be repeated")
       ->expected(1)
       ->option_text("RUN");
 
   CLI::App* report = app.add_subcommand("report", "One HTML file: predicted and measured, side by side");
   report->add_option("RUN", verbs.report.runs, "Run directories")->required();
-  report->add_option("--hold-out", verbs.report.held_out, "A further run, which the calibration has not seen; may be repeated")
+  report
+      ->add_option("--hold-out", verbs.report.held_out,
+                   "A further run, which the calibration has not seen; may be repeated")
       ->expected(1)
       ->option_text("RUN");
   report->add_option("--job", verbs.report.job, "Job file, for the ranked plans")->option_text("JOB");
@@ -115,7 +122,9 @@ void add_looking(CLI::App& app, Verbs& verbs) {
       ->option_text("N");
 
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has of what Orrery can use");
-  doctor->add_option("--require", verbs.doctor.require, "Exit 6 unless this is there: mpi, cuda, chromium …; may be repeated")
+  doctor
+      ->add_option("--require", verbs.doctor.require,
+                   "Exit 6 unless this is there: mpi, cuda, chromium …; may be repeated")
       ->expected(1)
       ->option_text("NAME");
 }

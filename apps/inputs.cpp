@@ -37,9 +37,12 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
     help = fmt::format("did you mean `{}`?", near);
   else
     for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
-  return base::fail({base::Diagnostic{
-      base::Severity::error, "E0203", from, fmt::format("no {} `{}` in the catalogue, and no such file", kind, name),
-      help, {}}});
+  return base::fail({base::Diagnostic{base::Severity::error,
+                                      "E0203",
+                                      from,
+                                      fmt::format("no {} `{}` in the catalogue, and no such file", kind, name),
+                                      help,
+                                      {}}});
 }
 
 clusters::Find finder(const Catalog& catalog) {
@@ -140,15 +143,19 @@ base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& ca
   base::Diagnostics found;
   const auto read = [&](const std::string& text, const std::string& name) {
     auto calibration = cost::parse_calibration(text, name);
-    if (calibration) calibrations.push_back(std::move(*calibration));
-    else found.insert(found.end(), calibration.error().begin(), calibration.error().end());
+    if (calibration)
+      calibrations.push_back(std::move(*calibration));
+    else
+      found.insert(found.end(), calibration.error().begin(), calibration.error().end());
   };
   for (const std::string& name : catalog.names(kCalibrated))
     if (auto entry = catalog.find(kCalibrated, name)) read(entry->text, entry->path.string());
   for (const std::string& file : files) {
     auto text = read_file(file);
-    if (text) read(*text, file);
-    else found.insert(found.end(), text.error().begin(), text.error().end());
+    if (text)
+      read(*text, file);
+    else
+      found.insert(found.end(), text.error().begin(), text.error().end());
   }
   if (!found.empty()) return base::fail(std::move(found));
   return calibrations;

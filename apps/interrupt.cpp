@@ -21,8 +21,12 @@ Interrupt::Interrupt() {
   std::signal(SIGINT, on_interrupt);
 }
 
-Interrupt::~Interrupt() { std::signal(SIGINT, SIG_DFL); }
+Interrupt::~Interrupt() {
+  std::signal(SIGINT, SIG_DFL);
+}
 
-const std::atomic<bool>& Interrupt::requested() { return flag; }
+const std::atomic<bool>& Interrupt::requested() {
+  return flag;
+}
 
 }  // namespace orrery::apps

@@ -1,4 +1,6 @@
 // orrery: plans, predicts and runs the training of large models on clusters.
 #include "apps/verbs.h"
 
-int main(int argc, char** argv) { return orrery::apps::run_command(argc, argv); }
+int main(int argc, char** argv) {
+  return orrery::apps::run_command(argc, argv);
+}

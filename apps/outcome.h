@@ -10,9 +10,9 @@ namespace orrery::apps {
 
 struct Outcome {
   int exit_code = kOk;
-  std::string text;                ///< for people, on stdout
-  std::string json;                ///< `result` of the envelope, one JSON object; empty: null
-  base::Diagnostics diagnostics;   ///< on stderr, or in the envelope
+  std::string text;               ///< for people, on stdout
+  std::string json;               ///< `result` of the envelope, one JSON object; empty: null
+  base::Diagnostics diagnostics;  ///< on stderr, or in the envelope
 };
 
 [[nodiscard]] inline Outcome bad_input(base::Diagnostics diagnostics) {

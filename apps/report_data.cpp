@@ -11,7 +11,8 @@ namespace orrery::apps {
 namespace {
 
 cost::Pricing priced(const Run& run, const std::vector<cost::Calibration>& calibrations) {
-  return cost::Pricing(std::make_shared<const clusters::Cluster>(run.loaded.file.cluster), run.loaded.stack, calibrations);
+  return cost::Pricing(std::make_shared<const clusters::Cluster>(run.loaded.file.cluster), run.loaded.stack,
+                       calibrations);
 }
 
 sim::Simulation simulated(const Run& run, const std::vector<cost::Calibration>& calibrations, bool spans) {
@@ -76,8 +77,10 @@ std::vector<Group> grouped(const std::vector<Run>& runs, const Beliefs& beliefs)
       return other.loaded.file.spec == run.loaded.file.spec && other.loaded.file.model == run.loaded.file.model &&
              other.held_out == run.held_out;
     });
-    if (same == groups.end()) groups.push_back({{&run}, {}, {}});
-    else same->runs.push_back(&run);
+    if (same == groups.end())
+      groups.push_back({{&run}, {}, {}});
+    else
+      same->runs.push_back(&run);
   }
   for (Group& group : groups) measure(group, beliefs);
   return groups;

@@ -32,7 +32,8 @@ struct Group {
 void show(reports::ReportData& data, const Group& group, const Beliefs& beliefs);
 
 /// Errors and residuals of both beliefs over all runs, and the coefficients in which they differ.
-[[nodiscard]] cost::FitResult fit_of(const std::vector<Run>& runs, const cost::Pricing& before, const cost::Pricing& after);
+[[nodiscard]] cost::FitResult fit_of(const std::vector<Run>& runs, const cost::Pricing& before,
+                                     const cost::Pricing& after);
 
 /// Sizes of a cluster for strong scaling: halves of it down to one device, ascending.
 [[nodiscard]] std::vector<int> scaling_sizes(int devices);

@@ -25,9 +25,12 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
     const auto number = [&](const char* key) { return one.is_object() && one.contains(key) && one[key].is_number(); };
     if (!number("step") || !number("loss") || !number("step_time_s") || !number("tokens_per_s") ||
         !number("memory_peak_bytes")) {
-      found.push_back({base::Severity::error, "E0204", {file, line, 1, 1},
+      found.push_back({base::Severity::error,
+                       "E0204",
+                       {file, line, 1, 1},
                        "not an object with the numbers step, loss, step_time_s, tokens_per_s and memory_peak_bytes",
-                       "a line cut short is the end of a run that died; remove it", std::string(row.substr(0, 120))});
+                       "a line cut short is the end of a run that died; remove it",
+                       std::string(row.substr(0, 120))});
       continue;
     }
     metrics.push_back({one["step"].get<std::int64_t>(), one["loss"].get<double>(), one["step_time_s"].get<double>(),
@@ -54,9 +57,12 @@ base::Result<Run> load_run(const Catalog& catalog, const std::string& directory)
   auto timeline = plan::parse_timeline(timeline_text, timeline_file);
   if (!timeline) return base::fail(timeline.error());
   if (!reports::belongs(*timeline, schedule))
-    return base::fail({base::Diagnostic{base::Severity::error, "E0206", {timeline_file, 1, 1, 1},
+    return base::fail({base::Diagnostic{base::Severity::error,
+                                        "E0206",
+                                        {timeline_file, 1, 1, 1},
                                         "the timeline does not belong to the plan beside it",
-                                        "the run was made by another version; train again", {}}});
+                                        "the run was made by another version; train again",
+                                        {}}});
   auto metrics = parse_metrics(metrics_text, (folder / "metrics.jsonl").string());
   if (!metrics) return base::fail(metrics.error());
   return Run{directory, std::move(*loaded), std::move(schedule), std::move(*timeline), std::move(*metrics), false};
@@ -87,11 +93,14 @@ base::Result<cost::Pricing> pricing_of(const std::vector<Run>& runs,
   for (const Run& run : runs) {
     const clusters::Cluster &here = run.loaded.file.cluster, &there = largest->loaded.file.cluster;
     if (here.device().name != there.device().name || run.loaded.stack.name != largest->loaded.stack.name)
-      return base::fail({base::Diagnostic{
-          base::Severity::error, "E0205", {run.directory + "/plan.yaml", 1, 1, 1},
-          fmt::format("ran on {} with {}, other runs on {} with {}", here.device().name, run.loaded.stack.name,
-                      there.device().name, largest->loaded.stack.name),
-          "calibrate each kind of device and each stack by itself", {}}});
+      return base::fail(
+          {base::Diagnostic{base::Severity::error,
+                            "E0205",
+                            {run.directory + "/plan.yaml", 1, 1, 1},
+                            fmt::format("ran on {} with {}, other runs on {} with {}", here.device().name,
+                                        run.loaded.stack.name, there.device().name, largest->loaded.stack.name),
+                            "calibrate each kind of device and each stack by itself",
+                            {}}});
     if (here.size() > there.size()) largest = &run;
   }
   return cost::Pricing(std::make_shared<const clusters::Cluster>(largest->loaded.file.cluster), largest->loaded.stack,

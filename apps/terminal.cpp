@@ -63,8 +63,8 @@ void Progress::clear() {
 std::string bar(double fraction, int width) {
   const double share = std::isfinite(fraction) ? std::clamp(fraction, 0.0, 1.0) : 0.0;
   const int full = static_cast<int>(std::lround(share * width));
-  return "[" + std::string(static_cast<std::size_t>(full), '#') + std::string(static_cast<std::size_t>(width - full), '-') +
-         "]";
+  return "[" + std::string(static_cast<std::size_t>(full), '#') +
+         std::string(static_cast<std::size_t>(width - full), '-') + "]";
 }
 
 }  // namespace orrery::apps

@@ -31,7 +31,8 @@ Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   Outcome outcome;
   outcome.json = reports::calibrate_json(fitted->result).dump();
   outcome.text = reports::fit_text(fitted->result, context.terminal.style);
-  outcome.text += fmt::format("\nWrote {}    next: orrery simulate PLAN --calibration {}\n", options.output, options.output);
+  outcome.text +=
+      fmt::format("\nWrote {}    next: orrery simulate PLAN --calibration {}\n", options.output, options.output);
   return outcome;
 }
 

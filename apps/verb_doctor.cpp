@@ -13,10 +13,11 @@ namespace {
 exec::Capability catalogue(const Catalog& catalog) {
   const auto count = [&](const char* folder) { return std::to_string(catalog.names(folder).size()); };
   if (catalog.names(kModels).empty())
-    return {"catalogue", exec::Presence::missing, "no models found",
-            "name its folder with --catalog or ORRERY_DATA"};
-  return {"catalogue", exec::Presence::ok,
-          catalog.roots().front().string() + ": " + count(kModels) + " models, " + count(kClusters) + " clusters", {}};
+    return {"catalogue", exec::Presence::missing, "no models found", "name its folder with --catalog or ORRERY_DATA"};
+  return {"catalogue",
+          exec::Presence::ok,
+          catalog.roots().front().string() + ": " + count(kModels) + " models, " + count(kClusters) + " clusters",
+          {}};
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ base::Result<Explained> explain(const Catalog& catalog, const std::string& path,
                                 const std::vector<cost::Calibration>& calibrations) {
   const auto loaded = load_plan(catalog, path);
   if (!loaded) return base::fail(loaded.error());
-  const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded->file.cluster), loaded->stack, calibrations);
+  const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded->file.cluster), loaded->stack,
+                              calibrations);
   cost::Estimator estimator(std::make_shared<const models::Model>(loaded->file.model), pricing);
   return Explained{path, estimator.predict(loaded->plan)};
 }
@@ -37,12 +38,16 @@ base::Diagnostic does_not_fit(const Explained& one) {
   std::string parts;
   if (worst != nullptr)
     for (const auto& [purpose, bytes] : worst->by_purpose)
-      if (bytes > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", purpose, base::human(base::Bytes{bytes}));
-  return {base::Severity::error, "P91", {one.name, 1, 1, 1},
+      if (bytes > 0)
+        parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", purpose, base::human(base::Bytes{bytes}));
+  return {base::Severity::error,
+          "P91",
+          {one.name, 1, 1, 1},
           fmt::format("stage {} needs {} of {}: {}", worst == nullptr ? 0 : worst->stage,
                       base::human(base::Bytes{one.prediction.memory_peak_bytes}),
                       base::human(base::Bytes{one.prediction.memory_capacity_bytes}), parts),
-          "a higher ZeRO stage, recomputation, a smaller micro-batch, or more tensor or pipeline ways need less", {}};
+          "a higher ZeRO stage, recomputation, a smaller micro-batch, or more tensor or pipeline ways need less",
+          {}};
 }
 
 nlohmann::json json_of(const Explained& one) {
@@ -100,8 +105,10 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
   say(*first);
   const reports::TableStyle& style = context.terminal.style;
   if (options.versus.empty()) {
-    outcome.text += "\n" + reports::text_of(reports::breakdown_table(first->prediction.breakdown), style) + "\n" +
-                    reports::text_of(reports::memory_table(first->prediction.memory, first->prediction.memory_capacity_bytes), style);
+    outcome.text +=
+        "\n" + reports::text_of(reports::breakdown_table(first->prediction.breakdown), style) + "\n" +
+        reports::text_of(reports::memory_table(first->prediction.memory, first->prediction.memory_capacity_bytes),
+                         style);
   } else {
     const auto second = explain(context.catalog, options.versus, *calibrations);
     if (!second) return bad_input(second.error());

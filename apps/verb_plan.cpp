@@ -27,8 +27,10 @@ base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster
   base::Diagnostics found;
   for (const int devices : gpus) {
     auto size = clusters::resized(*cluster, devices);
-    if (size) sizes.push_back(std::make_shared<const clusters::Cluster>(std::move(*size)));
-    else found.insert(found.end(), size.error().begin(), size.error().end());
+    if (size)
+      sizes.push_back(std::make_shared<const clusters::Cluster>(std::move(*size)));
+    else
+      found.insert(found.end(), size.error().begin(), size.error().end());
   }
   if (!found.empty()) return base::fail(std::move(found));
   return sizes;
@@ -38,7 +40,9 @@ sim::SearchOptions search_options(int top, Progress& progress) {
   sim::SearchOptions options;
   options.top = top;
   options.stop = &Interrupt::requested();
-  options.now = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  options.now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
   options.progress = [&progress](const sim::SearchProgress& state) {
     const double share = state.total > 0 ? static_cast<double>(state.done) / static_cast<double>(state.total) : 0;
     progress.line(fmt::format("{} {} {} of {}, {} feasible", bar(share, 30), state.phase, state.done, state.total,
@@ -65,11 +69,15 @@ base::Diagnostics nothing_fits(const cost::SearchResult& result, const std::stri
   std::string help;
   for (const std::string& way : result.nearest) help += (help.empty() ? "" : "; ") + way;
   std::string why;
-  for (const auto& [reason, count] : result.rejected) why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
-  return {base::Diagnostic{base::Severity::error, "P90", {job, 1, 1, 1},
+  for (const auto& [reason, count] : result.rejected)
+    why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
+  return {base::Diagnostic{base::Severity::error,
+                           "P90",
+                           {job, 1, 1, 1},
                            fmt::format("none of {} candidate plans is feasible: {}", result.candidates,
                                        why.empty() ? "the job's bounds leave no plan at all" : why),
-                           help, {}}};
+                           help,
+                           {}}};
 }
 
 }  // namespace
@@ -99,10 +107,12 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   if (sizes->size() > 1) std::stable_sort(result.plans.begin(), result.plans.end(), better);
 
   const auto file_of = [&](const plan::PlanSpec& spec) {
-    const auto size = std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.ranks(); });
+    const auto size =
+        std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.ranks(); });
     return plan::PlanFile{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
   };
-  outcome.json = reports::plan_json(result, [&](const plan::PlanSpec& spec) { return plan_file_json(file_of(spec)); }).dump();
+  outcome.json =
+      reports::plan_json(result, [&](const plan::PlanSpec& spec) { return plan_file_json(file_of(spec)); }).dump();
   outcome.text = reports::plan_text(result, context.terminal.style);
   if (result.plans.empty()) {
     const base::Diagnostics reasons = nothing_fits(result, options.job);

@@ -28,9 +28,12 @@ reports::ChartLibrary chart_library(base::Diagnostics& warnings) {
   for (const std::string& name : reports::chart_library_files()) {
     auto text = read_file(fs::path(kVega) / name);
     if (!text) {
-      warnings.push_back({base::Severity::warning, "R0006", text.error().front().where,
+      warnings.push_back({base::Severity::warning,
+                          "R0006",
+                          text.error().front().where,
                           "the charting library is missing: the report has tables only",
-                          "install it: scripts/install-packages demo", {}});
+                          "install it: scripts/install-packages demo",
+                          {}});
       return {};
     }
     library.parts.push_back(std::move(*text));

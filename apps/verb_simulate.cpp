@@ -1,6 +1,6 @@
 // simulate: lowers a plan, proves the schedule, replays it, and says what came out.
-#include <chrono>
 #include <fmt/core.h>
+#include <chrono>
 
 #include <nlohmann/json.hpp>
 
@@ -40,11 +40,15 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
     outcome.text += fmt::format("\nWrote the {} {}\n", what, file);
   };
   if (!options.trace.empty()) wrote("trace", options.trace, reports::trace_json(simulation.timeline, schedule));
-  if (!options.timeline.empty()) wrote("timeline", options.timeline, plan::write_timeline(simulation.timeline, schedule));
+  if (!options.timeline.empty())
+    wrote("timeline", options.timeline, plan::write_timeline(simulation.timeline, schedule));
   if (const auto& p = simulation.prediction; p.memory_peak_bytes > p.memory_capacity_bytes)
-    outcome.diagnostics.push_back(base::Diagnostic{
-        base::Severity::warning, "P92", {options.plan, 1, 1, 1}, "the plan needs more memory than the device has",
-        "`orrery explain " + options.plan + "` says what fills it", {}});
+    outcome.diagnostics.push_back(base::Diagnostic{base::Severity::warning,
+                                                   "P92",
+                                                   {options.plan, 1, 1, 1},
+                                                   "the plan needs more memory than the device has",
+                                                   "`orrery explain " + options.plan + "` says what fills it",
+                                                   {}});
   return outcome;
 }
 

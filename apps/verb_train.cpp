@@ -18,9 +18,9 @@ namespace {
 std::string progress_line(const exec::StepReport& report) {
   const double share = report.steps > 0 ? static_cast<double>(report.step) / static_cast<double>(report.steps) : 0;
   const double left = static_cast<double>(report.steps - report.step) * report.step_time_s;
-  return fmt::format("{} {}/{}  loss {:.4f}  {} a step  {} tokens/s  {} left", bar(share, 24), report.step, report.steps,
-                     report.loss, base::human(base::Seconds{report.step_time_s}), base::human_count(report.tokens_per_s),
-                     base::human(base::Seconds{left}));
+  return fmt::format("{} {}/{}  loss {:.4f}  {} a step  {} tokens/s  {} left", bar(share, 24), report.step,
+                     report.steps, report.loss, base::human(base::Seconds{report.step_time_s}),
+                     base::human_count(report.tokens_per_s), base::human(base::Seconds{left}));
 }
 
 int exit_code_of(exec::RunEnd end) {
@@ -79,7 +79,8 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
 
   Outcome outcome;
   outcome.exit_code = exit_code_of(run.end);
-  if (run.end == exec::RunEnd::failed && (run.exit_code == kBadInput || run.exit_code == kCheckFailed || run.exit_code == kMissing))
+  if (run.end == exec::RunEnd::failed &&
+      (run.exit_code == kBadInput || run.exit_code == kCheckFailed || run.exit_code == kMissing))
     outcome.exit_code = run.exit_code;  // the worker's own codes mean the same
   if (run.completion) {
     const reports::TrainSummary summary = summary_of(options.run, *run.completion);
@@ -88,9 +89,12 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   }
   if (run.end != exec::RunEnd::completed) {
     const bool stopped = run.end == exec::RunEnd::stopped;
-    outcome.diagnostics.push_back(base::Diagnostic{
-        stopped ? base::Severity::warning : base::Severity::error, "R0005", {}, run.reason,
-        stopped ? "go on with --resume" : run.error_tail, {}});
+    outcome.diagnostics.push_back(base::Diagnostic{stopped ? base::Severity::warning : base::Severity::error,
+                                                   "R0005",
+                                                   {},
+                                                   run.reason,
+                                                   stopped ? "go on with --resume" : run.error_tail,
+                                                   {}});
   }
   return outcome;
 }

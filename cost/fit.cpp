@@ -303,9 +303,8 @@ base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before,
   if (evidence.held_out.empty())
     out.result.held_out_error_after =
         held_out_error(evidence.fitted, static_cast<int>(evidence.runs.size()), before, options);
-  const std::string source =
-      fmt::format("fit {} to {} {}: {}", options.date, evidence.names.size(),
-                  evidence.names.size() == 1 ? "run" : "runs", fmt::join(evidence.names, "; "));
+  const std::string source = fmt::format("fit {} to {} {}: {}", options.date, evidence.names.size(),
+                                         evidence.names.size() == 1 ? "run" : "runs", fmt::join(evidence.names, "; "));
   out.calibration.name = options.name;
   out.calibration.device = before.calibration().device;
   out.calibration.network = before.calibration().network;

@@ -35,14 +35,14 @@ struct Fitted {
   Calibration calibration;  ///< the coefficients that moved, with their provenance
 };
 
-/// `before` and `after` held against measured runs: errors and residuals, nothing is moved. held_out_error_after is that
-/// of the held-out runs, not a number when there is none.
+/// `before` and `after` held against measured runs: errors and residuals, nothing is moved. held_out_error_after is
+/// that of the held-out runs, not a number when there is none.
 [[nodiscard]] FitResult compare(const std::vector<FitRun>& runs, const Pricing& before, const Pricing& after,
                                 const FitOptions& options);
 
 /// `before` gives cluster, stack and the coefficients to start from. Oversubscribed runs are refused with a
-/// note; if no run is left, an error (F01). Held-out runs give held_out_error_after; without any, each run is predicted by
-/// a fit to the others.
+/// note; if no run is left, an error (F01). Held-out runs give held_out_error_after; without any, each run is predicted
+/// by a fit to the others.
 [[nodiscard]] base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before,
                                        const FitOptions& options);
 

@@ -15,19 +15,19 @@
 namespace orrery::exec {
 
 struct TrainCommand {
-  std::filesystem::path worker;       ///< orrery-worker
+  std::filesystem::path worker;  ///< orrery-worker
   std::string launcher = "mpiexec";
   int ranks = 1;
-  std::filesystem::path plan;         ///< plan file
-  std::filesystem::path run;          ///< run directory; made if missing
-  std::int64_t steps = 0;             ///< of the whole run, resumed part included; 0: as the plan's job says
-  int threads = 0;                    ///< per rank; 0: cores / ranks, at least 1
+  std::filesystem::path plan;  ///< plan file
+  std::filesystem::path run;   ///< run directory; made if missing
+  std::int64_t steps = 0;      ///< of the whole run, resumed part included; 0: as the plan's job says
+  int threads = 0;             ///< per rank; 0: cores / ranks, at least 1
   std::string backend = "cpu";
   bool resume = false;
-  bool checkpoint = true;             ///< at the end and when stopped
-  std::int64_t checkpoint_every = 0;  ///< steps; 0: only at the end
-  std::set<std::int64_t> dump_gradients;  ///< steps, from 1
-  bool recompute_whole_layer = false;     ///< as the software stack lowers (plan::LowerOptions)
+  bool checkpoint = true;                   ///< at the end and when stopped
+  std::int64_t checkpoint_every = 0;        ///< steps; 0: only at the end
+  std::set<std::int64_t> dump_gradients;    ///< steps, from 1
+  bool recompute_whole_layer = false;       ///< as the software stack lowers (plan::LowerOptions)
   std::chrono::seconds start_timeout{120};  ///< until the first progress
   std::chrono::seconds step_timeout{600};   ///< between two
 };
@@ -43,16 +43,16 @@ struct StepReport {
 /// completed.json: a run's own record, written last.
 struct Completion {
   std::string run_id;
-  bool completed = false;        ///< false: stopped on request before its last step
-  std::int64_t steps = 0;        ///< done in all
-  std::int64_t resumed_from = 0; ///< steps that an earlier run had done
+  bool completed = false;         ///< false: stopped on request before its last step
+  std::int64_t steps = 0;         ///< done in all
+  std::int64_t resumed_from = 0;  ///< steps that an earlier run had done
   double first_loss = 0, final_loss = 0;
   double step_time_s = 0;        ///< median of this run's steps, the first left out
   double tokens_per_s = 0;       ///< at that step time
   double memory_peak_bytes = 0;  ///< arena, worst rank
   std::string backend, device;
   int ranks = 1, threads = 1;
-  bool oversubscribed = false;   ///< more busy threads than cores: timings mean nothing
+  bool oversubscribed = false;  ///< more busy threads than cores: timings mean nothing
 };
 [[nodiscard]] std::string write_completion(const Completion& completion);
 /// Nothing when the file is missing or no such record.
@@ -68,9 +68,9 @@ enum class RunEnd {
 
 struct RunOutcome {
   RunEnd end = RunEnd::failed;
-  int exit_code = 0;             ///< of mpiexec (128 + signal when it was killed); the worker's own codes are 1, 3, 5, 6
-  std::string reason;            ///< one sentence; empty when completed
-  std::string error_tail;        ///< last 16 KiB of standard error
+  int exit_code = 0;       ///< of mpiexec (128 + signal when it was killed); the worker's own codes are 1, 3, 5, 6
+  std::string reason;      ///< one sentence; empty when completed
+  std::string error_tail;  ///< last 16 KiB of standard error
   std::optional<Completion> completion;
 };
 
@@ -81,6 +81,7 @@ struct RunWatchers {
 
 /// Blocks until the run has ended. `stop` turning true asks the ranks to finish their step, save and end; a second
 /// grace period later they are killed. May be null.
-[[nodiscard]] RunOutcome supervise(const TrainCommand& command, const RunWatchers& watchers, const std::atomic<bool>* stop);
+[[nodiscard]] RunOutcome supervise(const TrainCommand& command, const RunWatchers& watchers,
+                                   const std::atomic<bool>* stop);
 
 }  // namespace orrery::exec

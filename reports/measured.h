@@ -7,8 +7,9 @@
 namespace orrery::reports {
 
 /// Mean over ranks of the typical iteration (spans.h). Time between compute steps is waiting for another stage while a
-/// message has not met its partner (bubble), exposed communication while one is under way or members of a collective are
-/// late, overhead otherwise; a rank that is done waits for the last one (bubble). The parts sum to the iteration's length.
+/// message has not met its partner (bubble), exposed communication while one is under way or members of a collective
+/// are late, overhead otherwise; a rank that is done waits for the last one (bubble). The parts sum to the iteration's
+/// length.
 [[nodiscard]] cost::Breakdown measured_breakdown(const plan::Timeline& timeline, const plan::Schedule& schedule);
 
 }  // namespace orrery::reports

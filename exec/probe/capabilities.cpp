@@ -144,10 +144,16 @@ const char* name_of(Presence presence) {
 }
 
 std::vector<Capability> probe_capabilities(const fs::path& program_folder) {
-  return {cores(),        memory(),      program("mpi", {"mpiexec.hydra", "mpiexec"}, kInstall),
-          worker(program_folder), blas(), cuda_toolkit(),
-          cuda_driver(),  vega(),        program("chromium", {"chromium", "google-chrome"},
-                                                 "only needed to test reports: scripts/install-packages tests")};
+  return {cores(),
+          memory(),
+          program("mpi", {"mpiexec.hydra", "mpiexec"}, kInstall),
+          worker(program_folder),
+          blas(),
+          cuda_toolkit(),
+          cuda_driver(),
+          vega(),
+          program("chromium", {"chromium", "google-chrome"},
+                  "only needed to test reports: scripts/install-packages tests")};
 }
 
 }  // namespace orrery::exec

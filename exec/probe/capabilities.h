@@ -9,7 +9,7 @@ namespace orrery::exec {
 enum class Presence { ok, degraded, missing };
 
 struct Capability {
-  std::string name;    ///< stable: "cores", "mpi", "worker", "blas", "cuda-driver" …
+  std::string name;  ///< stable: "cores", "mpi", "worker", "blas", "cuda-driver" …
   Presence presence = Presence::missing;
   std::string detail;  ///< what was found
   std::string remedy;  ///< what to do; empty when ok

@@ -21,8 +21,9 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
-[[noreturn]] void become(const fs::path& binary, std::vector<std::string> arguments, std::vector<std::string> environment,
-                         const fs::path& folder, const fs::path& out, const fs::path& err) {
+[[noreturn]] void become(const fs::path& binary, std::vector<std::string> arguments,
+                         std::vector<std::string> environment, const fs::path& folder, const fs::path& out,
+                         const fs::path& err) {
   const auto redirect = [](const fs::path& to, int descriptor, int flags) {
     const int file = ::open(to.c_str(), flags, 0600);
     if (file < 0 || ::dup2(file, descriptor) < 0) ::_exit(126);

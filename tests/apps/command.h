@@ -16,9 +16,9 @@ struct Ran {
 };
 
 struct Where {
-  std::filesystem::path folder;            ///< working directory; empty: the source tree
-  std::vector<std::string> environment;    ///< "NAME=value" on top of a clean one
-  std::filesystem::path binary;            ///< empty: the one just built
+  std::filesystem::path folder;          ///< working directory; empty: the source tree
+  std::vector<std::string> environment;  ///< "NAME=value" on top of a clean one
+  std::filesystem::path binary;          ///< empty: the one just built
 };
 
 [[nodiscard]] Ran orrery(const std::vector<std::string>& arguments, const Where& where = {});

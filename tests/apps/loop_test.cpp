@@ -1,5 +1,5 @@
-// The loop through the binaries: plan, train, calibrate, simulate again, report. Two ranks of this machine; the times are
-// not judged here, for a test's machine may be busy.
+// The loop through the binaries: plan, train, calibrate, simulate again, report. Two ranks of this machine; the times
+// are not judged here, for a test's machine may be busy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -40,10 +40,12 @@ class Loop : public ::testing::Test {
 TEST_F(Loop, TrainsFromAnotherFolderAndKeepsItsPromises) {
   const std::string file = plan("data2", "{data: 2, micro_batch: 2}", "2");
   fs::create_directory(scratch_.path() / "elsewhere");
-  const Ran ran = orrery({"train", "../data2.yaml", "--run", "run", "--steps", "3", "--json"}, {scratch_.path() / "elsewhere", {}, {}});
+  const Ran ran = orrery({"train", "../data2.yaml", "--run", "run", "--steps", "3", "--json"},
+                         {scratch_.path() / "elsewhere", {}, {}});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const nlohmann::json result = ran.result();
-  expect_keys(result, {"steps", "first_loss", "final_loss", "step_time_s", "tokens_per_s", "memory_peak_bytes", "completed", "backend"});
+  expect_keys(result, {"steps", "first_loss", "final_loss", "step_time_s", "tokens_per_s", "memory_peak_bytes",
+                       "completed", "backend"});
   EXPECT_EQ(result.at("steps"), 3);
   EXPECT_EQ(result.at("completed"), true);
   EXPECT_EQ(result.at("backend"), "cpu");
@@ -71,7 +73,8 @@ TEST_F(Loop, TheWorkersMemoryIsTheSimulatorsOnEveryKindOfPlan) {
     ASSERT_EQ(ran.exit_code, 0) << name << ran.err;
     const nlohmann::json predicted = orrery({"simulate", file, "--json"}).result();
     double peak = 0;
-    const nlohmann::json &totals = predicted.at("memory_by_stage_bytes"), &purposes = predicted.at("memory_by_purpose_bytes");
+    const nlohmann::json &totals = predicted.at("memory_by_stage_bytes"),
+                         &purposes = predicted.at("memory_by_purpose_bytes");
     for (std::size_t stage = 0; stage < totals.size(); ++stage)
       peak = std::max(peak, totals[stage].get<double>() - purposes[stage].value("software", 0.0));
     EXPECT_NEAR(ran.result().at("memory_peak_bytes").get<double>(), peak, 0.02 * peak) << name;
@@ -88,7 +91,8 @@ TEST_F(Loop, ResumesWhereItStopped) {
   const auto losses = [&](const std::string& run) {
     std::vector<double> out;
     std::istringstream lines(text_of(fs::path(path(run)) / "metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) out.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+    for (std::string line; std::getline(lines, line);)
+      out.push_back(nlohmann::json::parse(line).at("loss").get<double>());
     return out;
   };
   EXPECT_EQ(losses("parts"), losses("whole"));
@@ -96,18 +100,22 @@ TEST_F(Loop, ResumesWhereItStopped) {
 
 TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
   if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "two ranks would share a core";
-  for (const auto& [name, bounds, ranks] : std::vector<std::array<std::string, 3>>{
-           {"serial", "{micro_batch: 2}", "1"}, {"data2", "{data: 2, micro_batch: 2}", "2"}, {"held", "{tensor: 2, micro_batch: 2}", "2"}}) {
+  for (const auto& [name, bounds, ranks] :
+       std::vector<std::array<std::string, 3>>{{"serial", "{micro_batch: 2}", "1"},
+                                               {"data2", "{data: 2, micro_batch: 2}", "2"},
+                                               {"held", "{tensor: 2, micro_batch: 2}", "2"}}) {
     const Ran ran = orrery({"train", plan(name, bounds, ranks), "--run", path(name + "-run"), "--steps", "4"});
     ASSERT_EQ(ran.exit_code, 0) << name << ran.err;
   }
   const std::string calibration = path("calibration.yaml");
-  const Ran fit = orrery({"calibrate", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "-o", calibration, "--json"});
+  const Ran fit = orrery({"calibrate", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "-o",
+                          calibration, "--json"});
   ASSERT_EQ(fit.exit_code, 0) << fit.err;
   const nlohmann::json result = fit.result();
   expect_keys(result, {"parameters", "error_before", "error_after", "held_out_error_after"});
   ASSERT_FALSE(result.at("parameters").empty());
-  for (const nlohmann::json& one : result.at("parameters")) expect_keys(one, {"name", "before", "after", "unit", "source"});
+  for (const nlohmann::json& one : result.at("parameters"))
+    expect_keys(one, {"name", "before", "after", "unit", "source"});
   EXPECT_LT(result.at("error_after").get<double>(), result.at("error_before").get<double>());
   EXPECT_TRUE(result.at("held_out_error_after").is_number());
   EXPECT_THAT(text_of(calibration), HasSubstr("source:"));
@@ -116,8 +124,8 @@ TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
 
   const std::string html = path("report.html");
   const std::string job = scratch_.file("job.yaml", kJob);
-  const Ran report = orrery({"report", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "--job", job,
-                             "--calibration", calibration, "-o", html, "--json"});
+  const Ran report = orrery({"report", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "--job",
+                             job, "--calibration", calibration, "-o", html, "--json"});
   ASSERT_EQ(report.exit_code, 0) << report.err;
   EXPECT_EQ(report.result().at("runs").size(), 3U);
   EXPECT_THAT(text_of(html), HasSubstr("<html"));

@@ -15,7 +15,8 @@ constexpr const char* kJob = "examples/tiny-gpt-localhost-2.yaml";
 /// A plan file of the demo's job with what `bounds` fixes.
 std::string plan_file(const Scratch& scratch, const std::string& name, const std::string& bounds,
                       const std::vector<std::string>& more = {}) {
-  const std::string job = scratch.file(name + "-job.yaml", text_of(fs::path(ORRERY_SOURCE_DIR) / kJob) + "plan: " + bounds + "\n");
+  const std::string job =
+      scratch.file(name + "-job.yaml", text_of(fs::path(ORRERY_SOURCE_DIR) / kJob) + "plan: " + bounds + "\n");
   const std::string plan = (scratch.path() / (name + ".yaml")).string();
   std::vector<std::string> arguments{"plan", job, "-o", plan};
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -36,9 +37,10 @@ TEST_P(Example, PlansAndKeepsItsPromisesToScripts) {
   EXPECT_LE(result.at("plans").size(), 4U);
   double last = 0;
   for (const nlohmann::json& plan : result.at("plans")) {
-    expect_keys(plan, {"plan", "data", "tensor", "pipeline", "context", "expert", "virtual_stages", "zero_stage",
-                       "micro_batch", "schedule", "recompute", "step_time_s", "memory_peak_bytes", "memory_capacity_bytes",
-                       "mfu", "bubble_fraction", "exposed_communication_s", "cost_per_step_usd"});
+    expect_keys(
+        plan, {"plan", "data", "tensor", "pipeline", "context", "expert", "virtual_stages", "zero_stage", "micro_batch",
+               "schedule", "recompute", "step_time_s", "memory_peak_bytes", "memory_capacity_bytes", "mfu",
+               "bubble_fraction", "exposed_communication_s", "cost_per_step_usd"});
     EXPECT_LE(plan.at("memory_peak_bytes").get<double>(), plan.at("memory_capacity_bytes").get<double>());
     EXPECT_GE(plan.at("step_time_s").get<double>(), last) << "best first";
     last = plan.at("step_time_s").get<double>();
@@ -77,7 +79,8 @@ std::vector<std::string> examples() {
 
 std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = fs::path(info.param).stem().string();
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
@@ -85,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Jobs, Example, ::testing::ValuesIn(examples()), test_na
 
 TEST(Plan, SaysWhyNothingFitsWithExitCode4) {
   const Scratch scratch;
-  const std::string job = scratch.file("job.yaml", "model: gpt3-175b\ncluster: dgx-a100\nbatch: 8\nprecision: fp16\nstack: megatron-lm\n");
+  const std::string job =
+      scratch.file("job.yaml", "model: gpt3-175b\ncluster: dgx-a100\nbatch: 8\nprecision: fp16\nstack: megatron-lm\n");
   const Ran text = orrery({"plan", job});
   EXPECT_EQ(text.exit_code, 4);
   EXPECT_THAT(text.err, HasSubstr("memory"));
@@ -103,8 +107,8 @@ TEST(Plan, TheSameJobGivesTheSameBytes) {
 
 TEST(Plan, ABoundFixesWhatItNames) {
   const Scratch scratch;
-  const std::string job = scratch.file(
-      "job.yaml", text_of(fs::path(ORRERY_SOURCE_DIR) / kJob) + "plan: {pipeline: 2, schedule: gpipe, micro_batch: [2, 4]}\n");
+  const std::string job = scratch.file("job.yaml", text_of(fs::path(ORRERY_SOURCE_DIR) / kJob) +
+                                                       "plan: {pipeline: 2, schedule: gpipe, micro_batch: [2, 4]}\n");
   const nlohmann::json plans = orrery({"plan", job, "--json"}).result().at("plans");
   ASSERT_FALSE(plans.empty());
   for (const nlohmann::json& plan : plans) {
@@ -115,7 +119,8 @@ TEST(Plan, ABoundFixesWhatItNames) {
 }
 
 TEST(Plan, SeveralSizesGiveTheBestPlanOfEach) {
-  const nlohmann::json plans = orrery({"plan", "examples/tiny-gpt-localhost-8.yaml", "--gpus", "1,2,4", "--json"}).result().at("plans");
+  const nlohmann::json plans =
+      orrery({"plan", "examples/tiny-gpt-localhost-8.yaml", "--gpus", "1,2,4", "--json"}).result().at("plans");
   ASSERT_EQ(plans.size(), 3U);
   std::vector<int> ranks;
   for (const nlohmann::json& plan : plans)
@@ -163,7 +168,10 @@ TEST(Simulate, WritesAChromeTrace) {
 TEST(Simulate, TheBubbleOfEqualStagesIsTheTextbooks) {
   const Scratch scratch;
   const auto bubble = [&](const std::string& name, const std::string& bounds) {
-    return orrery({"simulate", plan_file(scratch, name, bounds), "--json"}).result().at("bubble_fraction").get<double>();
+    return orrery({"simulate", plan_file(scratch, name, bounds), "--json"})
+        .result()
+        .at("bubble_fraction")
+        .get<double>();
   };
   // (p-1)/(m+p-1) holds for equal stages; embedding and head make the demo's stages uneven, so it is only near.
   EXPECT_NEAR(bubble("m4", "{pipeline: 2, micro_batch: 4}"), 1.0 / 5, 0.08);
@@ -174,7 +182,8 @@ TEST(Simulate, ACalibrationFileChangesThePrediction) {
   const Scratch scratch;
   const std::string plan = plan_file(scratch, "plan", "{data: 2}");
   const std::string slower = scratch.file(
-      "slower.yaml", "calibration: slower\nstack: orrery-cpu\nparameters:\n  stack.step_overhead: {value: 2 s, source: a test}\n");
+      "slower.yaml",
+      "calibration: slower\nstack: orrery-cpu\nparameters:\n  stack.step_overhead: {value: 2 s, source: a test}\n");
   const double before = orrery({"simulate", plan, "--json"}).result().at("step_time_s").get<double>();
   const Ran after = orrery({"simulate", plan, "--calibration", slower, "--json"});
   ASSERT_EQ(after.exit_code, 0) << after.err;
@@ -183,10 +192,12 @@ TEST(Simulate, ACalibrationFileChangesThePrediction) {
 
 TEST(Explain, ComparesTwoPlans) {
   const Scratch scratch;
-  const std::string a = plan_file(scratch, "a", "{data: 2, recompute: none}"), b = plan_file(scratch, "b", "{data: 2, recompute: full}");
+  const std::string a = plan_file(scratch, "a", "{data: 2, recompute: none}"),
+                    b = plan_file(scratch, "b", "{data: 2, recompute: full}");
   const Ran ran = orrery({"explain", a, "--vs", b, "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_LT(ran.result().at("plan").at("step_time_s").get<double>(), ran.result().at("versus").at("step_time_s").get<double>());
+  EXPECT_LT(ran.result().at("plan").at("step_time_s").get<double>(),
+            ran.result().at("versus").at("step_time_s").get<double>());
   EXPECT_THAT(orrery({"explain", a, "--vs", b}).out, HasSubstr("recompute"));
 }
 

@@ -24,7 +24,9 @@ TEST(Usage, AMistypedVerbIsAUsageErrorWithASuggestion) {
   EXPECT_THAT(ran.err, HasSubstr("did you mean `orrery simulate`?"));
 }
 
-TEST(Usage, NoVerbAtAllIsAUsageError) { EXPECT_EQ(orrery({}).exit_code, 2); }
+TEST(Usage, NoVerbAtAllIsAUsageError) {
+  EXPECT_EQ(orrery({}).exit_code, 2);
+}
 
 TEST(Usage, MissingAndOutOfRangeArgumentsAreUsageErrors) {
   EXPECT_EQ(orrery({"plan"}).exit_code, 2);
@@ -112,7 +114,8 @@ TEST(BadInput, ADuplicateKeyIsRefused) {
 
 TEST(BadInput, AQuantityWithoutItsUnitIsRefused) {
   const Scratch scratch;
-  const std::string calibration = scratch.file("c.yaml", "calibration: c\nparameters:\n  stack.op_overhead: {value: 5, source: guess}\n");
+  const std::string calibration =
+      scratch.file("c.yaml", "calibration: c\nparameters:\n  stack.op_overhead: {value: 5, source: guess}\n");
   const Ran ran = orrery({"plan", "examples/tiny-gpt-localhost-2.yaml", "--calibration", calibration});
   EXPECT_EQ(ran.exit_code, 3);
   EXPECT_THAT(ran.err, HasSubstr(calibration + ":3:"));

@@ -52,8 +52,8 @@ plan::Span span(int step, double ready, double start, double end) {
 TEST(MeasuredBreakdown, BooksWaitingTransferAndIdleTimeByHand) {
   plan::Timeline timeline;
   timeline.origin = plan::Origin::measured;
-  // 1 of overhead, 2 of forward, an all-reduce that waits 1 for its member and moves bytes for 2, 3 of backward, a receive
-  // that waits 2 for its sender and moves bytes for 1, 1 of overhead, 1 of optimizer: 14 in all.
+  // 1 of overhead, 2 of forward, an all-reduce that waits 1 for its member and moves bytes for 2, 3 of backward, a
+  // receive that waits 2 for its sender and moves bytes for 1, 1 of overhead, 1 of optimizer: 14 in all.
   timeline.spans = {span(0, 1, 1, 3), span(1, 3, 4, 6), span(2, 6, 6, 9), span(3, 9, 11, 12), span(4, 12, 13, 14)};
   const cost::Breakdown b = measured_breakdown(timeline, one_rank());
   EXPECT_DOUBLE_EQ(b.forward, 2);

@@ -243,7 +243,7 @@ struct Evidence {
   std::vector<std::string> notes;
 };
 
-Evidence evidence_of(const std::vector<FitRun>& runs, const FitOptions& options) {
+Evidence evidence_of(const std::vector<FitRun>& runs, const FitOptions& options, const Stack& stack) {
   Evidence out;
   for (const FitRun& run : runs) {
     if (run.timeline.oversubscribed) {
@@ -252,7 +252,7 @@ Evidence evidence_of(const std::vector<FitRun>& runs, const FitOptions& options)
       continue;
     }
     const std::vector<Observation> found =
-        observations_of(run, static_cast<int>(out.runs.size()), options.skip_iterations);
+        observations_of(run, static_cast<int>(out.runs.size()), options.skip_iterations, stack);
     if (found.empty()) {
       out.notes.push_back(fmt::format("{}: left out, no span of a training step after the first {}", run.name,
                                       options.skip_iterations));
@@ -285,11 +285,11 @@ FitResult compared(const Evidence& evidence, const Pricing& before, const Pricin
 
 FitResult compare(const std::vector<FitRun>& runs, const Pricing& before, const Pricing& after,
                   const FitOptions& options) {
-  return compared(evidence_of(runs, options), before, after);
+  return compared(evidence_of(runs, options, before.stack()), before, after);
 }
 
 base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before, const FitOptions& options) {
-  const Evidence evidence = evidence_of(runs, options);
+  const Evidence evidence = evidence_of(runs, options, before.stack());
   if (evidence.fitted.empty()) {
     std::string why = "no run can be used for calibration";
     for (const std::string& note : evidence.notes) why += "\n  " + note;

@@ -85,6 +85,33 @@ const plan::Step& step_of(const plan::RankClass& c, const plan::StepRef& at) {
   return c.blocks[static_cast<std::size_t>(entry.block)].steps[static_cast<std::size_t>(at.step)];
 }
 
+/// When each rank computed, by training step.
+class Computing {
+ public:
+  explicit Computing(const FitRun& run) {
+    for (const Span& s : run.timeline.spans)
+      if (step_of(run.schedule.class_of(s.rank), s.at).kind == plan::StepKind::compute)
+        spans_[{s.rank, s.iteration}].emplace_back(s.start, s.end);
+    for (auto& [key, spans] : spans_) std::sort(spans.begin(), spans.end());
+  }
+
+  /// Seconds of computing between two moments; compute spans of a rank do not overlap.
+  [[nodiscard]] double between(std::int32_t rank, std::int32_t iteration, double from, double to) const {
+    const auto found = spans_.find({rank, iteration});
+    if (found == spans_.end()) return 0;
+    const auto& spans = found->second;
+    auto at = std::lower_bound(spans.begin(), spans.end(), std::make_pair(from, from));
+    if (at != spans.begin()) --at;  // may reach into the interval
+    double sum = 0;
+    for (; at != spans.end() && at->first < to; ++at)
+      sum += std::max(0.0, std::min(to, at->second) - std::max(from, at->first));
+    return sum;
+  }
+
+ private:
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::pair<double, double>>> spans_;
+};
+
 /// What lies between spans: the training step's time less what its ranks computed, moved or waited for.
 Observation rest_of(const FitRun& run, int index, const std::set<std::int32_t>& iterations) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::pair<double, double>>> busy;
@@ -109,12 +136,13 @@ Observation rest_of(const FitRun& run, int index, const std::set<std::int32_t>& 
 
 }  // namespace
 
-std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations) {
+std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations, const Stack& stack) {
   struct Samples {
     std::vector<double> seconds;
     int rank = 0;
   };
   const std::set<std::int32_t> iterations = typical_iterations(run.timeline.spans, skip_iterations);
+  const Computing busy(run);
   std::map<std::tuple<int, int, int>, Samples> sums;  // class, block, step in the block
   std::set<std::int32_t> ranks;
   for (const Span& s : run.timeline.spans) {
@@ -123,7 +151,10 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
     const plan::RankClass& c = run.schedule.class_of(s.rank);
     const int block = c.program[static_cast<std::size_t>(s.at.entry)].block;
     Samples& sum = sums[{static_cast<int>(&c - run.schedule.classes.data()), block, s.at.step}];
-    sum.seconds.push_back(std::max(0.0, s.end - s.start));
+    const plan::Step& step = step_of(c, s.at);
+    const bool stands_still = step.kind != plan::StepKind::compute && !stack.overlaps(step.stream);
+    const double computed = stands_still ? busy.between(s.rank, s.iteration, s.start, s.end) : 0;
+    sum.seconds.push_back(std::max(0.0, s.end - s.start - computed));
     sum.rank = s.rank;
   }
   std::vector<Observation> out;

@@ -27,6 +27,8 @@ struct Observation {
 
 /// Training steps whose time is near the run's median are averaged; others (a page fault, a neighbour on the machine)
 /// are left out, so that the observations of a run add up to its typical training step.
-[[nodiscard]] std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations);
+/// On streams that `stack` cannot overlap, a message makes no progress while its rank computes: that time is taken out.
+[[nodiscard]] std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations,
+                                                       const Stack& stack);
 
 }  // namespace orrery::cost

@@ -35,6 +35,7 @@ endif()
 
 set(ORRERY_HAVE_WORKER OFF)
 if(ORRERY_MPI)
+  enable_language(C)  # FindMPI looks for the C bindings with a C compiler
   find_package(MPI QUIET COMPONENTS C)
 endif()
 if(MPI_C_FOUND AND ORRERY_HAVE_CPU_BACKEND)

@@ -90,6 +90,7 @@ std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
 
 std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   current_iteration_ = static_cast<std::int32_t>(input.iteration);
+  recording_ = options_.record && iterations_.size() < options_.most_iterations;
   const Nanoseconds begin = now();
   const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
   arena_.begin_step();
@@ -108,7 +109,9 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
     spans_[m.span].end = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.to));
   }
   marked_.clear();
-  return std::chrono::nanoseconds(now() - begin);
+  const Nanoseconds end = now();
+  if (recording_) iterations_.push_back({current_iteration_, begin, end});
+  return std::chrono::nanoseconds(end - begin);
 }
 
 void Executor::run_one(const plan::Step& step, const Place& place, const StepInput& input) {
@@ -169,12 +172,11 @@ void Executor::compute(const plan::Step& step, const Place& place, const StepInp
     communication_.wait_for_freeing();
     communication_.wait_for(touches(step, place.micro_batch));
   }
-  const bool record = options_.record && spans_.size() < options_.most_spans;
-  const bool marks = record && backend_.asynchronous();
+  const bool marks = recording_ && backend_.asynchronous();
   const Nanoseconds begin = now();
   const Backend::Mark from = marks ? backend_.mark() : Backend::Mark{};
   for (const models::Op& op : step.ops) run_op(op, place.micro_batch, input);
-  if (!record) return;
+  if (!recording_) return;
   if (marks) marked_.push_back({spans_.size(), from, backend_.mark()});
   spans_.push_back({current_iteration_, place.at, place.micro_batch, begin, now()});
 }

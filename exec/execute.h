@@ -33,6 +33,12 @@ struct RawSpan {
   Nanoseconds ready = 0, end = 0;
 };
 
+/// When a training step began and ended on this rank's clock.
+struct IterationRecord {
+  std::int32_t iteration = 0;
+  Nanoseconds begin = 0, end = 0;
+};
+
 /// What a training step needs from outside the schedule.
 struct StepInput {
   std::int64_t iteration = 0;
@@ -48,7 +54,7 @@ class Executor {
   struct Options {
     Arena::Check check = Arena::Check::none;
     bool record = true;                  ///< spans
-    std::size_t most_spans = 4'000'000;  ///< recording stops here: a long run must not fill the memory
+    std::size_t most_iterations = 1000;  ///< recording stops here: a long run must not fill the memory
   };
 
   /// Collective: makes the groups of the schedule on all ranks. Allocates the arena.
@@ -62,6 +68,7 @@ class Executor {
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const plan::RankClass& rank_class() const { return class_; }
   [[nodiscard]] const std::vector<RawSpan>& spans() const { return spans_; }
+  [[nodiscard]] const std::vector<IterationRecord>& iterations() const { return iterations_; }
   /// Element offset within its bucket of this rank's shard.
   [[nodiscard]] std::int64_t shard_offset(const plan::Bucket& bucket) const;
   /// The step's mean loss and the global gradient norm, where this rank's class has them (NaN elsewhere).
@@ -104,6 +111,8 @@ class Executor {
   std::map<int, std::vector<ElementRange>> ranges_;         ///< by the gradient's view
   plan::StepRef optimizer_;  ///< the first step that updates a parameter; entry -1 when there is none
   std::vector<RawSpan> spans_;
+  std::vector<IterationRecord> iterations_;
+  bool recording_ = false;
   std::int32_t current_iteration_ = 0;
   struct Marked {
     std::size_t span;

@@ -21,9 +21,8 @@ std::int64_t micro_batches(const plan::PlanSpec& spec) {
 
 void Executor::communicate(const plan::Step& step, const Place& place) {
   backend_.synchronise();  // a message may leave only what has been computed; free on the host
-  const bool record = options_.record && spans_.size() < options_.most_spans;
   Communication::Observer observer;
-  if (record) {
+  if (recording_) {
     const std::size_t index = spans_.size();
     spans_.push_back({current_iteration_, place.at, place.micro_batch, now(), 0});
     observer.started = [this, index] { spans_[index].ready = now(); };

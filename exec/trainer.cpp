@@ -27,7 +27,7 @@ Trainer::Trainer(const plan::Plan& plan, const plan::Training& training, const p
       batches_(std::move(batches)),
       executor_(schedule, placement_, backend, transport, waiter, options) {}
 
-StepResult Trainer::step(std::int64_t index, const std::function<void()>& before_optimizer) {
+StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& before_optimizer) {
   const plan::PlanSpec& spec = plan_.spec();
   StepInput input;
   input.iteration = index;
@@ -45,13 +45,20 @@ StepResult Trainer::step(std::int64_t index, const std::function<void()>& before
     batches_.load(index, first + micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);
   };
   input.before_optimizer = before_optimizer;
-  const double mine = std::chrono::duration<double>(executor_.run_step(input)).count();
-  const plan::RankClass& rank_class = executor_.rank_class();
   StepResult result;
+  result.seconds = std::chrono::duration<double>(executor_.run_step(input)).count();
   result.learning_rate = input.context.learning_rate;
-  result.loss = agree(transport_, executor_.loss(), rank_class.loss >= 0);
-  result.gradient_norm = agree(transport_, executor_.gradient_norm(), rank_class.gradient_norm >= 0);
-  result.seconds = transport_.maximum(mine);
+  result.loss = executor_.loss();
+  result.gradient_norm = executor_.gradient_norm();
+  return result;
+}
+
+StepResult Trainer::step(std::int64_t index, const std::function<void()>& before_optimizer) {
+  StepResult result = step_here(index, before_optimizer);
+  const plan::RankClass& rank_class = executor_.rank_class();
+  result.loss = agree(transport_, result.loss, rank_class.loss >= 0);
+  result.gradient_norm = agree(transport_, result.gradient_norm, rank_class.gradient_norm >= 0);
+  result.seconds = transport_.maximum(result.seconds);
   return result;
 }
 

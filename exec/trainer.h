@@ -13,7 +13,6 @@
 
 namespace orrery::exec {
 
-/// The same on every rank.
 struct StepResult {
   double loss = 0;           ///< mean over the step's tokens, before the update
   double gradient_norm = 0;  ///< before clipping
@@ -27,7 +26,9 @@ class Trainer {
   Trainer(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
           Transport& transport, const Waiter& waiter, Batches batches, const Executor::Options& options);
 
-  /// One training step, counted from 0. Collective.
+  /// One training step, counted from 0, as this rank saw it: loss and norm are NaN where its stage has none.
+  StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {});
+  /// The same, agreed on by all ranks. Collective.
   StepResult step(std::int64_t index, const std::function<void()>& before_optimizer = {});
 
   [[nodiscard]] Executor& executor() { return executor_; }

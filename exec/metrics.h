@@ -1,0 +1,58 @@
+#pragma once
+/// metrics.jsonl: what each training step measured, over all ranks.
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "exec/arena.h"
+
+namespace orrery::exec {
+
+/// Memory of one process, in bytes.
+struct MemoryNow {
+  std::int64_t arena_peak = 0;       ///< highest end of anything handed out
+  std::int64_t arena_live_peak = 0;  ///< most alive at once
+  std::int64_t heap = 0;             ///< counted outside the arena, now
+  std::int64_t heap_peak = 0;
+  std::int64_t scratch = 0;  ///< of it or beside it: workspace of kernels
+  std::int64_t resident = 0, resident_peak = 0;
+};
+/// `arena` null: before there is one. Backends map their arenas, so that the counted heap holds none of them.
+[[nodiscard]] MemoryNow memory_now(const Arena* arena);
+
+/// What a rank brings to a step's line.
+struct RankMetrics {
+  double loss = 0, gradient_norm = 0;  ///< NaN where its stage has none
+  double seconds = 0;
+  MemoryNow memory;
+  std::int64_t resident_before = 0;  ///< before the arena was allocated
+};
+[[nodiscard]] std::string pack_metrics(const RankMetrics& metrics);
+[[nodiscard]] RankMetrics unpack_metrics(const std::string& bytes);
+
+struct StepMetrics {
+  std::int64_t step = 0;
+  double loss = 0, gradient_norm = 0, learning_rate = 0;
+  double seconds = 0;  ///< of the slowest rank
+  double tokens_per_s = 0;
+  double memory_peak = 0;  ///< arena, worst rank
+};
+[[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks);
+
+/// The file, line by line. Lines of steps after `keep` (of a run that is resumed from an earlier checkpoint) are taken
+/// out; keep 0 begins anew.
+class MetricsFile {
+ public:
+  MetricsFile(const std::filesystem::path& path, std::int64_t keep);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  void append(const StepMetrics& step, const std::vector<RankMetrics>& ranks);
+
+ private:
+  std::string name_;
+  int file_ = -1;
+};
+
+}  // namespace orrery::exec

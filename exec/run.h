@@ -1,0 +1,42 @@
+#pragma once
+/// One rank of a training run with its run directory: plan.yaml, metrics.jsonl, timeline.json, checkpoints/, and
+/// completed.json, which is written last and alone says that the run is done.
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "exec/arena.h"
+#include "exec/supervise.h"
+#include "exec/trainer.h"
+#include "plan/job.h"
+#include "plan/plan.h"
+
+namespace orrery::exec {
+
+struct RunOptions {
+  std::filesystem::path directory;
+  std::string plan_text;   ///< copied to plan.yaml
+  std::string run_id;      ///< into completed.json
+  std::int64_t steps = 0;  ///< of the whole run
+  bool resume = false;     ///< from the newest checkpoint, if there is one
+  bool checkpoint = true;
+  std::int64_t checkpoint_every = 0;
+  std::set<std::int64_t> dump_gradients;  ///< steps from 1, to gradients/step-000001.safetensors
+  int threads = 1;
+  bool oversubscribed = false;
+  Arena::Check check = Arena::Check::none;
+  const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end
+  /// Rank 0 only. Lines of JSON: {"event": "started" | "step" | "checkpoint" | "gradients" | "stopped" | "completed"}.
+  std::function<void(const std::string&)> report;
+};
+
+/// Collective. Throws Failure; what is wrong with input files comes as Diagnostics on every rank alike.
+/// Returns true when all steps are done, false when it was stopped.
+[[nodiscard]] base::Result<bool> run(const plan::Plan& plan, const plan::Training& training,
+                                     const plan::Schedule& schedule, Backend& backend, Transport& transport,
+                                     const Waiter& waiter, const RunOptions& options);
+
+}  // namespace orrery::exec

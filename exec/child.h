@@ -1,0 +1,42 @@
+#pragma once
+/// A child process whose two outputs are read line by line while it runs.
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace orrery::exec {
+
+class Child {
+ public:
+  /// Starts `arguments` (the first is the program, looked up on PATH) with an empty standard input, in a process group
+  /// of its own; it gets SIGTERM when this process dies. Throws Failure(environment) when it cannot be started.
+  explicit Child(const std::vector<std::string>& arguments);
+  ~Child();  ///< kills what still runs
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  /// Waits up to `wait` for output and passes on whole lines. False once the child has ended and all was read.
+  bool pump(std::chrono::milliseconds wait, const std::function<void(const std::string&)>& out_line,
+            const std::function<void(const std::string&)>& error_line);
+  void signal(int number);  ///< to the child alone
+  void kill_group();        ///< SIGKILL to its group
+  /// Once pump() has returned false: the exit code, 128 + signal when it was killed.
+  [[nodiscard]] int exit_code() const { return exit_code_; }
+
+ private:
+  struct Pipe {
+    int descriptor = -1;
+    std::string rest;  ///< a line not yet ended
+  };
+  void read_from(Pipe& pipe, const std::function<void(const std::string&)>& line);
+  bool reap();
+  int process_ = -1;
+  bool ended_ = false;
+  int exit_code_ = 0;
+  std::chrono::steady_clock::time_point ended_at_;
+  Pipe out_, error_;
+};
+
+}  // namespace orrery::exec

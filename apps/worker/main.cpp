@@ -1,0 +1,220 @@
+// orrery-worker: one rank of a training run. Exit codes are the command's: 0 the run's record was written (completed or
+// stopped on request), 1 failure, 2 usage, 3 bad input, 5 a check failed, 6 something missing. All ranks agree on it.
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "apps/worker/options.h"
+#include "exec/cpu/blas_core.h"
+#include "exec/cuda_loader.h"
+#include "exec/failure.h"
+#include "exec/files.h"
+#include "exec/mpi/mpi_transport.h"
+#include "exec/run.h"
+#include "exec/thread_transport.h"
+#include "plan/check.h"
+#include "plan/lower.h"
+#include "plan/plan_file.h"
+
+namespace orrery::worker {
+namespace {
+
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+constexpr int kBadInput = 3;
+constexpr int kCheckFailed = 5;
+constexpr int kMissing = 6;
+constexpr std::size_t kMostPlan = 64U << 20;
+
+std::atomic<bool> stop_requested{false};  // signal handlers have no other place to write
+
+void request_stop(int) {
+  stop_requested.store(true);
+}
+
+void say(int rank, const std::string& text) {
+  if (rank == 0) fmt::print(stderr, "orrery-worker: {}\n", text);
+}
+
+int code_of(exec::FailureKind kind) {
+  switch (kind) {
+    case exec::FailureKind::run: return kFailure;
+    case exec::FailureKind::environment: return kMissing;
+    case exec::FailureKind::check: return kCheckFailed;
+  }
+  return kFailure;
+}
+
+/// What all ranks work from.
+struct Loaded {
+  std::string text;
+  plan::PlanFile file;
+  plan::Plan plan;
+  plan::Schedule schedule;
+};
+
+base::Result<Loaded> load(const Options& options) {
+  const std::string text = exec::read_file(options.plan, kMostPlan);
+  auto file = plan::parse_plan_file(text, options.plan);
+  if (!file) return base::fail(file.error());
+  auto made = plan::make_plan(std::make_shared<const models::Model>(file->model),
+                              std::make_shared<const clusters::Cluster>(file->cluster), file->spec);
+  if (!made) return base::fail(made.error());
+  plan::Schedule schedule = plan::lower(*made, {.recompute_whole_layer = options.recompute_whole_layer});
+  return Loaded{text, std::move(*file), std::move(*made), std::move(schedule)};
+}
+
+/// A rank's place on its machine.
+struct Seat {
+  int on_node = 0, ranks_on_node = 1;
+};
+
+int threads_for(const Options& options, int ranks_on_node) {
+  return options.threads > 0 ? options.threads : std::max(1, exec::available_cores() / ranks_on_node);
+}
+
+exec::Waiter waiter_for(const Options& options, int ranks_on_node) {
+  return exec::Waiter(exec::wait_policy(ranks_on_node * threads_for(options, ranks_on_node), exec::available_cores(),
+                                        options.deadline));
+}
+
+/// One rank from its backend to its end. Returns the exit code.
+int train(const Options& options, const Loaded& loaded, exec::Transport& host, const exec::Waiter& waiter,
+          const Seat& seat) {
+  exec::CudaLoad cuda;
+  std::unique_ptr<exec::Backend> backend;
+  std::unique_ptr<exec::Transport> device_transport;
+  exec::RunOptions run;
+  run.threads = threads_for(options, seat.ranks_on_node);
+  run.oversubscribed = run.threads * seat.ranks_on_node > exec::available_cores();
+  if (options.backend == "cuda") {
+    cuda = exec::load_cuda({std::filesystem::read_symlink("/proc/self/exe").parent_path().string()});
+    if (!cuda.module) throw exec::Failure(cuda.reason, exec::FailureKind::environment);
+    backend = cuda.module->make_backend(cuda.module->device_for(seat.on_node));
+    device_transport = cuda.module->make_transport(*backend, host, {});
+    run.oversubscribed = seat.ranks_on_node > cuda.module->devices();
+  } else {
+    backend = exec::make_cpu_backend(run.threads);
+  }
+  run.directory = options.run;
+  run.plan_text = loaded.text;
+  run.run_id = options.run_id;
+  run.steps = options.steps > 0 ? options.steps : loaded.file.job.training.steps;
+  run.resume = options.resume;
+  run.checkpoint = options.checkpoint;
+  run.checkpoint_every = options.checkpoint_every;
+  run.dump_gradients = options.dump_gradients;
+  run.stop = &stop_requested;
+  if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
+  run.report = [](const std::string& line) {
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  };
+  exec::Transport& transport = device_transport ? *device_transport : host;
+  const auto done = exec::run(loaded.plan, loaded.file.job.training, loaded.schedule, *backend, transport, waiter, run);
+  if (done) return 0;
+  say(host.rank(), base::render(done.error(), false));
+  return kBadInput;
+}
+
+/// Loads and checks the plan. Returns an exit code, 0 to go on.
+int prepare(const Options& options, int rank, std::unique_ptr<Loaded>& loaded) {
+  auto result = load(options);
+  if (!result) {
+    say(rank, base::render(result.error(), false));
+    return kBadInput;
+  }
+  loaded = std::make_unique<Loaded>(std::move(*result));
+  const base::Diagnostics faults = plan::check(loaded->schedule);
+  if (faults.empty()) return 0;
+  say(rank, "the lowered schedule is unsound, which is a bug\n" + base::render(faults, false));
+  return kCheckFailed;
+}
+
+int over_mpi(const Options& options, int* count, char*** arguments) {
+  const exec::MpiSession session(count, arguments);
+  try {
+    const exec::Waiter waiter = waiter_for(options, session.ranks_on_node());
+    const auto transport = exec::make_mpi_transport(session, waiter);
+    std::unique_ptr<Loaded> loaded;
+    int code = prepare(options, session.rank(), loaded);
+    if (code == 0 && loaded->plan.spec().ranks() != session.size()) {
+      say(session.rank(),
+          fmt::format("the plan is for {} ranks, mpiexec started {}", loaded->plan.spec().ranks(), session.size()));
+      code = kUsage;
+    }
+    code = static_cast<int>(transport->maximum(code));
+    if (code != 0) return code;
+    return train(options, *loaded, *transport, waiter, {session.rank_on_node(), session.ranks_on_node()});
+  } catch (const exec::Failure& failure) {
+    say(0, fmt::format("rank {}: {}", session.rank(), failure.what()));
+    exec::MpiSession::abort(code_of(failure.kind()));
+  } catch (const std::exception& error) {
+    say(0, fmt::format("rank {}: {}", session.rank(), error.what()));
+    exec::MpiSession::abort(kFailure);
+  }
+}
+
+int over_threads(const Options& options) {
+  std::unique_ptr<Loaded> loaded;
+  if (const int code = prepare(options, 0, loaded); code != 0) return code;
+  const int ranks = loaded->plan.spec().ranks();
+  const exec::Waiter waiter = waiter_for(options, ranks);
+  exec::ThreadWorld world(ranks);
+  std::atomic<int> code{0};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        const auto transport = world.transport(rank);
+        if (const int mine = train(options, *loaded, *transport, waiter, {rank, ranks}); mine != 0) code = mine;
+      } catch (const std::exception& error) {
+        int none = 0;
+        const auto* failure = dynamic_cast<const exec::Failure*>(&error);
+        if (code.compare_exchange_strong(none, failure ? code_of(failure->kind()) : kFailure))
+          say(0, fmt::format("rank {}: {}", rank, error.what()));
+        world.abort(error.what());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return code;
+}
+
+void prepare_process() {
+  prctl(PR_SET_TIMERSLACK, 1UL);  // naps of a microsecond, not of the default 50 more
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;  // a folder of text is many open files
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) std::signal(signal, request_stop);
+}
+
+}  // namespace
+}  // namespace orrery::worker
+
+int main(int count, char** arguments) {
+  using namespace orrery;
+  const auto options = worker::parse_options(count, arguments);
+  if (!options) {
+    fmt::print(stderr, "{}", base::render(options.error(), false));
+    return worker::kUsage;
+  }
+  if (options->backend == "cpu") exec::execute_again_with_better_blas_core(arguments);
+  worker::prepare_process();
+  try {
+    return options->transport == "threads" ? worker::over_threads(*options)
+                                           : worker::over_mpi(*options, &count, &arguments);
+  } catch (const exec::Failure& failure) {
+    worker::say(0, failure.what());
+    return worker::code_of(failure.kind());
+  }
+}

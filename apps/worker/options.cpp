@@ -1,0 +1,86 @@
+// Flags of the worker, read by hand: the command line library is heavy and stays with the command.
+#include "apps/worker/options.h"
+
+#include <charconv>
+#include <functional>
+#include <map>
+
+namespace orrery::worker {
+namespace {
+
+bool read_number(const std::string& text, std::int64_t low, std::int64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && out >= low;
+}
+
+bool read_steps(const std::string& text, std::set<std::int64_t>& out) {
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::int64_t step = 0;
+    if (!read_number(text.substr(begin, end - begin), 1, step)) return false;
+    out.insert(step);
+    begin = end + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* usage() {
+  return "usage: mpiexec -n RANKS orrery-worker --plan FILE --run DIR [--steps N] [--backend cpu|cuda] [--threads K]\n"
+         "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
+         "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--check-memory]\n";
+}
+
+base::Result<Options> parse_options(int count, char** arguments) {
+  Options o;
+  std::int64_t threads = 0;
+  std::int64_t deadline = o.deadline.count();
+  const auto text = [](std::string& into) {
+    return [&into](const std::string& v) {
+      into = v;
+      return !v.empty();
+    };
+  };
+  const auto whole = [](std::int64_t& into, std::int64_t low) {
+    return [&into, low](const std::string& v) { return read_number(v, low, into); };
+  };
+  const std::map<std::string, std::function<bool(const std::string&)>> valued = {
+      {"--plan", text(o.plan)},
+      {"--run", text(o.run)},
+      {"--run-id", text(o.run_id)},
+      {"--backend", text(o.backend)},
+      {"--transport", text(o.transport)},
+      {"--steps", whole(o.steps, 1)},
+      {"--threads", whole(threads, 1)},
+      {"--checkpoint-every", whole(o.checkpoint_every, 1)},
+      {"--deadline", whole(deadline, 1)},
+      {"--dump-gradients", [&o](const std::string& v) { return read_steps(v, o.dump_gradients); }}};
+  const std::map<std::string, std::function<void()>> flags = {
+      {"--resume", [&o] { o.resume = true; }},
+      {"--no-checkpoint", [&o] { o.checkpoint = false; }},
+      {"--recompute-whole-layer", [&o] { o.recompute_whole_layer = true; }},
+      {"--check-memory", [&o] { o.check_memory = true; }}};
+  for (int i = 1; i < count; ++i) {
+    const std::string name = arguments[i];
+    if (const auto flag = flags.find(name); flag != flags.end()) {
+      flag->second();
+      continue;
+    }
+    const auto option = valued.find(name);
+    if (option == valued.end()) return base::fail("E0630", "unknown option " + name, usage());
+    if (i + 1 >= count || !option->second(arguments[i + 1]))
+      return base::fail("E0630", name + " needs a proper value", usage());
+    ++i;
+  }
+  o.threads = static_cast<int>(std::min<std::int64_t>(threads, 4096));
+  o.deadline = std::chrono::seconds(deadline);
+  if (o.plan.empty() || o.run.empty()) return base::fail("E0630", "--plan and --run are needed", usage());
+  if (o.backend != "cpu" && o.backend != "cuda")
+    return base::fail("E0630", "--backend is cpu or cuda, found " + o.backend);
+  if (o.transport != "mpi" && o.transport != "threads")
+    return base::fail("E0630", "--transport is mpi or threads, found " + o.transport);
+  return o;
+}
+
+}  // namespace orrery::worker

@@ -1,0 +1,30 @@
+#pragma once
+/// The worker's command line. `orrery train` writes it; people may too.
+#include <chrono>
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "base/result.h"
+
+namespace orrery::worker {
+
+struct Options {
+  std::string plan, run, run_id;
+  std::string backend = "cpu";
+  std::string transport = "mpi";  ///< or "threads": all ranks in this process
+  std::int64_t steps = 0;         ///< 0: as the plan's job says
+  int threads = 0;                ///< per rank; 0: cores / ranks
+  std::int64_t checkpoint_every = 0;
+  bool checkpoint = true;
+  bool resume = false;
+  bool recompute_whole_layer = false;
+  bool check_memory = false;  ///< overlap checks and NaN in newborn buffers
+  std::set<std::int64_t> dump_gradients;
+  std::chrono::seconds deadline{120};
+};
+
+[[nodiscard]] base::Result<Options> parse_options(int count, char** arguments);
+[[nodiscard]] const char* usage();
+
+}  // namespace orrery::worker

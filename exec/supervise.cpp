@@ -25,9 +25,20 @@ std::string new_run_id() {
 }
 
 std::vector<std::string> worker_command(const TrainCommand& c, const std::string& run_id) {
-  std::vector<std::string> out = {c.launcher,      "-n",    std::to_string(c.ranks), c.worker.string(), "--plan",
-                                  c.plan.string(), "--run", c.run.string(),          "--backend",       c.backend,
-                                  "--run-id",      run_id};
+  std::vector<std::string> out = {c.launcher,
+                                  "-n",
+                                  std::to_string(c.ranks),
+                                  c.worker.string(),
+                                  "--plan",
+                                  c.plan.string(),
+                                  "--run",
+                                  c.run.string(),
+                                  "--backend",
+                                  c.backend,
+                                  "--run-id",
+                                  run_id,
+                                  "--deadline",
+                                  std::to_string(c.deadline.count())};
   const auto add = [&](const char* flag, const std::string& value) {
     out.emplace_back(flag);
     out.push_back(value);

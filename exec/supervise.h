@@ -28,6 +28,7 @@ struct TrainCommand {
   std::int64_t checkpoint_every = 0;        ///< steps; 0: only at the end
   std::set<std::int64_t> dump_gradients;    ///< steps, from 1
   bool recompute_whole_layer = false;       ///< as the software stack lowers (plan::LowerOptions)
+  std::chrono::seconds deadline{120};       ///< of one wait of one rank for others
   std::chrono::seconds start_timeout{120};  ///< until the first progress
   std::chrono::seconds step_timeout{600};   ///< between two
 };

@@ -44,6 +44,13 @@ void say(int rank, const std::string& text) {
   if (rank == 0) fmt::print(stderr, "orrery-worker: {}\n", text);
 }
 
+/// Says why and ends every rank. mpiexec drops what it has not yet read when a rank aborts: give it a moment.
+[[noreturn]] void fail_all(int rank, const char* why, int code) {
+  say(0, fmt::format("rank {}: {}", rank, why));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  exec::MpiSession::abort(code);
+}
+
 int code_of(exec::FailureKind kind) {
   switch (kind) {
     case exec::FailureKind::run: return kFailure;
@@ -155,11 +162,9 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
     if (code != 0) return code;
     return train(options, *loaded, *transport, waiter, {session.rank_on_node(), session.ranks_on_node()});
   } catch (const exec::Failure& failure) {
-    say(0, fmt::format("rank {}: {}", session.rank(), failure.what()));
-    exec::MpiSession::abort(code_of(failure.kind()));
+    fail_all(session.rank(), failure.what(), code_of(failure.kind()));
   } catch (const std::exception& error) {
-    say(0, fmt::format("rank {}: {}", session.rank(), error.what()));
-    exec::MpiSession::abort(kFailure);
+    fail_all(session.rank(), error.what(), kFailure);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// Trains small models in threads of this process, for tests: a model, a plan spec, a job, and what came out.
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -42,6 +43,8 @@ struct Trial {
 /// The model and job of tests/golden/pytorch, run `cosine_clipped` or `constant`.
 [[nodiscard]] Trial golden_trial(const std::string& run);
 [[nodiscard]] plan::Plan plan_of(const Trial& trial);
+/// The trial as a self-contained plan file.
+[[nodiscard]] std::string plan_text(const Trial& trial);
 /// Lowers, checks and trains. Fails the test on any diagnostic or Failure.
 [[nodiscard]] Outcome train(const Trial& trial);
 /// ||a - b|| / ||b|| over all tensors together.

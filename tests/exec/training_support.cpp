@@ -17,6 +17,7 @@
 #include "exec/thread_transport.h"
 #include "plan/check.h"
 #include "plan/lower.h"
+#include "plan/plan_file.h"
 
 namespace orrery::exec::testing {
 namespace {
@@ -79,6 +80,20 @@ Trial golden_trial(const std::string& run) {
 plan::Plan plan_of(const Trial& trial) {
   return value_of(
       plan::make_plan(std::make_shared<const models::Model>(trial.model), localhost(trial.spec.ranks()), trial.spec));
+}
+
+std::string plan_text(const Trial& trial) {
+  const plan::Plan plan = plan_of(trial);
+  plan::PlanFile file;
+  file.model = trial.model;
+  file.cluster = plan.cluster();
+  file.spec = plan.spec();
+  file.job.model = trial.model.name;
+  file.job.cluster = plan.cluster().name;
+  file.job.batch = plan.spec().batch;
+  file.job.sequence = plan.spec().sequence;
+  file.job.training = trial.training;
+  return plan::write_plan_file(file);
 }
 
 void in_threads(int ranks, const std::function<void(int)>& body, const std::function<void(const std::string&)>& abort) {

@@ -1,0 +1,221 @@
+// A run is stopped, resumed, killed, starved, or badly asked for.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "plan/lower.h"
+#include "plan/place.h"
+#include "tests/mpi/mpi_support.h"
+
+namespace orrery::exec {
+namespace {
+
+using testing::Folder;
+using testing::Line;
+using testing::Trial;
+
+Trial small_trial() {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  trial.spec.data = 2;
+  trial.spec.zero_stage = 1;
+  return trial;
+}
+
+std::vector<std::string> losses(const std::filesystem::path& run) {
+  std::vector<std::string> out;
+  for (const Line& line : testing::read_metrics(run)) out.push_back(line.loss_text);
+  return out;
+}
+
+/// Processes of the worker that train into `run`.
+std::vector<int> workers_of(const std::filesystem::path& run) {
+  std::vector<int> out;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream in(entry.path() / "cmdline");
+    std::string command((std::istreambuf_iterator<char>(in)), {});
+    if (command.rfind(ORRERY_WORKER, 0) == 0 && command.find(run.string()) != std::string::npos)
+      out.push_back(std::stoi(name));
+  }
+  return out;
+}
+
+TEST(Resume, GoesOnBitForBit) {
+  const Trial trial = small_trial();
+  const Folder whole_folder, parts_folder;
+  const TrainCommand whole = testing::command_for(trial, whole_folder);
+  ASSERT_EQ(supervise(whole, {}, nullptr).end, RunEnd::completed);
+  TrainCommand part = testing::command_for(trial, parts_folder);
+  part.steps = 7;
+  ASSERT_EQ(supervise(part, {}, nullptr).end, RunEnd::completed);
+  part.steps = 20;
+  part.resume = true;
+  const RunOutcome outcome = supervise(part, {}, nullptr);
+  ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << outcome.error_tail;
+  EXPECT_EQ(outcome.completion->resumed_from, 7);
+  EXPECT_EQ(losses(part.run), losses(whole.run));
+}
+
+TEST(Resume, ReadsTheCheckpointOfAnotherPlan) {
+  Trial trial = small_trial();
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.steps = 10;
+  ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+  trial.spec.data = 1;
+  trial.spec.zero_stage = 0;
+  trial.spec.tensor = 2;
+  command = testing::command_for(trial, folder);
+  command.resume = true;
+  const RunOutcome outcome = supervise(command, {}, nullptr);
+  ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << outcome.error_tail;
+  const testing::Outcome serial = testing::train(testing::golden_trial("cosine_clipped"));
+  const std::vector<Line> lines = testing::read_metrics(command.run);
+  ASSERT_EQ(lines.size(), 20U);
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    EXPECT_NEAR(lines[i].loss, serial.steps[i].loss, 1e-5 * serial.steps[i].loss);
+}
+
+TEST(Resume, RefusesADamagedCheckpoint) {
+  const Trial trial = small_trial();
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.steps = 3;
+  ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+  {
+    std::fstream file(command.run / "checkpoints/step-000003/rank-00001.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-5, std::ios::end);
+    file.put('x');
+  }
+  command.steps = 6;
+  command.resume = true;
+  const RunOutcome outcome = supervise(command, {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_NE(outcome.reason.find("rank-00001.safetensors: damaged"), std::string::npos) << outcome.reason;
+}
+
+TEST(Stop, FinishesTheStepSavesAndSaysSo) {
+  Trial trial = small_trial();
+  trial.training.steps = 100000;
+  const Folder folder;
+  const TrainCommand command = testing::command_for(trial, folder);
+  std::atomic<bool> stop{false};
+  const RunOutcome outcome =
+      supervise(command, {[&](const StepReport& step) { stop = stop || step.step >= 5; }, {}}, &stop);
+  ASSERT_EQ(outcome.end, RunEnd::stopped) << outcome.reason << outcome.error_tail;
+  EXPECT_FALSE(outcome.completion->completed);
+  EXPECT_GE(outcome.completion->steps, 5);
+  EXPECT_TRUE(std::filesystem::exists(command.run / "timeline.json"));
+  EXPECT_FALSE(std::filesystem::is_empty(command.run / "checkpoints"));
+}
+
+TEST(Failure, OfARankIsNotSuccess) {
+  Trial trial = small_trial();
+  trial.training.steps = 100000;
+  const Folder folder;
+  const TrainCommand command = testing::command_for(trial, folder);
+  bool killed = false;
+  const auto kill_one = [&](const StepReport& step) {
+    if (step.step < 3 || killed) return;
+    const std::vector<int> workers = workers_of(command.run);
+    ASSERT_EQ(workers.size(), 2U);
+    kill(workers.back(), SIGKILL);
+    killed = true;
+  };
+  const RunOutcome outcome = supervise(command, {kill_one, {}}, nullptr);
+  EXPECT_TRUE(killed);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_FALSE(outcome.completion);
+  EXPECT_FALSE(outcome.reason.empty());
+}
+
+TEST(Failure, ARankThatHangsIsNamedByTheOthers) {
+  Trial trial = small_trial();
+  trial.training.steps = 100000;
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.deadline = std::chrono::seconds(2);
+  std::vector<int> workers;
+  const auto freeze_one = [&](const StepReport& step) {
+    if (step.step < 3 || !workers.empty()) return;
+    workers = workers_of(command.run);
+    ASSERT_EQ(workers.size(), 2U);
+    kill(workers.back(), SIGSTOP);
+  };
+  const RunOutcome outcome = supervise(command, {freeze_one, {}}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_NE(outcome.reason.find("waited more than 2.0 s"), std::string::npos) << outcome.reason << outcome.error_tail;
+}
+
+TEST(BadInput, IsSaidOnceWithItsPlace) {
+  Trial trial = small_trial();
+  trial.training.data = "/nowhere/tokens.bin";
+  const Folder folder;
+  const RunOutcome outcome = supervise(testing::command_for(trial, folder), {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_NE(outcome.reason.find("/nowhere/tokens.bin"), std::string::npos) << outcome.reason;
+}
+
+TEST(BadInput, ATokenOutsideTheVocabularyNamesFileAndByte) {
+  Trial trial = small_trial();
+  const Folder folder;
+  trial.training.data = (folder.path() / "text.txt").string();
+  std::ofstream(trial.training.data) << std::string(300, '!') + "z" + std::string(300, '!');
+  const RunOutcome outcome = supervise(testing::command_for(trial, folder), {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_NE(outcome.reason.find("text.txt: token 122 at byte 300 is outside the vocabulary of 64"), std::string::npos)
+      << outcome.reason;
+}
+
+TEST(Supervisor, SaysWhenThereIsNoLauncher) {
+  const Folder folder;
+  TrainCommand command = testing::command_for(small_trial(), folder);
+  command.launcher = "no-such-mpiexec";
+  const RunOutcome outcome = supervise(command, {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::not_started);
+  EXPECT_NE(outcome.reason.find("no-such-mpiexec"), std::string::npos);
+}
+
+/// Predicted memory against what the kernel says is resident: a model of 48 M parameters, 4 values each: 770 MB.
+TEST(SlowMemory, ResidentGrowthAgreesWithThePredictionForALargeModel) {
+  Trial trial = testing::golden_trial("constant");
+  models::Model& m = trial.model;
+  m.layers = 6;
+  m.hidden = 768;
+  m.heads = m.kv_heads = 12;
+  m.head_dim = 64;
+  m.ffn_hidden = 3072;
+  m.max_sequence = 64;
+  trial.training.initial_weights.clear();
+  for (const int data : {1, 2}) {
+    trial.spec.data = data;
+    trial.spec.zero_stage = data - 1;
+    const Folder folder;
+    TrainCommand command = testing::command_for(trial, folder);
+    command.steps = 2;
+    command.checkpoint = false;
+    const RunOutcome outcome = supervise(command, {}, nullptr);
+    ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << outcome.error_tail;
+    const Line last = testing::read_metrics(command.run).back();
+    const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
+    for (std::size_t rank = 0; rank < last.resident_growth.size(); ++rank) {
+      const auto predicted = static_cast<double>(plan::place(schedule.class_of(static_cast<int>(rank))).arena_bytes);
+      std::printf(
+          "[ memory   ] data %d rank %zu: predicted %.1f MB, arena %.1f MB, resident growth %.1f MB, outside the arena "
+          "%.1f MB\n",
+          data, rank, predicted / 1e6, static_cast<double>(last.arena_peak[rank]) / 1e6,
+          static_cast<double>(last.resident_growth[rank]) / 1e6, static_cast<double>(last.outside_peak[rank]) / 1e6);
+      EXPECT_GE(predicted, 300e6);
+      EXPECT_NEAR(static_cast<double>(last.resident_growth[rank]), predicted, 0.1 * predicted);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::exec

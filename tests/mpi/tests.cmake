@@ -1,0 +1,14 @@
+# The worker under mpiexec: the same numbers over MPI as over threads, and what happens when a run is stopped, killed or
+# resumed. Two ranks, or four that nap: seconds even on two cores.
+if(ORRERY_HAVE_WORKER)
+  add_executable(test_mpi ${CMAKE_CURRENT_LIST_DIR}/training_test.cpp ${CMAKE_CURRENT_LIST_DIR}/lifetime_test.cpp
+                          ${CMAKE_CURRENT_LIST_DIR}/mpi_support.cpp ${CMAKE_CURRENT_LIST_DIR}/../exec/training_support.cpp)
+  target_link_libraries(test_mpi PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main orrery_flags)
+  target_compile_definitions(test_mpi PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                             ORRERY_WORKER="$<TARGET_FILE:orrery-worker>")
+  add_dependencies(test_mpi orrery-worker)
+  add_test(NAME mpi.training COMMAND test_mpi --gtest_filter=-Slow*)
+  set_tests_properties(mpi.training PROPERTIES LABELS mpi RUN_SERIAL ON TIMEOUT 300)
+  add_test(NAME slow.memory COMMAND test_mpi --gtest_filter=Slow*)
+  set_tests_properties(slow.memory PROPERTIES LABELS slow RUN_SERIAL ON TIMEOUT 600)
+endif()

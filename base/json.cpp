@@ -17,6 +17,12 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 constexpr std::size_t kMostDepth = 64;
 
+// parse_number also reads `.5`, which JSON does not.
+bool parse_json_number(std::string_view word, double& out) {
+  const bool bare_point = word.substr(0, 1) == "." || word.substr(0, 2) == "-.";
+  return !bare_point && parse_number(word, out);
+}
+
 void append_utf8(std::uint32_t c, std::string& out) {
   const auto push = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
   if (c < 0x80) {
@@ -187,7 +193,7 @@ double JsonReader::number(double low, double high) {
   if (failed()) return low;
   const std::string_view word = scalar();
   double out = 0;
-  if (!parse_number(word, out) || word.front() == '.' || word.substr(0, 2) == "-.") {
+  if (!parse_json_number(word, out)) {
     error_at(value_, word.empty() ? "a number is expected here"
                                   : fmt::format("a number is expected, found {}", quoted(std::string(word))));
     return low;
@@ -203,7 +209,7 @@ std::int64_t JsonReader::integer(std::int64_t low, std::int64_t high) {
   double shape = 0;
   std::int64_t out = 0;
   const auto [end, failure] = std::from_chars(word.data(), word.data() + word.size(), out);
-  if (!parse_number(word, shape) || end != word.data() + word.size()) {
+  if (!parse_json_number(word, shape) || end != word.data() + word.size()) {
     error_at(value_, fmt::format("a whole number is expected{}{}", word.empty() ? " here" : ", found ",
                                  word.empty() ? "" : quoted(std::string(word))));
     return low;
@@ -243,7 +249,7 @@ void JsonReader::skip() {
   } else {
     const std::string_view word = scalar();
     double ignored = 0;
-    const bool known = word == "null" || word == "true" || word == "false" || parse_number(word, ignored);
+    const bool known = word == "null" || word == "true" || word == "false" || parse_json_number(word, ignored);
     if (!known) error_at(value_, "a value is expected here");
   }
 }

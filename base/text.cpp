@@ -25,6 +25,15 @@ std::size_t utf8_length(std::string_view s, std::size_t i) {
   return 0;
 }
 
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    if (length == 0) return false;
+    i += length;
+  }
+  return true;
+}
+
 bool is_text(std::string_view text, std::size_t most_bytes, Findings& findings) {
   if (text.size() > most_bytes) {
     findings.error("E0100", {findings.file()},

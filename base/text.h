@@ -9,6 +9,8 @@ namespace orrery::base {
 
 /// Bytes of the UTF-8 character at `i`, or 0 when there is none (RFC 3629: no surrogates, no overlong forms).
 [[nodiscard]] std::size_t utf8_length(std::string_view text, std::size_t i);
+/// All of the text is UTF-8 (control characters may be in it).
+[[nodiscard]] bool is_utf8(std::string_view text);
 /// False after reporting E0100: longer than `most_bytes`, not UTF-8, or with control characters other than tab,
 /// line feed and carriage return.
 [[nodiscard]] bool is_text(std::string_view text, std::size_t most_bytes, Findings& findings);

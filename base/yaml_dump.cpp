@@ -1,6 +1,9 @@
 // A subtree back to YAML text: same keys, order and values; comments and aliases are gone.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "base/ensure.h"
 #include "base/yaml_node.h"
 
@@ -10,10 +13,21 @@ namespace {
 using Node = Cursor::Node;
 using Kind = Node::Kind;
 
-// A scalar that was plain in the text may stand plain in block style; one that was folded over lines may not.
+bool is_letter_or_digit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// A plain scalar of flow style or of several lines may mean something else in block style (`[-]`): only what is plain
+// everywhere stays so. Numbers, true and false always are, and quotes change nothing of other texts.
 bool may_stay_plain(const std::string& s) {
-  return !s.empty() && s.find('\n') == std::string::npos && s.find(": ") == std::string::npos && s.back() != ':' &&
-         s.find(" #") == std::string::npos;
+  const auto allowed = [](char c) {
+    return is_letter_or_digit(c) || std::string_view("-./ +:$()").find(c) != std::string_view::npos;
+  };
+  double ignored = 0;
+  if (parse_number(s, ignored)) return true;
+  if (s.empty() || !std::all_of(s.begin(), s.end(), allowed)) return false;
+  const std::size_t first = (s[0] == '.' || s[0] == '/') && s.size() > 1 ? 1 : 0;
+  return is_letter_or_digit(s[first]) && s.back() != ':' && s.back() != ' ' && s.find(": ") == std::string::npos;
 }
 
 std::string scalar_text(const Node& node) {

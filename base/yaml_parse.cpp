@@ -50,6 +50,9 @@ class Builder : public YAML::EventHandler {
                 const std::string& value) override {
     const bool plain = tag == "?";
     refuse_tag(mark, plain || tag == "!" ? std::string{} : tag);
+    // yaml-cpp turns the escapes "\N" and "\_" into single bytes that are no UTF-8.
+    if (!is_utf8(value))
+      stop("E0101", at(mark, 1), "an escape in this text is not supported", "write the character itself");
     auto node = make(Kind::scalar, mark, anchor);
     node->plain = plain;
     node->value = value;

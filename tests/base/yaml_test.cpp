@@ -255,6 +255,7 @@ TEST(Yaml, RefusesWhatOtherReadersUnderstandDifferently) {
   EXPECT_EQ(syntax("a: !!python/object x\n")[0].code, "E0101");
   EXPECT_EQ(syntax("a: &x {b: 1}\nc:\n  <<: *x\n")[0].message, "merge keys `<<` are not supported");
   EXPECT_EQ(syntax("? [a, b]\n: 1\n")[0].code, "E0101");
+  EXPECT_EQ(syntax("a: \"x\\_y\"\n")[0].message, "an escape in this text is not supported");
   EXPECT_EQ(syntax("a: *nobody\n")[0].code, "E0101");
 }
 
@@ -312,6 +313,24 @@ TEST(Yaml, DumpKeepsKeysOrderAndValues) {
   EXPECT_EQ(second.root().at("n").text(), "line\nbreak");
   (void)second.root().at("quoted").boolean();
   EXPECT_TRUE(second.findings().failed()) << "quoted text must stay text";
+}
+
+TEST(Yaml, DumpKeepsWhatOnlyFlowStyleMayWritePlain) {
+  for (const char* text :
+       {"[0,,-,.5,-1e-9,?x,a b: c,é]", "{a: -, b: -.5, c: ..., d: 80 GiB, e: 'x'}", "a:\n  - b\n    - c\n"}) {
+    const Document first = Document::parse(text, "t.yaml");
+    if (first.findings().failed()) continue;
+    const std::string dumped = first.root().dump();
+    const Document second = Document::parse(dumped, "t.yaml");
+    ASSERT_FALSE(second.findings().failed()) << text << "\n" << dumped;
+    EXPECT_EQ(second.root().dump(), dumped);
+  }
+  const Document numbers =
+      Document::parse(Document::parse("[-.5, -1e-9, .5, 1, true]", "t.yaml").root().dump(), "t.yaml");
+  EXPECT_EQ(numbers.root().items().at(0).number(-1, 1), -0.5);
+  EXPECT_EQ(numbers.root().items().at(1).number(-1, 1), -1e-9);
+  EXPECT_TRUE(numbers.root().items().at(4).boolean());
+  EXPECT_FALSE(numbers.findings().failed());
 }
 
 TEST(YamlText, QuotesWhatYamlWouldReadDifferently) {

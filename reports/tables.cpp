@@ -55,6 +55,7 @@ std::string with_unit(double value, const std::string& unit) {
   if (unit == "s" || unit == "seconds") return base::human(base::Seconds{value});
   if (unit == "B" || unit == "bytes") return base::human(base::Bytes{value});
   if (unit == "B/s" || unit == "bytes/s" || unit == "bytes_per_second") return base::human(base::BytesPerSecond{value});
+  if (unit == "FLOP/s") return base::human(base::FlopsPerSecond{value});
   return unit.empty() || unit == "number" || unit == "1" ? number(value) : number(value) + " " + unit;
 }
 

@@ -7,6 +7,7 @@
 #include "cost/results.h"
 #include "plan/schedule.h"
 #include "plan/timeline.h"
+#include "reports/report.h"
 
 namespace orrery::sample {
 
@@ -21,6 +22,9 @@ namespace orrery::sample {
 /// A replay of schedule() with fixed durations: representatives only when predicted; when measured all four ranks and
 /// three iterations, a little slower and uneven.
 [[nodiscard]] plan::Timeline timeline(const plan::Schedule& schedule, plan::Origin origin);
+
+/// All of the above in one report.
+[[nodiscard]] reports::ReportData report();
 
 /// Compares with tests/golden/reports/NAME; rewrites it instead when ORRERY_UPDATE_GOLDEN is set.
 void expect_golden(const std::string& name, const std::string& actual);

@@ -142,6 +142,32 @@ std::vector<cost::ScalingPoint> scaling() {
   return out;
 }
 
+reports::ReportData report() {
+  reports::ReportData d;
+  d.title = "tiny-gpt on localhost-4";
+  d.subtitle = "A sample: hand-made records, no measurement.";
+  d.schedule = schedule();
+  d.predicted = timeline(*d.schedule, plan::Origin::predicted);
+  d.measured = timeline(*d.schedule, plan::Origin::measured);
+  d.prediction = prediction();
+  d.run = cost::MeasuredRun{};
+  d.run->spec = d.prediction->spec;
+  d.run->step_time_s = 1.81;
+  d.run->tokens_per_s = 64 * 2048 / 1.81;
+  d.run->memory_peak_bytes = 60.9 * kGiB;
+  d.measured_breakdown = cost::Breakdown{0.45, 0.86, 0.13, 0.016, 0.09, 0.035, 0.012, 0.19, 0.027};
+  d.measured_memory = {{0, 60.9 * kGiB}, {1, 57.1 * kGiB}, {2, 54.3 * kGiB}, {3, 50.2 * kGiB}};
+  for (int i = 0; i < 60; ++i) d.losses.push_back(5.55 - 2.4 * (1 - std::exp(-i / 18.0)) + 0.04 * std::sin(1.7 * i));
+  d.runs = runs();
+  d.fit = fit();
+  d.scaling = scaling();
+  d.search = search();
+  d.provenance = {{"plan.yaml", "sha256 9f2c0f6d1f6f0c1b", "examples/tiny.yaml"},
+                  {"orrery", "0.1.0", ""},
+                  {"machine", "2 cores, <unknown> & \"quoted\"", "reported by the worker"}};
+  return d;
+}
+
 void expect_golden(const std::string& name, const std::string& actual) {
   const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/reports/" + name;
   if (std::getenv("ORRERY_UPDATE_GOLDEN")) {
@@ -154,7 +180,18 @@ void expect_golden(const std::string& name, const std::string& actual) {
   ASSERT_TRUE(file) << path << " is missing; run with ORRERY_UPDATE_GOLDEN=1 to write it";
   std::ostringstream expected;
   expected << file.rdbuf();
-  EXPECT_EQ(actual, expected.str()) << "if the change is meant, run with ORRERY_UPDATE_GOLDEN=1 and look at the diff";
+  const std::string wanted = expected.str();
+  if (actual == wanted) return;
+  std::istringstream have(actual), want(wanted);
+  std::string a, b;
+  int line = 1;
+  while (true) {
+    const bool more = static_cast<bool>(std::getline(have, a)), other = static_cast<bool>(std::getline(want, b));
+    if (!more || !other || a != b) break;
+    ++line;
+  }
+  ADD_FAILURE() << name << ":" << line << " is\n  " << a << "\nand should be\n  " << b
+                << "\nIf the change is meant, run with ORRERY_UPDATE_GOLDEN=1 and look at the diff.";
 }
 
 }  // namespace orrery::sample

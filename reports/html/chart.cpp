@@ -1,0 +1,116 @@
+/// What all charts share: colours, fonts, axes and units.
+#include "reports/html/chart.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace orrery::reports::html {
+namespace {
+
+constexpr double kLabelPixels = 6.7;  // mean advance of a 12 px sans-serif
+constexpr int kLabelPadding = 16;
+
+/// Purposes from the bottom of a stack to its top: what stays for the whole run first.
+constexpr std::array<const char*, 9> kPurposes{"parameters",  "optimizer_states", "gradients",
+                                               "activations", "workspace",        "communication",
+                                               "input",       "scalars",          "software"};
+
+}  // namespace
+
+std::string colour_of(Activity activity) {
+  return std::string("var(--") + name_of(activity) + ")";
+}
+
+std::string colour_of_purpose(const std::string& purpose) {
+  const bool known = std::find(kPurposes.begin(), kPurposes.end(), purpose) != kPurposes.end();
+  return known ? "var(--m-" + purpose + ")" : "var(--other)";
+}
+
+std::vector<std::string> purposes_in_order(const std::vector<cost::MemoryRow>& rows) {
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& purpose) {
+    const bool used = std::any_of(rows.begin(), rows.end(), [&](const cost::MemoryRow& row) {
+      const auto found = row.by_purpose.find(purpose);
+      return found != row.by_purpose.end() && found->second > 0;
+    });
+    if (used && std::find(out.begin(), out.end(), purpose) == out.end()) out.push_back(purpose);
+  };
+  for (const char* purpose : kPurposes) add(purpose);
+  for (const cost::MemoryRow& row : rows)
+    for (const auto& [purpose, bytes] : row.by_purpose) add(purpose);
+  return out;
+}
+
+json base_spec(int height, const Margins& margins) {
+  json spec = json::parse(R"json({
+      "autosize": "none", "data": [], "scales": [], "axes": [], "marks": [],
+      "config": {
+        "axis": {
+          "labelFont": "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif",
+          "titleFont": "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif",
+          "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": "var(--muted)",
+          "titleColor": "var(--muted)", "gridColor": "var(--grid)", "domainColor": "var(--axis)",
+          "tickColor": "var(--axis)", "tickSize": 4, "labelPadding": 5, "titlePadding": 10
+        },
+        "title": {
+          "font": "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif", "fontSize": 13,
+          "fontWeight": 600, "color": "var(--ink)", "anchor": "start", "offset": 8
+        },
+        "text": {
+          "font": "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif", "fontSize": 12,
+          "fill": "var(--ink)"
+        }
+      }
+    })json");
+  spec["height"] = height;
+  spec["padding"] = {
+      {"left", margins.left}, {"right", margins.right}, {"top", margins.top}, {"bottom", margins.bottom}};
+  // A hidden page has no width yet; 240 keeps the scales sane until it has.
+  const std::string width = "max(240, containerSize()[0] - " + std::to_string(margins.left + margins.right) + ")";
+  json signal = {{"name", "width"}, {"init", width}};
+  signal["on"] = json::array({{{"events", "window:resize"}, {"update", width}}});
+  spec["signals"] = json::array({std::move(signal)});
+  return spec;
+}
+
+int label_width(const std::vector<std::string>& labels) {
+  std::size_t longest = 0;
+  for (const std::string& label : labels) longest = std::max(longest, display_width(label));
+  return static_cast<int>(kLabelPixels * static_cast<double>(longest)) + kLabelPadding;
+}
+
+Unit time_unit(double largest) {
+  if (largest >= 1) return {1, "s"};
+  if (largest >= 1e-3) return {1e3, "ms"};
+  return {1e6, "µs"};
+}
+
+Unit byte_unit(double largest) {
+  static constexpr std::array<const char*, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t i = 0;
+  double factor = 1;
+  for (; i + 1 < kNames.size() && largest * factor >= 1024; ++i) factor /= 1024;
+  return {factor, kNames[i]};
+}
+
+json log_ticks(double low, double high) {
+  constexpr double kDecadesForPowers = 2.5;
+  const bool powers = std::log10(high / low) > kDecadesForPowers;
+  for (const std::vector<int>& digits : {powers ? std::vector{1} : std::vector{1, 2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9}}) {
+    json ticks = json::array();
+    for (int exponent = static_cast<int>(std::floor(std::log10(low))); std::pow(10.0, exponent) <= high; ++exponent) {
+      for (const int digit : digits) {
+        // Dividing by a power of ten is exact for tenths and below, multiplying is not: 0.3, not 0.30000000000000004.
+        const double tick = exponent < 0 ? digit / std::pow(10.0, -exponent) : digit * std::pow(10.0, exponent);
+        if (tick >= low && tick <= high) ticks.push_back(tick);
+      }
+    }
+    if (ticks.size() > 1) return ticks;
+  }
+  return json::array({low, high});
+}
+
+}  // namespace orrery::reports::html

@@ -1,0 +1,65 @@
+#pragma once
+/// What a chart of the report is: a Vega specification, a legend, words for those who cannot see it, and the tables
+/// behind it. Colours are names of CSS variables, so that one drawing serves light and dark pages and print.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "reports/report.h"
+#include "reports/spans.h"
+#include "reports/table.h"
+
+namespace orrery::reports::html {
+
+using nlohmann::json;
+
+struct LegendEntry {
+  std::string name;
+  std::string colour;
+  std::string shape = "box";  ///< CSS class: box, dot, ring, line, dashed
+};
+
+struct Chart {
+  std::string title;
+  std::string text;         ///< what is shown and how to read it
+  std::string description;  ///< what the chart says, for screen readers
+  std::vector<LegendEntry> legend;
+  std::string spec;         ///< the specification: JSON in ASCII
+  std::vector<Table> data;  ///< opened on demand below the chart
+};
+
+[[nodiscard]] std::string colour_of(Activity activity);
+/// Of a purpose of memory ("parameters", "software" …), and purposes in their order of stacking.
+[[nodiscard]] std::string colour_of_purpose(const std::string& purpose);
+[[nodiscard]] std::vector<std::string> purposes_in_order(const std::vector<cost::MemoryRow>& rows);
+
+struct Margins {
+  int left = 70, right = 20, top = 12, bottom = 48;  ///< pixels around the plot
+};
+/// A specification whose plot is `height` pixels high and as wide as the page leaves beside the margins (signal
+/// `width`, follows the window), with the page's fonts and axes. Data, scales, axes and marks are for the caller.
+[[nodiscard]] json base_spec(int height, const Margins& margins);
+/// Pixels that the longest of some labels takes at the axis font, with its padding.
+[[nodiscard]] int label_width(const std::vector<std::string>& labels);
+
+/// A unit for an axis of seconds or bytes whose largest value is `largest`.
+struct Unit {
+  double factor = 1;  ///< from SI to the unit
+  std::string name;
+};
+[[nodiscard]] Unit time_unit(double largest);
+[[nodiscard]] Unit byte_unit(double largest);
+
+/// Ticks for a logarithmic axis from `low` to `high`: powers of ten, with 2 and 5 between them where that is few.
+[[nodiscard]] json log_ticks(double low, double high);
+
+// One function per chart; each expects the part of the data that it shows to be there.
+[[nodiscard]] Chart timeline_chart(const ReportData& data);
+[[nodiscard]] Chart breakdown_chart(const cost::Breakdown& predicted, const std::optional<cost::Breakdown>& measured);
+[[nodiscard]] Chart memory_chart(const cost::Prediction& prediction, const std::vector<MeasuredMemory>& measured);
+[[nodiscard]] Chart runs_chart(const std::vector<cost::MeasuredRun>& runs);
+[[nodiscard]] Chart residuals_chart(const cost::FitResult& fit);
+[[nodiscard]] Chart scaling_chart(const std::vector<cost::ScalingPoint>& points);
+[[nodiscard]] Chart loss_chart(const std::vector<double>& losses);
+
+}  // namespace orrery::reports::html

@@ -1,0 +1,119 @@
+/// Pieces of the page that do not know what they show.
+#include "reports/html/page.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace orrery::reports::html {
+namespace {
+
+/// A legend's key, drawn as the marks are: a box, a dot, a ring, a tick, a dashed line.
+std::string swatch(const LegendEntry& entry) {
+  const std::string open = R"(<svg width="16" height="12" viewBox="0 0 16 12" aria-hidden="true">)";
+  std::string shape;
+  if (entry.shape == "dot") {
+    shape = fmt::format(R"(<circle cx="8" cy="6" r="4.5" fill="{}"/>)", entry.colour);
+  } else if (entry.shape == "ring") {
+    shape = fmt::format(R"(<circle cx="8" cy="6" r="4" fill="none" stroke="{}" stroke-width="2"/>)", entry.colour);
+  } else if (entry.shape == "tick") {
+    shape = fmt::format(R"(<rect x="6.5" y="0" width="3" height="12" fill="{}"/>)", entry.colour);
+  } else if (entry.shape == "dashed") {
+    shape = fmt::format(R"(<path d="M0 6H16" stroke="{}" stroke-width="1.5" stroke-dasharray="5 3"/>)", entry.colour);
+  } else {
+    shape = fmt::format(R"(<rect x="1" y="0" width="14" height="12" rx="2" fill="{}"/>)", entry.colour);
+  }
+  return open + shape + "</svg>";
+}
+
+const char* class_of(Align align) {
+  switch (align) {
+    case Align::left: return "";
+    case Align::right: return " class=\"n\"";
+    case Align::bar: return " class=\"b\"";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+std::string embedded(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    if (c == '<') {
+      out += "\\u003c";  // "<" occurs inside strings alone
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string table_html(const Table& table) {
+  std::string out = "<div class=\"scroll\"><table>";
+  if (!table.title.empty()) out += "<caption>" + escaped(table.title) + "</caption>";
+  const bool headed =
+      std::any_of(table.columns.begin(), table.columns.end(), [](const Column& c) { return !c.head.empty(); });
+  if (headed) {
+    out += "<thead><tr>";
+    for (const Column& column : table.columns)
+      out += fmt::format("<th scope=\"col\"{}>{}</th>", class_of(column.align), escaped(column.head));
+    out += "</tr></thead>";
+  }
+  out += "<tbody>\n";
+  for (const auto& row : table.rows) {
+    out += "<tr>";
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const Align align = table.columns[i].align;
+      if (align == Align::bar) {
+        const double fraction = std::clamp(std::strtod(row[i].c_str(), nullptr), 0.0, 1.0);
+        out += fmt::format("<td class=\"b\"><span style=\"width:{:.1f}%\"></span></td>", 100 * fraction);
+      } else {
+        out += fmt::format("<td{}>{}</td>", class_of(align), escaped(row[i]));
+      }
+    }
+    out += "</tr>\n";
+  }
+  out += "</tbody></table></div>\n";
+  for (const std::string& note : table.notes) out += "<p class=\"note\">" + escaped(note) + "</p>\n";
+  return out;
+}
+
+std::string figure_html(const Chart& chart, int number, bool drawn) {
+  std::string out = fmt::format("<figure aria-labelledby=\"figure-{0}\">\n<h2 id=\"figure-{0}\">{1}</h2>\n", number,
+                                escaped(chart.title));
+  if (!chart.text.empty()) out += "<p>" + escaped(chart.text) + "</p>\n";
+  if (drawn) {
+    if (!chart.legend.empty()) {
+      out += "<ul class=\"legend\">";
+      for (const LegendEntry& entry : chart.legend) out += "<li>" + swatch(entry) + escaped(entry.name) + "</li>";
+      out += "</ul>\n";
+    }
+    out += fmt::format("<div class=\"plot\" id=\"plot-{0}\" role=\"img\" aria-label=\"{1}\"></div>\n", number,
+                       escaped(chart.title + ". " + chart.description));
+    out += fmt::format("<script type=\"application/json\" class=\"spec\" data-plot=\"plot-{}\">", number);
+    out += embedded(chart.spec) + "</script>\n";
+  }
+  out += drawn ? "<details><summary>Data</summary>\n" : "<details open><summary>Data</summary>\n";
+  for (const Table& table : chart.data) out += table_html(table);
+  return out + "</details>\n</figure>\n";
+}
+
+}  // namespace orrery::reports::html

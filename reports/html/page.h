@@ -1,0 +1,23 @@
+#pragma once
+/// Pieces of the page: escaping, tables, style and the script that joins the charting library.
+#include <string>
+#include <string_view>
+
+#include "reports/html/chart.h"
+#include "reports/report.h"
+
+namespace orrery::reports::html {
+
+/// Text for an element or a quoted attribute.
+[[nodiscard]] std::string escaped(std::string_view text);
+/// JSON that may stand inside a <script> element: no "<".
+[[nodiscard]] std::string embedded(std::string_view text);
+[[nodiscard]] std::string table_html(const Table& table);
+/// A <figure>: heading, text, legend, drawing place, specification and the tables behind it. `number` makes ids unique.
+/// Without the library only the tables are shown, opened.
+[[nodiscard]] std::string figure_html(const Chart& chart, int number, bool drawn);
+[[nodiscard]] const char* style();
+/// The library's modules joined (they are CommonJS modules that name each other), then one View per specification.
+[[nodiscard]] std::string script(const ChartLibrary& library);
+
+}  // namespace orrery::reports::html

@@ -1,0 +1,71 @@
+/// Joins the charting library's modules in the page and starts one view per specification.
+#include "reports/html/page.h"
+
+namespace orrery::reports {
+
+std::vector<std::string> chart_library_files() {
+  std::vector<std::string> out;
+  for (const char* part : {"util",      "time",       "format",     "loader",          "expression",     "statistics",
+                           "dataflow",  "canvas",     "scale",      "scenegraph",      "event-selector", "selection",
+                           "functions", "runtime",    "transforms", "view-transforms", "encode",         "parser",
+                           "view",      "interpreter"})
+    out.push_back(std::string("vega-") + part + ".min.js");
+  return out;
+}
+
+namespace html {
+namespace {
+
+void replace_all(std::string& text, std::string_view what, std::string_view with) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + with.size()))
+    text.replace(at, what.size(), with);
+}
+
+/// JavaScript that may stand inside a <script> element. In JavaScript these occur in string literals and comments
+/// alone, where the backslash changes nothing.
+std::string embedded_script(std::string text) {
+  replace_all(text, "</script", "<\\/script");
+  replace_all(text, "<!--", "<\\!--");
+  // The source maps are not in the page.
+  if (const std::size_t map = text.rfind("//# sourceMappingURL="); map != std::string::npos) text.resize(map);
+  return text;
+}
+
+// The modules are UMD: given `exports` and `require` they act as CommonJS modules. vega-functions asks for
+// vega-selection by the plural. The interpreter evaluates expressions without eval, so that a strict policy holds.
+constexpr const char* kJoin = R"js("use strict";
+const parts = {};
+const part = (name, body) => {
+  const module = {exports: {}};
+  body.call(globalThis, module, module.exports, (wanted) => parts[wanted] || parts[wanted.replace(/s$/, "")]);
+  parts[name] = module.exports;
+};
+)js";
+constexpr const char* kDraw = R"js(
+for (const name of ["vega-transforms", "vega-view-transforms", "vega-encode"])
+  Object.assign(parts["vega-dataflow"].transforms, parts[name]);
+for (const spec of document.querySelectorAll("script.spec"))
+  new parts["vega-view"].View(parts["vega-parser"].parse(JSON.parse(spec.textContent), null, {ast: true}), {
+    expr: parts["vega-interpreter"].expressionInterpreter, renderer: "svg", hover: true,
+    container: document.getElementById(spec.dataset.plot)
+  }).runAsync();
+)js";
+
+}  // namespace
+
+std::string script(const ChartLibrary& library) {
+  const std::vector<std::string> files = chart_library_files();
+  std::string out = "<script>\n";
+  out += kJoin;
+  for (std::size_t i = 0; i < files.size() && i < library.parts.size(); ++i) {
+    const std::string name = files[i].substr(0, files[i].size() - std::string(".min.js").size());
+    out += "part(\"" + name + "\", function (module, exports, require) {\n" + embedded_script(library.parts[i]) +
+           "\n});\n";
+  }
+  out += kDraw;
+  out += "</script>\n";
+  return out;
+}
+
+}  // namespace html
+}  // namespace orrery::reports

@@ -1,0 +1,366 @@
+/// The timeline as a Gantt chart: predicted above measured on one time axis, a row per rank, computation in a tall lane
+/// and each communication stream in a thin one.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "reports/html/chart.h"
+
+namespace orrery::reports::html {
+namespace {
+
+constexpr int kComputeLane = 22, kThinLane = 7, kLaneGap = 2, kRowGap = 12;  // pixels
+constexpr int kPanelTitle = 30, kPanelGap = 34;
+constexpr std::size_t kMostRanks = 16;   // rows of a panel; evenly chosen above
+constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws at once without delay
+
+/// Spans in a row of equal kind become one bar when the gap between them is under the resolution; spans that together
+/// are shorter than the resolution become one bar whatever their kind.
+struct Bar {
+  int rank = 0;
+  plan::Stream stream{};
+  std::int32_t micro_batch = -1;
+  double from = 0, to = 0;          ///< seconds
+  std::map<Activity, double> busy;  ///< seconds of the spans within
+  std::int64_t bytes = 0;
+  int count = 1;
+  std::set<std::string> parts;
+  /// What most of its time is.
+  [[nodiscard]] Activity activity() const {
+    const auto longer = [](const auto& a, const auto& b) { return a.second < b.second; };
+    return std::max_element(busy.begin(), busy.end(), longer)->first;
+  }
+};
+
+struct Panel {
+  std::string title;
+  std::vector<int> ranks;
+  std::vector<Bar> bars;
+  double end = 0;
+};
+
+void append(std::vector<Bar>& bars, Bar bar, double resolution) {
+  if (!bars.empty() && bars.back().rank == bar.rank && bars.back().stream == bar.stream) {
+    Bar& last = bars.back();
+    const bool same = last.busy.size() == 1 && last.busy.begin()->first == bar.busy.begin()->first &&
+                      last.micro_batch == bar.micro_batch && bar.from - last.to < resolution;
+    if (same || bar.to - last.from < resolution) {
+      last.to = bar.to;
+      for (const auto& [activity, seconds] : bar.busy) last.busy[activity] += seconds;
+      if (last.micro_batch != bar.micro_batch) last.micro_batch = -1;
+      last.bytes += bar.bytes;
+      last.count += bar.count;
+      last.parts.merge(bar.parts);
+      return;
+    }
+  }
+  bars.push_back(std::move(bar));
+}
+
+std::vector<Bar> bars_of(const std::vector<plan::Span>& spans, const plan::Schedule& schedule, double resolution) {
+  std::vector<Bar> bars;
+  for (const plan::Span& s : spans) {
+    const plan::Step& step = step_of(s, schedule);
+    const Activity activity = activity_of(step);
+    const bool communicates = activity == Activity::communication;
+    const std::int64_t bytes = communicates ? step.message_bytes(schedule.class_of(s.rank).buffers) : 0;
+    if (communicates && s.start > s.ready) {
+      const std::map<Activity, double> waiting{{Activity::waiting, s.start - s.ready}};
+      append(bars, {s.rank, step.stream, s.micro_batch, s.ready, s.start, waiting, 0, 1, {}}, resolution);
+    }
+    const std::map<Activity, double> busy{{activity, s.end - s.start}};
+    append(bars, {s.rank, step.stream, s.micro_batch, s.start, s.end, busy, bytes, 1, {step.part}}, resolution);
+  }
+  return bars;
+}
+
+std::vector<int> evenly_chosen(const std::vector<int>& ranks) {
+  if (ranks.size() <= kMostRanks) return ranks;
+  std::vector<int> out;
+  for (std::size_t i = 0; i < kMostRanks; ++i) out.push_back(ranks[i * (ranks.size() - 1) / (kMostRanks - 1)]);
+  return out;
+}
+
+Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule) {
+  Panel panel;
+  const bool measured = timeline.origin == plan::Origin::measured;
+  const int iteration = typical_iteration(timeline);
+  panel.ranks = evenly_chosen(ranks_of(timeline, schedule, measured));
+  std::vector<std::vector<plan::Span>> spans;
+  for (const int rank : panel.ranks) {
+    spans.push_back(spans_of(timeline, schedule, rank, iteration));
+    for (const plan::Span& s : spans.back()) panel.end = std::max(panel.end, s.end);
+  }
+  for (double resolution = panel.end / 2000;; resolution *= 2) {
+    panel.bars.clear();
+    for (const auto& of_rank : spans) {
+      std::vector<Bar> bars = bars_of(of_rank, schedule, resolution);
+      panel.bars.insert(panel.bars.end(), std::make_move_iterator(bars.begin()), std::make_move_iterator(bars.end()));
+    }
+    if (panel.bars.size() <= kMostBars / 2 || resolution > panel.end) break;
+  }
+  panel.title = fmt::format("{} — {}{}", measured ? "Measured" : "Predicted", base::human(base::Seconds{panel.end}),
+                            measured ? fmt::format(", step {}", iteration + 1) : "");
+  return panel;
+}
+
+std::string row_name(int rank, const plan::Schedule& schedule) {
+  return schedule.classes.size() > 1 ? fmt::format("rank {} · stage {}", rank, schedule.class_of(rank).stage)
+                                     : fmt::format("rank {}", rank);
+}
+
+std::string tip_of(const Bar& bar, const Unit& unit) {
+  std::string text;
+  for (const auto& [activity, seconds] : bar.busy)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(activity), base::human(base::Seconds{seconds}));
+  if (bar.micro_batch >= 0) text += fmt::format(" · micro-batch {}", bar.micro_batch + 1);
+  text += fmt::format("\n{:.4g} – {:.4g} {}", bar.from * unit.factor, bar.to * unit.factor, unit.name);
+  if (bar.count > 1) text += fmt::format(", {} steps", bar.count);
+  std::string parts;
+  for (const std::string& part : bar.parts) parts += (parts.empty() ? "" : ", ") + part;
+  if (!parts.empty()) text += "\n" + parts;
+  if (bar.bytes > 0) text += " · " + base::human(base::Bytes{static_cast<double>(bar.bytes)});
+  return text + "\nstream: " + plan::name_of(bar.stream);
+}
+
+/// The streams other than compute that any panel uses: one thin lane each.
+std::vector<plan::Stream> thin_streams(const std::vector<Panel>& panels) {
+  std::set<plan::Stream> streams;
+  for (const Panel& panel : panels)
+    for (const Bar& bar : panel.bars)
+      if (bar.stream != plan::Stream::compute) streams.insert(bar.stream);
+  return {streams.begin(), streams.end()};
+}
+
+json values_of(const Panel& panel, const plan::Schedule& schedule, const std::vector<plan::Stream>& thin,
+               const Unit& unit) {
+  json values = json::array();
+  for (const Bar& bar : panel.bars) {
+    const auto lane = std::find(thin.begin(), thin.end(), bar.stream);
+    const bool compute = lane == thin.end();
+    json value = {{"row", row_name(bar.rank, schedule)},
+                  {"a", std::round(bar.from * unit.factor * 1e6) / 1e6},
+                  {"b", std::round(bar.to * unit.factor * 1e6) / 1e6},
+                  {"dy", compute ? 0 : kComputeLane + kLaneGap + (lane - thin.begin()) * (kThinLane + kLaneGap)},
+                  {"h", compute ? kComputeLane : kThinLane},
+                  {"c", colour_of(bar.activity())},
+                  {"tip", tip_of(bar, unit)}};
+    if (compute && bar.micro_batch >= 0) {
+      value["label"] = std::to_string(bar.micro_batch + 1);
+      value["on"] = bar.activity() == Activity::backward ? "var(--on-backward)" : "var(--on-forward)";
+    }
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::string& name, int y, int row_height,
+                 bool last, const Unit& unit) {
+  json group = json::parse(R"json({
+      "type": "group", "title": {"frame": "group"},
+      "scales": [{"name": "row", "type": "band", "paddingInner": 0, "paddingOuter": 0}],
+      "axes": [
+        {
+          "orient": "left", "scale": "row", "domain": false, "ticks": false, "labelPadding": 8,
+          "labelColor": "var(--ink)"
+        },
+        {
+          "orient": "bottom", "scale": "x", "grid": true, "gridScale": "row", "domain": false,
+          "tickCount": {"signal": "max(4, width / 110)"}
+        }
+      ],
+      "marks": [
+        {
+          "type": "group", "clip": true, "encode": {"update": {"width": {"signal": "width"}}},
+          "marks": [
+            {
+              "type": "rect", "interactive": false,
+              "encode": {
+                "update": {
+                  "x": {"value": 0}, "x2": {"signal": "width"}, "y": {"scale": "row", "field": "row"},
+                  "fill": {"value": "var(--lane)"}
+                }
+              }
+            },
+            {
+              "type": "rect",
+              "encode": {
+                "enter": {
+                  "y": {"scale": "row", "field": "row", "offset": {"field": "dy"}}, "height": {"field": "h"},
+                  "fill": {"field": "c"}, "tooltip": {"field": "tip"}, "stroke": {"value": "var(--paper)"}
+                },
+                "update": {
+                  "x": {"scale": "x", "field": "a"}, "x2": {"scale": "x", "field": "b"},
+                  "strokeWidth": {"signal": "scale('x', datum.b) - scale('x', datum.a) > 3 ? 0.7 : 0"},
+                  "fillOpacity": {"value": 1}
+                },
+                "hover": {"fillOpacity": {"value": 0.75}}
+              }
+            },
+            {
+              "type": "text", "interactive": false,
+              "encode": {
+                "enter": {
+                  "y": {"scale": "row", "field": "row"}, "text": {"field": "label"}, "fill": {"field": "on"},
+                  "align": {"value": "center"}, "baseline": {"value": "middle"}, "fontSize": {"value": 11}
+                },
+                "update": {
+                  "x": {"signal": "(scale('x', datum.a) + scale('x', datum.b)) / 2"},
+                  "opacity": {"signal": "scale('x', datum.b) - scale('x', datum.a) > 8 + 7 * length(datum.label) ? 1 : 0"}
+                }
+              }
+            }
+          ]
+        }
+      ]
+    })json");
+  json rows = json::array();
+  for (const int rank : panel.ranks) rows.push_back(row_name(rank, schedule));
+  const int height = row_height * static_cast<int>(panel.ranks.size());
+  group["title"]["text"] = panel.title;
+  group["encode"]["update"] = {
+      {"y", {{"value", y}}}, {"width", {{"signal", "width"}}}, {"height", {{"value", height}}}};
+  group["scales"][0]["domain"] = rows;
+  group["scales"][0]["range"] = {0, height};
+  group["axes"][0]["labelOffset"] = (kComputeLane - row_height) / 2;  // beside the computation lane
+  if (last) group["axes"][1]["title"] = "time in the step (" + unit.name + ")";
+  json& inner = group["marks"][0];
+  inner["encode"]["update"]["height"] = {{"value", height}};
+  inner["marks"][0]["from"] = {{"data", name + "-rows"}};
+  inner["marks"][0]["encode"]["update"]["height"] = {{"value", kComputeLane}};
+  inner["marks"][1]["from"] = {{"data", name}};
+  inner["marks"][2]["from"] = {{"data", name + "-labels"}};
+  inner["marks"][2]["encode"]["enter"]["y"]["offset"] = kComputeLane / 2;
+  return group;
+}
+
+/// Drag over the plot to zoom, double click to reset; both panels follow.
+json zoom_signals(double end) {
+  json signals = json::parse(R"json([
+      {
+        "name": "domain",
+        "on": [
+          {
+            "events": "window:mouseup",
+            "update": "brush && abs(brush[1] - brush[0]) > 4 ? [invert('x', min(brush[0], brush[1])), invert('x', max(brush[0], brush[1]))] : domain"
+          }
+        ]
+      },
+      {
+        "name": "brush", "value": null,
+        "on": [
+          {"events": "mousedown", "update": "[clamp(x(), 0, width), clamp(x(), 0, width)]"},
+          {
+            "events": "[mousedown, window:mouseup] > window:mousemove!",
+            "update": "brush ? [brush[0], clamp(x(), 0, width)] : null"
+          },
+          {"events": "window:mouseup", "update": "null"}
+        ]
+      }
+    ])json");
+  signals[0]["value"] = json::array({0, end});
+  signals[0]["on"].push_back({{"events", "dblclick"}, {"update", json::array({0, end}).dump()}});
+  return signals;
+}
+
+json brush_mark(int height) {
+  json mark = json::parse(R"json({
+      "type": "rect", "interactive": false,
+      "encode": {
+        "update": {
+          "x": {"signal": "brush ? brush[0] : 0"}, "x2": {"signal": "brush ? brush[1] : 0"}, "y": {"value": 0},
+          "fill": {"value": "var(--ink)"}, "fillOpacity": {"value": 0.12}
+        }
+      }
+    })json");
+  mark["encode"]["update"]["height"] = {{"value", height}};
+  return mark;
+}
+
+/// Seconds by activity and rank, as the table behind the chart.
+Table table_of(const Panel& panel, const plan::Schedule& schedule) {
+  static constexpr Activity kShown[] = {Activity::forward,   Activity::backward, Activity::recompute,
+                                        Activity::optimizer, Activity::other,    Activity::communication,
+                                        Activity::waiting};
+  Table table;
+  table.title = panel.title;
+  table.columns.push_back({"rank", Align::left});
+  for (const Activity a : kShown) table.columns.push_back({name_of(a), Align::right});
+  for (const int rank : panel.ranks) {
+    auto& row = table.rows.emplace_back();
+    row.push_back(row_name(rank, schedule));
+    for (const Activity a : kShown) {
+      double sum = 0;
+      for (const Bar& bar : panel.bars) {
+        const auto found = bar.busy.find(a);
+        if (bar.rank == rank && found != bar.busy.end()) sum += found->second;
+      }
+      row.push_back(sum > 0 ? base::human(base::Seconds{sum}) : "—");
+    }
+  }
+  table.notes.push_back(
+      "Communication and waiting may run beside computation, so a row can add up to more than the step.");
+  return table;
+}
+
+}  // namespace
+
+Chart timeline_chart(const ReportData& data) {
+  const plan::Schedule& schedule = *data.schedule;
+  std::vector<Panel> panels;
+  if (data.predicted) panels.push_back(panel_of(*data.predicted, schedule));
+  if (data.measured) panels.push_back(panel_of(*data.measured, schedule));
+  double end = 0;
+  for (const Panel& panel : panels) end = std::max(end, panel.end);
+  const Unit unit = time_unit(end);
+  const std::vector<plan::Stream> thin = thin_streams(panels);
+  const int row_height = kComputeLane + static_cast<int>(thin.size()) * (kThinLane + kLaneGap) + kRowGap;
+
+  std::vector<std::string> labels;
+  int height = 0;
+  std::vector<int> tops;
+  for (const Panel& panel : panels) {
+    for (const int rank : panel.ranks) labels.push_back(row_name(rank, schedule));
+    height += (tops.empty() ? kPanelTitle : kPanelTitle + kPanelGap);
+    tops.push_back(height);
+    height += row_height * static_cast<int>(panel.ranks.size());
+  }
+  Chart chart;
+  chart.title = panels.size() == 2 ? "Timeline, predicted and measured" : "Timeline";
+  chart.text =
+      "One training step on one time axis. Each rank has a tall lane for computation, numbered by micro-batch, "
+      "and a thin lane for each communication stream. Drag to zoom, double-click to reset.";
+  std::set<Activity> used;
+  for (const Panel& panel : panels)
+    for (const Bar& bar : panel.bars) used.insert(bar.activity());
+  for (const Activity activity : used) chart.legend.push_back({name_of(activity), colour_of(activity)});
+  for (const Panel& panel : panels) chart.description += fmt::format("{}, {} ranks. ", panel.title, panel.ranks.size());
+
+  json spec = base_spec(height, {label_width(labels), 20, 0, 48});
+  for (json& signal : zoom_signals(end * unit.factor)) spec["signals"].push_back(std::move(signal));
+  spec["scales"].push_back(
+      {{"name", "x"}, {"type", "linear"}, {"zero", false}, {"domain", {{"signal", "domain"}}}, {"range", "width"}});
+  for (std::size_t i = 0; i < panels.size(); ++i) {
+    const std::string name = i == 0 ? "first" : "second";
+    json rows = json::array();
+    for (const int rank : panels[i].ranks) rows.push_back({{"row", row_name(rank, schedule)}});
+    spec["data"].push_back({{"name", name}, {"values", values_of(panels[i], schedule, thin, unit)}});
+    json labelled = {{"name", name + "-labels"}, {"source", name}};
+    labelled["transform"] = json::array({{{"type", "filter"}, {"expr", "datum.label"}}});
+    spec["data"].push_back(std::move(labelled));
+    spec["data"].push_back({{"name", name + "-rows"}, {"values", std::move(rows)}});
+    spec["marks"].push_back(panel_marks(panels[i], schedule, name, tops[i], row_height, i + 1 == panels.size(), unit));
+    chart.data.push_back(table_of(panels[i], schedule));
+  }
+  spec["marks"].push_back(brush_mark(height));
+  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  return chart;
+}
+
+}  // namespace orrery::reports::html

@@ -1,0 +1,172 @@
+/// The HTML report without a browser: parts come and go with their data, nothing escapes its place, nothing is fetched.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "reports/html/page.h"
+#include "reports/report.h"
+#include "tests/reports/sample.h"
+
+namespace orrery::reports {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+ChartLibrary library() {
+  ChartLibrary out;
+  out.version = "test";
+  for (std::size_t i = 0; i < chart_library_files().size(); ++i)
+    out.parts.push_back("exports.x = " + std::to_string(i) + ";");
+  return out;
+}
+
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+nlohmann::json spec_of(const html::Chart& chart) {
+  return nlohmann::json::parse(chart.spec);
+}
+
+/// The specifications in a page, as JSON.
+std::vector<nlohmann::json> specs(const std::string& page) {
+  std::vector<nlohmann::json> out;
+  const std::string open = "class=\"spec\"";
+  for (std::size_t at = page.find(open); at != std::string::npos; at = page.find(open, at + 1)) {
+    const std::size_t from = page.find('>', at) + 1;
+    out.push_back(nlohmann::json::parse(page.substr(from, page.find("</script>", from) - from)));
+  }
+  return out;
+}
+
+TEST(Report, HasAChartForEachPartAndATableBehindEachChart) {
+  const std::string page = report_html(sample::report(), library());
+  EXPECT_EQ(specs(page).size(), 7U);
+  EXPECT_EQ(count(page, "<figure"), 7U);
+  EXPECT_EQ(count(page, "<details><summary>Data</summary>\n<div class=\"scroll\"><table>"), 7U);
+  EXPECT_EQ(count(page, "role=\"img\" aria-label=\""), 7U);
+  for (const char* heading :
+       {"Timeline, predicted and measured", "Where the step goes", "Memory by stage", "Predicted against measured",
+        "Calibration", "Strong scaling", "Training loss", "Calibrated parameters", "Plans considered", "Provenance"})
+    EXPECT_THAT(page, HasSubstr(heading));
+}
+
+TEST(Report, LeavesOutWhatIsAbsent) {
+  ReportData data;
+  data.title = "empty";
+  const std::string empty = report_html(data, library());
+  EXPECT_EQ(count(empty, "<figure"), 0U);
+  EXPECT_THAT(empty, Not(HasSubstr("Plans considered")));
+  data = sample::report();
+  data.measured.reset();
+  data.run.reset();
+  data.fit.reset();
+  data.scaling.clear();
+  const std::string page = report_html(data, library());
+  EXPECT_EQ(count(page, "<figure"), 5U);
+  EXPECT_THAT(page, Not(HasSubstr("Measured —")));
+  EXPECT_THAT(page, Not(HasSubstr("Strong scaling")));
+}
+
+TEST(Report, DrawsNeitherTimelineWithoutItsSchedule) {
+  ReportData data = sample::report();
+  data.schedule.reset();
+  EXPECT_THAT(report_html(data, library()), Not(HasSubstr("Timeline")));
+}
+
+TEST(Report, ShowsOpenTablesWhereTheLibraryIsAbsent) {
+  const std::string page = report_html(sample::report(), {});
+  EXPECT_EQ(specs(page).size(), 0U);
+  EXPECT_EQ(count(page, "<script"), 0U);
+  EXPECT_EQ(count(page, "<details open>"), 7U);
+  EXPECT_THAT(page, HasSubstr("tables only"));
+}
+
+TEST(Report, EscapesTextsFromInputs) {
+  ReportData data = sample::report();
+  data.title = "<b>&\"'</b>";
+  data.runs[0].directory = "</script><script>alert(1)</script>";
+  data.fit->residuals[0].what = "</script><script>alert(2)</script>\u2028";
+  data.provenance[0].value = "<img src=x>";
+  const std::string page = report_html(data, library());
+  EXPECT_THAT(page, HasSubstr("<h1>&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;</h1>"));
+  EXPECT_THAT(page, Not(HasSubstr("<img")));
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
+  EXPECT_EQ(count(page, "<script"), 8U) << "seven specifications and the library";
+  EXPECT_EQ(count(page, "</script"), 8U);
+  EXPECT_EQ(specs(page).size(), 7U) << "each is still valid JSON";
+}
+
+TEST(Report, KeepsTheLibraryInsideItsElement) {
+  ChartLibrary hostile = library();
+  hostile.parts[0] = "var s = '</script><!--';\n//# sourceMappingURL=x.map";
+  hostile.licence = "free -- for --> all";
+  const std::string page = report_html(sample::report(), hostile);
+  EXPECT_THAT(page, HasSubstr("<\\/script><\\!--"));
+  EXPECT_THAT(page, Not(HasSubstr("sourceMappingURL")));
+  EXPECT_THAT(page, HasSubstr("free - - for - -> all"));
+}
+
+TEST(Report, NamesNoResourceElsewhere) {
+  const std::string page = report_html(sample::report(), library());
+  EXPECT_FALSE(std::regex_search(page, std::regex("(src|href)=\"?(https?:)?//")));
+  EXPECT_THAT(page, Not(HasSubstr("http://")));
+  EXPECT_THAT(page, Not(HasSubstr("https://")));
+  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+}
+
+TEST(Report, IsTheSameEveryTime) {
+  EXPECT_EQ(report_html(sample::report(), library()), report_html(sample::report(), library()));
+}
+
+TEST(TimelineChart, MergesTouchingStepsAndKeepsTheirTime) {
+  const ReportData data = sample::report();
+  const html::Chart chart = html::timeline_chart(data);
+  const nlohmann::json spec = spec_of(chart);
+  const nlohmann::json& bars = spec["data"][0]["values"];
+  double forward = 0;
+  for (const auto& bar : bars)
+    if (bar["c"] == "var(--forward)") forward += bar["b"].get<double>() - bar["a"].get<double>();
+  EXPECT_NEAR(forward, 2 * 4 * 4.1, 1e-6) << "two stages, four micro-batches of 4.1 ms each, in ms";
+  const auto labelled = std::count_if(bars.begin(), bars.end(), [](const auto& bar) { return bar.contains("label"); });
+  EXPECT_EQ(labelled, 2 * 4 * 2) << "attention and mlp of a micro-batch touch and are one bar";
+}
+
+TEST(TimelineChart, StaysSmallForManySpans) {
+  ReportData data = sample::report();
+  data.measured.reset();
+  plan::Timeline& timeline = *data.predicted;
+  timeline.spans.clear();
+  for (int i = 0; i < 60000; ++i) {  // steps of two micro-batches in turn with gaps, on one rank
+    const int entry = i % 2;
+    timeline.spans.push_back({0, 0, {entry, 0}, entry, i * 1e-3, i * 1e-3, i * 1e-3 + 0.4e-3});
+  }
+  const html::Chart chart = html::timeline_chart(data);
+  EXPECT_LE(spec_of(chart)["data"][0]["values"].size(), 4000U);
+  EXPECT_LT(html::embedded(chart.spec).size(), 2U << 20U);
+  EXPECT_EQ(chart.data[0].rows[0][1], "24.0 s") << "no time is lost by drawing less";
+}
+
+TEST(MemoryChart, DrawsTheCapacityOnlyWhereItCanBeSeen) {
+  cost::Prediction p = sample::prediction();
+  EXPECT_EQ(spec_of(html::memory_chart(p, {}))["marks"].size(), 4U) << "bars, measured, line, label";
+  p.memory_capacity_bytes *= 1000;
+  const html::Chart chart = html::memory_chart(p, {});
+  EXPECT_EQ(spec_of(chart)["marks"].size(), 2U);
+  EXPECT_THAT(chart.text, HasSubstr("far above the chart"));
+}
+
+TEST(LogTicks, ArePowersOfTenOverManyDecadesAndFinerOverFew) {
+  EXPECT_EQ(html::log_ticks(0.0005, 9), (nlohmann::json{0.001, 0.01, 0.1, 1.0}));
+  EXPECT_EQ(html::log_ticks(25, 250), (nlohmann::json{50.0, 100.0, 200.0}));
+  EXPECT_EQ(html::log_ticks(6.5, 9.5), (nlohmann::json{7.0, 8.0, 9.0}));
+  EXPECT_EQ(html::log_ticks(1.1, 1.3), (nlohmann::json{1.1, 1.3}));
+}
+
+}  // namespace
+}  // namespace orrery::reports

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 namespace orrery::plan {
 namespace {
@@ -230,6 +233,22 @@ TEST(Job, WarnsOfWhatHasNoEffect) {
   EXPECT_EQ(warnings[0].severity, base::Severity::warning);
   EXPECT_EQ(warnings[0].message, "6 warm-up steps are more than the run's 5 steps");
   EXPECT_EQ(warnings[1].message, "minimum has no effect without decay");
+}
+
+TEST(Job, EveryExampleReadsWithoutAWarningAndWritesTheSame) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) + "/examples")) {
+    if (entry.path().extension() != ".yaml") continue;
+    std::ifstream in(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    base::Diagnostics warnings;
+    const auto job = parse_job(text, entry.path().string(), &warnings);
+    ASSERT_TRUE(job.has_value()) << base::render(job.error(), false);
+    EXPECT_TRUE(warnings.empty()) << base::render(warnings, false);
+    EXPECT_EQ(read(write_job(*job)), *job);
+    ++files;
+  }
+  EXPECT_GE(files, 5);
 }
 
 Training training(std::int64_t steps, LearningRateSchedule schedule) {

@@ -28,6 +28,9 @@ std::string processor_name() {
   return "CPU";
 }
 
+/// Arenas from here on ask for large pages (2 MiB); below, rounding up to one would show in the process's memory.
+constexpr std::size_t large_arena = std::size_t{64} << 20;
+
 // Operators that only move bytes, or whose operands are integers, do not care about the type.
 bool any_dtype(OpKind kind) {
   return kind == OpKind::fill_zero || kind == OpKind::copy;
@@ -58,6 +61,8 @@ std::byte* CpuBackend::allocate_arena(std::int64_t bytes) {
   if (data == MAP_FAILED)
     throw Failure(fmt::format("cannot allocate an arena of {} bytes: {}", bytes, std::strerror(errno)),
                   FailureKind::environment);
+  // Large pages where the system has them: streams over whole parameters run up to twice as fast. Advice only.
+  if (size >= large_arena) madvise(data, size, MADV_HUGEPAGE);
   arenas_.push_back({static_cast<std::byte*>(data), size});
   return arenas_.back().data;
 }

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "exec/initialise.h"
+#include "exec/logical.h"
 #include "exec/safetensors.h"
+#include "plan/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
@@ -40,6 +42,43 @@ TEST_P(Serial, AgreesWithPyTorchOverTwentySteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Serial, ::testing::Values("cosine_clipped", "constant"));
+
+/// The golden gradients (float64, Hugging Face's names and orientations) as our logical tensors.
+LogicalTensors golden_gradients(const std::string& name) {
+  const auto file = SafetensorsFile::open(std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/" + name);
+  const plan::Schedule schedule = plan::lower(testing::plan_of(testing::golden_trial("cosine_clipped")));
+  const auto source = file_source(*file, schedule);
+  EXPECT_TRUE(source) << base::render(source.error(), false);
+  LogicalTensors out;
+  for (const plan::Bucket& bucket : schedule.classes.front().buckets)
+    for (const plan::ParameterRange& range : bucket.ranges) {
+      LogicalTensor& tensor = out[range.name];
+      tensor.shape = range.tensor.logical_shape;
+      tensor.values.resize(static_cast<std::size_t>(logical_elements(range.tensor)));
+      (*source)(range, 0, tensor.values);
+    }
+  return out;
+}
+
+TEST(Golden, GradientsOfTheFirstAndLastStepAgreeWithPyTorch) {
+  EXPECT_LE(testing::relative_distance(serial().gradients.at(0), golden_gradients("gradient_step_1.safetensors")),
+            1e-5);
+  EXPECT_LE(testing::relative_distance(serial().gradients.at(19), golden_gradients("gradient_step_20.safetensors")),
+            1e-5);
+}
+
+TEST(Golden, WeightsOfAnotherShapeAreRefusedByName) {
+  testing::Trial trial = testing::golden_trial("constant");
+  trial.model.ffn_hidden = 64;
+  trial.model.layers = 3;
+  const auto file = SafetensorsFile::open(trial.training.initial_weights);
+  const auto source = file_source(*file, plan::lower(testing::plan_of(trial)));
+  ASSERT_FALSE(source);
+  const std::string all = base::render(source.error(), false);
+  EXPECT_NE(all.find("\"transformer.h.0.mlp.c_fc.weight\" has shape (32, 128), expected (32, 64)"), std::string::npos)
+      << all;
+  EXPECT_NE(all.find("no tensor \"h.2.ln_1.weight\""), std::string::npos) << all;
+}
 
 struct Case {
   const char* name;

@@ -1,0 +1,113 @@
+// The arena hands out what the placement says, keeps honest books, and stops on anything else.
+#include "exec/arena.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "exec/cpu/backend.h"
+
+namespace orrery::exec {
+namespace {
+
+/// One persistent buffer, one scalar step buffer, one saved per micro-batch; two micro-batches forward, then backward.
+struct Example {
+  plan::RankClass rank_class;
+  plan::Placement placement;
+
+  Example() {
+    rank_class.buffers = {{"weights", plan::Purpose::parameters, models::DType::fp32, 64, true, false},
+                          {"loss", plan::Purpose::scalars, models::DType::fp32, 1, false, false},
+                          {"saved", plan::Purpose::activations, models::DType::fp32, 64, false, true}};
+    plan::Step begin, forward, backward, end;
+    begin.births = {1};
+    forward.births = {2};
+    backward.deaths = {2};
+    end.deaths = {1};
+    rank_class.blocks = {{"begin", {begin}}, {"forward", {forward}}, {"backward", {backward}}, {"finish", {end}}};
+    rank_class.program = {{0, -1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, -1}};
+    placement.arena_bytes = 1024;
+    placement.persistent = {0, -1, -1};
+    placement.births = {{{0, 0}, 1, -1, 256, 256}, {{1, 0}, 2, 0, 512, 256}, {{2, 0}, 2, 1, 768, 256}};
+  }
+};
+
+TEST(Arena, HandsOutWhatThePlacementSaysAndKeepsBooks) {
+  const Example e;
+  const auto backend = make_cpu_backend(1);
+  Arena arena(*backend, e.rank_class, e.placement, Arena::Check::overlaps_and_poison);
+  EXPECT_EQ(arena.use().current, 256);
+  for (int step = 0; step < 2; ++step) {
+    arena.begin_step();
+    arena.birth({0, 0}, 1, -1);
+    arena.birth({1, 0}, 2, 0);
+    EXPECT_EQ(arena.use().current, 768);
+    arena.birth({2, 0}, 2, 1);
+    EXPECT_EQ(arena.data(2, 1) - arena.base(), 768);
+    EXPECT_EQ(arena.data(1, 1), arena.data(1, -1)) << "one copy for all micro-batches";
+    float value = 0;
+    std::memcpy(&value, arena.data(2, 0), sizeof value);
+    EXPECT_TRUE(std::isnan(value)) << "a newborn buffer holds nothing to rely on";
+    arena.death(2, 0);
+    arena.death(2, 1);
+    arena.death(1, -1);
+  }
+  EXPECT_EQ(arena.use().current, 256);
+  EXPECT_EQ(arena.use().peak_live, 1024);
+  EXPECT_EQ(arena.use().peak_extent, 1024);
+}
+
+TEST(Arena, ReportsWhatWasHandedOutAndNotThePlansFigure) {
+  Example e;
+  e.placement.arena_bytes = 4096;  // a plan that promises more than it uses
+  const auto backend = make_cpu_backend(1);
+  Arena arena(*backend, e.rank_class, e.placement, Arena::Check::overlaps);
+  arena.begin_step();
+  arena.birth({0, 0}, 1, -1);
+  EXPECT_EQ(arena.use().peak_extent, 512);
+}
+
+TEST(ArenaDeath, StopsOnOverlapsLeaksAndUseAfterDeath) {
+  const auto backend = make_cpu_backend(1);
+  Example e;
+  EXPECT_DEATH(
+      {
+        e.placement.births[2].offset = 640;
+        Arena arena(*backend, e.rank_class, e.placement, Arena::Check::overlaps);
+        arena.begin_step();
+        arena.birth({1, 0}, 2, 0);
+        arena.birth({2, 0}, 2, 1);
+      },
+      "overlap");
+  EXPECT_DEATH(
+      {
+        Arena arena(*backend, e.rank_class, e.placement, Arena::Check::overlaps);
+        arena.begin_step();
+        arena.birth({0, 0}, 1, -1);
+        arena.begin_step();
+      },
+      "outlived");
+  EXPECT_DEATH(
+      {
+        Arena arena(*backend, e.rank_class, e.placement, Arena::Check::none);
+        (void)arena.data(1, -1);
+      },
+      "does not live");
+  EXPECT_DEATH(
+      {
+        Arena arena(*backend, e.rank_class, e.placement, Arena::Check::none);
+        arena.birth({0, 0}, 1, -1);
+        arena.birth({0, 0}, 1, -1);
+      },
+      "born twice");
+  EXPECT_DEATH(
+      {
+        Arena arena(*backend, e.rank_class, e.placement, Arena::Check::none);
+        arena.birth({3, 0}, 2, 0);
+      },
+      "no place");
+}
+
+}  // namespace
+}  // namespace orrery::exec

@@ -1,0 +1,192 @@
+// Checkpoints between plans: what one wrote another reads, bit for bit; what is damaged or incomplete is refused.
+#include "exec/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "exec/checkpoint_parts.h"
+#include "exec/failure.h"
+#include "exec/files.h"
+#include "exec/gather_logical.h"
+#include "exec/initialise.h"
+#include "exec/thread_transport.h"
+#include "plan/lower.h"
+#include "tests/exec/training.h"
+
+namespace orrery::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Checkpoint : public ::testing::Test {
+ protected:
+  Checkpoint() : folder_(fs::temp_directory_path() / ("orrery-checkpoint-" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);
+  }
+  ~Checkpoint() override { fs::remove_all(folder_); }
+
+  /// All ranks of a plan with fresh arenas; `body` gets each rank's context.
+  static void with_plan(const plan::PlanSpec& spec, const std::function<void(const CheckpointContext&)>& body) {
+    testing::Trial trial = testing::golden_trial("constant");
+    trial.spec = spec;
+    const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
+    ThreadWorld world(spec.ranks());
+    testing::in_threads(
+        spec.ranks(),
+        [&](int rank) {
+          const auto transport = world.transport(rank);
+          const auto backend = make_cpu_backend(1);
+          const plan::Placement placement = plan::place(schedule.class_of(rank));
+          Arena arena(*backend, schedule.class_of(rank), placement, Arena::Check::overlaps);
+          initialise(schedule, rank, arena, *backend, seeded_source(5));
+          body({schedule, arena, *backend, *transport});
+        },
+        [&](const std::string& why) { world.abort(why); });
+  }
+
+  static plan::PlanSpec spec(int data, int tensor, int pipeline, int zero) {
+    plan::PlanSpec s = testing::golden_trial("constant").spec;
+    s.data = data;
+    s.tensor = tensor;
+    s.pipeline = pipeline;
+    s.zero_stage = zero;
+    return s;
+  }
+
+  /// Gives every state values of its own: seeds differ, so that swapped states would show.
+  static void fill(const CheckpointContext& c) {
+    for (const plan::Bucket& bucket : c.schedule.class_of(c.transport.rank()).buckets)
+      for (const State state : kStates) {
+        const auto source = seeded_source(100 + static_cast<std::uint64_t>(state));
+        move(c, bucket, state, Transfer::to_device, [&](const Holding& h, const exec::Run& run, std::span<float> values) {
+          plan::ParameterRange range = *h.range;
+          range.tensor.initial_stddev = 1;
+          source(range, run.logical, values);
+        });
+      }
+  }
+  static void move(const CheckpointContext& c, const plan::Bucket& bucket, State state, Transfer direction,
+                   const Visit& visit) {
+    const int rank = c.transport.rank();
+    const plan::RankClass& rank_class = c.schedule.class_of(rank);
+    const int buffer = buffer_of(bucket, state);
+    transfer(c.arena.data(buffer, -1),
+             holdings(rank_class, bucket, buffer, rank / c.schedule.spec.tensor % c.schedule.spec.data),
+             rank % c.schedule.spec.tensor, c.backend, direction, visit);
+  }
+  /// Every state holds what fill() gave it.
+  static void expect_filled(const CheckpointContext& c) {
+    for (const plan::Bucket& bucket : c.schedule.class_of(c.transport.rank()).buckets)
+      for (const State state : kStates) {
+        const auto source = seeded_source(100 + static_cast<std::uint64_t>(state));
+        move(c, bucket, state, Transfer::from_device, [&](const Holding& h, const exec::Run& run, std::span<float> values) {
+          plan::ParameterRange range = *h.range;
+          range.tensor.initial_stddev = 1;
+          std::vector<float> expected(values.size());
+          source(range, run.logical, expected);
+          EXPECT_EQ(std::memcmp(expected.data(), values.data(), values.size_bytes()), 0)
+              << h.range->name << " " << name_of(state);
+        });
+      }
+  }
+  void save(const plan::PlanSpec& s, std::int64_t step) {
+    with_plan(s, [&](const CheckpointContext& c) {
+      fill(c);
+      save_checkpoint(c, folder_, step);
+    });
+  }
+  fs::path folder_;
+};
+
+TEST_F(Checkpoint, OfAnyPlanIsReadByAnyOther) {
+  const std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 1), spec(1, 2, 1, 0), spec(2, 1, 2, 3),
+                                             spec(2, 2, 1, 2)};
+  for (std::size_t from = 0; from < specs.size(); ++from) {
+    fs::remove_all(folder_);
+    save(specs[from], 3);
+    for (std::size_t to = 0; to < specs.size(); ++to) {
+      SCOPED_TRACE(plan::describe(specs[from]) + " -> " + plan::describe(specs[to]));
+      with_plan(specs[to], [&](const CheckpointContext& c) {
+        EXPECT_EQ(load_checkpoint(c, folder_ / "step-000003"), 3);
+        expect_filled(c);
+      });
+    }
+  }
+}
+
+TEST_F(Checkpoint, KeepsTheNewestTwoAndLeavesNoTemporaryBehind) {
+  for (const std::int64_t step : {5, 10, 15}) save(spec(2, 1, 1, 1), step);
+  EXPECT_EQ(latest_checkpoint(folder_), folder_ / "step-000015");
+  std::size_t entries = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_)) ++entries;
+  EXPECT_EQ(entries, 2U);
+}
+
+TEST_F(Checkpoint, WithoutAManifestIsNoCheckpoint) {
+  save(spec(1, 1, 1, 0), 5);
+  save(spec(1, 1, 1, 0), 6);
+  fs::remove(folder_ / "step-000006/manifest.json");
+  EXPECT_EQ(latest_checkpoint(folder_), folder_ / "step-000005");
+  fs::remove_all(folder_);
+  EXPECT_FALSE(latest_checkpoint(folder_));
+}
+
+TEST_F(Checkpoint, IsRefusedWhenABitFlipsAFileIsCutOrAPartIsMissing) {
+  const auto refused = [&](const char* why) {
+    try {
+      with_plan(spec(2, 1, 1, 1),
+                [&](const CheckpointContext& c) { (void)load_checkpoint(c, folder_ / "step-000001"); });
+      ADD_FAILURE() << "accepted, expected: " << why;
+    } catch (const Failure& failure) {
+      EXPECT_NE(std::string(failure.what()).find(why), std::string::npos) << failure.what();
+    }
+  };
+  const fs::path file = folder_ / "step-000001/rank-00001.safetensors",
+                 manifest = folder_ / "step-000001/manifest.json";
+  save(spec(2, 1, 1, 1), 1);
+  const std::string good = read_file(file, 1 << 24), list = read_file(manifest, 1 << 24);
+  for (const std::size_t at : {std::size_t{3}, good.size() / 2, good.size() - 1}) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    write_atomically(file, bad);
+    refused("damaged");
+  }
+  write_atomically(file, good.substr(0, good.size() - 4));
+  refused("the manifest says");
+  fs::remove(file);
+  refused("rank-00001");
+  write_atomically(file, good);
+  std::string without = list;
+  const std::size_t name = without.find("\"tensor\": \"h.1.mlp.fc.weight\"");
+  ASSERT_NE(name, std::string::npos);
+  without.replace(name, 29, "\"tensor\": \"h.9.mlp.fc.weight\"");
+  write_atomically(manifest, without);
+  refused("of h.1.mlp.fc.weight");
+  write_atomically(manifest, list.substr(0, list.size() / 2));
+  refused("not a checkpoint manifest");
+}
+
+TEST(Manifest, RefusesPartsThatContradictThemselves) {
+  const auto manifest = [](const std::string& part) {
+    return R"({"format_version":"1.0","step":1,"files":[],"parts":[)" + part + "]}";
+  };
+  const auto part = [](const std::string& file, const std::string& shape, int begin, int end) {
+    return R"({"file":")" + file + R"(","key":"k","state":"weight","tensor":"t","logical_shape":[4],"part_shape":)" +
+           shape + R"(,"split_axis":0,"split_index":0,"begin":)" + std::to_string(begin) + R"(,"end":)" +
+           std::to_string(end) + "}";
+  };
+  EXPECT_EQ(parse_manifest(manifest(part("f", "[4]", 0, 4)), "m").parts.size(), 1U);
+  EXPECT_THROW((void)parse_manifest(manifest(part("../f", "[4]", 0, 4)), "m"), Failure);
+  EXPECT_THROW((void)parse_manifest(manifest(part("f", "[4]", 0, 5)), "m"), Failure);
+  EXPECT_THROW((void)parse_manifest(manifest(part("f", "[4]", 3, 3)), "m"), Failure);
+  EXPECT_THROW((void)parse_manifest(manifest(part("f", "[-4]", 0, 4)), "m"), Failure);
+  EXPECT_THROW((void)parse_manifest(manifest(part("f", "[2,2]", 0, 4)), "m"), Failure);
+  EXPECT_THROW((void)parse_manifest(R"({"format_version":"2.0"})", "m"), Failure);
+}
+
+}  // namespace
+}  // namespace orrery::exec

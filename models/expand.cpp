@@ -445,8 +445,9 @@ class Builder {
     const std::int64_t c = model_.hidden;
     const auto [table, table_gradient] = token_table(model_.tied_embeddings);
     const std::int64_t columns = padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor;
-    const Linear unembed{.weight = table, .weight_gradient = table_gradient, .in = c, .out = columns};
-    // BERT's masked-language head transforms before it unembeds: dense, GELU, LayerNorm (Devlin et al. 2019).
+    Linear unembed{.weight = table, .weight_gradient = table_gradient, .in = c, .out = columns};
+    // BERT's masked-language head transforms before it unembeds (dense, GELU, LayerNorm; Devlin et al. 2019) and adds a
+    // bias per word.
     Linear transform{.in = c, .out = c};
     int dense = -1, activated = -1;
     if (!model_.pre_norm) {
@@ -454,6 +455,11 @@ class Builder {
           parameter(matrix("head.dense.weight", c, c, -1, model_.initial_stddev));
       if (model_.bias)
         std::tie(transform.bias, transform.bias_gradient) = parameter(vector("head.dense.bias", c, -1, 0));
+      if (model_.bias) {
+        Tensor words = vector("head.bias", columns * options_.tensor, 0, 0);
+        words.logical_shape[0] = model_.vocab;
+        std::tie(unembed.bias, unembed.bias_gradient) = parameter(words);
+      }
       dense = activation("head.dense", c);
       activated = activation("head.activated", c);
     }
@@ -477,7 +483,7 @@ class Builder {
       into_norm = activated;
     }
     norm_forward(last, into_norm, a);
-    linear_forward(unembed, a, logits, false);
+    linear_forward(unembed, a, logits, unembed.bias >= 0);
     emit(vocabulary_op(OpKind::softmax_max, {logits}, {maxima}));
     all_reduce(maxima, GroupOperation::maximum);
     emit(vocabulary_op(OpKind::softmax_sum, {logits, maxima, targets}, {sums}));
@@ -487,6 +493,7 @@ class Builder {
     const int da = activation("d_ln_f", c);
     begin(program_.backward);
     emit(vocabulary_op(OpKind::cross_entropy_grad, {logits, maxima, sums, targets}, {logits}));
+    bias_backward(unembed, logits);
     linear_backward(unembed, logits, a, da);
     all_reduce(da);
     if (dense < 0) {

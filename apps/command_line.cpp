@@ -32,13 +32,13 @@ void add_common(CLI::App& app, CommonOptions& common) {
       ->transform(CLI::CheckedTransformer(colours))
       ->option_text("WHEN");
   app.add_option("--catalog", common.catalogs, "Folder with more models, clusters and stacks; may be repeated")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->option_text("DIR");
 }
 
 void add_calibrations(CLI::App& verb, std::vector<std::string>& files) {
   verb.add_option("--calibration", files, "Fitted coefficients to use; may be repeated, later ones win")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->option_text("FILE");
 }
 
@@ -97,7 +97,7 @@ void add_learning(CLI::App& app, Verbs& verbs) {
       ->required()
       ->option_text("FILE");
   calibrate->add_option("--hold-out", verbs.calibrate.held_out, "Run to judge by, not to fit; may be repeated")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->option_text("RUN");
 
   CLI::App* report = app.add_subcommand("report", "One HTML file: predicted and measured, side by side");
@@ -105,7 +105,7 @@ void add_learning(CLI::App& app, Verbs& verbs) {
   report
       ->add_option("--hold-out", verbs.report.held_out,
                    "A further run, which the calibration has not seen; may be repeated")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->option_text("RUN");
   report->add_option("--job", verbs.report.job, "Job file, for the ranked plans")->option_text("JOB");
   report->add_option("--scaling", verbs.report.scaling, "Job file on a larger cluster: strong scaling up to its size")
@@ -125,7 +125,7 @@ void add_looking(CLI::App& app, Verbs& verbs) {
   doctor
       ->add_option("--require", verbs.doctor.require,
                    "Exit 6 unless this is there: mpi, cuda, chromium …; may be repeated")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->option_text("NAME");
 }
 

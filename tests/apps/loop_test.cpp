@@ -103,13 +103,14 @@ TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
   for (const auto& [name, bounds, ranks] :
        std::vector<std::array<std::string, 3>>{{"serial", "{micro_batch: 2}", "1"},
                                                {"data2", "{data: 2, micro_batch: 2}", "2"},
-                                               {"held", "{tensor: 2, micro_batch: 2}", "2"}}) {
+                                               {"held", "{tensor: 2, micro_batch: 2}", "2"},
+                                               {"held-too", "{data: 2, micro_batch: 1}", "2"}}) {
     const Ran ran = orrery({"train", plan(name, bounds, ranks), "--run", path(name + "-run"), "--steps", "4"});
     ASSERT_EQ(ran.exit_code, 0) << name << ran.err;
   }
   const std::string calibration = path("calibration.yaml");
-  const Ran fit = orrery({"calibrate", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "-o",
-                          calibration, "--json"});
+  const Ran fit = orrery({"calibrate", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"),
+                          "--hold-out=" + path("held-too-run"), "-o", calibration, "--json"});
   ASSERT_EQ(fit.exit_code, 0) << fit.err;
   const nlohmann::json result = fit.result();
   expect_keys(result, {"parameters", "error_before", "error_after", "held_out_error_after"});
@@ -118,16 +119,18 @@ TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
     expect_keys(one, {"name", "before", "after", "unit", "source"});
   EXPECT_LT(result.at("error_after").get<double>(), result.at("error_before").get<double>());
   EXPECT_TRUE(result.at("held_out_error_after").is_number());
-  EXPECT_THAT(text_of(calibration), HasSubstr("source:"));
+  EXPECT_THAT(text_of(calibration), HasSubstr("data2-run"));
+  EXPECT_THAT(text_of(calibration), Not(HasSubstr("held"))) << "a run held out is no source of a fitted number";
 
   EXPECT_EQ(orrery({"simulate", path("held.yaml"), "--calibration", calibration}).exit_code, 0);
 
   const std::string html = path("report.html");
   const std::string job = scratch_.file("job.yaml", kJob);
-  const Ran report = orrery({"report", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "--job",
-                             job, "--calibration", calibration, "-o", html, "--json"});
+  const Ran report =
+      orrery({"report", path("serial-run"), path("data2-run"), "--hold-out", path("held-run"), "--hold-out",
+              path("held-too-run"), "--job", job, "--calibration", calibration, "-o", html, "--json"});
   ASSERT_EQ(report.exit_code, 0) << report.err;
-  EXPECT_EQ(report.result().at("runs").size(), 3U);
+  EXPECT_EQ(report.result().at("runs").size(), 4U);
   EXPECT_THAT(text_of(html), HasSubstr("<html"));
 }
 

@@ -31,7 +31,9 @@ std::map<std::string, FlopsPerSecond> read_peaks(const Cursor& at) {
 std::vector<std::string> read_sources(const Cursor& at) {
   std::vector<std::string> sources;
   if (!at.exists()) return sources;
-  for (const Cursor& source : at.one_or_many()) sources.push_back(source.text());
+  for (const Cursor& source : at.one_or_many()) {
+    if (source.exists()) sources.push_back(source.text());
+  }
   return sources;
 }
 
@@ -51,7 +53,7 @@ Device read_device(const Cursor& at) {
       FlopsPerSecond{at.at("vector_peak").quantity(UnitKind::flops_per_second, kLeastRate, kMostRate, 1)};
   device.memory = Bytes{at.at("memory").quantity(UnitKind::bytes, kLeastBytes, kMostBytes, 1)};
   device.memory_bandwidth =
-      BytesPerSecond{at.at("memory_bandwidth").quantity(UnitKind::bytes_per_second, kLeastRate, kMostRate, 1)};
+      BytesPerSecond{at.at("memory_bandwidth").quantity(UnitKind::bytes_per_second, kLeastRate, kMostBandwidth, 1)};
   device.cache = Bytes{at.at("cache").quantity(UnitKind::bytes, 0, kMostBytes, 0)};
   device.multiprocessors = static_cast<int>(at.at("multiprocessors").integer(1, kMostParts, 1));
   const Cursor power = at.optional("power");

@@ -10,6 +10,7 @@ namespace orrery::clusters {
 
 inline constexpr double kLeastRate = 1;  ///< bytes/s or FLOP/s: zero and negative rates are errors
 inline constexpr double kMostRate = 1e21;
+inline constexpr double kMostBandwidth = 1e15;
 inline constexpr double kLeastBytes = 1;
 inline constexpr double kMostBytes = 1e18;
 inline constexpr double kMostSeconds = 1;  ///< of one link

@@ -64,7 +64,8 @@ void read_link(const Cursor& at, Reading& reading) {
   }
   Link link;
   link.kind = static_cast<LinkKind>(at.at("kind").choice(kLinkKinds));
-  link.bandwidth = BytesPerSecond{at.at("bandwidth").quantity(UnitKind::bytes_per_second, kLeastRate, kMostRate, 1)};
+  link.bandwidth =
+      BytesPerSecond{at.at("bandwidth").quantity(UnitKind::bytes_per_second, kLeastRate, kMostBandwidth, 1)};
   link.latency = Seconds{at.at("latency").quantity(UnitKind::seconds, 0, kMostSeconds, 0)};
   if (!ends[0] || !ends[1]) return;
   if (*ends[0] == *ends[1]) {

@@ -19,7 +19,7 @@ using base::UnitKind;
 namespace {
 
 BytesPerSecond rate(const Cursor& at) {
-  return BytesPerSecond{at.quantity(UnitKind::bytes_per_second, kLeastRate, kMostRate, 1)};
+  return BytesPerSecond{at.quantity(UnitKind::bytes_per_second, kLeastRate, kMostBandwidth, 1)};
 }
 Seconds delay(const Cursor& at) {
   return Seconds{at.exists() ? at.quantity(UnitKind::seconds, 0, kMostSeconds, 0) : 0};

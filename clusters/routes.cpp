@@ -16,7 +16,6 @@ namespace orrery::clusters {
 namespace {
 
 using Id = Graph::vertex_descriptor;
-using Edge = Graph::edge_descriptor;
 
 /// Latency first, then the sum of inverse bandwidths.
 struct Distance {
@@ -236,27 +235,39 @@ BytesPerSecond bisection(const Cluster& cluster) {
   using Flow = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Pipe>;
   const std::size_t count = boost::num_vertices(cluster.graph);
   Flow flow(count + 2);
-  const auto pipe = [&](std::size_t a, std::size_t b, double there, double back) {
-    const auto forth = boost::add_edge(a, b, Pipe{std::llround(there), 0, {}}, flow).first;
-    const auto reverse = boost::add_edge(b, a, Pipe{std::llround(back), 0, forth}, flow).first;
-    flow[forth].reverse = reverse;
-  };
-  double endless = 0;
+  // Whole bytes per second, unless their sum would not fit the flow's integers.
+  constexpr double kMostFlow = 1e18;
+  std::vector<double> at_vertex(count, 0);
   const auto edges = boost::edges(cluster.graph);
+  double total = 0;
   for (auto e = edges.first; e != edges.second; ++e) {
     const double bandwidth = cluster.graph[*e].bandwidth.value;
-    pipe(boost::source(*e, cluster.graph), boost::target(*e, cluster.graph), bandwidth, bandwidth);
-    endless = std::max(endless, bandwidth);
+    at_vertex[boost::source(*e, cluster.graph)] += bandwidth;
+    at_vertex[boost::target(*e, cluster.graph)] += bandwidth;
+    total += 2 * bandwidth;
   }
-  endless *= static_cast<double>(boost::num_edges(cluster.graph));
+  const double unit = std::max(1.0, total / kMostFlow);
+  // The algorithm wants the reverse of each pipe to be empty: a full-duplex link is two pipes with a reverse each.
+  const auto pipe = [&](std::size_t a, std::size_t b, double bandwidth) {
+    const auto forth = boost::add_edge(a, b, Pipe{std::llround(bandwidth / unit), 0, {}}, flow).first;
+    const auto reverse = boost::add_edge(b, a, Pipe{0, 0, forth}, flow).first;
+    flow[forth].reverse = reverse;
+  };
+  for (auto e = edges.first; e != edges.second; ++e) {
+    const double bandwidth = cluster.graph[*e].bandwidth.value;
+    pipe(boost::source(*e, cluster.graph), boost::target(*e, cluster.graph), bandwidth);
+    pipe(boost::target(*e, cluster.graph), boost::source(*e, cluster.graph), bandwidth);
+  }
+  // A source feeds each device of the first half with as much as its links can take; the second half drains likewise.
   for (int d = 0; d < cluster.size(); ++d) {
+    const Id device = vertex_of(cluster, d);
     const bool first_half = d < cluster.size() / 2;
-    pipe(first_half ? count : vertex_of(cluster, d), first_half ? vertex_of(cluster, d) : count + 1, endless, 0);
+    pipe(first_half ? count : device, first_half ? device : count + 1, at_vertex[device]);
   }
   const std::int64_t most = boost::push_relabel_max_flow(
       flow, count, count + 1, boost::get(&Pipe::capacity, flow), boost::get(&Pipe::residual, flow),
       boost::get(&Pipe::reverse, flow), boost::get(boost::vertex_index, flow));
-  return BytesPerSecond{static_cast<double>(most)};
+  return BytesPerSecond{static_cast<double>(most) * unit};
 }
 
 }  // namespace orrery::clusters

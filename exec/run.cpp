@@ -54,7 +54,6 @@ class Session {
   base::Result<bool> start() {
     if (first_rank()) {
       fs::create_directories(options_.directory);
-      fs::remove(options_.directory / "completed.json");
       write_atomically(options_.directory / "plan.yaml", options_.plan_text);
     }
     transport_.barrier();
@@ -75,6 +74,7 @@ class Session {
     } else {
       initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, seeded_source(training_.seed));
     }
+    if (first_rank()) fs::remove(options_.directory / "completed.json");  // an earlier run's; now this one's counts
     if (first_rank()) metrics_.emplace(options_.directory / "metrics.jsonl", first_step_);
     return true;
   }

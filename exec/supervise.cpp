@@ -80,9 +80,15 @@ class Watch {
       watchers_.message(fmt::format("resumed after step {:.0f}", number(event, "resumed_from")));
   }
 
+  /// The worker's own sentence is the reason; what else stands on standard error is the tail.
   void error_line(const std::string& line) {
     constexpr std::string_view kOurs = "orrery-worker: ";
-    if (reason_.empty() && line.rfind(kOurs, 0) == 0) reason_ = line.substr(kOurs.size());
+    if (reason_.empty() && line.rfind(kOurs, 0) == 0) {
+      reason_ = line.substr(kOurs.size());
+      const std::size_t code_end = reason_.find("]: ");  // "error[E0611]: …": the sentence alone
+      if (reason_.rfind("error[", 0) == 0 && code_end != std::string::npos) reason_.erase(0, code_end + 3);
+      return;
+    }
     tail_ += line + "\n";
     if (tail_.size() > 2 * kTail) tail_.erase(0, tail_.size() - kTail);
   }

@@ -99,6 +99,21 @@ TEST(Resume, RefusesADamagedCheckpoint) {
   EXPECT_NE(outcome.reason.find("rank-00001.safetensors: damaged"), std::string::npos) << outcome.reason;
 }
 
+TEST(Resume, OfAFinishedRunIsRefusedAndKeepsItsRecord) {
+  const Trial trial = small_trial();
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.steps = 2;
+  ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+  command.resume = true;
+  const RunOutcome outcome = supervise(command, {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_EQ(outcome.reason, "the run has done 2 steps already, 2 were asked for");
+  ASSERT_TRUE(read_completion(command.run));
+  EXPECT_TRUE(read_completion(command.run)->completed);
+}
+
 TEST(Stop, FinishesTheStepSavesAndSaysSo) {
   Trial trial = small_trial();
   trial.training.steps = 100000;

@@ -62,11 +62,12 @@ class Checkpoint : public ::testing::Test {
     for (const plan::Bucket& bucket : c.schedule.class_of(c.transport.rank()).buckets)
       for (const State state : kStates) {
         const auto source = seeded_source(100 + static_cast<std::uint64_t>(state));
-        move(c, bucket, state, Transfer::to_device, [&](const Holding& h, const exec::Run& run, std::span<float> values) {
-          plan::ParameterRange range = *h.range;
-          range.tensor.initial_stddev = 1;
-          source(range, run.logical, values);
-        });
+        move(c, bucket, state, Transfer::to_device,
+             [&](const Holding& h, const exec::Run& run, std::span<float> values) {
+               plan::ParameterRange range = *h.range;
+               range.tensor.initial_stddev = 1;
+               source(range, run.logical, values);
+             });
       }
   }
   static void move(const CheckpointContext& c, const plan::Bucket& bucket, State state, Transfer direction,
@@ -83,14 +84,15 @@ class Checkpoint : public ::testing::Test {
     for (const plan::Bucket& bucket : c.schedule.class_of(c.transport.rank()).buckets)
       for (const State state : kStates) {
         const auto source = seeded_source(100 + static_cast<std::uint64_t>(state));
-        move(c, bucket, state, Transfer::from_device, [&](const Holding& h, const exec::Run& run, std::span<float> values) {
-          plan::ParameterRange range = *h.range;
-          range.tensor.initial_stddev = 1;
-          std::vector<float> expected(values.size());
-          source(range, run.logical, expected);
-          EXPECT_EQ(std::memcmp(expected.data(), values.data(), values.size_bytes()), 0)
-              << h.range->name << " " << name_of(state);
-        });
+        move(c, bucket, state, Transfer::from_device,
+             [&](const Holding& h, const exec::Run& run, std::span<float> values) {
+               plan::ParameterRange range = *h.range;
+               range.tensor.initial_stddev = 1;
+               std::vector<float> expected(values.size());
+               source(range, run.logical, expected);
+               EXPECT_EQ(std::memcmp(expected.data(), values.data(), values.size_bytes()), 0)
+                   << h.range->name << " " << name_of(state);
+             });
       }
   }
   void save(const plan::PlanSpec& s, std::int64_t step) {

@@ -86,11 +86,13 @@ void cpu(Calibration& c, const clusters::Device& device) {
     c.set(fmt::format("device.vector.{}.rate", name_of(family)), bytes_per_second, source);
   };
   rate(Family::copy, 40e9);
+  rate(Family::reduction, 15e9);
   rate(Family::activation, 5e9);
   rate(Family::activation_grad, 5e9);
   rate(Family::normalisation, 15e9);
   rate(Family::normalisation_grad, 15e9);
-  rate(Family::softmax, 5e9);
+  rate(Family::softmax, 8e9);
+  rate(Family::scores, 8e9);
   rate(Family::optimizer, 25e9);
   rate(Family::embedding, 10e9);
 }

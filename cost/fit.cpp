@@ -22,6 +22,8 @@ using Eigen::VectorXd;
 constexpr double kLeastScale = 0.02;
 /// Step of the finite differences, in log units.
 constexpr double kDifference = 1e-4;
+/// Share of the weights that is spread evenly over the observations.
+constexpr double kEqualShare = 0.1;
 /// Longest move of a coefficient in one round, in log units: a factor of e.
 constexpr double kLongestStep = 1.0;
 
@@ -79,8 +81,8 @@ class Problem {
   [[nodiscard]] bool revealed(std::size_t j) const { return sensitivity_[static_cast<Eigen::Index>(j)] > 1e-3; }
 
  private:
-  /// Half of an observation's weight is equal for all, half is its share of the run's time: small messages are heard,
-  /// and what a training step's time is made of is heard more.
+  /// A part of an observation's weight is equal for all, so that small messages are heard; the rest is its share of the
+  /// run's time, so that what a training step's time is made of is heard most.
   void weigh() {
     std::map<int, std::pair<double, double>> runs;  // seconds, observations
     for (const Observation& o : observations_) {
@@ -91,7 +93,8 @@ class Problem {
     for (std::size_t i = 0; i < observations_.size(); ++i) {
       const Observation& o = observations_[i];
       const auto& [seconds, count] = runs[o.run];
-      weight_[static_cast<Eigen::Index>(i)] = std::sqrt(0.5 + 0.5 * count * o.seconds * o.count / seconds);
+      weight_[static_cast<Eigen::Index>(i)] =
+          std::sqrt(kEqualShare + (1 - kEqualShare) * count * o.seconds * o.count / seconds);
     }
   }
 
@@ -123,14 +126,21 @@ class Problem {
     return out;
   }
 
-  /// Median absolute residual, scaled to a normal's standard deviation.
-  [[nodiscard]] static double scale_of(const VectorXd& residuals) {
-    std::vector<double> sizes;
-    for (const double r : residuals) sizes.push_back(std::abs(r));
-    if (sizes.empty()) return kLeastScale;
-    const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
-    std::nth_element(sizes.begin(), middle, sizes.end());
-    return std::max(kLeastScale, 1.4826 * *middle);
+  /// Weighted median of the absolute residuals, scaled to a normal's standard deviation.
+  [[nodiscard]] double scale_of(const VectorXd& residuals) const {
+    std::vector<std::pair<double, double>> sizes;  // absolute residual, weight
+    double total = 0;
+    for (Eigen::Index i = 0; i < residuals.size(); ++i) {
+      sizes.emplace_back(std::abs(residuals[i]), weight_[i] * weight_[i]);
+      total += sizes.back().second;
+    }
+    std::sort(sizes.begin(), sizes.end());
+    double below = 0;
+    for (const auto& [size, weight] : sizes) {
+      below += weight;
+      if (below >= total / 2) return std::max(kLeastScale, 1.4826 * size);
+    }
+    return kLeastScale;
   }
 
   [[nodiscard]] double huber_weight(double residual, double scale) const {

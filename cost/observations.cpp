@@ -12,6 +12,7 @@ namespace orrery::cost {
 
 double predicted(const Observation& o, const Pricing& pricing) {
   const double dispatch = pricing.calibration().get("stack.dispatch_overhead", 0);
+  if (o.gap) return dispatch;
   if (!o.step) return o.steps * dispatch + pricing.step_overhead().value;
   switch (o.step->kind) {
     case plan::StepKind::compute: return pricing.compute_time(*o.step).value - dispatch;
@@ -134,6 +135,27 @@ Observation rest_of(const FitRun& run, int index, const std::set<std::int32_t>& 
   return o;
 }
 
+/// What passes between a compute step and the compute step right after it in the program: the price of a step itself.
+Observation gaps_of(const FitRun& run, int index, const std::set<std::int32_t>& iterations) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::map<plan::StepRef, std::pair<double, double>>> computed;
+  for (const Span& s : run.timeline.spans)
+    if (iterations.count(s.iteration) && step_of(run.schedule.class_of(s.rank), s.at).kind == plan::StepKind::compute)
+      computed[{s.rank, s.iteration}][s.at] = {s.start, s.end};
+  std::vector<double> gaps;
+  for (const auto& [key, spans] : computed)
+    for (auto next = spans.begin(), before = next; next != spans.end(); before = next++) {
+      const bool follows = next->first.entry == before->first.entry && next->first.step == before->first.step + 1;
+      if (follows) gaps.push_back(next->second.first - before->second.second);
+    }
+  Observation o;
+  o.run = index;
+  o.gap = true;
+  o.what = "dispatch";
+  o.count = static_cast<double>(gaps.size()) / static_cast<double>(std::max<std::size_t>(1, computed.size()));
+  if (!gaps.empty()) o.seconds = trimmed_mean(std::move(gaps));
+  return o;
+}
+
 }  // namespace
 
 std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations, const Stack& stack) {
@@ -181,6 +203,8 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
     }
     if (o.seconds > 0) out.push_back(std::move(o));
   }
+  Observation gap = gaps_of(run, index, iterations);
+  if (gap.seconds > 0) out.push_back(std::move(gap));
   Observation rest = rest_of(run, index, iterations);
   if (rest.seconds > 0 && rest.steps > 0) out.push_back(std::move(rest));
   return out;

@@ -18,6 +18,7 @@ struct Observation {
   std::vector<int> members;  ///< of the collective's group; for a receive: {sender, receiver}
   double seconds = 0;        ///< end - start; for the rest of a training step: its time
   double count = 0;          ///< spans it stands for, per rank and training step
+  bool gap = false;          ///< from the end of a compute step to the start of the next
   double steps = 0;          ///< schedule steps per rank and training step (for the rest)
   std::string what;          ///< for people: "attention forward", "all_reduce tensor", "between steps"
 };

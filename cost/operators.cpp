@@ -105,7 +105,7 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
     const double share = op.flash && op.causal ? 0.5 : 1.0;
     const double exponentials = share * scores * 2 * static_cast<double>(models::size_of(op.dtype));
     const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
-    return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::softmax).value};
+    return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::scores).value};
   }
   const double moved = models::bytes_of(op) / r.memory;
   return Seconds{op.flash ? std::max(arithmetic, moved) : arithmetic + moved};

@@ -21,7 +21,7 @@ struct DeviceRates {
   double memory = 0;                 ///< bytes/s
   double cache = 0, cache_size = 0;  ///< bytes/s, bytes; CPU only
   double flash = 0, flash_grad = 0, unfused = 0, head_overhead = 0;
-  std::array<double, 8> vector{};  ///< bytes/s by Family; 0: memory alone limits
+  std::array<double, kFamilies> vector{};  ///< bytes/s by Family; 0: memory alone limits
 };
 [[nodiscard]] DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& calibration);
 

@@ -16,8 +16,8 @@ constexpr double kTera = 1e12;
 
 /// What limits vector work of one family, for all families.
 void add_vector_rates(std::vector<ParameterKind>& all) {
-  for (const Family family : {Family::copy, Family::activation, Family::activation_grad, Family::normalisation,
-                              Family::normalisation_grad, Family::softmax, Family::optimizer, Family::embedding}) {
+  for (int i = 0; i < kFamilies; ++i) {
+    const auto family = static_cast<Family>(i);
     all.push_back({fmt::format("device.vector.{}.rate", name_of(family)), Unit::bytes_per_second, 1e6, 1000 * kTera,
                    1.0, "bytes of operands and results that the vector units get through, beyond waiting for memory"});
   }
@@ -36,7 +36,7 @@ void add_device(std::vector<ParameterKind>& all) {
       {"device.matmul.halving_loss", Unit::number, 0, 1, 0, "share of the rate lost each time a GPU tile is halved"});
   all.push_back({"device.matmul.operand_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
                  "CPU: bytes per second of packing A and B and of writing C"});
-  all.push_back({"device.memory.efficiency", Unit::number, 1e-3, 2, 0.4, "streaming bandwidth over the datasheet's"});
+  all.push_back({"device.memory.efficiency", Unit::number, 1e-3, 20, 0.4, "streaming bandwidth over the datasheet's"});
   all.push_back({"device.cache.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.7,
                  "CPU: bandwidth of an op whose operands fit the cache"});
   all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0, "CPU: the cache one rank can call its own"});
@@ -74,6 +74,7 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.op_overhead", Unit::seconds, 0, 1, 1.0, "an op's cost beyond its arithmetic"});
   all.push_back({"stack.dispatch_overhead", Unit::seconds, 0, 1, 1.0, "a schedule step's cost to its rank"});
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
+  all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});
   all.push_back({"stack.context_memory", Unit::bytes, 0, kTera, 0,
                  "bytes per rank outside the arena: context, libraries, communicators"});
 }
@@ -100,9 +101,10 @@ Family family_of(models::OpKind kind) {
     case K::softmax_sum:
     case K::cross_entropy:
     case K::cross_entropy_grad: return Family::softmax;
+    case K::bias_grad:
+    case K::norm_squared: return Family::reduction;
     case K::adamw: return Family::optimizer;
     case K::matmul:
-    case K::bias_grad:
     case K::rope:
     case K::rope_grad:
     case K::attention:
@@ -112,7 +114,6 @@ Family family_of(models::OpKind kind) {
     case K::fill_zero:
     case K::copy:
     case K::accumulate_into:
-    case K::norm_squared:
     case K::clip_coefficient: return Family::copy;
   }
   return Family::copy;
@@ -121,11 +122,13 @@ Family family_of(models::OpKind kind) {
 const char* name_of(Family family) {
   switch (family) {
     case Family::copy: return "copy";
+    case Family::reduction: return "reduction";
     case Family::activation: return "activation";
     case Family::activation_grad: return "activation_grad";
     case Family::normalisation: return "normalisation";
     case Family::normalisation_grad: return "normalisation_grad";
     case Family::softmax: return "softmax";
+    case Family::scores: return "scores";
     case Family::optimizer: return "optimizer";
     case Family::embedding: return "embedding";
   }

@@ -29,14 +29,17 @@ struct ParameterKind {
 /// Operators that cost the same per element on a device whose vector units, not its memory, limit them.
 enum class Family {
   copy,
+  reduction,
   activation,
   activation_grad,
   normalisation,
   normalisation_grad,
   softmax,
+  scores,  ///< the exponentials inside attention
   optimizer,
   embedding
 };
+inline constexpr int kFamilies = 10;
 [[nodiscard]] Family family_of(models::OpKind kind);
 [[nodiscard]] const char* name_of(Family family);
 

@@ -3,9 +3,10 @@
 /// often: op times are memoised by shape, collectives by (kind, bytes, group shape). What includes what, so
 /// that nothing is counted twice:
 ///
-///   op_time            one operator alone: arithmetic or memory traffic, plus stack.op_overhead
-///   compute_time(step) sum of its ops' op_time, plus stack.dispatch_overhead once. The stream is busy this
-///   long collective_time    from the moment the LAST member is ready to the end: latency and transfer, plus
+///   op_time            one operator alone: arithmetic or memory traffic, plus stack.op_overhead (and
+///   stack.load_overhead for load_tokens) compute_time(step) sum of its ops' op_time, plus stack.dispatch_overhead
+///   once. The stream is busy this long collective_time    from the moment the LAST member is ready to the end: latency
+///   and transfer, plus
 ///                      stack.dispatch_overhead once where the host works inline. No waiting for members
 ///   send_time          from the moment both ends are ready to the end on the receiver; same rule
 ///   step_overhead      once per training step and rank, outside the schedule: add it to the replayed

@@ -23,6 +23,7 @@ struct Stack {
   /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, also what backward does not read.
   bool recompute_whole_layer = false;
   /// stack.op_overhead      seconds an op costs beyond its arithmetic (launch gap, call, tiny-tensor costs)
+  /// stack.load_overhead    seconds to read one micro-batch's tokens
   /// stack.dispatch_overhead seconds each schedule step costs the rank (progress of requests, span
   /// bookkeeping) stack.step_overhead    seconds a training step costs outside the schedule (loading tokens,
   /// metrics) stack.context_memory   bytes per rank outside the arena (context, libraries, communicators)

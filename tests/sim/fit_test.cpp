@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::uint64_t kSeed = 7;
 
-/// The machine as it "really" is: every coefficient off its default by up to a factor of three.
+/// The machine as it "really" is: every coefficient off its default by up to a factor of three and a half.
 cost::Calibration truth(const cost::Calibration& believed) {
   cost::Calibration c = believed;
   c.name = "truth";
   std::uint64_t i = 0;
   for (auto& [name, parameter] : c.parameters) {
     const auto kind = cost::known_parameter(name);
-    if (kind->prior > 0) parameter.value *= std::exp(1.1 * (2 * base::uniform(kSeed, 1, i++) - 1));
+    if (kind->prior > 0) parameter.value *= std::exp(1.3 * (2 * base::uniform(kSeed, 1, i++) - 1));
   }
   return c;
 }

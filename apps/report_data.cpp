@@ -51,7 +51,8 @@ void measure(Group& group, const Beliefs& beliefs) {
   m.step_time_spread = m.step_time_s > 0 ? (*most - *least) / m.step_time_s : 0;
   m.memory_peak_bytes = memory.empty() ? 0 : *std::max_element(memory.begin(), memory.end());
   m.tokens_per_s = median(rates);
-  m.used_in_fit = !first.held_out;
+  // A plan that the fit has seen once is not held out, whatever its later runs are called.
+  m.used_in_fit = std::any_of(group.runs.begin(), group.runs.end(), [](const Run* run) { return !run->held_out; });
   m.oversubscribed = oversubscribed;
   m.predicted_before_s = simulated(first, beliefs.before, false).prediction.step_time_s;
   group.predicted = simulated(first, beliefs.after, false).prediction;
@@ -74,8 +75,7 @@ std::vector<Group> grouped(const std::vector<Run>& runs, const Beliefs& beliefs)
   for (const Run& run : runs) {
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
       const Run& other = *group.runs.front();
-      return other.loaded.file.spec == run.loaded.file.spec && other.loaded.file.model == run.loaded.file.model &&
-             other.held_out == run.held_out;
+      return other.loaded.file.spec == run.loaded.file.spec && other.loaded.file.model == run.loaded.file.model;
     });
     if (same == groups.end())
       groups.push_back({{&run}, {}, {}});

@@ -22,7 +22,7 @@ struct Group {
   cost::Prediction predicted;  ///< after calibration, by replay
 };
 
-/// One group per plan (held-out runs apart from fitted ones), in the order in which plans first appear.
+/// One group per plan, in the order in which plans first appear.
 [[nodiscard]] std::vector<Group> grouped(const std::vector<Run>& runs, const Beliefs& beliefs);
 
 /// The group shown in detail: the fastest with the most ranks.

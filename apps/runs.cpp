@@ -109,9 +109,7 @@ base::Result<cost::Pricing> pricing_of(const std::vector<Run>& runs,
 
 std::vector<cost::FitRun> fit_runs(std::vector<Run> runs) {
   std::vector<cost::FitRun> out;
-  for (Run& run : runs)
-    out.push_back({fmt::format("{} ({})", run.directory, plan::describe(run.loaded.file.spec)), std::move(run.schedule),
-                   std::move(run.timeline), run.held_out});
+  for (Run& run : runs) out.push_back({run.directory, std::move(run.schedule), std::move(run.timeline), run.held_out});
   return out;
 }
 

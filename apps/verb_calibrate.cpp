@@ -27,7 +27,9 @@ Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   const auto fitted = cost::fit(fit_runs(std::move(*runs)), *before, fit);
   if (!fitted) return bad_input(fitted.error());
 
-  write_file(options.output, cost::write_calibration(fitted->calibration));
+  std::string text = "# Fitted to:\n";
+  for (const std::string& run : options.runs) text += "#   " + run + "\n";
+  write_file(options.output, text + cost::write_calibration(fitted->calibration));
   Outcome outcome;
   outcome.json = reports::calibrate_json(fitted->result).dump();
   outcome.text = reports::fit_text(fitted->result, context.terminal.style);

@@ -20,6 +20,8 @@ using Eigen::VectorXd;
 
 /// The smallest spread of log residuals worth telling apart: timers and schedulers make about this much.
 constexpr double kLeastScale = 0.02;
+/// Runs that a coefficient's source names; the rest is counted.
+constexpr std::size_t kNamedRuns = 3;
 /// Step of the finite differences, in log units.
 constexpr double kDifference = 1e-4;
 /// Share of the weights that is spread evenly over the observations.
@@ -313,8 +315,11 @@ base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before,
   if (evidence.held_out.empty())
     out.result.held_out_error_after =
         held_out_error(evidence.fitted, static_cast<int>(evidence.runs.size()), before, options);
-  const std::string source = fmt::format("fit {} to {} {}: {}", options.date, evidence.names.size(),
-                                         evidence.names.size() == 1 ? "run" : "runs", fmt::join(evidence.names, "; "));
+  const std::size_t shown = std::min(kNamedRuns, evidence.names.size()), more = evidence.names.size() - shown;
+  const auto last = evidence.names.begin() + static_cast<std::ptrdiff_t>(shown);
+  const std::string source = fmt::format(
+      "fit {} to {} {}: {}{}", options.date, evidence.names.size(), evidence.names.size() == 1 ? "run" : "runs",
+      fmt::join(evidence.names.begin(), last, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
   out.calibration.name = options.name;
   out.calibration.device = before.calibration().device;
   out.calibration.network = before.calibration().network;

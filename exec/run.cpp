@@ -225,6 +225,11 @@ base::Result<bool> agreed(Transport& transport, base::Result<bool> mine) {
 
 base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule,
                        Backend& backend, Transport& transport, const Waiter& waiter, const RunOptions& options) {
+  if (plan.spec().precision != models::DType::fp32)
+    return base::fail("E0623",
+                      fmt::format("the plan computes in {}, the {} backend in fp32",
+                                  models::name_of(plan.spec().precision), backend.name()),
+                      "make the plan with precision: fp32");
   auto stream = training.data.empty()
                     ? base::Result<TokenStream>(
                           base::fail("E0610", "the plan's job names no training data", "add training.data to the job"))

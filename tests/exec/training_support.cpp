@@ -92,6 +92,7 @@ std::string plan_text(const Trial& trial) {
   file.job.cluster = plan.cluster().name;
   file.job.batch = plan.spec().batch;
   file.job.sequence = plan.spec().sequence;
+  file.job.precision = plan.spec().precision;
   file.job.training = trial.training;
   return plan::write_plan_file(file);
 }

@@ -114,6 +114,38 @@ TEST(Resume, OfAFinishedRunIsRefusedAndKeepsItsRecord) {
   EXPECT_TRUE(read_completion(command.run)->completed);
 }
 
+TEST(Determinism, TwoRunsOverFourRanksAreBitwiseEqual) {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  trial.spec.data = 4;
+  std::vector<std::string> first;
+  LogicalTensors gradients;
+  for (const bool again : {false, true}) {
+    const Folder folder;
+    TrainCommand command = testing::command_for(trial, folder);
+    command.dump_gradients = {20};
+    command.checkpoint = false;
+    ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+    const LogicalTensors now = testing::read_tensors(command.run / "gradients/step-000020.safetensors");
+    if (!again) {
+      first = losses(command.run);
+      gradients = now;
+      continue;
+    }
+    EXPECT_EQ(losses(command.run), first);
+    for (const auto& [name, tensor] : gradients) EXPECT_EQ(tensor.values, now.at(name).values) << name;
+  }
+}
+
+TEST(BadInput, APrecisionThatTheBackendHasNotIsRefused) {
+  Trial trial = small_trial();
+  trial.spec.precision = models::DType::bf16;
+  const Folder folder;
+  const RunOutcome outcome = supervise(testing::command_for(trial, folder), {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.reason;
+  EXPECT_NE(outcome.reason.find("bf16"), std::string::npos) << outcome.reason;
+}
+
 TEST(Stop, FinishesTheStepSavesAndSaysSo) {
   Trial trial = small_trial();
   trial.training.steps = 100000;

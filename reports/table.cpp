@@ -86,6 +86,14 @@ std::string bar(const std::string& fraction) {
   return repeat("█", static_cast<std::size_t>(eighths / 8)) + kPartial[static_cast<std::size_t>(eighths % 8)];
 }
 
+/// The first columns of a text, with "…" for the rest when it is wider.
+std::string limited(const std::string& text, std::size_t columns) {
+  if (columns == 0 || display_width(text) <= columns) return text;
+  std::size_t at = 0, before = 0;
+  for (; display_width(std::string_view(text).substr(0, at)) < columns; next_code_point(text, at)) before = at;
+  return text.substr(0, before) + "…";
+}
+
 std::string padded(const std::string& cell, std::size_t width, Align align) {
   const std::size_t have = display_width(cell);
   const std::string blanks(width > have ? width - have : 0, ' ');
@@ -137,7 +145,8 @@ std::string text_of(const Table& table, const TableStyle& style) {
            table.columns.size());
     auto& line = cells.emplace_back();
     for (std::size_t i = 0; i < row.size(); ++i) {
-      line.push_back(shown(table.columns[i].align == Align::bar ? bar(row[i]) : row[i]));
+      const Column& column = table.columns[i];
+      line.push_back(shown(column.align == Align::bar ? bar(row[i]) : limited(row[i], column.limit)));
       widths[i] = std::max(widths[i], display_width(line.back()));
     }
   }

@@ -17,6 +17,7 @@ enum class Align { left, right, bar };  ///< bar: the cell is a fraction of 1 as
 struct Column {
   std::string head;
   Align align = Align::right;
+  std::size_t limit = 0;  ///< widest that text shows, the rest becomes "…"; 0: all. HTML shows all
 };
 
 struct Table {

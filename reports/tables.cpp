@@ -280,7 +280,7 @@ Table parameters_table(const std::vector<cost::FittedParameter>& parameters) {
                    {"before", Align::right},
                    {"after", Align::right},
                    {"change", Align::right},
-                   {"source", Align::left}};
+                   {"source", Align::left, 64}};
   for (const cost::FittedParameter& p : parameters) {
     const double ratio = p.before != 0 ? p.after / p.before : 0;
     table.rows.push_back({p.name, with_unit(p.before, p.unit), with_unit(p.after, p.unit),

@@ -14,9 +14,9 @@ constexpr double kLabelPixels = 6.7;  // mean advance of a 12 px sans-serif
 constexpr int kLabelPadding = 16;
 
 /// Purposes from the bottom of a stack to its top: what stays for the whole run first.
-constexpr std::array<const char*, 9> kPurposes{"parameters",  "optimizer_states", "gradients",
-                                               "activations", "workspace",        "communication",
-                                               "input",       "scalars",          "software"};
+constexpr std::array<const char*, 10> kPurposes{"parameters",    "optimizer_states", "gradients", "activations",
+                                                "workspace",     "communication",    "input",     "scalars",
+                                                "fragmentation", "software"};
 
 }  // namespace
 

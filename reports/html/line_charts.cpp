@@ -118,7 +118,7 @@ json scaling_marks() {
             }
           },
           {
-            "type": "symbol", "from": {"data": "measured"},
+            "type": "symbol", "from": {"data": "compared"},
             "encode": {
               "update": {
                 "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "me"},
@@ -143,11 +143,10 @@ Chart scaling_chart(const std::vector<cost::ScalingPoint>& points) {
       "by "
       "the ranks added; the dashed line is ideal.";
   const cost::ScalingPoint& first = points.front();
-  double high = 0, low = first.best.step_time_s, best_efficiency = 1, first_measured = 0;
+  double high = 0, low = first.best.step_time_s, best_efficiency = 1;
   json predicted = json::array(), measured = json::array(), ranks = json::array();
   for (const cost::ScalingPoint& p : points) high = std::max({high, p.best.step_time_s, p.measured_step_time_s});
   const Unit unit = time_unit(high);
-  int reference_ranks = 0;
   for (const cost::ScalingPoint& p : points) {
     ranks.push_back(p.ranks);
     const double ideal = first.best.step_time_s * first.ranks / p.ranks;
@@ -164,18 +163,18 @@ Chart scaling_chart(const std::vector<cost::ScalingPoint>& points) {
     chart.description +=
         fmt::format("{} ranks: {} predicted. ", p.ranks, base::human(base::Seconds{p.best.step_time_s}));
     if (!(p.measured_step_time_s > 0)) continue;
-    if (first_measured <= 0) {
-      first_measured = p.measured_step_time_s;
-      reference_ranks = p.ranks;
-    }
-    const double reached = first_measured * reference_ranks / (p.measured_step_time_s * p.ranks);
-    best_efficiency = std::max(best_efficiency, reached);
     low = std::min(low, p.measured_step_time_s);
-    measured.push_back({{"n", p.ranks},
-                        {"m", p.measured_step_time_s * unit.factor},
-                        {"me", reached},
-                        {"mtip", fmt::format("{} ranks, measured\n{} ({} efficiency)", p.ranks,
-                                             base::human(base::Seconds{p.measured_step_time_s}), percent(reached))}});
+    const std::string time = base::human(base::Seconds{p.measured_step_time_s});
+    json point = {{"n", p.ranks}, {"m", p.measured_step_time_s * unit.factor}};
+    std::string tip = fmt::format("{} ranks, measured\n{}", p.ranks, time);
+    if (first.measured_step_time_s > 0) {
+      const double reached = first.measured_step_time_s * first.ranks / (p.measured_step_time_s * p.ranks);
+      best_efficiency = std::max(best_efficiency, reached);
+      point["me"] = reached;
+      tip += fmt::format(" ({} efficiency)", percent(reached));
+    }
+    point["mtip"] = tip;
+    measured.push_back(std::move(point));
   }
   chart.legend = {{"predicted", "var(--backward)", "dot"}};
   if (!measured.empty()) chart.legend.push_back({"measured", "var(--ink)", "ring"});
@@ -185,6 +184,9 @@ Chart scaling_chart(const std::vector<cost::ScalingPoint>& points) {
   spec["signals"].push_back({{"name", "panel"}, {"update", "(width - gap) / 2"}});
   spec["data"] =
       json::array({{{"name", "points"}, {"values", predicted}}, {{"name", "measured"}, {"values", measured}}});
+  json compared = {{"name", "compared"}, {"source", "measured"}};
+  compared["transform"] = json::array({{{"type", "filter"}, {"expr", "isValid(datum.me)"}}});
+  spec["data"].push_back(std::move(compared));
   spec["marks"] = scaling_marks();
   for (json& group : spec["marks"]) {
     group["encode"]["update"]["height"] = {{"value", kHeight}};

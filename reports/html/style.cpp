@@ -15,7 +15,7 @@ const char* style() {
   --communication-2: #f2b872; --communication-3: #b8680f; --waiting: #cfd5dd; --other: #97a1af;
   --on-forward: #16233a; --on-backward: #ffffff;
   --m-parameters: #2c5aa0; --m-optimizer_states: #7b5ea7; --m-gradients: #86b6e8; --m-activations: #5fb3b3;
-  --m-workspace: #c9b458; --m-communication: #e8912d; --m-input: #97a1af; --m-scalars: #6c7786; --m-software: #cfd5dd;
+  --m-workspace: #c9b458; --m-communication: #e8912d; --m-input: #97a1af; --m-scalars: #6c7786; --m-software: #cfd5dd; --m-fragmentation: #e0b4a8;
 }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #171c24; --page: #0f1319; --ink: #e6eaf0; --muted: #9aa6b6; --grid: #29313d; --axis: #4a5565; --lane: #1d232d;
@@ -24,7 +24,7 @@ const char* style() {
   --communication-2: #f6c78d; --communication-3: #c67a24; --waiting: #454f5e; --other: #77828f;
   --on-forward: #0e1828; --on-backward: #ffffff;
   --m-parameters: #4a80cf; --m-optimizer_states: #a286cf; --m-gradients: #9cc6f2; --m-workspace: #cdbb6a;
-  --m-communication: #f0a04b; --m-input: #77828f; --m-scalars: #9aa6b6; --m-software: #454f5e;
+  --m-communication: #f0a04b; --m-input: #77828f; --m-scalars: #9aa6b6; --m-software: #454f5e; --m-fragmentation: #9c6f63;
 } }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }

@@ -105,7 +105,9 @@ Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule) {
     }
     if (panel.bars.size() <= kMostBars / 2 || resolution > panel.end) break;
   }
-  panel.title = fmt::format("{} — {}{}", measured ? "Measured" : "Predicted", base::human(base::Seconds{panel.end}),
+  // A predicted step is a little longer than its spans: what the software does between steps.
+  const double whole = measured ? panel.end : std::max(panel.end, timeline.step_time);
+  panel.title = fmt::format("{} — {}{}", measured ? "Measured" : "Predicted", base::human(base::Seconds{whole}),
                             measured ? fmt::format(", step {}", iteration + 1) : "");
   return panel;
 }

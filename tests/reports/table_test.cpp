@@ -47,6 +47,11 @@ TEST(Table, AlignsNumbersRightAndNamesLeft) {
             "a note\n");
 }
 
+TEST(Table, ShortensWhatIsWiderThanItsLimit) {
+  const Table table{"", {{"source", Align::left, 8}}, {{"fit µ 2026-11-20"}, {"12345678"}, {"漢字漢字漢字"}}, {}};
+  EXPECT_EQ(text_of(table, kUnicode), "source\n────────\nfit µ 2…\n12345678\n漢字漢…\n");
+}
+
 TEST(Table, StaysAlignedInAscii) {
   EXPECT_EQ(text_of(small(), kAscii),
             "Title\n"

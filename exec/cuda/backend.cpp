@@ -16,6 +16,8 @@ namespace {
 
 /// NVIDIA's recommendation for Hopper (cuBLAS documentation, cublasSetWorkspace), enough for older GPUs too.
 constexpr std::size_t kBlasWorkspace = std::size_t{32} << 20;
+constexpr std::size_t kLeastStaging = std::size_t{1} << 16;  // of copies to the device, bytes
+constexpr std::size_t kMostStaging = std::size_t{64} << 20;
 constexpr Backend::Mark kMarks = 1 << 16;
 /// Waiting polls at this interval after a first moment of spinning, so that a lost peer can be noticed.
 constexpr int kSpins = 2000;
@@ -68,13 +70,17 @@ std::byte* CudaBackend::allocate_arena(std::int64_t bytes) {
 }
 
 void CudaBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) {
-  if (host.empty()) return;
-  wait_for(staged_);
-  if (staging_.bytes() < host.size()) staging_ = PinnedMemory(std::max(host.size(), std::size_t{1} << 16));
-  std::memcpy(staging_.data(), host.data(), host.size());
-  cuda::check(cudaMemcpyAsync(device, staging_.data(), host.size(), cudaMemcpyHostToDevice, stream_.get()),
-              "copying to the device");
-  staged_.record(stream_.get());
+  while (!host.empty()) {  // in pieces: page-locked memory is not to be had without end
+    const auto piece = host.first(std::min(host.size(), kMostStaging));
+    wait_for(staged_);
+    if (staging_.bytes() < piece.size()) staging_ = PinnedMemory(std::max(piece.size(), kLeastStaging));
+    std::memcpy(staging_.data(), piece.data(), piece.size());
+    cuda::check(cudaMemcpyAsync(device, staging_.data(), piece.size(), cudaMemcpyHostToDevice, stream_.get()),
+                "copying to the device");
+    staged_.record(stream_.get());
+    device += piece.size();
+    host = host.subspan(piece.size());
+  }
 }
 
 void CudaBackend::copy_to_host(std::span<std::byte> host, const std::byte* device) {

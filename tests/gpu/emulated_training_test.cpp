@@ -58,9 +58,7 @@ using plan::PlanSpec;
 INSTANTIATE_TEST_SUITE_P(
     Plans, EmulatedTraining,
     ::testing::Values(
-        Case{"serial", true, [](PlanSpec&) {}}, Case{"data_2", true, [](PlanSpec& s) { s.data = 2; }},
-        Case{"data_2_staged", false, [](PlanSpec& s) { s.data = 2; }},
-        Case{"tensor_2", true, [](PlanSpec& s) { s.tensor = 2; }},
+        Case{"serial", true, [](PlanSpec&) {}}, Case{"tensor_2", true, [](PlanSpec& s) { s.tensor = 2; }},
         Case{"tensor_2_pipeline_2_staged", false, [](PlanSpec& s) { s.tensor = 2, s.pipeline = 2; }},
         Case{"pipeline_2_gpipe", true, [](PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }},
         Case{"pipeline_2_1f1b", true, [](PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::one_f_one_b; }},

@@ -13,9 +13,10 @@ namespace orrery::cost {
 double predicted(const Observation& o, const Pricing& pricing) {
   const double dispatch = pricing.calibration().get("stack.dispatch_overhead", 0);
   if (o.gap) return dispatch;
+  if (o.waiting) return o.computed * pricing.calibration().get("stack.rank_jitter", 0);
   if (!o.step) return o.steps * dispatch + pricing.step_overhead().value;
   switch (o.step->kind) {
-    case plan::StepKind::compute: return pricing.compute_time(*o.step).value - dispatch;
+    case plan::StepKind::compute: return (pricing.compute_time(*o.step).value - dispatch) / (1 + pricing.jitter());
     case plan::StepKind::collective: {
       const double inside = pricing.stack().host_inline ? dispatch : 0;
       return pricing.collective_time(*o.step, o.rank_class->buffers, o.members).value - inside;
@@ -156,6 +157,32 @@ Observation gaps_of(const FitRun& run, int index, const std::set<std::int32_t>& 
   return o;
 }
 
+/// What equal ranks wait for each other: they have the same to do, so that one is late is jitter.
+Observation waiting_of(const FitRun& run, int index, const std::set<std::int32_t>& iterations) {
+  Observation o;
+  o.run = index;
+  o.waiting = true;
+  o.what = "waiting for the slowest";
+  o.count = 1;
+  std::set<std::pair<std::int32_t, std::int32_t>> lines;
+  for (const Span& s : run.timeline.spans) {
+    if (!iterations.count(s.iteration)) continue;
+    lines.insert({s.rank, s.iteration});
+    const plan::RankClass& c = run.schedule.class_of(s.rank);
+    const plan::Step& step = step_of(c, s.at);
+    if (step.kind == plan::StepKind::compute) o.computed += s.end - s.start;
+    if (step.kind != plan::StepKind::collective) continue;
+    const std::vector<int> members = run.schedule.groups[static_cast<std::size_t>(step.group)].members(s.rank);
+    const bool equal =
+        std::all_of(members.begin(), members.end(), [&](int rank) { return &run.schedule.class_of(rank) == &c; });
+    if (equal) o.seconds += s.start - s.ready;
+  }
+  const auto count = static_cast<double>(std::max<std::size_t>(1, lines.size()));
+  o.seconds /= count;
+  o.computed /= count;
+  return o;
+}
+
 }  // namespace
 
 std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations, const Stack& stack) {
@@ -202,6 +229,11 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
       o.members = {sum.rank + step.peer * stride, sum.rank};
     }
     if (o.seconds > 0) out.push_back(std::move(o));
+  }
+  // Stages wait for each other for other reasons too.
+  if (run.schedule.classes.size() == 1) {
+    Observation waiting = waiting_of(run, index, iterations);
+    if (waiting.seconds > 0) out.push_back(std::move(waiting));
   }
   Observation gap = gaps_of(run, index, iterations);
   if (gap.seconds > 0) out.push_back(std::move(gap));

@@ -18,12 +18,15 @@ struct Observation {
   std::vector<int> members;  ///< of the collective's group; for a receive: {sender, receiver}
   double seconds = 0;        ///< end - start; for the rest of a training step: its time
   double count = 0;          ///< spans it stands for, per rank and training step
+  bool waiting = false;      ///< for equal ranks to come to their meetings, over a training step
+  double computed = 0;       ///< seconds that the rank computed in it
   bool gap = false;          ///< from the end of a compute step to the start of the next
   double steps = 0;          ///< schedule steps per rank and training step (for the rest)
   std::string what;          ///< for people: "attention forward", "all_reduce tensor", "between steps"
 };
 
-/// What Pricing says about it. Spans hold no dispatch overhead: that is what lies between them.
+/// What Pricing says about it. Spans hold no dispatch overhead, which
+/// lies between them, and no jitter, which shows as waiting.
 [[nodiscard]] double predicted(const Observation& observation, const Pricing& pricing);
 
 /// Training steps whose time is near the run's median are averaged; others (a page fault, a neighbour on the machine)

@@ -75,6 +75,8 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.dispatch_overhead", Unit::seconds, 0, 1, 1.0, "a schedule step's cost to its rank"});
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});
+  all.push_back({"stack.rank_jitter", Unit::number, 0, 10, 1.0,
+                 "share by which the slowest of several ranks exceeds their mean between two meetings"});
   all.push_back({"stack.context_memory", Unit::bytes, 0, kTera, 0,
                  "bytes per rank outside the arena: context, libraries, communicators"});
 }

@@ -67,8 +67,8 @@ struct GroupHash {
 
 struct Pricing::Memo {
   DeviceRates rates;
-  double op_overhead = 0, load_overhead = 0, dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0,
-         software = 0;
+  double op_overhead = 0, load_overhead = 0, jitter = 0, dispatch_overhead = 0, communication_dispatch = 0,
+         step_overhead = 0, software = 0;
   std::unordered_map<OpKey, double, OpHash> ops;
   std::unordered_map<GroupKey, double, GroupHash> messages;
 };
@@ -83,6 +83,7 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->rates = device_rates(*cluster_, calibration_);
   memo_->op_overhead = calibration_.get("stack.op_overhead", 0);
   memo_->load_overhead = calibration_.get("stack.load_overhead", 0);
+  memo_->jitter = cluster_->size() > 1 ? calibration_.get("stack.rank_jitter", 0) : 0;
   memo_->dispatch_overhead = calibration_.get("stack.dispatch_overhead", 0);
   memo_->communication_dispatch = stack_.host_inline ? memo_->dispatch_overhead : 0;
   memo_->step_overhead = calibration_.get("stack.step_overhead", 0);
@@ -98,7 +99,7 @@ Seconds Pricing::op_time(const models::Op& op) const {
   const auto found = memo_->ops.find(key);
   if (found != memo_->ops.end()) return Seconds{found->second};
   const double host = op.kind == models::OpKind::load_tokens ? memo_->load_overhead : 0;
-  const double time = device_time(memo_->rates, op).value + memo_->op_overhead + host;
+  const double time = (device_time(memo_->rates, op).value + memo_->op_overhead + host) * (1 + memo_->jitter);
   memo_->ops.emplace(key, time);
   return Seconds{time};
 }
@@ -142,6 +143,9 @@ Seconds Pricing::send_time(const plan::Step& step, const std::vector<plan::Buffe
   return send_time(Bytes{static_cast<double>(step.message_bytes(buffers))}, from, to);
 }
 
+double Pricing::jitter() const {
+  return memo_->jitter;
+}
 Seconds Pricing::step_overhead() const {
   return Seconds{memo_->step_overhead};
 }

@@ -51,6 +51,8 @@ class Pricing {
   [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
                                         int to) const;
 
+  /// Where ranks meet, each waits for the slowest: on a cluster of several ranks every op is longer by this share.
+  [[nodiscard]] double jitter() const;
   [[nodiscard]] base::Seconds step_overhead() const;
   [[nodiscard]] base::Bytes software_memory() const;
   [[nodiscard]] bool overlaps(plan::Stream stream) const { return stack_.overlaps(stream); }

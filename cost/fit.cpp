@@ -198,14 +198,15 @@ class Problem {
   VectorXd theta_, weight_, sensitivity_;
 };
 
-/// Mean absolute relative error over the spans that the observations stand for.
+/// Mean absolute relative error over the spans that the observations stand for, each weighted by its time: a
+/// microsecond that is wrong by half is not as wrong as a second.
 double mean_error(const std::vector<Observation>& observations, const Pricing& pricing) {
-  double sum = 0, count = 0;
+  double sum = 0, measured = 0;
   for (const Observation& o : observations) {
-    sum += o.count * std::abs(predicted(o, pricing) - o.seconds) / o.seconds;
-    count += o.count;
+    sum += o.count * std::abs(predicted(o, pricing) - o.seconds);
+    measured += o.count * o.seconds;
   }
-  return count > 0 ? sum / count : 0;
+  return measured > 0 ? sum / measured : 0;
 }
 
 Pricing priced(const Pricing& before, const Calibration& calibration) {

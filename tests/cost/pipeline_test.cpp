@@ -1,0 +1,76 @@
+/// The replay of turns against pipelines drawn by hand.
+#include "cost/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace orrery::cost {
+namespace {
+
+using plan::Order;
+
+PipelineTimes equal_stages(std::size_t stages, double forward, double backward, double hop) {
+  PipelineTimes t;
+  t.forward.assign(stages, forward);
+  t.backward.assign(stages, backward);
+  t.prelude.assign(stages, 0);
+  t.hop.assign(stages - 1, hop);
+  return t;
+}
+
+double makespan(const PipelineTimes& times, Order order, std::int64_t micro_batches) {
+  const std::vector<double> end = pipeline(times, order, micro_batches).end;
+  return *std::max_element(end.begin(), end.end());
+}
+
+TEST(Pipeline, OfEqualStagesTakesMPlusPMinusOneTurns) {
+  for (const Order order : {Order::gpipe, Order::one_f_one_b})
+    for (const std::size_t stages : {1, 2, 4, 8})
+      for (const std::int64_t m : {1, 3, 8, 100})
+        EXPECT_NEAR(makespan(equal_stages(stages, 1, 2, 0), order, m),
+                    3.0 * static_cast<double>(m + static_cast<std::int64_t>(stages) - 1), 1e-9)
+            << stages << " stages, " << m << " micro-batches";
+}
+
+TEST(Pipeline, OfOneMicroBatchIsAChain) {
+  PipelineTimes t = equal_stages(2, 1, 2, 0.5);
+  t.forward = {1, 3};
+  t.backward = {2, 6};
+  EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 1), 1 + 0.5 + 3 + 6 + 0.5 + 2);
+  EXPECT_DOUBLE_EQ(pipeline(t, Order::one_f_one_b, 1).transfer[1], 0.5);
+}
+
+TEST(Pipeline, OfUnevenStagesRunsAtTheSlowest) {
+  PipelineTimes t = equal_stages(2, 1, 2, 0);
+  t.forward = {1, 3};
+  t.backward = {2, 6};
+  // Stage 1: forward 1-4, backward 4-10, forward 10-13, backward 13-19. Stage 0 ends with its backward 19-21.
+  EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 2), 21);
+  // Long after: 9 a micro-batch.
+  EXPECT_NEAR(makespan(t, Order::one_f_one_b, 1000) - makespan(t, Order::one_f_one_b, 900), 900, 1e-6);
+}
+
+TEST(Pipeline, ExtrapolatesAsLongReplaysGo) {
+  // 4p micro-batches are replayed, more are extrapolated: the seam shows in no difference.
+  PipelineTimes t = equal_stages(3, 1, 2, 0.25);
+  t.forward = {1, 1.5, 1.25};
+  t.backward = {2, 2.5, 2.75};
+  const double period = (makespan(t, Order::one_f_one_b, 12) - makespan(t, Order::one_f_one_b, 9)) / 3;
+  for (std::int64_t m = 12; m < 30; m += 3)
+    EXPECT_NEAR(makespan(t, Order::one_f_one_b, m + 3) - makespan(t, Order::one_f_one_b, m), 3 * period, 1e-9);
+}
+
+TEST(Pipeline, RecomputesWhileTheGradientIsOnItsWay) {
+  PipelineTimes t = equal_stages(2, 1, 4, 1);
+  t.prelude = {2, 0};
+  t.overlaps = true;
+  // Forward 0-1, hop to 2, forward 2-3, backward 3-7, hop to 8. Stage 0 has recomputed by then: 2 of its 4 are left.
+  EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 1), 10);
+  t.prelude = {0, 0};
+  EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 1), 12);
+}
+
+}  // namespace
+}  // namespace orrery::cost

@@ -79,10 +79,12 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const int tensor_rank = rank % schedule.spec.tensor;
   const int data_rank = rank / schedule.spec.tensor % schedule.spec.data;
   std::vector<OwnedPart> out;
-  for (const plan::Bucket& bucket : rank_class.buckets)
+  for (std::size_t b = 0; b < rank_class.buckets.size(); ++b)
     for (const State state : kStates) {
+      const plan::Bucket& bucket = rank_class.buckets[b];
       const int buffer = buffer_of(bucket, state);
-      if (buffer < 0 || (!is_sharded(rank_class, bucket, buffer) && data_rank != 0)) continue;
+      const int writer = static_cast<int>(b) % schedule.spec.data;  // of what every replica has: they take turns
+      if (buffer < 0 || (!is_sharded(rank_class, bucket, buffer) && data_rank != writer)) continue;
       for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
         const plan::ParameterRange& range = *holding.range;
         if ((range.replicated && tensor_rank != 0) || !range.counts_in_norm) continue;

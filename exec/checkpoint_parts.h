@@ -42,8 +42,8 @@ struct Manifest {
 /// Throws Failure naming `name` when the text is not a manifest of this format.
 [[nodiscard]] Manifest parse_manifest(const std::string& text, const std::string& name);
 
-/// What rank `rank` writes: its own shard where the data-parallel group shares the work, everything on data rank 0
-/// otherwise; a replicated parameter from tensor rank 0 alone; a second copy of the tied table not at all.
+/// What rank `rank` writes: its own shard where the states are sharded, else every data-th bucket; a replicated
+/// parameter from tensor rank 0 alone; a second copy of the tied table not at all.
 struct OwnedPart {
   CheckpointPart part;
   int buffer = -1;

@@ -52,6 +52,7 @@ class Session {
 
   /// Parameters from a checkpoint, a file or the seed; what was there of an earlier run is taken up or cleared away.
   base::Result<bool> start() {
+    report({{"event", "preparing"}});  // drawing or reading a large model's weights takes its time
     if (first_rank()) {
       fs::create_directories(options_.directory);
       write_atomically(options_.directory / "plan.yaml", options_.plan_text);

@@ -29,7 +29,8 @@ struct RunOptions {
   bool oversubscribed = false;
   Arena::Check check = Arena::Check::none;
   const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end
-  /// Rank 0 only. Lines of JSON: {"event": "started" | "step" | "checkpoint" | "gradients" | "stopped" | "completed"}.
+  /// Rank 0 only. Lines of JSON: {"event": "preparing" | "started" | "step" | "checkpoint" | "gradients" | "stopped" |
+  /// "completed"}.
   std::function<void(const std::string&)> report;
 };
 

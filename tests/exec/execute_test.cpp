@@ -92,7 +92,7 @@ struct Pipe {
 TEST(Executor, CarriesEveryMicroBatchThroughAPipeline) {
   const Pipe pipe(4);
   ThreadWorld world(2);
-  const Waiter waiter(wait_policy(8, 1, std::chrono::seconds(5)));
+  const Waiter waiter(wait_policy(8, 1, std::chrono::seconds(60)));
   testing::in_threads(
       2,
       [&](int rank) {

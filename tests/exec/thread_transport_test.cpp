@@ -15,7 +15,7 @@ namespace {
 
 using models::DType;
 
-const Waiter kWaiter(wait_policy(8, 1, std::chrono::seconds(5)));
+const Waiter kWaiter(wait_policy(8, 1, std::chrono::seconds(60)));
 
 void finish(std::unique_ptr<Request> request) {
   kWaiter.finish(*request, [] { return std::string("a test's request"); });

@@ -124,7 +124,7 @@ Outcome train(const Trial& trial) {
   EXPECT_TRUE(faults.empty()) << base::render(faults, false);
   if (!faults.empty()) return {};
   const int ranks = plan.spec().ranks();
-  const Waiter waiter(wait_policy(ranks, available_cores(), std::chrono::seconds(20)));
+  const Waiter waiter(wait_policy(ranks, available_cores(), std::chrono::seconds(60)));
   ThreadWorld world(ranks);
   Outcome out;
   out.memory.resize(static_cast<std::size_t>(ranks));

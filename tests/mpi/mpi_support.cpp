@@ -65,8 +65,8 @@ TrainCommand command_for(const Trial& trial, const Folder& folder) {
   command.plan = folder.path() / "plan.yaml";
   command.run = folder.path() / "run";
   command.threads = 1;
-  command.start_timeout = std::chrono::seconds(60);
-  command.step_timeout = std::chrono::seconds(60);
+  command.start_timeout = std::chrono::seconds(120);
+  command.step_timeout = std::chrono::seconds(120);
   std::ofstream(command.plan) << plan_text(trial);
   return command;
 }

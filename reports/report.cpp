@@ -32,10 +32,10 @@ std::string beside(const std::string& predicted, double prediction, double measu
 std::string tiles(const ReportData& data) {
   const cost::Prediction p = data.prediction.value_or(cost::Prediction{});
   const cost::MeasuredRun run = data.run.value_or(cost::MeasuredRun{});
-  const std::string predicted_time = base::human(base::Seconds{p.step_time_s});
+  const std::string predicted_time = time_text(p.step_time_s);
   std::string out;
   if (run.step_time_s > 0) {
-    out += tile("Step time", base::human(base::Seconds{run.step_time_s}),
+    out += tile("Step time", time_text(run.step_time_s),
                 p.step_time_s > 0 ? beside(predicted_time, p.step_time_s, run.step_time_s) : "measured");
   } else if (p.step_time_s > 0) {
     out += tile("Step time", predicted_time, "predicted");

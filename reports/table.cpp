@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "base/ensure.h"
+#include "base/units.h"
 
 namespace orrery::reports {
 namespace {
@@ -164,6 +165,12 @@ std::string text_of(const Table& table, const TableStyle& style) {
   }
   for (const std::string& note : table.notes) out += coloured(shown(note), "2", style) + "\n";
   return out;
+}
+
+std::string time_text(double seconds) {
+  std::string text = base::human(base::Seconds{seconds});
+  if (text.ends_with(" us")) text.replace(text.size() - 2, 2, "µs");
+  return text;
 }
 
 std::string percent(double fraction) {

@@ -33,6 +33,8 @@ struct Table {
 [[nodiscard]] std::string to_ascii(std::string_view utf8);
 /// Title, head, rule, rows, notes; every line ends in a newline and none in blanks.
 [[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
+/// base::human of seconds, with "µs" for "us".
+[[nodiscard]] std::string time_text(double seconds);
 /// "43.2 %" of a fraction; "—" when it is not finite.
 [[nodiscard]] std::string percent(double fraction);
 /// Four significant digits; from 10,000 to 1e12 a whole number with thousands separated.

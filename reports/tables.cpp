@@ -18,7 +18,7 @@ namespace {
 const std::string kNone = "—";
 
 std::string seconds(double s) {
-  return std::isfinite(s) && s >= 0 ? base::human(base::Seconds{s}) : kNone;
+  return std::isfinite(s) && s >= 0 ? time_text(s) : kNone;
 }
 std::string seconds_or_none(double s) {
   return s > 0 ? seconds(s) : kNone;
@@ -52,7 +52,7 @@ std::string money(double usd) {
 
 /// A coefficient in a unit that suits its size; units that have no scale of their own stay as they are.
 std::string with_unit(double value, const std::string& unit) {
-  if (unit == "s" || unit == "seconds") return base::human(base::Seconds{value});
+  if (unit == "s" || unit == "seconds") return time_text(value);
   if (unit == "B" || unit == "bytes") return base::human(base::Bytes{value});
   if (unit == "B/s" || unit == "bytes/s" || unit == "bytes_per_second") return base::human(base::BytesPerSecond{value});
   if (unit == "FLOP/s") return base::human(base::FlopsPerSecond{value});

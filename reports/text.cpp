@@ -46,7 +46,7 @@ std::string plan_text(const cost::SearchResult& result, const TableStyle& style)
   std::string line =
       fmt::format("{} candidates, {} feasible, {} evaluated", result.candidates, result.feasible, result.evaluated);
   if (result.simulated > 0) line += fmt::format(", {} replayed", result.simulated);
-  line += fmt::format(", in {}.", base::human(base::Seconds{result.seconds}));
+  line += fmt::format(", in {}.", time_text(result.seconds));
   if (result.optimality_gap > 0) line += fmt::format(" Within {} of the optimum.", percent(result.optimality_gap));
   out += "\n" + styled(line, style) + "\n";
   if (!result.rejected.empty()) out += "\n" + text_of(rejections_table(result), style);
@@ -112,7 +112,7 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"backend", summary.backend},
                 {"steps", fmt::format("{}{}", summary.steps, summary.completed ? "" : " (not completed)")},
                 {"loss", fmt::format("{:.6g} → {:.6g}", summary.first_loss, summary.final_loss)},
-                {"step time", base::human(base::Seconds{summary.step_time_s}) + " (median)"},
+                {"step time", time_text(summary.step_time_s) + " (median)"},
                 {"tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
   return figures(table, style);

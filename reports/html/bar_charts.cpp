@@ -44,14 +44,13 @@ void add_segments(json& values, const std::string& bar, const std::vector<Part>&
     if (parts[i].seconds <= 0) continue;
     const double end = at + parts[i].seconds;
     const std::string share = percent(total > 0 ? parts[i].seconds / total : 0);
-    values.push_back(
-        {{"bar", bar},
-         {"a", at * unit.factor},
-         {"b", end * unit.factor},
-         {"c", part_colour(i)},
-         {"on", part_ink(i)},
-         {"share", fmt::format("{:.0f} %", total > 0 ? 100 * parts[i].seconds / total : 0)},
-         {"tip", fmt::format("{}\n{} ({})", parts[i].name, base::human(base::Seconds{parts[i].seconds}), share)}});
+    values.push_back({{"bar", bar},
+                      {"a", at * unit.factor},
+                      {"b", end * unit.factor},
+                      {"c", part_colour(i)},
+                      {"on", part_ink(i)},
+                      {"share", fmt::format("{:.0f} %", total > 0 ? 100 * parts[i].seconds / total : 0)},
+                      {"tip", fmt::format("{}\n{} ({})", parts[i].name, time_text(parts[i].seconds), share)}});
     at = end;
   }
 }
@@ -83,8 +82,7 @@ Chart breakdown_chart(const cost::Breakdown& predicted, const std::optional<cost
   for (std::size_t i = 0; i < left.size(); ++i) {
     if (left[i].seconds > 0 || (measured && right[i].seconds > 0))
       chart.legend.push_back({left[i].name, part_colour(i)});
-    if (left[i].seconds > 0)
-      chart.description += fmt::format("{} {}, ", left[i].name, base::human(base::Seconds{left[i].seconds}));
+    if (left[i].seconds > 0) chart.description += fmt::format("{} {}, ", left[i].name, time_text(left[i].seconds));
   }
   const int height = kBarHeight * static_cast<int>(bars.size());
   json spec = base_spec(height, {label_width({"Predicted"}), 20, 6, 48});

@@ -131,8 +131,8 @@ Chart residuals_chart(const cost::FitResult& fit) {
     any_held_out |= r.held_out;
     const auto tip = [&](double predicted) {
       return fmt::format("{} · {}{}\nmeasured {}\npredicted {} ({:+.1f} %)", r.what, r.run,
-                         r.held_out ? " · held out" : "", base::human(base::Seconds{r.measured_s}),
-                         base::human(base::Seconds{predicted}), 100 * (predicted / r.measured_s - 1));
+                         r.held_out ? " · held out" : "", time_text(r.measured_s), time_text(predicted),
+                         100 * (predicted / r.measured_s - 1));
     };
     dots.push_back({{"m", r.measured_s * unit.factor},
                     {"p", r.predicted_before_s * unit.factor},
@@ -195,16 +195,15 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
   for (const cost::MeasuredRun& run : runs) {
     if (!(run.step_time_s > 0)) continue;
     const auto tip = [&](const char* what, double predicted) {
-      return fmt::format("{}\n{} {}\nmeasured {}\nerror {:+.1f} %", labels[at], what,
-                         base::human(base::Seconds{predicted}), base::human(base::Seconds{run.step_time_s}),
-                         100 * (predicted / run.step_time_s - 1));
+      return fmt::format("{}\n{} {}\nmeasured {}\nerror {:+.1f} %", labels[at], what, time_text(predicted),
+                         time_text(run.step_time_s), 100 * (predicted / run.step_time_s - 1));
     };
     json value = {{"row", labels[at]},
                   {"m", run.step_time_s * unit.factor},
                   {"dim", run.oversubscribed},
                   {"lo", run.step_time_s * (1 - kBand) * unit.factor},
                   {"hi", run.step_time_s * (1 + kBand) * unit.factor},
-                  {"mtip", labels[at] + "\nmeasured " + base::human(base::Seconds{run.step_time_s})}};
+                  {"mtip", labels[at] + "\nmeasured " + time_text(run.step_time_s)}};
     if (run.predicted_before_s > 0) {
       value["p"] = run.predicted_before_s * unit.factor;
       value["ptip"] = tip("before calibration", run.predicted_before_s);

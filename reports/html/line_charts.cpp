@@ -159,12 +159,11 @@ Chart scaling_chart(const std::vector<cost::ScalingPoint>& points) {
          {"ideal", ideal * unit.factor},
          {"pe", efficiency},
          {"ptip", fmt::format("{} ranks, predicted\n{}\n{} ({} efficiency)", p.ranks, plan::describe(p.best.spec),
-                              base::human(base::Seconds{p.best.step_time_s}), percent(efficiency))}});
-    chart.description +=
-        fmt::format("{} ranks: {} predicted. ", p.ranks, base::human(base::Seconds{p.best.step_time_s}));
+                              time_text(p.best.step_time_s), percent(efficiency))}});
+    chart.description += fmt::format("{} ranks: {} predicted. ", p.ranks, time_text(p.best.step_time_s));
     if (!(p.measured_step_time_s > 0)) continue;
     low = std::min(low, p.measured_step_time_s);
-    const std::string time = base::human(base::Seconds{p.measured_step_time_s});
+    const std::string time = time_text(p.measured_step_time_s);
     json point = {{"n", p.ranks}, {"m", p.measured_step_time_s * unit.factor}};
     std::string tip = fmt::format("{} ranks, measured\n{}", p.ranks, time);
     if (first.measured_step_time_s > 0) {

@@ -59,14 +59,15 @@ summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 3px; b
 table { border-collapse: collapse; font-size: 13px; min-width: 40%; }
 caption { text-align: left; font-weight: 600; padding: 6px 0; }
 th { text-align: left; font-weight: 600; color: var(--muted); border-bottom: 1px solid var(--axis); vertical-align: bottom; }
-th, td { padding: 5px 14px 5px 0; }
+th, td { padding: 5px 14px 5px 0; white-space: nowrap; }
+th:last-child, td:last-child { padding-right: 0; white-space: normal; }
 td { border-bottom: 1px solid var(--line); vertical-align: top; }
 tbody tr:last-child td { border-bottom: 0; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.b { min-width: 140px; }
 td.b span { display: block; height: 9px; margin-top: 5px; background: var(--backward); border-radius: 2px; }
 p.note { color: var(--muted); font-size: 13px; margin: 6px 0 0; }
-.prov td { overflow-wrap: anywhere; }
+.prov td { overflow-wrap: anywhere; white-space: normal; }
 footer { color: var(--muted); font-size: 13px; }
 @media (max-width: 640px) { main { padding: 20px 10px; } section, figure { padding: 16px 14px; } h1 { font-size: 24px; } }
 @media print {

@@ -107,7 +107,7 @@ Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule) {
   }
   // A predicted step is a little longer than its spans: what the software does between steps.
   const double whole = measured ? panel.end : std::max(panel.end, timeline.step_time);
-  panel.title = fmt::format("{} — {}{}", measured ? "Measured" : "Predicted", base::human(base::Seconds{whole}),
+  panel.title = fmt::format("{} — {}{}", measured ? "Measured" : "Predicted", time_text(whole),
                             measured ? fmt::format(", step {}", iteration + 1) : "");
   return panel;
 }
@@ -120,7 +120,7 @@ std::string row_name(int rank, const plan::Schedule& schedule) {
 std::string tip_of(const Bar& bar, const Unit& unit) {
   std::string text;
   for (const auto& [activity, seconds] : bar.busy)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(activity), base::human(base::Seconds{seconds}));
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(activity), time_text(seconds));
   if (bar.micro_batch >= 0) text += fmt::format(" · micro-batch {}", bar.micro_batch + 1);
   text += fmt::format("\n{:.4g} – {:.4g} {}", bar.from * unit.factor, bar.to * unit.factor, unit.name);
   if (bar.count > 1) text += fmt::format(", {} steps", bar.count);
@@ -303,7 +303,7 @@ Table table_of(const Panel& panel, const plan::Schedule& schedule) {
         const auto found = bar.busy.find(a);
         if (bar.rank == rank && found != bar.busy.end()) sum += found->second;
       }
-      row.push_back(sum > 0 ? base::human(base::Seconds{sum}) : "—");
+      row.push_back(sum > 0 ? time_text(sum) : "—");
     }
   }
   table.notes.push_back(

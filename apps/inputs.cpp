@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <sstream>
+
 #include "apps/files.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
@@ -63,6 +65,16 @@ base::Location place_of(const base::Document& document, const std::string& key) 
   return root.is_map() && root.has(key) ? root.at(key).where() : base::Location{document.findings().file(), 0, 0, 1};
 }
 
+/// Adds the line of `text` that each finding in `file` points at, for the caret.
+base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, const std::string& text) {
+  for (base::Diagnostic& one : found) {
+    if (one.where.file != file || one.where.line < 1 || !one.source_line.empty()) continue;
+    std::istringstream lines(text);
+    for (int i = 0; i < one.where.line; ++i) std::getline(lines, one.source_line);
+  }
+  return found;
+}
+
 }  // namespace
 
 base::Result<models::Model> load_model(const Catalog& catalog, const std::string& name, const base::Location& from,
@@ -98,11 +110,11 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   base::Diagnostics found;
   collect(found, model);
   collect(found, cluster);
-  if (!found.empty()) return base::fail(std::move(found));
+  if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text));
 
   const std::string stack_name = job->stack.empty() ? cluster->stack : job->stack;
   auto stack = load_stack(catalog, stack_name, place_of(document, job->stack.empty() ? "cluster" : "stack"));
-  if (!stack) return base::fail(stack.error());
+  if (!stack) return base::fail(with_lines(stack.error(), path, *text));
 
   if (job->sequence == 0) job->sequence = model->max_sequence;
   plan::Training& training = job->training;

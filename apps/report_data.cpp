@@ -68,6 +68,18 @@ const Run& typical(const Group& group) {
   });
 }
 
+/// Of each stage the rank whose arena held most.
+std::vector<reports::MeasuredMemory> memory_by_stage(const Run& run) {
+  std::vector<reports::MeasuredMemory> stages;
+  const std::vector<double>& by_rank = run.metrics.back().memory_by_rank_bytes;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const auto stage = static_cast<std::size_t>(run.loaded.plan.stage_of(static_cast<int>(rank)));
+    while (stages.size() <= stage) stages.push_back({static_cast<int>(stages.size()), 0});
+    stages[stage].bytes = std::max(stages[stage].bytes, by_rank[rank]);
+  }
+  return stages;
+}
+
 }  // namespace
 
 std::vector<Group> grouped(const std::vector<Run>& runs, const Beliefs& beliefs) {
@@ -103,6 +115,7 @@ void show(reports::ReportData& data, const Group& group, const Beliefs& beliefs)
   data.measured = run.timeline;
   data.measured_breakdown = reports::measured_breakdown(run.timeline, run.schedule);
   for (const Metric& metric : run.metrics) data.losses.push_back(metric.loss);
+  if (!run.metrics.empty()) data.measured_memory = memory_by_stage(run);
 }
 
 cost::FitResult fit_of(const std::vector<Run>& runs, const cost::Pricing& before, const cost::Pricing& after) {

@@ -33,8 +33,12 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
                        std::string(row.substr(0, 120))});
       continue;
     }
-    metrics.push_back({one["step"].get<std::int64_t>(), one["loss"].get<double>(), one["step_time_s"].get<double>(),
-                       one["tokens_per_s"].get<double>(), one["memory_peak_bytes"].get<double>()});
+    Metric metric{one["step"].get<std::int64_t>(),        one["loss"].get<double>(),
+                  one["step_time_s"].get<double>(),       one["tokens_per_s"].get<double>(),
+                  one["memory_peak_bytes"].get<double>(), {}};
+    for (const nlohmann::json& bytes : one.value("arena_peak_bytes_by_rank", nlohmann::json::array()))
+      if (bytes.is_number()) metric.memory_by_rank_bytes.push_back(bytes.get<double>());
+    metrics.push_back(std::move(metric));
   }
   if (!found.empty()) return base::fail(std::move(found));
   return metrics;

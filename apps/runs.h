@@ -17,7 +17,8 @@ struct Metric {
   double loss = 0;
   double step_time_s = 0;
   double tokens_per_s = 0;
-  double memory_peak_bytes = 0;  ///< worst rank
+  double memory_peak_bytes = 0;              ///< worst rank
+  std::vector<double> memory_by_rank_bytes;  ///< arena; empty when the run does not say
 };
 
 struct Run {

@@ -14,7 +14,8 @@
 namespace orrery::reports {
 namespace {
 
-constexpr int kBarWidth = 24;  // columns of a full bar
+constexpr int kBarWidth = 24;            // columns of a full bar
+constexpr std::size_t kNoteWidth = 240;  // columns; a terminal wraps it into two or three lines
 
 struct Range {
   char32_t first, last;
@@ -163,7 +164,7 @@ std::string text_of(const Table& table, const TableStyle& style) {
     for (std::size_t i = 0; i < row.size(); ++i) row[i] = padded(row[i], widths[i], table.columns[i].align);
     out += joined(row) + "\n";
   }
-  for (const std::string& note : table.notes) out += coloured(shown(note), "2", style) + "\n";
+  for (const std::string& note : table.notes) out += coloured(shown(limited(note, kNoteWidth)), "2", style) + "\n";
   return out;
 }
 

@@ -16,6 +16,7 @@ namespace orrery::reports {
 namespace {
 
 const std::string kNone = "—";
+constexpr std::size_t kSourceWidth = 64;  // columns
 
 std::string seconds(double s) {
   return std::isfinite(s) && s >= 0 ? time_text(s) : kNone;
@@ -280,11 +281,23 @@ Table parameters_table(const std::vector<cost::FittedParameter>& parameters) {
                    {"before", Align::right},
                    {"after", Align::right},
                    {"change", Align::right},
-                   {"source", Align::left, 64}};
+                   {"source", Align::left, kSourceWidth}};
+  // A long source that several share (a fit to many runs) is said once, below.
+  std::map<std::string, int> shared;
+  for (const cost::FittedParameter& p : parameters)
+    if (display_width(p.source) > kSourceWidth) ++shared[p.source];
+  int notes = 0;
+  for (auto& [source, uses] : shared) {
+    uses = uses > 1 ? ++notes : 0;
+    if (uses > 0) table.notes.push_back(fmt::format("Source {}: {}", uses, source));
+  }
   for (const cost::FittedParameter& p : parameters) {
     const double ratio = p.before != 0 ? p.after / p.before : 0;
+    const auto found = shared.find(p.source);
+    const bool below = found != shared.end() && found->second > 0;
     table.rows.push_back({p.name, with_unit(p.before, p.unit), with_unit(p.after, p.unit),
-                          ratio > 0 ? fmt::format("× {:.3g}", ratio) : kNone, p.source});
+                          ratio > 0 ? fmt::format("× {:.3g}", ratio) : kNone,
+                          below ? fmt::format("source {} below", found->second) : p.source});
   }
   return table;
 }

@@ -66,7 +66,7 @@ tbody tr:last-child td { border-bottom: 0; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.b { min-width: 140px; }
 td.b span { display: block; height: 9px; margin-top: 5px; background: var(--backward); border-radius: 2px; }
-p.note { color: var(--muted); font-size: 13px; margin: 6px 0 0; }
+p.note { color: var(--muted); font-size: 13px; margin: 6px 0 0; overflow-wrap: anywhere; }
 .prov td { overflow-wrap: anywhere; white-space: normal; }
 footer { color: var(--muted); font-size: 13px; }
 @media (max-width: 640px) { main { padding: 20px 10px; } section, figure { padding: 16px 14px; } h1 { font-size: 24px; } }

@@ -107,6 +107,15 @@ TEST(PlansTable, LeavesOutDimensionsThatNoPlanUses) {
   EXPECT_EQ(plans_table(with_context).columns.size(), table.columns.size() + 1);
 }
 
+TEST(ParametersTable, SaysALongSourceOnceWhenSeveralShareIt) {
+  const std::string fit = "fit 2026-11-20 to 30 runs: " + std::string(80, 'r');
+  const Table table = parameters_table({{"a", 1, 2, "s", fit}, {"b", 1, 2, "s", fit}, {"c", 1, 2, "s", "datasheet"}});
+  EXPECT_EQ(table.rows[0].back(), "source 1 below");
+  EXPECT_EQ(table.rows[1].back(), "source 1 below");
+  EXPECT_EQ(table.rows[2].back(), "datasheet");
+  EXPECT_EQ(table.notes, std::vector<std::string>{"Source 1: " + fit});
+}
+
 TEST(BreakdownTable, SharesAddUpToTheStep) {
   double sum = 0;
   for (const Part& part : parts_of(sample::prediction().breakdown)) sum += part.seconds;

@@ -198,9 +198,20 @@ class Problem {
   VectorXd theta_, weight_, sensitivity_;
 };
 
-/// Mean absolute relative error over the spans that the observations stand for, each weighted by its time: a
-/// microsecond that is wrong by half is not as wrong as a second.
+/// Mean absolute relative error over the spans that the observations stand for; what is no span (waits, and the time
+/// between steps) does not count.
 double mean_error(const std::vector<Observation>& observations, const Pricing& pricing) {
+  double sum = 0, count = 0;
+  for (const Observation& o : observations) {
+    if (o.step == nullptr || o.gap || o.waiting || o.seconds <= 0) continue;
+    sum += o.count * std::abs(predicted(o, pricing) / o.seconds - 1);
+    count += o.count;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+/// The same over all that was observed, each weighted by its time.
+double time_weighted_error(const std::vector<Observation>& observations, const Pricing& pricing) {
   double sum = 0, measured = 0;
   for (const Observation& o : observations) {
     sum += o.count * std::abs(predicted(o, pricing) - o.seconds);
@@ -285,6 +296,8 @@ FitResult compared(const Evidence& evidence, const Pricing& before, const Pricin
   out.notes = evidence.notes;
   out.error_before = mean_error(evidence.fitted, before);
   out.error_after = mean_error(evidence.fitted, after);
+  out.time_weighted_error_before = time_weighted_error(evidence.fitted, before);
+  out.time_weighted_error_after = time_weighted_error(evidence.fitted, after);
   out.held_out_error_after = evidence.held_out.empty() ? std::nan("") : mean_error(evidence.held_out, after);
   out.residuals = residuals_of(evidence.fitted, evidence.runs, before, after);
   for (Residual& line : residuals_of(evidence.held_out, evidence.runs, before, after)) {

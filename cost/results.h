@@ -91,6 +91,8 @@ struct Residual {
 struct FitResult {
   std::vector<FittedParameter> parameters;
   double error_before = 0, error_after = 0;  ///< mean absolute relative, over the spans
+  /// The same with each span weighted by its time: a microsecond that is wrong by half is not as wrong as a second.
+  double time_weighted_error_before = 0, time_weighted_error_after = 0;
   double held_out_error_after = 0;
   std::vector<Residual> residuals;
   std::vector<std::string> notes;  ///< runs left out and why

@@ -203,9 +203,14 @@ json calibrate_json(const cost::FitResult& fit) {
                          {"median_error_before", g.error_before},
                          {"median_error_after", g.error_after}});
   }
-  return {{"parameters", std::move(parameters)}, {"error_before", fit.error_before},
-          {"error_after", fit.error_after},      {"held_out_error_after", fit.held_out_error_after},
-          {"residuals", std::move(residuals)},   {"notes", fit.notes}};
+  return {{"parameters", std::move(parameters)},
+          {"error_before", fit.error_before},
+          {"error_after", fit.error_after},
+          {"held_out_error_after", fit.held_out_error_after},
+          {"time_weighted_error_before", fit.time_weighted_error_before},
+          {"time_weighted_error_after", fit.time_weighted_error_after},
+          {"residuals", std::move(residuals)},
+          {"notes", fit.notes}};
 }
 
 json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,

@@ -75,6 +75,10 @@ std::string fit_text(const cost::FitResult& fit, const TableStyle& style) {
   if (any_held_out || fit.held_out_error_after > 0)
     out += styled(fmt::format("; on spans held out: {}", percent(fit.held_out_error_after)), style);
   out += ".\n";
+  out += styled(fmt::format("Weighted by time: {} before, {} after.", percent(fit.time_weighted_error_before),
+                            percent(fit.time_weighted_error_after)),
+                style) +
+         "\n";
   for (const std::string& note : fit.notes) out += styled("note: " + note, style) + "\n";
   return out;
 }

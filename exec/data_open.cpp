@@ -23,6 +23,7 @@ constexpr std::size_t kMostFiles = 4096;      // open at once
 
 constexpr std::int32_t kLlmcGpt2 = 20240520;    // u16 tokens
 constexpr std::int32_t kLlmcLlama3 = 20240801;  // u32 tokens
+constexpr std::int32_t kLlmcLlama3Version = 7;  // llm.c, dev/data/data_common.py; GPT-2's files are of version 1
 constexpr std::int64_t kLlmcHeader = 1024;
 constexpr std::array<char, 9> kMegatronMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr std::int64_t kMegatronHeader = 34;
@@ -97,9 +98,11 @@ struct TokenStreamBuilder {
         (header[0] != kLlmcGpt2 && header[0] != kLlmcLlama3))
       return false;
     const int width = header[0] == kLlmcGpt2 ? 2 : 4;
-    if (header[1] != 1)
-      throw Bad{
-          kMalformed, fmt::format("{}: llm.c token file of version {}, expected 1", path.string(), header[1]), {}};
+    if (header[1] != 1 && (header[0] != kLlmcLlama3 || header[1] != kLlmcLlama3Version))
+      throw Bad{kMalformed,
+                fmt::format("{}: llm.c token file of version {}, expected {}", path.string(), header[1],
+                            header[0] == kLlmcLlama3 ? kLlmcLlama3Version : 1),
+                {}};
     const std::int64_t tokens = header[2];
     if (tokens < 0 || size != kLlmcHeader + tokens * width)
       throw Bad{kMalformed,

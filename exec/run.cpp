@@ -231,6 +231,12 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
                       fmt::format("the plan computes in {}, the {} backend in fp32",
                                   models::name_of(plan.spec().precision), backend.name()),
                       "make the plan with precision: fp32");
+  if (!plan.model().causal)
+    return base::fail("E0624",
+                      fmt::format("{} is not causal: each token sees the next one, which is what it would be trained "
+                                  "to predict",
+                                  plan.model().name),
+                      "models that look both ways (BERT) are planned and simulated, not trained; train a causal one");
   auto stream = training.data.empty()
                     ? base::Result<TokenStream>(
                           base::fail("E0610", "the plan's job names no training data", "add training.data to the job"))

@@ -91,6 +91,14 @@ TEST_F(Data, ReadsLlmcFilesOfBothWidths) {
   EXPECT_EQ(read(*wide, 0, 2), (Ids{128000, 5}));
 }
 
+TEST_F(Data, ReadsLlamaTokensOfTheVersionThatLlmcWrites) {
+  const auto llama = TokenStream::open(file("l.bin", llmc(20240801, 2, raw(std::vector<std::uint32_t>{128000, 5}), 7)));
+  ASSERT_TRUE(llama) << base::render(llama.error(), false);
+  EXPECT_EQ(read(*llama, 0, 2), (Ids{128000, 5}));
+  EXPECT_NE(why(file("gpt.bin", llmc(20240520, 1, "ab", 7))).find("version 7, expected 1"), std::string::npos);
+  EXPECT_NE(why(file("next.bin", llmc(20240801, 1, "abcd", 8))).find("version 8, expected 7"), std::string::npos);
+}
+
 TEST_F(Data, ReadsMegatronSequencesWhereverTheyLie) {
   file("m.bin", raw(std::vector<std::uint16_t>{9, 1, 2, 3, 8, 4, 5}));
   const auto stream = TokenStream::open(file("m.idx", megatron(8, {3, 2}, {2, 10}, 2)));

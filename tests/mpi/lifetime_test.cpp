@@ -99,6 +99,18 @@ TEST(Resume, RefusesADamagedCheckpoint) {
   EXPECT_NE(outcome.reason.find("rank-00001.safetensors: damaged"), std::string::npos) << outcome.reason;
 }
 
+TEST(Start, RefusesAModelThatSeesWhatItShouldPredict) {
+  Trial trial = small_trial();
+  trial.model.causal = false;
+  const Folder folder;
+  const TrainCommand command = testing::command_for(trial, folder);
+  const RunOutcome outcome = supervise(command, {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_NE(outcome.reason.find("not causal"), std::string::npos) << outcome.reason;
+  EXPECT_FALSE(std::filesystem::exists(command.run / "plan.yaml"));
+}
+
 TEST(Resume, OfAFinishedRunIsRefusedAndKeepsItsRecord) {
   const Trial trial = small_trial();
   const Folder folder;

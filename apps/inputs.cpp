@@ -18,6 +18,14 @@ namespace {
 /// A file or a catalogue entry: where it was found and what it says.
 base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const char* kind, const std::string& name,
                             const base::Location& from, const fs::path& base_folder) {
+  // As a path it would be the folder itself.
+  if (name.empty())
+    return base::fail({base::Diagnostic{base::Severity::error,
+                                        "E0203",
+                                        from,
+                                        fmt::format("a {} without a name", kind),
+                                        "write a catalogue name or a path",
+                                        {}}});
   const bool looks_like_path = name.find('/') != std::string::npos || fs::path(name).has_extension();
   if (!looks_like_path)
     if (auto entry = catalog.find(folder, name)) return *entry;
@@ -75,6 +83,14 @@ base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, c
   return found;
 }
 
+/// What runs where nobody names a software stack: Megatron-LM is what the public measurements of GPU clusters ran
+/// (cost/stacks/megatron-lm.yaml), and on CPUs Orrery's own executor is all there is.
+std::string stack_of(const plan::Job& job, const clusters::Cluster& cluster) {
+  if (!job.stack.empty()) return job.stack;
+  if (!cluster.stack.empty()) return cluster.stack;
+  return cluster.device().kind == clusters::DeviceKind::cpu ? "orrery-cpu" : "megatron-lm";
+}
+
 }  // namespace
 
 base::Result<models::Model> load_model(const Catalog& catalog, const std::string& name, const base::Location& from,
@@ -112,8 +128,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   collect(found, cluster);
   if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text));
 
-  const std::string stack_name = job->stack.empty() ? cluster->stack : job->stack;
-  auto stack = load_stack(catalog, stack_name, place_of(document, job->stack.empty() ? "cluster" : "stack"));
+  auto stack =
+      load_stack(catalog, stack_of(*job, *cluster), place_of(document, job->stack.empty() ? "cluster" : "stack"));
   if (!stack) return base::fail(with_lines(stack.error(), path, *text));
 
   if (job->sequence == 0) job->sequence = model->max_sequence;
@@ -139,8 +155,7 @@ base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& pa
       if (one.where.file.empty()) one.where = place_of(document, "plan");
     return base::fail(std::move(found));
   }
-  const std::string name = file->job.stack.empty() ? file->cluster.stack : file->job.stack;
-  auto stack = load_stack(catalog, name, place_of(document, "cluster"));
+  auto stack = load_stack(catalog, stack_of(file->job, file->cluster), place_of(document, "cluster"));
   if (!stack) return base::fail(stack.error());
   return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
@@ -69,9 +71,9 @@ TEST_P(Example, SimulatesItsBestPlan) {
     expect_keys(row, {"class", "bytes", "mean_utilisation", "peak_utilisation"});
 }
 
-std::vector<std::string> examples() {
+std::vector<std::string> yaml_files(const char* folder) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(fs::path(ORRERY_SOURCE_DIR) / "examples"))
+  for (const auto& entry : fs::directory_iterator(fs::path(ORRERY_SOURCE_DIR) / folder))
     if (entry.path().extension() == ".yaml") names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
@@ -84,7 +86,45 @@ std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, Example, ::testing::ValuesIn(examples()), test_name);
+INSTANTIATE_TEST_SUITE_P(Jobs, Example, ::testing::ValuesIn(yaml_files("examples")), test_name);
+
+class CatalogueCluster : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CatalogueCluster, PlansAJobOfThreeKeys) {
+  const Scratch scratch;
+  const std::string job =
+      scratch.file("job.yaml", "model: gpt2-124m\ncluster: " + fs::path(GetParam()).stem().string() + "\nbatch: 64\n");
+  const Ran ran = orrery({"plan", job, "--top", "1"});
+  // Some of the largest have more devices than GPT-2 can be split over.
+  EXPECT_THAT(ran.exit_code, ::testing::AnyOf(0, 4)) << ran.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Clusters, CatalogueCluster, ::testing::ValuesIn(yaml_files("clusters/catalog")), test_name);
+
+TEST(Plan, AClusterOfTheUsersOwnNeedsNoStack) {
+  const Scratch scratch;
+  for (const char* cluster : {"hgx-h100", "localhost-2"}) {
+    std::istringstream lines(
+        text_of(fs::path(ORRERY_SOURCE_DIR) / "clusters/catalog" / (std::string(cluster) + ".yaml")));
+    std::string text;
+    for (std::string line; std::getline(lines, line);)
+      if (line.rfind("stack:", 0) != 0) text += line + "\n";
+    const std::string mine = scratch.file("mine.yaml", text);
+    const std::string job = scratch.file("job.yaml", "model: tiny-gpt\ncluster: mine.yaml\nbatch: 64\n");
+    const std::string plan = (scratch.path() / "plan.yaml").string();
+    ASSERT_EQ(orrery({"plan", job, "-o", plan}).exit_code, 0) << cluster;
+    EXPECT_EQ(orrery({"simulate", plan}).exit_code, 0) << cluster;
+  }
+}
+
+TEST(Plan, AnEmptyNameIsRefusedWhereItStands) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "model: gpt2-124m\ncluster: \"\"\nbatch: 64\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr(job + ":2:"));
+  EXPECT_THAT(ran.err, ::testing::Not(HasSubstr("folder")));
+}
 
 TEST(Plan, SaysWhyNothingFitsWithExitCode4) {
   const Scratch scratch;

@@ -114,25 +114,38 @@ class Computing {
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::pair<double, double>>> spans_;
 };
 
-/// What lies between spans: the training step's time less what its ranks computed, moved or waited for.
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+/// What a training step costs outside its spans: between them, and before the first and after the last. Both parts are
+/// differences of times of the same training steps, so that a slow step does not pass for overhead.
 Observation rest_of(const FitRun& run, int index, const std::set<std::int32_t>& iterations) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::pair<double, double>>> busy;
+  std::map<std::int32_t, double> ends;  // of all training steps, as the median step time is over all of them
   std::size_t steps = 0;
   for (const Span& s : run.timeline.spans) {
+    ends[s.iteration] = std::max(ends[s.iteration], s.end);
     if (!iterations.count(s.iteration)) continue;
     const bool compute = step_of(run.schedule.class_of(s.rank), s.at).kind == plan::StepKind::compute;
     busy[{s.rank, s.iteration}].emplace_back(compute ? s.start : s.ready, s.end);
     ++steps;
   }
-  double sum = 0;
-  for (const auto& [key, intervals] : busy) sum += covered(intervals);
+  std::vector<double> between, lengths;
+  for (const auto& [key, intervals] : busy) {
+    double first = intervals.front().first, last = 0;
+    for (const auto& [from, to] : intervals) first = std::min(first, from), last = std::max(last, to);
+    between.push_back(last - first - covered(intervals));
+  }
+  for (const auto& [iteration, end] : ends) lengths.push_back(end);
   Observation o;
   o.run = index;
   o.what = "between steps";
   o.count = 1;
   const auto lines = static_cast<double>(std::max<std::size_t>(1, busy.size()));
   o.steps = static_cast<double>(steps) / lines;
-  o.seconds = run.timeline.step_time - sum / lines;
+  o.seconds = median(std::move(between)) + std::max(0.0, run.timeline.step_time - median(std::move(lengths)));
   return o;
 }
 

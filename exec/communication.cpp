@@ -45,8 +45,9 @@ bool Communication::advance(Queue& queue) {
     Message& head = queue.front();
     if (!head.request) {
       if (!may_start(head)) return moved;
-      head.request = head.start();
+      // Before the call: MPI may already move data in it.
       if (head.observer.started) head.observer.started();
+      head.request = head.start();
       moved = true;
     }
     if (!head.request->test()) return moved;

@@ -31,7 +31,7 @@ class Communication {
  public:
   using Start = std::function<std::unique_ptr<Request>()>;
   using Describe = std::function<std::string()>;
-  /// Called when a step starts (on the wire) and when its end is seen.
+  /// Called just before a step starts (on the wire) and when its end is seen.
   struct Observer {
     std::function<void()> started, finished;
   };

@@ -45,7 +45,8 @@ int run_command(int argc, const char* const* argv) {
   const Parsed parsed = parse_command_line(argc, argv);
   if (!parsed.command) {
     std::fputs(parsed.out.c_str(), stdout);
-    std::fputs(parsed.error.c_str(), stderr);
+    if (!parsed.error.empty())
+      print(parsed.word, {parsed.exit_code, {}, {}, parsed.error}, parsed.json, detect_terminal({}));
     return parsed.exit_code;
   }
   const CommandLine& command = *parsed.command;

@@ -2,8 +2,10 @@
 #include "apps/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 #include <sstream>
+#include <string_view>
 
 #include "apps/exit_codes.h"
 #include "base/result.h"
@@ -140,20 +142,32 @@ Verb chosen(const std::string& name, Verbs& verbs) {
   return std::move(verbs.doctor);
 }
 
-/// CLI11's message, with the verb that was probably meant when none was recognised.
-std::string usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, const char* const* argv) {
-  std::string text = "error: " + std::string(error.what()) + "\n";
-  std::vector<std::string> names;
-  for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
+/// The first word that is no flag, where the verb should stand; empty when there is none. A value of --color or
+/// --catalog is none either.
+std::string word_for_verb(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word.empty() || word.front() == '-') continue;
-    if (std::find(names.begin(), names.end(), word) != names.end()) break;
-    if (const std::string near = base::did_you_mean(word, names); !near.empty())
-      text += "  = help: did you mean `orrery " + near + "`?\n";
-    break;
+    if (word == "--color" || word == "--catalog")
+      ++i;
+    else if (!word.empty() && word.front() != '-')
+      return word;
   }
-  return text + "  = help: `orrery --help` lists the verbs, `orrery VERB --help` their options\n";
+  return {};
+}
+
+/// CLI11's message; of a verb that does not exist, which one was probably meant.
+base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, const std::string& word) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
+  base::Diagnostic found{base::Severity::error, "U0001", {}, error.what(), {}, {}};
+  if (!word.empty() && std::find(names.begin(), names.end(), word) == names.end()) {
+    found.message = "unknown verb `" + word + "`";
+    // Few mistype the first letter; without it "validate" is near "calibrate".
+    if (const std::string near = base::did_you_mean(word, names); !near.empty() && near.front() == word.front())
+      found.help = "did you mean `orrery " + near + "`? ";
+  }
+  found.help += "`orrery --help` lists the verbs, `orrery VERB --help` their options";
+  return found;
 }
 
 }  // namespace
@@ -182,8 +196,11 @@ Parsed parse_command_line(int argc, const char* const* argv) {
       app.exit(error, out, nowhere);
       parsed.out = out.str();
     } else {
-      parsed.error = usage_error(app, error, argc, argv);
+      parsed.word = word_for_verb(argc, argv);
+      parsed.error = {usage_error(app, error, parsed.word)};
       parsed.exit_code = kUsage;
+      // The parser may have stopped before it saw the flag.
+      parsed.json = std::find(argv + 1, argv + argc, std::string_view("--json")) != argv + argc;
     }
     return parsed;
   }

@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/result.h"
+
 namespace orrery::apps {
 
 enum class Colour { automatic, always, never };
@@ -82,7 +84,10 @@ struct CommandLine {
 /// Either a command to run, or what to say (help, version, a usage error) and the exit code to leave with.
 struct Parsed {
   std::optional<CommandLine> command;
-  std::string out, error;
+  std::string out;          ///< help or version, for stdout
+  base::Diagnostics error;  ///< of a usage error
+  std::string word;         ///< what stands where the verb should, known or not
+  bool json = false;        ///< a usage error is to be told in the envelope
   int exit_code = 0;
 };
 

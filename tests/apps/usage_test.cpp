@@ -15,7 +15,34 @@ TEST(Usage, AnUnknownFlagIsAUsageErrorOnStderr) {
   const Ran ran = orrery({"plan", "--no-such-flag"});
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, IsEmpty());
-  EXPECT_THAT(ran.err, HasSubstr("error: "));
+  EXPECT_THAT(ran.err, HasSubstr("error[U0001]: "));
+}
+
+TEST(Usage, AnErrorStandsInTheEnvelopeToo) {
+  for (const auto& [arguments, verb] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"plan", "--json"}, "plan"},
+           {{"plan", "--no-such-flag", "--json"}, "plan"},
+           {{"--json", "plan", "job.yaml", "--top", "0"}, "plan"},
+           {{"--json"}, ""},
+           {{"validate", "--json"}, "validate"}}) {
+    const Ran ran = orrery(arguments);
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.err, IsEmpty());
+    const nlohmann::json envelope = ran.envelope();
+    EXPECT_EQ(envelope.at("command"), verb);
+    EXPECT_TRUE(envelope.at("result").is_null());
+    ASSERT_EQ(envelope.at("diagnostics").size(), 1U);
+    EXPECT_EQ(envelope.at("diagnostics")[0].at("code"), "U0001");
+    EXPECT_NE(envelope.at("diagnostics")[0].at("message"), "");
+  }
+}
+
+TEST(Usage, AnUnknownVerbIsNamed) {
+  const Ran ran = orrery({"validate", "job.yaml"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("unknown verb `validate`"));
+  EXPECT_THAT(ran.err, Not(HasSubstr("calibrate")));
+  EXPECT_THAT(orrery({"--color", "never", "validate"}).err, HasSubstr("unknown verb `validate`"));
 }
 
 TEST(Usage, AMistypedVerbIsAUsageErrorWithASuggestion) {

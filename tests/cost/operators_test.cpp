@@ -100,8 +100,8 @@ TEST(Pricing, AddsOverheadPerOpAndPerStep) {
   Op zero;
   zero.kind = OpKind::fill_zero;
   zero.m = 1000;
-  // 4000 bytes: cache 40 GB/s and copy 40 GB/s (the placeholders), plus 1 us.
-  const double op_time = 4000 / 40e9 + 4000 / 40e9 + 1e-6;
+  // 4000 bytes: cache 80 GB/s and copy 400 GB/s (the defaults of a CPU core), plus 1 us.
+  const double op_time = 4000 / 400e9 + 4000 / 80e9 + 1e-6;
   EXPECT_DOUBLE_EQ(pricing.op_time(zero).value, op_time);
   plan::Step step;
   step.ops = {zero, zero, zero};

@@ -29,6 +29,16 @@ double arena_peak(const cost::Prediction& prediction) {
   return peak;
 }
 
+/// Calibrations say themselves what they were fitted to; where one does not, the command line is believed.
+bool used_in_fit(const Run& run, const std::vector<cost::Calibration>& calibrations) {
+  bool all_say = !calibrations.empty();
+  for (const cost::Calibration& one : calibrations) {
+    if (fitted_to(one, run)) return true;
+    all_say = all_say && !one.fitted_to.empty();
+  }
+  return !all_say && !run.held_out;
+}
+
 void measure(Group& group, const Beliefs& beliefs) {
   const Run& first = *group.runs.front();
   std::vector<double> times, rates, memory;
@@ -52,7 +62,8 @@ void measure(Group& group, const Beliefs& beliefs) {
   m.memory_peak_bytes = memory.empty() ? 0 : *std::max_element(memory.begin(), memory.end());
   m.tokens_per_s = median(rates);
   // A plan that the fit has seen once is not held out, whatever its later runs are called.
-  m.used_in_fit = std::any_of(group.runs.begin(), group.runs.end(), [](const Run* run) { return !run->held_out; });
+  m.used_in_fit = std::any_of(group.runs.begin(), group.runs.end(),
+                              [&](const Run* run) { return used_in_fit(*run, beliefs.after); });
   m.oversubscribed = oversubscribed;
   m.predicted_before_s = simulated(first, beliefs.before, false).prediction.step_time_s;
   group.predicted = simulated(first, beliefs.after, false).prediction;

@@ -69,7 +69,8 @@ base::Result<Run> load_run(const Catalog& catalog, const std::string& directory)
                                         {}}});
   auto metrics = parse_metrics(metrics_text, (folder / "metrics.jsonl").string());
   if (!metrics) return base::fail(metrics.error());
-  return Run{directory, std::move(*loaded), std::move(schedule), std::move(*timeline), std::move(*metrics), false};
+  return Run{directory, std::move(*loaded),           std::move(schedule), std::move(*timeline), std::move(*metrics),
+             false,     fingerprint_of(timeline_text)};
 }
 
 base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vector<std::string>& used,
@@ -115,6 +116,19 @@ std::vector<cost::FitRun> fit_runs(std::vector<Run> runs) {
   std::vector<cost::FitRun> out;
   for (Run& run : runs) out.push_back({run.directory, std::move(run.schedule), std::move(run.timeline), run.held_out});
   return out;
+}
+
+std::string fingerprint_of(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return fmt::format("{:016x}", hash);
+}
+
+bool fitted_to(const cost::Calibration& calibration, const Run& run) {
+  return std::any_of(calibration.fitted_to.begin(), calibration.fitted_to.end(), [&](const cost::FittedTo& one) {
+    return one.fingerprint == run.fingerprint ||
+           (fs::path(one.run) / "").lexically_normal() == (fs::path(run.directory) / "").lexically_normal();
+  });
 }
 
 double median(std::vector<double> values) {

@@ -28,6 +28,7 @@ struct Run {
   plan::Timeline timeline;
   std::vector<Metric> metrics;
   bool held_out = false;
+  std::string fingerprint;  ///< of the timeline's bytes
 };
 
 [[nodiscard]] base::Result<Run> load_run(const Catalog& catalog, const std::string& directory);
@@ -42,6 +43,12 @@ struct Run {
                                                      const std::vector<cost::Calibration>& calibrations);
 
 [[nodiscard]] std::vector<cost::FitRun> fit_runs(std::vector<Run> runs);
+
+/// What was measured, in 16 hexadecimal digits: FNV-1a of 64 bits (Fowler, Noll and Vo; RFC 9923).
+[[nodiscard]] std::string fingerprint_of(const std::string& text);
+
+/// Whether the calibration comes from this run: the very measurement, or another one at its place.
+[[nodiscard]] bool fitted_to(const cost::Calibration& calibration, const Run& run);
 
 /// The middle value; 0 of none.
 [[nodiscard]] double median(std::vector<double> values);

@@ -2,6 +2,7 @@
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,44 @@
 #include "reports/text.h"
 
 namespace orrery::apps {
+
+namespace {
+
+/// Steps of a run that count: the first is not fitted.
+int fitted_steps(const Run& run, int skipped) {
+  int last = -1;
+  for (const plan::Span& span : run.timeline.spans) last = std::max(last, span.iteration);
+  return std::max(0, last + 1 - skipped);
+}
+
+/// What weakens a fit without spoiling it.
+std::vector<std::string> weaknesses(const std::vector<const Run*>& fitted, int skipped) {
+  constexpr int kFewSteps = 5;  // fewer have no median to speak of
+  std::vector<std::string> notes;
+  if (fitted.size() == 1)
+    notes.push_back("fitted to one run: what differs between plans (message sizes, groups) is not told apart");
+  for (const Run* run : fitted)
+    if (const int steps = fitted_steps(*run, skipped); steps < kFewSteps)
+      notes.push_back(fmt::format("{}: {} measured steps after the first; {} or more make a steadier fit",
+                                  run->directory, steps, kFewSteps));
+  return notes;
+}
+
+/// A fit that is no better than what was believed before is worth a warning.
+base::Diagnostics worse(const cost::FitResult& result, const std::string& file) {
+  if (result.error_after < result.error_before) return {};
+  return {
+      {base::Severity::warning,
+       "F03",
+       {file, 0, 0, 1},
+       fmt::format("the fitted coefficients predict the runs no better than those before: mean error {:.1f} % after, "
+                   "{:.1f} % before",
+                   100 * result.error_after, 100 * result.error_before),
+       "measure more steps and more kinds of plans on an idle machine before using the file",
+       {}}};
+}
+
+}  // namespace
 
 Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   auto runs = load_runs(context.catalog, options.runs, options.held_out);
@@ -24,13 +63,20 @@ Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   cost::FitOptions fit;
   fit.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
   fit.name = std::filesystem::path(options.output).stem().string();
-  const auto fitted = cost::fit(fit_runs(std::move(*runs)), *before, fit);
+  std::vector<const Run*> used;
+  for (const Run& run : *runs)
+    if (!run.held_out && !run.timeline.oversubscribed) used.push_back(&run);
+  const std::vector<std::string> notes = weaknesses(used, fit.skip_iterations);
+  std::vector<cost::FittedTo> sources;
+  for (const Run* run : used) sources.push_back({run->directory, run->fingerprint});
+  auto fitted = cost::fit(fit_runs(std::move(*runs)), *before, fit);
   if (!fitted) return bad_input(fitted.error());
+  fitted->result.notes.insert(fitted->result.notes.end(), notes.begin(), notes.end());
+  fitted->calibration.fitted_to = std::move(sources);
 
-  std::string text = "# Fitted to:\n";
-  for (const std::string& run : options.runs) text += "#   " + run + "\n";
-  write_file(options.output, text + cost::write_calibration(fitted->calibration));
+  write_file(options.output, cost::write_calibration(fitted->calibration));
   Outcome outcome;
+  outcome.diagnostics = worse(fitted->result, options.output);
   outcome.json = reports::calibrate_json(fitted->result).dump();
   outcome.text = reports::fit_text(fitted->result, context.terminal.style);
   outcome.text +=

@@ -88,6 +88,17 @@ Outcome run_report(const ReportOptions& options, const Context& context) {
   const auto after = pricing_of(*runs, beliefs.after);
   if (!before) return bad_input(before.error());
 
+  for (const Run& run : *runs)
+    for (const cost::Calibration& one : beliefs.after)
+      if (run.held_out && fitted_to(one, run))
+        outcome.diagnostics.push_back(
+            {base::Severity::warning,
+             "F02",
+             {run.directory, 0, 0, 1},
+             fmt::format("calibration `{}` was fitted to this run: it is not held out", one.name),
+             "calibrate without it, or give it without --hold-out",
+             {}});
+
   const std::vector<Group> groups = grouped(*runs, beliefs);
   reports::ReportData data;
   const LoadedPlan& shown = shown_of(groups).runs.front()->loaded;

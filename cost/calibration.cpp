@@ -71,6 +71,8 @@ base::Result<Calibration> parse_calibration(std::string_view text, std::string f
     if (root.has("device")) c.device = root.at("device").text();
     if (root.has("network")) c.network = root.at("network").text();
     if (root.has("stack")) c.stack = root.at("stack").text();
+    for (const base::Cursor& one : root.optional("fitted_to").items())
+      c.fitted_to.push_back({one.at("run").text(), one.at("fingerprint").text()});
     c.parameters = read_parameters(root.at("parameters"), "");
     return c;
   });
@@ -100,6 +102,9 @@ std::string write_calibration(const Calibration& c) {
   if (!c.device.empty()) out += fmt::format("device: {}\n", quoted(c.device));
   if (!c.network.empty()) out += fmt::format("network: {}\n", quoted(c.network));
   if (!c.stack.empty()) out += fmt::format("stack: {}\n", quoted(c.stack));
+  if (!c.fitted_to.empty()) out += "fitted_to:\n";
+  for (const FittedTo& one : c.fitted_to)
+    out += fmt::format("  - {{run: {}, fingerprint: {}}}\n", quoted(one.run), quoted(one.fingerprint));
   out += c.parameters.empty() ? "parameters: {}\n" : "parameters:\n";
   for (const auto& [key, p] : c.parameters)
     out += fmt::format("  {}: {{value: {}, source: {}}}\n", key, parameter_text(p.value, p.unit), quoted(p.source));

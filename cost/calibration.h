@@ -22,12 +22,21 @@ struct Parameter {
   bool operator==(const Parameter&) const = default;
 };
 
+/// A run that a calibration was fitted to: as it was called, and a fingerprint of what was measured, which stays when
+/// the run is called otherwise.
+struct FittedTo {
+  std::string run;
+  std::string fingerprint;
+  bool operator==(const FittedTo&) const = default;
+};
+
 struct Calibration {
   std::string name;
   std::string device;                           ///< Device::name that device.* hold for; empty: any
   std::string network;                          ///< Cluster::name that network.* hold for; empty: any
   std::string stack;                            ///< Stack::name that stack.* hold for; empty: any
   std::map<std::string, Parameter> parameters;  ///< by name
+  std::vector<FittedTo> fitted_to;              ///< empty: written by hand
 
   [[nodiscard]] bool has(const std::string& key) const { return parameters.count(key) != 0; }
   /// The value; a missing name is a bug of ours (defaults() has all that pricing asks for).

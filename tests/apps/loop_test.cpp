@@ -134,6 +134,22 @@ TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
               path("held-too-run"), "--job", job, "--calibration", calibration, "-o", html, "--json"});
   ASSERT_EQ(report.exit_code, 0) << report.err;
   EXPECT_EQ(report.result().at("runs").size(), 4U);
+
+  // The file knows what it was fitted to, whatever the flags say and from wherever the run is named.
+  const Ran lie =
+      orrery({"report", "held-too-run", "--hold-out", "data2-run", "--calibration", calibration, "-o", html, "--json"},
+             {scratch_.path(), {}, {}});
+  ASSERT_EQ(lie.exit_code, 0) << lie.err;
+  ASSERT_EQ(lie.result().at("runs").size(), 2U);
+  EXPECT_EQ(lie.result().at("runs")[0].at("used_in_fit"), false);
+  EXPECT_EQ(lie.result().at("runs")[1].at("used_in_fit"), true);
+  const nlohmann::json said = lie.envelope().at("diagnostics");
+  EXPECT_TRUE(std::any_of(said.begin(), said.end(), [](const auto& one) { return one.at("code") == "F02"; }));
+  // Three steps after the first are few, and a warning comes exactly when the fit is no better.
+  EXPECT_THAT(result.at("notes").dump(), HasSubstr("steadier"));
+  const nlohmann::json warned = fit.envelope().at("diagnostics");
+  EXPECT_EQ(std::any_of(warned.begin(), warned.end(), [](const auto& one) { return one.at("code") == "F03"; }),
+            result.at("error_after").get<double>() >= result.at("error_before").get<double>());
   EXPECT_THAT(text_of(html), HasSubstr("<html"));
 }
 

@@ -14,6 +14,8 @@ constexpr const char* kFile = R"(calibration: two cores
 device: test-core
 network: shared-memory
 stack: test-stack
+fitted_to:
+  - {run: "runs/a: 1", fingerprint: "00ff"}
 parameters:
   device.matmul.fp32.efficiency: {value: 0.5, source: "fit 2026-01-02"}
   network.send.latency: {value: 3 us, source: "fit 2026-01-02"}
@@ -24,6 +26,7 @@ TEST(CalibrationFile, ReadsWhatItWrites) {
   const auto read = parse_calibration(kFile, "c.yaml");
   ASSERT_TRUE(read) << base::render(read.error(), false);
   EXPECT_DOUBLE_EQ(read->at("network.send.latency"), 3e-6);
+  EXPECT_EQ(read->fitted_to, (std::vector<FittedTo>{{"runs/a: 1", "00ff"}}));
   const auto again = parse_calibration(write_calibration(*read), "again.yaml");
   ASSERT_TRUE(again) << base::render(again.error(), false);
   EXPECT_EQ(*again, *read);

@@ -36,7 +36,9 @@ nlohmann::json json_of(const base::Cursor& at) {
 nlohmann::json plan_file_json(const plan::PlanFile& file) {
   const base::Document document = base::Document::parse(plan::write_plan_file(file), "plan");
   ENSURE(!document.findings().failed(), "write_plan_file wrote what does not parse");
-  return json_of(document.root());
+  nlohmann::json json = json_of(document.root());
+  json["format_version"] = document.root().at("format_version").text();  // a version is no number: 1.10 is not 1.1
+  return json;
 }
 
 }  // namespace orrery::apps

@@ -13,7 +13,7 @@
 
 namespace orrery::apps {
 Outcome run_model(const ModelOptions& options, const Context& context) {
-  const auto model = load_model(context.catalog, options.model, {}, ".");
+  const auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".");
   if (!model) return bad_input(model.error());
   const std::int64_t sequence = options.sequence > 0 ? options.sequence : model->max_sequence;
   const std::int64_t parameters = models::parameters(*model);

@@ -21,7 +21,8 @@ namespace {
 using ClusterPointer = std::shared_ptr<const clusters::Cluster>;
 
 /// The job's cluster in each asked size; as the cluster says when none is asked.
-base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster, const std::vector<int>& gpus) {
+base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster, const std::vector<int>& gpus,
+                                                   const std::string& job) {
   if (gpus.empty()) return std::vector<ClusterPointer>{cluster};
   std::vector<ClusterPointer> sizes;
   base::Diagnostics found;
@@ -30,7 +31,11 @@ base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster
     if (size)
       sizes.push_back(std::make_shared<const clusters::Cluster>(std::move(*size)));
     else
-      found.insert(found.end(), size.error().begin(), size.error().end());
+      for (base::Diagnostic one : size.error()) {
+        one.where = {job, 0, 0, 1};  // whose cluster it is
+        one.message += fmt::format(" (--gpus {})", devices);
+        found.push_back(std::move(one));
+      }
   }
   if (!found.empty()) return base::fail(std::move(found));
   return sizes;
@@ -88,7 +93,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   if (!job) return bad_input(job.error());
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
-  const auto sizes = sizes_of(job->cluster, options.gpus);
+  const auto sizes = sizes_of(job->cluster, options.gpus, options.job);
   if (!sizes) return bad_input(sizes.error());
 
   cost::SearchResult result;

@@ -28,6 +28,13 @@ TEST(Model, ReadsAHuggingFaceConfig) {
   EXPECT_EQ(ran.result().at("parameters"), 124439808);
 }
 
+TEST(Model, AnUnknownNameIsNamed) {
+  const Ran ran = orrery({"model", "nomodel", "--json"});
+  EXPECT_EQ(ran.exit_code, 3);
+  ASSERT_EQ(ran.envelope().at("diagnostics").size(), 1U);
+  EXPECT_EQ(ran.envelope().at("diagnostics")[0].at("file"), "nomodel");
+}
+
 TEST(Model, EveryCatalogueEntryIsRead) {
   for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) + "/models/catalog")) {
     const Ran ran = orrery({"model", entry.path().stem().string(), "--json"});

@@ -177,6 +177,18 @@ TEST(Plan, TheWholePlanInTheJsonIsAPlanFile) {
   EXPECT_NEAR(ran.result().at("step_time_s").get<double>(), best.at("step_time_s").get<double>(), 1e-9);
 }
 
+TEST(Plan, TheVersionIsTextInTheJsonAsInTheFile) {
+  EXPECT_EQ(orrery({"plan", kJob, "--json"}).result().at("plans").front().at("plan").at("format_version"), "1.0");
+}
+
+TEST(Plan, ASizeThatTheClusterCannotHaveIsToldOfTheJob) {
+  const Ran ran = orrery({"plan", kJob, "--gpus", "3", "--json"});
+  EXPECT_EQ(ran.exit_code, 3);
+  ASSERT_FALSE(ran.envelope().at("diagnostics").empty());
+  EXPECT_EQ(ran.envelope().at("diagnostics")[0].at("file"), kJob);
+  EXPECT_THAT(ran.envelope().at("diagnostics")[0].at("message"), HasSubstr("--gpus 3"));
+}
+
 TEST(PlanFile, WorksFromAnyFolder) {
   const Scratch scratch;
   plan_file(scratch, "plan", "{data: 2}");

@@ -86,6 +86,10 @@ class Rules {
          fmt::format("data {} x micro-batch {} does not divide the batch of {}", spec_.data, spec_.micro_batch,
                      spec_.batch),
          "the batch is data x micro_batch x micro-batches");
+    constexpr std::int64_t kMostMicroBatches = 1 << 16;  // a program has steps for each
+    rule(spec_.batch / per_round <= kMostMicroBatches, "P13",
+         fmt::format("{} micro-batches a rank, more than {}", spec_.batch / per_round, kMostMicroBatches),
+         "use a larger micro-batch, more data parallelism or a smaller batch");
     rule(model_.positions != models::Positions::learned || spec_.sequence <= model_.max_sequence, "P10",
          fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence),
          "");

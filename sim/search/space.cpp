@@ -102,6 +102,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
 std::string reason_of(const std::string& code) {
   static const std::map<std::string, std::string> kReasons = {
       {"P01", "a degree or size below 1"},
+      {"P13", "more than 65,536 micro-batches a rank"},
       {"P02", "the mesh does not fill the cluster"},
       {"P03", "tensor does not divide the attention heads"},
       {"P04", "tensor does not divide the key/value heads"},

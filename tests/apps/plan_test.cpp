@@ -189,6 +189,16 @@ TEST(Plan, ASizeThatTheClusterCannotHaveIsToldOfTheJob) {
   EXPECT_THAT(ran.envelope().at("diagnostics")[0].at("message"), HasSubstr("--gpus 3"));
 }
 
+TEST(Plan, AMillionMicroBatchesAreRefusedRatherThanCounted) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml",
+                                       "model: tiny-gpt\ncluster: localhost-2\nbatch: 1048576\nsequence: 32\n"
+                                       "plan: {data: 1, tensor: 1, pipeline: 2, micro_batch: 1}\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 4);
+  EXPECT_THAT(ran.err, HasSubstr("65,536 micro-batches"));
+}
+
 TEST(PlanFile, WorksFromAnyFolder) {
   const Scratch scratch;
   plan_file(scratch, "plan", "{data: 2}");

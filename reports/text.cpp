@@ -99,10 +99,18 @@ double held_out_error(const std::vector<cost::MeasuredRun>& runs, double max_spr
 std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableStyle& style) {
   std::string out = text_of(runs_table(runs), style);
   const double error = held_out_error(runs);
+  const bool held_out =
+      std::any_of(runs.begin(), runs.end(), [](const cost::MeasuredRun& r) { return !r.used_in_fit; });
   if (error == error)
     out +=
         styled(fmt::format("Median error of the step time on runs not used in the fit: {}.", percent(error)), style) +
         "\n";
+  else if (held_out)
+    out += styled(
+               "No run can be judged: all that were not used in the fit spread over 10 % or crowd the cores. "
+               "Measure again when the machine is quiet.",
+               style) +
+           "\n";
   return out;
 }
 

@@ -31,6 +31,7 @@ int exit_code_of(exec::FailureKind kind) {
     case exec::FailureKind::run: return kFailure;
     case exec::FailureKind::environment: return kMissing;
     case exec::FailureKind::check: return kCheckFailed;
+    case exec::FailureKind::input: return kBadInput;
   }
   return kFailure;
 }

@@ -22,7 +22,8 @@ Examples:
   orrery calibrate runs/first -o calibration.yaml        learn from what was measured
   orrery report runs/first --calibration calibration.yaml -o report.html
 
-Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing.)";
+Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing,
+130 training stopped by ^C.)";
 
 /// Options that every verb takes, before or after its name.
 void add_common(CLI::App& app, CommonOptions& common) {
@@ -87,6 +88,9 @@ void add_running(CLI::App& app, Verbs& verbs) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->option_text("N");
   train->add_flag("--resume", verbs.train.resume, "Go on from the run directory's newest checkpoint");
+  train->add_option("--checkpoint-every", verbs.train.checkpoint_every, "Steps between checkpoints; default: a minute")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->option_text("N");
   train->add_option("--threads", verbs.train.threads, "Threads of each rank")
       ->check(CLI::Range(1, 1024))
       ->option_text("K");

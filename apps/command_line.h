@@ -44,7 +44,8 @@ struct TrainOptions {
   std::string run;
   std::optional<std::int64_t> steps;
   bool resume = false;
-  int threads = 1;  ///< per rank
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
+  int threads = 1;                    ///< per rank
 };
 
 struct CalibrateOptions {

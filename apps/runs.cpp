@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/files.h"
+#include "exec/supervise.h"
 #include "reports/spans.h"
 
 namespace orrery::apps {
@@ -74,10 +75,15 @@ base::Result<Run> load_run(const Catalog& catalog, const std::string& directory)
 }
 
 base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vector<std::string>& used,
-                                         const std::vector<std::string>& held_out) {
+                                         const std::vector<std::string>& held_out, std::vector<std::string>& notes) {
   std::vector<Run> runs;
   base::Diagnostics found;
   const auto load = [&](const std::string& directory, bool is_held_out) {
+    std::error_code error;
+    if (fs::exists(fs::path(directory) / "plan.yaml", error) && !exec::read_completion(directory)) {
+      notes.push_back(fmt::format("{} is left out: it has no completed.json, so the run did not finish", directory));
+      return;
+    }
     auto run = load_run(catalog, directory);
     if (!run) {
       found.insert(found.end(), run.error().begin(), run.error().end());
@@ -89,6 +95,9 @@ base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vect
   for (const std::string& directory : used) load(directory, false);
   for (const std::string& directory : held_out) load(directory, true);
   if (!found.empty()) return base::fail(std::move(found));
+  if (runs.empty())
+    return base::fail("E0207", notes.empty() ? "no runs are given" : notes.front(),
+                      "train again, or go on with `orrery train --resume`");
   return runs;
 }
 

@@ -32,9 +32,12 @@ struct Run {
 };
 
 [[nodiscard]] base::Result<Run> load_run(const Catalog& catalog, const std::string& directory);
-/// All of them, or everything that is wrong with any. `held_out` come last and are marked.
+/// All of them, or everything that is wrong with any. `held_out` come last and are marked. Runs without a
+/// completed.json are left out, with a line in `notes`: what they measured may be an earlier run's. E0207 when none is
+/// left.
 [[nodiscard]] base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vector<std::string>& used,
-                                                       const std::vector<std::string>& held_out);
+                                                       const std::vector<std::string>& held_out,
+                                                       std::vector<std::string>& notes);
 [[nodiscard]] base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const std::string& file);
 
 /// Prices for a set of runs: the largest of their clusters, the stack they share. E0205 when they were made with

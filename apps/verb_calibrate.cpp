@@ -53,7 +53,8 @@ base::Diagnostics worse(const cost::FitResult& result, const std::string& file) 
 }  // namespace
 
 Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
-  auto runs = load_runs(context.catalog, options.runs, options.held_out);
+  std::vector<std::string> left_out;
+  auto runs = load_runs(context.catalog, options.runs, options.held_out, left_out);
   if (!runs) return bad_input(runs.error());
   const auto known = load_calibrations(context.catalog, {});
   if (!known) return bad_input(known.error());
@@ -72,6 +73,7 @@ Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   auto fitted = cost::fit(fit_runs(std::move(*runs)), *before, fit);
   if (!fitted) return bad_input(fitted.error());
   fitted->result.notes.insert(fitted->result.notes.end(), notes.begin(), notes.end());
+  fitted->result.notes.insert(fitted->result.notes.begin(), left_out.begin(), left_out.end());
   fitted->calibration.fitted_to = std::move(sources);
 
   write_file(options.output, cost::write_calibration(fitted->calibration));

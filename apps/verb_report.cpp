@@ -77,8 +77,11 @@ std::vector<reports::Provenance> provenance(const ReportOptions& options, const 
 
 Outcome run_report(const ReportOptions& options, const Context& context) {
   Outcome outcome;
-  const auto runs = load_runs(context.catalog, options.runs, options.held_out);
+  std::vector<std::string> left_out;
+  const auto runs = load_runs(context.catalog, options.runs, options.held_out, left_out);
   if (!runs) return bad_input(runs.error());
+  for (const std::string& note : left_out)
+    outcome.diagnostics.push_back({base::Severity::warning, "E0208", {}, note, {}, {}});
   const auto known = load_calibrations(context.catalog, {});
   const auto learned = load_calibrations(context.catalog, options.calibrations);
   if (!known) return bad_input(known.error());

@@ -1,6 +1,7 @@
 // train: starts the worker on this machine's ranks, shows progress, and reads back what it wrote.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -26,7 +27,7 @@ std::string progress_line(const exec::StepReport& report) {
 int exit_code_of(exec::RunEnd end) {
   switch (end) {
     case exec::RunEnd::completed: return kOk;
-    case exec::RunEnd::stopped: return kOk;
+    case exec::RunEnd::stopped: return kInterrupted;
     case exec::RunEnd::failed: return kFailure;
     case exec::RunEnd::timed_out: return kFailure;
     case exec::RunEnd::not_started: return kMissing;
@@ -63,6 +64,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   command.threads = options.threads;
   command.backend = loaded->file.cluster.device().kind == clusters::DeviceKind::gpu ? "cuda" : "cpu";
   command.resume = options.resume;
+  command.checkpoint_every = options.checkpoint_every;
   command.recompute_whole_layer = loaded->stack.recompute_whole_layer;
 
   Progress progress(context.terminal.progress);
@@ -87,7 +89,12 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
     outcome.json = reports::train_json(summary).dump();
     outcome.text = reports::train_text(summary, context.terminal.style);
   }
-  if (run.end != exec::RunEnd::completed) {
+  outcome.diagnostics = run.diagnostics;
+  for (base::Diagnostic& one : outcome.diagnostics)
+    if (one.where.file.empty()) one.where.file = options.plan;  // what has no place of its own is asked for there
+  const bool said = std::any_of(run.diagnostics.begin(), run.diagnostics.end(),
+                                [](const auto& one) { return one.severity == base::Severity::error; });
+  if (run.end != exec::RunEnd::completed && !said) {
     const bool stopped = run.end == exec::RunEnd::stopped;
     outcome.diagnostics.push_back(base::Diagnostic{stopped ? base::Severity::warning : base::Severity::error,
                                                    "R0005",

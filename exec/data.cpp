@@ -70,8 +70,13 @@ void TokenStream::read_run(const Segment& segment, std::int64_t first, std::span
     auto id = static_cast<std::int64_t>(bits);
     if (segment.is_signed && width < 8 && (bits >> (8 * width - 1)) != 0) id -= std::int64_t{1} << (8 * width);
     if (id < 0 || id >= vocab)
-      throw Failure(fmt::format("{}: token {} at byte {} is outside the vocabulary of {}", file.name, id,
-                                start + static_cast<std::int64_t>(i * width), vocab));
+      throw InputFailure({base::Severity::error,
+                          "E0613",
+                          {file.name, 0, 0, 1},
+                          fmt::format("{}: token {} at byte {} is outside the vocabulary of {}", file.name, id,
+                                      start + static_cast<std::int64_t>(i * width), vocab),
+                          "the file was made with another tokenizer than the model's",
+                          {}});
     out[i] = static_cast<std::int32_t>(id);
   }
 }

@@ -194,7 +194,8 @@ base::Result<TokenStream> TokenStream::open(const fs::path& path) {
                 fmt::format("{}: holds {} tokens, at least 2 are needed", path.string(), builder.stream.size_),
                 "check training.data"};
   } catch (const Bad& bad) {
-    return base::fail(bad.code, bad.message, bad.help);
+    return base::fail(
+        {base::Diagnostic{base::Severity::error, bad.code, {path.string(), 0, 0, 1}, bad.message, bad.help, {}}});
   }
   return std::move(builder.stream);
 }

@@ -2,10 +2,13 @@
 /// Failure: the world let us down (MPI, NCCL, CUDA, disk). Thrown in exec, caught once in apps/.
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "base/result.h"
 
 namespace orrery::exec {
 
-enum class FailureKind { run, environment, check };  ///< exit codes 1, 6, 5
+enum class FailureKind { run, environment, check, input };  ///< exit codes 1, 6, 5, 3
 
 class Failure : public std::runtime_error {
  public:
@@ -15,6 +18,17 @@ class Failure : public std::runtime_error {
 
  private:
   FailureKind kind_;
+};
+
+/// Something in an input file that only reading it shows.
+class InputFailure : public Failure {
+ public:
+  explicit InputFailure(base::Diagnostic diagnostic)
+      : Failure(diagnostic.message, FailureKind::input), diagnostic_(std::move(diagnostic)) {}
+  [[nodiscard]] const base::Diagnostic& diagnostic() const { return diagnostic_; }
+
+ private:
+  base::Diagnostic diagnostic_;
 };
 
 }  // namespace orrery::exec

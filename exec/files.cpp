@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,6 +73,18 @@ std::string read_file(const std::filesystem::path& path, std::size_t limit) {
   }
   text.resize(have);
   return text;
+}
+
+FileLock::~FileLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+FileLock lock_file(const std::filesystem::path& path) {
+  FileLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.held()) fail("lock", path, errno);
+  // Some network file systems have no locks: then nobody is kept out, rather than everybody.
+  if (::flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
+  return lock;
 }
 
 }  // namespace orrery::exec

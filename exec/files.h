@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace orrery::exec {
 
@@ -12,5 +13,26 @@ void write_atomically(const std::filesystem::path& path, std::string_view text);
 void sync_folder(const std::filesystem::path& folder);
 /// The whole of a regular file. Throws Failure when it cannot be read or is larger than `limit` bytes.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path, std::size_t limit);
+
+/// A lock on a file, held until destroyed or the process ends. The file stays.
+class FileLock {
+ public:
+  FileLock() = default;
+  explicit FileLock(int descriptor) : descriptor_(descriptor) {}
+  FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  FileLock& operator=(FileLock&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~FileLock();
+  [[nodiscard]] bool held() const { return descriptor_ >= 0; }
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_ = -1;
+};
+/// Not held when another has it. Where the file system knows no locks, held by nobody's word. Throws Failure when the
+/// file cannot be made.
+[[nodiscard]] FileLock lock_file(const std::filesystem::path& path);
 
 }  // namespace orrery::exec

@@ -86,8 +86,10 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t keep) :
       const auto line = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                               text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
       if (line.is_object() && line.contains("step") && line["step"].is_number_integer() &&
-          line["step"].get<std::int64_t>() <= keep)
+          line["step"].get<std::int64_t>() <= keep) {
         kept += text.substr(begin, end - begin) + "\n";
+        if (line["step"] == 1 && line.contains("loss") && line["loss"].is_number()) first_loss_ = line["loss"];
+      }
       begin = end + 1;
     }
   }

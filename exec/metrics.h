@@ -2,6 +2,7 @@
 /// metrics.jsonl: what each training step measured, over all ranks.
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -48,11 +49,14 @@ class MetricsFile {
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
+  /// Of step 1, when its line was kept; else not a number.
+  [[nodiscard]] double first_loss() const { return first_loss_; }
   void append(const StepMetrics& step, const std::vector<RankMetrics>& ranks);
 
  private:
   std::string name_;
   int file_ = -1;
+  double first_loss_ = std::numeric_limits<double>::quiet_NaN();
 };
 
 }  // namespace orrery::exec

@@ -3,17 +3,22 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "exec/checkpoint.h"
+#include "exec/events.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
+#include "plan/plan_file.h"
 
 namespace orrery::exec {
 namespace {
@@ -21,7 +26,12 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
+constexpr std::size_t kMostPlan = 64U << 20;
 constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks: about 25 MB
+
+using Clock = std::chrono::steady_clock;
+constexpr int kMostSaving = 10;         // a checkpoint by time waits at least ten times as long as the last one took
+constexpr double kSave = 1, kStop = 2;  // what a rank wishes after a step; the largest counts
 
 std::size_t recorded_iterations(const plan::Schedule& schedule) {
   std::size_t longest = 1;
@@ -50,17 +60,31 @@ class Session {
                  {options.check, true, recorded_iterations(schedule)}),
         context_{schedule, trainer_.executor().arena(), backend, transport} {}
 
-  /// Parameters from a checkpoint, a file or the seed; what was there of an earlier run is taken up or cleared away.
-  base::Result<bool> start() {
+  /// The run directory for this run alone; a second trainer in it would mix two runs.
+  base::Result<bool> lock() {
+    if (!first_rank()) return true;
+    fs::create_directories(options_.directory);
+    lock_ = lock_file(options_.directory / "lock");
+    if (lock_.held()) return true;
+    return base::fail("E0626", fmt::format("another run is training in {}", options_.directory.string()),
+                      "wait for its end, or train into another directory");
+  }
+
+  /// Parameters from a checkpoint, a file or the seed. Nothing is written yet: a start that fails leaves what was
+  /// there.
+  base::Result<bool> load() {
     report({{"event", "preparing"}});  // drawing or reading a large model's weights takes its time
-    if (first_rank()) {
-      fs::create_directories(options_.directory);
-      write_atomically(options_.directory / "plan.yaml", options_.plan_text);
-    }
-    transport_.barrier();
     std::optional<fs::path> latest;
     if (options_.resume) latest = latest_checkpoint(options_.directory / "checkpoints");
+    if (options_.resume && !latest)
+      report(diagnostic_event({base::Severity::warning,
+                               "E0627",
+                               {options_.directory.string(), 0, 0, 1},
+                               "there is no checkpoint to go on from: the run begins at step 1",
+                               "checkpoints are saved at the end, when stopped, and every minute or --checkpoint-every",
+                               {}}));
     if (latest) {
+      if (auto same = same_model(); !same) return same;
       first_step_ = load_checkpoint(context_, *latest);
       if (first_step_ >= options_.steps)
         return base::fail(
@@ -75,9 +99,20 @@ class Session {
     } else {
       initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, seeded_source(training_.seed));
     }
-    if (first_rank()) fs::remove(options_.directory / "completed.json");  // an earlier run's; now this one's counts
-    if (first_rank()) metrics_.emplace(options_.directory / "metrics.jsonl", first_step_);
     return true;
+  }
+
+  /// From here on this run's records count: an earlier run's go, but for what is resumed.
+  void open_records() {
+    if (first_rank()) {
+      for (const char* name : {"completed.json", "timeline.json"}) fs::remove(options_.directory / name);
+      if (first_step_ == 0)
+        for (const char* name : {"checkpoints", "gradients"}) fs::remove_all(options_.directory / name);
+      write_atomically(options_.directory / "plan.yaml", options_.plan_text);
+      metrics_.emplace(options_.directory / "metrics.jsonl", first_step_);
+      first_loss_ = metrics_->first_loss();
+    }
+    transport_.barrier();
   }
 
   bool steps() {
@@ -95,11 +130,7 @@ class Session {
     while (done_ < options_.steps && !stopped) {
       stopped = one_step();
       const bool last = done_ == options_.steps || stopped;
-      const bool due = options_.checkpoint_every > 0 && done_ % options_.checkpoint_every == 0;
-      if (options_.checkpoint && (last || due)) {
-        save_checkpoint(context_, options_.directory / "checkpoints", done_);
-        report({{"event", "checkpoint"}, {"step", done_}});
-      }
+      if (options_.checkpoint && (last || due_)) save();
     }
     clock_.end = read_clock(transport_, waiter_);
     return done_ == options_.steps;
@@ -129,13 +160,47 @@ class Session {
   }
 
  private:
+  /// Whether the stored plan is of the model that is to go on. Names and sources may differ.
+  base::Result<bool> same_model() const {
+    const fs::path path = options_.directory / "plan.yaml";
+    if (!fs::exists(path)) return true;
+    const auto stored = plan::parse_plan_file(read_file(path, kMostPlan), path.string());
+    if (!stored) return base::fail(stored.error());
+    models::Model theirs = stored->model;
+    theirs.name = plan_.model().name;
+    theirs.sources = plan_.model().sources;
+    if (theirs == plan_.model()) return true;
+    return base::fail({base::Diagnostic{
+        base::Severity::error,
+        "E0625",
+        {path.string(), 0, 0, 1},
+        fmt::format("the run to be resumed trains another model: {}, not {}", stored->model.name, plan_.model().name),
+        "train into another directory, or without --resume to begin anew",
+        {}}});
+  }
+
   bool first_rank() const { return transport_.rank() == 0; }
   double tokens() const { return static_cast<double>(plan_.spec().batch * plan_.spec().sequence); }
   void report(const ordered_json& event) const {
     if (first_rank() && options_.report) options_.report(event.dump());
   }
 
-  /// Returns true when some rank was asked to stop.
+  void save() {
+    const Clock::time_point begin = Clock::now();
+    save_checkpoint(context_, options_.directory / "checkpoints", done_);
+    saved_ = Clock::now();
+    saving_ = saved_ - begin;
+    report({{"event", "checkpoint"}, {"step", done_}});
+  }
+
+  /// Whether this rank thinks that a checkpoint is due: every so many steps, or after so much time, of which saving
+  /// may take a tenth.
+  bool due() const {
+    if (options_.checkpoint_every > 0) return done_ % options_.checkpoint_every == 0;
+    return Clock::now() - saved_ >= std::max<Clock::duration>(options_.checkpoint_interval, kMostSaving * saving_);
+  }
+
+  /// Returns true when some rank was asked to stop; sets due_, on all ranks alike.
   bool one_step() {
     std::function<void()> capture;
     if (options_.dump_gradients.count(done_ + 1)) capture = [this] { dump_gradients(); };
@@ -150,7 +215,10 @@ class Session {
     line.resident_before = before_.resident;
     const std::vector<std::string> lines = transport_.gather_text(pack_metrics(line));
     if (first_rank()) note(mine, lines);
-    return transport_.maximum(options_.stop && options_.stop->load() ? 1.0 : 0.0) > 0;
+    const double wish = options_.stop && options_.stop->load() ? kStop : due() ? kSave : 0;
+    const double agreed = transport_.maximum(wish);
+    due_ = agreed == kSave;
+    return agreed == kStop;
   }
 
   void note(const StepResult& mine, const std::vector<std::string>& lines) {
@@ -161,7 +229,7 @@ class Session {
     step.learning_rate = mine.learning_rate;
     step.tokens_per_s = tokens() / step.seconds;
     metrics_->append(step, ranks);
-    if (done_ == first_step_ + 1) first_loss_ = step.loss;
+    if (std::isnan(first_loss_)) first_loss_ = step.loss;
     last_loss_ = step.loss;
     memory_peak_ = step.memory_peak;
     durations_.push_back(step.seconds);
@@ -205,21 +273,45 @@ class Session {
   Transport& transport_;
   const Waiter& waiter_;
   const RunOptions& options_;
+  FileLock lock_;     ///< rank 0
   MemoryNow before_;  ///< before the arena
   Trainer trainer_;
   CheckpointContext context_;
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;  ///< rank 0
   std::int64_t first_step_ = 0, done_ = 0;
-  double first_loss_ = 0, last_loss_ = 0, memory_peak_ = 0;
+  bool due_ = false;                                              ///< a checkpoint, after this step
+  Clock::time_point saved_ = Clock::now();                        ///< the last one, or the start
+  Clock::duration saving_{0};                                     ///< how long it took
+  double first_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< of the run, resumed part included
+  double last_loss_ = 0, memory_peak_ = 0;
   std::vector<double> durations_;
 };
 
 /// What went wrong on some rank, on all of them: a rank that could read its input must not wait for one that could not.
+/// Rank 0, which speaks for all, has the first failing rank's diagnostics.
 base::Result<bool> agreed(Transport& transport, base::Result<bool> mine) {
-  const bool any = transport.maximum(mine ? 0.0 : 1.0) > 0;
-  if (!mine || !any) return mine;
-  return base::fail("E0622", "another rank could not read the run's input");
+  if (transport.maximum(mine ? 0.0 : 1.0) == 0) return mine;
+  const std::vector<std::string> all = transport.gather_text(mine ? std::string() : pack_diagnostics(mine.error()));
+  for (const std::string& one : all)
+    if (!one.empty()) return base::fail(unpack_diagnostics(one));
+  return mine ? base::fail("E0622", "another rank could not read the run's input") : mine;
+}
+
+/// A warning when the run reads some of its data more than once.
+std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,
+                                           const TokenStream& stream, std::int64_t steps) {
+  const double wanted =
+      static_cast<double>(steps) * static_cast<double>(spec.batch) * static_cast<double>(spec.sequence) + 1;
+  const auto there = static_cast<double>(stream.size());
+  if (wanted <= there) return std::nullopt;
+  return base::Diagnostic{base::Severity::warning,
+                          "E0614",
+                          {training.data, 0, 0, 1},
+                          fmt::format("{} tokens for a run of {} steps that reads {:.0f}: they are read {:.1f} times",
+                                      stream.size(), steps, wanted, wanted / there),
+                          "give more data, or train fewer steps",
+                          {}};
 }
 
 }  // namespace
@@ -245,9 +337,15 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
   if (!opened) return opened;
   Batches batches(std::move(*stream), training.order, training.seed, plan.spec().batch, plan.spec().sequence,
                   plan.model().vocab);
+  if (transport.rank() == 0 && options.report)
+    if (const auto warning = short_data(training, plan.spec(), batches.stream(), options.steps))
+      options.report(diagnostic_event(*warning).dump());
   Session one(plan, training, schedule, backend, transport, waiter, options, std::move(batches));
-  auto started = agreed(transport, one.start());
-  if (!started) return started;
+  auto locked = agreed(transport, one.lock());
+  if (!locked) return locked;
+  auto loaded = agreed(transport, one.load());
+  if (!loaded) return loaded;
+  one.open_records();
   const bool completed = one.steps();
   one.finish(completed);
   return completed;

@@ -2,6 +2,7 @@
 /// One rank of a training run with its run directory: plan.yaml, metrics.jsonl, timeline.json, checkpoints/, and
 /// completed.json, which is written last and alone says that the run is done.
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -23,14 +24,16 @@ struct RunOptions {
   std::int64_t steps = 0;  ///< of the whole run
   bool resume = false;     ///< from the newest checkpoint, if there is one
   bool checkpoint = true;
-  std::int64_t checkpoint_every = 0;
-  std::set<std::int64_t> dump_gradients;  ///< steps from 1, to gradients/step-000001.safetensors
+  std::int64_t checkpoint_every = 0;             ///< steps; 0: by time
+  std::chrono::seconds checkpoint_interval{60};  ///< by time: after the step that ends it; never to save for a tenth
+                                                 ///< of the time or more
+  std::set<std::int64_t> dump_gradients;         ///< steps from 1, to gradients/step-000001.safetensors
   int threads = 1;
   bool oversubscribed = false;
   Arena::Check check = Arena::Check::none;
   const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end
   /// Rank 0 only. Lines of JSON: {"event": "preparing" | "started" | "step" | "checkpoint" | "gradients" | "stopped" |
-  /// "completed"}.
+  /// "completed" | "diagnostic"}.
   std::function<void(const std::string&)> report;
 };
 

@@ -62,7 +62,10 @@ SafetensorsFile::~SafetensorsFile() {
 base::Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile out;
   out.name_ = path.string();
-  const auto bad = [&](const std::string& what) { return base::fail(kCode, fmt::format("{}: {}", out.name_, what)); };
+  const auto bad = [&](const std::string& what) {
+    return base::fail({base::Diagnostic{
+        base::Severity::error, kCode, {out.name_, 0, 0, 1}, fmt::format("{}: {}", out.name_, what), {}, {}}});
+  };
   out.file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat info {};
   if (out.file_ < 0 || fstat(out.file_, &info) != 0) return bad(std::strerror(errno));

@@ -140,7 +140,12 @@ base::Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, 
   try {
     return read_header(text, data_bytes);
   } catch (const Bad& bad) {
-    return base::fail(kCode, fmt::format("{}: {}", file, bad.what), "write it again with a safetensors library");
+    return base::fail({base::Diagnostic{base::Severity::error,
+                                        kCode,
+                                        {file, 0, 0, 1},
+                                        fmt::format("{}: {}", file, bad.what),
+                                        "write it again with a safetensors library",
+                                        {}}});
   }
 }
 

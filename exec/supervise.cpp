@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "exec/child.h"
+#include "exec/events.h"
 #include "exec/failure.h"
 
 namespace orrery::exec {
@@ -45,6 +47,7 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   };
   if (c.steps > 0) add("--steps", std::to_string(c.steps));
   if (c.threads > 0) add("--threads", std::to_string(c.threads));
+  add("--checkpoint-interval", std::to_string(c.checkpoint_interval.count()));
   if (c.checkpoint_every > 0) add("--checkpoint-every", std::to_string(c.checkpoint_every));
   if (!c.dump_gradients.empty()) add("--dump-gradients", fmt::format("{}", fmt::join(c.dump_gradients, ",")));
   if (c.resume) out.emplace_back("--resume");
@@ -68,6 +71,7 @@ class Watch {
     if (!event.is_object() || !event.contains("event") || !event["event"].is_string()) return error_line(line);
     const auto what = event["event"].get<std::string>();
     last_progress_ = Clock::now();
+    if (what == "diagnostic") return diagnostic(event);
     started_ = true;
     if (what == "step" && watchers_.step) watchers_.step(step_of(event));
     if (!watchers_.message) return;
@@ -83,7 +87,8 @@ class Watch {
   /// The worker's own sentence is the reason; what else stands on standard error is the tail.
   void error_line(const std::string& line) {
     constexpr std::string_view kOurs = "orrery-worker: ";
-    if (reason_.empty() && line.rfind(kOurs, 0) == 0) {
+    if (line.rfind(kOurs, 0) == 0) {
+      if (!reason_.empty()) return;  // of another rank: one failure makes many ranks speak
       reason_ = line.substr(kOurs.size());
       const std::size_t code_end = reason_.find("]: ");  // "error[E0611]: …": the sentence alone
       if (reason_.rfind("error[", 0) == 0 && code_end != std::string::npos) reason_.erase(0, code_end + 3);
@@ -98,10 +103,19 @@ class Watch {
     return Clock::now() - last_progress_ > (started_ ? command_.step_timeout : command_.start_timeout);
   }
   [[nodiscard]] bool started() const { return started_; }
+  [[nodiscard]] const base::Diagnostics& diagnostics() const { return diagnostics_; }
   [[nodiscard]] const std::string& reason() const { return reason_; }
   [[nodiscard]] std::string tail() const { return tail_.size() > kTail ? tail_.substr(tail_.size() - kTail) : tail_; }
 
  private:
+  /// Ranks may all say the same.
+  void diagnostic(const nlohmann::json& event) {
+    auto found = diagnostic_of(event);
+    if (!found || std::find(diagnostics_.begin(), diagnostics_.end(), *found) != diagnostics_.end()) return;
+    if (reason_.empty() && found->severity == base::Severity::error) reason_ = found->message;
+    diagnostics_.push_back(std::move(*found));
+  }
+
   static StepReport step_of(const nlohmann::json& event) {
     StepReport report;
     report.step = static_cast<std::int64_t>(number(event, "step"));
@@ -120,6 +134,7 @@ class Watch {
   Clock::time_point last_progress_ = Clock::now();
   bool started_ = false;
   std::string reason_, tail_;
+  base::Diagnostics diagnostics_;
 };
 
 std::string death_of(int exit_code) {
@@ -162,6 +177,7 @@ RunOutcome supervise(const TrainCommand& command, const RunWatchers& watchers, c
     return outcome;
   }
   outcome.error_tail = watch.tail();
+  outcome.diagnostics = watch.diagnostics();
   outcome.completion = read_completion(command.run);
   if (outcome.completion && outcome.completion->run_id != run_id) outcome.completion.reset();
   if (outcome.completion) {

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace orrery::exec {
 
 struct TrainCommand {
@@ -24,8 +26,9 @@ struct TrainCommand {
   int threads = 0;             ///< per rank; 0: cores / ranks, at least 1
   std::string backend = "cpu";
   bool resume = false;
-  bool checkpoint = true;                   ///< at the end and when stopped
-  std::int64_t checkpoint_every = 0;        ///< steps; 0: only at the end
+  bool checkpoint = true;             ///< at the end and when stopped
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
+  std::chrono::seconds checkpoint_interval{60};
   std::set<std::int64_t> dump_gradients;    ///< steps, from 1
   bool recompute_whole_layer = false;       ///< as the software stack lowers (plan::LowerOptions)
   std::chrono::seconds deadline{120};       ///< of one wait of one rank for others
@@ -47,7 +50,8 @@ struct Completion {
   bool completed = false;         ///< false: stopped on request before its last step
   std::int64_t steps = 0;         ///< done in all
   std::int64_t resumed_from = 0;  ///< steps that an earlier run had done
-  double first_loss = 0, final_loss = 0;
+  double first_loss = 0;          ///< of step 1, of an earlier run if this one resumed it
+  double final_loss = 0;
   double step_time_s = 0;        ///< median of this run's steps, the first left out
   double tokens_per_s = 0;       ///< at that step time
   double memory_peak_bytes = 0;  ///< arena, worst rank
@@ -69,9 +73,10 @@ enum class RunEnd {
 
 struct RunOutcome {
   RunEnd end = RunEnd::failed;
-  int exit_code = 0;       ///< of mpiexec (128 + signal when it was killed); the worker's own codes are 1, 3, 5, 6
-  std::string reason;      ///< one sentence; empty when completed
-  std::string error_tail;  ///< last 16 KiB of standard error
+  int exit_code = 0;   ///< of mpiexec (128 + signal when it was killed); the worker's own codes are 1, 3, 5, 6
+  std::string reason;  ///< one sentence; empty when completed
+  base::Diagnostics diagnostics;  ///< the worker's, warnings included
+  std::string error_tail;         ///< last 16 KiB of standard error
   std::optional<Completion> completion;
 };
 

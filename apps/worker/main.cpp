@@ -10,11 +10,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "apps/worker/options.h"
 #include "exec/cpu/blas_core.h"
 #include "exec/cuda_loader.h"
+#include "exec/events.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/mpi/mpi_transport.h"
@@ -44,9 +46,28 @@ void say(int rank, const std::string& text) {
   if (rank == 0) fmt::print(stderr, "orrery-worker: {}\n", text);
 }
 
+void print_event(const std::string& line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+/// To the command as events, to people as text.
+void say(int rank, const base::Diagnostics& found) {
+  if (rank != 0) return;
+  for (const base::Diagnostic& one : found) print_event(exec::diagnostic_event(one).dump());
+  say(rank, base::render(found, false));
+}
+
+void say_why(int rank, const std::exception& error) {
+  if (const auto* input = dynamic_cast<const exec::InputFailure*>(&error))
+    say(0, base::Diagnostics{input->diagnostic()});
+  else
+    say(0, fmt::format("rank {}: {}", rank, error.what()));
+}
+
 /// Says why and ends every rank. mpiexec drops what it has not yet read when a rank aborts: give it a moment.
-[[noreturn]] void fail_all(int rank, const char* why, int code) {
-  say(0, fmt::format("rank {}: {}", rank, why));
+[[noreturn]] void fail_all(int rank, const std::exception& why, int code) {
+  say_why(rank, why);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   exec::MpiSession::abort(code);
 }
@@ -56,6 +77,7 @@ int code_of(exec::FailureKind kind) {
     case exec::FailureKind::run: return kFailure;
     case exec::FailureKind::environment: return kMissing;
     case exec::FailureKind::check: return kCheckFailed;
+    case exec::FailureKind::input: return kBadInput;
   }
   return kFailure;
 }
@@ -118,17 +140,15 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   run.resume = options.resume;
   run.checkpoint = options.checkpoint;
   run.checkpoint_every = options.checkpoint_every;
+  run.checkpoint_interval = options.checkpoint_interval;
   run.dump_gradients = options.dump_gradients;
   run.stop = &stop_requested;
   if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
-  run.report = [](const std::string& line) {
-    fmt::print("{}\n", line);
-    std::fflush(stdout);
-  };
+  run.report = print_event;
   exec::Transport& transport = device_transport ? *device_transport : host;
   const auto done = exec::run(loaded.plan, loaded.file.job.training, loaded.schedule, *backend, transport, waiter, run);
   if (done) return 0;
-  say(host.rank(), base::render(done.error(), false));
+  say(host.rank(), done.error());
   return kBadInput;
 }
 
@@ -136,7 +156,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
 int prepare(const Options& options, int rank, std::unique_ptr<Loaded>& loaded) {
   auto result = load(options);
   if (!result) {
-    say(rank, base::render(result.error(), false));
+    say(rank, result.error());
     return kBadInput;
   }
   loaded = std::make_unique<Loaded>(std::move(*result));
@@ -162,9 +182,9 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
     if (code != 0) return code;
     return train(options, *loaded, *transport, waiter, {session.rank_on_node(), session.ranks_on_node()});
   } catch (const exec::Failure& failure) {
-    fail_all(session.rank(), failure.what(), code_of(failure.kind()));
+    fail_all(session.rank(), failure, code_of(failure.kind()));
   } catch (const std::exception& error) {
-    fail_all(session.rank(), error.what(), kFailure);
+    fail_all(session.rank(), error, kFailure);
   }
 }
 
@@ -184,8 +204,7 @@ int over_threads(const Options& options) {
       } catch (const std::exception& error) {
         int none = 0;
         const auto* failure = dynamic_cast<const exec::Failure*>(&error);
-        if (code.compare_exchange_strong(none, failure ? code_of(failure->kind()) : kFailure))
-          say(0, fmt::format("rank {}: {}", rank, error.what()));
+        if (code.compare_exchange_strong(none, failure ? code_of(failure->kind()) : kFailure)) say_why(rank, error);
         world.abort(error.what());
       }
     });

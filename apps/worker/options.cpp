@@ -28,7 +28,8 @@ bool read_steps(const std::string& text, std::set<std::int64_t>& out) {
 
 const char* usage() {
   return "usage: mpiexec -n RANKS orrery-worker --plan FILE --run DIR [--steps N] [--backend cpu|cuda] [--threads K]\n"
-         "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
+         "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
+         "         [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
          "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--check-memory]\n";
 }
 
@@ -36,6 +37,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
   Options o;
   std::int64_t threads = 0;
   std::int64_t deadline = o.deadline.count();
+  std::int64_t interval = o.checkpoint_interval.count();
   const auto text = [](std::string& into) {
     return [&into](const std::string& v) {
       into = v;
@@ -54,6 +56,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--steps", whole(o.steps, 1)},
       {"--threads", whole(threads, 1)},
       {"--checkpoint-every", whole(o.checkpoint_every, 1)},
+      {"--checkpoint-interval", whole(interval, 0)},
       {"--deadline", whole(deadline, 1)},
       {"--dump-gradients", [&o](const std::string& v) { return read_steps(v, o.dump_gradients); }}};
   const std::map<std::string, std::function<void()>> flags = {
@@ -75,6 +78,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
   }
   o.threads = static_cast<int>(std::min<std::int64_t>(threads, 4096));
   o.deadline = std::chrono::seconds(deadline);
+  o.checkpoint_interval = std::chrono::seconds(std::min<std::int64_t>(interval, std::int64_t{1} << 30));
   if (o.plan.empty() || o.run.empty()) return base::fail("E0630", "--plan and --run are needed", usage());
   if (o.backend != "cpu" && o.backend != "cuda")
     return base::fail("E0630", "--backend is cpu or cuda, found " + o.backend);

@@ -12,10 +12,11 @@ namespace orrery::worker {
 struct Options {
   std::string plan, run, run_id;
   std::string backend = "cpu";
-  std::string transport = "mpi";  ///< or "threads": all ranks in this process
-  std::int64_t steps = 0;         ///< 0: as the plan's job says
-  int threads = 0;                ///< per rank; 0: cores / ranks
-  std::int64_t checkpoint_every = 0;
+  std::string transport = "mpi";      ///< or "threads": all ranks in this process
+  std::int64_t steps = 0;             ///< 0: as the plan's job says
+  int threads = 0;                    ///< per rank; 0: cores / ranks
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
+  std::chrono::seconds checkpoint_interval{60};
   bool checkpoint = true;
   bool resume = false;
   bool recompute_whole_layer = false;

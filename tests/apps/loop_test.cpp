@@ -153,6 +153,22 @@ TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
   EXPECT_THAT(text_of(html), HasSubstr("<html"));
 }
 
+TEST_F(Loop, ARunThatDidNotFinishIsLeftOut) {
+  const std::string file = plan("serial", "{micro_batch: 4}", "1");
+  for (const char* run : {"whole", "cut"})
+    ASSERT_EQ(orrery({"train", file, "--run", path(run), "--steps", "3"}).exit_code, 0);
+  fs::remove(path("cut") + "/completed.json");
+  const Ran fit = orrery({"calibrate", path("whole"), path("cut"), "-o", path("c.yaml"), "--json"});
+  ASSERT_EQ(fit.exit_code, 0) << fit.err;
+  EXPECT_THAT(fit.result().at("notes").dump(), HasSubstr("cut is left out"));
+  const Ran report = orrery({"report", path("whole"), path("cut"), "-o", path("r.html"), "--json"});
+  ASSERT_EQ(report.exit_code, 0) << report.err;
+  EXPECT_THAT(report.envelope().at("diagnostics").dump(), HasSubstr("cut is left out"));
+  const Ran none = orrery({"calibrate", path("cut"), "-o", path("c.yaml")});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.err, HasSubstr("E0207"));
+}
+
 TEST_F(Loop, ARunDirectoryThatIsNoneIsBadInput) {
   const Ran ran = orrery({"calibrate", scratch_.path(), "-o", path("c.yaml")});
   EXPECT_EQ(ran.exit_code, 3);
@@ -163,8 +179,10 @@ TEST_F(Loop, MissingTrainingDataIsNamed) {
   const std::string file = plan("serial", "{micro_batch: 4}", "1");
   fs::remove(scratch_.path() / "text.txt");
   const Ran ran = orrery({"train", file, "--run", path("run")});
-  EXPECT_NE(ran.exit_code, 0);
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("E0611"));
   EXPECT_THAT(ran.err, HasSubstr("text.txt"));
+  EXPECT_THAT(ran.err, Not(HasSubstr("R0005")));
 }
 
 TEST_F(Loop, WithoutMpiexecTheEnvironmentIsToBlame) {

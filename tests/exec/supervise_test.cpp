@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
+#include "exec/events.h"
 #include "exec/files.h"
 
 namespace orrery::exec {
@@ -105,6 +107,24 @@ TEST_F(Supervisor, TakesTheWorkersOwnSentenceAsTheReason) {
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_EQ(outcome.reason, "no such file");
   EXPECT_EQ(outcome.error_tail, "noise\nmore\n");
+}
+
+TEST_F(Supervisor, KeepsTheSentenceOfOneRankWhenManySpeak) {
+  const RunOutcome outcome = supervise(
+      command("echo 'orrery-worker: rank 1: lost rank 0' >&2; echo 'orrery-worker: rank 2: lost rank 0' >&2; exit 1"),
+      {}, nullptr);
+  EXPECT_EQ(outcome.reason, "rank 1: lost rank 0");
+  EXPECT_EQ(outcome.error_tail, "");
+}
+
+TEST_F(Supervisor, PassesOnDiagnosticsOnce) {
+  base::Diagnostic said{base::Severity::error, "E0611", {"data.txt", 3, 4, 2}, "no \"such\" file", "look", "the line"};
+  const std::string line = "echo '" + diagnostic_event(said).dump() + "'; ";
+  const RunOutcome outcome =
+      supervise(command(line + line + "echo '{\"event\":\"diagnostic\",\"code\":7}'; exit 3"), {}, nullptr);
+  EXPECT_EQ(outcome.diagnostics, base::Diagnostics{said});
+  EXPECT_EQ(outcome.reason, said.message);
+  EXPECT_EQ(outcome.error_tail, "");
 }
 
 TEST_F(Supervisor, KeepsOnlyTheEndOfALongError) {

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <thread>
 
+#include "exec/files.h"
 #include "plan/lower.h"
 #include "plan/place.h"
 #include "tests/mpi/mpi_support.h"
@@ -109,6 +110,130 @@ TEST(Start, RefusesAModelThatSeesWhatItShouldPredict) {
   EXPECT_EQ(outcome.exit_code, 3);
   EXPECT_NE(outcome.reason.find("not causal"), std::string::npos) << outcome.reason;
   EXPECT_FALSE(std::filesystem::exists(command.run / "plan.yaml"));
+}
+
+TEST(Start, InAUsedDirectoryBeginsAnew) {
+  Trial trial = small_trial();
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.steps = 5;
+  command.dump_gradients = {1};
+  ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+  trial.training.seed += 1;
+  command = testing::command_for(trial, folder);
+  command.steps = 3;
+  ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+  EXPECT_FALSE(std::filesystem::exists(command.run / "gradients"));
+  const std::vector<std::string> begun = losses(command.run);
+  command.steps = 6;
+  command.resume = true;
+  const RunOutcome outcome = supervise(command, {}, nullptr);
+  ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << outcome.error_tail;
+  EXPECT_EQ(outcome.completion->resumed_from, 3);
+  const std::vector<std::string> all = losses(command.run);
+  ASSERT_EQ(all.size(), 6U);
+  EXPECT_TRUE(std::equal(begun.begin(), begun.end(), all.begin()));
+  EXPECT_NEAR(outcome.completion->first_loss, std::stod(all.front()), 1e-8);
+}
+
+TEST(Start, ThatFailsLeavesTheDirectoryAsItWas) {
+  Trial trial = small_trial();
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.steps = 2;
+  ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+  const auto stored = [&] { return read_file(command.run / "plan.yaml", 1 << 20); };
+  const std::string before = stored();
+  trial.training.initial_weights = folder.path() / "no-such.safetensors";
+  (void)testing::command_for(trial, folder);  // writes the plan
+  const RunOutcome bad = supervise(command, {}, nullptr);
+  EXPECT_EQ(bad.end, RunEnd::failed);
+  EXPECT_EQ(bad.exit_code, 3);
+  ASSERT_FALSE(bad.diagnostics.empty());
+  EXPECT_EQ(bad.diagnostics[0].code, "E0601");
+  EXPECT_EQ(stored(), before);
+  EXPECT_TRUE(read_completion(command.run));
+  EXPECT_TRUE(std::filesystem::exists(command.run / "timeline.json"));
+  trial.training.initial_weights.clear();
+  trial.model.norm_epsilon *= 2;
+  (void)testing::command_for(trial, folder);
+  command.resume = true;
+  command.steps = 4;
+  const RunOutcome other = supervise(command, {}, nullptr);
+  EXPECT_EQ(other.exit_code, 3);
+  ASSERT_FALSE(other.diagnostics.empty()) << other.reason;
+  EXPECT_EQ(other.diagnostics[0].code, "E0625");
+  EXPECT_EQ(stored(), before);
+}
+
+TEST(Start, InADirectoryWhereAnotherTrainsIsRefused) {
+  const Trial trial = small_trial();
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.steps = 2;
+  std::filesystem::create_directories(command.run);
+  {
+    const FileLock other = lock_file(command.run / "lock");
+    ASSERT_TRUE(other.held());
+    const RunOutcome outcome = supervise(command, {}, nullptr);
+    EXPECT_EQ(outcome.exit_code, 3);
+    ASSERT_FALSE(outcome.diagnostics.empty()) << outcome.reason;
+    EXPECT_EQ(outcome.diagnostics[0].code, "E0626");
+    EXPECT_FALSE(std::filesystem::exists(command.run / "plan.yaml"));
+  }
+  EXPECT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+}
+
+TEST(Start, WarnsOfAResumeWithoutACheckpointAndOfShortData) {
+  Trial trial = small_trial();
+  const Folder folder;
+  std::ofstream(folder.path() / "short.txt") << std::string(100, '!');
+  trial.training.data = folder.path() / "short.txt";
+  TrainCommand command = testing::command_for(trial, folder);
+  command.steps = 2;
+  command.resume = true;
+  const RunOutcome outcome = supervise(command, {}, nullptr);
+  ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << outcome.error_tail;
+  std::vector<std::string> codes;
+  for (const base::Diagnostic& one : outcome.diagnostics) {
+    codes.push_back(one.code);
+    EXPECT_EQ(one.severity, base::Severity::warning);
+  }
+  EXPECT_EQ(codes, (std::vector<std::string>{"E0614", "E0627"}));
+}
+
+TEST(Start, NamesTheFileOfATokenOutsideTheVocabulary) {
+  Trial trial = small_trial();
+  const Folder folder;
+  std::ofstream(folder.path() / "odd.txt") << std::string(100000, '\xff');
+  trial.training.data = folder.path() / "odd.txt";
+  const RunOutcome outcome = supervise(testing::command_for(trial, folder), {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  EXPECT_EQ(outcome.exit_code, 3);
+  ASSERT_FALSE(outcome.diagnostics.empty()) << outcome.reason;
+  EXPECT_EQ(outcome.diagnostics[0].code, "E0613");
+  EXPECT_EQ(outcome.diagnostics[0].where.file, trial.training.data);
+}
+
+TEST(Checkpoints, AreSavedByTimeAndBySteps) {
+  const Trial trial = small_trial();
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.steps = 4;
+  std::vector<std::string> said;
+  const RunWatchers watchers{{}, [&](const std::string& text) { said.push_back(text); }};
+  command.checkpoint_interval = std::chrono::seconds(0);
+  ASSERT_EQ(supervise(command, watchers, nullptr).end, RunEnd::completed);
+  ASSERT_GE(said.size(), 2U);
+  EXPECT_EQ(said[0], "checkpoint saved at step 1");
+  said.clear();
+  command.checkpoint_interval = std::chrono::seconds(60);
+  ASSERT_EQ(supervise(command, watchers, nullptr).end, RunEnd::completed);
+  EXPECT_EQ(said, (std::vector<std::string>{"checkpoint saved at step 4"}));
+  said.clear();
+  command.checkpoint_every = 3;
+  ASSERT_EQ(supervise(command, watchers, nullptr).end, RunEnd::completed);
+  EXPECT_EQ(said, (std::vector<std::string>{"checkpoint saved at step 3", "checkpoint saved at step 4"}));
 }
 
 TEST(Resume, OfAFinishedRunIsRefusedAndKeepsItsRecord) {

@@ -1,0 +1,19 @@
+#pragma once
+/// Diagnostics as lines of JSON: from the worker to the command, and from rank to rank.
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+
+namespace orrery::exec {
+
+/// {"event": "diagnostic", "severity", "code", "file", "line", "column", "message", "help"}.
+[[nodiscard]] nlohmann::ordered_json diagnostic_event(const base::Diagnostic& diagnostic);
+/// Nothing when a key is missing or of another type.
+[[nodiscard]] std::optional<base::Diagnostic> diagnostic_of(const nlohmann::json& event);
+
+[[nodiscard]] std::string pack_diagnostics(const base::Diagnostics& diagnostics);
+[[nodiscard]] base::Diagnostics unpack_diagnostics(const std::string& text);
+
+}  // namespace orrery::exec

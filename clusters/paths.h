@@ -1,0 +1,64 @@
+#pragma once
+/// The links that a message between two devices crosses, for whoever shares links out: every direction of every link
+/// has a number, and a route is a list of them. Routes are found once and kept.
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "clusters/cluster.h"
+#include "clusters/load.h"
+
+namespace orrery::clusters {
+
+/// Edge e of the graph (in the order of boost::edges) has two directions: 2e from its source to its target, 2e + 1
+/// back.
+class Paths {
+ public:
+  struct Path {
+    std::vector<int> links;    ///< directions, from a to b; empty when a == b
+    Seconds latency;           ///< sum over the links
+    BytesPerSecond bandwidth;  ///< of the slowest link
+  };
+
+  /// Copies what it needs of the cluster's graph.
+  explicit Paths(const Cluster& cluster);
+  ~Paths();
+  Paths(Paths&&) noexcept;
+  Paths& operator=(Paths&&) noexcept;
+
+  /// The route from device a to device b: least latency, then least sum of inverse bandwidths (as clusters::route).
+  /// Where several routes are equal, a device takes the one of its own place: the devices of a node spread over the
+  /// node's equal NICs, on the sender's side by the sender, on the receiver's by the receiver; between nodes routes
+  /// spread by node and device. The reference stays valid. A pair without a route is a bug of whoever read the cluster.
+  const Path& between(int a, int b);
+
+  /// Bytes/s by direction.
+  [[nodiscard]] const std::vector<double>& bandwidths() const { return bandwidths_; }
+  [[nodiscard]] int devices() const { return static_cast<int>(vertex_of_.size()); }
+  [[nodiscard]] std::size_t kept() const { return kept_.size(); }  ///< routes found so far
+
+ private:
+  struct Arc {
+    int to = 0, link = 0;
+    std::int64_t latency = 0;   // fs
+    std::int64_t slowness = 0;  // inverse bandwidth, as per 10^18 bytes
+  };
+  struct Search;
+
+  Path find(int a, int b);
+  [[nodiscard]] int key(int from, int to, int a, int b) const;
+
+  std::vector<int> first_;  // of each vertex, in arcs_
+  std::vector<Arc> arcs_;
+  std::vector<double> bandwidths_;
+  std::vector<double> latencies_;  // s, by edge
+  std::vector<int> node_of_vertex_;
+  std::vector<int> vertex_of_, local_of_;                 // by device
+  std::unordered_map<std::uint64_t, const Path*> known_;  // only looked up
+  std::deque<Path> kept_;
+  std::unique_ptr<Search> search_;
+};
+
+}  // namespace orrery::clusters

@@ -28,7 +28,7 @@ class Builder {
 
  private:
   Id vertex(VertexKind kind, std::string name, int node = -1, int device = -1) {
-    return boost::add_vertex(Vertex{kind, std::move(name), node, device}, graph_);
+    return boost::add_vertex(Vertex{kind, std::move(name), node, device, Bytes{0}}, graph_);
   }
   void link(Id a, Id b, LinkKind kind, BytesPerSecond bandwidth, Seconds latency) {
     boost::add_edge(a, b, Link{kind, bandwidth, latency}, graph_);

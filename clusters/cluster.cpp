@@ -71,6 +71,7 @@ const char* name_of(Architecture architecture) {
     case Architecture::ampere: return "ampere";
     case Architecture::hopper: return "hopper";
     case Architecture::blackwell: return "blackwell";
+    case Architecture::generic: return "generic";
   }
   return "";
 }
@@ -86,6 +87,7 @@ const char* name_of(VertexKind kind) {
     case VertexKind::spine: return "spine";
     case VertexKind::core: return "core";
     case VertexKind::host_memory: return "host-memory";
+    case VertexKind::nvme: return "nvme";
   }
   return "";
 }
@@ -97,6 +99,7 @@ const char* name_of(LinkKind kind) {
     case LinkKind::inter_socket: return "inter-socket";
     case LinkKind::network: return "network";
     case LinkKind::memory: return "memory";
+    case LinkKind::frontend: return "frontend";
   }
   return "";
 }

@@ -17,8 +17,9 @@ using base::BytesPerSecond;
 using base::FlopsPerSecond;
 using base::Seconds;
 
-enum class DeviceKind { gpu, cpu };
-enum class Architecture { cpu, volta, ampere, hopper, blackwell };
+enum class DeviceKind { gpu, cpu };  ///< gpu: any accelerator
+/// What a communication library has tables for; `generic`: none, so that the cluster file's numbers say everything.
+enum class Architecture { cpu, volta, ampere, hopper, blackwell, generic };
 
 /// One kind of accelerator (or, on a localhost cluster, one CPU rank).
 struct Device {
@@ -37,14 +38,17 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-enum class VertexKind { device, nvswitch, pcie_switch, cpu, nic, leaf, spine, core, host_memory };
-enum class LinkKind { nvlink, pcie, inter_socket, network, memory };
+enum class VertexKind { device, nvswitch, pcie_switch, cpu, nic, leaf, spine, core, host_memory, nvme };
+/// nvlink: the devices' own links, whoever makes them (NVLink, xGMI, ICI). frontend: the network of CPUs' NICs that
+/// feeds data; devices' messages never take it.
+enum class LinkKind { nvlink, pcie, inter_socket, network, memory, frontend };
 
 struct Vertex {
   VertexKind kind = VertexKind::device;
   std::string name;  ///< "node3/gpu5"
   int node = -1;     ///< index of the node it stands in; -1 for the fabric
   int device = -1;   ///< global device index (= rank when ranks are placed in order); -1 when it is none
+  Bytes capacity;    ///< of host memory and NVMe, where it is known
   bool operator==(const Vertex&) const = default;
 };
 
@@ -61,13 +65,15 @@ using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::undirectedS
 
 /// A named class of links with its datasheet values, for people, for calibration and for closed forms.
 struct LinkClass {
-  std::string name;          ///< "nvlink", "infiniband", "roce", "shared-memory"
+  std::string name;          ///< "nvlink", "xgmi", "pcie", "infiniband", "roce", "tcp", "shared-memory"
   BytesPerSecond bandwidth;  ///< per direction and device
   Seconds latency;           ///< from device to device
   bool operator==(const LinkClass&) const = default;
 };
 
-enum class NodeFabric { nvswitch, mesh, shared_memory };
+/// none: devices reach each other over PCIe alone. torus: every device has links to its neighbours in all directions,
+/// across nodes too.
+enum class NodeFabric { nvswitch, mesh, shared_memory, none, torus };
 enum class CpuVendor { intel, amd, other };
 
 /// `links` NVLinks between devices a and b of a node.
@@ -86,7 +92,10 @@ struct NodeShape {
   BytesPerSecond trunk;           ///< between two boards; 0 with one board
   bool multicast = false;         ///< the switches reduce and multicast (NVLink SHARP)
   std::vector<MeshEdge> edges;    ///< mesh
-  int pcie_switches = 0;          ///< devices and NICs spread evenly over them; 0: none
+  std::vector<int> block;         ///< torus: the node's devices as a box, innermost dimension first
+  std::string link_name;          ///< of intra; empty: by kind of fabric
+  double link_efficiency = 0;     ///< what libraries get of link_bandwidth; 0: NCCL's figure for the architecture
+  int pcie_switches = 0;          ///< devices and NICs spread evenly over them; 0: they sit on the sockets
   BytesPerSecond pcie_bandwidth;
   Seconds pcie_latency;
   CpuVendor cpu = CpuVendor::other;
@@ -94,22 +103,35 @@ struct NodeShape {
   BytesPerSecond socket_bandwidth;  ///< between two sockets
   Seconds socket_latency;
   BytesPerSecond host_memory_bandwidth;  ///< of one socket
+  Bytes host_memory;                     ///< of the node; 0: not given
+  Seconds host_memory_latency;
+  int nvme = 0;  ///< drives, spread evenly over the sockets; the figures are those of one
+  Bytes nvme_capacity;
+  BytesPerSecond nvme_read, nvme_write;
+  Seconds nvme_latency;
   int nics = 0;
   BytesPerSecond nic_bandwidth;
-  Seconds nic_latency;  ///< of one port: NIC to leaf switch
+  Seconds nic_latency;       ///< of one port: NIC to leaf switch
+  bool nics_at_cpu = false;  ///< NICs sit on the sockets though there are PCIe switches
+  int frontend_nics = 0;     ///< on the sockets, for data and storage, not for messages between devices
+  BytesPerSecond frontend_bandwidth;
+  Seconds frontend_latency;
   bool operator==(const NodeShape&) const = default;
 };
 
 /// The network above the NICs of a regular cluster: leaves, spines and, with pods, a core. Switches of one tier that
 /// carry the same traffic are one vertex per leaf, pod and cluster.
 struct NetworkShape {
-  std::string kind = "infiniband";  ///< "infiniband" or "roce"
+  std::string kind = "infiniband";  ///< one of kNetworkKinds (clusters/read.h)
   bool rails = false;               ///< NIC i of each node of a group goes to the group's leaf i; else one leaf a group
   int leaf_nodes = 0;               ///< nodes under one leaf (or one set of rails); 0: all
   int pod_nodes = 0;                ///< nodes under one spine tier; 0: all, and no core
   double oversubscription = 1;      ///< downlinks / uplinks of a leaf
   double core_oversubscription = 1;  ///< downlinks / uplinks of a pod's spines
   Seconds hop_latency;               ///< of one more switch
+  bool staged = false;      ///< messages pass through host memory: NICs cannot reach into devices, or may not (TCP)
+  Seconds message_latency;  ///< what the software takes per message, at both ends together; 0 for RDMA
+  std::vector<int> torus;   ///< of a torus: devices in each dimension; then there is no switch
   bool operator==(const NetworkShape&) const = default;
 };
 
@@ -118,6 +140,14 @@ struct Shape {
   NodeShape node;
   NetworkShape network;
   bool operator==(const Shape&) const = default;
+};
+
+/// A place beside device memory where a node's data can go; all of the node's together.
+struct Storage {
+  Bytes capacity;  ///< 0: not given
+  BytesPerSecond read, write;
+  Seconds latency;
+  bool operator==(const Storage&) const = default;
 };
 
 struct Cluster {
@@ -129,6 +159,7 @@ struct Cluster {
   LinkClass inter;  ///< between nodes, per device and direction (NICs of a node / devices of a node)
   int nics_per_node = 0;
   double oversubscription = 1;  ///< of the fabric above the leaves
+  Storage host_memory, nvme;    ///< of one node
   std::optional<Shape> shape;   ///< none: the cluster was given link by link
   Graph graph;
   std::vector<std::size_t> device_vertices;  ///< vertex of each device, by global device index

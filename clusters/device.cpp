@@ -40,13 +40,14 @@ std::vector<std::string> read_sources(const Cursor& at) {
 Device read_device(const Cursor& at) {
   Device device;
   device.name = at.at("name").text();
-  device.kind = at.at("kind").choice({"gpu", "cpu"}) == 0 ? DeviceKind::gpu : DeviceKind::cpu;
+  device.kind = at.at("kind").choice({"gpu", "cpu", "accelerator"}) == 1 ? DeviceKind::cpu : DeviceKind::gpu;
   const Cursor architecture = at.optional("architecture");
   device.architecture = device.kind == DeviceKind::cpu ? Architecture::cpu : Architecture::ampere;
   if (architecture.exists() || device.kind == DeviceKind::gpu) {
-    device.architecture = static_cast<Architecture>(
-        at.at("architecture")
-            .choice({"cpu", "volta", "ampere", "hopper", "blackwell"}, static_cast<int>(device.architecture)));
+    device.architecture =
+        static_cast<Architecture>(at.at("architecture")
+                                      .choice({"cpu", "volta", "ampere", "hopper", "blackwell", "generic"},
+                                              static_cast<int>(device.architecture)));
   }
   device.peak = read_peaks(at.at("peak"));
   device.vector_peak =

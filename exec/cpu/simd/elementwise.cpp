@@ -18,33 +18,33 @@ ORRERY_INLINE Sigmoid gelu_gate(F x) {
 
 void gelu(const float* x, float* y, Count count) {
   for_each(count, [&](auto at) {
-    const F v = at.get(x);
+    const F v = at.get_ahead(x);
     at.put(y, v * gelu_gate(v).value);
   });
 }
 
 void gelu_grad(const float* dy, const float* x, float* dx, Count count) {
   for_each(count, [&](auto at) {
-    const F v = at.get(x);
+    const F v = at.get_ahead(x);
     const Sigmoid s = gelu_gate(v);
     const F slope = two_root_two_over_pi * (1.0F + 3.0F * cubic * (v * v));
-    at.put(dx, at.get(dy) * (s.value + v * slope * s.value * s.complement));
+    at.put(dx, at.get_ahead(dy) * (s.value + v * slope * s.value * s.complement));
   });
 }
 
 void swiglu(const float* gate, const float* up, float* y, Count count) {
   for_each(count, [&](auto at) {
-    const F g = at.get(gate);
-    at.put(y, g * sigmoid(g).value * at.get(up));
+    const F g = at.get_ahead(gate);
+    at.put(y, g * sigmoid(g).value * at.get_ahead(up));
   });
 }
 
 void swiglu_grad(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count) {
   for_each(count, [&](auto at) {
-    const F g = at.get(gate);
+    const F g = at.get_ahead(gate);
     const Sigmoid s = sigmoid(g);
-    const F d = at.get(dy);
-    const F u = at.get(up);
+    const F d = at.get_ahead(dy);
+    const F u = at.get_ahead(up);
     at.put(dgate, d * u * (s.value + g * s.value * s.complement));
     at.put(dup, d * (g * s.value));
   });

@@ -77,6 +77,7 @@ void cpu(Calibration& c, const clusters::Device& device) {
   c.set("device.matmul.operand_bandwidth", 20e9, source);
   c.set("device.memory.efficiency", 0.8, source);
   c.set("device.cache.size", device.cache.value, "datasheet: last-level cache");
+  c.set("device.neighbour_slowdown", 0.03, source);
   c.set("device.attention.efficiency", 0.2, source);
   c.set("device.attention.grad_efficiency", 0.2, source);
   c.set("device.attention.unfused_efficiency", 0.2, source);
@@ -98,6 +99,7 @@ void cpu(Calibration& c, const clusters::Device& device) {
   rate(Family::softmax, 20e9, chosen);
   rate(Family::scores, 10e9, chosen);
   rate(Family::optimizer, 100e9, chosen);
+  rate(Family::norm_squared, 15e9, chosen);
   rate(Family::embedding, 200e9, kernels);
 }
 

@@ -7,6 +7,7 @@
 #include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "cost/observations.h"
@@ -47,7 +48,9 @@ std::vector<Free> free_parameters(const Calibration& c) {
 class Problem {
  public:
   Problem(const Pricing& before, const std::vector<Observation>& observations, const FitOptions& options)
-      : before_(before), observations_(observations), options_(options), free_(free_parameters(before.calibration())) {
+      : before_(before), options_(options), free_(free_parameters(before.calibration())) {
+    std::copy_if(observations.begin(), observations.end(), std::back_inserter(observations_),
+                 [](const Observation& o) { return !o.in_parts; });
     theta_ = VectorXd(static_cast<Eigen::Index>(free_.size()));
     for (std::size_t j = 0; j < free_.size(); ++j) theta_[static_cast<Eigen::Index>(j)] = free_[j].start;
     weigh();
@@ -192,7 +195,7 @@ class Problem {
   }
 
   const Pricing& before_;
-  const std::vector<Observation>& observations_;
+  std::vector<Observation> observations_;
   const FitOptions& options_;
   std::vector<Free> free_;
   VectorXd theta_, weight_, sensitivity_;
@@ -203,7 +206,7 @@ class Problem {
 double mean_error(const std::vector<Observation>& observations, const Pricing& pricing) {
   double sum = 0, count = 0;
   for (const Observation& o : observations) {
-    if (o.step == nullptr || o.gap || o.waiting || o.seconds <= 0) continue;
+    if (o.step == nullptr || o.op != nullptr || o.gap || o.waiting || o.seconds <= 0) continue;
     sum += o.count * std::abs(predicted(o, pricing) / o.seconds - 1);
     count += o.count;
   }
@@ -214,6 +217,7 @@ double mean_error(const std::vector<Observation>& observations, const Pricing& p
 double time_weighted_error(const std::vector<Observation>& observations, const Pricing& pricing) {
   double sum = 0, measured = 0;
   for (const Observation& o : observations) {
+    if (o.op != nullptr) continue;  // its step counts
     sum += o.count * std::abs(predicted(o, pricing) - o.seconds);
     measured += o.count * o.seconds;
   }
@@ -242,11 +246,12 @@ double held_out_error(const std::vector<Observation>& all, int runs, const Prici
   return sum / folds;
 }
 
-/// One line per run and kind of step: seconds per training step and rank.
+/// One line per run and kind of step, or of operator: seconds per training step and rank.
 std::vector<Residual> residuals_of(const std::vector<Observation>& observations, const std::vector<const FitRun*>& runs,
-                                   const Pricing& before, const Pricing& after) {
+                                   const Pricing& before, const Pricing& after, bool operators) {
   std::map<std::pair<int, std::string>, Residual> lines;
   for (const Observation& o : observations) {
+    if ((o.op != nullptr) != operators) continue;
     Residual& line = lines[{o.run, o.what}];
     line.run = runs[static_cast<std::size_t>(o.run)]->name;
     line.what = o.what;
@@ -299,10 +304,13 @@ FitResult compared(const Evidence& evidence, const Pricing& before, const Pricin
   out.time_weighted_error_before = time_weighted_error(evidence.fitted, before);
   out.time_weighted_error_after = time_weighted_error(evidence.fitted, after);
   out.held_out_error_after = evidence.held_out.empty() ? std::nan("") : mean_error(evidence.held_out, after);
-  out.residuals = residuals_of(evidence.fitted, evidence.runs, before, after);
-  for (Residual& line : residuals_of(evidence.held_out, evidence.runs, before, after)) {
-    line.held_out = true;
-    out.residuals.push_back(std::move(line));
+  for (const bool operators : {false, true}) {
+    std::vector<Residual>& into = operators ? out.operators : out.residuals;
+    into = residuals_of(evidence.fitted, evidence.runs, before, after, operators);
+    for (Residual& line : residuals_of(evidence.held_out, evidence.runs, before, after, operators)) {
+      line.held_out = true;
+      into.push_back(std::move(line));
+    }
   }
   return out;
 }

@@ -14,9 +14,11 @@ double predicted(const Observation& o, const Pricing& pricing) {
   const double dispatch = pricing.calibration().get("stack.dispatch_overhead", 0);
   if (o.gap) return dispatch;
   if (o.waiting) return o.computed * pricing.calibration().get("stack.rank_jitter", 0);
+  const double longer = (1 + pricing.jitter()) * (o.alone ? 1 + pricing.neighbour_slowdown() : 1);
+  if (o.op) return pricing.op_time(*o.op).value / longer;
   if (!o.step) return o.steps * dispatch + pricing.step_overhead().value;
   switch (o.step->kind) {
-    case plan::StepKind::compute: return (pricing.compute_time(*o.step).value - dispatch) / (1 + pricing.jitter());
+    case plan::StepKind::compute: return (pricing.compute_time(*o.step).value - dispatch) / longer;
     case plan::StepKind::collective: {
       const double inside = pricing.stack().host_inline ? dispatch : 0;
       return pricing.collective_time(*o.step, o.rank_class->buffers, o.members).value - inside;
@@ -196,6 +198,35 @@ Observation waiting_of(const FitRun& run, int index, const std::set<std::int32_t
   return o;
 }
 
+std::string words(const models::Op& op) {
+  using K = models::OpKind;
+  if (op.kind == K::matmul)
+    return fmt::format("matmul {}x{}x{}{}{}{}", op.m, op.n, op.k, op.trans_a ? " At" : "", op.trans_b ? " Bt" : "",
+                       op.accumulate ? " +=" : "");
+  if (op.kind == K::attention || op.kind == K::attention_grad)
+    return fmt::format("{} {}x{}x{}x{}", models::name_of(op.kind), op.batch, op.heads, op.sequence, op.head_dim);
+  return op.n > 0 ? fmt::format("{} {}x{}", models::name_of(op.kind), op.n, op.m)
+                  : fmt::format("{} {}", models::name_of(op.kind), op.m);
+}
+
+/// The operators of a step whose time as a whole is known: their own times, scaled so that they add up to it (a span is
+/// typical of the training steps kept, an operator's time of all).
+void add_operators(std::vector<Observation>& out, Observation& whole,
+                   const std::vector<const plan::OperatorTime*>& operators) {
+  double sum = 0;
+  for (const plan::OperatorTime* one : operators) sum += one->seconds;
+  if (sum <= 0) return;
+  for (const plan::OperatorTime* one : operators) {
+    if (one->seconds <= 0) continue;
+    Observation o = whole;
+    o.op = &whole.step->ops[static_cast<std::size_t>(one->op)];
+    o.what = words(*o.op);
+    o.seconds = one->seconds * whole.seconds / sum;
+    out.push_back(std::move(o));
+  }
+  whole.in_parts = true;
+}
+
 }  // namespace
 
 std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations, const Stack& stack) {
@@ -219,6 +250,9 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
     sum.seconds.push_back(std::max(0.0, s.end - s.start - computed));
     sum.rank = s.rank;
   }
+  // Operators by the step they belong to.
+  std::map<std::tuple<int, int, int>, std::vector<const plan::OperatorTime*>> operators;
+  for (const plan::OperatorTime& o : run.timeline.operators) operators[{o.rank_class, o.block, o.step}].push_back(&o);
   std::vector<Observation> out;
   const double lines = std::max(1.0, static_cast<double>(ranks.size() * iterations.size()));
   for (const auto& [key, sum] : sums) {
@@ -229,6 +263,7 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
     Observation o;
     o.run = index;
     o.step = &step;
+    o.alone = run.schedule.spec.ranks() == 1;
     o.rank_class = &c;
     o.what = words(run.schedule, step);
     o.seconds = trimmed_mean(sum.seconds);
@@ -241,7 +276,10 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
       const int stride = run.schedule.spec.data * run.schedule.spec.tensor;
       o.members = {sum.rank + step.peer * stride, sum.rank};
     }
-    if (o.seconds > 0) out.push_back(std::move(o));
+    if (o.seconds <= 0) continue;
+    const auto parts = operators.find(key);
+    if (parts != operators.end()) add_operators(out, o, parts->second);
+    out.push_back(std::move(o));
   }
   // Stages wait for each other for other reasons too.
   if (run.schedule.classes.size() == 1) {

@@ -14,10 +14,13 @@ namespace orrery::cost {
 struct Observation {
   int run = 0;  ///< index into the runs
   const plan::Step* step = nullptr;
+  const models::Op* op = nullptr;  ///< one operator of the step; null: the step as a whole
+  bool in_parts = false;           ///< a step whose operators are observed too: judged, not fitted
   const plan::RankClass* rank_class = nullptr;
   std::vector<int> members;  ///< of the collective's group; for a receive: {sender, receiver}
   double seconds = 0;        ///< end - start; for the rest of a training step: its time
   double count = 0;          ///< spans it stands for, per rank and training step
+  bool alone = false;        ///< of a run of one rank, whatever cluster the prices are for
   bool waiting = false;      ///< for equal ranks to come to their meetings, over a training step
   double computed = 0;       ///< seconds that the rank computed in it
   bool gap = false;          ///< from the end of a compute step to the start of the next

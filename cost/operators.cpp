@@ -77,10 +77,14 @@ Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, dou
   return Seconds{std::max(best, bytes / r.memory)};
 }
 
+double missing_share(const DeviceRates& r, double bytes) {
+  return std::clamp(bytes / r.cache_size - 1, 0.0, 1.0);
+}
+
 Seconds cpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, double n, double k) {
   const double arithmetic = 2 * m * n * k / r.matmul[index_of(dtype)];
   const double operands = (m * k + k * n + m * n) * static_cast<double>(models::size_of(dtype));
-  return Seconds{arithmetic + operands / r.operand_bandwidth};
+  return Seconds{arithmetic + operands / r.operand_bandwidth + missing_share(r, operands) * operands / r.memory};
 }
 
 Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
@@ -88,8 +92,8 @@ Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
   const double rate = r.vector[static_cast<std::size_t>(family)];
   const double vector = rate > 0 ? bytes / rate : 0;
   // The optimizer walks over more than any cache holds, one bucket after the other.
-  const bool cached = family != Family::optimizer && bytes <= r.cache_size;
-  return Seconds{vector + bytes / (cached ? r.cache : r.memory)};
+  const double missing = family == Family::optimizer ? 1 : missing_share(r, bytes);
+  return Seconds{vector + bytes * ((1 - missing) / r.cache + missing / r.memory)};
 }
 
 Seconds attention_time(const DeviceRates& r, const models::Op& op) {

@@ -31,12 +31,17 @@ struct DeviceRates {
 [[nodiscard]] base::Seconds gpu_matmul_time(const DeviceRates& rates, models::DType dtype, double m, double n,
                                             double k);
 
-/// CPU matrix product: arithmetic at the best rate, plus packing A and B and writing C. Equivalent to a rate that
-/// saturates with m, n and k: packing is amortised over the other two dimensions (Goto & van de Geijn 2008, section 4).
+/// Share of `bytes` of operands that a CPU rank's cache does not hold: none up to the cache's size, all from twice
+/// that.
+[[nodiscard]] double missing_share(const DeviceRates& rates, double bytes);
+
+/// CPU matrix product: arithmetic at the best rate, plus packing A and B and writing C, plus memory's time for what the
+/// cache does not hold. Equivalent to a rate that saturates with m, n and k: packing is amortised over the other two
+/// dimensions (Goto & van de Geijn 2008, section 4).
 [[nodiscard]] base::Seconds cpu_matmul_time(const DeviceRates& rates, models::DType dtype, double m, double n,
                                             double k);
 
-/// Streaming: bytes over memory bandwidth; on a CPU what fits the cache goes at the cache's, and the vector units'
+/// Streaming: bytes over memory bandwidth; on a CPU what the cache holds goes at the cache's, and the vector units'
 /// time per byte of the family adds.
 [[nodiscard]] base::Seconds streaming_time(const DeviceRates& rates, double bytes, Family family);
 

@@ -39,7 +39,9 @@ void add_device(std::vector<ParameterKind>& all) {
   all.push_back({"device.memory.efficiency", Unit::number, 1e-3, 20, 0.4, "streaming bandwidth over the datasheet's"});
   all.push_back({"device.cache.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.7,
                  "CPU: bandwidth of an op whose operands fit the cache"});
-  all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0, "CPU: the cache one rank can call its own"});
+  all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0.7, "CPU: the cache one rank can call its own"});
+  all.push_back({"device.neighbour_slowdown", Unit::number, 0, 10, 1.0,
+                 "CPU: share by which computing takes longer while the other ranks compute (clock, caches, memory)"});
   all.push_back({"device.attention.efficiency", Unit::number, 1e-4, 20, 0.7,
                  "attention forward with row statistics: rate over the matrix peak"});
   all.push_back({"device.attention.grad_efficiency", Unit::number, 1e-4, 20, 0.7,
@@ -99,12 +101,12 @@ Family family_of(models::OpKind kind) {
     case K::swiglu: return Family::activation;
     case K::gelu_grad:
     case K::swiglu_grad: return Family::activation_grad;
-    case K::softmax_max:
     case K::softmax_sum:
     case K::cross_entropy:
     case K::cross_entropy_grad: return Family::softmax;
     case K::bias_grad:
-    case K::norm_squared: return Family::reduction;
+    case K::softmax_max: return Family::reduction;
+    case K::norm_squared: return Family::norm_squared;
     case K::adamw: return Family::optimizer;
     case K::matmul:
     case K::rope:
@@ -132,6 +134,7 @@ const char* name_of(Family family) {
     case Family::softmax: return "softmax";
     case Family::scores: return "scores";
     case Family::optimizer: return "optimizer";
+    case Family::norm_squared: return "norm_squared";
     case Family::embedding: return "embedding";
   }
   return "?";

@@ -37,9 +37,10 @@ enum class Family {
   softmax,
   scores,  ///< the exponentials inside attention
   optimizer,
+  norm_squared,  ///< of gradients, summed in double precision
   embedding
 };
-inline constexpr int kFamilies = 10;
+inline constexpr int kFamilies = 11;
 [[nodiscard]] Family family_of(models::OpKind kind);
 [[nodiscard]] const char* name_of(Family family);
 

@@ -67,8 +67,8 @@ struct GroupHash {
 
 struct Pricing::Memo {
   DeviceRates rates;
-  double op_overhead = 0, load_overhead = 0, jitter = 0, dispatch_overhead = 0, communication_dispatch = 0,
-         step_overhead = 0, software = 0;
+  double op_overhead = 0, load_overhead = 0, jitter = 0, neighbours = 0, dispatch_overhead = 0,
+         communication_dispatch = 0, step_overhead = 0, software = 0;
   std::unordered_map<OpKey, double, OpHash> ops;
   std::unordered_map<GroupKey, double, GroupHash> messages;
 };
@@ -84,6 +84,7 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->op_overhead = calibration_.get("stack.op_overhead", 0);
   memo_->load_overhead = calibration_.get("stack.load_overhead", 0);
   memo_->jitter = cluster_->size() > 1 ? calibration_.get("stack.rank_jitter", 0) : 0;
+  memo_->neighbours = cluster_->size() > 1 ? calibration_.get("device.neighbour_slowdown", 0) : 0;
   memo_->dispatch_overhead = calibration_.get("stack.dispatch_overhead", 0);
   memo_->communication_dispatch = stack_.host_inline ? memo_->dispatch_overhead : 0;
   memo_->step_overhead = calibration_.get("stack.step_overhead", 0);
@@ -99,7 +100,8 @@ Seconds Pricing::op_time(const models::Op& op) const {
   const auto found = memo_->ops.find(key);
   if (found != memo_->ops.end()) return Seconds{found->second};
   const double host = op.kind == models::OpKind::load_tokens ? memo_->load_overhead : 0;
-  const double time = (device_time(memo_->rates, op).value + memo_->op_overhead + host) * (1 + memo_->jitter);
+  const double time =
+      (device_time(memo_->rates, op).value + memo_->op_overhead + host) * (1 + memo_->jitter) * (1 + memo_->neighbours);
   memo_->ops.emplace(key, time);
   return Seconds{time};
 }
@@ -145,6 +147,9 @@ Seconds Pricing::send_time(const plan::Step& step, const std::vector<plan::Buffe
 
 double Pricing::jitter() const {
   return memo_->jitter;
+}
+double Pricing::neighbour_slowdown() const {
+  return memo_->neighbours;
 }
 Seconds Pricing::step_overhead() const {
   return Seconds{memo_->step_overhead};

@@ -53,6 +53,8 @@ class Pricing {
 
   /// Where ranks meet, each waits for the slowest: on a cluster of several ranks every op is longer by this share.
   [[nodiscard]] double jitter() const;
+  /// While the other ranks compute, every op is longer by this share (device.neighbour_slowdown; 0 with one rank).
+  [[nodiscard]] double neighbour_slowdown() const;
   [[nodiscard]] base::Seconds step_overhead() const;
   [[nodiscard]] base::Bytes software_memory() const;
   [[nodiscard]] bool overlaps(plan::Stream stream) const { return stack_.overlaps(stream); }

@@ -95,7 +95,8 @@ struct FitResult {
   double time_weighted_error_before = 0, time_weighted_error_after = 0;
   double held_out_error_after = 0;
   std::vector<Residual> residuals;
-  std::vector<std::string> notes;  ///< runs left out and why
+  std::vector<Residual> operators;  ///< where runs timed them; `what` begins with the operator's name
+  std::vector<std::string> notes;   ///< runs left out and why
 };
 
 /// A measured run beside its prediction.

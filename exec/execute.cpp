@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -91,6 +92,7 @@ std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
 std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   current_iteration_ = static_cast<std::int32_t>(input.iteration);
   recording_ = options_.record && iterations_.size() < options_.most_iterations;
+  if (recording_ && iterations_.size() == 1) operators_.clear();
   const Nanoseconds begin = now();
   const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
   arena_.begin_step();
@@ -175,10 +177,42 @@ void Executor::compute(const plan::Step& step, const Place& place, const StepInp
   const bool marks = recording_ && backend_.asynchronous();
   const Nanoseconds begin = now();
   const Backend::Mark from = marks ? backend_.mark() : Backend::Mark{};
-  for (const models::Op& op : step.ops) run_op(op, place.micro_batch, input);
+  if (recording_ && !marks)
+    run_timed(step, place, input);
+  else
+    for (const models::Op& op : step.ops) run_op(op, place.micro_batch, input);
   if (!recording_) return;
   if (marks) marked_.push_back({spans_.size(), from, backend_.mark()});
   spans_.push_back({current_iteration_, place.at, place.micro_batch, begin, now()});
+}
+
+void Executor::run_timed(const plan::Step& step, const Place& place, const StepInput& input) {
+  const std::int32_t block = class_.program[static_cast<std::size_t>(place.at.entry)].block;
+  std::vector<std::vector<float>>& samples = operators_[{block, place.at.step}];
+  samples.resize(step.ops.size());
+  Nanoseconds from = now();
+  for (std::size_t i = 0; i < step.ops.size(); ++i) {
+    run_op(step.ops[i], place.micro_batch, input);
+    const Nanoseconds to = now();
+    samples[i].push_back(static_cast<float>(to - from) * 1e-9F);
+    from = to;
+  }
+}
+
+std::vector<OperatorRecord> Executor::operators() const {
+  std::vector<OperatorRecord> out;
+  for (const auto& [at, samples] : operators_)
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      std::vector<float> sorted = samples[i];
+      std::sort(sorted.begin(), sorted.end());
+      const std::size_t cut = sorted.size() / 4;
+      double sum = 0;
+      for (std::size_t s = cut; s < sorted.size() - cut; ++s) sum += static_cast<double>(sorted[s]);
+      if (sorted.empty()) continue;
+      out.push_back({at.first, at.second, static_cast<std::int32_t>(i), static_cast<std::int64_t>(sorted.size()),
+                     sum / static_cast<double>(sorted.size() - 2 * cut)});
+    }
+  return out;
 }
 
 std::int64_t Executor::element_offset(const plan::View& view) const {

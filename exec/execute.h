@@ -33,6 +33,13 @@ struct RawSpan {
   Nanoseconds ready = 0, end = 0;
 };
 
+/// What one operator of a compute step took on this rank: the mean of the middle half of its executions.
+struct OperatorRecord {
+  std::int32_t block = 0, step = 0, op = 0;
+  std::int64_t count = 0;
+  double seconds = 0;
+};
+
 /// When a training step began and ended on this rank's clock.
 struct IterationRecord {
   std::int32_t iteration = 0;
@@ -69,6 +76,9 @@ class Executor {
   [[nodiscard]] const plan::RankClass& rank_class() const { return class_; }
   [[nodiscard]] const std::vector<RawSpan>& spans() const { return spans_; }
   [[nodiscard]] const std::vector<IterationRecord>& iterations() const { return iterations_; }
+  /// Times of single operators; empty on asynchronous backends. The first training step does not count where there
+  /// are others: it touches pages.
+  [[nodiscard]] std::vector<OperatorRecord> operators() const;
   /// Element offset within its bucket of this rank's shard.
   [[nodiscard]] std::int64_t shard_offset(const plan::Bucket& bucket) const;
   /// The step's mean loss and the global gradient norm, where this rank's class has them (NaN elsewhere).
@@ -83,6 +93,7 @@ class Executor {
   void run_one(const plan::Step& step, const Place& place, const StepInput& input);
   void give_birth(const plan::Step& step, const Place& place);
   void compute(const plan::Step& step, const Place& place, const StepInput& input);
+  void run_timed(const plan::Step& step, const Place& place, const StepInput& input);
   void run_op(const models::Op& op, int micro_batch, const StepInput& input);
   void load_tokens(const models::Op& op, int micro_batch, const StepInput& input);
   void communicate(const plan::Step& step, const Place& place);
@@ -112,6 +123,7 @@ class Executor {
   plan::StepRef optimizer_;  ///< the first step that updates a parameter; entry -1 when there is none
   std::vector<RawSpan> spans_;
   std::vector<IterationRecord> iterations_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::vector<float>>> operators_;  ///< by block and step
   bool recording_ = false;
   std::int32_t current_iteration_ = 0;
   struct Marked {

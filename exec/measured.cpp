@@ -52,6 +52,7 @@ class Merger {
       plan::Span& s = timeline_.spans[span];
       s.start = std::clamp(latest_.at(meeting), s.ready, s.end);
     }
+    add_operators();
     return std::move(timeline_);
   }
 
@@ -97,6 +98,24 @@ class Merger {
     }
   }
 
+  /// Means over the ranks of a class, each weighted by its executions.
+  void add_operators() {
+    std::map<std::tuple<int, int, int, int>, std::pair<std::int64_t, double>> sums;
+    for (std::size_t rank = 0; rank < records_.size(); ++rank) {
+      const auto of = &schedule_.class_of(static_cast<int>(rank)) - schedule_.classes.data();
+      for (const OperatorRecord& one : records_[rank].operators) {
+        auto& [count, seconds] = sums[{static_cast<int>(of), one.block, one.step, one.op}];
+        count += one.count;
+        seconds += static_cast<double>(one.count) * one.seconds;
+      }
+    }
+    for (const auto& [at, sum] : sums) {
+      const auto& [rank_class, block, step, op] = at;
+      timeline_.operators.push_back(
+          {rank_class, block, step, op, sum.first, sum.second / static_cast<double>(sum.first)});
+    }
+  }
+
   Meeting meeting_of(int rank, const RawSpan& raw, const plan::Step& step,
                      std::map<std::tuple<int, int, int>, std::int64_t>& sequence) const {
     const int stream = static_cast<int>(step.stream);
@@ -127,6 +146,7 @@ std::string pack(const RankRecord& record) {
   put(out, std::vector<ClockLine>{record.clock});
   put(out, record.iterations);
   put(out, record.spans);
+  put(out, record.operators);
   return out;
 }
 
@@ -137,6 +157,7 @@ RankRecord unpack(const std::string& bytes) {
   record.clock = take<ClockLine>(at, end).at(0);
   record.iterations = take<IterationRecord>(at, end);
   record.spans = take<RawSpan>(at, end);
+  record.operators = take<OperatorRecord>(at, end);
   return record;
 }
 

@@ -11,11 +11,12 @@
 
 namespace orrery::exec {
 
-/// What a rank contributes: its steps' begins and ends, its spans and its clock.
+/// What a rank contributes: its steps' begins and ends, its spans, its operators' times and its clock.
 struct RankRecord {
   ClockLine clock;
   std::vector<IterationRecord> iterations;
   std::vector<RawSpan> spans;
+  std::vector<OperatorRecord> operators;
 };
 
 [[nodiscard]] std::string pack(const RankRecord& record);

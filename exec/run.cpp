@@ -257,7 +257,8 @@ class Session {
   }
 
   void write_timeline() {
-    const RankRecord mine{clock_, trainer_.executor().iterations(), trainer_.executor().spans()};
+    const RankRecord mine{clock_, trainer_.executor().iterations(), trainer_.executor().spans(),
+                          trainer_.executor().operators()};
     const std::vector<std::string> packed = transport_.gather_text(pack(mine));
     if (!first_rank()) return;
     std::vector<RankRecord> records;

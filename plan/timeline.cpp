@@ -23,6 +23,7 @@ constexpr const char* kVersion = "1.0";
 constexpr double kMostSeconds = 1e9;
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kColumns = 8;
+constexpr std::size_t kOperatorCells = 6;
 const std::array<const char*, kColumns> kColumnNames = {"rank",        "iteration", "entry",   "step",
                                                         "micro_batch", "ready_s",   "start_s", "end_s"};
 
@@ -75,6 +76,19 @@ void write_classes(Out out, const Schedule& schedule) {
     }
     fmt::format_to(out, "]}}");
   }
+}
+
+// Places of operators in the classes above, and what each took.
+void write_operators(Out out, const std::vector<OperatorTime>& operators) {
+  if (operators.empty()) return;
+  fmt::format_to(out, ",\n\"operator_columns\":[\"class\",\"block\",\"step\",\"operator\",\"count\",\"mean_s\"],");
+  fmt::format_to(out, "\n\"operators\":[");
+  const char* comma = "";
+  for (const OperatorTime& o : operators) {
+    fmt::format_to(out, "{}\n[{},{},{},{},{},{}]", comma, o.rank_class, o.block, o.step, o.op, o.count, o.seconds);
+    comma = ",";
+  }
+  fmt::format_to(out, "\n]");
 }
 
 // ---- reading
@@ -194,6 +208,28 @@ void read_rows(JsonReader& in, const Columns& columns, std::vector<Span>& spans)
   }
 }
 
+std::vector<OperatorTime> read_operators(JsonReader& in) {
+  std::vector<OperatorTime> out;
+  for (in.open_array(); in.item();) {
+    OperatorTime o;
+    std::size_t cells = 0;
+    const auto index = [&in] { return static_cast<std::int32_t>(in.integer(0, kMostIndex)); };
+    for (in.open_array(); in.item(); ++cells) switch (cells) {
+        case 0: o.rank_class = index(); break;
+        case 1: o.block = index(); break;
+        case 2: o.step = index(); break;
+        case 3: o.op = index(); break;
+        case 4: o.count = in.integer(1, kMostIndex); break;
+        case 5: o.seconds = in.number(0, kMostSeconds); break;
+        default: in.skip();
+      }
+    if (cells < kOperatorCells)
+      in.error(fmt::format("an operator of {} values, {} are expected", cells, kOperatorCells));
+    out.push_back(o);
+  }
+  return out;
+}
+
 void read_version(JsonReader& in) {
   const std::string version = in.text();
   if (!in.failed() && version.rfind("1.", 0) != 0)
@@ -220,7 +256,9 @@ std::string write_timeline(const Timeline& timeline, const Schedule& schedule) {
                    s.micro_batch, s.ready, s.start, s.end);
     comma = ",";
   }
-  text += "\n]}\n";
+  text += "\n]";
+  write_operators(out, timeline.operators);
+  text += "}\n";
   return text;
 }
 
@@ -244,6 +282,8 @@ base::Result<Timeline> parse_timeline(std::string_view text, std::string file) {
       t.oversubscribed = in.boolean();
     else if (key == "columns")
       columns = read_columns(in);
+    else if (key == "operators")
+      t.operators = read_operators(in);
     else if (key == "rows" && columns)
       read_rows(in, *columns, t.spans);
     else if (key == "rows")

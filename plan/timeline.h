@@ -24,12 +24,20 @@ struct Span {
   double end = 0;
 };
 
+/// The typical time of one operator of a compute step, where the executor measured inside its steps.
+struct OperatorTime {
+  std::int32_t rank_class = 0, block = 0, step = 0, op = 0;  ///< places in the schedule: Step::ops[op]
+  std::int64_t count = 0;                                    ///< measured executions, over ranks and training steps
+  double seconds = 0;
+};
+
 struct Timeline {
   Origin origin = Origin::predicted;
   PlanSpec spec;
   std::vector<Span> spans;
-  double step_time = 0;         ///< seconds; measured: median over iterations
-  bool oversubscribed = false;  ///< more ranks than cores: not for calibration
+  std::vector<OperatorTime> operators;  ///< measured; empty where a backend cannot tell them apart
+  double step_time = 0;                 ///< seconds; measured: median over iterations
+  bool oversubscribed = false;          ///< more ranks than cores: not for calibration
 };
 
 /// timeline.json, format_version 1.0; spans are rows of a columns/rows table.

@@ -203,6 +203,15 @@ json calibrate_json(const cost::FitResult& fit) {
                          {"median_error_before", g.error_before},
                          {"median_error_after", g.error_after}});
   }
+  json operators = json::array();
+  for (const cost::Residual& r : fit.operators) {
+    operators.push_back({{"operator", r.what},
+                         {"run", r.run},
+                         {"held_out", r.held_out},
+                         {"measured_s", r.measured_s},
+                         {"predicted_before_s", r.predicted_before_s},
+                         {"predicted_after_s", r.predicted_after_s}});
+  }
   return {{"parameters", std::move(parameters)},
           {"error_before", fit.error_before},
           {"error_after", fit.error_after},
@@ -210,6 +219,7 @@ json calibrate_json(const cost::FitResult& fit) {
           {"time_weighted_error_before", fit.time_weighted_error_before},
           {"time_weighted_error_after", fit.time_weighted_error_after},
           {"residuals", std::move(residuals)},
+          {"operators", std::move(operators)},
           {"notes", fit.notes}};
 }
 

@@ -60,6 +60,16 @@ Activity activity_of(const plan::Step& step) {
 
 bool belongs(const plan::Timeline& timeline, const plan::Schedule& schedule) {
   const int ranks = rank_count(schedule);
+  const auto within = [](std::int32_t index, const auto& list) {
+    return index >= 0 && static_cast<std::size_t>(index) < list.size();
+  };
+  for (const plan::OperatorTime& o : timeline.operators) {
+    if (!within(o.rank_class, schedule.classes)) return false;
+    const auto& blocks = schedule.classes[static_cast<std::size_t>(o.rank_class)].blocks;
+    if (!within(o.block, blocks)) return false;
+    const auto& steps = blocks[static_cast<std::size_t>(o.block)].steps;
+    if (!within(o.step, steps) || !within(o.op, steps[static_cast<std::size_t>(o.step)].ops)) return false;
+  }
   return std::all_of(timeline.spans.begin(), timeline.spans.end(), [&](const plan::Span& s) {
     return s.rank >= 0 && s.rank < ranks && in_program(schedule.class_of(s.rank), s.at);
   });

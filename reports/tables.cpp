@@ -333,6 +333,30 @@ Table residuals_table(const std::vector<cost::Residual>& residuals) {
   return table;
 }
 
+Table operators_table(const std::vector<cost::Residual>& operators) {
+  std::map<std::pair<bool, std::string>, cost::Residual> sums;
+  for (const cost::Residual& r : operators) {
+    cost::Residual& sum = sums[{r.held_out, r.what.substr(0, r.what.find(' '))}];
+    sum.measured_s += r.measured_s;
+    sum.predicted_before_s += r.predicted_before_s;
+    sum.predicted_after_s += r.predicted_after_s;
+  }
+  Table table;
+  table.title = "Operators inside the steps (time of a training step, summed over the runs)";
+  table.columns = {{"operator", Align::left},
+                   {"used for", Align::left},
+                   {"measured", Align::right},
+                   {"before", Align::right},
+                   {"after", Align::right}};
+  for (const auto& [key, sum] : sums) {
+    if (!(sum.measured_s > 0)) continue;
+    table.rows.push_back({key.second, key.first ? "held out" : "fit", time_text(sum.measured_s),
+                          fmt::format("{:+.1f} %", 100 * (sum.predicted_before_s / sum.measured_s - 1)),
+                          fmt::format("{:+.1f} %", 100 * (sum.predicted_after_s / sum.measured_s - 1))});
+  }
+  return table;
+}
+
 Table runs_table(const std::vector<cost::MeasuredRun>& runs) {
   Table table;
   table.title = "Predicted against measured";

@@ -24,6 +24,7 @@ namespace orrery::reports {
 [[nodiscard]] Table parameters_table(const std::vector<cost::FittedParameter>& parameters);
 /// Residuals by kind of span: count, median absolute relative error before and after; held-out ones apart.
 [[nodiscard]] Table residuals_table(const std::vector<cost::Residual>& residuals);
+[[nodiscard]] Table operators_table(const std::vector<cost::Residual>& operators);  ///< by kind, times summed
 /// Predicted against measured, one row per run; runs used in the fit and those that cannot be judged are marked.
 [[nodiscard]] Table runs_table(const std::vector<cost::MeasuredRun>& runs);
 /// Strong scaling: step time and efficiency against the smallest rank count, predicted and measured.

@@ -67,6 +67,7 @@ std::string prediction_text(const cost::Prediction& prediction, const TableStyle
 std::string fit_text(const cost::FitResult& fit, const TableStyle& style) {
   std::string out = text_of(parameters_table(fit.parameters), style);
   if (!fit.residuals.empty()) out += "\n" + text_of(residuals_table(fit.residuals), style);
+  if (!fit.operators.empty()) out += "\n" + text_of(operators_table(fit.operators), style);
   out += "\n" + styled(fmt::format("Mean error over the spans: {} before, {} after", percent(fit.error_before),
                                    percent(fit.error_after)),
                        style);

@@ -60,6 +60,41 @@ TEST(Observations, AverageTheUndisturbedTrainingSteps) {
   EXPECT_DOUBLE_EQ(of(all, "first forward").count, 1);
 }
 
+TEST(Observations, SplitAStepIntoItsOperatorsWithoutLosingTime) {
+  FitRun run = two_replicas();
+  plan::RankClass& c = run.schedule.classes.front();
+  plan::Step& first = c.blocks.front().steps.front();
+  first.ops.resize(2);
+  first.ops[0].kind = models::OpKind::gelu;
+  first.ops[1].kind = models::OpKind::matmul;
+  for (models::Op& op : first.ops) op.m = 4, op.n = 8, op.k = 2;
+  // A second of gelu for five of the product, measured over all training steps; the span typical of the kept ones is 3
+  // s.
+  run.timeline.operators = {{0, 0, 0, 0, 10, 1.0}, {0, 0, 0, 1, 10, 5.0}};
+  const auto all = observations_of(run, 0, 1, testing::cpu_stack());
+  EXPECT_TRUE(of(all, "first forward").in_parts);
+  const Observation& gelu = of(all, "gelu 8x4");
+  EXPECT_DOUBLE_EQ(gelu.seconds, 0.5);
+  EXPECT_EQ(gelu.op, &run.schedule.classes.front().blocks.front().steps.front().ops.front());
+  EXPECT_DOUBLE_EQ(of(all, "matmul 4x8x2").seconds, 2.5);
+  EXPECT_FALSE(of(all, "second forward").in_parts) << "its operators were not measured";
+}
+
+TEST(Observations, OfOneRankAreNotSlowedByNeighbours) {
+  FitRun run = two_replicas();
+  const Pricing pair(testing::cpu_cluster(2), testing::cpu_stack());
+  ASSERT_GT(pair.neighbour_slowdown(), 0);
+  Observation o;
+  models::Op op;
+  op.kind = models::OpKind::gelu;
+  op.n = op.m = 64;
+  o.op = &op;
+  const double together = predicted(o, pair);
+  o.alone = true;
+  EXPECT_DOUBLE_EQ(predicted(o, pair), together / (1 + pair.neighbour_slowdown()));
+  EXPECT_DOUBLE_EQ(Pricing(testing::cpu_cluster(1), testing::cpu_stack()).neighbour_slowdown(), 0);
+}
+
 TEST(Observations, LeaveOutWaitingAndTheTimeThatAMessageStoodStill) {
   const FitRun run = two_replicas();
   Stack stack = testing::cpu_stack();

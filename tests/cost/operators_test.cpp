@@ -57,8 +57,12 @@ TEST(CpuMatmul, AddsPackingToArithmetic) {
   r.gpu = false;
   r.matmul = {80e9, 80e9, 80e9, 80e9};
   r.operand_bandwidth = 20e9;
+  r.cache_size = 1e6;
+  r.memory = 10e9;
   // 2*100*200*300 FLOP at 80 GFLOP/s; (100*300 + 300*200 + 100*200) floats at 20 GB/s.
   EXPECT_DOUBLE_EQ(cpu_matmul_time(r, DType::fp32, 100, 200, 300).value, 12e6 / 80e9 + 110000.0 * 4 / 20e9);
+  // 3e6 bytes of operands do not fit: they come from memory besides.
+  EXPECT_DOUBLE_EQ(cpu_matmul_time(r, DType::fp32, 500, 500, 500).value, 250e6 / 80e9 + 3e6 / 20e9 + 3e6 / 10e9);
 }
 
 TEST(Streaming, GoesAtTheCachesSpeedUntilItIsFull) {
@@ -69,6 +73,7 @@ TEST(Streaming, GoesAtTheCachesSpeedUntilItIsFull) {
   r.memory = 10e9;
   r.vector.fill(0);
   EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, Family::copy).value, 1e6 / 50e9);
+  EXPECT_DOUBLE_EQ(streaming_time(r, 1.5e6, Family::copy).value, 0.75e6 / 50e9 + 0.75e6 / 10e9);
   EXPECT_DOUBLE_EQ(streaming_time(r, 2e6, Family::copy).value, 2e6 / 10e9);
   EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, Family::optimizer).value, 1e6 / 10e9)
       << "the optimizer walks over everything";

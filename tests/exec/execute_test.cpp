@@ -106,6 +106,11 @@ TEST(Executor, CarriesEveryMicroBatchThroughAPipeline) {
         executor.run_step({});
         EXPECT_EQ(executor.spans().size(), 8U);
         for (const RawSpan& span : executor.spans()) EXPECT_LE(span.ready, span.end);
+        for (const OperatorRecord& one : executor.operators()) {
+          EXPECT_EQ(one.count, 4) << "each operator ran once a micro-batch";
+          EXPECT_GE(one.seconds, 0);
+        }
+        EXPECT_FALSE(executor.operators().empty());
         if (rank == 1) {  // 1 + 2 + 4 + 8: each micro-batch carries its own value, whatever was reused meanwhile
           std::vector<float> sum(4);
           backend->copy_to_host(std::as_writable_bytes(std::span(sum)), executor.arena().data(2, -1));

@@ -41,8 +41,11 @@ TEST(MeasuredTimeline, ACollectiveStartsWhenItsLastMemberHasCome) {
   const ClockLine even{{0, 0, 0}, {10000000, 0, 0}}, behind{{0, 1000000, 0}, {10000000, 1000000, 0}};
   const Nanoseconds b = -1000000;
   const std::vector<RankRecord> records = {
-      {even, {{0, 100, 10100}}, {{0, {0, 0}, -1, 200, 2200}, {0, {0, 1}, -1, 2300, 8000}}},
-      {behind, {{0, b + 300, b + 10300}}, {{0, {0, 0}, -1, b + 400, b + 5400}, {0, {0, 1}, -1, b + 5500, b + 9000}}}};
+      {even, {{0, 100, 10100}}, {{0, {0, 0}, -1, 200, 2200}, {0, {0, 1}, -1, 2300, 8000}}, {{0, 0, 0, 3, 1e-6}}},
+      {behind,
+       {{0, b + 300, b + 10300}},
+       {{0, {0, 0}, -1, b + 400, b + 5400}, {0, {0, 1}, -1, b + 5500, b + 9000}},
+       {{0, 0, 0, 1, 5e-6}}}};
   const plan::Timeline t = measured_timeline(s, records, false);
   ASSERT_EQ(t.spans.size(), 4U);
   EXPECT_NEAR(t.spans[0].ready, 100e-9, 1e-12) << "the first begin of any rank is zero";
@@ -52,12 +55,17 @@ TEST(MeasuredTimeline, ACollectiveStartsWhenItsLastMemberHasCome) {
   EXPECT_NEAR(t.spans[3].start, t.spans[3].ready, 1e-12);
   EXPECT_NEAR(t.spans[1].end, 7900e-9, 1e-12);
   EXPECT_NEAR(t.step_time, 10200e-9, 1e-12);
+  ASSERT_EQ(t.operators.size(), 1U) << "one class of ranks, one operator";
+  EXPECT_EQ(t.operators[0].count, 4);
+  EXPECT_NEAR(t.operators[0].seconds, 2e-6, 1e-12) << "three executions of 1 us and one of 5 us";
 }
 
 TEST(MeasuredTimeline, SurvivesPackingBitForBit) {
-  const RankRecord record{{{1, 2, 3}, {4, 5, 6}}, {{7, 8, 9}}, {{1, {2, 3}, 4, 5, 6}, {7, {8, 9}, 10, 11, 12}}};
+  const RankRecord record{
+      {{1, 2, 3}, {4, 5, 6}}, {{7, 8, 9}}, {{1, {2, 3}, 4, 5, 6}, {7, {8, 9}, 10, 11, 12}}, {{1, 2, 3, 4, 5}}};
   EXPECT_EQ(pack(unpack(pack(record))), pack(record));
   EXPECT_EQ(unpack(pack(record)).spans.size(), 2U);
+  EXPECT_EQ(unpack(pack(record)).operators.size(), 1U);
 }
 
 TEST(MeasuredTimeline, OfARealRunHasEverySpanInOrder) {

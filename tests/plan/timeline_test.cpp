@@ -44,6 +44,7 @@ Timeline sample() {
     t.spans.push_back({rank, 0, {0, 0}, 0, -1e-9, 1.0 / 3, 0.5});
     t.spans.push_back({rank, 0, {1, 0}, -1, 0.5, 0.6, 0.7});
   }
+  t.operators = {{0, 0, 0, 0, 24, 1.0 / 7}, {0, 0, 0, 1, 24, 3e-7}};
   return t;
 }
 
@@ -62,6 +63,23 @@ void expect_same(const Timeline& a, const Timeline& b) {
     EXPECT_EQ(a.spans[i].start, b.spans[i].start);
     EXPECT_EQ(a.spans[i].end, b.spans[i].end);
   }
+  ASSERT_EQ(a.operators.size(), b.operators.size());
+  for (std::size_t i = 0; i < a.operators.size(); ++i) {
+    EXPECT_EQ(a.operators[i].step, b.operators[i].step);
+    EXPECT_EQ(a.operators[i].op, b.operators[i].op);
+    EXPECT_EQ(a.operators[i].count, b.operators[i].count);
+    EXPECT_EQ(a.operators[i].seconds, b.operators[i].seconds);
+  }
+}
+
+TEST(Timeline, RefusesOperatorsThatSayTooLittle) {
+  std::string text = write_timeline(sample(), schedule());
+  const std::size_t at = text.find("[0,0,0,1,24,");
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, 17, "[0,0,0,1,24]");
+  const auto t = parse_timeline(text, "timeline.json");
+  ASSERT_FALSE(t.has_value());
+  EXPECT_NE(base::render(t.error(), false).find("6 are expected"), std::string::npos) << base::render(t.error(), false);
 }
 
 std::string refused(const std::string& text) {

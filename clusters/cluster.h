@@ -48,7 +48,7 @@ struct Vertex {
   std::string name;  ///< "node3/gpu5"
   int node = -1;     ///< index of the node it stands in; -1 for the fabric
   int device = -1;   ///< global device index (= rank when ranks are placed in order); -1 when it is none
-  Bytes capacity;    ///< of host memory and NVMe, where it is known
+  Bytes capacity{};  ///< of host memory and NVMe, where it is known
   bool operator==(const Vertex&) const = default;
 };
 

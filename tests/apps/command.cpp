@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace orrery::tests {
 namespace fs = std::filesystem;
@@ -39,6 +42,22 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   ::_exit(127);
 }
 
+/// As ^C on a terminal would, but at a moment that a test can name. Gives up after a minute, or when the child is gone.
+void interrupt_when(pid_t child, const fs::path& file) {
+  for (int tenths = 0; tenths < 600; ++tenths) {
+    std::error_code error;
+    if (fs::file_size(file, error) > 0 && !error) {
+      ::kill(child, SIGINT);
+      return;
+    }
+    siginfo_t gone{};
+    if (::waitid(P_PID, static_cast<id_t>(child), &gone, WEXITED | WNOHANG | WNOWAIT) == 0 && gone.si_pid == child)
+      return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  ::kill(child, SIGKILL);
+}
+
 }  // namespace
 
 std::string text_of(const fs::path& path) {
@@ -58,6 +77,7 @@ Ran orrery(const std::vector<std::string>& arguments, const Where& where) {
   const fs::path folder = where.folder.empty() ? fs::path(ORRERY_SOURCE_DIR) : where.folder;
   const pid_t child = ::fork();
   if (child == 0) become(binary, arguments, environment, folder, out, err);
+  if (!where.interrupt_when.empty()) interrupt_when(child, where.interrupt_when);
   int status = 0;
   ::waitpid(child, &status, 0);
   return Ran{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text_of(out), text_of(err)};

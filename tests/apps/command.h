@@ -16,9 +16,10 @@ struct Ran {
 };
 
 struct Where {
-  std::filesystem::path folder;          ///< working directory; empty: the source tree
-  std::vector<std::string> environment;  ///< "NAME=value" on top of a clean one
-  std::filesystem::path binary;          ///< empty: the one just built
+  std::filesystem::path folder;            ///< working directory; empty: the source tree
+  std::vector<std::string> environment;    ///< "NAME=value" on top of a clean one
+  std::filesystem::path binary;            ///< empty: the one just built
+  std::filesystem::path interrupt_when{};  ///< SIGINT goes to the command once this file has something in it
 };
 
 [[nodiscard]] Ran orrery(const std::vector<std::string>& arguments, const Where& where = {});

@@ -98,6 +98,31 @@ TEST_F(Loop, ResumesWhereItStopped) {
   EXPECT_EQ(losses("parts"), losses("whole"));
 }
 
+TEST_F(Loop, AnInterruptEndsTheStepSavesAndExitsWith130) {
+  const std::string file = plan("serial", "{micro_batch: 4}", "1");
+  const fs::path run = path("stopped");
+  const Ran stopped = orrery({"train", file, "--run", run.string(), "--steps", "1000000", "--json"},
+                             {{}, {}, {}, run / "metrics.jsonl"});
+  ASSERT_EQ(stopped.exit_code, 130) << stopped.err;
+  EXPECT_EQ(stopped.result().at("completed"), false);
+  const std::int64_t done = stopped.result().at("steps");
+  ASSERT_GE(done, 1);
+  const Ran rest =
+      orrery({"train", file, "--run", run.string(), "--steps", std::to_string(done + 2), "--resume", "--json"});
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(rest.result().at("completed"), true);
+  EXPECT_EQ(rest.result().at("steps"), done + 2);
+}
+
+TEST_F(Loop, SavesAsOftenAsAsked) {
+  const std::string file = plan("serial", "{micro_batch: 4}", "1");
+  const Ran ran = orrery({"train", file, "--run", path("run"), "--steps", "5", "--checkpoint-every", "2"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(fs::exists(fs::path(path("run")) / "checkpoints" / "step-000004"));
+  EXPECT_TRUE(fs::exists(fs::path(path("run")) / "checkpoints" / "step-000005")) << "the end is always saved";
+  EXPECT_FALSE(fs::exists(fs::path(path("run")) / "checkpoints" / "step-000002")) << "only the newest two are kept";
+}
+
 TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
   if (::sysconf(_SC_NPROCESSORS_ONLN) < 2) GTEST_SKIP() << "two ranks would share a core";
   for (const auto& [name, bounds, ranks] :

@@ -64,4 +64,28 @@ Seconds message_time(const clusters::Cluster& cluster, const Calibration& c, Byt
   return send_time(collective_network(cluster, c), span, message);
 }
 
+Alone group_alone(const clusters::Cluster& cluster, const Calibration& c, plan::CollectiveKind kind, Bytes message,
+                  const clusters::Span& span, int ranks) {
+  if (is_cpu(cluster)) return {mpi_collective_time(c, kind, message, ranks), Seconds{0}};
+  const Network network = collective_network(cluster, c);
+  const Operation operation = operation_of(kind);
+  const Seconds total = collective_time(network, operation, span, ranks, message);
+  const Choice chosen = choose(network, operation, span, ranks, message);
+  const Seconds latency{std::min(chosen.latency, total.value)};
+  return {latency, total - latency, chosen.algorithm.rfind("nvls", 0) == 0};
+}
+
+Alone message_alone(const clusters::Cluster& cluster, const Calibration& c, Bytes message, const clusters::Span& span) {
+  if (is_cpu(cluster)) return {mpi_send_time(c, message), Seconds{0}};
+  const Network network = collective_network(cluster, c);
+  const Seconds total = send_time(network, span, message);
+  const Seconds latency = std::min(total, send_time(network, span, Bytes{1}));  // of a byte: nothing but latency
+  return {latency, total - latency};
+}
+
+base::BytesPerSecond shared_capacity(const Calibration& c, clusters::LinkKind kind, base::BytesPerSecond bandwidth) {
+  const bool within = kind == clusters::LinkKind::nvlink;
+  return bandwidth * c.get(within ? "network.intra.efficiency" : "network.inter.efficiency", 1);
+}
+
 }  // namespace orrery::cost

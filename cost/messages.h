@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "clusters/cluster.h"
+#include "clusters/routes.h"
 #include "cost/calibration.h"
 #include "plan/schedule.h"
 
@@ -18,6 +19,24 @@ namespace orrery::cost {
 /// One message from a rank to another.
 [[nodiscard]] base::Seconds message_time(const clusters::Cluster& cluster, const Calibration& calibration,
                                          base::Bytes message, int from, int to);
+
+/// The same messages with the network to themselves, for a replay in which sharing comes of the links: first `latency`,
+/// in which nothing is loaded, then `transfer` at the algorithm's own rate.
+struct Alone {
+  base::Seconds latency, transfer;
+  bool in_switch = false;  ///< the node's switches reduce and multicast (NVLS)
+  [[nodiscard]] base::Seconds total() const { return latency + transfer; }
+};
+/// `span`: what the group sees, clusters::span_of(cluster, members). On CPU ranks `span` is not asked and all is
+/// latency.
+[[nodiscard]] Alone group_alone(const clusters::Cluster& cluster, const Calibration& calibration,
+                                plan::CollectiveKind kind, base::Bytes message, const clusters::Span& span, int ranks);
+[[nodiscard]] Alone message_alone(const clusters::Cluster& cluster, const Calibration& calibration, base::Bytes message,
+                                  const clusters::Span& span);
+/// Bytes/s that transfers together get out of one direction of a link: its datasheet's, times what the calibration says
+/// large collectives reach on that kind.
+[[nodiscard]] base::BytesPerSecond shared_capacity(const Calibration& calibration, clusters::LinkKind kind,
+                                                   base::BytesPerSecond bandwidth);
 
 /// CPU ranks over MPI, p of them. Latency of the rounds and bytes through one rank of recursive halving and doubling
 /// (Thakur, Rabenseifner, Gropp 2005, sections 4.1, 4.2 and 4.5): all-gather and reduce-scatter ceil(log2 p) rounds and

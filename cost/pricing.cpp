@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "base/ensure.h"
-#include "cost/messages.h"
 #include "cost/operators.h"
 
 namespace orrery::cost {
@@ -143,6 +142,19 @@ Seconds Pricing::send_time(Bytes message, int from, int to) const {
 
 Seconds Pricing::send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from, int to) const {
   return send_time(Bytes{static_cast<double>(step.message_bytes(buffers))}, from, to);
+}
+
+Alone Pricing::collective_alone(plan::CollectiveKind kind, Bytes message, const clusters::Span& span, int ranks) const {
+  Alone alone;
+  if (ranks > 1) alone = group_alone(*cluster_, calibration_, kind, message, span, ranks);
+  alone.latency.value += memo_->communication_dispatch;
+  return alone;
+}
+
+Alone Pricing::send_alone(Bytes message, const clusters::Span& span) const {
+  Alone alone = message_alone(*cluster_, calibration_, message, span);
+  alone.latency.value += memo_->communication_dispatch;
+  return alone;
 }
 
 double Pricing::jitter() const {

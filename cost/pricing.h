@@ -22,6 +22,7 @@
 #include "base/units.h"
 #include "clusters/cluster.h"
 #include "cost/calibration.h"
+#include "cost/messages.h"
 #include "cost/stack.h"
 #include "models/op.h"
 #include "plan/schedule.h"
@@ -50,6 +51,11 @@ class Pricing {
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
   [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
                                         int to) const;
+
+  /// The same with the network to itself; see cost/messages.h. The host's inline work is part of the latency.
+  [[nodiscard]] Alone collective_alone(plan::CollectiveKind kind, base::Bytes message, const clusters::Span& span,
+                                       int ranks) const;
+  [[nodiscard]] Alone send_alone(base::Bytes message, const clusters::Span& span) const;
 
   /// Where ranks meet, each waits for the slowest: on a cluster of several ranks every op is longer by this share.
   [[nodiscard]] double jitter() const;

@@ -1,18 +1,19 @@
-// Replay of a schedule. Each class is an Actor that walks its program. A message is pending from its place in the
-// program until its partners have arrived and its transfer has ended; a compute step first waits for the pending
-// messages that it conflicts with. Because an actor's past never depends on another's future, actors can be advanced in
-// any order until nobody moves; times come out the same.
+// Replay of schedules. Each class of equal ranks is an Actor that walks its program. A message is pending from its
+// place in the program until its partners have arrived and its transfer has ended; a compute step first waits for the
+// pending messages that it conflicts with. Compute takes the same time whatever others do, so an actor runs ahead until
+// it needs a message that is still under way; messages share links, so they begin and end on one clock, in order.
 #include "sim/replay.h"
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <tuple>
 
 #include "base/ensure.h"
+#include "sim/transfers.h"
 
 namespace orrery::sim {
 
@@ -24,7 +25,8 @@ using plan::RankClass;
 using plan::Schedule;
 using plan::Step;
 using plan::StepKind;
-using plan::Stream;
+
+constexpr std::size_t kStreams = 5, kPhases = 8;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -37,12 +39,18 @@ double seconds(Picoseconds t) {
   return static_cast<double>(t) * 1e-12;
 }
 
-// Messages that meet: the same key on every participant. (0, from stage, tag, micro-batch) or (1, group, ordinal, 0).
-using Key = std::tuple<int, std::int64_t, std::int64_t, std::int64_t>;
+// Messages that meet: the same key on every participant. (communicators, ordinal, -1) or (communicators, tag,
+// micro-batch).
+using Key = std::tuple<int, std::int64_t, std::int64_t>;
 
+// A message from the arrival of its first participant until the last has forgotten it.
 struct Meeting {
-  int present = 0, expected = 0;
-  Picoseconds start = 0;
+  enum class State : std::uint8_t { gathering, complete, ended };
+  State state = State::gathering;
+  int kind = -1;
+  int expected = 0, holders = 0;
+  Picoseconds start = 0, end = 0;  // of the transfer, known once complete and once ended
+  std::vector<int> actors;
 };
 
 struct Pending {
@@ -51,29 +59,28 @@ struct Pending {
   plan::StepRef at;
   int block = 0;
   Key key{};
-  bool alone = false;      // every member is of this class
-  bool attended = false;   // the compute stream waits for it, or for a later message of its stream
-  bool announced = false;  // takes part in its meeting
-  bool done = false;       // start and end are known
+  int meeting = -1;       // once announced
+  bool attended = false;  // the compute stream waits for it, or for a later message of its stream
+  bool done = false;      // it has ended
   Picoseconds ready = 0, start = 0, end = 0;
-};
-
-// What one step of one block costs and conflicts with; the same for every micro-batch.
-struct Cost {
-  Picoseconds duration = 0;
+  [[nodiscard]] bool announced() const { return meeting >= 0; }
 };
 
 struct Actor {
   const RankClass* rank_class = nullptr;
-  std::vector<std::vector<Cost>> costs;  // by block, step
-  std::vector<int> stages_of_group;
-  std::vector<std::int64_t> ordinals;
+  const cost::Pricing* pricing = nullptr;
+  int index = 0, job = 0;
+  bool noted = false;                                              // its spans are kept
+  const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // of a step, by block and step
+  std::vector<std::vector<int>> kinds;                             // of a message; -1: compute
+  std::vector<std::vector<int>> communicators;                     // class of a message
+  std::map<int, std::int64_t> ordinals;                            // collectives so far, by class of communicators
   std::size_t entry = 0;
   int step = 0;
   Picoseconds compute_free = 0;
-  std::vector<Picoseconds> stream_free = std::vector<Picoseconds>(5, 0);
+  std::vector<Picoseconds> stream_free = std::vector<Picoseconds>(kStreams, 0);
   std::deque<Pending> pending;  // program order
-  ClassTotals totals;
+  RankTotals totals;
 };
 
 // Whether a compute step must wait for a message before it in the program (rule 3 of plan/schedule.h).
@@ -93,73 +100,140 @@ bool conflicts(const Pending& message, const Step& compute, std::int32_t micro_b
 
 class Machine {
  public:
-  Machine(const Schedule& schedule, const cost::Pricing& pricing, bool spans)
-      : schedule_(schedule), pricing_(pricing), spans_(spans) {
-    for (const RankClass& c : schedule.classes) actors_.push_back(make_actor(c));
+  Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, const Folded& folded, const Fabric* fabric,
+          bool spans)
+      : jobs_(jobs), traffic_(traffic), folded_(folded), transfers_(jobs, traffic, folded, fabric), spans_(spans) {
+    compute_.resize(jobs.size());
+    notes_.resize(jobs.size());
+    for (std::size_t j = 0; j < jobs.size(); ++j) compute_[j] = compute_times(jobs[j]);
+    actors_.reserve(folded.ranks.size());
+    for (const Folded::Ranks& ranks : folded.ranks) actors_.push_back(make_actor(ranks));
   }
 
   Replay run() {
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (std::size_t a = 0; a < actors_.size(); ++a) moved |= advance(static_cast<int>(a));
+    for (Actor& actor : actors_) advance(actor);
+    while (true) {
+      std::optional<Picoseconds> time = transfers_.next();
+      if (!starts_.empty()) time = time ? std::min(*time, starts_.front().first) : starts_.front().first;
+      if (!time) break;
+      happen(*time);
     }
-    Replay result;
-    for (Actor& actor : actors_) {
-      ENSURE(actor.entry == actor.rank_class->program.size() && actor.pending.empty(),
-             "stage {} stops at entry {}: the schedule was not checked", actor.rank_class->stage, actor.entry);
-      result.makespan = std::max(result.makespan, actor.totals.end);
-    }
-    for (Actor& actor : actors_) {
-      actor.totals.bubble += result.makespan - actor.totals.end;
-      result.classes.push_back(std::move(actor.totals));
-    }
-    std::stable_sort(notes_.begin(), notes_.end(), [](const plan::Span& a, const plan::Span& b) {
-      return std::tie(a.rank, a.at) < std::tie(b.rank, b.at);
-    });
-    result.spans = std::move(notes_);
-    return result;
+    return result();
   }
 
  private:
-  Actor make_actor(const RankClass& c) {
-    Actor actor;
-    actor.rank_class = &c;
-    const int per_stage = schedule_.spec.data * schedule_.spec.tensor;
-    std::vector<std::vector<int>> members;
-    for (const plan::Group& group : schedule_.groups) {
-      members.push_back(group.members(c.representative));
-      std::set<int> stages;
-      for (int rank : members.back()) stages.insert(rank / per_stage);
-      actor.stages_of_group.push_back(static_cast<int>(stages.size()));
+  // -- preparation --------------------------------------------------------------------------------------------------
+  static std::vector<std::vector<std::vector<Picoseconds>>> compute_times(const JobOnCluster& job) {
+    std::vector<std::vector<std::vector<Picoseconds>>> all;
+    for (const RankClass& c : job.schedule->classes) {
+      all.emplace_back();
+      for (const Block& block : c.blocks) {
+        all.back().emplace_back();
+        for (const Step& step : block.steps)
+          all.back().back().push_back(step.kind == StepKind::compute ? picoseconds(job.pricing->compute_time(step))
+                                                                     : 0);
+      }
     }
-    actor.ordinals.assign(schedule_.groups.size(), 0);
-    actor.totals.compute.assign(8, 0);
-    actor.totals.exposed.assign(5, 0);
-    for (const Block& block : c.blocks) {
+    return all;
+  }
+
+  Actor make_actor(const Folded::Ranks& ranks) {
+    const JobOnCluster& job = jobs_[at(ranks.job)];
+    Actor actor;
+    actor.index = static_cast<int>(actors_.size());
+    actor.job = ranks.job;
+    actor.rank_class = &job.schedule->classes[at(ranks.stage)];
+    actor.pricing = job.pricing;
+    actor.noted = spans_ && ranks.representative == actor.rank_class->representative;
+    actor.compute = &compute_[at(ranks.job)][at(ranks.stage)];
+    actor.totals.compute.assign(kPhases, 0);
+    actor.totals.exposed.assign(kStreams, 0);
+    for (const Block& block : actor.rank_class->blocks) {
       actor.totals.messages.emplace_back(block.steps.size());
-      std::vector<Cost> costs;
-      for (const Step& step : block.steps) costs.push_back({picoseconds(duration(c, step, members))});
-      actor.costs.push_back(std::move(costs));
+      std::vector<int> kinds, communicators;
+      for (const Step& step : block.steps) {
+        const int c = step.kind == StepKind::compute ? -1 : communicators_of(ranks, job, step);
+        communicators.push_back(c);
+        kinds.push_back(c < 0 ? -1 : kind_of(step, *actor.rank_class, c));
+      }
+      actor.kinds.push_back(std::move(kinds));
+      actor.communicators.push_back(std::move(communicators));
     }
     return actor;
   }
 
-  base::Seconds duration(const RankClass& c, const Step& step, const std::vector<std::vector<int>>& members) const {
-    const int neighbour = c.representative + step.peer * schedule_.spec.data * schedule_.spec.tensor;
-    switch (step.kind) {
-      case StepKind::compute: return pricing_.compute_time(step);
-      case StepKind::collective: return pricing_.collective_time(step, c.buffers, members[at(step.group)]);
-      case StepKind::send: return pricing_.send_time(step, c.buffers, c.representative, neighbour);
-      case StepKind::recv: return pricing_.send_time(step, c.buffers, neighbour, c.representative);
+  // Class of the communicator in which the class's lowest rank does this step.
+  int communicators_of(const Folded::Ranks& ranks, const JobOnCluster& job, const Step& step) const {
+    const JobRoles& roles = traffic_.jobs[at(ranks.job)];
+    int role = step.group, rank = ranks.representative;
+    if (step.kind != StepKind::collective) {
+      const bool sends = step.kind == StepKind::send;
+      if (!sends) rank += step.peer * job.schedule->spec.data * job.schedule->spec.tensor;
+      role = roles.role_of_peer(sends ? step.peer : -step.peer, static_cast<int>(job.schedule->groups.size()));
     }
-    return {};
+    const int communicator = roles.communicators[at(role)][at(rank)];
+    ENSURE(communicator >= 0, "rank {} talks to nobody in role {}", rank, role);
+    return folded_.class_of_communicator[at(communicator)];
   }
 
-  // Runs an actor until it needs a partner that has not come; true when anything moved.
-  bool advance(int index) {
-    Actor& actor = actors_[at(index)];
-    bool moved = settle(actor);
+  // Equal messages of a class of communicators are one kind.
+  int kind_of(const Step& step, const RankClass& c, int communicators) {
+    const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) : -1;
+    const auto [found, fresh] = known_.try_emplace({communicators, what, step.message_bytes(c.buffers)}, 0);
+    if (fresh) found->second = transfers_.add(step, c, communicators);
+    return found->second;
+  }
+
+  // -- the clock ----------------------------------------------------------------------------------------------------
+  void happen(Picoseconds time) {
+    moved_.clear();
+    for (const int m : transfers_.advance(time)) {
+      Meeting& meeting = meetings_[at(m)];
+      meeting.state = Meeting::State::ended;
+      meeting.end = time;
+      moved_.insert(moved_.end(), meeting.actors.begin(), meeting.actors.end());
+    }
+    while (!starts_.empty() && starts_.front().first == time) {
+      const int m = starts_.front().second;
+      std::pop_heap(starts_.begin(), starts_.end(), std::greater<>());
+      starts_.pop_back();
+      transfers_.start(time, meetings_[at(m)].kind, m);
+    }
+    now_ = time;
+    std::sort(moved_.begin(), moved_.end());
+    moved_.erase(std::unique(moved_.begin(), moved_.end()), moved_.end());
+    for (const int a : moved_) advance(actors_[at(a)]);
+  }
+
+  Replay result() {
+    Replay r;
+    r.makespan.assign(jobs_.size(), 0);
+    for (const Actor& actor : actors_) {
+      ENSURE(actor.entry == actor.rank_class->program.size() && actor.pending.empty(),
+             "stage {} stops at entry {}: the schedule was not checked", actor.rank_class->stage, actor.entry);
+      r.makespan[at(actor.job)] = std::max(r.makespan[at(actor.job)], actor.totals.end);
+    }
+    for (Actor& actor : actors_) {
+      const Folded::Ranks& ranks = folded_.ranks[at(actor.index)];
+      actor.totals.bubble += r.makespan[at(actor.job)] - actor.totals.end;
+      r.classes.push_back({ranks.job, ranks.stage, ranks.representative, ranks.count, std::move(actor.totals)});
+    }
+    for (const Folded::Links& links : folded_.links) r.links.push_back({links.representative, links.count, {}});
+    for (std::size_t j = 0; j < jobs_.size(); ++j) {
+      const std::vector<double> bytes = transfers_.carried(static_cast<int>(j));
+      for (std::size_t l = 0; l < bytes.size(); ++l) r.links[l].bytes.push_back(bytes[l]);
+      std::stable_sort(notes_[j].begin(), notes_[j].end(), [](const plan::Span& a, const plan::Span& b) {
+        return std::tie(a.rank, a.at) < std::tie(b.rank, b.at);
+      });
+    }
+    r.spans = std::move(notes_);
+    return r;
+  }
+
+  // -- one actor ----------------------------------------------------------------------------------------------------
+  // Runs until it needs a message that has not ended.
+  void advance(Actor& actor) {
+    settle(actor);
     const std::vector<Entry>& program = actor.rank_class->program;
     while (actor.entry < program.size()) {
       const Entry& entry = program[actor.entry];
@@ -170,35 +244,32 @@ class Machine {
         continue;
       }
       const Step& step = block.steps[at(actor.step)];
-      if (step.kind == StepKind::compute) {
-        if (!compute(actor, entry, step)) return moved;
-      } else {
-        issue(index, entry, step);
+      if (step.kind != StepKind::compute) {
+        issue(actor, entry, step);
+      } else if (!compute(actor, entry, step)) {
+        return;
       }
       ++actor.step;
-      moved = true;
     }
-    return drain(actor) || moved;
+    drain(actor);
   }
 
-  void issue(int index, const Entry& entry, const Step& step) {
-    Actor& actor = actors_[at(index)];
+  void issue(Actor& actor, const Entry& entry, const Step& step) {
     Pending p;
     p.step = &step;
     p.micro_batch = entry.micro_batch;
     p.at = {static_cast<std::int32_t>(actor.entry), actor.step};
     p.block = entry.block;
     p.ready = actor.compute_free;
+    const int communicators = actor.communicators[at(entry.block)][at(actor.step)];
     if (step.kind == StepKind::collective) {
-      p.alone = actor.stages_of_group[at(step.group)] <= 1;
-      p.key = {1, step.group, actor.ordinals[at(step.group)]++, 0};
+      p.key = {communicators, actor.ordinals[communicators]++, -1};
     } else {
-      const int from = step.kind == StepKind::send ? actor.rank_class->stage : actor.rank_class->stage + step.peer;
-      p.key = {0, from, step.tag, entry.micro_batch};
+      p.key = {communicators, step.tag, entry.micro_batch};
     }
     actor.pending.push_back(p);
     // A sender need not attend a transfer; everything else that cannot overlap begins with the first wait.
-    if (step.kind == StepKind::send || pricing_.overlaps(step.stream)) settle(actor);
+    if (step.kind == StepKind::send || actor.pricing->overlaps(step.stream)) settle(actor);
   }
 
   bool compute(Actor& actor, const Entry& entry, const Step& step) {
@@ -211,7 +282,7 @@ class Machine {
       start = std::max(start, p.end);
     }
     account_wait(actor, actor.compute_free, start);
-    const Picoseconds duration = actor.costs[at(entry.block)][at(actor.step)].duration;
+    const Picoseconds duration = (*actor.compute)[at(entry.block)][at(actor.step)];
     actor.totals.compute[static_cast<std::size_t>(step.phase)] += duration;
     note(actor, {static_cast<std::int32_t>(actor.entry), actor.step}, entry.micro_batch, actor.compute_free, start,
          start + duration);
@@ -227,42 +298,35 @@ class Machine {
   template <class Needed>
   void attend(Actor& actor, const Needed& needed) {
     if (std::none_of(actor.pending.begin(), actor.pending.end(), needed)) return;
-    std::vector<bool> followed(5, false);
+    std::vector<bool> followed(kStreams, false);
     for (auto p = actor.pending.rbegin(); p != actor.pending.rend(); ++p) {
       const auto stream = static_cast<std::size_t>(p->step->stream);
       if (!followed[stream] && !needed(*p) && p->step->kind == StepKind::collective) continue;
       followed[stream] = true;
       p->attended = true;
-      if (!p->announced && p->step->kind != StepKind::send && !pricing_.overlaps(p->step->stream))
+      if (!p->announced() && p->step->kind != StepKind::send && !actor.pricing->overlaps(p->step->stream))
         p->ready = std::max(p->ready, actor.compute_free);
     }
   }
 
-  // Announces what may take part, and gives start and end to what has met its partners. In stream order.
-  bool settle(Actor& actor) {
-    bool moved = false;
-    std::vector<bool> stalled(5, false);
+  // Announces what may take part, and takes note of what has ended. In stream order.
+  void settle(Actor& actor) {
+    std::vector<bool> stalled(kStreams, false);
     for (Pending& p : actor.pending) {
       const auto stream = static_cast<std::size_t>(p.step->stream);
       if (p.done || stalled[stream]) continue;
-      if (!p.announced) {
-        const bool may = p.attended || p.step->kind == StepKind::send || pricing_.overlaps(p.step->stream);
+      if (!p.announced()) {
+        const bool may = p.attended || p.step->kind == StepKind::send || actor.pricing->overlaps(p.step->stream);
         const std::optional<Picoseconds> inputs = inputs_ready(actor, p);
         if (!may || !inputs) {
           stalled[stream] = true;
           continue;
         }
         p.ready = std::max({p.ready, actor.stream_free[stream], *inputs});
-        p.announced = true;
-        moved = true;
-        if (!p.alone) meet(actor, p);
+        meet(actor, p);
       }
-      if (!resolve(actor, p))
-        stalled[stream] = true;
-      else
-        moved = true;
+      if (!resolve(actor, p)) stalled[stream] = true;
     }
-    return moved;
   }
 
   // When everything that earlier messages of other streams write and this one reads has arrived; nothing if unknown.
@@ -281,89 +345,141 @@ class Machine {
     return when;
   }
 
-  void meet(const Actor& actor, const Pending& p) {
-    Meeting& meeting = meetings_[p.key];
-    meeting.expected = p.step->kind == StepKind::collective ? actor.stages_of_group[at(p.step->group)] : 2;
+  void meet(Actor& actor, Pending& p) {
+    const auto [found, fresh] = gathering_.try_emplace(p.key, -1);
+    if (fresh) found->second = new_meeting(actor, p);
+    p.meeting = found->second;
+    Meeting& meeting = meetings_[at(p.meeting)];
     meeting.start = std::max(meeting.start, p.ready);
-    ++meeting.present;
+    meeting.actors.push_back(actor.index);
+    if (static_cast<int>(meeting.actors.size()) < meeting.expected) return;
+    meeting.state = Meeting::State::complete;
+    ENSURE(meeting.start >= now_, "a message of {} ps is announced at {} ps", meeting.start, now_);
+    gathering_.erase(found);
+    starts_.emplace_back(meeting.start, p.meeting);
+    std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+  }
+
+  int new_meeting(const Actor& actor, const Pending& p) {
+    if (free_.empty()) {
+      free_.push_back(static_cast<int>(meetings_.size()));
+      meetings_.emplace_back();
+    }
+    const int index = free_.back();
+    free_.pop_back();
+    Meeting& meeting = meetings_[at(index)];
+    meeting.state = Meeting::State::gathering;
+    meeting.kind = actor.kinds[at(p.block)][at(p.at.step)];
+    meeting.expected = meeting.holders = folded_.communicators[at(std::get<0>(p.key))].participants;
+    meeting.start = meeting.end = 0;
+    meeting.actors.clear();
+    return index;
   }
 
   bool resolve(Actor& actor, Pending& p) {
-    p.start = p.ready;
-    if (!p.alone) {
-      const Meeting& meeting = meetings_[p.key];
-      if (meeting.present < meeting.expected) return false;
-      p.start = meeting.start;
-    }
-    p.end = p.start + actor.costs[at(p.block)][at(p.at.step)].duration;
+    const Meeting& meeting = meetings_[at(p.meeting)];
+    if (meeting.state != Meeting::State::ended) return false;
+    p.start = meeting.start;
+    p.end = meeting.end;
     p.done = true;
     actor.stream_free[static_cast<std::size_t>(p.step->stream)] = p.end;
     actor.totals.end = std::max(actor.totals.end, p.end);
-    ClassTotals::Message& total = actor.totals.messages[at(p.block)][at(p.at.step)];
+    RankTotals::Message& total = actor.totals.messages[at(p.block)][at(p.at.step)];
     ++total.count;
     total.time += p.end - p.start;
     note(actor, p.at, p.micro_batch, p.ready, p.start, p.end);
     return true;
   }
 
-  // Of a wait from `from` to `to`: what transfers cover is exposed communication, the rest is bubble.
+  // Of a wait from `from` to `to`, which is the present: what transfers cover is exposed communication, the rest is
+  // bubble. Of a transfer still under way, the part until now.
   void account_wait(Actor& actor, Picoseconds from, Picoseconds to) {
+    if (to <= from) return;
+    struct Cover {
+      Picoseconds start, end;
+      const Pending* by;
+    };
+    std::vector<Cover> covers;
+    for (const Pending& p : actor.pending) {
+      if (!p.announced()) continue;
+      const Meeting& meeting = meetings_[at(p.meeting)];
+      if (meeting.state == Meeting::State::gathering) continue;
+      const Picoseconds end = meeting.state == Meeting::State::ended ? meeting.end : to;
+      if (end > from && meeting.start < to) covers.push_back({meeting.start, end, &p});
+    }
+    std::stable_sort(covers.begin(), covers.end(), [](const Cover& a, const Cover& b) { return a.start < b.start; });
     Picoseconds uncovered_from = from;
-    std::vector<const Pending*> done;
-    for (const Pending& p : actor.pending)
-      if (p.done && p.end > from && p.start < to) done.push_back(&p);
-    std::stable_sort(done.begin(), done.end(), [](const Pending* a, const Pending* b) { return a->start < b->start; });
-    for (const Pending* p : done) {
-      const Picoseconds begin = std::max(uncovered_from, p->start);
-      const Picoseconds end = std::min(to, p->end);
+    for (const Cover& cover : covers) {
+      const Picoseconds begin = std::max(uncovered_from, cover.start);
+      const Picoseconds end = std::min(to, cover.end);
       if (end <= begin) continue;
       actor.totals.bubble += begin - uncovered_from;
-      actor.totals.exposed[static_cast<std::size_t>(p->step->stream)] += end - begin;
-      actor.totals.messages[at(p->block)][at(p->at.step)].exposed += end - begin;
+      actor.totals.exposed[static_cast<std::size_t>(cover.by->step->stream)] += end - begin;
+      actor.totals.messages[at(cover.by->block)][at(cover.by->at.step)].exposed += end - begin;
       uncovered_from = end;
     }
     actor.totals.bubble += std::max<Picoseconds>(0, to - uncovered_from);
   }
 
   // Messages that ended before the compute stream's present can no longer delay it.
-  static void forget(Actor& actor) {
-    std::erase_if(actor.pending, [&](const Pending& p) { return p.done && p.end <= actor.compute_free; });
+  void forget(Actor& actor) {
+    std::erase_if(actor.pending, [&](const Pending& p) {
+      const bool past = p.done && p.end <= actor.compute_free;
+      if (past) release(p);
+      return past;
+    });
+  }
+  void release(const Pending& p) {
+    if (--meetings_[at(p.meeting)].holders == 0) free_.push_back(p.meeting);
   }
 
   // After the last step: what is still under way is waited for.
-  bool drain(Actor& actor) {
-    if (actor.pending.empty()) return false;
+  void drain(Actor& actor) {
+    if (actor.pending.empty()) return;
     attend(actor, [](const Pending&) { return true; });
     settle(actor);
-    for (const Pending& p : actor.pending)
-      if (!p.done) return false;
     Picoseconds end = actor.compute_free;
-    for (const Pending& p : actor.pending) end = std::max(end, p.end);
+    for (const Pending& p : actor.pending) {
+      if (!p.done) return;
+      end = std::max(end, p.end);
+    }
     account_wait(actor, actor.compute_free, end);
     actor.compute_free = end;
+    for (const Pending& p : actor.pending) release(p);
     actor.pending.clear();
-    return true;
   }
 
   void note(const Actor& actor, plan::StepRef where, std::int32_t micro_batch, Picoseconds ready, Picoseconds start,
             Picoseconds end) {
-    if (!spans_) return;
-    notes_.push_back(
+    if (!actor.noted) return;
+    notes_[at(actor.job)].push_back(
         {actor.rank_class->representative, 0, where, micro_batch, seconds(ready), seconds(start), seconds(end)});
   }
 
-  const Schedule& schedule_;
-  const cost::Pricing& pricing_;
+  std::span<const JobOnCluster> jobs_;
+  const Traffic& traffic_;
+  const Folded& folded_;
+  Transfers transfers_;
   bool spans_;
+  std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> compute_;  // [job][class][block][step]
   std::vector<Actor> actors_;
-  std::map<Key, Meeting> meetings_;
-  std::vector<plan::Span> notes_;
+  std::map<std::tuple<int, int, std::int64_t>, int> known_;  // kinds of messages
+  std::map<Key, int> gathering_;
+  std::deque<Meeting> meetings_;
+  std::vector<int> free_;
+  std::vector<std::pair<Picoseconds, int>> starts_;  // heap
+  std::vector<int> moved_;
+  Picoseconds now_ = 0;
+  std::vector<std::vector<plan::Span>> notes_;
 };
 
 }  // namespace
 
-Replay replay(const Schedule& schedule, const cost::Pricing& pricing, bool spans) {
-  return Machine(schedule, pricing, spans).run();
+Replay replay(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster, const Fabric* fabric,
+              const ReplayOptions& options) {
+  const Traffic traffic = traffic_of(jobs, cluster, fabric);
+  const Folded folded = fold(traffic, jobs, fabric, options.every_rank);
+  return Machine(jobs, traffic, folded, fabric, options.spans).run();
 }
 
 }  // namespace orrery::sim

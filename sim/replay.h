@@ -1,36 +1,59 @@
 #pragma once
-/// The clockwork of simulate(): what each class did when. Private to sim/.
+/// The clockwork of simulate(): what each class of equal ranks did when, and what passed the links. Private to sim/.
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "cost/pricing.h"
-#include "plan/schedule.h"
 #include "plan/timeline.h"
+#include "sim/flow_network.h"
+#include "sim/traffic.h"
 
 namespace orrery::sim {
 
-using Picoseconds = std::int64_t;
-
-/// Busy and waiting time of one class's compute stream and of its messages over one training step.
-struct ClassTotals {
+/// Busy and waiting time of one rank's compute stream and of its messages over one training step.
+struct RankTotals {
   std::vector<Picoseconds> compute;  ///< by plan::Phase
   std::vector<Picoseconds> exposed;  ///< by plan::Stream of the message waited for
   Picoseconds bubble = 0;
   Picoseconds end = 0;
-  /// By [block][step]: transfer time (summed over entries), exposed time, executions.
   struct Message {
     std::int64_t count = 0;
     Picoseconds time = 0, exposed = 0;
+    bool operator==(const Message&) const = default;
   };
-  std::vector<std::vector<Message>> messages;
+  std::vector<std::vector<Message>> messages;  ///< [block][step], summed over entries
+  bool operator==(const RankTotals&) const = default;
+};
+
+/// Equal ranks.
+struct ClassReplay {
+  int job = 0, stage = 0;
+  int representative = 0;
+  int count = 0;
+  RankTotals totals;
+};
+
+/// Equal directions of links.
+struct LinkReplay {
+  int representative = 0;     ///< direction of the fabric
+  int count = 0;              ///< how many are equal
+  std::vector<double> bytes;  ///< that passed one of them, by job
 };
 
 struct Replay {
-  std::vector<ClassTotals> classes;
-  Picoseconds makespan = 0;
-  std::vector<plan::Span> spans;  ///< seconds
+  std::vector<ClassReplay> classes;
+  std::vector<LinkReplay> links;
+  std::vector<Picoseconds> makespan;           ///< by job
+  std::vector<std::vector<plan::Span>> spans;  ///< by job, of the lowest rank of each stage; seconds
 };
 
-[[nodiscard]] Replay replay(const plan::Schedule& schedule, const cost::Pricing& pricing, bool spans);
+struct ReplayOptions {
+  bool spans = true;
+  bool every_rank = false;  ///< fold nothing
+};
+
+/// `cluster` is every job's pricing.cluster(); `fabric` its links, null if nobody shares any.
+[[nodiscard]] Replay replay(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster, const Fabric* fabric,
+                            const ReplayOptions& options);
 
 }  // namespace orrery::sim

@@ -2,15 +2,16 @@
 #include "sim/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/ensure.h"
-#include "clusters/routes.h"
 #include "cost/estimate.h"
 #include "models/counts.h"
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "plan/place.h"
+#include "sim/fabric.h"
 #include "sim/replay.h"
 
 namespace orrery::sim {
@@ -41,30 +42,52 @@ double bus_factor(const Step& step, int ranks) {
 
 class Summary {
  public:
-  Summary(const plan::Plan& plan, const Schedule& schedule, const cost::Pricing& pricing, const Replay& replay)
-      : plan_(plan), schedule_(schedule), pricing_(pricing), replay_(replay) {}
+  Summary(const plan::Plan& plan, const Schedule& schedule, const cost::Pricing& pricing, const Fabric* fabric,
+          const Replay& replay, int job)
+      : plan_(plan),
+        schedule_(schedule),
+        pricing_(pricing),
+        cluster_(pricing.cluster()),
+        fabric_(fabric),
+        replay_(replay),
+        job_(job) {
+    for (const ClassReplay& c : replay.classes)
+      if (c.job == job) classes_.push_back(&c);
+  }
 
   cost::Prediction prediction() {
     cost::Prediction p;
     p.spec = plan_.spec();
-    p.step_time_s = seconds(replay_.makespan) + pricing_.step_overhead().value;
+    p.step_time_s = seconds(replay_.makespan[static_cast<std::size_t>(job_)]) + pricing_.step_overhead().value;
     times(p);
     memory(p);
     messages(p);
+    if (fabric_) {
+      links(p);
+    } else {
+      links_without_graph(p);
+    }
     cost::derive(p, plan_);
     return p;
   }
 
  private:
+  // What share of the ranks is of this class.
+  [[nodiscard]] double weight(const ClassReplay& c) const {
+    return static_cast<double>(c.count) / static_cast<double>(plan_.spec().ranks());
+  }
+  [[nodiscard]] const RankClass& rank_class(const ClassReplay& c) const {
+    return schedule_.classes[static_cast<std::size_t>(c.stage)];
+  }
+
   void times(cost::Prediction& p) const {
-    const double classes = static_cast<double>(replay_.classes.size());
     cost::Breakdown& b = p.breakdown;
-    for (const ClassTotals& c : replay_.classes) {
+    for (const ClassReplay* c : classes_) {
       const auto compute = [&](plan::Phase phase) {
-        return seconds(c.compute[static_cast<std::size_t>(phase)]) / classes;
+        return seconds(c->totals.compute[static_cast<std::size_t>(phase)]) * weight(*c);
       };
       const auto exposed = [&](plan::Stream stream) {
-        return seconds(c.exposed[static_cast<std::size_t>(stream)]) / classes;
+        return seconds(c->totals.exposed[static_cast<std::size_t>(stream)]) * weight(*c);
       };
       b.forward += compute(plan::Phase::forward) + compute(plan::Phase::input);
       b.recompute += compute(plan::Phase::recompute);
@@ -74,7 +97,7 @@ class Summary {
       b.tensor_communication += exposed(plan::Stream::tensor);
       b.data_communication += exposed(plan::Stream::data);
       b.pipeline_communication += exposed(plan::Stream::pipeline_send) + exposed(plan::Stream::pipeline_recv);
-      b.bubble += seconds(c.bubble) / classes;
+      b.bubble += seconds(c->totals.bubble) * weight(*c);
     }
     b.overhead = pricing_.step_overhead().value;
     p.bubble_fraction = p.step_time_s > 0 ? b.bubble / p.step_time_s : 0;
@@ -99,104 +122,150 @@ class Summary {
   }
 
   struct Totals {
-    std::int64_t count = 0;
-    double bytes = 0, time = 0, exposed = 0, bus_bytes = 0;
+    double count = 0, bytes = 0, time = 0, exposed = 0, bus_bytes = 0;  // of the mean rank
   };
 
+  // One row per dimension and operation: what the mean rank does in a step.
   void messages(cost::Prediction& p) const {
     std::map<std::pair<std::string, std::string>, Totals> rows;
-    std::map<std::string, std::pair<double, double>> links;  // class -> (bytes of all ranks, most bytes of one rank)
-    for (std::size_t i = 0; i < schedule_.classes.size(); ++i) {
-      const RankClass& c = schedule_.classes[i];
-      std::map<std::string, double> of_rank;
-      for (std::size_t b = 0; b < c.blocks.size(); ++b)
-        for (std::size_t s = 0; s < c.blocks[b].steps.size(); ++s) {
-          const Step& step = c.blocks[b].steps[s];
-          const ClassTotals::Message& m = replay_.classes[i].messages[b][s];
+    for (const ClassReplay* c : classes_) {
+      const RankClass& ranks = rank_class(*c);
+      for (std::size_t b = 0; b < ranks.blocks.size(); ++b)
+        for (std::size_t s = 0; s < ranks.blocks[b].steps.size(); ++s) {
+          const Step& step = ranks.blocks[b].steps[s];
+          const RankTotals::Message& m = c->totals.messages[b][s];
           if (step.kind == StepKind::compute || m.count == 0) continue;
           const bool collective = step.kind == StepKind::collective;
           const plan::Group* group = collective ? &schedule_.groups[static_cast<std::size_t>(step.group)] : nullptr;
-          const double bytes = static_cast<double>(step.message_bytes(c.buffers)) * static_cast<double>(m.count);
-          const double bus = bytes * bus_factor(step, group ? group->size() : 2);
+          const double count = static_cast<double>(m.count) * weight(*c);
+          const double bytes = static_cast<double>(step.message_bytes(ranks.buffers)) * count;
           Totals& t = rows[{group ? group->name : "pipeline",
                             collective ? plan::name_of(step.collective) : plan::name_of(step.kind)}];
-          t.count += m.count;
+          t.count += count;
           t.bytes += bytes;
-          t.time += seconds(m.time);
-          t.exposed += seconds(m.exposed);
-          t.bus_bytes += bus;
-          if (step.kind != StepKind::recv) of_rank[link_class(c, step, group)] += bus;
+          t.time += seconds(m.time) * weight(*c);
+          t.exposed += seconds(m.exposed) * weight(*c);
+          t.bus_bytes += bytes * bus_factor(step, group ? group->size() : 2);
         }
-      for (const auto& [name, bytes] : of_rank) {
-        links[name].first += bytes * c.count;
-        links[name].second = std::max(links[name].second, bytes);
-      }
     }
-    rows_of(p, rows);
-    links_of(p, links);
-  }
-
-  std::string link_class(const RankClass& c, const Step& step, const plan::Group* group) const {
-    const int neighbour = c.representative + step.peer * plan_.spec().data * plan_.spec().tensor;
-    const std::vector<int> members =
-        group ? group->members(c.representative) : std::vector<int>{c.representative, neighbour};
-    const clusters::Cluster& cluster = plan_.cluster();
-    const int node = members.front() / cluster.devices_per_node;
-    const bool within =
-        std::all_of(members.begin(), members.end(), [&](int r) { return r / cluster.devices_per_node == node; });
-    return within ? cluster.intra.name : cluster.inter.name;
-  }
-
-  // Per rank and step: means over the classes.
-  void rows_of(cost::Prediction& p, const std::map<std::pair<std::string, std::string>, Totals>& rows) const {
-    const double classes = static_cast<double>(schedule_.classes.size());
     for (const auto& [key, t] : rows) {
       cost::CommunicationRow row;
       row.dimension = key.first;
       row.operation = key.second;
-      row.count = (t.count + static_cast<std::int64_t>(classes) - 1) / static_cast<std::int64_t>(classes);
-      row.bytes = t.bytes / classes;
-      row.time_s = t.time / classes;
-      row.exposed_s = t.exposed / classes;
+      row.count = static_cast<std::int64_t>(std::ceil(t.count - 1e-6));
+      row.bytes = t.bytes;
+      row.time_s = t.time;
+      row.exposed_s = t.exposed;
       row.bus_bandwidth = t.time > 0 ? t.bus_bytes / t.time : 0;
       p.communication.push_back(std::move(row));
     }
   }
 
-  void links_of(cost::Prediction& p, const std::map<std::string, std::pair<double, double>>& links) const {
-    const clusters::Cluster& cluster = plan_.cluster();
-    for (const auto& [name, bytes] : links) {
-      const double capacity =
-          (name == cluster.intra.name ? cluster.intra : cluster.inter).bandwidth.value * p.step_time_s;
-      cost::LinkRow row;
-      row.name = name;
-      row.bytes = bytes.first;
-      if (capacity > 0) {
-        row.mean_utilisation = bytes.first / (capacity * cluster.size());
-        row.peak_utilisation = bytes.second / capacity;
-      }
-      p.links.push_back(std::move(row));
+  std::string name_of(const Direction& d) const {
+    if (d.kind != clusters::LinkKind::network) return clusters::name_of(d.kind);
+    if (d.tier == 0) return cluster_.inter.name;
+    return d.tier == 1 ? "leaf-spine" : "spine-core";
+  }
+
+  // Means over all links of a class in the cluster, idle ones included.
+  void links(cost::Prediction& p) const {
+    struct Row {
+      double bytes = 0, capacity = 0, peak = 0;
+    };
+    std::map<std::string, Row> rows;
+    for (const LinkReplay& link : replay_.links) {
+      const Direction& d = fabric_->direction(link.representative);
+      const double bytes = link.bytes[static_cast<std::size_t>(job_)];
+      if (bytes == 0) continue;
+      Row& row = rows[name_of(d)];
+      row.bytes += bytes * link.count;
+      row.peak = std::max(row.peak, bytes / (d.bandwidth * p.step_time_s));
     }
+    for (int i = 0; i < fabric_->directions(); ++i)
+      if (const auto row = rows.find(name_of(fabric_->direction(i))); row != rows.end())
+        row->second.capacity += fabric_->direction(i).bandwidth;
+    for (const auto& [name, row] : rows)
+      p.links.push_back({name, row.bytes, row.bytes / (row.capacity * p.step_time_s), row.peak});
+  }
+
+  // CPU ranks share one memory: each rank's part of it is the link.
+  void links_without_graph(cost::Prediction& p) const {
+    double total = 0, most = 0;
+    for (const ClassReplay* c : classes_) {
+      double bytes = 0;
+      const RankClass& ranks = rank_class(*c);
+      for (std::size_t b = 0; b < ranks.blocks.size(); ++b)
+        for (std::size_t s = 0; s < ranks.blocks[b].steps.size(); ++s) {
+          const Step& step = ranks.blocks[b].steps[s];
+          if (step.kind == StepKind::compute || step.kind == StepKind::recv) continue;
+          const int size =
+              step.kind == StepKind::collective ? schedule_.groups[static_cast<std::size_t>(step.group)].size() : 2;
+          bytes += static_cast<double>(step.message_bytes(ranks.buffers)) *
+                   static_cast<double>(c->totals.messages[b][s].count) * bus_factor(step, size);
+        }
+      total += bytes * c->count;
+      most = std::max(most, bytes);
+    }
+    const double capacity = cluster_.intra.bandwidth.value * p.step_time_s;
+    if (total > 0 && capacity > 0)
+      p.links.push_back({cluster_.intra.name, total, total / (capacity * cluster_.size()), most / capacity});
   }
 
   const plan::Plan& plan_;
   const Schedule& schedule_;
   const cost::Pricing& pricing_;
+  const clusters::Cluster& cluster_;
+  const Fabric* fabric_;
   const Replay& replay_;
+  int job_;
+  std::vector<const ClassReplay*> classes_;
 };
 
 }  // namespace
 
+std::shared_ptr<const Fabric> fabric_of(const clusters::Cluster& cluster) {
+  const bool cpu = cluster.device().kind == clusters::DeviceKind::cpu;
+  return cpu || cluster.device_vertices.empty() ? nullptr : std::make_shared<const Fabric>(cluster);
+}
+
+std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const SimulateOptions& options) {
+  ENSURE(!jobs.empty(), "no job to simulate");
+  const clusters::Cluster& cluster = jobs.front().pricing->cluster();
+  const std::shared_ptr<const Fabric> fabric = options.fabric ? options.fabric : fabric_of(cluster);
+  std::vector<JobOnCluster> placed;
+  std::vector<bool> taken(static_cast<std::size_t>(cluster.size()), false);
+  for (const JobInCompany& job : jobs) {
+    ENSURE(&job.pricing->cluster() == &cluster, "jobs in company are priced on one cluster");
+    placed.push_back({job.schedule, job.pricing, job.devices});
+    for (int rank = 0; rank < job.schedule->spec.ranks(); ++rank) {
+      const int device = placed.back().device(rank);
+      ENSURE(device >= 0 && device < cluster.size() && !taken[static_cast<std::size_t>(device)],
+             "device {} of {} runs two ranks or none", device, cluster.size());
+      taken[static_cast<std::size_t>(device)] = true;
+    }
+  }
+  Replay replayed = replay(placed, cluster, fabric.get(), {options.spans, options.every_rank});
+  std::vector<Simulation> results;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const int job = static_cast<int>(j);
+    Simulation result;
+    result.prediction =
+        Summary(*jobs[j].plan, *jobs[j].schedule, *jobs[j].pricing, fabric.get(), replayed, job).prediction();
+    result.timeline.origin = plan::Origin::predicted;
+    result.timeline.spec = jobs[j].plan->spec();
+    result.timeline.spans = std::move(replayed.spans[j]);
+    result.timeline.step_time = result.prediction.step_time_s;
+    result.classes = static_cast<int>(
+        std::count_if(replayed.classes.begin(), replayed.classes.end(), [&](const auto& c) { return c.job == job; }));
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
 Simulation simulate(const plan::Plan& plan, const Schedule& schedule, const cost::Pricing& pricing,
                     const SimulateOptions& options) {
-  Replay replayed = replay(schedule, pricing, options.spans);
-  Simulation result;
-  result.prediction = Summary(plan, schedule, pricing, replayed).prediction();
-  result.timeline.origin = plan::Origin::predicted;
-  result.timeline.spec = plan.spec();
-  result.timeline.spans = std::move(replayed.spans);
-  result.timeline.step_time = result.prediction.step_time_s;
-  return result;
+  const JobInCompany alone{&plan, &schedule, &pricing, {}};
+  return std::move(simulate(std::span(&alone, 1), options).front());
 }
 
 Simulation simulate(const plan::Plan& plan, const cost::Pricing& pricing, const SimulateOptions& options) {

@@ -1,7 +1,17 @@
 #pragma once
-/// Replays a Schedule: one representative of each rank class runs its program under the rules of plan/schedule.h,
-/// classes meet in sends, receives and collectives, and every step gets its time from cost::Pricing. The clock is an
-/// integer count of picoseconds, so equal inputs give equal bytes.
+/// Replays Schedules: one representative of each class of equal ranks runs its program under the rules of
+/// plan/schedule.h, classes meet in sends, receives and collectives, every compute step gets its time from
+/// cost::Pricing, and messages share the cluster's links max-min fairly with all others under way at that moment. Alone
+/// on the network a message takes what cost/messages.h says. The clock is an integer count of picoseconds: equal
+/// inputs, equal bytes.
+///
+/// Ranks are equal when they do the same and see the same network, found by colour refinement over the mesh and the
+/// cluster's links (sim/symmetry.h): the loads of all of them are on the links, and the result is that of replaying
+/// every rank. What has no symmetry is not folded.
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "cost/pricing.h"
 #include "cost/results.h"
 #include "plan/plan.h"
@@ -10,13 +20,22 @@
 
 namespace orrery::sim {
 
+class Fabric;
+
+/// The cluster's links for simulate(); none on CPU ranks, whose prices are measured where they share. For one thread at
+/// a time: it keeps the routes that it finds.
+[[nodiscard]] std::shared_ptr<const Fabric> fabric_of(const clusters::Cluster& cluster);
+
 struct SimulateOptions {
-  bool spans = true;  ///< note a span per executed step (one rank per class); false saves memory in a search
+  bool spans = true;        ///< note a span per executed step (one rank per stage); false saves memory in a search
+  bool every_rank = false;  ///< replay each rank by itself, folding nothing: slow, and equal by test
+  std::shared_ptr<const Fabric> fabric = nullptr;  ///< fabric_of(pricing.cluster()); made when absent
 };
 
 struct Simulation {
   cost::Prediction prediction;  ///< simulation_seconds is left to the caller, who owns a clock
-  plan::Timeline timeline;      ///< spans of the classes' representatives
+  plan::Timeline timeline;      ///< spans of the lowest rank of each stage
+  int classes = 0;              ///< of equal ranks
 };
 
 /// `schedule` must have passed plan::check. What a rank waits for another stage (before the last partner of a message
@@ -28,5 +47,15 @@ struct Simulation {
 /// Lowers with the stack's habits, checks and replays. A failed check is a bug and aborts.
 [[nodiscard]] Simulation simulate(const plan::Plan& plan, const cost::Pricing& pricing,
                                   const SimulateOptions& options = {});
+
+/// A job among others on one cluster.
+struct JobInCompany {
+  const plan::Plan* plan = nullptr;          ///< made for a cluster of the job's own size
+  const plan::Schedule* schedule = nullptr;  ///< of that plan
+  const cost::Pricing* pricing = nullptr;    ///< of the whole cluster: the same one for all jobs
+  std::vector<int> devices;                  ///< of the whole cluster, one for each rank; no device runs two
+};
+/// One step of each job, begun together; each result has its own job's times and bytes.
+[[nodiscard]] std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const SimulateOptions& options = {});
 
 }  // namespace orrery::sim

@@ -128,13 +128,14 @@ void replay_best(cost::SearchResult& result, const Model& model, const Cluster& 
   progress.done = 0;
   progress.total = std::min<std::int64_t>(options.replay, static_cast<std::int64_t>(result.plans.size()));
   std::vector<cost::Prediction> replayed;
+  const SimulateOptions replay{.spans = false, .fabric = fabric_of(pricing.cluster())};
   std::size_t looked_at = 0;
   for (; looked_at < static_cast<std::size_t>(progress.total); ++looked_at) {
     if (options.stop && options.stop->load(std::memory_order_relaxed)) break;
     if (options.progress) options.progress(progress);
     ++progress.done;
     const auto made = plan::make_plan(model, cluster, result.plans[looked_at].spec);
-    cost::Prediction p = simulate(*made, pricing, {.spans = false}).prediction;
+    cost::Prediction p = simulate(*made, pricing, replay).prediction;
     ++result.simulated;
     if (p.memory_peak_bytes <= capacity) {
       replayed.push_back(std::move(p));

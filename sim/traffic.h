@@ -1,0 +1,93 @@
+#pragma once
+/// Who talks to whom over which links: the communicators of the jobs that share a cluster, and how equal ones fold.
+///
+/// A communicator is one process group, or one pair of neighbouring stages' ranks in one direction. A collective runs
+/// as rings do: as many connections as its group uses NICs in a node (one within a node), each through all members of a
+/// node and on to the next node by its own NIC. How many connections cross each link is counted on the graph. Trees
+/// move the same bytes through each node's NICs (every node is inner in one of two trees and a leaf in the other:
+/// Sanders, Speck, Traeff 2009), so they are counted as rings.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "clusters/routes.h"
+#include "cost/pricing.h"
+#include "plan/schedule.h"
+#include "sim/fabric.h"
+
+namespace orrery::sim {
+
+/// One schedule on part of a cluster, which is pricing.cluster().
+struct JobOnCluster {
+  const plan::Schedule* schedule = nullptr;
+  const cost::Pricing* pricing = nullptr;
+  std::vector<int> devices = {};  ///< of each rank; empty: rank r runs on device r
+  [[nodiscard]] int device(int rank) const { return devices.empty() ? rank : devices[static_cast<std::size_t>(rank)]; }
+};
+
+/// What one step does with one link.
+struct Use {
+  int link = 0;   ///< index into Traffic::links, or a class of links after folding
+  int count = 0;  ///< connections of one communicator that cross it
+  int times = 1;  ///< communicators of the class that do so
+};
+
+struct Communicator {
+  int job = 0, role = 0;
+  int rank = 0;  ///< its lowest member; of a pair the sender
+  int ranks = 2;
+  int connections = 1;
+  clusters::Span span;
+  std::size_t first_use = 0, last_use = 0;  ///< in Traffic::uses
+};
+
+/// A role is a process group of the schedule (0 ... groups - 1) or a distance that a stage sends over (after those).
+struct JobRoles {
+  std::vector<int> peers;                       ///< role groups + i: to the stage `peers[i]` further
+  std::vector<std::vector<int>> communicators;  ///< [role][rank]: of a pair the sender's; -1: none
+  [[nodiscard]] int role_of_peer(int peer, int groups) const;
+};
+
+struct Traffic {
+  std::vector<JobRoles> jobs;
+  std::vector<Communicator> communicators;
+  std::vector<Use> uses;
+  std::vector<int> links;  ///< directions of the fabric that anybody crosses
+};
+
+/// `fabric` may be null: then nobody shares anything (CPU ranks, whose prices are measured where they share).
+[[nodiscard]] Traffic traffic_of(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster,
+                                 const Fabric* fabric);
+
+/// Ranks of a communicator, the sender first of a pair.
+[[nodiscard]] std::vector<int> members_of(const Communicator& communicator, const JobOnCluster& job,
+                                          const JobRoles& roles);
+
+/// One class each of equal ranks, communicators and links.
+struct Folded {
+  struct Ranks {
+    int job = 0, stage = 0;
+    int representative = 0;  ///< lowest rank
+    int count = 0;
+  };
+  struct Communicators {
+    int representative = 0;  ///< index into Traffic::communicators
+    int count = 0;
+    int participants = 0;   ///< classes of ranks that take part in one
+    std::vector<Use> uses;  ///< of classes of links
+  };
+  struct Links {
+    int representative = 0;  ///< direction of the fabric
+    int count = 0;
+  };
+  std::vector<Ranks> ranks;
+  std::vector<Communicators> communicators;
+  std::vector<Links> links;
+  std::vector<int> class_of_communicator;
+};
+
+/// By colour refinement; `every_rank`: nothing is folded.
+[[nodiscard]] Folded fold(const Traffic& traffic, std::span<const JobOnCluster> jobs, const Fabric* fabric,
+                          bool every_rank);
+
+}  // namespace orrery::sim

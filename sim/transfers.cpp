@@ -1,0 +1,130 @@
+// A collective is one flow: its bytes are what one connection carries, its limit is the rate at which it ends when its
+// price says, and its shares are the connections that cross each link.
+#include "sim/transfers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/ensure.h"
+
+namespace orrery::sim {
+
+namespace {
+
+using plan::Step;
+using plan::StepKind;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+Picoseconds picoseconds(base::Seconds t) {
+  return static_cast<Picoseconds>(std::llround(t.value * 1e12));
+}
+
+// What one rank sends of a message, for each of its bytes (nccl-tests, doc/PERFORMANCE.md).
+double sent(const Step& step, int ranks) {
+  if (step.kind != StepKind::collective) return 1;
+  const double n = ranks;
+  return (step.collective == plan::CollectiveKind::all_reduce ? 2 : 1) * (n - 1) / n;
+}
+
+// An all-reduce in the node's switches: each of m devices sends its vector and receives the sum once, and with it 1/m
+// of the others' part, where a ring would send 2 (m - 1)/m of it (NVLink SHARP).
+double inside_switch(const Step& step, const clusters::Span& span) {
+  const double m = span.per_node;
+  return step.collective == plan::CollectiveKind::all_reduce && m > 1 ? (m + 1) / (2 * (m - 1)) : 1;
+}
+
+}  // namespace
+
+Transfers::Transfers(std::span<const JobOnCluster> jobs, const Traffic& traffic, const Folded& folded,
+                     const Fabric* fabric)
+    : jobs_(jobs), traffic_(traffic), folded_(folded), fabric_(fabric) {
+  for (const Folded::Links& links : folded.links) {
+    const Direction& d = fabric->direction(links.representative);
+    const base::BytesPerSecond capacity =
+        cost::shared_capacity(jobs.front().pricing->calibration(), d.kind, base::BytesPerSecond{d.bandwidth});
+    capacities_.push_back(capacity.value);
+    network_.add_resource(capacity.value);
+  }
+}
+
+int Transfers::add(const Step& step, const plan::RankClass& rank_class, int communicators) {
+  const Folded::Communicators& folded = folded_.communicators[at(communicators)];
+  const Communicator& c = traffic_.communicators[at(folded.representative)];
+  const cost::Pricing& pricing = *jobs_[at(c.job)].pricing;
+  const base::Bytes message{static_cast<double>(step.message_bytes(rank_class.buffers))};
+  const cost::Alone alone = step.kind == StepKind::collective
+                                ? pricing.collective_alone(step.collective, message, c.span, c.ranks)
+                                : pricing.send_alone(message, c.span);
+  Kind kind;
+  kind.communicators = communicators;
+  kind.latency = picoseconds(alone.latency);
+  kind.total = picoseconds(alone.total());
+  kind.bytes = message.value * sent(step, c.ranks) / c.connections;
+  if (alone.in_switch) kind.inside = inside_switch(step, c.span);
+  if (!folded.uses.empty() && kind.bytes > 0 && kind.total > kind.latency)
+    kind.path = path_of(kind, kind.bytes / (static_cast<double>(kind.total - kind.latency) * 1e-12));
+  kinds_.push_back(kind);
+  return static_cast<int>(kinds_.size()) - 1;
+}
+
+int Transfers::path_of(const Kind& kind, double most) {
+  std::vector<Load> loads;
+  for (const Use& use : folded_.communicators[at(kind.communicators)].uses) {
+    const Direction& d = fabric_->direction(folded_.links[at(use.link)].representative);
+    const double share = use.count * (d.kind == clusters::LinkKind::nvlink ? kind.inside : 1);
+    // Where a price believes in more than a link has, the price is believed: alone, nothing is slowed down.
+    loads.push_back({use.link, use.times * std::min(share, capacities_[at(use.link)] / most)});
+  }
+  return network_.path(std::move(loads), most);
+}
+
+void Transfers::start(Picoseconds now, int index, int tag) {
+  Kind& kind = kinds_[at(index)];
+  ++kind.started;
+  if (kind.path < 0) {
+    fixed_.push_back({now + kind.total, order_++, tag});
+    std::push_heap(fixed_.begin(), fixed_.end(), std::greater<>());
+    return;
+  }
+  const int flow = network_.start(now, kind.path, kind.bytes, kind.latency);
+  if (tag_of_flow_.size() <= at(flow)) tag_of_flow_.resize(at(flow) + 1);
+  tag_of_flow_[at(flow)] = tag;
+}
+
+std::optional<Picoseconds> Transfers::next() {
+  std::optional<Picoseconds> time = network_.next();
+  if (!fixed_.empty()) time = time ? std::min(*time, fixed_.front().time) : fixed_.front().time;
+  return time;
+}
+
+const std::vector<int>& Transfers::advance(Picoseconds to) {
+  ended_.clear();
+  for (const FlowNetwork::Completion& c : network_.advance(to)) ended_.push_back(tag_of_flow_[at(c.flow)]);
+  while (!fixed_.empty() && fixed_.front().time <= to) {
+    std::pop_heap(fixed_.begin(), fixed_.end(), std::greater<>());
+    ended_.push_back(fixed_.back().tag);
+    fixed_.pop_back();
+  }
+  return ended_;
+}
+
+std::vector<double> Transfers::carried(int job) const {
+  std::vector<double> bytes(folded_.links.size(), 0);
+  for (const Kind& kind : kinds_) {
+    const Folded::Communicators& c = folded_.communicators[at(kind.communicators)];
+    if (traffic_.communicators[at(c.representative)].job != job) continue;
+    for (const Use& use : c.uses) {
+      const bool own =
+          fabric_->direction(folded_.links[at(use.link)].representative).kind == clusters::LinkKind::nvlink;
+      bytes[at(use.link)] +=
+          static_cast<double>(kind.started) * kind.bytes * use.count * use.times * (own ? kind.inside : 1);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace orrery::sim

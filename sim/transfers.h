@@ -1,0 +1,61 @@
+#pragma once
+/// Messages under way: prices each with the network to itself, starts it as a flow over the links that its class of
+/// communicators crosses, and says when it has ended. What shares no link takes its price.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/flow_network.h"
+#include "sim/traffic.h"
+
+namespace orrery::sim {
+
+class Transfers {
+ public:
+  /// All must outlive this; `fabric` may be null.
+  Transfers(std::span<const JobOnCluster> jobs, const Traffic& traffic, const Folded& folded, const Fabric* fabric);
+
+  /// A kind of message: what `step` of a class of ranks moves in a class of communicators.
+  int add(const plan::Step& step, const plan::RankClass& rank_class, int communicators);
+
+  void start(Picoseconds now, int kind, int tag);
+  /// When something happens next; none when nothing is under way.
+  [[nodiscard]] std::optional<Picoseconds> next();
+  /// Moves the clock to `to`, which is not after next(); returns the tags of the messages that have ended.
+  const std::vector<int>& advance(Picoseconds to);
+
+  /// Bytes that have passed one link of each class of links, of one job's messages.
+  [[nodiscard]] std::vector<double> carried(int job) const;
+
+ private:
+  struct Kind {
+    int communicators = 0;
+    Picoseconds latency = 0, total = 0;
+    int path = -1;      ///< -1: shares nothing
+    double bytes = 0;   ///< of one connection
+    double inside = 1;  ///< what a connection asks of the devices' own links, for each byte
+    std::int64_t started = 0;
+  };
+  struct Fixed {
+    Picoseconds time = 0;
+    std::int64_t order = 0;
+    int tag = -1;
+    bool operator>(const Fixed& o) const { return time != o.time ? time > o.time : order > o.order; }
+  };
+  [[nodiscard]] int path_of(const Kind& kind, double most);
+
+  std::span<const JobOnCluster> jobs_;
+  const Traffic& traffic_;
+  const Folded& folded_;
+  const Fabric* fabric_;
+  std::vector<Kind> kinds_;
+  std::vector<double> capacities_;
+  FlowNetwork network_;
+  std::vector<int> tag_of_flow_;
+  std::vector<Fixed> fixed_;  ///< heap
+  std::int64_t order_ = 0;
+  std::vector<int> ended_;
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,212 @@
+// Collectives on trees, through a switch that reduces, and node by node.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/ensure.h"
+#include "clusters/rings.h"
+#include "plan/transfers.h"
+
+namespace orrery::plan {
+
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+Steps begin(Goal goal, int members, int chunks) {
+  ENSURE(members >= 1 && chunks >= 1, "{} members, {} chunks", members, chunks);
+  Steps steps;
+  steps.goal = goal;
+  steps.members = members;
+  steps.chunks = chunks;
+  return steps;
+}
+
+/// Adds a transfer to a round, with what rounds come before it.
+void add(Steps& steps, int round, const Transfer& transfer) {
+  if (at(round) >= steps.rounds.size()) steps.rounds.resize(at(round) + 1);
+  steps.rounds[at(round)].transfers.push_back(transfer);
+}
+
+std::vector<int> order_from_leaves(const Tree& tree) {
+  std::vector<int> depth(tree.size(), 0), order;
+  for (std::size_t v = 0; v < tree.size(); ++v) {
+    for (int up = tree[v]; up >= 0; up = tree[at(up)])
+      ENSURE(++depth[v] < static_cast<int>(tree.size()), "the tree is a circle");
+    order.push_back(static_cast<int>(v));
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return depth[at(a)] > depth[at(b)]; });
+  return order;
+}
+
+/// A ring over members first, first + stride, ...: n-1 rounds, from `round` on, of `count` chunks spaced by `spacing`.
+/// In part i of the ring belong the chunks part(i) and on.
+struct RingPart {
+  int first = 0, stride = 1, size = 1;
+  [[nodiscard]] int member(int i) const { return first + (i % size + size) % size * stride; }
+};
+
+template <class Part>
+void ring(Steps& steps, int round, const RingPart& over, int offset, bool reduce, int count, int spacing,
+          const Part& part) {
+  for (int r = 0; r < over.size - 1; ++r) {
+    for (int i = 0; i < over.size; ++i) {
+      const int which = ((i + offset - r) % over.size + over.size) % over.size;
+      add(steps, round + r, {over.member(i), over.member(i + 1), part(which), count, spacing, reduce});
+    }
+  }
+}
+
+/// One level of a hierarchy in every node: chunks j, j + per_node, ... belong to place j of a node.
+void within_nodes(Steps& steps, int round, int nodes, int per_node, bool reduce) {
+  for (int node = 0; node < nodes; ++node) {
+    ring(steps, round, {node * per_node, 1, per_node}, reduce ? -1 : 0, reduce, nodes, per_node,
+         [](int place) { return place; });
+  }
+}
+
+void across_nodes(Steps& steps, int round, int nodes, int per_node, bool reduce) {
+  for (int place = 0; place < per_node; ++place) {
+    ring(steps, round, {place, per_node, nodes}, reduce ? -1 : 0, reduce, 1, 1,
+         [&](int node) { return node * per_node + place; });
+  }
+}
+
+}  // namespace
+
+std::vector<Tree> double_binary_tree(int n) {
+  std::vector<Tree> trees;
+  for (const auto& nodes : {clusters::binary_tree(n), clusters::second_binary_tree(n)}) {
+    Tree& tree = trees.emplace_back();
+    for (const clusters::TreeNode& node : nodes) tree.push_back(node.up);
+  }
+  return trees;
+}
+
+std::vector<Tree> double_binary_tree(int nodes, int per_node) {
+  std::vector<Tree> result;
+  for (const Tree& over_nodes : double_binary_tree(nodes)) {
+    Tree tree;
+    for (int v = 0; v < nodes * per_node; ++v) {
+      const int up = over_nodes[at(v / per_node)];
+      tree.push_back(v % per_node > 0 ? v - 1 : up < 0 ? -1 : up * per_node);
+    }
+    result.push_back(std::move(tree));
+  }
+  return result;
+}
+
+Steps tree_all_reduce(const std::vector<Tree>& trees, int pieces) {
+  ENSURE(!trees.empty(), "no trees");
+  const int n = static_cast<int>(trees.front().size());
+  Steps steps = begin(Goal::all_reduce, n, static_cast<int>(trees.size()) * pieces);
+  for (std::size_t t = 0; t < trees.size(); ++t) {
+    const Tree& tree = trees[t];
+    const std::vector<int> order = order_from_leaves(tree);
+    std::vector<int> up(tree.size(), 0),
+        down(tree.size(), 0);  // rounds in which piece 0 goes up from, and comes down to
+    for (const int v : order) {
+      if (tree[at(v)] >= 0) up[at(tree[at(v)])] = std::max(up[at(tree[at(v)])], up[at(v)] + 1);
+    }
+    down[at(order.back())] = up[at(order.back())] - 1;
+    for (auto v = order.rbegin(); v != order.rend(); ++v) {
+      if (tree[at(*v)] >= 0) down[at(*v)] = down[at(tree[at(*v)])] + 1;
+    }
+    for (int piece = 0; piece < pieces; ++piece) {
+      const int chunk = static_cast<int>(t) * pieces + piece;
+      for (int v = 0; v < n; ++v) {
+        if (tree[at(v)] < 0) continue;
+        add(steps, piece + up[at(v)], {v, tree[at(v)], chunk, 1, 1, true});
+        add(steps, piece + down[at(v)], {tree[at(v)], v, chunk, 1, 1, false});
+      }
+    }
+  }
+  return steps;
+}
+
+Steps binomial_broadcast(int n) {
+  Steps steps = begin(Goal::broadcast, n, 1);
+  for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
+    Round round;
+    for (int i = 0; i + distance < n; i += 2 * distance) round.transfers.push_back({i, i + distance, 0, 1, 1, false});
+    steps.rounds.push_back(std::move(round));
+  }
+  return steps;
+}
+
+Steps binomial_reduce(int n) {
+  Steps steps = binomial_broadcast(n);
+  steps.goal = Goal::reduce;
+  std::reverse(steps.rounds.begin(), steps.rounds.end());
+  for (Round& round : steps.rounds) {
+    for (Transfer& t : round.transfers) {
+      std::swap(t.from, t.to);
+      t.reduce = true;
+    }
+  }
+  return steps;
+}
+
+// Chunk of owner i in piece p: i pieces + p. The switch is member n.
+Steps nvls_all_reduce(int n, int pieces) {
+  Steps steps = begin(Goal::all_reduce, n, n * pieces);
+  steps.switches = 1;
+  for (int p = 0; n > 1 && p < pieces; ++p) {
+    for (int i = 0; i < n; ++i) {
+      add(steps, p, {i, n, p, n, pieces, true});
+      add(steps, p + 1, {n, i, i * pieces + p, 1, 1, false});
+      add(steps, p + 2, {i, n, i * pieces + p, 1, 1, false});
+      add(steps, p + 3, {n, i, p, n, pieces, false});
+    }
+  }
+  return steps;
+}
+
+Steps nvls_reduce_scatter(int n, int pieces) {
+  Steps steps = begin(Goal::reduce_scatter, n, n * pieces);
+  steps.switches = 1;
+  for (int p = 0; n > 1 && p < pieces; ++p) {
+    for (int i = 0; i < n; ++i) {
+      add(steps, p, {i, n, p, n, pieces, true});
+      add(steps, p + 1, {n, i, i * pieces + p, 1, 1, false});
+    }
+  }
+  return steps;
+}
+
+Steps nvls_all_gather(int n, int pieces) {
+  Steps steps = begin(Goal::all_gather, n, n * pieces);
+  steps.switches = 1;
+  for (int p = 0; n > 1 && p < pieces; ++p) {
+    for (int i = 0; i < n; ++i) {
+      add(steps, p, {i, n, i * pieces + p, 1, 1, false});
+      add(steps, p + 1, {n, i, p, n, pieces, false});
+    }
+  }
+  return steps;
+}
+
+Steps hierarchical_reduce_scatter(int nodes, int per_node) {
+  Steps steps = begin(Goal::reduce_scatter, nodes * per_node, nodes * per_node);
+  within_nodes(steps, 0, nodes, per_node, true);
+  across_nodes(steps, per_node - 1, nodes, per_node, true);
+  return steps;
+}
+
+Steps hierarchical_all_gather(int nodes, int per_node) {
+  Steps steps = begin(Goal::all_gather, nodes * per_node, nodes * per_node);
+  across_nodes(steps, 0, nodes, per_node, false);
+  within_nodes(steps, nodes - 1, nodes, per_node, false);
+  return steps;
+}
+
+Steps hierarchical_all_reduce(int nodes, int per_node) {
+  Steps steps = hierarchical_reduce_scatter(nodes, per_node);
+  steps.goal = Goal::all_reduce;
+  for (Round& round : hierarchical_all_gather(nodes, per_node).rounds) steps.rounds.push_back(std::move(round));
+  return steps;
+}
+
+}  // namespace orrery::plan

@@ -143,11 +143,12 @@ Paths::Paths(const Cluster& cluster) {
   first_.assign(vertices + 1, 0);
   const auto edges = boost::edges(graph);
   for (auto e = edges.first; e != edges.second; ++e) {
+    if (graph[*e].kind == LinkKind::frontend) continue;  // messages never take it
     ++first_[boost::source(*e, graph) + 1];
     ++first_[boost::target(*e, graph) + 1];
   }
   for (std::size_t v = 0; v < vertices; ++v) first_[v + 1] += first_[v];
-  arcs_.resize(2 * boost::num_edges(graph));
+  arcs_.resize(static_cast<std::size_t>(first_.back()));
   std::vector<int> next(first_.begin(), first_.end() - 1);
   int link = 0;
   for (auto e = edges.first; e != edges.second; ++e) {
@@ -157,16 +158,19 @@ Paths::Paths(const Cluster& cluster) {
     const std::size_t ends[2] = {boost::source(*e, graph), boost::target(*e, graph)};
     for (int direction = 0; direction < 2; ++direction) {
       const auto from = ends[direction], to = ends[1 - direction];
-      arcs_[static_cast<std::size_t>(next[from]++)] = {static_cast<int>(to), link++, latency, slowness};
+      if (cable.kind != LinkKind::frontend)
+        arcs_[static_cast<std::size_t>(next[from]++)] = {static_cast<int>(to), link, latency, slowness};
       bandwidths_.push_back(cable.bandwidth.value);
+      ++link;
     }
     latencies_.push_back(cable.latency.value);
   }
-  for (std::size_t v = 0; v < vertices; ++v) node_of_vertex_.push_back(graph[v].node);
+  for (std::size_t v = 0; v < vertices; ++v) node_of_.push_back(graph[v].node);
+  local_of_.assign(vertices, 0);
   std::map<int, int> met;  // devices by node
   for (const std::size_t v : cluster.device_vertices) {
     vertex_of_.push_back(static_cast<int>(v));
-    local_of_.push_back(met[graph[v].node]++);
+    local_of_[v] = met[graph[v].node]++;
   }
   search_ = std::make_unique<Search>(vertices);
 }
@@ -175,32 +179,34 @@ Paths::~Paths() = default;
 Paths::Paths(Paths&&) noexcept = default;
 Paths& Paths::operator=(Paths&&) noexcept = default;
 
-const Paths::Path& Paths::between(int a, int b) {
-  ENSURE(a >= 0 && b >= 0 && a < devices() && b < devices(), "devices {} and {} of {}", a, b, devices());
-  const std::uint64_t pair = static_cast<std::uint64_t>(a) << 32 | static_cast<std::uint32_t>(b);
+int Paths::vertex_of(int device) const {
+  ENSURE(device >= 0 && device < devices(), "device {} of {}", device, devices());
+  return vertex_of_[Search::at(device)];
+}
+
+const Paths::Path& Paths::route(int from, int to) {
+  const std::uint64_t pair = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
   const Path*& path = known_[pair];
-  if (!path) path = &kept_.emplace_back(find(a, b));
+  if (!path) path = &kept_.emplace_back(find(from, to));
   return *path;
 }
 
 /// What a choice between equal ways goes by.
-int Paths::key(int from, int to, int a, int b) const {
-  const auto node = [&](int vertex) { return node_of_vertex_[Search::at(vertex)]; };
-  const int start = vertex_of_[Search::at(a)], end = vertex_of_[Search::at(b)];
-  if (node(from) >= 0 && node(from) == node(start)) return local_of_[Search::at(a)];
-  if (node(to) >= 0 && node(to) == node(end)) return local_of_[Search::at(b)];
-  return std::max(0, node(start)) + local_of_[Search::at(a)];
+int Paths::key(int from, int to, int start, int end) const {
+  const auto node = [&](int vertex) { return node_of_[Search::at(vertex)]; };
+  if (node(from) >= 0 && node(from) == node(start)) return local_of_[Search::at(start)];
+  if (node(to) >= 0 && node(to) == node(end)) return local_of_[Search::at(end)];
+  return std::max(0, node(start)) + local_of_[Search::at(start)];
 }
 
-Paths::Path Paths::find(int a, int b) {
+Paths::Path Paths::find(int start, int end) {
   Path path;
   path.bandwidth.value = std::numeric_limits<double>::infinity();
-  const int start = vertex_of_[Search::at(a)], end = vertex_of_[Search::at(b)];
   if (start == end) return path;
   Search& search = *search_;
   search.begin(start, end);
   const Distance best = search.run(first_, arcs_);
-  ENSURE(best < kEndless, "no route from device {} to device {}", a, b);
+  ENSURE(best < kEndless, "no route from vertex {} to vertex {}", start, end);
   search.mark(first_, arcs_, best);
   std::vector<const Arc*> ways;
   for (int v = start; v != end;) {
@@ -209,8 +215,8 @@ Paths::Path Paths::find(int a, int b) {
       const Arc& arc = arcs_[Search::at(i)];
       if (search.leads(v, arc, best)) ways.push_back(&arc);
     }
-    ENSURE(!ways.empty(), "the route from device {} to device {} is lost at vertex {}", a, b, v);
-    const Arc& way = *ways[Search::at(key(v, ways.front()->to, a, b)) % ways.size()];
+    ENSURE(!ways.empty(), "the route from vertex {} to vertex {} is lost at vertex {}", start, end, v);
+    const Arc& way = *ways[Search::at(key(v, ways.front()->to, start, end)) % ways.size()];
     path.links.push_back(way.link);
     path.latency.value += latencies_[Search::at(way.link / 2)];
     path.bandwidth.value = std::min(path.bandwidth.value, bandwidths_[Search::at(way.link)]);

@@ -32,7 +32,10 @@ class Paths {
   /// Where several routes are equal, a device takes the one of its own place: the devices of a node spread over the
   /// node's equal NICs, on the sender's side by the sender, on the receiver's by the receiver; between nodes routes
   /// spread by node and device. The reference stays valid. A pair without a route is a bug of whoever read the cluster.
-  const Path& between(int a, int b);
+  const Path& between(int a, int b) { return route(vertex_of(a), vertex_of(b)); }
+  /// The same between any two vertices of the graph, for traffic that ends at a switch or in host memory.
+  const Path& route(int from, int to);
+  [[nodiscard]] int vertex_of(int device) const;
 
   /// Bytes/s by direction.
   [[nodiscard]] const std::vector<double>& bandwidths() const { return bandwidths_; }
@@ -47,15 +50,15 @@ class Paths {
   };
   struct Search;
 
-  Path find(int a, int b);
-  [[nodiscard]] int key(int from, int to, int a, int b) const;
+  Path find(int start, int end);
+  [[nodiscard]] int key(int from, int to, int start, int end) const;
 
   std::vector<int> first_;  // of each vertex, in arcs_
   std::vector<Arc> arcs_;
   std::vector<double> bandwidths_;
-  std::vector<double> latencies_;  // s, by edge
-  std::vector<int> node_of_vertex_;
-  std::vector<int> vertex_of_, local_of_;                 // by device
+  std::vector<double> latencies_;                         // s, by edge
+  std::vector<int> node_of_, local_of_;                   // by vertex; local_of_: which device of its node
+  std::vector<int> vertex_of_;                            // by device
   std::unordered_map<std::uint64_t, const Path*> known_;  // only looked up
   std::deque<Path> kept_;
   std::unique_ptr<Search> search_;

@@ -1,0 +1,38 @@
+#pragma once
+/// Replays collectives that are given as steps (plan/transfers.h) on a graph: every transfer takes its route's latency
+/// and then its share of the links that it crosses with whatever else is under way (sim/flow_network.h).
+#include <vector>
+
+#include "base/units.h"
+#include "clusters/paths.h"
+#include "plan/transfers.h"
+#include "sim/flow_network.h"
+
+namespace orrery::sim {
+
+/// A collective and where its members stand.
+struct Placed {
+  const plan::Steps* steps = nullptr;
+  std::vector<int> vertices;  ///< of the graph, by member; switches behind
+  base::Bytes message;
+  Picoseconds start = 0;
+};
+
+/// Members on devices; `switches`: vertices.
+[[nodiscard]] Placed placed(const plan::Steps& steps, const clusters::Paths& paths, const std::vector<int>& devices,
+                            base::Bytes message, const std::vector<int>& switches = {});
+
+struct TransferReplay {
+  std::vector<Picoseconds> ends;  ///< when the last member of each collective has finished
+  std::int64_t transfers = 0;     ///< replayed
+  bool shared = false;            ///< some link could have been full
+};
+
+/// All collectives together. Where no link can be full, whatever meets on it, every transfer runs at its own
+/// bottleneck's pace, and the replay is a recurrence over rounds; else it is a simulation with max-min sharing. Both
+/// give the same picosecond where both apply. A round that only shifts time is not run again (`repeat` of plan::Round).
+enum class ReplayBy { either, simulation };
+[[nodiscard]] TransferReplay replay_transfers(const std::vector<Placed>& collectives, clusters::Paths& paths,
+                                              ReplayBy by = ReplayBy::either);
+
+}  // namespace orrery::sim

@@ -1,0 +1,13 @@
+# The flow network against SimGrid, where that is installed.
+find_path(SIMGRID_INCLUDE simgrid/s4u.hpp)
+find_library(SIMGRID_LIBRARY simgrid)
+if(SIMGRID_INCLUDE AND SIMGRID_LIBRARY)
+  add_executable(test_simgrid ${CMAKE_CURRENT_SOURCE_DIR}/simgrid/simgrid_test.cpp)
+  target_include_directories(test_simgrid SYSTEM PRIVATE ${SIMGRID_INCLUDE})
+  target_link_libraries(test_simgrid PRIVATE orrery::sim ${SIMGRID_LIBRARY} GTest::gtest GTest::gtest_main orrery_flags)
+  add_test(NAME unit.simgrid COMMAND test_simgrid)
+else()
+  add_test(NAME unit.simgrid COMMAND ${CMAKE_COMMAND} -E echo "skipped: libsimgrid-dev is not installed")
+  set_tests_properties(unit.simgrid PROPERTIES SKIP_REGULAR_EXPRESSION "skipped")
+endif()
+set_tests_properties(unit.simgrid PROPERTIES LABELS unit)

@@ -1,7 +1,10 @@
 # exec: the executor core (no MPI, no CUDA), the MPI transport for the worker, and the CUDA module.
 find_package(BLAS QUIET)
 find_path(CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas-pthread openblas)
-orrery_room(exec DEPENDS base models clusters plan LINK Threads::Threads ${CMAKE_DL_LIBS}
+# hwloc describes the machine for `orrery probe`; MPICH brings it along.
+find_path(HWLOC_INCLUDE hwloc.h REQUIRED)
+find_library(HWLOC_LIBRARY hwloc REQUIRED)
+orrery_room(exec DEPENDS base models clusters plan LINK Threads::Threads ${CMAKE_DL_LIBS} ${HWLOC_LIBRARY}
             EXCLUDE "/exec/mpi/" "/exec/cuda/" "/exec/cpu/")
 
 file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cpu/*.cpp)

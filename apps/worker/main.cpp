@@ -1,4 +1,4 @@
-// orrery-worker: one rank of a training run. Exit codes are the command's: 0 the run's record was written (completed or
+// orrery-worker: one rank of a training run, or of a probe. Exit codes are the command's: 0 the run's record was written (completed or
 // stopped on request), 1 failure, 2 usage, 3 bad input, 5 a check failed, 6 something missing. All ranks agree on it.
 #include <fmt/core.h>
 #include <sys/prctl.h>
@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "apps/worker/options.h"
+#include "apps/worker/probe.h"
 #include "exec/cpu/blas_core.h"
 #include "exec/cuda_loader.h"
 #include "exec/events.h"
@@ -169,8 +170,9 @@ int prepare(const Options& options, int rank, std::unique_ptr<Loaded>& loaded) {
 int over_mpi(const Options& options, int* count, char*** arguments) {
   const exec::MpiSession session(count, arguments);
   try {
-    const exec::Waiter waiter = waiter_for(options, session.ranks_on_node());
+    const exec::Waiter waiter = options.probe ? exec::Waiter(sleeping_policy()) : waiter_for(options, session.ranks_on_node());
     const auto transport = exec::make_mpi_transport(session, waiter);
+    if (options.probe) return probe(options, *transport, session.ranks_on_node());
     std::unique_ptr<Loaded> loaded;
     int code = prepare(options, session.rank(), loaded);
     if (code == 0 && loaded->plan.spec().ranks() != session.size()) {
@@ -212,13 +214,14 @@ int over_threads(const Options& options) {
   return code;
 }
 
-void prepare_process() {
+void prepare_process(const Options& options) {
   prctl(PR_SET_TIMERSLACK, 1UL);  // naps of a microsecond, not of the default 50 more
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;  // a folder of text is many open files
     setrlimit(RLIMIT_NOFILE, &files);
   }
+  if (options.probe) return;  // a signal ends it: there is nothing to save
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) std::signal(signal, request_stop);
 }
 
@@ -233,7 +236,7 @@ int main(int count, char** arguments) {
     return worker::kUsage;
   }
   if (options->backend == "cpu") exec::execute_again_with_better_blas_core(arguments);
-  worker::prepare_process();
+  worker::prepare_process(*options);
   try {
     return options->transport == "threads" ? worker::over_threads(*options)
                                            : worker::over_mpi(*options, &count, &arguments);

@@ -30,7 +30,8 @@ const char* usage() {
   return "usage: mpiexec -n RANKS orrery-worker --plan FILE --run DIR [--steps N] [--backend cpu|cuda] [--threads K]\n"
          "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
          "         [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
-         "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--check-memory]\n";
+         "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--check-memory]\n"
+         "   or: mpiexec -n RANKS orrery-worker --probe [--budget SECONDS] [--most-bytes N] [--stream-bytes N]\n";
 }
 
 base::Result<Options> parse_options(int count, char** arguments) {
@@ -58,9 +59,13 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--checkpoint-every", whole(o.checkpoint_every, 1)},
       {"--checkpoint-interval", whole(interval, 0)},
       {"--deadline", whole(deadline, 1)},
+      {"--budget", whole(o.budget_s, 1)},
+      {"--most-bytes", whole(o.most_bytes, 1)},
+      {"--stream-bytes", whole(o.stream_bytes, 1)},
       {"--dump-gradients", [&o](const std::string& v) { return read_steps(v, o.dump_gradients); }}};
   const std::map<std::string, std::function<void()>> flags = {
       {"--resume", [&o] { o.resume = true; }},
+      {"--probe", [&o] { o.probe = true; }},
       {"--no-checkpoint", [&o] { o.checkpoint = false; }},
       {"--recompute-whole-layer", [&o] { o.recompute_whole_layer = true; }},
       {"--check-memory", [&o] { o.check_memory = true; }}};
@@ -79,6 +84,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
   o.threads = static_cast<int>(std::min<std::int64_t>(threads, 4096));
   o.deadline = std::chrono::seconds(deadline);
   o.checkpoint_interval = std::chrono::seconds(std::min<std::int64_t>(interval, std::int64_t{1} << 30));
+  if (o.probe) return o;
   if (o.plan.empty() || o.run.empty()) return base::fail("E0630", "--plan and --run are needed", usage());
   if (o.backend != "cpu" && o.backend != "cuda")
     return base::fail("E0630", "--backend is cpu or cuda, found " + o.backend);

@@ -23,6 +23,10 @@ struct Options {
   bool check_memory = false;  ///< overlap checks and NaN in newborn buffers
   std::set<std::int64_t> dump_gradients;
   std::chrono::seconds deadline{120};
+  bool probe = false;             ///< measure this machine instead of training
+  std::int64_t budget_s = 40;     ///< time to measure in
+  std::int64_t most_bytes = 0;    ///< of one workload of a probe, per rank; 0: the default
+  std::int64_t stream_bytes = 0;  ///< of one array of a probe that no cache holds; 0: the default
 };
 
 [[nodiscard]] base::Result<Options> parse_options(int count, char** arguments);

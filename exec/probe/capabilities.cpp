@@ -1,7 +1,6 @@
 // Each capability is one small function: look, then say what to do if it is not there.
 #include "exec/probe/capabilities.h"
 
-#include <dlfcn.h>
 #include <fmt/core.h>
 #include <sched.h>
 #include <unistd.h>
@@ -9,6 +8,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+
+#include "exec/probe/library.h"
 
 namespace orrery::exec {
 namespace {
@@ -53,25 +54,6 @@ Capability memory() {
   const double total = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   return {"memory", Presence::ok, fmt::format("{:.1f} GiB", total / kGiB), {}};
 }
-
-/// A shared library that stays loaded only while it is asked.
-class Library {
- public:
-  explicit Library(const char* name) : handle_(::dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {}
-  ~Library() {
-    if (handle_ != nullptr) ::dlclose(handle_);
-  }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-  [[nodiscard]] bool loaded() const { return handle_ != nullptr; }
-  template <class Function>
-  [[nodiscard]] Function* find(const char* symbol) const {
-    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, symbol));
-  }
-
- private:
-  void* handle_;
-};
 
 Capability blas() {
   const Library library("libopenblas.so.0");

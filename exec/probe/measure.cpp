@@ -1,0 +1,85 @@
+// The command's side of a measurement: a child process and its events.
+#include "exec/probe/measure.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "exec/child.h"
+#include "exec/failure.h"
+
+namespace orrery::exec {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kPoll{50};
+constexpr std::chrono::seconds kGrace{3};  ///< from SIGTERM to SIGKILL
+constexpr std::size_t kTail = 4096;
+
+std::vector<std::string> words_of(const MeasureCommand& c) {
+  std::vector<std::string> out = {c.launcher, "-n", std::to_string(c.ranks), c.worker.string(), "--probe",
+                                  "--budget", fmt::format("{:.0f}", c.budget_s)};
+  const auto add = [&](const char* flag, std::int64_t value) {
+    if (value <= 0) return;
+    out.emplace_back(flag);
+    out.push_back(std::to_string(value));
+  };
+  add("--most-bytes", c.most_bytes);
+  add("--stream-bytes", c.stream_bytes);
+  return out;
+}
+
+}  // namespace
+
+MeasureOutcome measure(const MeasureCommand& command, const std::function<void(const std::string&, double)>& progress,
+                       const std::atomic<bool>* stop) {
+  MeasureOutcome outcome;
+  bool whole = false;
+  Clock::time_point heard = Clock::now();
+  const auto error_line = [&](const std::string& line) {
+    outcome.error_tail += line + "\n";
+    if (outcome.error_tail.size() > kTail) outcome.error_tail.erase(0, outcome.error_tail.size() - kTail);
+  };
+  const auto out_line = [&](const std::string& line) {
+    const nlohmann::json event = nlohmann::json::parse(line, nullptr, false);
+    if (!event.is_object()) return error_line(line);
+    heard = Clock::now();
+    whole = take_event(event, outcome.measured) || whole;
+    if (progress && event.value("event", "") == "progress")
+      progress(event.value("what", ""), event.value("share", 0.0));
+  };
+  try {
+    if (!std::filesystem::exists(command.worker))
+      throw Failure(fmt::format("the worker {} is not there: it is built where MPI and a BLAS are found",
+                                command.worker.string()),
+                    FailureKind::environment);
+    Child child(words_of(command));
+    std::optional<Clock::time_point> asked;
+    bool silent = false;
+    while (child.pump(kPoll, out_line, error_line)) {
+      if (!asked && stop && stop->load()) {
+        asked = Clock::now();
+        child.signal(SIGTERM);  // mpiexec passes it on
+      }
+      silent = silent || Clock::now() - heard > command.silence;
+      if (silent || (asked && Clock::now() - *asked > kGrace)) child.kill_group();
+    }
+    if (asked) {
+      outcome.end = MeasureEnd::stopped;
+      outcome.reason = "stopped before everything was measured";
+    } else if (whole && child.exit_code() == 0) {
+      outcome.end = MeasureEnd::completed;
+    } else {
+      outcome.reason = silent ? fmt::format("the ranks said nothing for {} s", command.silence.count())
+                              : fmt::format("the ranks ended before everything was measured (mpiexec returned {})",
+                                            child.exit_code());
+    }
+  } catch (const Failure& failure) {
+    outcome.end = MeasureEnd::not_started;
+    outcome.reason = failure.what();
+  }
+  return outcome;
+}
+
+}  // namespace orrery::exec

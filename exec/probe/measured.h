@@ -1,0 +1,48 @@
+#pragma once
+/// What a probe measured, and its form as lines of JSON between the worker and the command.
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exec/probe/message_timer.h"
+#include "exec/probe/op_timer.h"
+
+namespace orrery::exec {
+
+/// One workload: its operators' times on one rank alone, and how a whole pass compares when all ranks run it at once.
+struct WorkloadTimes {
+  std::string name;
+  std::vector<OpTime> ops;
+  double pass_s = 0;         ///< one rank alone
+  double pass_together_s = 0;  ///< the slowest of all ranks at once; 0: not measured
+};
+
+struct StreamTime {
+  std::string operation;      ///< "copy", "accumulate_into" …
+  std::int64_t bytes = 0;     ///< that the operation touches
+  int ranks = 1;              ///< at once
+  double bytes_per_s = 0;     ///< sum over the ranks
+};
+
+struct Measured {
+  std::string device;  ///< as the backend names it
+  std::string backend;
+  int ranks = 1, threads = 1;
+  bool oversubscribed = false;
+  double seconds = 0;  ///< that measuring took
+  std::vector<WorkloadTimes> workloads;
+  std::vector<StreamTime> streams;
+  std::vector<MessageTime> messages;
+};
+
+[[nodiscard]] nlohmann::ordered_json event_of(const WorkloadTimes& times);
+[[nodiscard]] nlohmann::ordered_json event_of(const StreamTime& time);
+[[nodiscard]] nlohmann::ordered_json event_of(const MessageTime& time);
+/// Everything but the lists, as the last line: only with it a probe is whole.
+[[nodiscard]] nlohmann::ordered_json end_event_of(const Measured& measured);
+
+/// Adds what an event says; true when it was the end. Events of other kinds and malformed ones are passed over.
+bool take_event(const nlohmann::json& event, Measured& into);
+
+}  // namespace orrery::exec

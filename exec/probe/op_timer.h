@@ -1,0 +1,44 @@
+#pragma once
+/// Times each operator of a workload on any backend, by the backend's own marks.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "exec/backend.h"
+#include "exec/probe/workload.h"
+
+namespace orrery::exec {
+
+/// A workload with its memory on a backend.
+class LoadedWorkload {
+ public:
+  /// Allocates; nothing is written yet.
+  LoadedWorkload(const Workload& workload, Backend& backend);
+  /// Writes what the memory holds at first (also touches every page).
+  void fill();
+  /// Runs all operators once. With `seconds`, appends the time of each operator to its list.
+  void pass(std::vector<std::vector<double>>* seconds);
+  [[nodiscard]] const Workload& workload() const { return workload_; }
+
+ private:
+  [[nodiscard]] Operand operand(int view) const;
+
+  const Workload& workload_;
+  Backend& backend_;
+  std::vector<std::int64_t> offsets_;
+  std::byte* arena_;
+  std::vector<Backend::Mark> marks_;
+};
+
+/// What an operator took. Equal operators of a workload (same shapes and flags) are one entry.
+struct OpTime {
+  models::Op op;     ///< operands name only which optional ones are there
+  double count = 0;  ///< executions in one pass
+  double seconds = 0;
+};
+
+/// Of samples by operator and pass: the median over passes, so that a neighbour on the machine does not count, then the
+/// mean over equal operators, so that the parts add up to a pass.
+[[nodiscard]] std::vector<OpTime> summarise(const Workload& workload, const std::vector<std::vector<double>>& samples);
+
+}  // namespace orrery::exec

@@ -1,0 +1,289 @@
+// Workloads, put together from the layer programs that training lowers.
+#include "exec/probe/workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "models/expand.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::LayerKind;
+using models::LayerProgram;
+using models::Op;
+using models::OpKind;
+using models::TensorRole;
+using Fill = Workload::Fill;
+
+constexpr std::int64_t kAlignment = 256;  // of buffers, bytes: as arenas place them
+constexpr std::int64_t kFloat = 4;
+
+int add_buffer(Workload& w, const Workload::Buffer& buffer) {
+  w.buffers.push_back(buffer);
+  return static_cast<int>(w.buffers.size()) - 1;
+}
+
+int add_view(Workload& w, int buffer, std::int64_t offset, std::int64_t elements) {
+  w.views.push_back({buffer, offset, elements});
+  return static_cast<int>(w.views.size()) - 1;
+}
+
+/// A buffer of its own, seen whole.
+int add_whole(Workload& w, const Workload::Buffer& buffer) {
+  return add_view(w, add_buffer(w, buffer), 0, buffer.elements);
+}
+
+/// An operator over a flat range of elements.
+void add_flat(Workload& w, OpKind kind, std::int64_t elements, std::vector<int> in, std::vector<int> out) {
+  Op op;
+  op.kind = kind;
+  op.m = elements;
+  op.in = std::move(in);
+  op.out = std::move(out);
+  w.ops.push_back(std::move(op));
+}
+
+/// Buckets of parameters as the optimizer sees them: views of the whole.
+struct Bucket {
+  std::int64_t elements = 0;
+  int parameters = -1, gradients = -1;
+};
+
+/// Norm of the gradients, clipping, update.
+void add_optimizer(Workload& w, const std::vector<Bucket>& buckets) {
+  const int total = add_whole(w, {1}), norm = add_whole(w, {1}), coefficient = add_whole(w, {1});
+  for (const Bucket& b : buckets) add_flat(w, OpKind::norm_squared, b.elements, {b.gradients}, {total});
+  add_flat(w, OpKind::clip_coefficient, 1, {total}, {norm, coefficient});
+  for (const Bucket& b : buckets) {
+    const int first = add_whole(w, {b.elements}), second = add_whole(w, {b.elements});
+    add_flat(w, OpKind::adamw, b.elements, {b.gradients, coefficient}, {b.parameters, first, second});
+  }
+}
+
+/// Tensors that operators of one direction touch.
+std::set<int> touched(const std::vector<models::Part>& parts) {
+  std::set<int> out;
+  for (const models::Part& part : parts)
+    for (const Op& op : part.ops)
+      for (const std::vector<int>* side : {&op.in, &op.out}) out.insert(side->begin(), side->end());
+  return out;
+}
+
+class LayersBuilder {
+ public:
+  explicit LayersBuilder(const LayerShape& shape) : shape_(shape) {
+    constexpr std::int64_t kWidening = 4;
+    model_.name = "probe";
+    model_.layers = shape.layers;
+    model_.hidden = shape.hidden;
+    model_.heads = model_.kv_heads = shape.heads;
+    model_.head_dim = shape.hidden / shape.heads;
+    model_.ffn_hidden = kWidening * shape.hidden;
+    model_.vocab = shape.vocab;
+    model_.max_sequence = shape.sequence;
+    options_.batch = shape.batch;
+    options_.sequence = shape.sequence;
+    options_.tensor = shape.tensor;
+    options_.global_tokens = shape.batch * shape.sequence;
+    out_.context.tensor_ways = shape.tensor;
+    out_.name = fmt::format("layers: {} of width {}, {} x {} tokens, vocabulary {}{}", shape.layers, shape.hidden,
+                            shape.batch, shape.sequence, shape.vocab,
+                            shape.tensor > 1 ? fmt::format(", tensor {}", shape.tensor) : "");
+  }
+
+  Workload build() {
+    add(LayerKind::embedding, 0);
+    for (std::int64_t layer = 0; layer < shape_.layers; ++layer) add(LayerKind::block, layer);
+    add(LayerKind::head, 0);
+    for (const Layer& layer : layers_) emit(layer, layer.program.forward);
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+      add_flat(out_, OpKind::fill_zero, layer->bucket.elements, {}, {layer->bucket.gradients});
+      emit(*layer, layer->program.backward);
+    }
+    std::vector<Bucket> buckets;
+    for (const Layer& layer : layers_) buckets.push_back(layer.bucket);
+    add_optimizer(out_, buckets);
+    return std::move(out_);
+  }
+
+ private:
+  struct Layer {
+    LayerProgram program;
+    std::vector<int> views;  ///< of each tensor
+    Bucket bucket;
+  };
+
+  /// Tensors of equal name that need not outlive their layer's pass share memory; the first of them decides its size.
+  int shared(const std::string& name, const Workload::Buffer& buffer) {
+    const auto found = shared_.find(name);
+    if (found != shared_.end()) return found->second;
+    return shared_[name] = add_whole(out_, buffer);
+  }
+
+  /// dx of a layer is dy of the one before it: two buffers that change places from layer to layer.
+  int passed_back(std::size_t layer, const Workload::Buffer& buffer) {
+    return shared(layer % 2 == 0 ? "gradient, even" : "gradient, odd", buffer);
+  }
+
+  int place(const LayerProgram& program, int index, bool kept) {
+    const models::Tensor& t = program.tensors[static_cast<std::size_t>(index)];
+    const Workload::Buffer plain{t.elements(), t.dtype};
+    const std::size_t number = layers_.size();
+    if (index == program.x) return last_y_;
+    if (index == program.y) return last_y_ = add_whole(out_, plain);
+    if (index == program.dx) return passed_back(number, plain);
+    if (index == program.dy) return passed_back(number + 1, plain);
+    if (t.role == TensorRole::tokens || t.role == TensorRole::targets)
+      return shared(t.name, {t.elements(), t.dtype, Fill::ids, shape_.vocab});
+    if (t.role == TensorRole::loss || !kept) return shared(fmt::format("{} {}", t.name, t.elements()), plain);
+    return add_whole(out_, plain);
+  }
+
+  void add(LayerKind kind, std::int64_t index) {
+    Layer layer;
+    layer.program = models::expand(model_, kind, index, options_);
+    const std::set<int> forward = touched(layer.program.forward), backward = touched(layer.program.backward);
+    std::map<int, std::int64_t> offsets;  // of parameters in the bucket
+    for (std::size_t i = 0; i < layer.program.tensors.size(); ++i) {
+      if (layer.program.tensors[i].role != TensorRole::parameter) continue;
+      offsets[static_cast<int>(i)] = layer.bucket.elements;
+      layer.bucket.elements += layer.program.tensors[i].elements();
+    }
+    const int parameters = add_buffer(out_, {layer.bucket.elements, models::DType::fp32, Fill::random});
+    const int gradients = add_buffer(out_, {layer.bucket.elements});
+    layer.bucket.parameters = add_view(out_, parameters, 0, layer.bucket.elements);
+    layer.bucket.gradients = add_view(out_, gradients, 0, layer.bucket.elements);
+    layer.views.resize(layer.program.tensors.size(), -1);
+    // x first: placing y replaces what the layer before left.
+    if (layer.program.x >= 0) layer.views[static_cast<std::size_t>(layer.program.x)] = last_y_;
+    for (std::size_t i = 0; i < layer.views.size(); ++i) {
+      const models::Tensor& t = layer.program.tensors[i];
+      const auto tensor = static_cast<int>(i);
+      if (t.role == TensorRole::parameter)
+        layer.views[i] = add_view(out_, parameters, offsets.at(tensor), t.elements());
+      else if (t.role == TensorRole::gradient)
+        layer.views[i] = add_view(out_, gradients, offsets.at(t.of), t.elements());
+      else if (layer.views[i] < 0)
+        layer.views[i] = place(layer.program, tensor, forward.count(tensor) > 0 && backward.count(tensor) > 0);
+    }
+    layers_.push_back(std::move(layer));
+  }
+
+  void emit(const Layer& layer, const std::vector<models::Part>& parts) {
+    for (const models::Part& part : parts)
+      for (Op op : part.ops) {
+        for (std::vector<int>* side : {&op.in, &op.out})
+          for (int& operand : *side)
+            if (operand >= 0) operand = layer.views[static_cast<std::size_t>(operand)];
+        out_.ops.push_back(std::move(op));
+      }
+  }
+
+  LayerShape shape_;
+  models::Model model_;
+  models::ExpandOptions options_;
+  Workload out_;
+  std::vector<Layer> layers_;
+  std::map<std::string, int> shared_;
+  int last_y_ = -1;
+};
+
+std::string size_text(std::int64_t bytes) {
+  constexpr std::int64_t kKiB = 1024, kMiB = kKiB * kKiB;
+  return bytes >= kMiB ? fmt::format("{} MiB", bytes / kMiB) : fmt::format("{} KiB", bytes / kKiB);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> Workload::offsets() const {
+  std::vector<std::int64_t> out;
+  std::int64_t at = 0;
+  for (const Buffer& b : buffers) {
+    out.push_back(at);
+    at += (b.elements * models::size_of(b.dtype) + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  out.push_back(at);
+  return out;
+}
+
+Workload layers_workload(const LayerShape& shape) {
+  return LayersBuilder(shape).build();
+}
+
+Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b, int sets) {
+  Workload w;
+  w.name = fmt::format("matrix products {} x {} x {}{}{}, {} set{}", m, n, k, trans_a ? ", A transposed" : "",
+                       trans_b ? ", B transposed" : "", sets, sets == 1 ? "" : "s");
+  for (int set = 0; set < sets; ++set) {
+    Op op;
+    op.kind = OpKind::matmul;
+    op.m = m;
+    op.n = n;
+    op.k = k;
+    op.trans_a = trans_a;
+    op.trans_b = trans_b;
+    op.in = {add_whole(w, {m * k, models::DType::fp32, Fill::random}),
+             add_whole(w, {k * n, models::DType::fp32, Fill::random}), -1};
+    op.out = {add_whole(w, {m * n})};
+    w.ops.push_back(std::move(op));
+  }
+  return w;
+}
+
+Workload streams_workload(std::int64_t bytes, int sets) {
+  Workload w;
+  w.name = fmt::format("streams of {}, {} set{}", size_text(bytes), sets, sets == 1 ? "" : "s");
+  const std::int64_t elements = std::max<std::int64_t>(1, bytes / kFloat);
+  const int total = add_whole(w, {1});
+  std::vector<std::pair<int, int>> pairs;
+  for (int set = 0; set < sets; ++set) {
+    const int from = add_whole(w, {elements, models::DType::fp32, Fill::random});
+    pairs.emplace_back(from, add_whole(w, {elements}));
+  }
+  for (const auto& [from, to] : pairs) add_flat(w, OpKind::copy, elements, {from}, {to});
+  for (const auto& [from, to] : pairs) add_flat(w, OpKind::accumulate_into, elements, {from}, {to});
+  for (const auto& [from, to] : pairs) add_flat(w, OpKind::norm_squared, elements, {from}, {total});
+  for (const auto& [from, to] : pairs) add_flat(w, OpKind::fill_zero, elements, {}, {to});
+  return w;
+}
+
+Workload optimizer_workload(std::int64_t elements, int buckets) {
+  Workload w;
+  w.name = fmt::format("optimizer over {} bucket{} of {} parameters", buckets, buckets == 1 ? "" : "s", elements);
+  std::vector<Bucket> all;
+  for (int i = 0; i < buckets; ++i)
+    all.push_back({elements, add_whole(w, {elements, models::DType::fp32, Fill::random}),
+                   add_whole(w, {elements, models::DType::fp32, Fill::random})});
+  add_optimizer(w, all);
+  return w;
+}
+
+std::vector<Workload> standard_workloads(std::int64_t most_bytes) {
+  constexpr std::int64_t kKiB = 1024, kMiB = kKiB * kKiB;
+  std::vector<Workload> all;
+  // Small, middle and wide layers; few and many tokens; whole and split over tensor ranks; small and large vocabularies.
+  all.push_back(layers_workload({4, 96, 3, 512, 2, 64, 1}));
+  all.push_back(layers_workload({3, 160, 5, 384, 8, 128, 1}));
+  all.push_back(layers_workload({3, 192, 6, 1024, 4, 96, 2}));
+  all.push_back(layers_workload({3, 256, 4, 2048, 2, 256, 1}));
+  all.push_back(layers_workload({2, 512, 8, 4096, 4, 64, 2}));
+  all.push_back(layers_workload({2, 512, 8, 8192, 2, 128, 1}));
+  all.push_back(layers_workload({1, 1024, 16, 16384, 4, 64, 1}));
+  for (const std::int64_t size : {32, 64, 128, 256, 512, 1024})
+    for (const auto& [trans_a, trans_b] : {std::pair{false, false}, std::pair{false, true}, std::pair{true, false}})
+      all.push_back(matmul_workload(size, size, size, trans_a, trans_b, size <= 128 ? 8 : 2));
+  for (const std::int64_t bytes : {16 * kKiB, 128 * kKiB, 512 * kKiB, 2 * kMiB, 8 * kMiB, 64 * kMiB})
+    all.push_back(streams_workload(bytes, bytes <= 128 * kKiB ? 4 : 1));
+  for (const std::int64_t elements : {1 << 14, 1 << 18, 1 << 20})
+    all.push_back(optimizer_workload(elements, 3));
+  all.push_back(optimizer_workload(1 << 24, 1));
+  all.erase(std::remove_if(all.begin(), all.end(), [&](const Workload& w) { return w.bytes() > most_bytes; }),
+            all.end());
+  return all;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,59 @@
+#pragma once
+/// What a probe times: operators in an order in which training runs them, and the memory they work on. Shapes are the
+/// probe's own, spread over what training uses; they are those of no model in the catalogue.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "exec/backend.h"
+#include "models/op.h"
+
+namespace orrery::exec {
+
+struct Workload {
+  enum class Fill { zero, random, ids };
+  /// A piece of memory and what it holds at first.
+  struct Buffer {
+    std::int64_t elements = 0;
+    models::DType dtype = models::DType::fp32;
+    Fill fill = Fill::zero;
+    std::int64_t below = 1;  ///< ids: 0 .. below - 1
+  };
+  struct View {
+    int buffer = 0;
+    std::int64_t offset = 0, elements = 0;
+  };
+  std::string name;
+  std::vector<models::Op> ops;  ///< operands are indices into `views`
+  std::vector<View> views;
+  std::vector<Buffer> buffers;
+  StepContext context;
+  [[nodiscard]] std::vector<std::int64_t> offsets() const;  ///< of each buffer in one arena; the last entry is its size
+  [[nodiscard]] std::int64_t bytes() const { return offsets().back(); }
+};
+
+/// A transformer's layers, without communication.
+struct LayerShape {
+  std::int64_t layers = 1, hidden = 1, heads = 1, vocab = 256;
+  std::int64_t batch = 1, sequence = 1;  ///< of a micro-batch
+  int tensor = 1;                        ///< ways: the operators of one of so many ranks
+};
+
+/// Embedding, `layers` blocks and the head, forward, then backward, then the optimizer over each layer's parameters.
+/// What backward reads of forward is each layer's own; what lives shortly shares memory, as in an arena.
+[[nodiscard]] Workload layers_workload(const LayerShape& shape);
+
+/// `sets` products (m,k)x(k,n) on as many sets of operands, one after the other.
+[[nodiscard]] Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b,
+                                       int sets);
+
+/// copy, accumulate_into, fill_zero and norm_squared over arrays of `bytes`, on `sets` sets in turn.
+[[nodiscard]] Workload streams_workload(std::int64_t bytes, int sets);
+
+/// What the end of a training step does to buckets of `elements`, one after the other.
+[[nodiscard]] Workload optimizer_workload(std::int64_t elements, int buckets);
+
+/// The operators and shapes that a probe times; workloads over `most_bytes` are left out.
+[[nodiscard]] std::vector<Workload> standard_workloads(std::int64_t most_bytes);
+
+}  // namespace orrery::exec

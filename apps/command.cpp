@@ -22,6 +22,7 @@ Outcome run(const Verb& verb, const Context& context) {
     Outcome operator()(const ReportOptions& o) const { return run_report(o, context); }
     Outcome operator()(const ExplainOptions& o) const { return run_explain(o, context); }
     Outcome operator()(const DoctorOptions& o) const { return run_doctor(o, context); }
+    Outcome operator()(const ProbeOptions& o) const { return run_probe(o, context); }
   };
   return std::visit(Dispatch{context}, verb);
 }

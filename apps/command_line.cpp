@@ -54,6 +54,7 @@ struct Verbs {
   ReportOptions report;
   ExplainOptions explain;
   DoctorOptions doctor;
+  ProbeOptions probe;
 };
 
 void add_predicting(CLI::App& app, Verbs& verbs) {
@@ -135,7 +136,20 @@ void add_looking(CLI::App& app, Verbs& verbs) {
       ->option_text("NAME");
 }
 
+void add_probe(CLI::App& app, Verbs& verbs) {
+  CLI::App* probe = app.add_subcommand("probe", "Describe this machine, and measure it");
+  probe->add_option("-o,--output", verbs.probe.output, "Cluster file of CPU ranks here to write")
+      ->option_text("CLUSTER.yaml");
+  probe->add_flag("--measure", verbs.probe.measure, "Time operators, memory and messages; takes under a minute");
+  probe->add_option("--ranks", verbs.probe.ranks, "Ranks, one core each; default: every core")
+      ->check(CLI::Range(1, 1 << 16))
+      ->option_text("N");
+  probe->add_option("--calibration", verbs.probe.calibration, "Calibration file to write; needs --measure")
+      ->option_text("FILE");
+}
+
 Verb chosen(const std::string& name, Verbs& verbs) {
+  if (name == "probe") return std::move(verbs.probe);
   if (name == "model") return std::move(verbs.model);
   if (name == "plan") return std::move(verbs.plan);
   if (name == "simulate") return std::move(verbs.simulate);
@@ -189,6 +203,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   add_running(app, verbs);
   add_learning(app, verbs);
   add_looking(app, verbs);
+  add_probe(app, verbs);
 
   Parsed parsed;
   try {

@@ -73,8 +73,15 @@ struct DoctorOptions {
   std::vector<std::string> require;  ///< capabilities that must be there
 };
 
+struct ProbeOptions {
+  std::string output;       ///< cluster file to write
+  bool measure = false;
+  int ranks = 0;            ///< 0: one per core
+  std::string calibration;  ///< calibration file to write
+};
+
 using Verb = std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
-                          ExplainOptions, DoctorOptions>;
+                          ExplainOptions, DoctorOptions, ProbeOptions>;
 
 struct CommandLine {
   CommonOptions common;

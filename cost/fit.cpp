@@ -322,6 +322,41 @@ FitResult compare(const std::vector<FitRun>& runs, const Pricing& before, const 
   return compared(evidence_of(runs, options, before.stack()), before, after);
 }
 
+namespace {
+
+/// The coefficients that moved, with their source, into `out`.
+void take(const Problem& problem, const Pricing& before, const FitOptions& options, const std::string& source,
+          Fitted& out) {
+  out.calibration.name = options.name;
+  out.calibration.device = before.calibration().device;
+  out.calibration.network = before.calibration().network;
+  out.calibration.stack = before.calibration().stack;
+  for (std::size_t j = 0; j < problem.parameters().size(); ++j) {
+    if (!problem.revealed(j)) continue;
+    const std::string& name = problem.parameters()[j].kind.name;
+    const Parameter& old = before.calibration().parameters.at(name);
+    out.calibration.set(name, problem.value(j), source);
+    out.result.parameters.push_back({name, old.value, problem.value(j), name_of(old.unit), source});
+  }
+}
+
+}  // namespace
+
+Fitted fit_observations(const std::vector<Observation>& observations, const Pricing& before, const FitOptions& options,
+                        const std::string& source) {
+  Problem problem(before, observations, options);
+  problem.solve();
+  const Pricing after = priced(before, problem.calibration());
+  Fitted out;
+  out.result.error_before = mean_error(observations, before);
+  out.result.error_after = mean_error(observations, after);
+  out.result.time_weighted_error_before = time_weighted_error(observations, before);
+  out.result.time_weighted_error_after = time_weighted_error(observations, after);
+  out.result.held_out_error_after = std::nan("");
+  take(problem, before, options, source, out);
+  return out;
+}
+
 base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before, const FitOptions& options) {
   const Evidence evidence = evidence_of(runs, options, before.stack());
   if (evidence.fitted.empty()) {
@@ -342,17 +377,7 @@ base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before,
   const std::string source = fmt::format(
       "fit {} to {} {}: {}{}", options.date, evidence.names.size(), evidence.names.size() == 1 ? "run" : "runs",
       fmt::join(evidence.names.begin(), last, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
-  out.calibration.name = options.name;
-  out.calibration.device = before.calibration().device;
-  out.calibration.network = before.calibration().network;
-  out.calibration.stack = before.calibration().stack;
-  for (std::size_t j = 0; j < problem.parameters().size(); ++j) {
-    if (!problem.revealed(j)) continue;
-    const std::string& name = problem.parameters()[j].kind.name;
-    const Parameter& old = before.calibration().parameters.at(name);
-    out.calibration.set(name, problem.value(j), source);
-    out.result.parameters.push_back({name, old.value, problem.value(j), name_of(old.unit), source});
-  }
+  take(problem, before, options, source, out);
   return out;
 }
 

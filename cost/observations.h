@@ -38,4 +38,9 @@ struct Observation {
 [[nodiscard]] std::vector<Observation> observations_of(const FitRun& run, int index, int skip_iterations,
                                                        const Stack& stack);
 
+/// The least squares of cost/fit.h over observations of any origin: the coefficients that they reveal, each with
+/// `source`, and how well all observations are met before and after.
+[[nodiscard]] Fitted fit_observations(const std::vector<Observation>& observations, const Pricing& before,
+                                      const FitOptions& options, const std::string& source);
+
 }  // namespace orrery::cost

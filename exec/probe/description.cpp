@@ -27,13 +27,8 @@ struct Destroy {
 };
 using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
-std::string version_text() {
-  const unsigned version = hwloc_get_api_version();
-  return fmt::format("hwloc {}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff);
-}
-
 [[noreturn]] void give_up(const char* what) {
-  throw Failure(fmt::format("{} cannot {}", version_text(), what), FailureKind::environment);
+  throw Failure(fmt::format("hwloc cannot {}", what), FailureKind::environment);
 }
 
 /// Of the cores that this process may use. Components that open displays or load GPU libraries stay out: drivers are
@@ -242,7 +237,8 @@ MachineDescription describe_machine(const DescribeOptions& options) {
   utsname system{};
   uname(&system);
   MachineDescription out;
-  out.tool = version_text();
+  const std::string version = info_of(hwloc_get_root_obj(topology.get()), "hwlocVersion");
+  out.tool = version.empty() ? "hwloc" : "hwloc " + version;
   const std::string host = info_of(hwloc_get_root_obj(topology.get()), "HostName");
   out.host = host.empty() ? std::string(system.nodename) : host;
   out.system = fmt::format("{} {} {}", system.sysname, system.release, system.machine);

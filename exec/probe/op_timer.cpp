@@ -100,6 +100,16 @@ void LoadedWorkload::pass(std::vector<std::vector<double>>* seconds) {
     (*seconds)[i].push_back(backend_.seconds_between(marks_[i], marks_[i + 1]));
 }
 
+float LoadedWorkload::value_of(const std::string& kind) const {
+  float value = 0;
+  for (const models::Op& op : workload_.ops) {
+    if (kind != models::name_of(op.kind)) continue;
+    backend_.copy_to_host(std::as_writable_bytes(std::span(&value, 1)), operand(op.out.at(0)).data);
+    break;
+  }
+  return value;
+}
+
 std::vector<OpTime> summarise(const Workload& workload, const std::vector<std::vector<double>>& samples) {
   std::map<decltype(shape_of(models::Op{})), std::size_t> known;
   std::vector<OpTime> out;

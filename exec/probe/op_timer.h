@@ -19,6 +19,8 @@ class LoadedWorkload {
   /// Runs all operators once. With `seconds`, appends the time of each operator to its list.
   void pass(std::vector<std::vector<double>>* seconds);
   [[nodiscard]] const Workload& workload() const { return workload_; }
+  /// First value of the first output of the first operator of a kind: to see that real numbers were computed.
+  [[nodiscard]] float value_of(const std::string& kind) const;
 
  private:
   [[nodiscard]] Operand operand(int view) const;

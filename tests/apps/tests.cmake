@@ -9,8 +9,21 @@ add_dependencies(test_apps orrery)
 if(ORRERY_HAVE_WORKER)
   add_dependencies(test_apps orrery-worker)
 endif()
+# A driver and a management library that `probe` finds where the tests say.
+foreach(fake cuda nvml)
+  add_library(fake_${fake} SHARED ${CMAKE_CURRENT_LIST_DIR}/fakes/${fake}.cpp)
+  target_link_libraries(fake_${fake} PRIVATE orrery_flags)
+  set_target_properties(fake_${fake} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fakes PREFIX "")
+  add_dependencies(test_apps fake_${fake})
+endforeach()
+set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME libcuda SUFFIX ".so.1")
+set_target_properties(fake_nvml PROPERTIES OUTPUT_NAME libnvidia-ml SUFFIX ".so.1")
+target_compile_definitions(test_apps PRIVATE ORRERY_FAKES="${PROJECT_BINARY_DIR}/fakes")
+# A minute of measuring.
+gtest_discover_tests(test_apps TEST_PREFIX slow. TEST_FILTER "SlowProbe*"
+                     PROPERTIES LABELS slow TIMEOUT 300 RUN_SERIAL ON)
 # What starts ranks has the cores for itself.
-gtest_discover_tests(test_apps TEST_PREFIX cli. TEST_FILTER "-Loop*" PROPERTIES LABELS cli TIMEOUT 300)
+gtest_discover_tests(test_apps TEST_PREFIX cli. TEST_FILTER "-Loop*:Slow*" PROPERTIES LABELS cli TIMEOUT 300)
 gtest_discover_tests(test_apps TEST_PREFIX cli. TEST_FILTER "Loop*" PROPERTIES LABELS cli TIMEOUT 600 PROCESSORS 2)
 add_test(NAME cli.an_installed_tree_works COMMAND ${CMAKE_CURRENT_LIST_DIR}/install_test.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cli.an_installed_tree_works PROPERTIES LABELS cli)

@@ -1,0 +1,214 @@
+// probe: describes this machine, measures it when asked to, and writes cluster and calibration files.
+#include <fmt/chrono.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/interrupt.h"
+#include "apps/probe_output.h"
+#include "apps/verbs.h"
+#include "base/ensure.h"
+#include "clusters/read.h"
+#include "cost/probe_fit.h"
+#include "exec/probe/capabilities.h"
+#include "exec/probe/cluster_file.h"
+#include "exec/probe/measure.h"
+
+namespace orrery::apps {
+namespace {
+
+Outcome usage(const std::string& message, const std::string& help) {
+  return {kUsage, {}, {}, base::fail("U0001", message, help).value()};
+}
+
+std::string today() {
+  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+}
+
+/// Share of the memory of a rank that a measurement may take.
+constexpr double kMemoryShare = 0.25;
+
+exec::MeasureCommand command_for(const exec::MachineDescription& machine, int ranks) {
+  constexpr double kMostWorkload = 1 << 30, kMostStream = 512 << 20, kLeastStream = 16 << 20;
+  exec::MeasureCommand command;
+  command.worker = program_folder() / "orrery-worker";
+  command.ranks = ranks;
+  const double share = kMemoryShare * machine.memory_bytes.value / machine.processor.cores;
+  command.most_bytes = static_cast<std::int64_t>(std::min(kMostWorkload, share));
+  // Two arrays that together are twice what the last cache gives each rank, where the memory allows it.
+  const double cache = machine.caches.empty() ? 0 : static_cast<double>(machine.caches.back().bytes);
+  const double wanted = std::clamp(cache, kLeastStream, kMostStream);
+  command.stream_bytes = static_cast<std::int64_t>(std::min(wanted, share / 2));
+  return command;
+}
+
+double bandwidth_of(const exec::Measured& measured, bool all) {
+  const int ranks = all ? measured.ranks : 1;
+  for (const exec::StreamTime& one : measured.streams)
+    if (one.operation == "accumulate_into" && one.ranks == ranks) return one.bytes_per_s;
+  return 0;
+}
+
+exec::MeasuredMemory memory_of(const exec::Measured& measured) {
+  exec::MeasuredMemory out;
+  out.date = today();
+  out.one_core_bytes_per_s = bandwidth_of(measured, false);
+  out.all_cores_bytes_per_s = bandwidth_of(measured, true);
+  for (const exec::MessageTime& one : measured.messages) {
+    if (one.at.kind != exec::MessageKind::send || one.seconds <= 0) continue;
+    if (out.message_latency_s == 0) out.message_latency_s = one.seconds;  // the smallest comes first
+    out.message_bytes_per_s = static_cast<double>(one.at.bytes) / one.seconds;
+  }
+  return out;
+}
+
+plan::CollectiveKind collective_of(exec::MessageKind kind) {
+  switch (kind) {
+    case exec::MessageKind::all_reduce: return plan::CollectiveKind::all_reduce;
+    case exec::MessageKind::all_gather: return plan::CollectiveKind::all_gather;
+    case exec::MessageKind::reduce_scatter: return plan::CollectiveKind::reduce_scatter;
+    case exec::MessageKind::send: break;
+  }
+  return plan::CollectiveKind::all_reduce;
+}
+
+/// From exec's records to cost's.
+cost::Probed probed_of(const exec::Measured& measured) {
+  cost::Probed out;
+  std::vector<double> slowdowns;
+  for (std::size_t i = 0; i < measured.workloads.size(); ++i) {
+    const exec::WorkloadTimes& w = measured.workloads[i];
+    for (const exec::OpTime& one : w.ops) out.operators.push_back({static_cast<int>(i), one.op, one.count, one.seconds});
+    const bool layers = w.ops.size() > 8;  // whole layers, as training runs them, rather than one operator
+    if (layers && w.pass_together_s > 0 && w.pass_s > 0) slowdowns.push_back(w.pass_together_s / w.pass_s - 1);
+  }
+  if (!slowdowns.empty()) {
+    std::sort(slowdowns.begin(), slowdowns.end());
+    out.slowdown = std::max(0.0, slowdowns[slowdowns.size() / 2]);
+  }
+  for (const exec::MessageTime& one : measured.messages)
+    out.messages.push_back({one.at.kind == exec::MessageKind::send, collective_of(one.at.kind), one.at.ranks,
+                            static_cast<double>(one.at.bytes), one.seconds});
+  return out;
+}
+
+/// Why nothing was measured.
+Outcome not_measured(const exec::MeasureOutcome& outcome) {
+  const bool stopped = outcome.end == exec::MeasureEnd::stopped;
+  Outcome out;
+  out.exit_code = stopped                                             ? kInterrupted
+                  : outcome.end == exec::MeasureEnd::not_started ? kMissing
+                                                                      : kFailure;
+  out.diagnostics.push_back({stopped ? base::Severity::warning : base::Severity::error,
+                             "R0007",
+                             {},
+                             outcome.reason,
+                             stopped ? "nothing was written" : outcome.error_tail,
+                             {}});
+  return out;
+}
+
+struct Fit {
+  cost::FitResult result;
+  std::string calibration;  ///< text of the file
+};
+
+base::Result<Fit> fitted(const exec::Measured& measured, const clusters::Cluster& cluster, const Context& context,
+                         const std::string& file) {
+  const auto stack = load_stack(context.catalog, cluster.stack, {});
+  if (!stack) return base::fail(stack.error());
+  const cost::Pricing before(std::make_shared<const clusters::Cluster>(cluster), *stack);
+  cost::FitOptions options;
+  options.date = today();
+  options.name = file.empty() ? cluster.name : std::filesystem::path(file).stem().string();
+  auto fit = cost::fit_probe(probed_of(measured), before, options);
+  if (!fit) return base::fail(fit.error());
+  return Fit{std::move(fit->result), cost::write_calibration(fit->calibration)};
+}
+
+/// What the flags ask for that cannot be had.
+std::optional<Outcome> refused(const ProbeOptions& options, int cores) {
+  if (!options.calibration.empty() && !options.measure)
+    return usage("--calibration needs --measure: without it there is nothing to calibrate by", "add --measure");
+  if (options.ranks > cores)
+    return usage(fmt::format("--ranks {}: this process may use {} core{}, and times of ranks that share one say how the "
+                             "system shares it",
+                             options.ranks, cores, cores == 1 ? "" : "s"),
+                 fmt::format("give at most --ranks {}", cores));
+  return std::nullopt;
+}
+
+/// Found before a minute is spent measuring.
+void check_writable(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code error;
+  const std::filesystem::path target(path), folder = target.has_parent_path() ? target.parent_path() : ".";
+  std::filesystem::create_directories(folder, error);
+  if (!std::filesystem::exists(target, error)) {
+    write_file(path, "");
+    std::filesystem::remove(target, error);
+  } else if (std::filesystem::is_directory(target, error)) {
+    write_file(path, "");
+  }
+}
+
+}  // namespace
+
+Outcome run_probe(const ProbeOptions& options, const Context& context) {
+  const exec::MachineDescription machine = exec::describe_machine();
+  const exec::GpuReport gpus = exec::find_gpus();
+  const int cores = std::min(machine.processor.cores, exec::usable_cores());
+  if (auto refusal = refused(options, cores)) return *refusal;
+  exec::ClusterFileOptions file;
+  file.ranks = options.ranks > 0 ? options.ranks : cores;
+  file.name = options.output.empty() ? machine.host : std::filesystem::path(options.output).stem().string();
+  check_writable(options.output);
+  check_writable(options.calibration);
+
+  Outcome outcome;
+  nlohmann::ordered_json result = {{"machine", machine_json(machine, gpus)}, {"measured", nullptr}};
+  outcome.text = machine_text(machine, gpus, context.terminal.style);
+  exec::MeasureOutcome measured;
+  if (options.measure) {
+    Progress progress(context.terminal.progress);
+    const Interrupt interrupt;
+    measured = exec::measure(
+        command_for(machine, file.ranks),
+        [&](const std::string& what, double share) { progress.line(fmt::format("{} {}", bar(share, 24), what)); },
+        &Interrupt::requested());
+    progress.clear();
+    if (measured.end != exec::MeasureEnd::completed) return not_measured(measured);
+    file.measured = memory_of(measured.measured);
+  }
+  const std::string text = exec::cluster_file(machine, file);
+  const auto cluster = clusters::parse_cluster(text, "cluster", {});
+  ENSURE(cluster.has_value(), "the cluster file of this machine does not read back:\n{}",
+         base::render(cluster.error(), false));
+  if (options.measure) {
+    const auto fit = fitted(measured.measured, *cluster, context, options.calibration);
+    if (!fit) return bad_input(fit.error());
+    result["measured"] = measured_json(measured.measured, fit->result);
+    outcome.text += measured_text(measured.measured, fit->result, context.terminal.style);
+    if (!options.calibration.empty()) write_file(options.calibration, fit->calibration);
+  }
+  if (!options.output.empty()) write_file(options.output, text);
+  result["ranks"] = file.ranks;
+  result["cluster"] = options.output.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(options.output);
+  result["calibration"] =
+      options.calibration.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(options.calibration);
+  outcome.json = result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  if (!options.output.empty())
+    outcome.text += fmt::format("\nWrote {}    next: `cluster: {}` in a job\n", options.output, options.output);
+  if (!options.calibration.empty())
+    outcome.text += fmt::format("Wrote {}    next: orrery simulate PLAN --calibration {}\n", options.calibration,
+                                options.calibration);
+  return outcome;
+}
+
+}  // namespace orrery::apps

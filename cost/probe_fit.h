@@ -1,0 +1,42 @@
+#pragma once
+/// Coefficients from a probe's measurements of one machine: operators and messages timed one by one, no training run.
+/// The same prices (Pricing::op_time and the message formulas), observations and least squares as a fit to runs
+/// (cost/fit.h).
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cost/fit.h"
+
+namespace orrery::cost {
+
+/// One operator on one rank alone, warm, in the company of `workload`'s others.
+struct ProbedOperator {
+  int workload = 0;  ///< each workload weighs as a run does: its operators by their share of its time
+  models::Op op;
+  double count = 1;    ///< executions in the workload
+  double seconds = 0;  ///< of one
+};
+
+/// A collective over `ranks` ranks of one machine, or (`send`) one message.
+struct ProbedMessage {
+  bool send = false;
+  plan::CollectiveKind kind{};
+  int ranks = 2;
+  double bytes = 0;  ///< of the full vector (plan::Step::message_bytes)
+  double seconds = 0;
+};
+
+struct Probed {
+  std::vector<ProbedOperator> operators;
+  std::vector<ProbedMessage> messages;
+  /// By how much longer the slowest of all ranks computes when all compute at once than one alone, as a share; negative:
+  /// not measured.
+  double slowdown = -1;
+};
+
+/// `before` gives cluster, stack and the coefficients to start from. Coefficients that nothing reveals stay as they are
+/// and are not in the result. F04 when there are no operators.
+[[nodiscard]] base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, const FitOptions& options);
+
+}  // namespace orrery::cost

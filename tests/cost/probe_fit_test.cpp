@@ -1,0 +1,150 @@
+/// A probe's times, made from known coefficients, give those prices back.
+#include "cost/probe_fit.h"
+
+#include <gtest/gtest.h>
+
+#include "cost/pricing.h"
+#include "models/expand.h"
+#include "tests/cost/support.h"
+
+namespace orrery::cost {
+namespace {
+
+models::Model model_of(std::int64_t width) {
+  models::Model m;
+  m.layers = 1;
+  m.hidden = width;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = width / 4;
+  m.ffn_hidden = 4 * width;
+  m.vocab = 1024;
+  m.max_sequence = 256;
+  return m;
+}
+
+/// Operators of whole layers in several sizes and messages over two ranks, timed by `truth` alone on one rank.
+Probed probed_by(const Pricing& truth) {
+  Probed out;
+  int workload = 0;
+  for (const std::int64_t width : {64, 256, 1024}) {
+    for (const std::int64_t tokens : {32, 256}) {
+      for (const auto kind : {models::LayerKind::block, models::LayerKind::head}) {
+        const models::ExpandOptions options{.batch = 2, .sequence = tokens};
+        const models::LayerProgram program = models::expand(model_of(width), kind, 0, options);
+        for (const auto* parts : {&program.forward, &program.backward})
+          for (const models::Part& part : *parts)
+            for (const models::Op& op : part.ops)
+              out.operators.push_back({workload, op, 1, truth.op_time(op).value / (1 + truth.jitter())});
+      }
+      ++workload;
+    }
+  }
+  const std::vector<int> pair = {0, 1};
+  for (double bytes = 1024; bytes < 1e8; bytes *= 4) {
+    for (const auto kind : {plan::CollectiveKind::all_reduce, plan::CollectiveKind::all_gather,
+                            plan::CollectiveKind::reduce_scatter}) {
+      // A stack that works inline adds its dispatch, which no message holds.
+      const double dispatch = truth.calibration().get("stack.dispatch_overhead", 0);
+      out.messages.push_back({false, kind, 2, bytes, truth.collective_time(kind, base::Bytes{bytes}, pair).value - dispatch});
+    }
+    const double dispatch = truth.calibration().get("stack.dispatch_overhead", 0);
+    out.messages.push_back({true, {}, 2, bytes, truth.send_time(base::Bytes{bytes}, 0, 1).value - dispatch});
+  }
+  out.slowdown = 0.07;
+  return out;
+}
+
+Calibration known() {
+  Calibration c;
+  c.name = "truth";
+  c.set("device.matmul.fp32.efficiency", 0.55, "test");
+  c.set("device.matmul.operand_bandwidth", 33e9, "test");
+  c.set("device.vector.activation.rate", 12e9, "test");
+  c.set("device.vector.normalisation_grad.rate", 19e9, "test");
+  c.set("device.attention.efficiency", 0.31, "test");
+  c.set("device.attention.grad_efficiency", 0.27, "test");
+  c.set("network.all_reduce.latency", 9e-6, "test");
+  c.set("network.all_reduce.bandwidth", 1.5e9, "test");
+  c.set("network.send.bandwidth", 8e9, "test");
+  c.set("stack.rank_jitter", 0.3, "test");
+  return c;
+}
+
+FitOptions options() {
+  FitOptions out;
+  out.date = "2026-01-02";
+  out.name = "probed";
+  return out;
+}
+
+TEST(ProbeFit, FindsThePricesThatMadeTheTimes) {
+  const auto cluster = testing::cpu_cluster(2);
+  const Pricing truth(cluster, testing::cpu_stack(), {known()}), before(cluster, testing::cpu_stack());
+  const Probed probed = probed_by(truth);
+  const auto fitted = fit_probe(probed, before, options());
+  ASSERT_TRUE(fitted) << base::render(fitted.error(), false);
+  EXPECT_GT(fitted->result.error_before, 0.1);
+  EXPECT_LT(fitted->result.error_after, 0.02);
+  const Pricing after(cluster, testing::cpu_stack(), {fitted->calibration});
+  for (const ProbedOperator& one : probed.operators)
+    EXPECT_NEAR(after.op_time(one.op).value / (1 + after.jitter()), one.seconds, 0.06 * one.seconds)
+        << models::name_of(one.op.kind);
+  EXPECT_NEAR(fitted->calibration.at("network.all_reduce.latency"), 9e-6, 5e-7);
+  EXPECT_NEAR(fitted->calibration.at("network.all_reduce.bandwidth"), 1.5e9, 5e7);
+  EXPECT_NEAR(fitted->calibration.at("network.send.bandwidth"), 8e9, 3e8);
+}
+
+TEST(ProbeFit, SaysWhereEachCoefficientComesFromAndLeavesTheRestAlone) {
+  const auto cluster = testing::cpu_cluster(2);
+  const Pricing before(cluster, testing::cpu_stack());
+  const auto fitted = fit_probe(probed_by(before), before, options());
+  ASSERT_TRUE(fitted);
+  EXPECT_EQ(fitted->calibration.device, "test-core");
+  EXPECT_EQ(fitted->calibration.network, "shared-memory");
+  EXPECT_EQ(fitted->calibration.stack, "test-stack");
+  for (const auto& [name, parameter] : fitted->calibration.parameters)
+    EXPECT_NE(parameter.source.find("measured 2026-01-02"), std::string::npos) << name;
+  for (const char* unseen : {"stack.step_overhead", "stack.dispatch_overhead", "device.vector.optimizer.rate",
+                             "device.matmul.bf16.efficiency"})
+    EXPECT_FALSE(fitted->calibration.has(unseen)) << unseen;
+  EXPECT_DOUBLE_EQ(fitted->calibration.at("stack.rank_jitter"), 0.07);
+}
+
+TEST(ProbeFit, OneWildTimeInTwentyDoesNotMoveTheRest) {
+  const auto cluster = testing::cpu_cluster(2);
+  const Pricing truth(cluster, testing::cpu_stack(), {known()}), before(cluster, testing::cpu_stack());
+  const Probed clean = probed_by(truth);
+  Probed wild = clean;
+  for (std::size_t i = 0; i < wild.operators.size(); i += 20) wild.operators[i].seconds *= 8;
+  const auto fitted = fit_probe(wild, before, options());
+  ASSERT_TRUE(fitted);
+  const Pricing after(cluster, testing::cpu_stack(), {fitted->calibration});
+  double predicted = 0, told = 0;
+  for (const ProbedOperator& one : clean.operators) {
+    predicted += after.op_time(one.op).value / (1 + after.jitter());
+    told += one.seconds;
+  }
+  EXPECT_NEAR(predicted, told, 0.05 * told);
+}
+
+TEST(ProbeFit, WithoutMessagesAndOtherRanksNothingIsSaidOfThem) {
+  const auto cluster = testing::cpu_cluster(1);
+  const Pricing before(cluster, testing::cpu_stack());
+  Probed probed = probed_by(Pricing(testing::cpu_cluster(2), testing::cpu_stack()));
+  probed.messages.clear();
+  probed.slowdown = -1;
+  const auto fitted = fit_probe(probed, before, options());
+  ASSERT_TRUE(fitted);
+  for (const auto& [name, parameter] : fitted->calibration.parameters) EXPECT_NE(name.rfind("network.", 0), 0U) << name;
+  EXPECT_FALSE(fitted->calibration.has("stack.rank_jitter"));
+}
+
+TEST(ProbeFit, RefusesAProbeOfNothing) {
+  const Pricing before(testing::cpu_cluster(2), testing::cpu_stack());
+  const auto fitted = fit_probe({}, before, options());
+  ASSERT_FALSE(fitted);
+  EXPECT_EQ(fitted.error().front().code, "F04");
+}
+
+}  // namespace
+}  // namespace orrery::cost

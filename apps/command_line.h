@@ -74,7 +74,7 @@ struct DoctorOptions {
 };
 
 struct ProbeOptions {
-  std::string output;       ///< cluster file to write
+  std::string output;  ///< cluster file to write
   bool measure = false;
   int ranks = 0;            ///< 0: one per core
   std::string calibration;  ///< calibration file to write

@@ -130,8 +130,11 @@ ordered_json machine_json(const exec::MachineDescription& machine, const exec::G
                         {"bandwidth_bytes_per_s",
                          n.bandwidth_bytes_per_s > 0 ? ordered_json(n.bandwidth_bytes_per_s) : ordered_json()}});
   for (const exec::PciDevice& d : machine.accelerators)
-    accelerators.push_back({{"pci", d.address}, {"vendor", d.vendor}, {"name", d.name},
-                            {"vendor_id", d.vendor_id}, {"device_id", d.device_id}});
+    accelerators.push_back({{"pci", d.address},
+                            {"vendor", d.vendor},
+                            {"name", d.name},
+                            {"vendor_id", d.vendor_id},
+                            {"device_id", d.device_id}});
   for (const exec::Gpu& g : gpus.gpus) cards.push_back(gpu_json(g));
   return {{"host", machine.host},
           {"system", machine.system},
@@ -170,8 +173,9 @@ std::string machine_text(const exec::MachineDescription& machine, const exec::Gp
         fmt::format("{} x {}, one for {} core{}", c.count, bytes_text(static_cast<double>(c.bytes)), c.cores,
                     c.cores == 1 ? "" : "s"),
         machine.tool);
-  row("memory", fmt::format("{}, {} NUMA node{}", bytes_text(machine.memory_bytes.value), machine.numa.size(),
-                            machine.numa.size() == 1 ? "" : "s"),
+  row("memory",
+      fmt::format("{}, {} NUMA node{}", bytes_text(machine.memory_bytes.value), machine.numa.size(),
+                  machine.numa.size() == 1 ? "" : "s"),
       machine.memory_bytes.source);
   for (const exec::NetworkInterface& n : machine.networks)
     row("network", fmt::format("{} ({}), {}", n.name, n.kind, rate_text(n.bandwidth_bytes_per_s)), machine.tool);
@@ -190,17 +194,23 @@ ordered_json measured_json(const exec::Measured& measured, const cost::FitResult
   ordered_json operators = ordered_json::array(), workloads = ordered_json::array(), memory = ordered_json::array(),
                messages = ordered_json::array(), parameters = ordered_json::array();
   for (const exec::WorkloadTimes& w : measured.workloads) {
-    workloads.push_back({{"name", w.name},
-                         {"pass_s", w.pass_s},
-                         {"pass_together_s", w.pass_together_s > 0 ? ordered_json(w.pass_together_s) : ordered_json()}});
+    workloads.push_back(
+        {{"name", w.name},
+         {"pass_s", w.pass_s},
+         {"pass_together_s", w.pass_together_s > 0 ? ordered_json(w.pass_together_s) : ordered_json()}});
     for (const exec::OpTime& one : w.ops) operators.push_back(op_json(one, w.name));
   }
   for (const exec::StreamTime& one : measured.streams)
-    memory.push_back({{"operation", one.operation}, {"bytes", one.bytes}, {"cores", one.ranks},
+    memory.push_back({{"operation", one.operation},
+                      {"bytes", one.bytes},
+                      {"cores", one.ranks},
                       {"bandwidth_bytes_per_s", one.bytes_per_s}});
   for (const exec::MessageTime& one : measured.messages)
-    messages.push_back({{"operation", exec::name_of(one.at.kind)}, {"ranks", one.at.ranks}, {"bytes", one.at.bytes},
-                        {"in_place", one.at.in_place}, {"seconds", one.seconds}});
+    messages.push_back({{"operation", exec::name_of(one.at.kind)},
+                        {"ranks", one.at.ranks},
+                        {"bytes", one.at.bytes},
+                        {"in_place", one.at.in_place},
+                        {"seconds", one.seconds}});
   for (const cost::FittedParameter& p : fit.parameters)
     parameters.push_back(
         {{"name", p.name}, {"before", p.before}, {"after", p.after}, {"unit", p.unit}, {"source", p.source}});

@@ -84,7 +84,8 @@ cost::Probed probed_of(const exec::Measured& measured) {
   std::vector<double> slowdowns;
   for (std::size_t i = 0; i < measured.workloads.size(); ++i) {
     const exec::WorkloadTimes& w = measured.workloads[i];
-    for (const exec::OpTime& one : w.ops) out.operators.push_back({static_cast<int>(i), one.op, one.count, one.seconds});
+    for (const exec::OpTime& one : w.ops)
+      out.operators.push_back({static_cast<int>(i), one.op, one.count, one.seconds});
     const bool layers = w.ops.size() > 8;  // whole layers, as training runs them, rather than one operator
     if (layers && w.pass_together_s > 0 && w.pass_s > 0) slowdowns.push_back(w.pass_together_s / w.pass_s - 1);
   }
@@ -102,9 +103,7 @@ cost::Probed probed_of(const exec::Measured& measured) {
 Outcome not_measured(const exec::MeasureOutcome& outcome) {
   const bool stopped = outcome.end == exec::MeasureEnd::stopped;
   Outcome out;
-  out.exit_code = stopped                                             ? kInterrupted
-                  : outcome.end == exec::MeasureEnd::not_started ? kMissing
-                                                                      : kFailure;
+  out.exit_code = stopped ? kInterrupted : outcome.end == exec::MeasureEnd::not_started ? kMissing : kFailure;
   out.diagnostics.push_back({stopped ? base::Severity::warning : base::Severity::error,
                              "R0007",
                              {},
@@ -137,10 +136,11 @@ std::optional<Outcome> refused(const ProbeOptions& options, int cores) {
   if (!options.calibration.empty() && !options.measure)
     return usage("--calibration needs --measure: without it there is nothing to calibrate by", "add --measure");
   if (options.ranks > cores)
-    return usage(fmt::format("--ranks {}: this process may use {} core{}, and times of ranks that share one say how the "
-                             "system shares it",
-                             options.ranks, cores, cores == 1 ? "" : "s"),
-                 fmt::format("give at most --ranks {}", cores));
+    return usage(
+        fmt::format("--ranks {}: this process may use {} core{}, and times of ranks that share one say how the "
+                    "system shares it",
+                    options.ranks, cores, cores == 1 ? "" : "s"),
+        fmt::format("give at most --ranks {}", cores));
   return std::nullopt;
 }
 

@@ -77,8 +77,8 @@ base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, cons
   if (probed.slowdown >= 0) {
     const char* name = "stack.rank_jitter";
     const double old = before.calibration().get(name, 0);
-    const std::string from =
-        fmt::format("measured {}: the slowest of all ranks computing at once over one alone (orrery probe)", options.date);
+    const std::string from = fmt::format(
+        "measured {}: the slowest of all ranks computing at once over one alone (orrery probe)", options.date);
     out.calibration.set(name, probed.slowdown, from);
     out.result.parameters.push_back({name, old, probed.slowdown, "", from});
   }

@@ -30,8 +30,8 @@ struct ProbedMessage {
 struct Probed {
   std::vector<ProbedOperator> operators;
   std::vector<ProbedMessage> messages;
-  /// By how much longer the slowest of all ranks computes when all compute at once than one alone, as a share; negative:
-  /// not measured.
+  /// By how much longer the slowest of all ranks computes when all compute at once than one alone, as a share;
+  /// negative: not measured.
   double slowdown = -1;
 };
 

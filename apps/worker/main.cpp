@@ -1,5 +1,6 @@
-// orrery-worker: one rank of a training run, or of a probe. Exit codes are the command's: 0 the run's record was written (completed or
-// stopped on request), 1 failure, 2 usage, 3 bad input, 5 a check failed, 6 something missing. All ranks agree on it.
+// orrery-worker: one rank of a training run, or of a probe. Exit codes are the command's: 0 the run's record was
+// written (completed or stopped on request), 1 failure, 2 usage, 3 bad input, 5 a check failed, 6 something missing.
+// All ranks agree on it.
 #include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -170,7 +171,8 @@ int prepare(const Options& options, int rank, std::unique_ptr<Loaded>& loaded) {
 int over_mpi(const Options& options, int* count, char*** arguments) {
   const exec::MpiSession session(count, arguments);
   try {
-    const exec::Waiter waiter = options.probe ? exec::Waiter(sleeping_policy()) : waiter_for(options, session.ranks_on_node());
+    const exec::Waiter waiter =
+        options.probe ? exec::Waiter(sleeping_policy()) : waiter_for(options, session.ranks_on_node());
     const auto transport = exec::make_mpi_transport(session, waiter);
     if (options.probe) return probe(options, *transport, session.ranks_on_node());
     std::unique_ptr<Loaded> loaded;

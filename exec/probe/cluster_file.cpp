@@ -69,7 +69,8 @@ Sourced own_cache(const MachineDescription& machine) {
   const CacheLevel* best = nullptr;
   for (const CacheLevel& level : machine.caches)
     if (level.cores <= 1) best = &level;
-  if (best != nullptr) return {static_cast<double>(best->bytes), fmt::format("{}: L{} of a core", machine.tool, best->level)};
+  if (best != nullptr)
+    return {static_cast<double>(best->bytes), fmt::format("{}: L{} of a core", machine.tool, best->level)};
   if (machine.caches.empty()) return {0, machine.tool + " sees no cache"};
   const CacheLevel& shared = machine.caches.front();
   return {static_cast<double>(shared.bytes) / shared.cores,
@@ -91,7 +92,8 @@ std::string cluster_file(const MachineDescription& machine, const ClusterFileOpt
   const bool messages = m && m->message_bytes_per_s > 0;
 
   Lines out;
-  out.add(fmt::format("# CPU ranks on this machine, one core each; written by `orrery probe{}`.", m ? " --measure" : ""));
+  out.add(
+      fmt::format("# CPU ranks on this machine, one core each; written by `orrery probe{}`.", m ? " --measure" : ""));
   out.add("name: " + quoted(options.name));
   out.add("device:");
   out.add("  name: " + quoted(device_name(p)), "calibrations made here are bound to this name");
@@ -129,8 +131,9 @@ std::string cluster_file(const MachineDescription& machine, const ClusterFileOpt
   out.add("stack: orrery-cpu");
   out.add("sources:");
   out.add("  - " + quoted(fmt::format("{} on {} ({})", machine.tool, machine.host, machine.system)));
-  if (m) out.add("  - " + quoted(fmt::format("orrery probe --measure, {}, {} rank{}", m->date, options.ranks,
-                                             options.ranks == 1 ? "" : "s")));
+  if (m)
+    out.add("  - " + quoted(fmt::format("orrery probe --measure, {}, {} rank{}", m->date, options.ranks,
+                                        options.ranks == 1 ? "" : "s")));
   return out.take();
 }
 

@@ -10,10 +10,10 @@ namespace orrery::exec {
 
 /// What --measure adds to a description.
 struct MeasuredMemory {
-  double one_core_bytes_per_s = 0;   ///< streaming, one rank alone
-  double all_cores_bytes_per_s = 0;  ///< streaming, all ranks at once, their sum
+  double one_core_bytes_per_s = 0;                        ///< streaming, one rank alone
+  double all_cores_bytes_per_s = 0;                       ///< streaming, all ranks at once, their sum
   double message_bytes_per_s = 0, message_latency_s = 0;  ///< between two ranks; 0: one rank alone, not measured
-  std::string date;                  ///< "2026-11-20"
+  std::string date;                                       ///< "2026-11-20"
 };
 
 struct ClusterFileOptions {

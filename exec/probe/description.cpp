@@ -159,8 +159,11 @@ std::vector<PciDevice> accelerators_of(hwloc_topology_t topology) {
   for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
     const auto& pci = device->attr->pcidev;
     if (!computes(pci.class_id)) continue;
-    PciDevice found{pci_address(device),       info_of(device, "PCIVendor"), info_of(device, "PCIDevice"),
-                    static_cast<int>(pci.vendor_id), static_cast<int>(pci.device_id),
+    PciDevice found{pci_address(device),
+                    info_of(device, "PCIVendor"),
+                    info_of(device, "PCIDevice"),
+                    static_cast<int>(pci.vendor_id),
+                    static_cast<int>(pci.device_id),
                     static_cast<double>(pci.linkspeed) * kGiga};
     out.push_back(std::move(found));
   }

@@ -11,10 +11,10 @@
 namespace orrery::exec {
 
 struct CacheLevel {
-  int level = 0;              ///< 1 (data), 2, 3
-  std::int64_t bytes = 0;     ///< of one
-  int count = 0;              ///< in the machine
-  int cores = 0;              ///< that share one
+  int level = 0;           ///< 1 (data), 2, 3
+  std::int64_t bytes = 0;  ///< of one
+  int count = 0;           ///< in the machine
+  int cores = 0;           ///< that share one
   bool operator==(const CacheLevel&) const = default;
 };
 
@@ -24,9 +24,9 @@ struct NumaNode {
 };
 
 struct NetworkInterface {
-  std::string name;               ///< "eth0", "mlx5_0"
-  std::string kind;               ///< "ethernet", "openfabrics"
-  std::string pci;                ///< address; empty for a virtual one
+  std::string name;                  ///< "eth0", "mlx5_0"
+  std::string kind;                  ///< "ethernet", "openfabrics"
+  std::string pci;                   ///< address; empty for a virtual one
   double bandwidth_bytes_per_s = 0;  ///< 0: unknown (links that are down or virtual do not say)
 };
 
@@ -45,10 +45,10 @@ struct Sourced {
 };
 
 struct Processor {
-  std::string model;       ///< as the CPU names itself
-  std::string vendor;      ///< "GenuineIntel", "AuthenticAMD"; empty: unknown
+  std::string model;   ///< as the CPU names itself
+  std::string vendor;  ///< "GenuineIntel", "AuthenticAMD"; empty: unknown
   int packages = 1, cores = 1, threads = 1;
-  std::string vector;      ///< "AVX-512", "AVX2", "SSE2", "NEON"
+  std::string vector;  ///< "AVX-512", "AVX2", "SSE2", "NEON"
   Sourced clock_hz;
   Sourced flop_per_cycle;  ///< fp32, of one core
 };
@@ -59,14 +59,14 @@ struct MachineDescription {
   Processor processor;
   std::vector<CacheLevel> caches;  ///< innermost first; data and unified ones
   std::vector<NumaNode> numa;
-  Sourced memory_bytes;            ///< that processes here may use
+  Sourced memory_bytes;  ///< that processes here may use
   std::vector<NetworkInterface> networks;
   std::vector<PciDevice> accelerators;
   [[nodiscard]] const CacheLevel* cache(int level) const;
 };
 
 struct DescribeOptions {
-  std::string topology_xml;  ///< hwloc's XML of another machine instead of this one; for tests
+  std::string topology_xml;       ///< hwloc's XML of another machine instead of this one; for tests
   std::string system_root = "/";  ///< where proc/cpuinfo and sys/ are read; for tests
 };
 

@@ -18,8 +18,8 @@ constexpr std::chrono::seconds kGrace{3};  ///< from SIGTERM to SIGKILL
 constexpr std::size_t kTail = 4096;
 
 std::vector<std::string> words_of(const MeasureCommand& c) {
-  std::vector<std::string> out = {c.launcher, "-n", std::to_string(c.ranks), c.worker.string(), "--probe",
-                                  "--budget", fmt::format("{:.0f}", c.budget_s)};
+  std::vector<std::string> out = {c.launcher, "-n",       std::to_string(c.ranks),          c.worker.string(),
+                                  "--probe",  "--budget", fmt::format("{:.0f}", c.budget_s)};
   const auto add = [&](const char* flag, std::int64_t value) {
     if (value <= 0) return;
     out.emplace_back(flag);

@@ -15,8 +15,8 @@ struct MeasureCommand {
   std::string launcher = "mpiexec";
   int ranks = 1;
   double budget_s = 40;
-  std::int64_t most_bytes = 0;    ///< of one workload, per rank; 0: the worker's default
-  std::int64_t stream_bytes = 0;  ///< of an array that no cache holds; 0: the worker's default
+  std::int64_t most_bytes = 0;       ///< of one workload, per rank; 0: the worker's default
+  std::int64_t stream_bytes = 0;     ///< of an array that no cache holds; 0: the worker's default
   std::chrono::seconds silence{60};  ///< without a word from the ranks before they are killed
 };
 

@@ -81,9 +81,9 @@ void take_stream(const json& event, Measured& into) {
 void take_message(const json& event, Measured& into) {
   const auto kind = message_kind_of(event.at("operation").get<std::string>());
   if (!kind) return;
-  into.messages.push_back({{*kind, event.at("ranks").get<int>(), event.at("bytes").get<std::int64_t>(),
-                            event.at("in_place").get<bool>()},
-                           event.at("seconds").get<double>()});
+  into.messages.push_back(
+      {{*kind, event.at("ranks").get<int>(), event.at("bytes").get<std::int64_t>(), event.at("in_place").get<bool>()},
+       event.at("seconds").get<double>()});
 }
 
 }  // namespace
@@ -107,8 +107,8 @@ ordered_json event_of(const StreamTime& time) {
 }
 
 ordered_json event_of(const MessageTime& time) {
-  return {{"event", "message"},         {"operation", name_of(time.at.kind)}, {"ranks", time.at.ranks},
-          {"bytes", time.at.bytes},     {"in_place", time.at.in_place},       {"seconds", time.seconds}};
+  return {{"event", "message"},     {"operation", name_of(time.at.kind)}, {"ranks", time.at.ranks},
+          {"bytes", time.at.bytes}, {"in_place", time.at.in_place},       {"seconds", time.seconds}};
 }
 
 ordered_json end_event_of(const Measured& measured) {

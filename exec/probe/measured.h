@@ -14,15 +14,15 @@ namespace orrery::exec {
 struct WorkloadTimes {
   std::string name;
   std::vector<OpTime> ops;
-  double pass_s = 0;         ///< one rank alone
+  double pass_s = 0;           ///< one rank alone
   double pass_together_s = 0;  ///< the slowest of all ranks at once; 0: not measured
 };
 
 struct StreamTime {
-  std::string operation;      ///< "copy", "accumulate_into" …
-  std::int64_t bytes = 0;     ///< that the operation touches
-  int ranks = 1;              ///< at once
-  double bytes_per_s = 0;     ///< sum over the ranks
+  std::string operation;   ///< "copy", "accumulate_into" …
+  std::int64_t bytes = 0;  ///< that the operation touches
+  int ranks = 1;           ///< at once
+  double bytes_per_s = 0;  ///< sum over the ranks
 };
 
 struct Measured {

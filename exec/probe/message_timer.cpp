@@ -81,7 +81,8 @@ MessageTimer::MessageTimer(const std::vector<MessageCase>& cases, Backend& backe
 
 /// A reduction of one number: ranks leave it within a message's time of each other, and awake.
 void MessageTimer::meet(int group_ranks) {
-  const auto group = std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) { return g.first == group_ranks; });
+  const auto group =
+      std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) { return g.first == group_ranks; });
   const auto request = transport_.all_reduce(group->second, plan::Reduce::maximum, models::DType::fp32, flag_, 1);
   waiter_.finish(*request, [] { return std::string("the ranks of a probe to meet"); });
 }
@@ -93,8 +94,7 @@ std::unique_ptr<Request> MessageTimer::start(const MessageCase& one) {
   const std::int64_t own = transport_.rank() * part * kFloat;
   switch (one.kind) {
     case MessageKind::all_reduce: return transport_.all_reduce(group->second, plan::Reduce::sum, fp32, source_, all);
-    case MessageKind::all_gather:
-      return transport_.all_gather(group->second, fp32, source_ + own, source_, part);
+    case MessageKind::all_gather: return transport_.all_gather(group->second, fp32, source_ + own, source_, part);
     case MessageKind::reduce_scatter:
       return transport_.reduce_scatter(group->second, fp32, source_, one.in_place ? source_ + own : target_, part);
     case MessageKind::send:

@@ -31,7 +31,8 @@ std::vector<std::int32_t> id_chunk(std::int64_t below) {
   std::uint32_t state = 1;
   for (std::int32_t& value : out) {
     state = state * 1664525U + 1013904223U;
-    value = static_cast<std::int32_t>((static_cast<std::uint64_t>(state >> 8) * static_cast<std::uint64_t>(below)) >> 24);
+    value =
+        static_cast<std::int32_t>((static_cast<std::uint64_t>(state >> 8) * static_cast<std::uint64_t>(below)) >> 24);
   }
   return out;
 }
@@ -56,7 +57,9 @@ auto shape_of(const models::Op& op) {
 }  // namespace
 
 LoadedWorkload::LoadedWorkload(const Workload& workload, Backend& backend)
-    : workload_(workload), backend_(backend), offsets_(workload.offsets()),
+    : workload_(workload),
+      backend_(backend),
+      offsets_(workload.offsets()),
       arena_(backend.allocate_arena(offsets_.back())) {}
 
 void LoadedWorkload::fill() {

@@ -20,8 +20,13 @@ class Probe {
  public:
   Probe(const std::vector<Workload>& workloads, const std::vector<MessageCase>& messages, Backend& backend,
         Transport& transport, const Waiter& waiter, const ProbeOptions& options)
-      : workloads_(workloads), messages_(messages), backend_(backend), transport_(transport), waiter_(waiter),
-        options_(options), begin_(now()) {}
+      : workloads_(workloads),
+        messages_(messages),
+        backend_(backend),
+        transport_(transport),
+        waiter_(waiter),
+        options_(options),
+        begin_(now()) {}
 
   Measured run() {
     measure_alone();
@@ -123,7 +128,8 @@ class Probe {
     for (std::size_t i = 0; i < loaded_.size(); ++i) {
       std::vector<double> slowest = ranks.front()[i];
       for (const auto& rank : ranks)
-        for (std::size_t pass = 0; pass < slowest.size(); ++pass) slowest[pass] = std::max(slowest[pass], rank[i][pass]);
+        for (std::size_t pass = 0; pass < slowest.size(); ++pass)
+          slowest[pass] = std::max(slowest[pass], rank[i][pass]);
       out_.workloads[i].pass_together_s = median(std::move(slowest));
     }
   }

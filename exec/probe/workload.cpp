@@ -90,9 +90,9 @@ class LayersBuilder {
     options_.tensor = shape.tensor;
     options_.global_tokens = shape.batch * shape.sequence;
     out_.context.tensor_ways = shape.tensor;
-    out_.name = fmt::format("layers: {} of width {}, {} x {} tokens, vocabulary {}{}", shape.layers, shape.hidden,
-                            shape.batch, shape.sequence, shape.vocab,
-                            shape.tensor > 1 ? fmt::format(", tensor {}", shape.tensor) : "");
+    out_.name =
+        fmt::format("layers: {} of width {}, {} x {} tokens, vocabulary {}{}", shape.layers, shape.hidden, shape.batch,
+                    shape.sequence, shape.vocab, shape.tensor > 1 ? fmt::format(", tensor {}", shape.tensor) : "");
   }
 
   Workload build() {
@@ -265,7 +265,8 @@ Workload optimizer_workload(std::int64_t elements, int buckets) {
 std::vector<Workload> standard_workloads(std::int64_t most_bytes) {
   constexpr std::int64_t kKiB = 1024, kMiB = kKiB * kKiB;
   std::vector<Workload> all;
-  // Small, middle and wide layers; few and many tokens; whole and split over tensor ranks; small and large vocabularies.
+  // Small, middle and wide layers; few and many tokens; whole and split over tensor ranks; small and large
+  // vocabularies.
   all.push_back(layers_workload({4, 96, 3, 512, 2, 64, 1}));
   all.push_back(layers_workload({3, 160, 5, 384, 8, 128, 1}));
   all.push_back(layers_workload({3, 192, 6, 1024, 4, 96, 2}));
@@ -278,8 +279,7 @@ std::vector<Workload> standard_workloads(std::int64_t most_bytes) {
       all.push_back(matmul_workload(size, size, size, trans_a, trans_b, size <= 128 ? 8 : 2));
   for (const std::int64_t bytes : {16 * kKiB, 128 * kKiB, 512 * kKiB, 2 * kMiB, 8 * kMiB, 64 * kMiB})
     all.push_back(streams_workload(bytes, bytes <= 128 * kKiB ? 4 : 1));
-  for (const std::int64_t elements : {1 << 14, 1 << 18, 1 << 20})
-    all.push_back(optimizer_workload(elements, 3));
+  for (const std::int64_t elements : {1 << 14, 1 << 18, 1 << 20}) all.push_back(optimizer_workload(elements, 3));
   all.push_back(optimizer_workload(1 << 24, 1));
   all.erase(std::remove_if(all.begin(), all.end(), [&](const Workload& w) { return w.bytes() > most_bytes; }),
             all.end());

@@ -31,8 +31,8 @@ TEST(Probe, DescribesThisMachine) {
   const nlohmann::json& machine = result.at("machine");
   expect_keys(machine, {"host", "system", "source", "processor", "caches", "numa", "memory_bytes", "memory_source",
                         "networks", "pci_accelerators", "gpus", "gpu_reason", "cuda_driver", "nvml_driver"});
-  expect_keys(machine.at("processor"), {"model", "packages", "cores", "threads", "vector", "clock_hz", "clock_source",
-                                        "core_peak_flop_per_s"});
+  expect_keys(machine.at("processor"),
+              {"model", "packages", "cores", "threads", "vector", "clock_hz", "clock_source", "core_peak_flop_per_s"});
   EXPECT_GE(machine.at("processor").at("cores").get<int>(), 1);
   EXPECT_GT(machine.at("memory_bytes").get<double>(), 1e6);
 }
@@ -44,7 +44,8 @@ TEST(Probe, WritesAClusterThatPlanTakes) {
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.result().at("cluster"), here);
   EXPECT_THAT(text_of(here), HasSubstr("not measured"));
-  const Ran plan = orrery({"plan", scratch.file("job.yaml", kJob), "-o", (scratch.path() / "plan.yaml").string(), "--json"});
+  const Ran plan =
+      orrery({"plan", scratch.file("job.yaml", kJob), "-o", (scratch.path() / "plan.yaml").string(), "--json"});
   ASSERT_EQ(plan.exit_code, 0) << plan.err << text_of(here);
   EXPECT_FALSE(plan.result().at("plans").empty());
   EXPECT_EQ(orrery({"simulate", (scratch.path() / "plan.yaml").string()}).exit_code, 0);

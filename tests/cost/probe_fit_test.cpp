@@ -41,11 +41,12 @@ Probed probed_by(const Pricing& truth) {
   }
   const std::vector<int> pair = {0, 1};
   for (double bytes = 1024; bytes < 1e8; bytes *= 4) {
-    for (const auto kind : {plan::CollectiveKind::all_reduce, plan::CollectiveKind::all_gather,
-                            plan::CollectiveKind::reduce_scatter}) {
+    for (const auto kind :
+         {plan::CollectiveKind::all_reduce, plan::CollectiveKind::all_gather, plan::CollectiveKind::reduce_scatter}) {
       // A stack that works inline adds its dispatch, which no message holds.
       const double dispatch = truth.calibration().get("stack.dispatch_overhead", 0);
-      out.messages.push_back({false, kind, 2, bytes, truth.collective_time(kind, base::Bytes{bytes}, pair).value - dispatch});
+      out.messages.push_back(
+          {false, kind, 2, bytes, truth.collective_time(kind, base::Bytes{bytes}, pair).value - dispatch});
     }
     const double dispatch = truth.calibration().get("stack.dispatch_overhead", 0);
     out.messages.push_back({true, {}, 2, bytes, truth.send_time(base::Bytes{bytes}, 0, 1).value - dispatch});

@@ -22,7 +22,8 @@ using ::testing::HasSubstr;
 /// Two sockets of two cores with two threads each, an L2 per core, an L3 per socket, a GPU and an InfiniBand card.
 std::string two_sockets() {
   std::string out =
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology version=\"2.0\">"
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n<topology "
+      "version=\"2.0\">"
       "<object type=\"Machine\" os_index=\"0\" cpuset=\"0xff\" complete_cpuset=\"0xff\" allowed_cpuset=\"0xff\" "
       "nodeset=\"0x3\" complete_nodeset=\"0x3\" allowed_nodeset=\"0x3\" gp_index=\"1\">"
       "<info name=\"HostName\" value=\"far\"/><info name=\"hwlocVersion\" value=\"9.9.9\"/>";
@@ -35,8 +36,9 @@ std::string two_sockets() {
     ++index;
   };
   const auto cache = [](int bytes, int depth, int type) {
-    return fmt::format(" cache_size=\"{}\" depth=\"{}\" cache_linesize=\"64\" cache_associativity=\"0\" cache_type=\"{}\"",
-                       bytes, depth, type);
+    return fmt::format(
+        " cache_size=\"{}\" depth=\"{}\" cache_linesize=\"64\" cache_associativity=\"0\" cache_type=\"{}\"", bytes,
+        depth, type);
   };
   for (int package = 0; package < 2; ++package) {
     const int mask = 0xf << (4 * package), node = 1 << package;
@@ -66,9 +68,11 @@ std::string two_sockets() {
   }
   out +=
       "<object type=\"Bridge\" gp_index=\"300\" bridge_type=\"0-1\" depth=\"0\" bridge_pci=\"0000:[00-ff]\">"
-      "<object type=\"PCIDev\" gp_index=\"301\" pci_busid=\"0000:3b:00.0\" pci_type=\"0302 [10de:20b0] [10de:134f] a1\" "
+      "<object type=\"PCIDev\" gp_index=\"301\" pci_busid=\"0000:3b:00.0\" pci_type=\"0302 [10de:20b0] [10de:134f] "
+      "a1\" "
       "pci_link_speed=\"31.5\"><info name=\"PCIVendor\" value=\"NVIDIA Corporation\"/></object>"
-      "<object type=\"PCIDev\" gp_index=\"302\" pci_busid=\"0000:5e:00.0\" pci_type=\"0207 [15b3:101b] [15b3:0007] 00\" "
+      "<object type=\"PCIDev\" gp_index=\"302\" pci_busid=\"0000:5e:00.0\" pci_type=\"0207 [15b3:101b] [15b3:0007] "
+      "00\" "
       "pci_link_speed=\"31.5\"><object type=\"OSDev\" gp_index=\"303\" name=\"mlx5_0\" osdev_type=\"3\"/></object>"
       "</object></object></topology>";
   return out;

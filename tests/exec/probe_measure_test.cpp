@@ -1,5 +1,5 @@
-// How operators and messages are sampled: on a backend whose clock only moves when an operator says so, on the real one,
-// between threads, and through a worker that is a shell script.
+// How operators and messages are sampled: on a backend whose clock only moves when an operator says so, on the real
+// one, between threads, and through a worker that is a shell script.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -120,11 +120,12 @@ TEST(Workloads, AreSoundAndCoverWhatTrainingRuns) {
     }
   }
   using K = models::OpKind;
-  for (const K kind : {K::embedding, K::position_add, K::embedding_grad, K::position_grad, K::layer_norm,
-                       K::layer_norm_grad, K::matmul, K::bias_grad, K::attention, K::attention_grad, K::gelu,
-                       K::gelu_grad, K::add_bias, K::softmax_max, K::softmax_sum, K::cross_entropy,
-                       K::cross_entropy_grad, K::fill_zero, K::copy, K::accumulate_into, K::norm_squared,
-                       K::clip_coefficient, K::adamw})
+  for (const K kind : {K::embedding,          K::position_add,     K::embedding_grad, K::position_grad,
+                       K::layer_norm,         K::layer_norm_grad,  K::matmul,         K::bias_grad,
+                       K::attention,          K::attention_grad,   K::gelu,           K::gelu_grad,
+                       K::add_bias,           K::softmax_max,      K::softmax_sum,    K::cross_entropy,
+                       K::cross_entropy_grad, K::fill_zero,        K::copy,           K::accumulate_into,
+                       K::norm_squared,       K::clip_coefficient, K::adamw})
     EXPECT_TRUE(kinds.count(kind)) << models::name_of(kind);
   EXPECT_EQ(transposes, (std::set<std::pair<bool, bool>>{{false, false}, {false, true}, {true, false}}));
 }
@@ -229,10 +230,11 @@ TEST(RunProbe, MeasuresOperatorsMemoryAndMessagesOnEveryRank) {
 
 TEST(Events, WhatIsMalformedIsPassedOver) {
   Measured into;
-  for (const char* text : {R"({"event": "workload"})", R"({"event": "message", "operation": "shout"})", R"({"event": 3})",
-                           R"({"event": "workload", "name": "x", "pass_s": 1, "pass_together_s": 0,
+  for (const char* text :
+       {R"({"event": "workload"})", R"({"event": "message", "operation": "shout"})", R"({"event": 3})",
+        R"({"event": "workload", "name": "x", "pass_s": 1, "pass_together_s": 0,
                                "ops": [{"kind": "no such", "count": 1, "seconds": 1, "in": [], "out": []}]})",
-                           R"([])", R"({"event": "end"})"})
+        R"([])", R"({"event": "end"})"})
     EXPECT_FALSE(take_event(nlohmann::json::parse(text), into)) << text;
   EXPECT_TRUE(into.workloads.empty());
   EXPECT_TRUE(into.messages.empty());

@@ -2,6 +2,8 @@
 #include "sim/traffic.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "base/ensure.h"
@@ -206,8 +208,21 @@ class Maker {
         for (int way = 0; way < c.connections; ++way) counter_->hop(devices[0], devices[1], way, 1);
       }
       counter_->end(c);
+      if (!c.span.within_node) c.span.bandwidth = std::max(c.span.bandwidth, alone(c));
     }
     traffic_.communicators.push_back(c);
+  }
+
+  // What a member gets of the network's cables when nobody else is there. clusters::span_of supposes that the rest of
+  // the cluster does the same; here that is to come of the links.
+  [[nodiscard]] base::BytesPerSecond alone(const Communicator& c) const {
+    double connection = std::numeric_limits<double>::infinity();
+    for (std::size_t u = c.first_use; u < c.last_use; ++u) {
+      const Direction& d = fabric_->direction(traffic_.links[at(traffic_.uses[u].link)]);
+      if (d.kind == clusters::LinkKind::network)
+        connection = std::min(connection, d.bandwidth / traffic_.uses[u].count);
+    }
+    return base::BytesPerSecond{std::isfinite(connection) ? connection * c.connections / c.span.per_node : 0};
   }
 
   std::span<const JobOnCluster> jobs_;

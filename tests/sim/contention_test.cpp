@@ -184,16 +184,16 @@ TEST(Contention, ASendBesideAReductionOfGradients) {
   EXPECT_GE(ends.at(1), (bytes(plan::Stream::data) + bytes(plan::Stream::pipeline_send)) / (100e9 / 8 * 0.96));
 }
 
-// A job on the nodes of one parity of a cluster of four, two under each leaf.
+// A job on the nodes of one parity of a cluster of four, two under each leaf, with two devices on a NIC each.
 std::vector<cost::Prediction> on_one_spine(bool beside, double oversubscription) {
   testing::SmallCluster c;
-  c.nodes = 4, c.devices = 1, c.nics = 1, c.pcie_switches = 1, c.leaf_nodes = 2, c.oversubscription = oversubscription;
+  c.nodes = 4, c.leaf_nodes = 2, c.oversubscription = oversubscription;
   const auto cluster = testing::make(c);
   const cost::Pricing pricing(cluster, testing::stack_that_overlaps(true));
-  const auto half = clusters::resized(*cluster, 2);
-  const Job job = job_on(std::make_shared<clusters::Cluster>(*half), 2, 1, 1);
-  std::vector<JobInCompany> jobs = {{&job.plan, &job.schedule, &pricing, {0, 2}}};
-  if (beside) jobs.push_back({&job.plan, &job.schedule, &pricing, {1, 3}});
+  const auto half = clusters::resized(*cluster, 4);
+  const Job job = job_on(std::make_shared<clusters::Cluster>(*half), 4, 1, 1);
+  std::vector<JobInCompany> jobs = {{&job.plan, &job.schedule, &pricing, {0, 1, 4, 5}}};
+  if (beside) jobs.push_back({&job.plan, &job.schedule, &pricing, {2, 3, 6, 7}});
   std::vector<cost::Prediction> out;
   for (const Simulation& s : simulate(jobs)) out.push_back(s.prediction);
   return out;
@@ -211,7 +211,8 @@ TEST(Contention, TwoJobsOnOneSpineSlowEachOtherDown) {
   const std::vector<cost::Prediction> together = on_one_spine(true, 2);
   ASSERT_EQ(together.size(), 2u);
   EXPECT_EQ(together[0].step_time_s, together[1].step_time_s);
-  EXPECT_GT(data_time(together[0]), 1.5 * alone);
+  // Not twice as long: alone a message of this size does not fill the uplink either.
+  EXPECT_GT(data_time(together[0]), 1.4 * alone);
   EXPECT_LE(data_time(together[0]), 2 * alone);
   // With uplinks for both nobody notices the other.
   EXPECT_EQ(data_time(on_one_spine(true, 1)[1]), data_time(on_one_spine(false, 1)[0]));

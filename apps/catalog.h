@@ -1,7 +1,7 @@
 #pragma once
 /// Where models, clusters, stacks and calibrations that Orrery carries are found: in order --catalog, ORRERY_DATA,
 /// beside the installed command (../share/orrery), the source tree it was built from. Each root is laid out like the
-/// source tree: models/catalog, clusters/catalog, clusters/calibrated, cost/stacks.
+/// source tree: models/catalog, clusters/catalog, clusters/calibrated, clusters/import, cost/stacks.
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -33,6 +33,7 @@ inline constexpr const char* kModels = "models/catalog";
 inline constexpr const char* kClusters = "clusters/catalog";
 inline constexpr const char* kCalibrated = "clusters/calibrated";
 inline constexpr const char* kStacks = "cost/stacks";
+inline constexpr const char* kImport = "clusters/import";
 
 /// The roots that exist, in order of search. `given` are the --catalog folders.
 [[nodiscard]] Catalog open_catalog(const std::vector<std::string>& given);

@@ -20,6 +20,7 @@ Examples:
   orrery simulate plan.yaml --trace trace.json           predict a step; open the trace in Perfetto
   orrery train plan.yaml --run runs/first                run it on this machine's ranks
   orrery calibrate runs/first -o calibration.yaml        learn from what was measured
+  orrery import topology.xml fabric.txt -o cluster.yaml  a cluster file from dumps of real machines
   orrery report runs/first --calibration calibration.yaml -o report.html
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing,
@@ -55,6 +56,7 @@ struct Verbs {
   ExplainOptions explain;
   DoctorOptions doctor;
   ProbeOptions probe;
+  ImportOptions import_;
 };
 
 void add_predicting(CLI::App& app, Verbs& verbs) {
@@ -148,6 +150,27 @@ void add_probe(CLI::App& app, Verbs& verbs) {
       ->option_text("FILE");
 }
 
+void add_importing(CLI::App& app, ImportOptions& options) {
+  CLI::App* verb = app.add_subcommand("import", "A cluster file from dumps of real machines");
+  verb->add_option("FILE", options.files,
+                   "NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output of ibnetdiscover")
+      ->required();
+  verb->add_option("--format", options.format, "Of all files; default: by content")
+      ->option_text("nccl|topo|hwloc|ibnetdiscover");
+  verb->add_option("--device", options.device, "Catalogue name of the GPUs, where the dump does not say")
+      ->option_text("NAME");
+  verb->add_option("--node", options.node, "Catalogue cluster whose nodes stand in the fabric, where no dump has one")
+      ->option_text("NAME");
+  verb->add_option("--nodes", options.nodes, "Nodes like the one described")
+      ->check(CLI::Range(1, 1 << 18))
+      ->option_text("N");
+  verb->add_option("--hosts", options.hosts, "Hosts of the fabric to take; * stands for anything")
+      ->option_text("PATTERN");
+  verb->add_option("--nic-bandwidth", options.nic_bandwidth, "Of one NIC, where the dump does not say")
+      ->option_text("'200 Gb/s'");
+  verb->add_option("-o,--output", options.output, "Cluster file to write; default: stdout")->option_text("FILE.yaml");
+}
+
 Verb chosen(const std::string& name, Verbs& verbs) {
   if (name == "probe") return std::move(verbs.probe);
   if (name == "model") return std::move(verbs.model);
@@ -157,6 +180,7 @@ Verb chosen(const std::string& name, Verbs& verbs) {
   if (name == "calibrate") return std::move(verbs.calibrate);
   if (name == "report") return std::move(verbs.report);
   if (name == "explain") return std::move(verbs.explain);
+  if (name == "import") return std::move(verbs.import_);
   return std::move(verbs.doctor);
 }
 
@@ -204,6 +228,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   add_learning(app, verbs);
   add_looking(app, verbs);
   add_probe(app, verbs);
+  add_importing(app, verbs.import_);
 
   Parsed parsed;
   try {

@@ -80,8 +80,19 @@ struct ProbeOptions {
   std::string calibration;  ///< calibration file to write
 };
 
+struct ImportOptions {
+  std::vector<std::string> files;
+  std::string format;         ///< of all files; empty: by content
+  std::string device;         ///< catalogue name of the GPU
+  std::string node;           ///< catalogue cluster whose node to take
+  std::string hosts;          ///< of a fabric: names to take, * for anything
+  std::string nic_bandwidth;  ///< with its unit
+  int nodes = 0;              ///< 0: as the dumps say
+  std::string output;         ///< cluster file; empty: stdout
+};
+
 using Verb = std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
-                          ExplainOptions, DoctorOptions, ProbeOptions>;
+                          ExplainOptions, DoctorOptions, ProbeOptions, ImportOptions>;
 
 struct CommandLine {
   CommonOptions common;

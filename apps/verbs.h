@@ -25,6 +25,7 @@ struct Context {
 [[nodiscard]] Outcome run_explain(const ExplainOptions& options, const Context& context);
 [[nodiscard]] Outcome run_doctor(const DoctorOptions& options, const Context& context);
 [[nodiscard]] Outcome run_probe(const ProbeOptions& options, const Context& context);
+[[nodiscard]] Outcome run_import(const ImportOptions& options, const Context& context);
 
 /// The whole command: parse, run, print; returns the exit code.
 [[nodiscard]] int run_command(int argc, const char* const* argv);

@@ -19,5 +19,6 @@ endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/catalog DESTINATION share/orrery/models)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/clusters/catalog ${PROJECT_SOURCE_DIR}/clusters/calibrated DESTINATION share/orrery/clusters)
+install(FILES ${PROJECT_SOURCE_DIR}/clusters/import/known.yaml DESTINATION share/orrery/clusters/import)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/cost/stacks DESTINATION share/orrery/cost)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION share/orrery)

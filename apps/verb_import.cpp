@@ -1,0 +1,155 @@
+// import: dumps of real machines to a cluster file.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/verbs.h"
+#include "base/units.h"
+#include "clusters/import/import.h"
+#include "reports/table.h"
+
+namespace orrery::apps {
+namespace fs = std::filesystem;
+namespace {
+
+Outcome usage(std::string message, std::string help) {
+  return {kUsage, {}, {}, base::fail("U0001", std::move(message), std::move(help)).value()};
+}
+
+base::Diagnostic problem(const char* code, const std::string& file, std::string message, std::string help) {
+  return {base::Severity::error, code, {file, 1, 1, 1}, std::move(message), std::move(help), {}};
+}
+
+std::optional<clusters::DumpFormat> format_called(const std::string& name) {
+  using clusters::DumpFormat;
+  for (const DumpFormat format :
+       {DumpFormat::nccl, DumpFormat::topo_matrix, DumpFormat::hwloc, DumpFormat::ibnetdiscover})
+    if (name == clusters::name_of(format)) return format;
+  return std::nullopt;
+}
+
+/// The files with their formats, or everything that is wrong with them.
+base::Result<std::vector<clusters::Dump>> read_dumps(const ImportOptions& options) {
+  std::vector<clusters::Dump> dumps;
+  base::Diagnostics found;
+  for (const std::string& file : options.files) {
+    auto text = read_file(file);
+    if (!text) {
+      found.insert(found.end(), text.error().begin(), text.error().end());
+      continue;
+    }
+    const auto format = options.format.empty() ? clusters::dump_format(*text) : format_called(options.format);
+    if (format)
+      dumps.push_back({std::move(*text), file, *format});
+    else
+      found.push_back(
+          problem("E0301", file, text->empty() ? "the file is empty" : "the format of this file is not known",
+                  "read are NCCL's topology XML, the output of `nvidia-smi topo -m`, hwloc's XML (lstopo --of xml) "
+                  "and the output of ibnetdiscover; --format names one"));
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return dumps;
+}
+
+/// Each diagnostic with the line that it points at, where it has none yet.
+base::Diagnostics with_source_lines(base::Diagnostics all, const std::vector<clusters::Dump>& dumps) {
+  for (base::Diagnostic& one : all) {
+    if (!one.source_line.empty() || one.where.line < 1) continue;
+    for (const clusters::Dump& dump : dumps)
+      if (dump.file == one.where.file) one.source_line = clusters::source_line(dump.text, one.where.line);
+  }
+  return all;
+}
+
+base::Result<clusters::Known> load_known(const Catalog& catalog) {
+  const auto entry = catalog.find(kImport, "known");
+  if (!entry)
+    return base::fail("E0203", "clusters/import/known.yaml is missing from the catalogue", "install Orrery again");
+  return clusters::parse_known(entry->text, entry->path.string());
+}
+
+std::string summary(const clusters::Imported& imported, const std::vector<clusters::Dump>& dumps,
+                    const reports::TableStyle& style) {
+  const clusters::Cluster& cluster = imported.cluster;
+  reports::Table table;
+  table.title = cluster.name;
+  table.columns = {{"", reports::Align::left}, {"", reports::Align::left}};
+  const auto row = [&](const char* name, std::string value) { table.rows.push_back({name, std::move(value)}); };
+  for (const clusters::Dump& dump : dumps)
+    row("read", fmt::format("{} ({})", dump.file, clusters::name_of(dump.format)));
+  row("device", cluster.device().name);
+  row("devices", fmt::format("{} on {} {}", cluster.size(), cluster.nodes, cluster.nodes == 1 ? "node" : "nodes"));
+  row("within a node", fmt::format("{}, {} a device", cluster.intra.name, base::human(cluster.intra.bandwidth)));
+  if (cluster.nodes > 1)
+    row("between nodes", fmt::format("{}, {} a device", cluster.inter.name, base::human(cluster.inter.bandwidth)));
+  row("written", cluster.shape ? "as a regular cluster" : "link by link");
+  return reports::text_of(table, style);
+}
+
+nlohmann::json result_json(const clusters::Imported& imported, const std::vector<clusters::Dump>& dumps,
+                           const std::string& path) {
+  const clusters::Cluster& cluster = imported.cluster;
+  nlohmann::json inputs = nlohmann::json::array();
+  for (const clusters::Dump& dump : dumps)
+    inputs.push_back({{"file", dump.file}, {"format", clusters::name_of(dump.format)}});
+  return {{"inputs", std::move(inputs)},
+          {"path", path.empty() ? nlohmann::json(nullptr) : nlohmann::json(path)},
+          {"cluster", imported.yaml},
+          {"name", cluster.name},
+          {"device", cluster.device().name},
+          {"nodes", cluster.nodes},
+          {"devices_per_node", cluster.devices_per_node},
+          {"nics_per_node", cluster.nics_per_node},
+          {"form", cluster.shape ? "regular" : "links"},
+          {"sources", cluster.sources}};
+}
+
+}  // namespace
+
+Outcome run_import(const ImportOptions& options, const Context& context) {
+  if (!options.format.empty() && !format_called(options.format))
+    return usage(fmt::format("unknown format `{}`", options.format), "known are nccl, topo, hwloc and ibnetdiscover");
+  clusters::ImportOptions how;
+  if (!options.nic_bandwidth.empty()) {
+    std::string why;
+    double value = 0;
+    if (!base::parse_quantity(options.nic_bandwidth, base::UnitKind::bytes_per_second, value, why) || value <= 0)
+      return usage(
+          fmt::format("--nic-bandwidth `{}`: {}", options.nic_bandwidth, why.empty() ? "must be above 0" : why),
+          "write it as '200 Gb/s'");
+    how.nic_bandwidth = base::BytesPerSecond{value};
+  }
+  const auto dumps = read_dumps(options);
+  if (!dumps) return bad_input(dumps.error());
+  const auto known = load_known(context.catalog);
+  if (!known) return bad_input(known.error());
+  how.name = fs::path(options.output.empty() || options.output == "-" ? options.files.front() : options.output)
+                 .stem()
+                 .string();
+  how.nodes = options.nodes;
+  how.device = options.device;
+  how.node = options.node;
+  how.hosts = options.hosts;
+  const clusters::Find find = [&](const std::string& name) -> std::optional<std::string> {
+    if (auto entry = context.catalog.find(kClusters, name)) return std::move(entry->text);
+    return std::nullopt;
+  };
+  auto imported = clusters::import_cluster(*dumps, how, *known, find);
+  if (!imported) return bad_input(with_source_lines(imported.error(), *dumps));
+
+  if (!options.output.empty()) write_file(options.output, imported->yaml);
+  Outcome outcome;
+  outcome.diagnostics = with_source_lines(imported->notes, *dumps);
+  outcome.json = result_json(*imported, *dumps, options.output).dump();
+  if (options.output.empty())
+    outcome.text = imported->yaml;
+  else
+    outcome.text = summary(*imported, *dumps, context.terminal.style) +
+                   fmt::format("\nWrote {}    next: name it in a job, cluster: {}\n", options.output, options.output);
+  return outcome;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,4 @@
+# Programs that print times; nothing is judged here. scripts/bench-network builds and runs them.
+add_executable(bench_all_reduce EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/all_reduce.cpp)
+target_link_libraries(bench_all_reduce PRIVATE orrery::sim orrery_flags)
+target_compile_definitions(bench_all_reduce PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

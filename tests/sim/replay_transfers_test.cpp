@@ -237,8 +237,8 @@ bool in_step(const plan::Steps& steps, const Placed& where, Paths& paths) {
   return true;
 }
 
-// Closed form and replay agree within 1 % wherever no link is ever full, however unequal hops are, and wherever messages
-// share links in step. Where unequal messages share links only a replay knows; even there most cases agree.
+// Closed form and replay agree within 1 % wherever no link is ever full, however unequal hops are, and wherever
+// messages share links in step. Where unequal messages share links only a replay knows; even there most cases agree.
 TEST(ReplayTransfers, AgreeWithTheClosedFormsOverRandomGraphsAndSizes) {
   int judged = 0, others = 0, others_apart = 0;
   double worst = 0, worst_other = 0;

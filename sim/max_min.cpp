@@ -16,16 +16,14 @@ namespace {
 // are one level.
 constexpr double kSlack = 1e-9;
 constexpr double kSameLevel = 1e-12;
+}  // namespace
 
-/// Rates keep 44 of 52 bits: sums in another order then give the same rate to the bit, so that one flow that stands for
-/// many ends in the same picosecond as they do. A transfer of a second moves by less than a tenth of a picosecond.
-double steady(double rate) {
+double steady_rate(double rate) {
   constexpr int kDropped = 52 - 44;
   constexpr std::uint64_t kUnit = std::uint64_t{1} << kDropped;
   if (!std::isfinite(rate)) return rate;
   return std::bit_cast<double>((std::bit_cast<std::uint64_t>(rate) + kUnit / 2) & ~(kUnit - 1));
 }
-}  // namespace
 
 int MaxMin::add_resource(double capacity) {
   ENSURE(capacity > 0, "a resource of {} bytes/s", capacity);
@@ -213,7 +211,7 @@ const std::vector<int>& MaxMin::solve() {
   solved_paths_ += static_cast<std::int64_t>(reached_paths_.size());
   for (const int p : reached_paths_) {
     Path& path = paths_[at(p)];
-    path.found = steady(path.found);
+    path.found = steady_rate(path.found);
     if (path.rate == path.found) continue;
     path.rate = path.found;
     changed_.push_back(p);

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/ensure.h"
+#include "sim/max_min.h"
 
 namespace orrery::sim {
 
@@ -65,7 +66,7 @@ Program make_program(const Placed& placed, clusters::Paths& paths, int first_end
     }
     for (Move& move : turn.moves) {
       move.latency = ticks(move.path->latency.value);
-      move.alone = move.path->links.empty() ? 0 : ticks(move.bytes / move.path->bandwidth.value);
+      move.alone = move.path->links.empty() ? 0 : ticks(move.bytes / steady_rate(move.path->bandwidth.value));
     }
   }
   return program;

@@ -3,10 +3,8 @@
 #include "clusters/build.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/ensure.h"
-#include "clusters/routes.h"
 
 namespace orrery::clusters {
 namespace {
@@ -22,8 +20,14 @@ class Builder {
     graph_ = Graph();
     cluster_.device_vertices.assign(static_cast<std::size_t>(cluster_.size()), 0);
     std::vector<std::vector<Id>> nics;
+    nics.reserve(static_cast<std::size_t>(cluster_.nodes));
     for (int n = 0; n < cluster_.nodes; ++n) nics.push_back(add_node(n));
-    if (cluster_.nodes > 1) add_network(nics);
+    if (node_.fabric == NodeFabric::torus) {
+      add_torus();
+    } else if (cluster_.nodes > 1) {
+      add_network(nics);
+    }
+    add_frontend();
   }
 
  private:
@@ -55,9 +59,8 @@ class Builder {
         link(devices[static_cast<std::size_t>(e.a)], devices[static_cast<std::size_t>(e.b)], LinkKind::nvlink,
              node_.link_bandwidth * e.links, node_.latency);
       }
-      return;
     }
-    if (node_.fabric == NodeFabric::shared_memory) return;  // the host memory of add_host is the fabric
+    if (node_.fabric != NodeFabric::nvswitch) return;  // host memory and PCIe: add_host; torus: add_torus
     std::vector<Id> boards;
     for (int b = 0; b < node_.boards; ++b) {
       boards.push_back(vertex(VertexKind::nvswitch, prefix + "nvswitch" + std::to_string(b), n));
@@ -70,35 +73,70 @@ class Builder {
     }
   }
 
-  std::vector<Id> add_host(int n, const std::string& prefix, const std::vector<Id>& devices) {
-    std::vector<Id> sockets;
+  /// Sockets with their memory, drives and front-end NICs.
+  struct Host {
+    std::vector<Id> sockets, memories;
+  };
+
+  Host add_sockets(int n, const std::string& prefix) {
+    Host host;
     for (int s = 0; s < node_.sockets; ++s) {
-      sockets.push_back(vertex(VertexKind::cpu, prefix + "cpu" + std::to_string(s), n));
+      host.sockets.push_back(vertex(VertexKind::cpu, prefix + "cpu" + std::to_string(s), n));
       if (s > 0) {
-        link(sockets[static_cast<std::size_t>(s) - 1], sockets.back(), LinkKind::inter_socket, node_.socket_bandwidth,
-             node_.socket_latency);
+        link(host.sockets[static_cast<std::size_t>(s) - 1], host.sockets.back(), LinkKind::inter_socket,
+             node_.socket_bandwidth, node_.socket_latency);
       }
-      const Id memory = vertex(VertexKind::host_memory, prefix + "memory" + std::to_string(s), n);
-      link(sockets.back(), memory, LinkKind::memory, node_.host_memory_bandwidth, Seconds{0});
+      host.memories.push_back(vertex(VertexKind::host_memory, prefix + "memory" + std::to_string(s), n));
+      graph_[host.memories.back()].capacity = node_.host_memory / node_.sockets;
+      link(host.sockets.back(), host.memories.back(), LinkKind::memory, node_.host_memory_bandwidth,
+           node_.host_memory_latency);
     }
+    // The drives of a socket are striped: one vertex.
+    std::vector<int> drives(host.sockets.size(), 0);
+    for (int i = 0; i < node_.nvme; ++i) ++drives[static_cast<std::size_t>(i) % drives.size()];
+    for (std::size_t s = 0; s < drives.size(); ++s) {
+      if (drives[s] == 0) continue;
+      const Id nvme = vertex(VertexKind::nvme, prefix + "nvme" + std::to_string(s), n);
+      graph_[nvme].capacity = node_.nvme_capacity * drives[s];
+      link(nvme, host.sockets[s], LinkKind::pcie, std::max(node_.nvme_read, node_.nvme_write) * drives[s],
+           node_.nvme_latency);
+    }
+    return host;
+  }
+
+  std::vector<Id> add_host(int n, const std::string& prefix, const std::vector<Id>& devices) {
+    const Host host = add_sockets(n, prefix);
+    const std::vector<Id>& sockets = host.sockets;
     const std::vector<Id> attach = add_pcie(n, prefix, sockets);
     const bool shared = node_.fabric == NodeFabric::shared_memory;
     for (std::size_t d = 0; d < devices.size(); ++d) {
       if (shared) {
         link(devices[d], sockets[d * sockets.size() / devices.size()], LinkKind::memory, node_.link_bandwidth,
              node_.latency / 2);
-      } else if (node_.pcie_switches > 0) {
+      } else if (node_.pcie_bandwidth.value > 0) {
         link(devices[d], attach[d * attach.size() / devices.size()], LinkKind::pcie, node_.pcie_bandwidth,
              node_.pcie_latency);
       }
     }
+    for (int i = 0; i < node_.frontend_nics; ++i) {
+      const Id nic = vertex(VertexKind::nic, prefix + "frontend" + std::to_string(i), n);
+      link(nic, sockets[spread(i, sockets.size(), node_.frontend_nics)], LinkKind::frontend, node_.frontend_bandwidth,
+           node_.frontend_latency);
+      frontend_nics_.push_back(nic);
+    }
+    // What passes through host memory reaches the NIC from there.
+    const std::vector<Id>& to = network_.staged ? host.memories : node_.nics_at_cpu ? sockets : attach;
     std::vector<Id> nics;
     for (int i = 0; i < node_.nics; ++i) {
       nics.push_back(vertex(VertexKind::nic, prefix + "nic" + std::to_string(i), n));
-      const Id to = attach[static_cast<std::size_t>(i) * attach.size() / static_cast<std::size_t>(node_.nics)];
-      link(nics.back(), to, LinkKind::pcie, node_.pcie_bandwidth, node_.pcie_latency);
+      link(nics.back(), to[spread(i, to.size(), node_.nics)], LinkKind::pcie, node_.pcie_bandwidth, node_.pcie_latency);
     }
     return nics;
+  }
+
+  /// Part i of `parts` sits on this one of `places`.
+  static std::size_t spread(int i, std::size_t places, int parts) {
+    return static_cast<std::size_t>(i) * places / static_cast<std::size_t>(parts);
   }
 
   /// What NICs and GPUs plug into: PCIe switches, or the sockets where there are none.
@@ -112,6 +150,33 @@ class Builder {
       link(switches.back(), sockets[socket], LinkKind::pcie, node_.pcie_bandwidth, node_.pcie_latency);
     }
     return switches;
+  }
+
+  void add_frontend() {
+    if (frontend_nics_.empty() || cluster_.nodes < 2) return;
+    const Id all = vertex(VertexKind::leaf, "frontend");
+    for (const Id nic : frontend_nics_)
+      link(nic, all, LinkKind::frontend, node_.frontend_bandwidth, node_.frontend_latency);
+  }
+
+  /// Each device's link to its next neighbour in each dimension; around, where there are more than two.
+  void add_torus() {
+    const Torus torus = torus_of(cluster_);
+    std::vector<int> at(torus.dims.size(), 0);
+    for (int i = 0; i < cluster_.size(); ++i) {
+      const int device = torus.device(at);
+      for (std::size_t d = 0; d < at.size(); ++d) {
+        const int here = at[d], extent = torus.dims[d];
+        if (extent > 2 || (extent == 2 && here == 0)) {
+          at[d] = (here + 1) % extent;
+          link(cluster_.device_vertices[static_cast<std::size_t>(device)],
+               cluster_.device_vertices[static_cast<std::size_t>(torus.device(at))], LinkKind::nvlink,
+               node_.link_bandwidth, node_.latency);
+          at[d] = here;
+        }
+      }
+      for (std::size_t d = 0; d < at.size() && ++at[d] == torus.dims[d]; ++d) at[d] = 0;
+    }
   }
 
   void add_network(const std::vector<std::vector<Id>>& nics) {
@@ -162,17 +227,8 @@ class Builder {
   const NodeShape& node_;
   const NetworkShape& network_;
   Graph& graph_;
+  std::vector<Id> frontend_nics_;
 };
-
-/// NVLinks of the device that has the fewest, when each edge counts its links.
-int fewest_mesh_links(const NodeShape& node, int devices) {
-  std::vector<int> links(static_cast<std::size_t>(devices), 0);
-  for (const MeshEdge& e : node.edges) {
-    links[static_cast<std::size_t>(e.a)] += e.links;
-    links[static_cast<std::size_t>(e.b)] += e.links;
-  }
-  return *std::min_element(links.begin(), links.end());
-}
 
 }  // namespace
 
@@ -192,50 +248,58 @@ int nic_of(const NodeShape& node, int local_device, int devices_per_node) {
 
 double vertices_of(const NodeShape& node, double nodes, int devices_per_node) {
   // A leaf for each NIC at most; spines and core are fewer than nodes.
-  return nodes * (devices_per_node + node.boards + node.pcie_switches + 2.0 * node.sockets + 2.0 * node.nics + 1) + 1;
+  return nodes * (devices_per_node + node.boards + node.pcie_switches + 3.0 * node.sockets + 2.0 * node.nics +
+                  node.frontend_nics + 1) +
+         2;
+}
+
+int Torus::device(const std::vector<int>& at) const {
+  int node = 0, local = 0, devices = 1;
+  for (std::size_t d = dims.size(); d-- > 0;) {
+    node = node * (dims[d] / block[d]) + at[d] / block[d];
+    local = local * block[d] + at[d] % block[d];
+    devices *= block[d];
+  }
+  return node * devices + local;
+}
+
+Torus torus_of(const Cluster& cluster) {
+  ENSURE(cluster.shape && cluster.shape->node.fabric == NodeFabric::torus, "'{}' is no torus", cluster.name);
+  const std::vector<int>&dims = cluster.shape->network.torus, &block = cluster.shape->node.block;
+  return {dims.empty() ? block : dims, block};
+}
+
+namespace {
+
+/// Tries every way to split `nodes` over the dimensions from `d` on.
+void split(const std::vector<int>& block, std::size_t d, int nodes, std::vector<int>& dims, std::vector<int>& best) {
+  if (d + 1 == block.size()) {
+    dims[d] = block[d] * nodes;
+    const auto extent = [](const std::vector<int>& of) { return *std::max_element(of.begin(), of.end()); };
+    // Of boxes of one size, the one with the shortest long side; of these the first.
+    if (best.empty() || extent(dims) < extent(best)) best = dims;
+    return;
+  }
+  for (int part = 1; part <= nodes; ++part) {
+    if (nodes % part != 0) continue;
+    dims[d] = block[d] * part;
+    split(block, d + 1, nodes / part, dims, best);
+  }
+}
+
+}  // namespace
+
+std::vector<int> torus_for(const std::vector<int>& block, int nodes) {
+  if (block.empty() || nodes < 1) return {};
+  std::vector<int> dims(block.size()), best;
+  split(block, 0, nodes, dims, best);
+  return best;
 }
 
 void build(Cluster& cluster) {
   ENSURE(cluster.shape.has_value(), "cluster '{}' has no shape to build from", cluster.name);
   Builder(cluster).run();
-  const NodeShape& node = cluster.shape->node;
-  const bool mesh = node.fabric == NodeFabric::mesh;
-  const int links = mesh ? fewest_mesh_links(node, cluster.devices_per_node) : node.links;
-  cluster.intra = {node.fabric == NodeFabric::shared_memory ? "shared-memory" : "nvlink", node.link_bandwidth * links,
-                   node.latency};
-  cluster.nics_per_node = node.nics;
-  cluster.oversubscription = cluster.shape->network.oversubscription;
-  cluster.inter = {};
-  if (cluster.nodes > 1) {
-    // Device, PCIe switch, NIC, leaf and down again; a NIC on a socket has one PCIe link less.
-    const double pcie_links = node.pcie_switches > 0 ? 2 : 1;
-    const double device_side = node.fabric == NodeFabric::shared_memory ? node.latency.value / 2 : 0;
-    cluster.inter = {cluster.shape->network.kind, node.nic_bandwidth * (1.0 * node.nics / cluster.devices_per_node),
-                     Seconds{2 * (device_side + pcie_links * node.pcie_latency.value + node.nic_latency.value)}};
-  }
-}
-
-void summarize(Cluster& cluster) {
-  const int per_node = cluster.devices_per_node;
-  const double endless = std::numeric_limits<double>::max();
-  cluster.intra = {"nvlink", BytesPerSecond{endless}, Seconds{0}};
-  for (int d = 0; d < per_node && per_node > 1; ++d) {
-    const int next = (d + 1) % per_node;
-    cluster.intra.bandwidth = std::min(cluster.intra.bandwidth, bottleneck(cluster, d, next));
-    cluster.intra.latency = std::max(cluster.intra.latency, latency(cluster, d, next));
-  }
-  if (per_node == 1) cluster.intra.bandwidth = cluster.device().memory_bandwidth;
-  if (cluster.device().kind == DeviceKind::cpu) cluster.intra.name = "shared-memory";
-  cluster.inter = {};
-  if (cluster.nodes == 1) return;
-  double leaving = 0;
-  const auto edges = boost::edges(cluster.graph);
-  for (auto e = edges.first; e != edges.second; ++e) {
-    const bool from = cluster.graph[boost::source(*e, cluster.graph)].node == 0;
-    const bool to = cluster.graph[boost::target(*e, cluster.graph)].node == 0;
-    if (from != to) leaving += cluster.graph[*e].bandwidth.value;
-  }
-  cluster.inter = {"network", BytesPerSecond{leaving / per_node}, latency(cluster, 0, per_node)};
+  describe(cluster);
 }
 
 }  // namespace orrery::clusters

@@ -8,6 +8,19 @@ namespace orrery::clusters {
 /// devices_per_node. The shape is known to be sound (clusters/read.cpp checks it).
 void build(Cluster& cluster);
 
+/// intra, inter, nics_per_node, oversubscription, host_memory and nvme of a cluster that has a shape.
+void describe(Cluster& cluster);
+
+/// A torus of devices in boxes: each node is a block, its devices and the nodes numbered with the first dimension
+/// running fastest.
+struct Torus {
+  std::vector<int> dims, block;
+  [[nodiscard]] int device(const std::vector<int>& at) const;  ///< global device at these coordinates
+};
+[[nodiscard]] Torus torus_of(const Cluster& cluster);
+/// The extents nearest to a cube that `nodes` blocks make; empty when they make none.
+[[nodiscard]] std::vector<int> torus_for(const std::vector<int>& block, int nodes);
+
 /// An upper bound of the vertices that build() would make.
 [[nodiscard]] double vertices_of(const NodeShape& node, double nodes, int devices_per_node);
 

@@ -24,6 +24,23 @@ FlopsPerSecond Cluster::peak(const std::string& dtype) const {
   return device().vector_peak;
 }
 
+namespace {
+
+/// A copy that build() fills; the graph of 100,000 devices is not copied to be thrown away.
+Cluster without_graph(const Cluster& from) {
+  Cluster to;
+  to.name = from.name;
+  to.devices = from.devices;
+  to.nodes = from.nodes;
+  to.devices_per_node = from.devices_per_node;
+  to.shape = from.shape;
+  to.stack = from.stack;
+  to.sources = from.sources;
+  return to;
+}
+
+}  // namespace
+
 base::Result<Cluster> resized(const Cluster& cluster, int devices) {
   if (devices == cluster.size()) return cluster;
   if (!cluster.shape) {
@@ -38,10 +55,17 @@ base::Result<Cluster> resized(const Cluster& cluster, int devices) {
         "C10", fmt::format("{} devices are neither whole nodes of {} nor fewer than one node", devices, per_node),
         fmt::format("use 1 to {}, or a multiple of {}", per_node, per_node));
   }
-  Cluster result = cluster;
+  Cluster result = without_graph(cluster);
   result.nodes = whole_nodes ? devices / per_node : 1;
   NodeShape& node = result.shape->node;
-  if (whole_nodes && result.nodes > 1 && node.nics == 0) {
+  if (node.fabric == NodeFabric::torus) {
+    if (part_of_node) {
+      return base::fail("C10", fmt::format("{} devices are fewer than a node of the torus", devices),
+                        fmt::format("use a multiple of {}", per_node));
+    }
+    result.shape->network.kind = "torus";
+    result.shape->network.torus = torus_for(node.block, result.nodes);
+  } else if (whole_nodes && result.nodes > 1 && node.nics == 0) {
     return base::fail("C08", fmt::format("the nodes of '{}' have no NICs, so it has one node only", cluster.name),
                       "add 'nics' to 'node'");
   }

@@ -122,7 +122,7 @@ struct NodeShape {
 /// The network above the NICs of a regular cluster: leaves, spines and, with pods, a core. Switches of one tier that
 /// carry the same traffic are one vertex per leaf, pod and cluster.
 struct NetworkShape {
-  std::string kind = "infiniband";  ///< one of kNetworkKinds (clusters/read.h)
+  std::string kind = "infiniband";  ///< one of network_kinds() (clusters/read.h)
   bool rails = false;               ///< NIC i of each node of a group goes to the group's leaf i; else one leaf a group
   int leaf_nodes = 0;               ///< nodes under one leaf (or one set of rails); 0: all
   int pod_nodes = 0;                ///< nodes under one spine tier; 0: all, and no core

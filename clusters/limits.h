@@ -13,9 +13,13 @@ inline constexpr double kMostRate = 1e21;
 inline constexpr double kMostBandwidth = 1e15;
 inline constexpr double kLeastBytes = 1;
 inline constexpr double kMostBytes = 1e18;
-inline constexpr double kMostSeconds = 1;  ///< of one link
-inline constexpr int kMostParts = 4096;    ///< devices of a node, links of a device
-inline constexpr int kMostSwitches = 64;   ///< sockets, boards, PCIe switches and NICs of one node, each
+inline constexpr double kMostSeconds = 1;          ///< of one link
+inline constexpr int kMostParts = 4096;            ///< devices of a node, links of a device
+inline constexpr int kMostSwitches = 64;           ///< sockets, boards, PCIe switches and NICs of one node, each
+inline constexpr int kMostMesh = 256;              ///< devices of a full mesh: its links grow with their square
+inline constexpr std::size_t kMostDimensions = 6;  ///< of a torus
+inline constexpr double kLeastEfficiency = 0.01;
+inline constexpr int kMostChain = 16;  ///< files that a `like` goes through
 inline constexpr int kMostDevices = 1 << 18;
 inline constexpr double kMostVertices = 2'000'000;  ///< of a graph: about 300 MB
 

@@ -15,9 +15,9 @@ using base::UnitKind;
 
 namespace {
 
-const std::vector<std::string> kVertexKinds = {"device", "nvswitch", "pcie-switch", "cpu",        "nic",
-                                               "leaf",   "spine",    "core",        "host-memory"};
-const std::vector<std::string> kLinkKinds = {"nvlink", "pcie", "inter-socket", "network", "memory"};
+const std::vector<std::string> kVertexKinds = {"device", "nvswitch", "pcie-switch", "cpu",         "nic",
+                                               "leaf",   "spine",    "core",        "host-memory", "nvme"};
+const std::vector<std::string> kLinkKinds = {"nvlink", "pcie", "inter-socket", "network", "memory", "frontend"};
 
 struct Reading {
   Cluster cluster;
@@ -33,6 +33,9 @@ void read_vertex(const Cursor& at, Reading& reading) {
   const bool inside = vertex.kind == VertexKind::device;
   const Cursor node = inside ? at.at("node") : at.optional("node");
   if (node.exists()) vertex.node = static_cast<int>(node.integer(0, kMostDevices, 0));
+  const bool place = vertex.kind == VertexKind::host_memory || vertex.kind == VertexKind::nvme;
+  const Cursor capacity = place ? at.optional("capacity") : Cursor();
+  if (capacity.exists()) vertex.capacity = Bytes{capacity.quantity(UnitKind::bytes, kLeastBytes, kMostBytes, 1)};
   const std::size_t id = boost::num_vertices(reading.cluster.graph);
   if (!reading.by_name.emplace(vertex.name, id).second) {
     at.at("name").error("C03", fmt::format("two vertices are named '{}'", vertex.name), "give each its own name");
@@ -69,7 +72,7 @@ void read_link(const Cursor& at, Reading& reading) {
   link.latency = Seconds{at.at("latency").quantity(UnitKind::seconds, 0, kMostSeconds, 0)};
   if (!ends[0] || !ends[1]) return;
   if (*ends[0] == *ends[1]) {
-    at.error("C04", "the link leads from a vertex to itself");
+    at.error("C04", "the link leads from a vertex to itself", "name two vertices");
     return;
   }
   boost::add_edge(*ends[0], *ends[1], link, reading.cluster.graph);

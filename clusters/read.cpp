@@ -1,158 +1,150 @@
-/// Reads a cluster: the brief form (device, node, fabric, how many) and `like`, another cluster in another size. The
-/// link-by-link form is in links.cpp.
+/// Reads a cluster: the brief form (device, node, fabric, how many) and `like`, another cluster with some of its parts
+/// replaced. The parts are read in read_node.cpp and checked as a whole in check_shape.cpp; links.cpp has the
+/// link-by-link form.
 #include "clusters/read.h"
 
 #include <fmt/core.h>
 
-#include <set>
+#include <algorithm>
 
 #include "clusters/build.h"
 #include "clusters/device.h"
 #include "clusters/limits.h"
 #include "clusters/links.h"
+#include "clusters/read_parts.h"
 
 namespace orrery::clusters {
 
 using base::Cursor;
-using base::UnitKind;
 
 namespace {
 
-BytesPerSecond rate(const Cursor& at) {
-  return BytesPerSecond{at.quantity(UnitKind::bytes_per_second, kLeastRate, kMostBandwidth, 1)};
-}
-Seconds delay(const Cursor& at) {
-  return Seconds{at.exists() ? at.quantity(UnitKind::seconds, 0, kMostSeconds, 0) : 0};
-}
-int count(const Cursor& at, int low, int fallback, int high = kMostSwitches) {
-  return at.exists() ? static_cast<int>(at.integer(low, high, fallback)) : fallback;
-}
+using Chain = std::vector<std::string>;  ///< what was gone through by `like`, outermost first
 
-/// One [a, b] or [a, b, links] of a mesh; faults point at the number that is wrong.
-std::optional<MeshEdge> read_edge(const Cursor& at, int devices, std::set<std::pair<int, int>>& seen) {
-  const std::vector<Cursor> parts = at.items();
-  if (parts.size() != 2 && parts.size() != 3) {
-    at.error("C04", fmt::format("an edge has {} numbers", parts.size()),
-             "write [device, device] or [device, device, links]");
+Cluster read_in_chain(const Cursor& at, const Find& find, const Chain& chain);
+
+/// What a `like` names, in full; nothing where that failed, which has been said.
+std::optional<Cluster> read_like(const Cursor& like, const Find& find, const Chain& chain) {
+  const std::string name = like.text();
+  const std::optional<std::string> text = find && !name.empty() ? find(name) : std::nullopt;
+  if (!text) {
+    like.error("C01", fmt::format("cluster '{}' is not in the catalogue", name),
+               "name an entry of the catalogue, or a file from this one's folder on");
     return std::nullopt;
   }
-  MeshEdge edge;
-  int* const ends[2] = {&edge.a, &edge.b};
-  for (std::size_t i = 0; i < 2; ++i) {
-    const auto end = parts[i].integer(0, kMostParts, -1);
-    if (end < 0) return std::nullopt;
-    if (end >= devices) {
-      parts[i].error("C02",
-                     fmt::format("the link leads to device {}, but a node has devices 0 to {}", end, devices - 1));
-      return std::nullopt;
+  std::string through;
+  for (const std::string& one : chain) through += one + " -> ";
+  if (std::find(chain.begin(), chain.end(), name) != chain.end()) {
+    like.error("C07", fmt::format("'like' goes in a circle: {}{}", through, name), "let one of them stand by itself");
+    return std::nullopt;
+  }
+  if (chain.size() >= kMostChain) {
+    like.error("C07", fmt::format("'like' goes through more than {} files", kMostChain), "shorten the chain");
+    return std::nullopt;
+  }
+  Chain longer = chain;
+  longer.push_back(name);
+  base::Result<Cluster> other = base::read_document<Cluster>(
+      *text, name.ends_with(".yaml") ? name : name + ".yaml",
+      std::function<Cluster(const Cursor&)>([&](const Cursor& at) { return read_in_chain(at, find, longer); }));
+  if (other) return std::move(*other);
+  for (const base::Diagnostic& d : other.error()) {
+    like.error(d.code, fmt::format("{}:{}:{}: {}", d.where.file, d.where.line, d.where.column, d.message), d.help);
+  }
+  return std::nullopt;
+}
+
+/// The brief form, by itself or over the cluster that `like` names: each part that is given replaces that part.
+Cluster read_brief(const Cursor& at, const Find& find, std::optional<Cluster> base) {
+  const bool fresh = !base;
+  Cluster cluster = base ? std::move(*base) : Cluster{};
+  Shape shape = cluster.shape.value_or(Shape{});
+  const auto part = [&](const char* key) { return fresh ? at.at(key) : at.optional(key); };
+  if (const Cursor device = part("device"); device.exists() || fresh) cluster.devices = {resolve_device(device, find)};
+  read_node(part("node"), fresh, cluster.devices_per_node, shape.node);
+  if (const Cursor fabric = at.optional("fabric"); fabric.exists()) shape.network = read_network(fabric);
+  const Cursor nodes = at.optional("nodes");
+  if (nodes.exists()) {
+    const int most = fresh ? kMostDevices / cluster.devices_per_node : kMostDevices;
+    cluster.nodes = static_cast<int>(nodes.integer(1, most, 1));
+    // A torus in another size keeps its blocks.
+    if (!shape.network.torus.empty() && !at.has("fabric") && !fresh) {
+      shape.network.torus = torus_for(shape.node.block, cluster.nodes);
+      if (shape.network.torus.empty())
+        nodes.error("C10", fmt::format("{} nodes do not make a torus", cluster.nodes), "give 'fabric' with its dims");
     }
-    *ends[i] = static_cast<int>(end);
   }
-  if (parts.size() == 3) edge.links = count(parts[2], 1, 1, kMostParts);
-  if (edge.a == edge.b) {
-    at.error("C04", fmt::format("device {} is linked to itself", edge.a));
-    return std::nullopt;
-  }
-  if (edge.a > edge.b) std::swap(edge.a, edge.b);
-  if (!seen.insert({edge.a, edge.b}).second) {
-    at.error("C03", fmt::format("devices {} and {} are linked twice", edge.a, edge.b),
-             "give the number of links as third number");
-    return std::nullopt;
-  }
-  return edge;
+  cluster.shape = std::move(shape);
+  check_shape(at, cluster);
+  return cluster;
 }
 
-void read_mesh(const Cursor& at, int devices, NodeShape& node) {
-  std::set<std::pair<int, int>> seen;
-  std::vector<bool> linked(static_cast<std::size_t>(devices), devices == 1);
-  const Cursor edges = at.at("edges");
-  if (!edges.exists()) return;
-  for (const Cursor& item : edges.items()) {
-    const std::optional<MeshEdge> edge = read_edge(item, devices, seen);
-    if (!edge) continue;
-    node.edges.push_back(*edge);
-    linked[static_cast<std::size_t>(edge->a)] = linked[static_cast<std::size_t>(edge->b)] = true;
+/// A link-by-link cluster under another name.
+Cluster read_renamed(const Cursor& at, Cluster cluster) {
+  for (const char* key : {"device", "node", "fabric", "nodes"}) {
+    if (!at.has(key)) continue;
+    at.at(key).error("C09", fmt::format("'{}' is given link by link: only its name changes with 'like'", cluster.name),
+                     "write the cluster out");
+    at.at(key).ignore();
   }
-  for (std::size_t d = 0; d < linked.size(); ++d) {
-    if (!linked[d]) edges.error("C05", fmt::format("device {} has no link in the mesh", d), "give it an edge");
-  }
+  return cluster;
 }
 
-void read_node_fabric(const Cursor& at, int devices, NodeShape& node) {
-  if (!at.exists()) return;
-  node.fabric = static_cast<NodeFabric>(at.at("kind").choice({"nvswitch", "mesh", "shared-memory"}));
-  node.latency = delay(at.at("latency"));
-  if (node.fabric == NodeFabric::shared_memory) {
-    node.link_bandwidth = rate(at.at("bandwidth"));
-    return;
+Cluster read_in_chain(const Cursor& at, const Find& find, const Chain& chain) {
+  const bool by_link = at.has("vertices"), like = at.has("like");
+  std::optional<Cluster> base;
+  if (like) base = read_like(at.at("like"), find, chain);
+  const std::vector<std::string> inherited = base ? base->sources : std::vector<std::string>{};
+  Cluster cluster;
+  if (like && !base) {
+    for (const char* key : {"device", "node", "fabric", "nodes"}) at.optional(key).ignore();
+  } else if (base && !base->shape) {
+    cluster = read_renamed(at, std::move(*base));
+  } else if (by_link && !like) {
+    cluster = read_links(at, find);
+  } else {
+    cluster = read_brief(at, find, std::move(base));
   }
-  node.link_bandwidth = rate(at.at("link_bandwidth"));
-  if (node.fabric == NodeFabric::mesh) {
-    read_mesh(at, devices, node);
-    return;
+  cluster.name = at.at("name").text(cluster.name);
+  const Cursor stack = at.optional("stack");
+  if (stack.exists()) cluster.stack = stack.text();
+  cluster.sources = read_sources(at.optional("sources"));
+  for (const std::string& source : inherited) {
+    if (std::find(cluster.sources.begin(), cluster.sources.end(), source) == cluster.sources.end())
+      cluster.sources.push_back(source);
   }
-  node.links = count(at.at("links"), 1, 1, kMostParts);
-  node.boards = count(at.optional("boards"), 1, 1);
-  if (node.boards > 1) node.trunk = rate(at.at("trunk"));
-  const Cursor multicast = at.optional("multicast");
-  node.multicast = multicast.exists() && multicast.boolean();
+  if (cluster.devices.empty()) cluster.devices.emplace_back();
+  return cluster;
 }
 
-void read_host(const Cursor& at, NodeShape& node) {
-  if (!at.exists()) return;
-  const Cursor cpu = at.optional("cpu");
-  if (cpu.exists()) node.cpu = static_cast<CpuVendor>(cpu.choice({"intel", "amd", "other"}, 2));
-  node.sockets = count(at.optional("sockets"), 1, 1);
-  if (node.sockets > 1) {
-    node.socket_bandwidth = rate(at.at("link_bandwidth"));
-    node.socket_latency = delay(at.optional("latency"));
-  }
-  node.host_memory_bandwidth = rate(at.at("memory_bandwidth"));
-}
+}  // namespace
 
-void read_attachments(const Cursor& at, NodeShape& node) {
-  const Cursor pcie = at.optional("pcie");
-  if (pcie.exists()) {
-    node.pcie_switches = count(pcie.at("switches"), 0, 1);
-    node.pcie_bandwidth = rate(pcie.at("bandwidth"));
-    node.pcie_latency = delay(pcie.at("latency"));
+NetworkShape read_network(const Cursor& at) {
+  NetworkShape network;
+  const std::vector<std::string>& kinds = network_kinds();
+  network.kind = kinds[static_cast<std::size_t>(at.at("kind").choice(kinds))];
+  if (network.kind == "torus") {
+    const Cursor dims = at.at("dims");
+    if (dims.exists()) {
+      for (const Cursor& extent : dims.items())
+        network.torus.push_back(static_cast<int>(extent.integer(1, kMostDevices, 1)));
+    }
+    return network;
   }
-  const Cursor nics = at.optional("nics");
-  if (!nics.exists()) return;
-  node.nics = count(nics.at("count"), 0, 1);
-  node.nic_bandwidth = rate(nics.at("bandwidth"));
-  node.nic_latency = delay(nics.at("latency"));
-  const bool reached = node.pcie_switches > 0 || (pcie.exists() && node.fabric == NodeFabric::shared_memory);
-  if (node.nics > 0 && !reached) {
-    nics.error("C05", "the NICs are connected to no device",
-               "give 'pcie', with at least one switch where devices are GPUs");
-  }
-}
-
-void read_node(const Cursor& at, int& devices, NodeShape& node) {
-  if (!at.exists()) return;
-  devices = count(at.at("devices"), 1, 1, kMostParts);
-  read_node_fabric(at.at("fabric"), devices, node);
-  read_host(at.at("host"), node);
-  read_attachments(at, node);
-  if (node.boards > devices || devices % node.boards != 0) {
-    at.at("fabric").at("boards").error(
-        "C04", fmt::format("{} devices do not spread evenly over {} boards", devices, node.boards));
-    node.boards = 1;
-  }
-}
-
-void read_network(const Cursor& at, NetworkShape& network) {
-  network.kind = at.at("kind").choice({"infiniband", "roce"}) == 0 ? "infiniband" : "roce";
+  const bool tcp = network.kind == "tcp";
+  const Cursor staged = at.optional("staged");
+  network.staged = staged.exists() ? staged.boolean(tcp) : tcp;
+  network.message_latency = read_delay(tcp ? at.at("message_latency") : at.optional("message_latency"));
   const Cursor rails = at.optional("rails");
   network.rails = rails.exists() && rails.boolean();
-  const Cursor leaf_nodes = at.optional("leaf_nodes");
-  if (leaf_nodes.exists()) network.leaf_nodes = static_cast<int>(leaf_nodes.integer(1, kMostDevices, 1));
+  network.leaf_nodes = read_count(at.optional("leaf_nodes"), 1, 0, kMostDevices);
   const Cursor pod_nodes = at.optional("pod_nodes");
-  if (pod_nodes.exists()) network.pod_nodes = static_cast<int>(pod_nodes.integer(1, kMostDevices, 1));
+  network.pod_nodes = read_count(pod_nodes, 1, 0, kMostDevices);
   if (network.pod_nodes > 0 && (network.leaf_nodes == 0 || network.pod_nodes % network.leaf_nodes != 0)) {
-    pod_nodes.error("C04", fmt::format("a pod of {} nodes does not divide into leaves of {}", network.pod_nodes,
-                                       network.leaf_nodes));
+    pod_nodes.error(
+        "C04",
+        fmt::format("a pod of {} nodes does not divide into leaves of {}", network.pod_nodes, network.leaf_nodes),
+        "take a multiple of 'leaf_nodes'");
     network.pod_nodes = 0;
   }
   constexpr double kMostOversubscription = 1000;
@@ -160,73 +152,25 @@ void read_network(const Cursor& at, NetworkShape& network) {
   if (over.exists()) network.oversubscription = over.number(1, kMostOversubscription, 1);
   const Cursor core = at.optional("core_oversubscription");
   if (core.exists()) network.core_oversubscription = core.number(1, kMostOversubscription, 1);
-  network.hop_latency = delay(at.optional("hop_latency"));
+  network.hop_latency = read_delay(at.optional("hop_latency"));
+  return network;
 }
 
-Cluster read_brief(const Cursor& at, const Find& find) {
-  Cluster cluster;
-  cluster.devices = {resolve_device(at.at("device"), find)};
-  Shape shape;
-  read_node(at.at("node"), cluster.devices_per_node, shape.node);
-  const Cursor nodes = at.optional("nodes");
-  cluster.nodes = nodes.exists() ? static_cast<int>(nodes.integer(1, kMostDevices / cluster.devices_per_node, 1)) : 1;
-  const Cursor fabric = at.optional("fabric");
-  if (fabric.exists()) read_network(fabric, shape.network);
-  if (cluster.nodes > 1 && !fabric.exists()) {
-    nodes.error("C05", fmt::format("nothing connects the {} nodes", cluster.nodes),
-                "give 'fabric', the network above the NICs");
-  }
-  if (cluster.nodes > 1 && shape.node.nics == 0) {
-    nodes.error("C05", fmt::format("nothing connects the {} nodes: a node has no NICs", cluster.nodes),
-                "give 'nics' in 'node'");
-  }
-  if (vertices_of(shape.node, cluster.nodes, cluster.devices_per_node) > kMostVertices) {
-    nodes.error("C11", fmt::format("{} nodes make a larger graph than Orrery builds", cluster.nodes),
-                fmt::format("it builds graphs of up to {:.0f} vertices", kMostVertices));
-  }
-  cluster.shape = std::move(shape);
-  return cluster;
+const std::vector<std::string>& network_kinds() {
+  static const std::vector<std::string> kKinds = {"infiniband", "roce",      "ethernet", "tcp",  "omni-path",
+                                                  "efa",        "slingshot", "tcpxo",    "torus"};
+  return kKinds;
 }
-
-/// `like: NAME` takes everything but what stands beside it.
-Cluster read_like(const Cursor& at, const Find& find) {
-  const Cursor like = at.at("like");
-  const std::string name = like.text();
-  const std::optional<std::string> text = find ? find(name) : std::nullopt;
-  if (!text) {
-    like.error("C01", fmt::format("cluster '{}' is not in the catalogue", name));
-    return {};
-  }
-  // A chain of `like` is refused, so that a file that names itself ends.
-  const Find devices_only = [&](const std::string& wanted) {
-    return wanted.starts_with("devices/") ? find(wanted) : std::nullopt;
-  };
-  base::Result<Cluster> other = parse_cluster(*text, name + ".yaml", devices_only);
-  const Cursor nodes = at.at("nodes");
-  const auto wanted = nodes.integer(1, kMostDevices, 1);
-  if (other)
-    other = resized(*other, static_cast<int>(std::min<std::int64_t>(wanted, kMostDevices)) * other->devices_per_node);
-  if (other) return std::move(*other);
-  for (const base::Diagnostic& d : other.error())
-    like.error(d.code, fmt::format("in '{}': {}", name, d.message), d.help);
-  return {};
-}
-
-}  // namespace
 
 Cluster read_cluster(const Cursor& at, const Find& find) {
-  const bool by_link = at.has("vertices"), like = at.has("like");
-  Cluster cluster = like ? read_like(at, find) : by_link ? read_links(at, find) : read_brief(at, find);
-  cluster.name = at.at("name").text(cluster.name);
-  const Cursor stack = at.optional("stack");
-  if (stack.exists()) cluster.stack = stack.text();
-  const std::vector<std::string> sources = read_sources(at.optional("sources"));
-  if (!sources.empty()) cluster.sources = sources;
-  if (cluster.devices.empty()) cluster.devices.emplace_back();
+  Cluster cluster = read_in_chain(at, find, {});
   // What is wrong has been said; a graph of it is not wanted.
   if (at.findings().failed()) return cluster;
-  if (cluster.shape && !like) build(cluster);
-  if (!cluster.shape) summarize(cluster);
+  if (cluster.shape) {
+    build(cluster);
+  } else {
+    summarize(cluster);
+  }
   cluster.text = write_cluster(cluster);
   return cluster;
 }

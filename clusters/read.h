@@ -15,6 +15,9 @@ namespace orrery::clusters {
 /// Text of a catalogue entry by name ("devices/a100-sxm4-80gb"), or nothing. Given by apps/, which opens files.
 using Find = std::function<std::optional<std::string>(const std::string&)>;
 
+/// What `kind` of a network may say; "torus" has no switches.
+[[nodiscard]] const std::vector<std::string>& network_kinds();
+
 [[nodiscard]] base::Result<Cluster> parse_cluster(std::string_view text, std::string file, const Find& find);
 [[nodiscard]] Cluster read_cluster(const base::Cursor& at, const Find& find);
 /// A self-contained YAML form (devices inlined), for plan files; parse(write(c)) equals c.

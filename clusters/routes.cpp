@@ -34,6 +34,7 @@ struct Hop {
 std::vector<Id> shortest(const Graph& graph, Id from, Id to) {
   const auto weight = boost::make_transform_value_property_map(
       [](const Link& link) {
+        if (link.kind == LinkKind::frontend) return Distance{std::numeric_limits<double>::infinity(), 0};
         return Distance{link.latency.value, 1 / link.bandwidth.value};
       },
       boost::get(boost::edge_bundle, graph));

@@ -1,5 +1,5 @@
 /// Writes a cluster as self-contained YAML: the brief form where there is a shape, else link by link.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "clusters/device.h"
 #include "clusters/read.h"
@@ -75,9 +75,15 @@ void write_device(Writer& out, const Device& device) {
 }
 
 void write_node_fabric(Writer& out, const NodeShape& node) {
-  static const char* const kKinds[] = {"nvswitch", "mesh", "shared-memory"};
+  static const char* const kKinds[] = {"nvswitch", "mesh", "shared-memory", "pcie", "torus"};
   out.open("fabric");
   out.word("kind", kKinds[static_cast<int>(node.fabric)]);
+  if (node.fabric == NodeFabric::none) {
+    out.close();
+    return;
+  }
+  if (!node.link_name.empty()) out.text("name", node.link_name);
+  if (node.link_efficiency > 0) out.number("efficiency", node.link_efficiency);
   out.delay("latency", node.latency);
   out.rate(node.fabric == NodeFabric::shared_memory ? "bandwidth" : "link_bandwidth", node.link_bandwidth);
   if (node.fabric == NodeFabric::nvswitch) {
@@ -88,6 +94,7 @@ void write_node_fabric(Writer& out, const NodeShape& node) {
     }
     out.flag("multicast", node.multicast);
   }
+  if (node.fabric == NodeFabric::torus) out.word("block", fmt::format("[{}]", fmt::join(node.block, ", ")));
   if (node.fabric == NodeFabric::mesh) {
     std::string edges;
     for (const MeshEdge& e : node.edges)
@@ -109,7 +116,9 @@ void write_node(Writer& out, const Cluster& cluster, const NodeShape& node) {
     out.rate("link_bandwidth", node.socket_bandwidth);
     out.delay("latency", node.socket_latency);
   }
+  if (node.host_memory.value > 0) out.quantity("memory", node.host_memory.value, UnitKind::bytes);
   out.rate("memory_bandwidth", node.host_memory_bandwidth);
+  out.delay("memory_latency", node.host_memory_latency);
   out.close();
   if (node.pcie_bandwidth.value > 0) {
     out.open("pcie");
@@ -123,6 +132,23 @@ void write_node(Writer& out, const Cluster& cluster, const NodeShape& node) {
     out.count("count", node.nics);
     out.rate("bandwidth", node.nic_bandwidth);
     out.delay("latency", node.nic_latency);
+    if (node.nics_at_cpu) out.word("at", "cpu");
+    out.close();
+  }
+  if (node.frontend_bandwidth.value > 0) {
+    out.open("frontend");
+    out.count("count", node.frontend_nics);
+    out.rate("bandwidth", node.frontend_bandwidth);
+    out.delay("latency", node.frontend_latency);
+    out.close();
+  }
+  if (node.nvme_capacity.value > 0) {
+    out.open("nvme");
+    out.count("count", node.nvme);
+    out.quantity("capacity", node.nvme_capacity.value, UnitKind::bytes);
+    out.rate("read", node.nvme_read);
+    out.rate("write", node.nvme_write);
+    out.delay("latency", node.nvme_latency);
     out.close();
   }
   out.close();
@@ -131,6 +157,13 @@ void write_node(Writer& out, const Cluster& cluster, const NodeShape& node) {
 void write_network(Writer& out, const NetworkShape& network) {
   out.open("fabric");
   out.word("kind", network.kind);
+  if (network.kind == "torus") {
+    out.word("dims", fmt::format("[{}]", fmt::join(network.torus, ", ")));
+    out.close();
+    return;
+  }
+  out.flag("staged", network.staged);
+  out.delay("message_latency", network.message_latency);
   out.flag("rails", network.rails);
   if (network.leaf_nodes > 0) out.count("leaf_nodes", network.leaf_nodes);
   if (network.pod_nodes > 0) out.count("pod_nodes", network.pod_nodes);
@@ -146,7 +179,9 @@ void write_links(Writer& out, const Graph& graph) {
   for (auto v = vertices.first; v != vertices.second; ++v) {
     const Vertex& vertex = graph[*v];
     const std::string node = vertex.node >= 0 ? fmt::format(", node: {}", vertex.node) : "";
-    out.line(fmt::format("- {{name: {}, kind: {}{}}}", quoted(vertex.name), name_of(vertex.kind), node));
+    const std::string capacity =
+        vertex.capacity.value > 0 ? ", capacity: " + quantity_text(vertex.capacity.value, UnitKind::bytes) : "";
+    out.line(fmt::format("- {{name: {}, kind: {}{}{}}}", quoted(vertex.name), name_of(vertex.kind), node, capacity));
   }
   out.close();
   out.open("links");
@@ -169,7 +204,8 @@ std::string write_cluster(const Cluster& cluster, int indent) {
   write_device(out, cluster.device());
   if (cluster.shape) {
     write_node(out, cluster, cluster.shape->node);
-    write_network(out, cluster.shape->network);
+    // Without one, a reader refuses nodes that it would have to connect.
+    if (cluster.nodes > 1 || cluster.shape->network != NetworkShape{}) write_network(out, cluster.shape->network);
     out.count("nodes", cluster.nodes);
   } else {
     write_links(out, cluster.graph);

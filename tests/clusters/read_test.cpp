@@ -134,10 +134,72 @@ TEST(Pods, DivideIntoLeaves) {
   EXPECT_EQ(first(wrong).code, "C04");
 }
 
-TEST(Like, RefusesUnknownNamesAndChains) {
-  EXPECT_EQ(first("name: x\nlike: nowhere\nnodes: 2\n").code, "C01");
-  EXPECT_EQ(first("name: x\nlike: selene-1024\nnodes: 2\n").code, "C01");
-  EXPECT_EQ(first("name: x\nlike: selene\nnodes: 2\ndevice: a100-sxm4-40gb\n").code, "E0103");
+TEST(Like, RefusesUnknownNames) {
+  const auto d = first("name: x\nlike: nowhere\nnodes: 2\n");
+  EXPECT_EQ(d.code, "C01");
+  EXPECT_EQ(d.where.line, 2);
+  EXPECT_EQ(d.where.column, 7);
+}
+
+TEST(Like, TakesEverythingButWhatStandsBesideIt) {
+  const auto cluster = parse_cluster(
+      "name: x\nlike: selene-1024\ndevice: a100-sxm4-40gb\nnode:\n  nics: {count: 4, bandwidth: 100 Gb/s, latency: 1 "
+      "us}\n"
+      "nodes: 3\nsources: mine\n",
+      "c.yaml", testing::from_catalog);
+  ASSERT_TRUE(cluster) << base::render(cluster.error(), false);
+  const Cluster selene = testing::catalog("selene");
+  EXPECT_EQ(cluster->device().name, "A100-SXM4-40GB");
+  EXPECT_EQ(cluster->nodes, 3);
+  EXPECT_EQ(cluster->nics_per_node, 4);
+  EXPECT_EQ(cluster->shape->network, selene.shape->network);
+  EXPECT_EQ(cluster->shape->node.pcie_switches, 4);
+  EXPECT_DOUBLE_EQ(cluster->intra.bandwidth.value, 300e9);
+  EXPECT_EQ(cluster->sources.front(), "mine");
+  EXPECT_EQ(cluster->sources.size(), selene.sources.size() + 1);
+}
+
+TEST(Like, InACircleSaysHowItGoes) {
+  const Find circle = [](const std::string& name) -> std::optional<std::string> {
+    return "name: " + name + "\nlike: " + (name == "a" ? "b" : "a") + "\n";
+  };
+  const auto read = parse_cluster("name: x\nlike: a\n", "c.yaml", circle);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().front().code, "C07");
+  EXPECT_EQ(read.error().front().where.line, 2);
+  EXPECT_THAT(read.error().front().message, HasSubstr("a -> b -> a"));
+}
+
+TEST(Like, EndsHoweverLongTheChain) {
+  const Find endless = [](const std::string& name) -> std::optional<std::string> {
+    return "name: x\nlike: " + name + "x\n";
+  };
+  EXPECT_EQ(parse_cluster("name: x\nlike: a\n", "c.yaml", endless).error().front().code, "C07");
+}
+
+TEST(Like, FaultsAreToldWithTheirPlaceInTheOtherFile) {
+  const Find broken = [](const std::string& name) -> std::optional<std::string> {
+    return name == "b" ? std::optional<std::string>("name: b\nlike: selene\nnodes: many\n")
+                       : testing::from_catalog(name);
+  };
+  const auto read = parse_cluster("name: x\nlike: b\n", "c.yaml", broken);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().front().where.file, "c.yaml");
+  EXPECT_THAT(read.error().front().message, HasSubstr("b.yaml:3:8"));
+}
+
+TEST(Like, CannotShrinkWhatIsGivenLinkByLink) {
+  const Find odd_one = [](const std::string& name) -> std::optional<std::string> {
+    return name == "odd" ? std::optional<std::string>(odd(kTwoGpus,
+                                                          "  - {from: a, to: sw, kind: nvlink, bandwidth: 1 GB/s, "
+                                                          "latency: 1 us}\n  - {from: sw, to: b, kind: nvlink, "
+                                                          "bandwidth: 1 GB/s, latency: 1 us}\n"))
+                         : std::nullopt;
+  };
+  EXPECT_EQ(parse_cluster("name: x\nlike: odd\nnodes: 2\n", "c.yaml", odd_one).error().front().code, "C09");
+  const auto renamed = parse_cluster("name: x\nlike: odd\n", "c.yaml", odd_one);
+  ASSERT_TRUE(renamed) << base::render(renamed.error(), false);
+  EXPECT_EQ(renamed->name, "x");
 }
 
 TEST(Links, OddMachineIsReadRoutedAndWritten) {

@@ -1,13 +1,12 @@
-/// Routes by Dijkstra and cuts by max-flow on the cluster's graph; groups in closed form where the cluster is regular.
+/// Routes by Dijkstra on the cluster's graph; groups in closed form where the cluster is regular.
 #include "clusters/routes.h"
 
 #include <algorithm>
 #include <boost/graph/dijkstra_shortest_paths.hpp>
-#include <boost/graph/push_relabel_max_flow.hpp>
+#include <boost/graph/filtered_graph.hpp>
 #include <boost/property_map/transform_value_property_map.hpp>
-#include <cmath>
 #include <limits>
-#include <set>
+#include <map>
 
 #include "base/ensure.h"
 #include "clusters/build.h"
@@ -29,21 +28,34 @@ struct Hop {
   double bandwidth = 0;
 };
 
+/// What a route may use: no front-end link, and of the devices those of the group alone.
+struct Allowed {
+  const Graph* graph = nullptr;
+  const std::vector<int>* through = nullptr;  ///< sorted; none: every device
+  bool operator()(const Graph::edge_descriptor& e) const { return (*graph)[e].kind != LinkKind::frontend; }
+  bool operator()(Id v) const {
+    const int device = (*graph)[v].device;
+    return !through || device < 0 || std::binary_search(through->begin(), through->end(), device);
+  }
+};
+
 /// The vertices of the route by latency, then by bandwidth; a route may pass through a device, as NCCL does over
-/// NVLink.
-std::vector<Id> shortest(const Graph& graph, Id from, Id to) {
+/// NVLink. Empty when there is none.
+std::vector<Id> shortest(const Graph& graph, Id from, Id to, const std::vector<int>* through) {
+  const Allowed allowed{&graph, through};
+  const boost::filtered_graph<Graph, Allowed, Allowed> open(graph, allowed, allowed);
   const auto weight = boost::make_transform_value_property_map(
       [](const Link& link) {
-        if (link.kind == LinkKind::frontend) return Distance{std::numeric_limits<double>::infinity(), 0};
         return Distance{link.latency.value, 1 / link.bandwidth.value};
       },
       boost::get(boost::edge_bundle, graph));
   std::vector<Id> previous(boost::num_vertices(graph));
-  std::vector<Distance> distance(boost::num_vertices(graph));
   const double endless = std::numeric_limits<double>::infinity();
+  std::vector<Distance> distance(boost::num_vertices(graph), Distance{endless, endless});
   boost::dijkstra_shortest_paths(
-      graph, from,
+      open, from,
       boost::weight_map(weight)
+          .vertex_index_map(boost::get(boost::vertex_index, graph))
           .predecessor_map(previous.data())
           .distance_map(distance.data())
           .distance_inf(Distance{endless, endless})
@@ -52,7 +64,7 @@ std::vector<Id> shortest(const Graph& graph, Id from, Id to) {
           .distance_combine([](const Distance& a, const Distance& b) {
             return Distance{a.latency + b.latency, a.inverse_bandwidth + b.inverse_bandwidth};
           }));
-  ENSURE(distance[to].latency < endless, "no route from vertex {} to {}", from, to);
+  if (!(distance[to].latency < endless)) return {};
   std::vector<Id> path{to};
   while (path.back() != from) path.push_back(previous[path.back()]);
   std::reverse(path.begin(), path.end());
@@ -79,9 +91,8 @@ const Link& best_link(const Graph& graph, Id a, Id b) {
   return *best;
 }
 
-Hop along(const Cluster& cluster, int a, int b) {
+Hop along(const Cluster& cluster, const std::vector<Id>& path) {
   Hop hop{0, std::numeric_limits<double>::max()};
-  const std::vector<Id> path = route(cluster, a, b);
   for (std::size_t i = 1; i < path.size(); ++i) {
     const Link& link = best_link(cluster.graph, path[i - 1], path[i]);
     hop.latency += link.latency.value;
@@ -109,25 +120,54 @@ int mesh_links_within(const Cluster& cluster, const std::vector<int>& members) {
   return fewest;
 }
 
-/// The slowest hop of the ring through the members in order, on the graph.
+/// The slowest hop of the ring through the members in order, on the graph. Other devices do not pass messages on, but
+/// where there is no other way.
 Hop around(const Cluster& cluster, const std::vector<int>& members) {
   Hop worst{0, std::numeric_limits<double>::max()};
+  std::vector<int> through = members;
+  std::sort(through.begin(), through.end());
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const Hop hop = along(cluster, members[i], members[(i + 1) % members.size()]);
+    const int a = members[i], b = members[(i + 1) % members.size()];
+    std::vector<Id> path = shortest(cluster.graph, vertex_of(cluster, a), vertex_of(cluster, b), &through);
+    if (path.empty()) path = route(cluster, a, b);
+    const Hop hop = along(cluster, path);
     worst.bandwidth = std::min(worst.bandwidth, hop.bandwidth);
     worst.latency = std::max(worst.latency, hop.latency);
   }
   return worst;
 }
 
-Hop within_node(const Cluster& cluster, const std::vector<int>& members) {
-  const Hop regular{cluster.intra.latency.value, cluster.intra.bandwidth.value};
-  if (cluster.shape && cluster.shape->node.fabric != NodeFabric::mesh) return regular;
-  if (cluster.shape) {
-    const int links = mesh_links_within(cluster, members);
-    if (links > 0) return {cluster.intra.latency.value, cluster.shape->node.link_bandwidth.value * links};
+/// Of a torus: the links from member to member, of the member that has the fewest.
+Hop on_torus(const Cluster& cluster, const std::vector<int>& members) {
+  std::vector<int> inside = members;
+  std::sort(inside.begin(), inside.end());
+  int fewest = std::numeric_limits<int>::max();
+  for (const int member : members) {
+    int links = 0;
+    const auto edges = boost::out_edges(vertex_of(cluster, member), cluster.graph);
+    for (auto e = edges.first; e != edges.second; ++e) {
+      const int other = cluster.graph[boost::target(*e, cluster.graph)].device;
+      links += other >= 0 && std::binary_search(inside.begin(), inside.end(), other);
+    }
+    fewest = std::min(fewest, links);
   }
-  return around(cluster, members);
+  const NodeShape& node = cluster.shape->node;
+  if (fewest == 0) return around(cluster, members);
+  return {node.latency.value, node.link_bandwidth.value * fewest};
+}
+
+Hop within_node(const Cluster& cluster, const std::vector<int>& members) {
+  if (!cluster.shape) return around(cluster, members);
+  switch (cluster.shape->node.fabric) {
+    case NodeFabric::none: return around(cluster, members);
+    case NodeFabric::torus: return on_torus(cluster, members);
+    case NodeFabric::mesh: break;
+    case NodeFabric::nvswitch:
+    case NodeFabric::shared_memory: return {cluster.intra.latency.value, cluster.intra.bandwidth.value};
+  }
+  const int links = mesh_links_within(cluster, members);
+  if (links == 0) return around(cluster, members);
+  return {cluster.shape->node.latency.value, cluster.shape->node.link_bandwidth.value * links};
 }
 
 /// Where the ring over the group's nodes crosses leaves and pods.
@@ -169,9 +209,16 @@ Hop between_nodes(const Cluster& cluster, const std::vector<int>& members, const
   }
   const NodeShape& node = cluster.shape->node;
   const NetworkShape& network = cluster.shape->network;
+  if (node.fabric == NodeFabric::torus) return on_torus(cluster, members);
   const double nics_per_device = std::max(1.0, 1.0 * node.nics / cluster.devices_per_node);
   Hop hop{cluster.inter.latency.value,
           node.nic_bandwidth.value * nics_per_device / members_per_nic(cluster, members, per_node, sharing)};
+  hop.latency += network.message_latency.value;
+  if ((network.staged || node.nics_at_cpu) && node.pcie_switches > 0) {
+    // Through the switches' links to the sockets, which the devices of a switch share.
+    const double active = std::min<double>(cluster.devices_per_node, 1.0 * per_node * sharing);
+    hop.bandwidth = std::min(hop.bandwidth, node.pcie_bandwidth.value / std::max(1.0, active / node.pcie_switches));
+  }
   const Crossings crossing = crossings_of(cluster, nodes);
   if (crossing.leaf > 0) {
     // An uplink's share of one device is its NICs' bandwidth over the oversubscription, and more where only some
@@ -215,60 +262,17 @@ Span span_of(const Cluster& cluster, const std::vector<int>& members, int sharin
 
 std::vector<Id> route(const Cluster& cluster, int a, int b) {
   if (a == b) return {};
-  return shortest(cluster.graph, vertex_of(cluster, a), vertex_of(cluster, b));
+  std::vector<Id> path = shortest(cluster.graph, vertex_of(cluster, a), vertex_of(cluster, b), nullptr);
+  ENSURE(!path.empty(), "no route from device {} to {}", a, b);
+  return path;
 }
 
 BytesPerSecond bottleneck(const Cluster& cluster, int a, int b) {
-  return BytesPerSecond{along(cluster, a, b).bandwidth};
+  return BytesPerSecond{along(cluster, route(cluster, a, b)).bandwidth};
 }
 
 Seconds latency(const Cluster& cluster, int a, int b) {
-  return Seconds{along(cluster, a, b).latency};
-}
-
-BytesPerSecond bisection(const Cluster& cluster) {
-  ENSURE(cluster.size() >= 2, "a bisection needs two devices, not {}", cluster.size());
-  using Traits = boost::adjacency_list_traits<boost::vecS, boost::vecS, boost::directedS>;
-  struct Pipe {
-    std::int64_t capacity = 0, residual = 0;
-    Traits::edge_descriptor reverse;
-  };
-  using Flow = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Pipe>;
-  const std::size_t count = boost::num_vertices(cluster.graph);
-  Flow flow(count + 2);
-  // Whole bytes per second, unless their sum would not fit the flow's integers.
-  constexpr double kMostFlow = 1e18;
-  std::vector<double> at_vertex(count, 0);
-  const auto edges = boost::edges(cluster.graph);
-  double total = 0;
-  for (auto e = edges.first; e != edges.second; ++e) {
-    const double bandwidth = cluster.graph[*e].bandwidth.value;
-    at_vertex[boost::source(*e, cluster.graph)] += bandwidth;
-    at_vertex[boost::target(*e, cluster.graph)] += bandwidth;
-    total += 2 * bandwidth;
-  }
-  const double unit = std::max(1.0, total / kMostFlow);
-  // The algorithm wants the reverse of each pipe to be empty: a full-duplex link is two pipes with a reverse each.
-  const auto pipe = [&](std::size_t a, std::size_t b, double bandwidth) {
-    const auto forth = boost::add_edge(a, b, Pipe{std::llround(bandwidth / unit), 0, {}}, flow).first;
-    const auto reverse = boost::add_edge(b, a, Pipe{0, 0, forth}, flow).first;
-    flow[forth].reverse = reverse;
-  };
-  for (auto e = edges.first; e != edges.second; ++e) {
-    const double bandwidth = cluster.graph[*e].bandwidth.value;
-    pipe(boost::source(*e, cluster.graph), boost::target(*e, cluster.graph), bandwidth);
-    pipe(boost::target(*e, cluster.graph), boost::source(*e, cluster.graph), bandwidth);
-  }
-  // A source feeds each device of the first half with as much as its links can take; the second half drains likewise.
-  for (int d = 0; d < cluster.size(); ++d) {
-    const Id device = vertex_of(cluster, d);
-    const bool first_half = d < cluster.size() / 2;
-    pipe(first_half ? count : device, first_half ? device : count + 1, at_vertex[device]);
-  }
-  const std::int64_t most = boost::push_relabel_max_flow(
-      flow, count, count + 1, boost::get(&Pipe::capacity, flow), boost::get(&Pipe::residual, flow),
-      boost::get(&Pipe::reverse, flow), boost::get(boost::vertex_index, flow));
-  return BytesPerSecond{static_cast<double>(most) * unit};
+  return Seconds{along(cluster, route(cluster, a, b)).latency};
 }
 
 }  // namespace orrery::clusters

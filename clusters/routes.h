@@ -13,7 +13,7 @@ struct Span {
   int per_node = 1;  ///< the most members in one node
   bool within_node = true;
   BytesPerSecond bandwidth;  ///< per member and direction on its slowest hop, alone on the network
-  Seconds latency;           ///< of that hop
+  Seconds latency;           ///< of that hop, with what the network's software takes per message
 };
 
 /// Summary of a group given by its members (few of them: one representative group, never every rank).
@@ -21,12 +21,14 @@ struct Span {
 /// how many members of different groups share a NIC.
 [[nodiscard]] Span span_of(const Cluster& cluster, const std::vector<int>& members, int sharing = 1);
 
-/// Vertices from device a to device b by Dijkstra on latency then bandwidth; empty when a == b.
+/// Vertices from device a to device b by Dijkstra on latency then bandwidth; empty when a == b. It takes time in
+/// proportion to the graph: for many pairs use Paths (clusters/paths.h).
 [[nodiscard]] std::vector<Graph::vertex_descriptor> route(const Cluster& cluster, int a, int b);
 /// Slowest link on that route, per direction.
 [[nodiscard]] BytesPerSecond bottleneck(const Cluster& cluster, int a, int b);
 [[nodiscard]] Seconds latency(const Cluster& cluster, int a, int b);
-/// Max-flow between two halves of the devices (first half against second), per direction.
+/// Max-flow between two halves of the devices (first half against second), per direction. On a regular cluster whole
+/// nodes are collapsed into what they can send, so that 100,000 devices take milliseconds; tori are counted.
 [[nodiscard]] BytesPerSecond bisection(const Cluster& cluster);
 
 }  // namespace orrery::clusters

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/range/iterator_range.hpp>
 #include <ctime>
 #include <numeric>
 
@@ -94,6 +95,80 @@ TEST(Bisection, OfOversubscribedPodsIsWhatTheCoreCarries) {
   EXPECT_NEAR(bisection(*two).value, 384 * 8 * 50e9 / 7, 1e3);
 }
 
+/// The same devices link by link, whose bisection is taken on the whole graph.
+Cluster spelt_out(const Cluster& cluster) {
+  Cluster odd = cluster;
+  odd.shape.reset();
+  return odd;
+}
+
+TEST(Bisection, OfCollapsedNodesEqualsThatOfTheWholeGraph) {
+  for (const char* name :
+       {"dgx-1v", "dgx-2", "aws-p3dn", "aws-p4d", "hgx-b200", "zion", "zionex-128", "mi300x", "jean-zay-v100"}) {
+    for (const int nodes : {2, 3, 5, 8}) {
+      const Cluster one = catalog(name);
+      const auto cluster = resized(one, nodes * one.devices_per_node);
+      ASSERT_TRUE(cluster) << name;
+      EXPECT_NEAR(bisection(*cluster).value / bisection(spelt_out(*cluster)).value, 1, 1e-9) << name << " " << nodes;
+    }
+  }
+}
+
+TEST(Bisection, OfLargeClustersIsFoundAtOnce) {
+  const Cluster meta = catalog("meta-roce-24k");
+  const std::clock_t start = std::clock();
+  // Eight pods, four on each side; each pod's way to the core is a seventh of its ports.
+  EXPECT_NEAR(bisection(meta).value, 4 * 3072 * 50e9 / 7, 1e4);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1.0);
+}
+
+TEST(Torus, IsCutAcrossItsLastDimension) {
+  const Cluster pod = catalog("tpu-v4");
+  EXPECT_EQ(pod.size(), 4096);
+  EXPECT_DOUBLE_EQ(bisection(pod).value, 2 * 16 * 16 * 50e9);
+  const auto cube = resized(pod, 64);
+  ASSERT_TRUE(cube) << base::render(cube.error(), false);
+  EXPECT_EQ(cube->shape->network.torus, (std::vector<int>{4, 4, 4}));
+  EXPECT_DOUBLE_EQ(bisection(*cube).value, bisection(spelt_out(*cube)).value);
+  const auto slab = resized(pod, 4 * 3);
+  EXPECT_DOUBLE_EQ(bisection(*slab).value, bisection(spelt_out(*slab)).value);
+}
+
+TEST(Torus, DevicesHaveSixNeighbours) {
+  const Cluster pod = catalog("tpu-v4");
+  EXPECT_DOUBLE_EQ(pod.intra.bandwidth.value, 300e9);
+  EXPECT_DOUBLE_EQ(pod.inter.bandwidth.value,
+                   200e9);  // of a block of 2 x 2 x 1 one link in x, one in y, two in z leave
+  EXPECT_EQ(pod.intra.name, "ici");
+  int links = 0;
+  const auto edges = boost::out_edges(pod.device_vertices[77], pod.graph);
+  for (auto e = edges.first; e != edges.second; ++e) links += pod.graph[*e].kind == LinkKind::nvlink;
+  EXPECT_EQ(links, 6);
+  EXPECT_DOUBLE_EQ(span_of(pod, {0, 1}).bandwidth.value, 50e9);
+  EXPECT_DOUBLE_EQ(span_of(pod, {0, 1, 2, 3}).bandwidth.value, 100e9);  // a host's square
+}
+
+TEST(Staged, ZionsMessagesPassHostMemoryAndZionExsDoNot) {
+  const Cluster zion = catalog("zion"), zionex = catalog("zionex-128");
+  EXPECT_THAT(names_along(zion, 0, 8),
+              ::testing::ElementsAre("node0/gpu0", "node0/pcie0", "node0/cpu0", "node0/memory0", "node0/nic0", "leaf0",
+                                     "node1/nic0", "node1/memory0", "node1/cpu0", "node1/pcie0", "node1/gpu0"));
+  EXPECT_THAT(names_along(zionex, 0, 8), ::testing::Not(::testing::Contains("node0/cpu0")));
+  // What TCP costs a message is a number of its own.
+  EXPECT_NEAR(span_of(zion, {0, 8}).latency.value - latency(zion, 0, 8).value, 30e-6, 1e-12);
+}
+
+TEST(Frontend, CarriesNoMessages) {
+  const Cluster zionex = catalog("zionex-128");
+  int frontend = 0;
+  for (const auto v : boost::make_iterator_range(boost::vertices(zionex.graph)))
+    frontend += zionex.graph[v].name.find("/frontend") != std::string::npos;
+  EXPECT_EQ(frontend, 16 * 4);
+  for (const int to : {1, 8, 9, 127}) {
+    for (const std::string& name : names_along(zionex, 0, to)) EXPECT_EQ(name.find("frontend"), std::string::npos);
+  }
+}
+
 TEST(Span, OfOneIsWithinItsNode) {
   const Span span = span_of(catalog("selene-1024"), {5});
   EXPECT_EQ(span.nodes, 1);
@@ -136,7 +211,8 @@ TEST(Span, InAMeshCountsTheLinksAmongItsMembers) {
   EXPECT_DOUBLE_EQ(span_of(dgx, {0, 3}).bandwidth.value, 50e9);
   EXPECT_DOUBLE_EQ(span_of(dgx, {0, 1, 2, 3}).bandwidth.value, 100e9);  // four links each inside the quad
   EXPECT_DOUBLE_EQ(span_of(dgx, strided(0, 1, 8)).bandwidth.value, 150e9);
-  EXPECT_DOUBLE_EQ(span_of(dgx, {0, 7}).bandwidth.value, 50e9);  // over a neighbour
+  EXPECT_DOUBLE_EQ(span_of(dgx, {0, 7}).bandwidth.value, 6e9);            // no link: over the sockets, as NCCL does
+  EXPECT_DOUBLE_EQ(span_of(dgx, {0, 1, 2, 3, 4}).bandwidth.value, 50e9);  // GPU 4 has two links to the others
 }
 
 TEST(Span, AcrossOversubscribedPodsGetsItsShareOfTheCore) {
@@ -177,7 +253,8 @@ TEST_P(PairsAlone, SpanAgreesWithTheRoute) {
 }
 INSTANTIATE_TEST_SUITE_P(Machines, PairsAlone,
                          ::testing::Values("dgx-1v", "dgx-2", "dgx-a100", "hgx-h100", "hgx-h200", "localhost-4",
-                                           "selene"));
+                                           "selene", "hgx-b200", "aws-p4d", "zionex-128", "mi300x",
+                                           "azure-nd96asr-v4"));
 
 TEST(Graph, OfAThousandGpusIsCheap) {
   const Cluster selene = catalog("selene-1024");
@@ -186,6 +263,17 @@ TEST(Graph, OfAThousandGpusIsCheap) {
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(again);
   EXPECT_LT(seconds, 0.05);  // about a millisecond
+}
+
+TEST(Graph, OfAHundredThousandGpusIsBuiltInASecond) {
+  const Cluster h100 = catalog("hgx-h100");
+  const std::clock_t start = std::clock();
+  const auto cluster = resized(h100, 100'000);
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  ASSERT_TRUE(cluster);
+  EXPECT_LT(seconds, 2);  // about a third of a second where nothing else runs
+  RecordProperty("seconds", std::to_string(seconds));
+  std::cout << "built in " << seconds << " s, " << boost::num_vertices(cluster->graph) << " vertices\n";
 }
 
 }  // namespace

@@ -122,12 +122,19 @@ Cluster read_in_chain(const Cursor& at, const Find& find, const Chain& chain) {
 NetworkShape read_network(const Cursor& at) {
   NetworkShape network;
   const std::vector<std::string>& kinds = network_kinds();
-  network.kind = kinds[static_cast<std::size_t>(at.at("kind").choice(kinds))];
+  const Cursor word = at.at("kind");
+  const int kind = word.exists() ? word.choice(kinds, -1) : -1;
+  if (kind < 0) {
+    at.ignore();  // which keys belong here depends on the kind
+    return network;
+  }
+  network.kind = kinds[static_cast<std::size_t>(kind)];
   if (network.kind == "torus") {
     const Cursor dims = at.at("dims");
     if (dims.exists()) {
       for (const Cursor& extent : dims.items())
         network.torus.push_back(static_cast<int>(extent.integer(1, kMostDevices, 1)));
+      if (network.torus.empty()) dims.error("C04", "a torus without dimensions", "give one number for each");
     }
     return network;
   }

@@ -89,7 +89,13 @@ void read_switches(const Cursor& at, NodeShape& node) {
 
 void read_node_fabric(const Cursor& at, int devices, NodeShape& node) {
   enum { nvswitch, mesh, shared_memory, full_mesh, torus, pcie };
-  const int kind = at.at("kind").choice({"nvswitch", "mesh", "shared-memory", "full-mesh", "torus", "pcie"});
+  const Cursor word = at.at("kind");
+  const int kind =
+      word.exists() ? word.choice({"nvswitch", "mesh", "shared-memory", "full-mesh", "torus", "pcie"}, -1) : -1;
+  if (kind < 0) {
+    at.ignore();  // which keys belong here depends on the kind
+    return;
+  }
   constexpr NodeFabric kFabrics[] = {NodeFabric::nvswitch, NodeFabric::mesh,  NodeFabric::shared_memory,
                                      NodeFabric::mesh,     NodeFabric::torus, NodeFabric::none};
   node.fabric = kFabrics[kind];

@@ -37,9 +37,27 @@ std::vector<std::string> names() {
 }
 
 TEST(Catalog, HasTheMachinesThatAreAskedFor) {
-  EXPECT_THAT(names(),
-              ::testing::IsSupersetOf({"dgx-1v", "dgx-2", "dgx-a100", "selene", "selene-1024", "hgx-h100", "hgx-h200",
-                                       "localhost-1", "localhost-2", "localhost-4", "localhost-8"}));
+  EXPECT_THAT(names(), ::testing::IsSupersetOf(
+                           {"dgx-1v",        "aws-p3dn",      "dgx-2",       "dgx-2-superpod",   "dgx-a100",
+                            "selene",        "selene-1024",   "selene-2020", "azure-nd96asr-v4", "hgx-h100",
+                            "hgx-h100-roce", "hgx-h200",      "hgx-h800",    "hgx-b200",         "meta-roce-24k",
+                            "jean-zay-v100", "jean-zay-a100", "zion",        "zionex",           "mi300x",
+                            "tpu-v4",        "localhost-1",   "localhost-2", "localhost-4",      "localhost-8"}));
+}
+
+TEST(Catalog, IsListedInTheDocumentationWhoseExamplesAreRead) {
+  std::ifstream file(std::string(ORRERY_SOURCE_DIR) + "/docs/clusters.md");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  for (const std::string& name : names()) EXPECT_NE(text.find("`" + name + "`"), std::string::npos) << name;
+  int blocks = 0;
+  const std::string open = "```yaml\n";
+  for (std::size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1), ++blocks) {
+    const std::size_t from = at + open.size();
+    const auto read =
+        parse_cluster(text.substr(from, text.find("```", from) - from), "clusters.md", testing::from_catalog);
+    EXPECT_TRUE(read) << base::render(read.error(), false);
+  }
+  EXPECT_EQ(blocks, 2);
 }
 
 TEST(Catalog, EntriesAreReadNamedAfterTheirFileAndSourced) {
@@ -86,6 +104,42 @@ TEST(Catalog, SeleneIs4480GpusOnEightRails) {
   EXPECT_DOUBLE_EQ(selene.intra.bandwidth.value, 300e9);  // 12 links of 25 GB/s
   EXPECT_DOUBLE_EQ(selene.inter.bandwidth.value, 25e9);   // one HDR port a GPU
   EXPECT_EQ(selene.nics_per_node, 8);
+}
+
+TEST(Catalog, SizesAreThosePublished) {
+  EXPECT_EQ(catalog("selene-2020").size(), 2240);
+  EXPECT_EQ(catalog("dgx-2-superpod").size(), 1536);
+  EXPECT_EQ(catalog("meta-roce-24k").size(), 24576);
+  EXPECT_EQ(catalog("jean-zay-v100").size(), 1044);
+  EXPECT_EQ(catalog("jean-zay-a100").size(), 416);
+  EXPECT_EQ(catalog("zionex-128").size(), 128);
+  EXPECT_EQ(catalog("tpu-v4").size(), 4096);
+}
+
+TEST(Catalog, NodesSayWhereDataCanGo) {
+  const Cluster dgx = catalog("dgx-a100-80gb");
+  EXPECT_DOUBLE_EQ(dgx.host_memory.capacity.value, 2e12);
+  EXPECT_DOUBLE_EQ(dgx.host_memory.read.value, 2 * 204.8e9);
+  EXPECT_DOUBLE_EQ(dgx.nvme.capacity.value, 8 * 3.84e12);
+  EXPECT_DOUBLE_EQ(dgx.nvme.write.value, 8 * 3.8e9);
+  EXPECT_DOUBLE_EQ(dgx.nvme.latency.value, 100e-6);
+  double memory = 0, nvme = 0;
+  for (std::size_t v = 0; v < boost::num_vertices(dgx.graph); ++v) {
+    if (dgx.graph[v].kind == VertexKind::host_memory) memory += dgx.graph[v].capacity.value;
+    if (dgx.graph[v].kind == VertexKind::nvme) nvme += dgx.graph[v].capacity.value;
+  }
+  EXPECT_DOUBLE_EQ(memory, 2e12);
+  EXPECT_DOUBLE_EQ(nvme, 8 * 3.84e12);
+}
+
+TEST(Catalog, DevicesThatAreNotNvidiasAreYamlAlone) {
+  const Cluster mi300x = catalog("mi300x"), pod = catalog("tpu-v4");
+  EXPECT_EQ(mi300x.device().architecture, Architecture::generic);
+  EXPECT_EQ(mi300x.intra.name, "xgmi");
+  EXPECT_DOUBLE_EQ(mi300x.intra.bandwidth.value, 7 * 64e9);
+  EXPECT_EQ(mi300x.shape->node.edges.size(), 28u);
+  EXPECT_EQ(pod.device().architecture, Architecture::generic);
+  EXPECT_EQ(pod.intra.name, "ici");
 }
 
 TEST(Catalog, Selene1024IsSeleneWith128Nodes) {

@@ -182,6 +182,46 @@ TEST_P(Trees, SpanAllNodesAndNoNodeIsInsideBoth) {
 }
 INSTANTIATE_TEST_SUITE_P(Counts, Trees, ::testing::Values(2, 3, 4, 5, 8, 12, 13, 14, 16, 31, 64, 100));
 
+TEST(FullMesh, OfMi300xHasARingForEachLink) {
+  const Cluster node = catalog("mi300x");
+  const Wiring all = wiring_of(node, first(8)), pair = wiring_of(node, {2, 5});
+  expect(all.ring, 7, 48, 48, PathType::nvlink);  // RCCL's 48 GB/s a link; 313 GB/s are measured
+  EXPECT_EQ(pair.ring.count, 1);                  // 47.7 GB/s are measured
+  EXPECT_NEAR(pair.ring.total().value, 48e9, 1);
+}
+
+TEST(Torus, HasARingForEachLinkInsideTheGroup) {
+  const Cluster pod = catalog("tpu-v4");
+  expect(wiring_of(pod, first(4096)).ring, 6, 50, 50, PathType::nvlink);
+  expect(wiring_of(pod, first(4)).ring, 2, 50, 50, PathType::nvlink);
+}
+
+TEST(Staged, ZionsRingsPassTheSocketsAndZionExsDoNot) {
+  const Wiring zion = wiring_of(catalog("zion"), first(16)), zionex = wiring_of(catalog("zionex-128"), first(16));
+  EXPECT_TRUE(zion.staged);
+  EXPECT_DOUBLE_EQ(zion.message_latency.value, 30e-6);
+  EXPECT_GE(zion.ring.path_inter, PathType::host_bridge);
+  EXPECT_FALSE(zionex.staged);
+  EXPECT_DOUBLE_EQ(zionex.message_latency.value, 0);
+  EXPECT_LT(zionex.ring.path_inter, PathType::host_bridge);
+  EXPECT_GT(zionex.ring.total().value, 80e9);  // eight ports of 12.5 GB/s
+}
+
+TEST(Clouds, ShareNicsAsTheirNodesDo) {
+  const auto p4d = resized(catalog("aws-p4d"), 16);
+  const Wiring wiring = wiring_of(*p4d, first(16));
+  EXPECT_NEAR(wiring.ring.total().value / 1e9, 48, 1e-6);  // four ports of 12.5 GB/s, at 12
+  for (const char* name :
+       {"aws-p3dn", "aws-p5", "aws-p5en", "aws-p6-b200", "gcp-a3-mega", "jean-zay-v100", "hgx-h800"}) {
+    const Cluster one = catalog(name);
+    const auto two = resized(one, 2 * one.devices_per_node);
+    const Wiring found = wiring_of(*two, first(two->size()));
+    EXPECT_GT(found.ring.count, 0) << name;
+    EXPECT_LE(found.ring.total().value, one.shape->node.nic_bandwidth.value * one.shape->node.nics * 1.001) << name;
+    EXPECT_GT(found.ring.total().value, one.shape->node.nic_bandwidth.value * one.shape->node.nics * 0.5) << name;
+  }
+}
+
 TEST(Localhost, RanksHaveOneWay) {
   const Wiring wiring = wiring_of(catalog("localhost-4"), first(4));
   EXPECT_EQ(wiring.ring.count, 1);

@@ -20,7 +20,9 @@ Outcome run(const Verb& verb, const Context& context) {
     Outcome operator()(const TrainOptions& o) const { return run_train(o, context); }
     Outcome operator()(const CalibrateOptions& o) const { return run_calibrate(o, context); }
     Outcome operator()(const ReportOptions& o) const { return run_report(o, context); }
-    Outcome operator()(const ExplainOptions& o) const { return run_explain(o, context); }
+    Outcome operator()(const ExplainOptions& o) const {
+      return o.plan.empty() ? run_explain_cluster(o, context) : run_explain(o, context);
+    }
     Outcome operator()(const DoctorOptions& o) const { return run_doctor(o, context); }
     Outcome operator()(const ProbeOptions& o) const { return run_probe(o, context); }
     Outcome operator()(const ImportOptions& o) const { return run_import(o, context); }

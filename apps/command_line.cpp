@@ -77,8 +77,12 @@ void add_predicting(CLI::App& app, Verbs& verbs) {
   simulate->add_option("--timeline", verbs.simulate.timeline, "Write the predicted timeline.json")->option_text("FILE");
   add_calibrations(*simulate, verbs.simulate.calibrations);
 
-  CLI::App* explain = app.add_subcommand("explain", "Say where a plan's time and memory go, or how two plans differ");
-  explain->add_option("PLAN", verbs.explain.plan, "Plan file")->required();
+  CLI::App* explain = app.add_subcommand(
+      "explain", "Say where a plan's time and memory go, how two plans differ, or what a cluster is");
+  CLI::Option_group* what = explain->add_option_group("What is explained")->require_option(1);
+  what->add_option("PLAN", verbs.explain.plan, "Plan file");
+  what->add_option("--cluster", verbs.explain.cluster, "A cluster: catalogue name or file")->option_text("CLUSTER");
+  what->add_flag("--clusters", verbs.explain.clusters, "All clusters of the catalogue");
   explain->add_option("--vs", verbs.explain.versus, "Plan file to compare with")->option_text("PLAN");
   add_calibrations(*explain, verbs.explain.calibrations);
 }

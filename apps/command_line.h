@@ -67,6 +67,8 @@ struct ExplainOptions {
   std::string plan;
   std::string versus;  ///< a second plan file
   std::vector<std::string> calibrations;
+  std::string cluster;    ///< instead of a plan: a cluster by name or file
+  bool clusters = false;  ///< or the catalogue
 };
 
 struct DoctorOptions {

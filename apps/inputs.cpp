@@ -55,9 +55,13 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
                                       {}}});
 }
 
-clusters::Find finder(const Catalog& catalog) {
-  return [&catalog](const std::string& name) -> std::optional<std::string> {
+/// Catalogue entries, and cluster files named by their path from `folder` on.
+clusters::Find finder(const Catalog& catalog, const fs::path& folder) {
+  return [&catalog, folder](const std::string& name) -> std::optional<std::string> {
     if (auto entry = catalog.find(kClusters, name)) return std::move(entry->text);
+    if (!name.ends_with(".yaml")) return std::nullopt;
+    auto text = read_file(relative_to(folder, name));
+    if (text) return std::move(*text);
     return std::nullopt;
   };
 }
@@ -104,7 +108,7 @@ base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::
                                              const base::Location& from, const fs::path& folder) {
   auto entry = resolve(catalog, kClusters, "cluster", name, from, folder);
   if (!entry) return base::fail(entry.error());
-  return clusters::parse_cluster(entry->text, entry->path.string(), finder(catalog));
+  return clusters::parse_cluster(entry->text, entry->path.string(), finder(catalog, entry->path.parent_path()));
 }
 
 base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name, const base::Location& from) {

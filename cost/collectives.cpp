@@ -64,7 +64,7 @@ constexpr std::array<std::array<double, kCorrections>, 3> kTreeCorrection = {{
 std::size_t row_of(clusters::Architecture architecture) {
   switch (architecture) {
     case clusters::Architecture::volta: return 0;
-    case clusters::Architecture::cpu:  // never asked: CPU ranks use MPI
+    case clusters::Architecture::cpu:      // never asked: CPU ranks use MPI
     case clusters::Architecture::generic:  // RCCL began as NCCL 2.x with its tables of this time
     case clusters::Architecture::ampere: return 1;
     case clusters::Architecture::hopper: return 2;

@@ -42,6 +42,38 @@ TEST(Model, EveryCatalogueEntryIsRead) {
   }
 }
 
+TEST(Cluster, IsExplainedWithItsChannels) {
+  const Ran ran = orrery({"explain", "--cluster", "dgx-1v", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json cluster = ran.result().at("cluster");
+  EXPECT_EQ(cluster.at("devices_per_node"), 8);
+  EXPECT_EQ(cluster.at("wiring_in_a_node").at("ring").at("channels"), 6);
+  EXPECT_DOUBLE_EQ(cluster.at("wiring_in_a_node").at("ring").at("intra_bytes_per_s"), 20e9);
+  EXPECT_EQ(cluster.at("graph").at("vertices").at("device"), 8);
+  EXPECT_THAT(orrery({"explain", "--cluster", "selene"}).out, ::testing::HasSubstr("8 x 24 GB/s"));
+}
+
+TEST(Cluster, CatalogueIsListed) {
+  const Ran ran = orrery({"explain", "--clusters", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_GE(ran.result().at("clusters").size(), 30U);
+}
+
+TEST(Cluster, MayBeLikeAFileBesideIt) {
+  const Scratch scratch;
+  (void)scratch.file("base.yaml", "name: base\nlike: dgx-a100\nnodes: 2\n");
+  const std::string small = scratch.file("mine.yaml", "name: mine\nlike: base.yaml\nnodes: 3\n");
+  const Ran ran = orrery({"explain", "--cluster", small, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.result().at("cluster").at("nodes"), 3);
+}
+
+TEST(Cluster, WrongUsesAreUsageErrors) {
+  EXPECT_EQ(orrery({"explain"}).exit_code, 2);
+  EXPECT_EQ(orrery({"explain", "plan.yaml", "--clusters"}).exit_code, 2);
+  EXPECT_EQ(orrery({"explain", "--cluster", "nowhere"}).exit_code, 3);
+}
+
 TEST(Doctor, SaysWhatIsThereAndWhatToDoAboutTheRest) {
   const Ran ran = orrery({"doctor", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;

@@ -211,8 +211,7 @@ TEST(Clouds, ShareNicsAsTheirNodesDo) {
   const auto p4d = resized(catalog("aws-p4d"), 16);
   const Wiring wiring = wiring_of(*p4d, first(16));
   EXPECT_NEAR(wiring.ring.total().value / 1e9, 48, 1e-6);  // four ports of 12.5 GB/s, at 12
-  for (const char* name :
-       {"aws-p3dn", "aws-p5", "aws-p5en", "aws-p6-b200", "gcp-a3-mega", "jean-zay-v100", "hgx-h800"}) {
+  for (const char* name : {"aws-p3dn", "aws-p5", "aws-p5en", "aws-p6-b200", "gcp-a3-mega", "jean-zay-v100"}) {
     const Cluster one = catalog(name);
     const auto two = resized(one, 2 * one.devices_per_node);
     const Wiring found = wiring_of(*two, first(two->size()));
@@ -220,6 +219,14 @@ TEST(Clouds, ShareNicsAsTheirNodesDo) {
     EXPECT_LE(found.ring.total().value, one.shape->node.nic_bandwidth.value * one.shape->node.nics * 1.001) << name;
     EXPECT_GT(found.ring.total().value, one.shape->node.nic_bandwidth.value * one.shape->node.nics * 0.5) << name;
   }
+}
+
+TEST(Clouds, WithFewNvlinksAreBoundByThem) {
+  // Eight links of 20.6 GB/s into each H800, and a ring of eight leaves one of its hops to the NICs.
+  const auto two = resized(catalog("hgx-h800"), 16);
+  const Wiring wiring = wiring_of(*two, first(16));
+  EXPECT_LE(wiring.ring.total().value, 8 * 20.6e9 * 8 / 7);
+  EXPECT_GT(wiring.ring.total().value, 8 * 20.6e9 * 0.9);
 }
 
 TEST(Localhost, RanksHaveOneWay) {

@@ -79,7 +79,8 @@ void add_predicting(CLI::App& app, Verbs& verbs) {
 
   CLI::App* explain = app.add_subcommand(
       "explain", "Say where a plan's time and memory go, how two plans differ, or what a cluster is");
-  CLI::Option_group* what = explain->add_option_group("What is explained")->require_option(1);
+  CLI::App* what = explain->add_option_group("What is explained");
+  what->require_option(1);
   what->add_option("PLAN", verbs.explain.plan, "Plan file");
   what->add_option("--cluster", verbs.explain.cluster, "A cluster: catalogue name or file")->option_text("CLUSTER");
   what->add_flag("--clusters", verbs.explain.clusters, "All clusters of the catalogue");

@@ -194,10 +194,11 @@ ordered_json measured_json(const exec::Measured& measured, const cost::FitResult
   ordered_json operators = ordered_json::array(), workloads = ordered_json::array(), memory = ordered_json::array(),
                messages = ordered_json::array(), parameters = ordered_json::array();
   for (const exec::WorkloadTimes& w : measured.workloads) {
-    workloads.push_back(
-        {{"name", w.name},
-         {"pass_s", w.pass_s},
-         {"pass_together_s", w.pass_together_s > 0 ? ordered_json(w.pass_together_s) : ordered_json()}});
+    const auto known = [](double seconds) { return seconds > 0 ? ordered_json(seconds) : ordered_json(); };
+    workloads.push_back({{"name", w.name},
+                         {"pass_s", w.pass_s},
+                         {"pass_together_s", known(w.pass_together_s)},
+                         {"pass_slowest_s", known(w.pass_slowest_s)}});
     for (const exec::OpTime& one : w.ops) operators.push_back(op_json(one, w.name));
   }
   for (const exec::StreamTime& one : measured.streams)

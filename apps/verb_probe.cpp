@@ -16,6 +16,7 @@
 #include "base/ensure.h"
 #include "clusters/read.h"
 #include "cost/probe_fit.h"
+#include "exec/measured.h"
 #include "exec/probe/capabilities.h"
 #include "exec/probe/cluster_file.h"
 #include "exec/probe/measure.h"
@@ -81,17 +82,19 @@ plan::CollectiveKind collective_of(exec::MessageKind kind) {
 /// From exec's records to cost's.
 cost::Probed probed_of(const exec::Measured& measured) {
   cost::Probed out;
-  std::vector<double> slowdowns;
+  std::vector<double> neighbours, jitters;
   for (std::size_t i = 0; i < measured.workloads.size(); ++i) {
     const exec::WorkloadTimes& w = measured.workloads[i];
     for (const exec::OpTime& one : w.ops)
       out.operators.push_back({static_cast<int>(i), one.op, one.count, one.seconds});
-    const bool layers = w.ops.size() > 8;  // whole layers, as training runs them, rather than one operator
-    if (layers && w.pass_together_s > 0 && w.pass_s > 0) slowdowns.push_back(w.pass_together_s / w.pass_s - 1);
+    constexpr std::size_t kLayers = 8;  // whole layers, as training runs them, have more operators than this
+    if (w.ops.size() <= kLayers || w.pass_together_s <= 0 || w.pass_s <= 0) continue;
+    neighbours.push_back(w.pass_together_s / w.pass_s - 1);
+    jitters.push_back(w.pass_slowest_s / w.pass_together_s - 1);
   }
-  if (!slowdowns.empty()) {
-    std::sort(slowdowns.begin(), slowdowns.end());
-    out.slowdown = std::max(0.0, slowdowns[slowdowns.size() / 2]);
+  if (!neighbours.empty()) {
+    out.neighbour_slowdown = std::max(0.0, exec::median(neighbours));
+    out.rank_jitter = std::max(0.0, exec::median(jitters));
   }
   for (const exec::MessageTime& one : measured.messages)
     out.messages.push_back({one.at.kind == exec::MessageKind::send, collective_of(one.at.kind), one.at.ranks,

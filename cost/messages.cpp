@@ -15,17 +15,29 @@ namespace orrery::cost {
 using base::Bytes;
 using base::Seconds;
 
+namespace {
+
+/// Seconds that the part of a message beyond the caches costs besides; 0 where nobody has measured it.
+double spill(const Calibration& c, const std::string& name, Bytes message) {
+  const double size = c.get("network.spill_size", 0), bandwidth = c.get(name + ".spill_bandwidth", 0);
+  return size > 0 && bandwidth > 0 ? std::max(0.0, message.value - size) / bandwidth : 0;
+}
+
+}  // namespace
+
 Seconds mpi_collective_time(const Calibration& c, plan::CollectiveKind kind, Bytes message, int ranks) {
   ENSURE(ranks >= 2, "a collective of {} ranks", ranks);
   const double p = ranks;
   const double times = kind == plan::CollectiveKind::all_reduce ? 2 : 1;
   const double rounds = times * std::bit_width(static_cast<unsigned>(ranks - 1));
   const std::string name = std::string("network.") + plan::name_of(kind);
-  return Seconds{rounds * c.at(name + ".latency") + times * (p - 1) / p * message.value / c.at(name + ".bandwidth")};
+  return Seconds{rounds * c.at(name + ".latency") +
+                 times * (p - 1) / p * (message.value / c.at(name + ".bandwidth") + spill(c, name, message))};
 }
 
 Seconds mpi_send_time(const Calibration& c, Bytes message) {
-  return Seconds{c.at("network.send.latency") + message.value / c.at("network.send.bandwidth")};
+  return Seconds{c.at("network.send.latency") + message.value / c.at("network.send.bandwidth") +
+                 spill(c, "network.send", message)};
 }
 
 namespace {

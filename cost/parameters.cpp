@@ -59,7 +59,12 @@ void add_network(std::vector<ParameterKind>& all) {
                    "CPU ranks: latency of one round of the operation"});
     all.push_back({fmt::format("network.{}.bandwidth", operation), Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
                    "CPU ranks: bytes per second through one rank, once under way"});
+    all.push_back({fmt::format("network.{}.spill_bandwidth", operation), Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
+                   "CPU ranks: bytes per second that what exceeds network.spill_size costs besides"});
   }
+  all.push_back(
+      {"network.spill_size", Unit::bytes, 0, kTera, 0,
+       "CPU ranks: message size from which buffers leave the caches and the library asks the system for memory"});
   all.push_back({"network.intra.efficiency", Unit::number, 1e-3, 1.5, 0.3,
                  "large-message bandwidth within a node over the datasheet's"});
   all.push_back({"network.inter.efficiency", Unit::number, 1e-3, 1.5, 0.3,

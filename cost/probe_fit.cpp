@@ -26,6 +26,7 @@ Observation observe(const ProbedOperator& one, Steps& steps) {
   Observation o;
   o.run = one.workload;
   o.step = &steps.steps.back();
+  o.alone = true;
   o.seconds = one.seconds;
   o.count = one.count;
   o.what = models::name_of(one.op.kind);
@@ -56,6 +57,33 @@ Observation observe(const ProbedMessage& one, int run, Steps& steps) {
   return o;
 }
 
+/// `before` with the spill size that, of some powers of four, lets the messages be met best; without one where none is
+/// better by a tenth.
+Pricing with_spill(const Pricing& before, const std::vector<Observation>& messages, const FitOptions& options) {
+  constexpr double kFirst = 1 << 18, kLast = 1 << 24, kStep = 4, kStart = 3e9, kWorthIt = 0.9;
+  const auto with = [&](double size) {
+    Calibration c;
+    if (size > 0) {
+      const std::string source =
+          fmt::format("measured {}: where the curve of messages bends (orrery probe)", options.date);
+      c.set("network.spill_size", size, source);
+      for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "send"})
+        c.set(fmt::format("network.{}.spill_bandwidth", operation), kStart, source);
+    }
+    return Pricing(before.shared_cluster(), before.stack(), {before.calibration(), c});
+  };
+  double best = 0;
+  if (messages.empty()) return with(best);
+  double least = kWorthIt * fit_observations(messages, with(0), options, "").result.error_after;
+  for (double size = kFirst; size <= kLast; size *= kStep) {
+    const double error = fit_observations(messages, with(size), options, "").result.error_after;
+    if (error >= least) continue;
+    least = error;
+    best = size;
+  }
+  return with(best);
+}
+
 }  // namespace
 
 base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, const FitOptions& options) {
@@ -69,19 +97,25 @@ base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, cons
   }
   if (all.empty()) return base::fail("F04", "the probe has timed no operators", "run `orrery probe --measure` again");
   const std::size_t operators = all.size();
+  std::vector<Observation> messages;
   for (const ProbedMessage& one : probed.messages)
-    if (one.seconds > 0) all.push_back(observe(one, runs, steps));
+    if (one.seconds > 0) messages.push_back(observe(one, runs, steps));
+  all.insert(all.end(), messages.begin(), messages.end());
   const std::string source = fmt::format("measured {}: {} operators and {} messages one by one (orrery probe)",
                                          options.date, operators, all.size() - operators);
-  Fitted out = fit_observations(all, before, options, source);
-  if (probed.slowdown >= 0) {
-    const char* name = "stack.rank_jitter";
-    const double old = before.calibration().get(name, 0);
-    const std::string from = fmt::format(
-        "measured {}: the slowest of all ranks computing at once over one alone (orrery probe)", options.date);
-    out.calibration.set(name, probed.slowdown, from);
-    out.result.parameters.push_back({name, old, probed.slowdown, "", from});
-  }
+  const Pricing priced = with_spill(before, messages, options);
+  Fitted out = fit_observations(all, priced, options, source);
+  const auto& known = priced.calibration().parameters;
+  if (const auto size = known.find("network.spill_size"); size != known.end())
+    out.calibration.parameters[size->first] = size->second;
+  const auto take = [&](const char* name, double value, const char* what) {
+    if (value < 0) return;
+    const std::string from = fmt::format("measured {}: {} (orrery probe)", options.date, what);
+    out.calibration.set(name, value, from);
+    out.result.parameters.push_back({name, before.calibration().get(name, 0), value, "", from});
+  };
+  take("device.neighbour_slowdown", probed.neighbour_slowdown, "a rank's layers when all ranks compute, over alone");
+  take("stack.rank_jitter", probed.rank_jitter, "the slowest of all ranks computing at once over their mean");
   return out;
 }
 

@@ -30,9 +30,8 @@ struct ProbedMessage {
 struct Probed {
   std::vector<ProbedOperator> operators;
   std::vector<ProbedMessage> messages;
-  /// By how much longer the slowest of all ranks computes when all compute at once than one alone, as a share;
-  /// negative: not measured.
-  double slowdown = -1;
+  double neighbour_slowdown = -1;  ///< share by which a rank computes longer when all compute; negative: not measured
+  double rank_jitter = -1;         ///< share by which the slowest of them exceeds their mean; negative: not measured
 };
 
 /// `before` gives cluster, stack and the coefficients to start from. Coefficients that nothing reveals stay as they are

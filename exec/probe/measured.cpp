@@ -69,6 +69,7 @@ void take_workload(const json& event, Measured& into) {
   event.at("name").get_to(times.name);
   event.at("pass_s").get_to(times.pass_s);
   event.at("pass_together_s").get_to(times.pass_together_s);
+  event.at("pass_slowest_s").get_to(times.pass_slowest_s);
   for (const json& op : event.at("ops")) times.ops.push_back(op_of(op));
   into.workloads.push_back(std::move(times));
 }
@@ -95,6 +96,7 @@ ordered_json event_of(const WorkloadTimes& times) {
           {"name", times.name},
           {"pass_s", times.pass_s},
           {"pass_together_s", times.pass_together_s},
+          {"pass_slowest_s", times.pass_slowest_s},
           {"ops", std::move(ops)}};
 }
 

@@ -15,7 +15,8 @@ struct WorkloadTimes {
   std::string name;
   std::vector<OpTime> ops;
   double pass_s = 0;           ///< one rank alone
-  double pass_together_s = 0;  ///< the slowest of all ranks at once; 0: not measured
+  double pass_together_s = 0;  ///< mean over all ranks at once; 0: not measured
+  double pass_slowest_s = 0;   ///< of the slowest of them; 0: not measured
 };
 
 struct StreamTime {

@@ -83,7 +83,7 @@ class Probe {
     transport_.barrier();
     if (!first()) return;
     for (std::size_t i = 0; i < loaded_.size(); ++i)
-      out_.workloads.push_back({workloads_[i].name, summarise(workloads_[i], samples_[i]), median(pass_s_[i]), 0});
+      out_.workloads.push_back({workloads_[i].name, summarise(workloads_[i], samples_[i]), median(pass_s_[i]), 0, 0});
   }
 
   void visit(std::size_t i, int round) {
@@ -126,11 +126,14 @@ class Probe {
     for (const std::string& text : texts)
       ranks.push_back(nlohmann::json::parse(text).get<std::vector<std::vector<double>>>());
     for (std::size_t i = 0; i < loaded_.size(); ++i) {
-      std::vector<double> slowest = ranks.front()[i];
+      std::vector<double> slowest = ranks.front()[i], mean(slowest.size(), 0.0);
       for (const auto& rank : ranks)
-        for (std::size_t pass = 0; pass < slowest.size(); ++pass)
+        for (std::size_t pass = 0; pass < slowest.size(); ++pass) {
           slowest[pass] = std::max(slowest[pass], rank[i][pass]);
-      out_.workloads[i].pass_together_s = median(std::move(slowest));
+          mean[pass] += rank[i][pass] / static_cast<double>(ranks.size());
+        }
+      out_.workloads[i].pass_together_s = median(std::move(mean));
+      out_.workloads[i].pass_slowest_s = median(std::move(slowest));
     }
   }
 

@@ -22,6 +22,11 @@ models::Model model_of(std::int64_t width) {
   return m;
 }
 
+/// What prices of several ranks hold beyond those of one rank alone.
+double longer(const Pricing& pricing) {
+  return (1 + pricing.jitter()) * (1 + pricing.neighbour_slowdown());
+}
+
 /// Operators of whole layers in several sizes and messages over two ranks, timed by `truth` alone on one rank.
 Probed probed_by(const Pricing& truth) {
   Probed out;
@@ -34,7 +39,7 @@ Probed probed_by(const Pricing& truth) {
         for (const auto* parts : {&program.forward, &program.backward})
           for (const models::Part& part : *parts)
             for (const models::Op& op : part.ops)
-              out.operators.push_back({workload, op, 1, truth.op_time(op).value / (1 + truth.jitter())});
+              out.operators.push_back({workload, op, 1, truth.op_time(op).value / longer(truth)});
       }
       ++workload;
     }
@@ -51,7 +56,8 @@ Probed probed_by(const Pricing& truth) {
     const double dispatch = truth.calibration().get("stack.dispatch_overhead", 0);
     out.messages.push_back({true, {}, 2, bytes, truth.send_time(base::Bytes{bytes}, 0, 1).value - dispatch});
   }
-  out.slowdown = 0.07;
+  out.neighbour_slowdown = 0.11;
+  out.rank_jitter = 0.07;
   return out;
 }
 
@@ -88,7 +94,7 @@ TEST(ProbeFit, FindsThePricesThatMadeTheTimes) {
   EXPECT_LT(fitted->result.error_after, 0.02);
   const Pricing after(cluster, testing::cpu_stack(), {fitted->calibration});
   for (const ProbedOperator& one : probed.operators)
-    EXPECT_NEAR(after.op_time(one.op).value / (1 + after.jitter()), one.seconds, 0.06 * one.seconds)
+    EXPECT_NEAR(after.op_time(one.op).value / longer(after), one.seconds, 0.06 * one.seconds)
         << models::name_of(one.op.kind);
   EXPECT_NEAR(fitted->calibration.at("network.all_reduce.latency"), 9e-6, 5e-7);
   EXPECT_NEAR(fitted->calibration.at("network.all_reduce.bandwidth"), 1.5e9, 5e7);
@@ -109,6 +115,28 @@ TEST(ProbeFit, SaysWhereEachCoefficientComesFromAndLeavesTheRestAlone) {
                              "device.matmul.bf16.efficiency"})
     EXPECT_FALSE(fitted->calibration.has(unseen)) << unseen;
   EXPECT_DOUBLE_EQ(fitted->calibration.at("stack.rank_jitter"), 0.07);
+  EXPECT_DOUBLE_EQ(fitted->calibration.at("device.neighbour_slowdown"), 0.11);
+  EXPECT_FALSE(fitted->calibration.has("network.spill_size")) << "the curve of these messages does not bend";
+}
+
+TEST(ProbeFit, FindsWhereTheCurveOfMessagesBends) {
+  const auto cluster = testing::cpu_cluster(2);
+  Calibration bent = known();
+  bent.set("network.spill_size", 1 << 22, "test");
+  for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "send"})
+    bent.set(std::string("network.") + operation + ".spill_bandwidth", 0.7e9, "test");
+  const Pricing truth(cluster, testing::cpu_stack(), {bent}), before(cluster, testing::cpu_stack());
+  const auto fitted = fit_probe(probed_by(truth), before, options());
+  ASSERT_TRUE(fitted);
+  EXPECT_DOUBLE_EQ(fitted->calibration.at("network.spill_size"), 1 << 22);
+  EXPECT_NEAR(fitted->calibration.at("network.all_reduce.spill_bandwidth"), 0.7e9, 0.05e9);
+  const Pricing after(cluster, testing::cpu_stack(), {fitted->calibration});
+  const std::vector<int> pair = {0, 1};
+  const double large = 500e6;  // far beyond what was measured
+  const auto time = [&](const Pricing& p) {
+    return p.collective_time(plan::CollectiveKind::all_reduce, base::Bytes{large}, pair).value;
+  };
+  EXPECT_NEAR(time(after), time(truth), 0.05 * time(truth));
 }
 
 TEST(ProbeFit, OneWildTimeInTwentyDoesNotMoveTheRest) {
@@ -122,7 +150,7 @@ TEST(ProbeFit, OneWildTimeInTwentyDoesNotMoveTheRest) {
   const Pricing after(cluster, testing::cpu_stack(), {fitted->calibration});
   double predicted = 0, told = 0;
   for (const ProbedOperator& one : clean.operators) {
-    predicted += after.op_time(one.op).value / (1 + after.jitter());
+    predicted += after.op_time(one.op).value / longer(after);
     told += one.seconds;
   }
   EXPECT_NEAR(predicted, told, 0.05 * told);
@@ -133,7 +161,7 @@ TEST(ProbeFit, WithoutMessagesAndOtherRanksNothingIsSaidOfThem) {
   const Pricing before(cluster, testing::cpu_stack());
   Probed probed = probed_by(Pricing(testing::cpu_cluster(2), testing::cpu_stack()));
   probed.messages.clear();
-  probed.slowdown = -1;
+  probed.neighbour_slowdown = probed.rank_jitter = -1;
   const auto fitted = fit_probe(probed, before, options());
   ASSERT_TRUE(fitted);
   for (const auto& [name, parameter] : fitted->calibration.parameters) EXPECT_NE(name.rfind("network.", 0), 0U) << name;

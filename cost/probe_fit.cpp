@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <deque>
 #include <numeric>
 
@@ -72,11 +73,20 @@ Pricing with_spill(const Pricing& before, const std::vector<Observation>& messag
     }
     return Pricing(before.shared_cluster(), before.stack(), {before.calibration(), c});
   };
+  // Of the logarithms: a large message that is wrong by half counts as much as a small one.
+  const auto error_of = [&](double size) {
+    const Pricing start = with(size);
+    const Fitted fitted = fit_observations(messages, start, options, "");
+    const Pricing after(before.shared_cluster(), before.stack(), {start.calibration(), fitted.calibration});
+    double sum = 0;
+    for (const Observation& o : messages) sum += std::abs(std::log(predicted(o, after) / o.seconds));
+    return sum / static_cast<double>(messages.size());
+  };
   double best = 0;
   if (messages.empty()) return with(best);
-  double least = kWorthIt * fit_observations(messages, with(0), options, "").result.error_after;
+  double least = kWorthIt * error_of(0);
   for (double size = kFirst; size <= kLast; size *= kStep) {
-    const double error = fit_observations(messages, with(size), options, "").result.error_after;
+    const double error = error_of(size);
     if (error >= least) continue;
     least = error;
     best = size;

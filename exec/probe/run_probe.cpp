@@ -63,6 +63,11 @@ class Probe {
     return std::clamp(static_cast<int>(each / std::max(1e-9, pass_s)), least, kMostPasses);
   }
 
+  /// On a busy or slow machine one round must do.
+  [[nodiscard]] bool within(Nanoseconds begin, double share) const {
+    return static_cast<double>(now() - begin) * 1e-9 <= options_.budget_s * share;
+  }
+
   [[nodiscard]] static double seconds_of(LoadedWorkload& loaded) {
     const Nanoseconds from = now();
     loaded.pass(nullptr);
@@ -74,8 +79,9 @@ class Probe {
     for (const Workload& w : workloads_) loaded_.emplace_back(w, backend_);
     samples_.resize(workloads_.size());
     pass_s_.resize(workloads_.size());
+    const Nanoseconds begin = now();
     if (first())
-      for (int round = 0; round < options_.rounds; ++round)
+      for (int round = 0; round < options_.rounds && within(begin, kAlone); ++round)
         for (std::size_t i = 0; i < loaded_.size(); ++i) {
           progress("operators on one core", share_of(round, i, loaded_.size()));
           visit(i, round);
@@ -105,7 +111,8 @@ class Probe {
     const GroupId world = transport_.make_group(all);
     std::byte* flag = backend_.allocate_arena(static_cast<std::int64_t>(sizeof(float)));
     std::vector<std::vector<double>> mine(loaded_.size());
-    for (int round = 0; round < options_.rounds; ++round)
+    const Nanoseconds begin = now();
+    for (int round = 0; round < options_.rounds && transport_.maximum(within(begin, kTogether) ? 0 : 1) == 0; ++round)
       for (std::size_t i = 0; i < loaded_.size(); ++i) {
         progress("operators on all cores", share_of(round, i, loaded_.size()));
         if (round == 0 && !first()) loaded_[i].fill();

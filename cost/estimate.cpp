@@ -120,14 +120,18 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     t.input = op(load) + dispatch();
   }
   double tensor_forward = 0, tensor_backward = 0;
+  double host_forward = 0, host_backward = 0;
   for (const LayerRun& run : layers_of) {
     const auto count = static_cast<double>(run.count);
     t.forward += count * run.costs->forward.compute;
     tensor_forward += count * run.costs->forward.messages;
     t.backward += count * run.costs->backward.compute;
     tensor_backward += count * run.costs->backward.messages;
+    host_forward += count * run.costs->forward.host;
+    host_backward += count * run.costs->backward.host;
     if (run.costs->kind == LayerKind::block && spec.recompute == plan::Recompute::full) {
       t.recompute += count * run.costs->recompute.compute;
+      host_backward += count * run.costs->recompute.host;
       tensor_backward += count * run.costs->recompute.messages;
     }
   }
@@ -137,6 +141,14 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   t.tensor = tensor_forward + tensor_backward;
   t.forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
   t.backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
+  // The device waits for what is not issued yet. The host waits for other stages only, so that without them it makes up
+  // in one pass for the other.
+  double late_forward = host_forward - t.forward_pass, late_backward = host_backward - t.backward_pass;
+  if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
+  t.forward += std::max(0.0, late_forward);
+  t.forward_pass += std::max(0.0, late_forward);
+  t.backward += std::max(0.0, late_backward);
+  t.backward_pass += std::max(0.0, late_backward);
 }
 
 /// ZeRO-2 and 3 exchange with every micro-batch. A layer's parameters are gathered while the layer before it runs;

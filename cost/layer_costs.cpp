@@ -28,10 +28,9 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       continue;
     }
     if (part.ops.empty()) continue;
-    plan::Step none;
-    pass.compute += pricing.compute_time(none).value;  // a step's own cost
+    pass.compute += pricing.compute_time(part.ops).value;
+    pass.host += pricing.host_time(part.ops).value;
     for (const models::Op& op : part.ops) {
-      pass.compute += pricing.op_time(op).value;
       for (const int t : op.in) touch(t, pass.steps);
       for (const int t : op.out) touch(t, pass.steps);
     }

@@ -12,6 +12,7 @@ namespace orrery::cost {
 /// One pass over a layer: forward, what is recomputed of it, or backward.
 struct Pass {
   double compute = 0;   ///< seconds on the compute stream, overheads included
+  double host = 0;      ///< seconds that the host needs to issue it
   double messages = 0;  ///< seconds of all-reduces over the tensor group
   double message_bytes = 0;
   int message_count = 0;

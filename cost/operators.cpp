@@ -45,6 +45,10 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
   r.unfused = c.at("device.attention.unfused_efficiency");
   r.head_overhead = c.get("device.attention.head_overhead", 0);
   if (r.gpu) {
+    r.elementwise_passes = c.get("stack.elementwise_passes", 1);
+    r.score_passes = c.get("stack.score_passes", 1);
+    r.flash *= c.get("stack.attention_share", 1);
+    r.flash_grad *= c.get("stack.attention_share", 1);
     r.k_half = c.at("device.matmul.k_half");
     r.tile_rows = c.at("device.matmul.tile_rows");
     r.tile_columns = c.at("device.matmul.tile_columns");
@@ -87,8 +91,26 @@ Seconds cpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, dou
   return Seconds{arithmetic + operands / r.operand_bandwidth + missing_share(r, operands) * operands / r.memory};
 }
 
+/// Families that every framework runs as one kernel a tensor.
+bool moves_once(Family family) {
+  switch (family) {
+    case Family::optimizer:
+    case Family::norm_squared:
+    case Family::embedding:
+    case Family::scores: return true;
+    case Family::copy:
+    case Family::reduction:
+    case Family::activation:
+    case Family::activation_grad:
+    case Family::normalisation:
+    case Family::normalisation_grad:
+    case Family::softmax: return false;
+  }
+  return false;
+}
+
 Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
-  if (r.gpu) return Seconds{bytes / r.memory};
+  if (r.gpu) return Seconds{bytes * (moves_once(family) ? 1 : r.elementwise_passes) / r.memory};
   const double rate = r.vector[static_cast<std::size_t>(family)];
   const double vector = rate > 0 ? bytes / rate : 0;
   // The optimizer walks over more than any cache holds, one bucket after the other.
@@ -111,7 +133,7 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
     const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
     return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::scores).value};
   }
-  const double moved = models::bytes_of(op) / r.memory;
+  const double moved = models::bytes_of(op) * (op.flash ? 1 : r.score_passes) / r.memory;
   return Seconds{op.flash ? std::max(arithmetic, moved) : arithmetic + moved};
 }
 

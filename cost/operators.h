@@ -17,9 +17,10 @@ struct DeviceRates {
   std::array<double, 4> matmul{};  ///< FLOP/s at best shapes, by DType fp32, bf16, fp16, fp8
   std::array<double, 4> peak{};    ///< FLOP/s of the datasheet, by the same
   double k_half = 0, tile_rows = 1, tile_columns = 1, halving_loss = 0;
-  double operand_bandwidth = 0;      ///< bytes/s; CPU only
-  double memory = 0;                 ///< bytes/s
-  double cache = 0, cache_size = 0;  ///< bytes/s, bytes; CPU only
+  double operand_bandwidth = 0;                     ///< bytes/s; CPU only
+  double memory = 0;                                ///< bytes/s
+  double cache = 0, cache_size = 0;                 ///< bytes/s, bytes; CPU only
+  double elementwise_passes = 1, score_passes = 1;  ///< of the stack; GPUs only
   double flash = 0, flash_grad = 0, unfused = 0, head_overhead = 0;
   std::array<double, kFamilies> vector{};  ///< bytes/s by Family; 0: memory alone limits
 };

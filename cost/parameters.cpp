@@ -79,6 +79,17 @@ void add_network(std::vector<ParameterKind>& all) {
 
 void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.op_overhead", Unit::seconds, 0, 1, 1.0, "an op's cost beyond its arithmetic"});
+  all.push_back({"stack.host_op_time", Unit::seconds, 0, 1, 0.7,
+                 "GPUs: what the host needs to issue one op (its kernels, and the framework's calls around them)"});
+  all.push_back({"stack.elementwise_passes", Unit::number, 0.1, 100, 0.4,
+                 "GPUs: how often elementwise and normalisation ops move their bytes, where kernels are not fused or "
+                 "dropout is drawn"});
+  all.push_back({"stack.score_passes", Unit::number, 0.1, 100, 0.4,
+                 "GPUs: how often unfused attention moves its score matrix beyond the least"});
+  all.push_back({"stack.attention_share", Unit::number, 0.01, 2, 0.3,
+                 "GPUs: what the attention kernel reaches of the best that is known for the device"});
+  all.push_back({"stack.token_share", Unit::number, 0.01, 1, 0,
+                 "share of a padded sequence that is computed, where the software leaves padding out"});
   all.push_back({"stack.dispatch_overhead", Unit::seconds, 0, 1, 1.0, "a schedule step's cost to its rank"});
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});

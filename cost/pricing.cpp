@@ -66,7 +66,7 @@ struct GroupHash {
 
 struct Pricing::Memo {
   DeviceRates rates;
-  double op_overhead = 0, load_overhead = 0, jitter = 0, neighbours = 0, dispatch_overhead = 0,
+  double op_overhead = 0, host_op_time = 0, load_overhead = 0, jitter = 0, neighbours = 0, dispatch_overhead = 0,
          communication_dispatch = 0, step_overhead = 0, software = 0;
   std::unordered_map<OpKey, double, OpHash> ops;
   std::unordered_map<GroupKey, double, GroupHash> messages;
@@ -82,6 +82,7 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->rates = device_rates(*cluster_, calibration_);
   memo_->op_overhead = calibration_.get("stack.op_overhead", 0);
   memo_->load_overhead = calibration_.get("stack.load_overhead", 0);
+  memo_->host_op_time = calibration_.get("stack.host_op_time", 0);
   memo_->jitter = cluster_->size() > 1 ? calibration_.get("stack.rank_jitter", 0) : 0;
   memo_->neighbours = cluster_->size() > 1 ? calibration_.get("device.neighbour_slowdown", 0) : 0;
   memo_->dispatch_overhead = calibration_.get("stack.dispatch_overhead", 0);
@@ -106,9 +107,24 @@ Seconds Pricing::op_time(const models::Op& op) const {
 }
 
 Seconds Pricing::compute_time(const plan::Step& step) const {
-  double sum = memo_->dispatch_overhead;
-  for (const models::Op& op : step.ops) sum += op_time(op).value;
-  return Seconds{sum};
+  return compute_time(step.ops);
+}
+
+Seconds Pricing::compute_time(std::span<const models::Op> ops) const {
+  double device = memo_->dispatch_overhead;
+  for (const models::Op& op : ops) device += op_time(op).value;
+  return Seconds{device};
+}
+
+Seconds Pricing::host_time(std::span<const models::Op> ops) const {
+  // Frameworks run what is done to whole buckets as a few multi-tensor kernels, and read tokens ahead.
+  const auto issued = std::count_if(ops.begin(), ops.end(), [](const models::Op& op) {
+    const Family family = family_of(op.kind);
+    return family != Family::optimizer && family != Family::norm_squared && op.kind != models::OpKind::fill_zero &&
+           op.kind != models::OpKind::copy && op.kind != models::OpKind::accumulate_into &&
+           op.kind != models::OpKind::clip_coefficient && op.kind != models::OpKind::load_tokens;
+  });
+  return Seconds{memo_->host_op_time * static_cast<double>(issued)};
 }
 
 Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::span<const int> members) const {

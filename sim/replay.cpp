@@ -72,12 +72,14 @@ struct Actor {
   int index = 0, job = 0;
   bool noted = false;                                              // its spans are kept
   const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // of a step, by block and step
+  const std::vector<std::vector<Picoseconds>>* host = nullptr;     // to issue it, likewise
   std::vector<std::vector<int>> kinds;                             // of a message; -1: compute
   std::vector<std::vector<int>> communicators;                     // class of a message
   std::map<int, std::int64_t> ordinals;                            // collectives so far, by class of communicators
   std::size_t entry = 0;
   int step = 0;
   Picoseconds compute_free = 0;
+  Picoseconds issued = 0;  // the host has issued everything up to here in the program
   std::vector<Picoseconds> stream_free = std::vector<Picoseconds>(kStreams, 0);
   std::deque<Pending> pending;  // program order
   RankTotals totals;
@@ -105,7 +107,11 @@ class Machine {
       : jobs_(jobs), traffic_(traffic), folded_(folded), transfers_(jobs, traffic, folded, fabric), spans_(spans) {
     compute_.resize(jobs.size());
     notes_.resize(jobs.size());
-    for (std::size_t j = 0; j < jobs.size(); ++j) compute_[j] = compute_times(jobs[j]);
+    host_.resize(jobs.size());
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      compute_[j] = times_of(jobs[j], [&](const Step& step) { return jobs[j].pricing->compute_time(step); });
+      host_[j] = times_of(jobs[j], [&](const Step& step) { return jobs[j].pricing->host_time(step.ops); });
+    }
     actors_.reserve(folded.ranks.size());
     for (const Folded::Ranks& ranks : folded.ranks) actors_.push_back(make_actor(ranks));
   }
@@ -123,15 +129,15 @@ class Machine {
 
  private:
   // -- preparation --------------------------------------------------------------------------------------------------
-  static std::vector<std::vector<std::vector<Picoseconds>>> compute_times(const JobOnCluster& job) {
+  template <class Time>
+  static std::vector<std::vector<std::vector<Picoseconds>>> times_of(const JobOnCluster& job, const Time& time) {
     std::vector<std::vector<std::vector<Picoseconds>>> all;
     for (const RankClass& c : job.schedule->classes) {
       all.emplace_back();
       for (const Block& block : c.blocks) {
         all.back().emplace_back();
         for (const Step& step : block.steps)
-          all.back().back().push_back(step.kind == StepKind::compute ? picoseconds(job.pricing->compute_time(step))
-                                                                     : 0);
+          all.back().back().push_back(step.kind == StepKind::compute ? picoseconds(time(step)) : 0);
       }
     }
     return all;
@@ -146,6 +152,7 @@ class Machine {
     actor.pricing = job.pricing;
     actor.noted = spans_ && ranks.representative == actor.rank_class->representative;
     actor.compute = &compute_[at(ranks.job)][at(ranks.stage)];
+    actor.host = &host_[at(ranks.job)][at(ranks.stage)];
     actor.totals.compute.assign(kPhases, 0);
     actor.totals.exposed.assign(kStreams, 0);
     for (const Block& block : actor.rank_class->blocks) {
@@ -280,9 +287,12 @@ class Machine {
       if (!conflicts(p, step, entry.micro_batch, *actor.rank_class)) continue;
       if (!p.done) return false;
       start = std::max(start, p.end);
+      // Frameworks wait on the host for what another stage sends; everything else is only issued.
+      if (p.step->stream == plan::Stream::pipeline_recv) actor.issued = std::max(actor.issued, p.end);
     }
     account_wait(actor, actor.compute_free, start);
-    const Picoseconds duration = (*actor.compute)[at(entry.block)][at(actor.step)];
+    actor.issued += (*actor.host)[at(entry.block)][at(actor.step)];
+    const Picoseconds duration = std::max((*actor.compute)[at(entry.block)][at(actor.step)], actor.issued - start);
     actor.totals.compute[static_cast<std::size_t>(step.phase)] += duration;
     note(actor, {static_cast<std::int32_t>(actor.entry), actor.step}, entry.micro_batch, actor.compute_free, start,
          start + duration);
@@ -462,6 +472,7 @@ class Machine {
   Transfers transfers_;
   bool spans_;
   std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> compute_;  // [job][class][block][step]
+  std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> host_;     // likewise
   std::vector<Actor> actors_;
   std::map<std::tuple<int, int, std::int64_t>, int> known_;  // kinds of messages
   std::map<Key, int> gathering_;

@@ -14,6 +14,9 @@ namespace {
 
 /// How far the closed form may be from the replay, as a fraction of it.
 constexpr double kTime = 0.06, kMemory = 0.02;
+/// The same where the host is the slower of host and device: within a pass it falls behind and catches up, which a sum
+/// does not see.
+constexpr double kHostTime = 0.10;
 
 struct Space {
   const char* name;
@@ -24,6 +27,7 @@ struct Space {
   std::int64_t layers, batch, sequence;
   models::DType precision;
   int stride;  ///< every how many points of the space
+  double time = kTime;
 };
 
 void PrintTo(const Space& space, std::ostream* out) {
@@ -58,8 +62,8 @@ TEST_P(ClosedForm, AgreesWithTheReplay) {
     if (std::abs(time) > std::abs(worst_time)) worst_time = time, worst_time_plan = plan::describe(made->spec());
     if (std::abs(memory) > std::abs(worst_memory))
       worst_memory = memory, worst_memory_plan = plan::describe(made->spec());
-    EXPECT_LT(std::abs(time), kTime) << plan::describe(made->spec()) << ": closed form " << estimate.step_time
-                                     << " s, replay " << replayed.step_time_s << " s";
+    EXPECT_LT(std::abs(time), s.time) << plan::describe(made->spec()) << ": closed form " << estimate.step_time
+                                      << " s, replay " << replayed.step_time_s << " s";
     EXPECT_LT(std::abs(memory), kMemory) << plan::describe(made->spec()) << ": closed form " << estimate.memory_peak
                                          << " bytes, replay " << replayed.memory_peak_bytes;
   }
@@ -76,7 +80,9 @@ INSTANTIATE_TEST_SUITE_P(Spaces, ClosedForm,
                                            Space{"GPT-2 on 8 A100", "gpt2-124m", "dgx-a100", 0, "orrery-cuda", 0, 64,
                                                  1024, models::DType::bf16, 5},
                                            Space{"Llama-2 on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm",
-                                                 8, 64, 4096, models::DType::bf16, 11}),
+                                                 8, 64, 4096, models::DType::bf16, 11},
+                                           Space{"GPT-2 that the host issues too slowly", "gpt2-124m", "dgx-a100", 0,
+                                                 "megatron-lm", 0, 64, 512, models::DType::bf16, 9, kHostTime}),
                          [](const auto& one) { return "space" + std::to_string(one.index); });
 
 }  // namespace

@@ -23,6 +23,7 @@ Outcome run(const Verb& verb, const Context& context) {
     Outcome operator()(const ExplainOptions& o) const {
       return o.plan.empty() ? run_explain_cluster(o, context) : run_explain(o, context);
     }
+    Outcome operator()(const ValidateOptions& o) const { return run_validate(o, context); }
     Outcome operator()(const DoctorOptions& o) const { return run_doctor(o, context); }
     Outcome operator()(const ProbeOptions& o) const { return run_probe(o, context); }
     Outcome operator()(const ImportOptions& o) const { return run_import(o, context); }

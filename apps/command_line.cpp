@@ -54,6 +54,7 @@ struct Verbs {
   CalibrateOptions calibrate;
   ReportOptions report;
   ExplainOptions explain;
+  ValidateOptions validate;
   DoctorOptions doctor;
   ProbeOptions probe;
   ImportOptions import_;
@@ -129,6 +130,10 @@ void add_learning(CLI::App& app, Verbs& verbs) {
 }
 
 void add_looking(CLI::App& app, Verbs& verbs) {
+  CLI::App* validate = app.add_subcommand("validate", "Hold predictions against published measurements");
+  validate->add_option("FILE", verbs.validate.files, "Rows; default: those that Orrery carries");
+  add_calibrations(*validate, verbs.validate.calibrations);
+
   CLI::App* model = app.add_subcommand("model", "Parameters and FLOPs of a model");
   model->add_option("MODEL", verbs.model.model, "Catalogue name, model YAML or Hugging Face config.json")->required();
   model->add_option("--sequence", verbs.model.sequence, "Tokens per sequence; default: the model's longest")
@@ -184,6 +189,7 @@ Verb chosen(const std::string& name, Verbs& verbs) {
   if (name == "train") return std::move(verbs.train);
   if (name == "calibrate") return std::move(verbs.calibrate);
   if (name == "report") return std::move(verbs.report);
+  if (name == "validate") return std::move(verbs.validate);
   if (name == "explain") return std::move(verbs.explain);
   if (name == "import") return std::move(verbs.import_);
   return std::move(verbs.doctor);

@@ -71,6 +71,11 @@ struct ExplainOptions {
   bool clusters = false;  ///< or the catalogue
 };
 
+struct ValidateOptions {
+  std::vector<std::string> files;  ///< published rows; none: those that the project carries
+  std::vector<std::string> calibrations;
+};
+
 struct DoctorOptions {
   std::vector<std::string> require;  ///< capabilities that must be there
 };
@@ -94,7 +99,7 @@ struct ImportOptions {
 };
 
 using Verb = std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
-                          ExplainOptions, DoctorOptions, ProbeOptions, ImportOptions>;
+                          ExplainOptions, ValidateOptions, DoctorOptions, ProbeOptions, ImportOptions>;
 
 struct CommandLine {
   CommonOptions common;

@@ -24,7 +24,7 @@ TEST(Usage, AnErrorStandsInTheEnvelopeToo) {
            {{"plan", "--no-such-flag", "--json"}, "plan"},
            {{"--json", "plan", "job.yaml", "--top", "0"}, "plan"},
            {{"--json"}, ""},
-           {{"validate", "--json"}, "validate"}}) {
+           {{"export", "--json"}, "export"}}) {
     const Ran ran = orrery(arguments);
     EXPECT_EQ(ran.exit_code, 2);
     EXPECT_THAT(ran.err, IsEmpty());
@@ -38,11 +38,11 @@ TEST(Usage, AnErrorStandsInTheEnvelopeToo) {
 }
 
 TEST(Usage, AnUnknownVerbIsNamed) {
-  const Ran ran = orrery({"validate", "job.yaml"});
+  const Ran ran = orrery({"export", "job.yaml"});
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.err, HasSubstr("unknown verb `validate`"));
+  EXPECT_THAT(ran.err, HasSubstr("unknown verb `export`"));
   EXPECT_THAT(ran.err, Not(HasSubstr("calibrate")));
-  EXPECT_THAT(orrery({"--color", "never", "validate"}).err, HasSubstr("unknown verb `validate`"));
+  EXPECT_THAT(orrery({"--color", "never", "export"}).err, HasSubstr("unknown verb `export`"));
 }
 
 TEST(Usage, AMistypedVerbIsAUsageErrorWithASuggestion) {
@@ -75,7 +75,7 @@ TEST(Usage, HelpAndVersionSucceedOnStdout) {
 }
 
 TEST(Usage, HelpNamesNoVerbThatIsNotBuilt) {
-  for (const char* verb : {"validate", "export"}) {
+  for (const char* verb : {"export"}) {
     EXPECT_EQ(orrery({verb}).exit_code, 2) << verb;
     EXPECT_THAT(orrery({"--help"}).out, Not(HasSubstr(std::string("  ") + verb)));
   }

@@ -1,0 +1,49 @@
+#pragma once
+/// Published training measurements: text to rows. A row says what was trained, where, and how it was split (`Setup`),
+/// and apart from that what was measured (`Measured`), so that no prediction can look at a measurement.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace orrery::sim {
+
+/// What a row states. Empty text and missing numbers mean: not stated.
+struct Setup {
+  std::string id, source, kind;
+  bool verified = false;
+  std::string stack, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
+  std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
+  std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn;
+  std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
+  std::optional<std::int64_t> micro_batch, batch;
+  std::optional<bool> sequence_parallel, flash_attention, interleaved;
+  std::optional<double> inter_node_gbps;  ///< Gb/s of a node
+  int line = 0;                           ///< of the file, for messages
+};
+
+/// What was observed; never read by a prediction.
+struct Measured {
+  std::optional<double> seconds;       ///< a training step
+  std::optional<double> memory_bytes;  ///< peak of the worst device, as memory_kind says
+  std::string memory_kind;
+};
+
+struct Row {
+  Setup setup;
+  Measured measured;
+};
+
+/// Rows of one file (`results:`, a list of maps). Keys that are not ours are passed over; one of ours with a value that
+/// cannot be meant is an error with its place. A `null`, a text where a number stands elsewhere ("varies") and the word
+/// `unknown` count as not stated.
+[[nodiscard]] base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file);
+
+/// Why a row cannot be scored: the first key of the definition that it lacks, or that it is unverified or of another
+/// kind; empty when it can. Whether a time is given is not asked here.
+[[nodiscard]] std::string unscorable(const Setup& setup);
+
+}  // namespace orrery::sim

@@ -1,0 +1,190 @@
+/// Rows to plans.
+#include "sim/validate/translate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "clusters/build.h"
+#include "clusters/read.h"
+#include "models/read.h"
+
+namespace orrery::sim {
+
+namespace {
+
+using base::fail;
+using base::Result;
+
+/// Families as others call them, in ours; MPT's differs from GPT-2's in what carries biases and positions.
+struct Family {
+  const char* word;
+  const char* family;
+  const char* extra;
+  std::int64_t vocab;  ///< where none is stated: GPT-2's, BERT's and Llama 2's own
+};
+constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
+constexpr Family kFamilies[] = {
+    {"gpt", "gpt", "", kGptVocab},
+    {"gpt (MPT)", "gpt", "bias: false\n", kGptVocab},
+    {"bert", "bert", "", kBertVocab},
+    {"llama", "llama", "", kLlamaVocab},
+};
+
+Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, std::vector<std::string>& notes) {
+  const Family* family =
+      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
+  if (s.family == "moe" || s.family == "dlrm" || s.experts)
+    return fail("V01", fmt::format("models of the family {} are not built yet", s.family.empty() ? "moe" : s.family));
+  if (family == std::end(kFamilies)) {
+    family = std::begin(kFamilies);
+    notes.push_back(fmt::format("family '{}' is taken as gpt", s.family));
+  }
+  std::string text = fmt::format("family: {}\nname: row\nlayers: {}\nhidden: {}\nheads: {}\nmax_sequence: {}\n{}",
+                                 family->family, *s.layers, *s.hidden, *s.heads, *s.sequence, family->extra);
+  if (!s.vocab) notes.push_back(fmt::format("vocabulary of {}", family->vocab));
+  text += fmt::format("vocab: {}\n", s.vocab.value_or(family->vocab));
+  if (s.kv_heads) text += fmt::format("kv_heads: {}\n", *s.kv_heads);
+  if (s.head_dim) text += fmt::format("head_dim: {}\n", *s.head_dim);
+  if (s.ffn_hidden)
+    text += fmt::format("ffn_hidden: {}\n", *s.ffn_hidden);
+  else if (std::string(family->family) == "llama") {
+    // Llama's own rule: two thirds of four widths, up to a multiple of 256.
+    constexpr std::int64_t kMultiple = 256;
+    const std::int64_t width = (8 * *s.hidden / 3 + kMultiple - 1) / kMultiple * kMultiple;
+    text += fmt::format("ffn_hidden: {}\n", width);
+    notes.push_back(fmt::format("MLP of {}", width));
+  }
+  auto model = models::parse_model(text, s.id);
+  if (!model) return fail("V01", model.error().front().message);
+  return std::make_shared<const models::Model>(std::move(*model));
+}
+
+Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& notes) {
+  if (s.precision == "fp32") return models::DType::fp32;
+  if (s.precision == "bf16") return models::DType::bf16;
+  if (s.precision == "fp16") return models::DType::fp16;
+  if (s.precision == "fp8") return models::DType::fp8;
+  if (s.precision == "tf32") return fail("V01", "tf32 is no dtype of the simulator yet");
+  notes.push_back("precision fp16");
+  return models::DType::fp16;
+}
+
+/// What the software computes of a padded sequence (stack.token_share).
+double token_share(const cost::Stack& stack) {
+  for (const cost::Parameter& p : stack.parameters)
+    if (p.name == "stack.token_share") return p.value;
+  return 1;
+}
+
+/// How much two names of devices or software have in common: the length of their common beginning.
+std::size_t likeness(const std::string& a, const std::string& b) {
+  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  (void)other;
+  return static_cast<std::size_t>(end - a.begin());
+}
+
+}  // namespace
+
+std::vector<std::int64_t> split_of(std::int64_t layers, std::int64_t stages) {
+  if (stages <= 1 || layers % stages == 0 || (layers + 2) % stages != 0) return {};
+  std::vector<std::int64_t> split(static_cast<std::size_t>(stages), (layers + 2) / stages);
+  --split.front();
+  --split.back();
+  return split.front() >= 1 ? split : std::vector<std::int64_t>{};
+}
+
+Translator::Translator(Library library) : library_(std::move(library)) {}
+
+const cost::Stack* Translator::stack_of(const Setup& setup, std::vector<std::string>& notes) const {
+  Setup s = setup;
+  // Megatron-LM partitions no parameters: whoever measured ZeRO-3 beside it ran DeepSpeed.
+  if (s.zero_stage == 3 && s.stack.rfind("megatron-20", 0) == 0) {
+    notes.push_back(fmt::format("stack '{}' with ZeRO 3 is taken as deepspeed-2021", s.stack));
+    s.stack = "deepspeed-2021";
+  }
+  const cost::Stack* best = nullptr;
+  std::size_t most = 0;
+  for (const cost::Stack& stack : library_.stacks) {
+    if (stack.name == s.stack) return &stack;
+    if (stack.name.rfind("orrery", 0) == 0) continue;
+    const std::size_t alike = likeness(stack.name, s.stack);
+    if (!best || alike > most) best = &stack, most = alike;
+  }
+  if (best) notes.push_back(fmt::format("stack '{}' is taken as {}", s.stack, best->name));
+  return best;
+}
+
+Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Setup& s,
+                                                                        std::vector<std::string>& notes) {
+  constexpr std::int64_t kUsualNode = 8;
+  const std::int64_t per_node = s.gpus_per_node.value_or(kUsualNode);
+  // The most alike device, then the node of as many of them, then the smallest cluster, then the first by name.
+  const clusters::Cluster* base = nullptr;
+  const auto rank = [&](const clusters::Cluster& c) {
+    return std::tuple(-static_cast<std::int64_t>(likeness(c.device().name, s.gpu_type)),
+                      std::abs(c.devices_per_node - per_node), std::int64_t{c.nodes});
+  };
+  for (const clusters::Cluster& c : library_.clusters)
+    if (c.shape && c.device().kind == clusters::DeviceKind::gpu && (!base || rank(c) < rank(*base))) base = &c;
+  constexpr std::size_t kLeastAlike = 3;  // "V10", "A10", "H10", "B20": a generation
+  if (!base || likeness(base->device().name, s.gpu_type) < kLeastAlike)
+    return fail("V02", fmt::format("no device like '{}' is in the catalogue", s.gpu_type));
+  if (base->device().name != s.gpu_type)
+    notes.push_back(fmt::format("device '{}' is taken as {}", s.gpu_type, base->device().name));
+  if (base->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", base->devices_per_node));
+  const std::string key = fmt::format("{} {} {}", base->name, *s.gpus, s.inter_node_gbps.value_or(0));
+  if (const auto found = made_clusters_.find(key); found != made_clusters_.end()) return found->second;
+  clusters::Cluster cluster = *base;
+  if (s.inter_node_gbps && cluster.shape->node.nics > 0) {
+    constexpr double kBytesPerGigabit = 1e9 / 8;
+    cluster.shape->node.nic_bandwidth =
+        base::BytesPerSecond{*s.inter_node_gbps * kBytesPerGigabit / cluster.shape->node.nics};
+    clusters::build(cluster);
+  }
+  if (*s.gpus > std::int64_t{1} << 20) return fail("V02", fmt::format("{} GPUs", *s.gpus));
+  auto sized = clusters::resized(cluster, static_cast<int>(*s.gpus));
+  if (!sized) return fail("V02", sized.error().front().message);
+  return made_clusters_[key] = std::make_shared<const clusters::Cluster>(std::move(*sized));
+}
+
+Result<Subject> Translator::translate(const Setup& s) {
+  if (const std::string why = unscorable(s); !why.empty()) return fail("V01", why);
+  std::vector<std::string> notes;
+  const cost::Stack* stack = stack_of(s, notes);
+  if (!stack) return fail("V01", "there is no stack to take it for");
+  auto model = model_of(s, notes);
+  if (!model) return fail(model.error());
+  auto cluster = cluster_of(s, notes);
+  if (!cluster) return fail(cluster.error());
+  auto precision = precision_of(s, notes);
+  if (!precision) return fail(precision.error());
+
+  plan::PlanSpec spec;
+  const auto degree = [](const std::optional<std::int64_t>& value) { return static_cast<int>(value.value_or(1)); };
+  spec.data = degree(s.data);
+  spec.tensor = degree(s.tensor);
+  spec.pipeline = degree(s.pipeline);
+  spec.context = degree(s.context);
+  spec.expert = degree(s.expert);
+  spec.virtual_stages = degree(s.virtual_stages);
+  spec.layers_per_stage = split_of(*s.layers, *s.pipeline);
+  spec.micro_batch = *s.micro_batch;
+  spec.batch = *s.batch;
+  spec.sequence = std::max<std::int64_t>(1, std::llround(token_share(*stack) * static_cast<double>(*s.sequence)));
+  spec.precision = *precision;
+  spec.flash = s.flash_attention.value_or(stack->flash);
+  spec.zero_stage = spec.data > 1 ? static_cast<int>(s.zero_stage.value_or(0)) : 0;
+  spec.recompute = s.recompute == "full" ? plan::Recompute::full : plan::Recompute::none;
+  auto plan = plan::make_plan(*model, *cluster, spec);
+  if (!plan) return fail(plan.error());
+  const std::string key = fmt::format("{} {}", static_cast<const void*>(cluster->get()), stack->name);
+  std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
+  if (!pricing) pricing = std::make_shared<const cost::Pricing>(*cluster, *stack, library_.calibrations);
+  return Subject{*model, pricing, std::move(*plan), std::move(notes)};
+}
+
+}  // namespace orrery::sim

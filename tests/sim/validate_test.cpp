@@ -1,0 +1,173 @@
+/// Published rows: what is read, what is refused, what fills the gaps, and that no prediction looks at a measurement.
+#include "sim/validate/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+using ::testing::HasSubstr;
+
+Library library() {
+  Library out;
+  out.clusters = {*testing::cluster("dgx-a100-80gb"), *testing::cluster("hgx-h100"), *testing::cluster("localhost-2")};
+  out.stacks = {testing::stack("megatron-core"), testing::stack("megatron-2021"), testing::stack("orrery-cpu")};
+  return out;
+}
+
+constexpr const char* kRow = R"(results:
+- id: a
+  source: somebody 2021
+  kind: training
+  verified: true
+  family: gpt
+  layers: 24
+  hidden: 2048
+  heads: 16
+  seq_len: 2048
+  gpus: 16
+  gpus_per_node: 8
+  tp: 2
+  pp: 2
+  dp: 4
+  micro_batch: 4
+  global_batch: 64
+  gpu_type: A100-SXM4-80GB
+  stack: megatron-2021
+  recompute_kind: full
+  precision_kind: fp16
+  iter_time_s: 1.5
+  peak_mem_gib: 30
+  tflops_per_gpu: 140
+  notes: anything
+)";
+
+std::string changed(const std::string& what, const std::string& with) {
+  std::string text = kRow;
+  const std::size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), with);
+}
+
+std::vector<Row> rows(const std::string& text) {
+  auto parsed = parse_rows(text, "rows.yaml");
+  if (!parsed) throw std::runtime_error(base::render(parsed.error(), false));
+  return *parsed;
+}
+
+TEST(PublishedRows, AreReadPastKeysThatAreNotOurs) {
+  const std::vector<Row> all = rows(kRow);
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].setup.id, "a");
+  EXPECT_EQ(all[0].setup.layers, 24);
+  EXPECT_EQ(all[0].setup.line, 2);
+  EXPECT_DOUBLE_EQ(*all[0].measured.seconds, 1.5);
+  EXPECT_DOUBLE_EQ(*all[0].measured.memory_bytes, 30.0 * 1024 * 1024 * 1024);
+  EXPECT_EQ(unscorable(all[0].setup), "");
+}
+
+TEST(PublishedRows, TakeWordsAndNullsForNotStated) {
+  EXPECT_FALSE(rows(changed("micro_batch: 4", "micro_batch: varies"))[0].setup.micro_batch.has_value());
+  EXPECT_FALSE(rows(changed("micro_batch: 4", "micro_batch: 1.5"))[0].setup.micro_batch.has_value());
+  EXPECT_FALSE(rows(changed("iter_time_s: 1.5", "iter_time_s: null"))[0].measured.seconds.has_value());
+  EXPECT_EQ(rows(changed("recompute_kind: full", "recompute_kind: unknown"))[0].setup.recompute, "");
+}
+
+TEST(PublishedRows, RefuseWhatCannotBeMeantAndSayWhere) {
+  const auto negative = parse_rows(changed("layers: 24", "layers: -24"), "rows.yaml");
+  ASSERT_FALSE(negative.has_value());
+  const std::string said = base::render(negative.error(), false);
+  EXPECT_THAT(said, HasSubstr("rows.yaml:7:11"));
+  EXPECT_THAT(said, HasSubstr("`layers` is -24"));
+  EXPECT_FALSE(parse_rows("results: 3", "rows.yaml").has_value());
+  EXPECT_FALSE(parse_rows("rows: []", "rows.yaml").has_value());
+  EXPECT_FALSE(parse_rows("results:\n- 7\n", "rows.yaml").has_value());
+}
+
+TEST(PublishedRows, SayWhyTheyCannotBeScored) {
+  EXPECT_THAT(unscorable(rows(changed("kind: training", "kind: oom"))[0].setup), HasSubstr("oom"));
+  EXPECT_THAT(unscorable(rows(changed("verified: true", "verified: false"))[0].setup), HasSubstr("not verified"));
+  EXPECT_THAT(unscorable(rows(changed("  heads: 16\n", ""))[0].setup), HasSubstr("heads"));
+}
+
+TEST(Validation, PredictsARowAndScoresIt) {
+  const cost::Validation v = validate(rows(kRow), library());
+  ASSERT_EQ(v.rows.size(), 1U);
+  EXPECT_TRUE(v.left_out.empty());
+  EXPECT_EQ(v.rows[0].stack, "megatron-2021");
+  EXPECT_GT(v.rows[0].predicted_s, 0.5);
+  EXPECT_LT(v.rows[0].predicted_s, 5);
+  EXPECT_EQ(v.time.count, 1);
+  EXPECT_DOUBLE_EQ(v.time.median, std::abs(v.rows[0].predicted_s / 1.5 - 1));
+  ASSERT_EQ(v.by_source.size(), 1U);
+  EXPECT_EQ(v.by_source[0].source, "somebody 2021");
+  EXPECT_THAT(v.rows[0].notes, ::testing::Contains(HasSubstr("50257"))) << "the vocabulary is not stated";
+}
+
+TEST(Validation, NeverLooksAtAMeasurement) {
+  const cost::Validation whole = validate(rows(kRow), library());
+  std::string stripped = kRow;
+  for (const char* key : {"  iter_time_s: 1.5\n", "  peak_mem_gib: 30\n", "  tflops_per_gpu: 140\n"})
+    stripped.replace(stripped.find(key), std::string(key).size(), "");
+  const cost::Validation bare = validate(rows(stripped), library());
+  ASSERT_EQ(bare.rows.size(), 1U);
+  EXPECT_EQ(bare.rows[0].predicted_s, whole.rows[0].predicted_s);
+  EXPECT_EQ(bare.rows[0].predicted_bytes, whole.rows[0].predicted_bytes);
+  EXPECT_FALSE(bare.rows[0].measured_s.has_value());
+  EXPECT_EQ(bare.time.count, 0);
+  EXPECT_TRUE(std::isnan(bare.time.median));
+}
+
+TEST(Validation, TakesTheNearestForWhatItDoesNotKnow) {
+  const cost::Validation v = validate(rows(changed("megatron-2021", "megatron-2027")), library());
+  ASSERT_EQ(v.rows.size(), 1U);
+  EXPECT_EQ(v.rows[0].stack, "megatron-2021");
+  EXPECT_THAT(v.rows[0].notes, ::testing::Contains(HasSubstr("megatron-2027")));
+  const cost::Validation device = validate(rows(changed("A100-SXM4-80GB", "A100-PCIE-80GB")), library());
+  ASSERT_EQ(device.rows.size(), 1U);
+  EXPECT_THAT(device.rows[0].notes, ::testing::Contains(HasSubstr("A100-PCIE-80GB")));
+}
+
+TEST(Validation, LeavesOutWhatItCannotExpressAndSaysWhy) {
+  const cost::Validation unknown = validate(rows(changed("A100-SXM4-80GB", "Tomorrow-1")), library());
+  ASSERT_EQ(unknown.left_out.size(), 1U);
+  EXPECT_THAT(unknown.left_out[0].reason, HasSubstr("Tomorrow-1"));
+  EXPECT_TRUE(unknown.left_out[0].scorable);
+  const cost::Validation odd = validate(rows(changed("dp: 4", "dp: 5")), library());
+  ASSERT_EQ(odd.left_out.size(), 1U);
+  EXPECT_THAT(odd.left_out[0].reason, HasSubstr("16 devices"));
+}
+
+TEST(Validation, SlowerNetworksMakeSlowerSteps) {
+  const auto predicted = [](const char* gbps) {
+    return validate(
+               rows(changed("  gpus: 16\n", std::string("  gpus: 16\n  inter_node_gbps_per_node: ") + gbps + "\n")),
+               library())
+        .rows.at(0)
+        .predicted_s;
+  };
+  EXPECT_GT(predicted("100"), predicted("1600"));
+}
+
+TEST(StageSplit, CountsEmbeddingAndHeadAsALayerWhereThatMakesStagesEqual) {
+  EXPECT_EQ(split_of(22, 8), (std::vector<std::int64_t>{2, 3, 3, 3, 3, 3, 3, 2}));
+  EXPECT_TRUE(split_of(24, 8).empty()) << "divides as it is";
+  EXPECT_TRUE(split_of(25, 8).empty()) << "as make_plan splits";
+  EXPECT_TRUE(split_of(2, 4).empty()) << "the ends would have none";
+}
+
+TEST(ErrorSummary, InterpolatesBetweenRanks) {
+  const cost::ErrorSummary s = summary_of({0.4, 0.1, 0.3, 0.2});
+  EXPECT_EQ(s.count, 4);
+  EXPECT_DOUBLE_EQ(s.median, 0.25);
+  EXPECT_DOUBLE_EQ(s.mean, 0.25);
+  EXPECT_NEAR(s.p90, 0.37, 1e-12);
+}
+
+}  // namespace
+}  // namespace orrery::sim

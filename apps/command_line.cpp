@@ -161,9 +161,11 @@ void add_probe(CLI::App& app, Verbs& verbs) {
 }
 
 void add_importing(CLI::App& app, ImportOptions& options) {
-  CLI::App* verb = app.add_subcommand("import", "A cluster file from dumps of real machines");
+  CLI::App* verb =
+      app.add_subcommand("import", "A cluster file from dumps of real machines, or a calibration file from nccl-tests");
   verb->add_option("FILE", options.files,
-                   "NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output of ibnetdiscover")
+                   "NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output of ibnetdiscover; or logs of "
+                   "nccl-tests, for a calibration file")
       ->required();
   verb->add_option("--format", options.format, "Of all files; default: by content")
       ->option_text("nccl|topo|hwloc|ibnetdiscover");
@@ -178,7 +180,10 @@ void add_importing(CLI::App& app, ImportOptions& options) {
       ->option_text("PATTERN");
   verb->add_option("--nic-bandwidth", options.nic_bandwidth, "Of one NIC, where the dump does not say")
       ->option_text("'200 Gb/s'");
-  verb->add_option("-o,--output", options.output, "Cluster file to write; default: stdout")->option_text("FILE.yaml");
+  verb->add_option("--cluster", options.cluster, "Cluster that logs of nccl-tests were measured on")
+      ->option_text("NAME|FILE");
+  verb->add_option("-o,--output", options.output, "Cluster or calibration file to write; default: stdout")
+      ->option_text("FILE.yaml");
 }
 
 Verb chosen(const std::string& name, Verbs& verbs) {

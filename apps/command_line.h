@@ -95,6 +95,7 @@ struct ImportOptions {
   std::string hosts;          ///< of a fabric: names to take, * for anything
   std::string nic_bandwidth;  ///< with its unit
   int nodes = 0;              ///< 0: as the dumps say
+  std::string cluster;        ///< that logs of nccl-tests were measured on
   std::string output;         ///< cluster file; empty: stdout
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "apps/files.h"
@@ -9,6 +10,7 @@
 #include "apps/verbs.h"
 #include "base/units.h"
 #include "clusters/import/import.h"
+#include "cost/nccl_tests.h"
 #include "reports/table.h"
 
 namespace orrery::apps {
@@ -31,24 +33,39 @@ std::optional<clusters::DumpFormat> format_called(const std::string& name) {
   return std::nullopt;
 }
 
-/// The files with their formats, or everything that is wrong with them.
-base::Result<std::vector<clusters::Dump>> read_dumps(const ImportOptions& options) {
+/// The texts of all files, or everything that cannot be read.
+base::Result<std::vector<std::string>> read_files(const std::vector<std::string>& files) {
+  std::vector<std::string> texts;
+  base::Diagnostics found;
+  for (const std::string& file : files) {
+    auto text = read_file(file);
+    if (text)
+      texts.push_back(std::move(*text));
+    else
+      found.insert(found.end(), text.error().begin(), text.error().end());
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return texts;
+}
+
+/// The texts with their formats, or those that have none.
+base::Result<std::vector<clusters::Dump>> dumps_of(const ImportOptions& options, std::vector<std::string> texts) {
   std::vector<clusters::Dump> dumps;
   base::Diagnostics found;
-  for (const std::string& file : options.files) {
-    auto text = read_file(file);
-    if (!text) {
-      found.insert(found.end(), text.error().begin(), text.error().end());
-      continue;
-    }
-    const auto format = options.format.empty() ? clusters::dump_format(*text) : format_called(options.format);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const std::string& file = options.files[i];
+    std::string& text = texts[i];
+    const auto format = options.format.empty() ? clusters::dump_format(text) : format_called(options.format);
     if (format)
-      dumps.push_back({std::move(*text), file, *format});
+      dumps.push_back({std::move(text), file, *format});
+    else if (cost::is_nccl_test(text))
+      found.push_back(problem("E0310", file, "a log of nccl-tests among dumps of topologies",
+                              "import the cluster first, then the logs with --cluster"));
     else
-      found.push_back(
-          problem("E0301", file, text->empty() ? "the file is empty" : "the format of this file is not known",
-                  "read are NCCL's topology XML, the output of `nvidia-smi topo -m`, hwloc's XML (lstopo --of xml) "
-                  "and the output of ibnetdiscover; --format names one"));
+      found.push_back(problem("E0301", file,
+                              text.empty() ? "the file is empty" : "the format of this file is not known",
+                              "read are NCCL's topology XML, the output of `nvidia-smi topo -m`, hwloc's XML (lstopo "
+                              "--of xml), the output of ibnetdiscover and of nccl-tests; --format names one"));
   }
   if (!found.empty()) return base::fail(std::move(found));
   return dumps;
@@ -122,7 +139,11 @@ Outcome run_import(const ImportOptions& options, const Context& context) {
           "write it as '200 Gb/s'");
     how.nic_bandwidth = base::BytesPerSecond{value};
   }
-  const auto dumps = read_dumps(options);
+  auto texts = read_files(options.files);
+  if (!texts) return bad_input(texts.error());
+  if (options.format.empty() && std::all_of(texts->begin(), texts->end(), cost::is_nccl_test))
+    return import_nccl_tests(options, *texts, context);
+  const auto dumps = dumps_of(options, std::move(*texts));
   if (!dumps) return bad_input(dumps.error());
   const auto known = load_known(context.catalog);
   if (!known) return bad_input(known.error());

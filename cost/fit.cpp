@@ -4,31 +4,22 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <map>
 
+#include "cost/least_squares.h"
 #include "cost/observations.h"
 
 namespace orrery::cost {
 
 namespace {
 
-using Eigen::MatrixXd;
-using Eigen::VectorXd;
-
-/// The smallest spread of log residuals worth telling apart: timers and schedulers make about this much.
-constexpr double kLeastScale = 0.02;
 /// Runs that a coefficient's source names; the rest is counted.
 constexpr std::size_t kNamedRuns = 3;
-/// Step of the finite differences, in log units.
-constexpr double kDifference = 1e-4;
 /// Share of the weights that is spread evenly over the observations.
 constexpr double kEqualShare = 0.1;
-/// Longest move of a coefficient in one round, in log units: a factor of e.
-constexpr double kLongestStep = 1.0;
 
 struct Free {
   ParameterKind kind;
@@ -51,39 +42,23 @@ class Problem {
       : before_(before), options_(options), free_(free_parameters(before.calibration())) {
     std::copy_if(observations.begin(), observations.end(), std::back_inserter(observations_),
                  [](const Observation& o) { return !o.in_parts; });
-    theta_ = VectorXd(static_cast<Eigen::Index>(free_.size()));
-    for (std::size_t j = 0; j < free_.size(); ++j) theta_[static_cast<Eigen::Index>(j)] = free_[j].start;
     weigh();
   }
 
-  /// Gauss-Newton with Huber weights; afterwards `calibration()` holds the result.
+  /// Afterwards `calibration()` holds the result.
   void solve() {
-    VectorXd residuals = residuals_at(theta_);
-    for (int round = 0; round < options_.rounds; ++round) {
-      const MatrixXd jacobian = jacobian_at(theta_, residuals);
-      const double scale = scale_of(residuals);
-      const VectorXd step = solve_round(jacobian, residuals, scale);
-      const VectorXd next = bounded(theta_ + step);
-      const double moved = (next - theta_).cwiseAbs().maxCoeff();
-      double factor = 1;  // halve the step while it makes things worse
-      VectorXd tried = next, after = residuals_at(next);
-      while (factor > 1e-3 && objective(after, tried, scale) > objective(residuals, theta_, scale) + 1e-12) {
-        factor /= 2;
-        tried = bounded(theta_ + factor * step);
-        after = residuals_at(tried);
-      }
-      theta_ = tried;
-      residuals = after;
-      if (moved * factor < 1e-5) break;
-    }
-    sensitivity_ = jacobian_at(theta_, residuals).colwise().norm();
+    std::vector<Unknown> unknowns;
+    for (const Free& one : free_) unknowns.push_back({one.start, one.kind.prior, one.kind.low, one.kind.high});
+    solved_ = least_squares(
+        unknowns, weight_, [&](const std::vector<double>& theta) { return residuals_at(theta); }, options_.huber,
+        options_.rounds);
   }
 
-  [[nodiscard]] Calibration calibration() const { return calibration_at(theta_); }
+  [[nodiscard]] Calibration calibration() const { return calibration_at(solved_.theta); }
   [[nodiscard]] const std::vector<Free>& parameters() const { return free_; }
-  [[nodiscard]] double value(std::size_t j) const { return std::exp(theta_[static_cast<Eigen::Index>(j)]); }
+  [[nodiscard]] double value(std::size_t j) const { return std::exp(solved_.theta[j]); }
   /// Whether any observation depends on the coefficient.
-  [[nodiscard]] bool revealed(std::size_t j) const { return sensitivity_[static_cast<Eigen::Index>(j)] > 1e-3; }
+  [[nodiscard]] bool revealed(std::size_t j) const { return solved_.sensitivity[j] > 1e-3; }
 
  private:
   /// A part of an observation's weight is equal for all, so that small messages are heard; the rest is its share of the
@@ -94,111 +69,33 @@ class Problem {
       runs[o.run].first += o.seconds * o.count;
       runs[o.run].second += 1;
     }
-    weight_ = VectorXd(static_cast<Eigen::Index>(observations_.size()));
-    for (std::size_t i = 0; i < observations_.size(); ++i) {
-      const Observation& o = observations_[i];
+    for (const Observation& o : observations_) {
       const auto& [seconds, count] = runs[o.run];
-      weight_[static_cast<Eigen::Index>(i)] =
-          std::sqrt(kEqualShare + (1 - kEqualShare) * count * o.seconds * o.count / seconds);
+      weight_.push_back(std::sqrt(kEqualShare + (1 - kEqualShare) * count * o.seconds * o.count / seconds));
     }
   }
 
-  [[nodiscard]] Calibration calibration_at(const VectorXd& theta) const {
+  [[nodiscard]] Calibration calibration_at(const std::vector<double>& theta) const {
     Calibration c = before_.calibration();
-    for (std::size_t j = 0; j < free_.size(); ++j)
-      c.parameters[free_[j].kind.name].value = std::exp(theta[static_cast<Eigen::Index>(j)]);
+    for (std::size_t j = 0; j < free_.size(); ++j) c.parameters[free_[j].kind.name].value = std::exp(theta[j]);
     return c;
   }
 
   /// log(predicted / measured).
-  [[nodiscard]] VectorXd residuals_at(const VectorXd& theta) const {
+  [[nodiscard]] std::vector<double> residuals_at(const std::vector<double>& theta) const {
     const Pricing pricing(before_.shared_cluster(), before_.stack(), {calibration_at(theta)});
-    VectorXd out(static_cast<Eigen::Index>(observations_.size()));
-    for (std::size_t i = 0; i < observations_.size(); ++i) {
-      const double model = std::max(1e-12, predicted(observations_[i], pricing));
-      out[static_cast<Eigen::Index>(i)] = std::log(model / observations_[i].seconds);
-    }
+    std::vector<double> out;
+    for (const Observation& o : observations_)
+      out.push_back(std::log(std::max(1e-12, predicted(o, pricing)) / o.seconds));
     return out;
-  }
-
-  [[nodiscard]] MatrixXd jacobian_at(const VectorXd& theta, const VectorXd& residuals) const {
-    MatrixXd out(residuals.size(), theta.size());
-    for (Eigen::Index j = 0; j < theta.size(); ++j) {
-      VectorXd shifted = theta;
-      shifted[j] += kDifference;
-      out.col(j) = (residuals_at(shifted) - residuals) / kDifference;
-    }
-    return out;
-  }
-
-  /// Weighted median of the absolute residuals, scaled to a normal's standard deviation.
-  [[nodiscard]] double scale_of(const VectorXd& residuals) const {
-    std::vector<std::pair<double, double>> sizes;  // absolute residual, weight
-    double total = 0;
-    for (Eigen::Index i = 0; i < residuals.size(); ++i) {
-      sizes.emplace_back(std::abs(residuals[i]), weight_[i] * weight_[i]);
-      total += sizes.back().second;
-    }
-    std::sort(sizes.begin(), sizes.end());
-    double below = 0;
-    for (const auto& [size, weight] : sizes) {
-      below += weight;
-      if (below >= total / 2) return std::max(kLeastScale, 1.4826 * size);
-    }
-    return kLeastScale;
-  }
-
-  [[nodiscard]] double huber_weight(double residual, double scale) const {
-    const double size = std::abs(residual) / scale;
-    return size <= options_.huber ? 1 : options_.huber / size;
-  }
-
-  [[nodiscard]] double objective(const VectorXd& residuals, const VectorXd& theta, double scale) const {
-    double sum = 0;
-    for (Eigen::Index i = 0; i < residuals.size(); ++i) {
-      const double size = std::abs(residuals[i]) / scale;
-      const double loss = size <= options_.huber ? size * size / 2 : options_.huber * (size - options_.huber / 2);
-      sum += weight_[i] * weight_[i] * loss;
-    }
-    for (std::size_t j = 0; j < free_.size(); ++j) {
-      const double pull = (theta[static_cast<Eigen::Index>(j)] - free_[j].start) / free_[j].kind.prior;
-      sum += pull * pull / 2;
-    }
-    return sum;
-  }
-
-  [[nodiscard]] VectorXd solve_round(const MatrixXd& jacobian, const VectorXd& residuals, double scale) const {
-    const Eigen::Index n = residuals.size(), k = theta_.size();
-    MatrixXd a = MatrixXd::Zero(n + k, k);
-    VectorXd b = VectorXd::Zero(n + k);
-    for (Eigen::Index i = 0; i < n; ++i) {
-      const double w = weight_[i] * std::sqrt(huber_weight(residuals[i], scale)) / scale;
-      a.row(i) = w * jacobian.row(i);
-      b[i] = -w * residuals[i];
-    }
-    for (Eigen::Index j = 0; j < k; ++j) {
-      const Free& parameter = free_[static_cast<std::size_t>(j)];
-      a(n + j, j) = 1 / parameter.kind.prior;
-      b[n + j] = (parameter.start - theta_[j]) / parameter.kind.prior;
-    }
-    VectorXd step = a.colPivHouseholderQr().solve(b);
-    return step.cwiseMax(-kLongestStep).cwiseMin(kLongestStep);
-  }
-
-  [[nodiscard]] VectorXd bounded(VectorXd theta) const {
-    for (std::size_t j = 0; j < free_.size(); ++j) {
-      double& t = theta[static_cast<Eigen::Index>(j)];
-      t = std::min(t, std::log(free_[j].kind.high));
-      if (free_[j].kind.low > 0) t = std::max(t, std::log(free_[j].kind.low));
-    }
-    return theta;
   }
 
   const Pricing& before_;
   std::vector<Observation> observations_;
   const FitOptions& options_;
   std::vector<Free> free_;
-  VectorXd theta_, weight_, sensitivity_;
+  std::vector<double> weight_;
+  Solved solved_;
 };
 
 /// Mean absolute relative error over the spans that the observations stand for; what is no span (waits, and the time

@@ -74,6 +74,36 @@ TEST(Import, BadDumpsAreBadInputWithTheirPlace) {
   EXPECT_EQ(orrery({"import", "no/such.xml"}).exit_code, 3);
 }
 
+std::string log(const std::string& name) {
+  return std::string(ORRERY_SOURCE_DIR) + "/tests/cost/fixtures/" + name;
+}
+
+TEST(Import, LogsOfNcclTestsAreACalibrationThatPlanTakes) {
+  const Scratch scratch;
+  const std::string file = (scratch.path() / "cal.yaml").string();
+  const Ran ran = orrery({"import", log("all_reduce_8xa100.log"), log("all_gather_16xa100.log"), "--cluster",
+                          "dgx-a100-80gb", "-o", file, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json result = ran.result();
+  expect_keys(result,
+              {"inputs", "path", "calibration", "parameters", "error_before", "error_after", "held_out_error_after"});
+  EXPECT_LT(result.at("error_after").get<double>(), result.at("error_before").get<double>());
+  const std::string job =
+      scratch.file("job.yaml", "model: gpt2-124m\ncluster: dgx-a100-80gb\nbatch: 64\nprecision: bf16\n");
+  const Ran plan = orrery({"plan", job, "--top", "1", "--calibration", file, "--json"});
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+}
+
+TEST(Import, ALogNeedsItsClusterAndStandsAlone) {
+  const Ran ran = orrery({"import", log("all_reduce_8xa100.log")});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("--cluster"));
+  EXPECT_EQ(orrery({"import", log("all_reduce_8xa100.log"), "--cluster", "hgx-h100"}).exit_code, 3);
+  const Ran mixed = orrery({"import", log("all_reduce_8xa100.log"), dump("hgx-h100.nccl.xml")});
+  EXPECT_EQ(mixed.exit_code, 3);
+  EXPECT_THAT(mixed.err, HasSubstr("error[E0310]"));
+}
+
 TEST(Import, NonsenseOnTheCommandLineIsAUsageError) {
   EXPECT_EQ(orrery({"import"}).exit_code, 2);
   EXPECT_EQ(orrery({"import", dump("dgx-1v.topo.txt"), "--format", "xml"}).exit_code, 2);

@@ -76,6 +76,11 @@ void add_predicting(CLI::App& app, Verbs& verbs) {
   simulate->add_option("--trace", verbs.simulate.trace, "Write a Chrome trace (Perfetto opens it)")
       ->option_text("FILE");
   simulate->add_option("--timeline", verbs.simulate.timeline, "Write the predicted timeline.json")->option_text("FILE");
+  simulate
+      ->add_option(
+          "--beside", verbs.simulate.beside,
+          "Another job on the same machines and switches at the same time, its nodes among the first's in turn")
+      ->option_text("PLAN");
   add_calibrations(*simulate, verbs.simulate.calibrations);
 
   CLI::App* explain = app.add_subcommand(

@@ -36,6 +36,7 @@ struct SimulateOptions {
   std::string plan;
   std::string trace;     ///< Chrome trace to write
   std::string timeline;  ///< predicted timeline.json to write
+  std::string beside;    ///< plan of another job on the same cluster at the same time
   std::vector<std::string> calibrations;
 };
 

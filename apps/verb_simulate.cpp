@@ -1,12 +1,13 @@
 // simulate: lowers a plan, proves the schedule, replays it, and says what came out.
 #include <fmt/core.h>
 #include <chrono>
-
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/verbs.h"
+#include "clusters/read.h"
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "reports/json.h"
@@ -16,6 +17,53 @@
 
 namespace orrery::apps {
 
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+base::Diagnostic problem(std::string code, const std::string& file, std::string message, std::string help) {
+  return {base::Severity::error, std::move(code), {file, 1, 1, 1}, std::move(message), std::move(help), {}};
+}
+
+/// Another plan's step beside the first's: its nodes and the first's in turn, so that both are under every leaf.
+base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedule& schedule,
+                                     const SimulateOptions& options, const Context& context,
+                                     const std::vector<cost::Calibration>& calibrations, sim::Simulation& changed) {
+  const auto second = load_plan(context.catalog, options.beside);
+  if (!second) return tl::unexpected(second.error());
+  const clusters::Cluster &a = first.file.cluster, &b = second->file.cluster;
+  if (!a.shape || !(a.shape == b.shape) || !(a.devices == b.devices) || a.devices_per_node != b.devices_per_node) {
+    return tl::unexpected(
+        base::Diagnostics{problem("P93", options.beside, "the two plans are not for machines and switches of one kind",
+                                  "plan both for the same regular cluster; `plan --gpus N` takes part of one")});
+  }
+  const auto both = clusters::resized(a, a.size() + b.size());
+  if (!both) return tl::unexpected(both.error());
+  const auto cluster = std::make_shared<const clusters::Cluster>(*both);
+  const cost::Pricing prices[2] = {cost::Pricing(cluster, first.stack, calibrations),
+                                   cost::Pricing(cluster, second->stack, calibrations)};
+  const plan::Schedule other = lower_for(second->plan, second->stack);
+  if (base::Diagnostics faults = plan::check(other); !faults.empty()) return tl::unexpected(faults);
+  std::vector<sim::JobInCompany> jobs = {{&first.plan, &schedule, &prices[0], {}},
+                                         {&second->plan, &other, &prices[1], {}}};
+  for (int node = 0, placed[2] = {0, 0}; node < cluster->nodes; ++node) {
+    const bool turn = node % 2 == 1;
+    const bool to_second = placed[1] < b.nodes && (turn || placed[0] == a.nodes);
+    ++placed[to_second ? 1 : 0];
+    for (int d = 0; d < a.devices_per_node; ++d)
+      jobs[to_second ? 1 : 0].devices.push_back(node * a.devices_per_node + d);
+  }
+  std::vector<sim::Simulation> results = sim::simulate(jobs);
+  changed = std::move(results[0]);
+  return std::move(results[1]);
+}
+
+}  // namespace
+
 Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   const auto loaded = load_plan(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
@@ -24,17 +72,30 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
 
   const auto cluster = std::make_shared<const clusters::Cluster>(loaded->file.cluster);
   const cost::Pricing pricing(cluster, loaded->stack, *calibrations);
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = Clock::now();
   const plan::Schedule schedule = lower_for(loaded->plan, loaded->stack);
   if (base::Diagnostics faults = plan::check(schedule); !faults.empty())
     return {kCheckFailed, {}, {}, std::move(faults)};
   sim::Simulation simulation = sim::simulate(loaded->plan, schedule, pricing);
-  simulation.prediction.simulation_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const double alone = simulation.prediction.step_time_s;
+  std::optional<sim::Simulation> other;
+  if (!options.beside.empty()) {
+    auto found = beside(*loaded, schedule, options, context, *calibrations, simulation);
+    if (!found) return bad_input(found.error());
+    other = std::move(*found);
+  }
+  simulation.prediction.simulation_seconds = since(began);
 
   Outcome outcome;
-  outcome.json = reports::simulate_json(simulation.prediction).dump();
+  nlohmann::json json = reports::simulate_json(simulation.prediction);
   outcome.text = reports::prediction_text(simulation.prediction, context.terminal.style);
+  if (other) {
+    json["step_time_alone_s"] = alone;
+    json["beside"] = reports::simulate_json(other->prediction);
+    outcome.text += fmt::format("\nBeside {}, whose step takes {:.4g} s. Alone this one takes {:.4g} s.\n",
+                                options.beside, other->prediction.step_time_s, alone);
+  }
+  outcome.json = json.dump();
   const auto wrote = [&](const std::string& what, const std::string& file, const std::string& text) {
     write_file(file, text);
     outcome.text += fmt::format("\nWrote the {} {}\n", what, file);

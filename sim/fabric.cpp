@@ -146,6 +146,7 @@ struct Fabric::Parts {
     gather_nodes();
     place_devices();
     find_dead_ends();
+    find_implied();
     for (std::size_t n = 0; n + 1 < node_first.size() && switched; ++n)
       kind_of.push_back(find_kind(static_cast<int>(n)));
   }
@@ -160,7 +161,7 @@ struct Fabric::Parts {
   std::vector<NodeKind> kinds;
   std::vector<int> kind_of;
   std::map<std::pair<std::uint64_t, std::uint64_t>, int> kind_by_wiring;
-  std::vector<bool> dead_end;
+  std::vector<bool> dead_end, implied;
   mutable std::unordered_map<std::uint64_t, std::optional<std::vector<int>>> known;  // between switches, or devices
 
   void gather_nodes() {
@@ -331,6 +332,33 @@ struct Fabric::Parts {
     return own;
   }
 
+  // By tiers of switches, so that nothing is implied by what it implies.
+  void find_implied() {
+    implied.assign(graph.directions.size(), false);
+    const auto height = [&](int v) {
+      const VertexKind k = graph.kind[at(v)];
+      return k == VertexKind::leaf ? 1 : k == VertexKind::spine ? 2 : k == VertexKind::core ? 3 : 0;
+    };
+    constexpr double kRounding = 1e-9;  // of sums
+    for (std::size_t v = 0; v < graph.node.size(); ++v) {
+      const int own = height(static_cast<int>(v));
+      if (own == 0) continue;
+      double below = 0;
+      for (int i = graph.first[v]; i < graph.first[v + 1]; ++i)
+        if (height(graph.arcs[at(i)].to) < own) below += 1 / graph.arcs[at(i)].inverse;
+      bool level = false;  // a link to a switch of its height: traffic may come from there too
+      for (int i = graph.first[v]; i < graph.first[v + 1]; ++i) level |= height(graph.arcs[at(i)].to) == own;
+      int above = 0;
+      for (int i = graph.first[v]; i < graph.first[v + 1]; ++i) above += height(graph.arcs[at(i)].to) > own ? 1 : 0;
+      if (level || above != 1) continue;
+      for (int i = graph.first[v]; i < graph.first[v + 1]; ++i) {
+        const Arc& arc = graph.arcs[at(i)];
+        if (height(arc.to) <= own || 1 / arc.inverse < below * (1 - kRounding)) continue;
+        implied[at(arc.direction)] = implied[at(arc.direction ^ 1)] = true;
+      }
+    }
+  }
+
   // A switch below one other is passed by nobody who does not end there.
   void find_dead_ends() {
     dead_end.assign(graph.node.size(), false);
@@ -356,6 +384,10 @@ int Fabric::directions() const {
 }
 const Direction& Fabric::direction(int number) const {
   return parts_->graph.directions[at(number)];
+}
+
+bool Fabric::implied(int number) const {
+  return parts_->implied[at(number)];
 }
 
 int Fabric::ways(int device) const {

@@ -27,6 +27,9 @@ class Fabric {
 
   [[nodiscard]] int directions() const;
   [[nodiscard]] const Direction& direction(int number) const;
+  /// Whether a direction between switches has as much bandwidth as all that leads to it from below (up the tree), or
+  /// away from it (down): then it cannot be full unless those are, and what is fair does not depend on it.
+  [[nodiscard]] bool implied(int number) const;
 
   /// NICs that a device's traffic to other nodes is spread over; 1 where it has none of its own.
   [[nodiscard]] int ways(int device) const;

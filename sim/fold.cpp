@@ -62,7 +62,8 @@ Structure structure_of(const Traffic& traffic, std::span<const JobOnCluster> job
       if (pair) label = kReceiver;
     }
     for (std::size_t u = c.first_use; u < c.last_use; ++u)
-      s.edges.push_back({self, vertices.first_link + traffic.uses[u].link, kCrosses + traffic.uses[u].count});
+      if (!fabric->implied(traffic.links[at(traffic.uses[u].link)]))
+        s.edges.push_back({self, vertices.first_link + traffic.uses[u].link, kCrosses + traffic.uses[u].count});
   }
   return s;
 }
@@ -91,12 +92,13 @@ void fold_ranks(Folded& f, std::span<const JobOnCluster> jobs, const std::vector
   }
 }
 
-void fold_links(Folded& f, const Traffic& traffic, const std::vector<int>& class_of, std::vector<bool>& stands) {
+void fold_links(Folded& f, const Traffic& traffic, const Fabric* fabric, const std::vector<int>& class_of, bool every,
+                std::vector<bool>& stands) {
   for (std::size_t l = 0; l < traffic.links.size(); ++l) {
     Folded::Links& links = f.links[at(class_of[l])];
     if (links.count++ > 0) continue;
     links.representative = traffic.links[l];
-    stands[l] = true;
+    stands[l] = every || !fabric->implied(traffic.links[l]);
   }
 }
 
@@ -141,7 +143,7 @@ Folded fold(const Traffic& traffic, std::span<const JobOnCluster> jobs, const Fa
     c.participants = static_cast<int>(taking_part.size());
   }
   std::vector<bool> stands(traffic.links.size(), false);
-  fold_links(f, traffic, link_class, stands);
+  fold_links(f, traffic, fabric, link_class, every_rank, stands);
   fold_uses(f, traffic, link_class, stands);
   return f;
 }

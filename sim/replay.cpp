@@ -5,6 +5,7 @@
 #include "sim/replay.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <functional>
@@ -225,10 +226,9 @@ class Machine {
       actor.totals.bubble += r.makespan[at(actor.job)] - actor.totals.end;
       r.classes.push_back({ranks.job, ranks.stage, ranks.representative, ranks.count, std::move(actor.totals)});
     }
-    for (const Folded::Links& links : folded_.links) r.links.push_back({links.representative, links.count, {}});
+    r.links = traffic_.links;
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
-      const std::vector<double> bytes = transfers_.carried(static_cast<int>(j));
-      for (std::size_t l = 0; l < bytes.size(); ++l) r.links[l].bytes.push_back(bytes[l]);
+      r.carried.push_back(transfers_.carried(static_cast<int>(j)));
       std::stable_sort(notes_[j].begin(), notes_[j].end(), [](const plan::Span& a, const plan::Span& b) {
         return std::tie(a.rank, a.at) < std::tie(b.rank, b.at);
       });
@@ -308,7 +308,7 @@ class Machine {
   template <class Needed>
   void attend(Actor& actor, const Needed& needed) {
     if (std::none_of(actor.pending.begin(), actor.pending.end(), needed)) return;
-    std::vector<bool> followed(kStreams, false);
+    std::array<bool, kStreams> followed{};
     for (auto p = actor.pending.rbegin(); p != actor.pending.rend(); ++p) {
       const auto stream = static_cast<std::size_t>(p->step->stream);
       if (!followed[stream] && !needed(*p) && p->step->kind == StepKind::collective) continue;
@@ -321,7 +321,7 @@ class Machine {
 
   // Announces what may take part, and takes note of what has ended. In stream order.
   void settle(Actor& actor) {
-    std::vector<bool> stalled(kStreams, false);
+    std::array<bool, kStreams> stalled{};
     for (Pending& p : actor.pending) {
       const auto stream = static_cast<std::size_t>(p.step->stream);
       if (p.done || stalled[stream]) continue;

@@ -33,16 +33,10 @@ struct ClassReplay {
   RankTotals totals;
 };
 
-/// Equal directions of links.
-struct LinkReplay {
-  int representative = 0;     ///< direction of the fabric
-  int count = 0;              ///< how many are equal
-  std::vector<double> bytes;  ///< that passed one of them, by job
-};
-
 struct Replay {
   std::vector<ClassReplay> classes;
-  std::vector<LinkReplay> links;
+  std::vector<int> links;                      ///< directions of the fabric that anything crosses
+  std::vector<std::vector<double>> carried;    ///< bytes, by job and link
   std::vector<Picoseconds> makespan;           ///< by job
   std::vector<std::vector<plan::Span>> spans;  ///< by job, of the lowest rank of each stage; seconds
 };

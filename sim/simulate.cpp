@@ -161,10 +161,12 @@ class Summary {
     }
   }
 
-  std::string name_of(const Direction& d) const {
-    if (d.kind != clusters::LinkKind::network) return clusters::name_of(d.kind);
-    if (d.tier == 0) return cluster_.inter.name;
-    return d.tier == 1 ? "leaf-spine" : "spine-core";
+  using LinkKind = std::pair<clusters::LinkKind, int>;  // and the tier of the network
+  static LinkKind kind_of(const Direction& d) { return {d.kind, d.tier}; }
+  [[nodiscard]] std::string name_of(const LinkKind& kind) const {
+    if (kind.first != clusters::LinkKind::network) return clusters::name_of(kind.first);
+    if (kind.second == 0) return cluster_.inter.name;
+    return kind.second == 1 ? "leaf-spine" : "spine-core";
   }
 
   // Means over all links of a class in the cluster, idle ones included.
@@ -172,19 +174,22 @@ class Summary {
     struct Row {
       double bytes = 0, capacity = 0, peak = 0;
     };
-    std::map<std::string, Row> rows;
-    for (const LinkReplay& link : replay_.links) {
-      const Direction& d = fabric_->direction(link.representative);
-      const double bytes = link.bytes[static_cast<std::size_t>(job_)];
-      if (bytes == 0) continue;
-      Row& row = rows[name_of(d)];
-      row.bytes += bytes * link.count;
-      row.peak = std::max(row.peak, bytes / (d.bandwidth * p.step_time_s));
+    std::map<LinkKind, Row> rows;
+    const std::vector<double>& carried = replay_.carried[static_cast<std::size_t>(job_)];
+    for (std::size_t l = 0; l < carried.size(); ++l) {
+      if (carried[l] == 0) continue;
+      const Direction& d = fabric_->direction(replay_.links[l]);
+      Row& row = rows[kind_of(d)];
+      row.bytes += carried[l];
+      row.peak = std::max(row.peak, carried[l] / (d.bandwidth * p.step_time_s));
     }
-    for (int i = 0; i < fabric_->directions(); ++i)
-      if (const auto row = rows.find(name_of(fabric_->direction(i))); row != rows.end())
-        row->second.capacity += fabric_->direction(i).bandwidth;
-    for (const auto& [name, row] : rows)
+    for (int i = 0; i < fabric_->directions(); ++i) {
+      const Direction& d = fabric_->direction(i);
+      if (const auto row = rows.find(kind_of(d)); row != rows.end()) row->second.capacity += d.bandwidth;
+    }
+    std::map<std::string, Row> named;
+    for (const auto& [kind, row] : rows) named[name_of(kind)] = row;
+    for (const auto& [name, row] : named)
       p.links.push_back({name, row.bytes, row.bytes / (row.capacity * p.step_time_s), row.peak});
   }
 

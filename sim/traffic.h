@@ -86,7 +86,8 @@ struct Folded {
   std::vector<int> class_of_communicator;
 };
 
-/// By colour refinement; `every_rank`: nothing is folded.
+/// By colour refinement, in which links that others imply (Fabric::implied) are left out; `every_rank`: nothing is
+/// folded or left out.
 [[nodiscard]] Folded fold(const Traffic& traffic, std::span<const JobOnCluster> jobs, const Fabric* fabric,
                           bool every_rank);
 

@@ -72,13 +72,19 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
 }
 
 int Transfers::path_of(const Kind& kind, double most) {
-  std::vector<Load> loads;
-  for (const Use& use : folded_.communicators[at(kind.communicators)].uses) {
-    const Direction& d = fabric_->direction(folded_.links[at(use.link)].representative);
-    const double share = use.count * (d.kind == clusters::LinkKind::nvlink ? kind.inside : 1);
-    // Where a price believes in more than a link has, the price is believed: alone, nothing is slowed down.
-    loads.push_back({use.link, use.times * std::min(share, capacities_[at(use.link)] / most)});
+  const std::vector<Use>& uses = folded_.communicators[at(kind.communicators)].uses;
+  const auto own = [&](const Use& use) {
+    return fabric_->direction(folded_.links[at(use.link)].representative).kind == clusters::LinkKind::nvlink;
+  };
+  // Where a price believes in more than a link has (a tree over two nodes sends half of what a ring does), the price is
+  // believed, and everything that is asked of links of that sort shrinks with it: alone, nothing is slowed down.
+  double inside = kind.inside, elsewhere = 1;
+  for (const Use& use : uses) {
+    double& scale = own(use) ? inside : elsewhere;
+    scale = std::min(scale, capacities_[at(use.link)] / most / use.count);
   }
+  std::vector<Load> loads;
+  for (const Use& use : uses) loads.push_back({use.link, use.times * use.count * (own(use) ? inside : elsewhere)});
   return network_.path(std::move(loads), most);
 }
 
@@ -113,15 +119,24 @@ const std::vector<int>& Transfers::advance(Picoseconds to) {
 }
 
 std::vector<double> Transfers::carried(int job) const {
-  std::vector<double> bytes(folded_.links.size(), 0);
+  struct Moved {
+    double elsewhere = 0, inside = 0;  // by one connection: in all, and as the devices' own links see it
+  };
+  std::vector<Moved> moved(folded_.communicators.size());
   for (const Kind& kind : kinds_) {
-    const Folded::Communicators& c = folded_.communicators[at(kind.communicators)];
-    if (traffic_.communicators[at(c.representative)].job != job) continue;
-    for (const Use& use : c.uses) {
-      const bool own =
-          fabric_->direction(folded_.links[at(use.link)].representative).kind == clusters::LinkKind::nvlink;
-      bytes[at(use.link)] +=
-          static_cast<double>(kind.started) * kind.bytes * use.count * use.times * (own ? kind.inside : 1);
+    const double bytes = static_cast<double>(kind.started) * kind.bytes;
+    moved[at(kind.communicators)].elsewhere += bytes;
+    moved[at(kind.communicators)].inside += bytes * kind.inside;
+  }
+  std::vector<double> bytes(traffic_.links.size(), 0);
+  for (std::size_t i = 0; i < traffic_.communicators.size(); ++i) {
+    const Communicator& c = traffic_.communicators[i];
+    if (c.job != job) continue;
+    const Moved& m = moved[at(folded_.class_of_communicator[i])];
+    for (std::size_t u = c.first_use; u < c.last_use; ++u) {
+      const int link = traffic_.uses[u].link;
+      const bool own = fabric_->direction(traffic_.links[at(link)]).kind == clusters::LinkKind::nvlink;
+      bytes[at(link)] += traffic_.uses[u].count * (own ? m.inside : m.elsewhere);
     }
   }
   return bytes;

@@ -25,7 +25,7 @@ class Transfers {
   /// Moves the clock to `to`, which is not after next(); returns the tags of the messages that have ended.
   const std::vector<int>& advance(Picoseconds to);
 
-  /// Bytes that have passed one link of each class of links, of one job's messages.
+  /// Bytes of one job's messages that have passed each of Traffic::links.
   [[nodiscard]] std::vector<double> carried(int job) const;
 
  private:

@@ -45,10 +45,10 @@ std::size_t expect_equal(const Both& both, const std::string& what) {
       EXPECT_EQ(both.folded.spans[j][s].end, both.unfolded.spans[j][s].end) << what;
     }
   }
-  double bytes = 0, unfolded_bytes = 0;
-  for (const LinkReplay& l : both.folded.links) bytes += l.count * (l.bytes.empty() ? 0 : l.bytes[0]);
-  for (const LinkReplay& l : both.unfolded.links) unfolded_bytes += l.count * (l.bytes.empty() ? 0 : l.bytes[0]);
-  EXPECT_NEAR(bytes, unfolded_bytes, 1e-9 * unfolded_bytes) << what;
+  EXPECT_EQ(both.folded.links, both.unfolded.links) << what;
+  for (std::size_t j = 0; j < both.folded.carried.size(); ++j)
+    for (std::size_t l = 0; l < both.folded.carried[j].size(); ++l)
+      EXPECT_NEAR(both.folded.carried[j][l], both.unfolded.carried[j][l], 1e-9 * both.unfolded.carried[j][l]) << what;
   return both.folded.classes.size();
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "clusters/import/found.h"
+#include "clusters/import/known.h"
 
 namespace orrery::clusters {
 
@@ -38,5 +39,14 @@ struct RegularFabric {
 /// leaf where a host is attached, spine next to a leaf, core beyond; for switches that no host reaches: none.
 [[nodiscard]] std::vector<std::optional<VertexKind>> tiers_of(const FoundFabric& fabric,
                                                               const std::vector<Host>& hosts);
+
+/// The vertices of each node's NICs.
+using NicVertices = std::vector<std::vector<Graph::vertex_descriptor>>;
+
+/// Switches and cables as they are found, each host's ports in the order of its NICs; parallel cables as one link.
+void add_cables(Graph& graph, const FoundFabric& fabric, const std::vector<Host>& hosts, const NicVertices& nics,
+                const Known& known);
+/// One switch for all NICs; node n is nodes[n], or the last.
+void add_leaf(Graph& graph, const std::vector<FoundNode>& nodes, const NicVertices& nics, const Known& known);
 
 }  // namespace orrery::clusters

@@ -5,27 +5,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
-#include <memory>
 
 #include "clusters/build.h"
 #include "clusters/device.h"
+#include "clusters/import/evidence.h"
 #include "clusters/import/fabric.h"
 #include "clusters/import/node.h"
-#include "clusters/import/readers.h"
 #include "clusters/import/xml.h"
 #include "clusters/limits.h"
 
 namespace orrery::clusters {
 namespace {
-
-/// Everything that the dumps say.
-struct Evidence {
-  std::vector<FoundNode> nodes;     ///< one, or several from a fused dump
-  std::optional<FoundNode> matrix;  ///< of `topo -m`
-  std::optional<FoundNode> tree;    ///< of hwloc
-  std::optional<FoundFabric> fabric;
-};
 
 /// `text` with * for any run of characters against `name`.
 bool matches(std::string_view pattern, std::string_view name) {
@@ -44,8 +34,9 @@ class Importer {
       : dumps_(dumps), options_(options), known_(known), find_(find) {}
 
   base::Result<Imported> run() {
-    read_all();
-    if (failed_) return base::fail(std::move(found_));
+    evidence_ = read_evidence(dumps_);
+    found_ = std::move(evidence_.found);
+    if (evidence_.failed) return base::fail(std::move(found_));
     if (!(choose_node() && choose_device() && choose_hosts() && settle_nics() && settle_count()))
       return base::fail(std::move(found_));
     if (!(conclude() && verify())) return base::fail(std::move(found_));
@@ -70,56 +61,6 @@ class Importer {
     return false;
   }
 
-  // ---- reading
-
-  void read_all() {
-    for (const Dump& dump : dumps_) {
-      Lines text(dump.text, dump.file);
-      if (text.sound()) read_one(dump, text);
-      text.findings().sort();
-      found_.insert(found_.end(), text.findings().all().begin(), text.findings().all().end());
-      failed_ = failed_ || text.findings().failed();
-    }
-  }
-
-  /// Keeps one dump of each kind.
-  template <class T>
-  void keep(const Dump& dump, std::optional<T>& into, std::optional<T> value) {
-    if (!value) return;
-    if (into) {
-      error("E0310", {dump.file, 1, 1, 1}, fmt::format("a second dump of the format {}", name_of(dump.format)),
-            "give one of each; nodes of other kinds are other clusters");
-      return;
-    }
-    into = std::move(value);
-    sources_.push_back(fmt::format("{}: {}", dump.file, described(dump.format)));
-  }
-
-  void read_one(const Dump& dump, Lines& text) {
-    switch (dump.format) {
-      case DumpFormat::nccl: {
-        std::optional<std::vector<FoundNode>> before;
-        if (!evidence_.nodes.empty()) before = evidence_.nodes;
-        keep(dump, before, read_nccl_topology(text));
-        if (before) evidence_.nodes = std::move(*before);
-        return;
-      }
-      case DumpFormat::topo_matrix: return keep(dump, evidence_.matrix, read_topo_matrix(text));
-      case DumpFormat::hwloc: return keep(dump, evidence_.tree, read_hwloc(text));
-      case DumpFormat::ibnetdiscover: return keep(dump, evidence_.fabric, read_ibnetdiscover(text));
-    }
-  }
-
-  static const char* described(DumpFormat format) {
-    switch (format) {
-      case DumpFormat::nccl: return "NCCL's topology XML";
-      case DumpFormat::topo_matrix: return "nvidia-smi topo -m";
-      case DumpFormat::hwloc: return "hwloc's XML";
-      case DumpFormat::ibnetdiscover: return "ibnetdiscover";
-    }
-    return "?";
-  }
-
   // ---- the node
 
   /// NCCL's dump says most, then the matrix, then hwloc; the others fill in what it leaves open.
@@ -139,8 +80,8 @@ class Importer {
       return error("E0310", nodes_.front().where, "the dump describes a node, and --node names another",
                    "leave --node out");
     for (FoundNode& node : nodes_) {
-      if (evidence_.matrix && !fill(node, *evidence_.matrix)) return false;
-      if (evidence_.tree && !fill(node, *evidence_.tree)) return false;
+      if (evidence_.matrix && !complete(node, *evidence_.matrix)) return false;
+      if (evidence_.tree && !complete(node, *evidence_.tree)) return false;
     }
     return true;
   }
@@ -160,35 +101,9 @@ class Importer {
     return true;
   }
 
-  /// Takes from `other`, a second dump of the same machine, what `node` does not say.
-  bool fill(FoundNode& node, const FoundNode& other) {
-    if (other.gpus.size() != node.gpus.size())
-      return error("E0310", other.where,
-                   fmt::format("this dump has {} GPUs and the other one {}", other.gpus.size(), node.gpus.size()),
-                   "give dumps of one machine");
-    for (std::size_t i = 0; i < node.gpus.size(); ++i) {
-      FoundGpu& gpu = node.gpus[i];
-      const FoundGpu& more = other.gpus[i];
-      if (gpu.pci.empty()) gpu.pci = more.pci;
-      if (gpu.model.empty()) gpu.model = more.model;
-      if (gpu.bandwidth == 0) gpu.bandwidth = more.bandwidth;
-    }
-    for (FoundNic& nic : node.nics)
-      for (const FoundNic& more : other.nics) {
-        if (more.name != nic.name) continue;
-        if (nic.bandwidth == 0) {
-          nic.bandwidth = more.bandwidth;
-          nic.infiniband = more.infiniband;
-        }
-        if (nic.speed == 0) nic.speed = more.speed;
-      }
-    for (FoundCpu& cpu : node.cpus) {
-      if (!cpu.vendor.empty() || other.cpus.empty()) continue;
-      cpu.vendor = other.cpus.front().vendor;
-      cpu.family = other.cpus.front().family;
-      cpu.model = other.cpus.front().model;
-    }
-    return true;
+  bool complete(FoundNode& node, const FoundNode& other) {
+    const base::Diagnostics wrong = fill(node, other);
+    return wrong.empty() || pass_on(wrong);
   }
 
   bool choose_device() {
@@ -324,7 +239,7 @@ class Importer {
     cluster.name = options_.name;
     cluster.devices = {device_};
     cluster.nodes = count_;
-    cluster.sources = sources_;
+    cluster.sources = evidence_.sources;
     std::string why;
     Shape shape;
     if (!node_shape(shape.node, why)) {
@@ -434,56 +349,15 @@ class Importer {
       const std::string name = hosts_.empty() ? fmt::format("node{}", n) : hosts_[static_cast<std::size_t>(n)].name;
       nics.push_back(add_node(cluster.graph, nodes_[from], figures_[from], known_, n, name, far));
     }
-    if (evidence_.fabric)
-      add_fabric(nics);
-    else if (count_ > 1)
-      add_leaf(nics);
+    if (evidence_.fabric) {
+      add_cables(cluster.graph, *evidence_.fabric, hosts_, nics, known_);
+    } else if (count_ > 1) {
+      warn(nodes_.front().where,
+           "no dump describes the network between the nodes: taken as one switch without oversubscription",
+           "add the output of ibnetdiscover");
+      add_leaf(cluster.graph, nodes_, nics, known_);
+    }
     return true;
-  }
-
-  Graph::vertex_descriptor add_switch(VertexKind kind, const std::string& name) {
-    Vertex vertex;
-    vertex.kind = kind;
-    vertex.name = name;
-    return boost::add_vertex(std::move(vertex), out_.cluster.graph);
-  }
-  void add_cable(Graph::vertex_descriptor a, Graph::vertex_descriptor b, double bandwidth, Seconds latency) {
-    Link link;
-    link.kind = LinkKind::network;
-    link.bandwidth = BytesPerSecond{bandwidth};
-    link.latency = latency;
-    boost::add_edge(a, b, link, out_.cluster.graph);
-  }
-
-  void add_leaf(const std::vector<std::vector<Graph::vertex_descriptor>>& nics) {
-    warn(nodes_.front().where,
-         "no dump describes the network between the nodes: taken as one switch without oversubscription",
-         "add the output of ibnetdiscover");
-    const auto leaf = add_switch(VertexKind::leaf, "leaf0");
-    for (std::size_t n = 0; n < nics.size(); ++n)
-      for (std::size_t i = 0; i < nics[n].size(); ++i)
-        add_cable(nics[n][i], leaf, nodes_[std::min(n, nodes_.size() - 1)].nics[i].speed, known_.nic_latency);
-  }
-
-  void add_fabric(const std::vector<std::vector<Graph::vertex_descriptor>>& nics) {
-    const FoundFabric& fabric = *evidence_.fabric;
-    const auto tiers = tiers_of(fabric, hosts_);
-    std::map<int, Graph::vertex_descriptor> switches;
-    for (std::size_t s = 0; s < tiers.size(); ++s)
-      if (tiers[s])
-        switches[static_cast<int>(s)] =
-            add_switch(*tiers[s], fmt::format("{} {}", fabric.nodes[s].name, fabric.nodes[s].guid));
-    for (std::size_t n = 0; n < nics.size(); ++n)
-      for (std::size_t i = 0; i < nics[n].size(); ++i) {
-        const HostPort& port = hosts_[n].ports[i];
-        add_cable(nics[n][i], switches.at(port.leaf), port.bandwidth, known_.nic_latency);
-      }
-    std::map<std::pair<int, int>, double> trunks;
-    for (const FoundCable& cable : fabric.cables)
-      if (switches.count(cable.a.node) != 0 && switches.count(cable.b.node) != 0)
-        trunks[std::minmax(cable.a.node, cable.b.node)] += cable.bandwidth;
-    for (const auto& [ends, bandwidth] : trunks)
-      add_cable(switches.at(ends.first), switches.at(ends.second), bandwidth, known_.hop_latency);
   }
 
   /// The text is read back: what cannot be used is refused here and not by the next command.
@@ -512,7 +386,6 @@ class Importer {
   Device device_;
   std::string device_name_;
   int count_ = 1;
-  std::vector<std::string> sources_;
   Assumptions assumptions_;
   base::Diagnostics found_;
   bool failed_ = false;

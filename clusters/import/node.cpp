@@ -183,10 +183,8 @@ void find_switches(FoundNode& node, const NodeFigures& figures) {
 
 namespace {
 
-/// PCIe switches with GPUs in the order of their first GPU, and for each device which of them it hangs from.
 struct Slots {
-  std::vector<int> bridges;  ///< outermost bridges
-  std::vector<int> cpus;     ///< of their bridges
+  std::vector<int> bridges;  ///< outermost bridges with GPUs, in the order of their first GPU
 };
 
 /// True when `values` of n things are spread in order and evenly over `parts`: thing i is in part i * parts / n.
@@ -222,39 +220,86 @@ bool add_fabric(const FoundNode& node, const NodeFigures& figures, const Known& 
   }
   std::set<int> linked;
   for (const MeshEdge& edge : node.edges) linked.insert({edge.a, edge.b});
-  if (linked.empty()) return why = "GPUs have no NVLinks", false;
+  if (linked.empty()) {
+    shape.fabric = NodeFabric::none;
+    shape.link_bandwidth = {};
+    shape.latency = {};
+    return true;
+  }
   if (linked.size() != node.gpus.size()) return why = "some GPUs have no NVLinks", false;
   shape.fabric = NodeFabric::mesh;
   shape.edges = node.edges;
   return true;
 }
 
+/// Sockets in the order of their first GPU.
+std::vector<int> sockets_of(const FoundNode& node) {
+  std::vector<int> sockets;
+  for (const FoundGpu& gpu : node.gpus)
+    if (index_of(sockets, gpu.cpu) < 0) sockets.push_back(gpu.cpu);
+  return sockets;
+}
+
+/// GPUs by PCIe switch and socket; a node without switches has them on its sockets.
+bool add_gpus(const FoundNode& node, const Slots& slots, const std::vector<int>& sockets, NodeShape& shape,
+              std::string& why) {
+  std::vector<int> slot_of_gpu, socket_of_slot, socket_of_gpu;
+  for (const FoundGpu& gpu : node.gpus) {
+    slot_of_gpu.push_back(index_of(slots.bridges, top_bridge(node, gpu.bridge)));
+    socket_of_gpu.push_back(index_of(sockets, gpu.cpu));
+  }
+  for (const int bridge : slots.bridges)
+    socket_of_slot.push_back(index_of(sockets, node.bridges[static_cast<std::size_t>(bridge)].cpu));
+  const bool on_switches = !slots.bridges.empty();
+  if (on_switches && !in_order(slot_of_gpu, slots.bridges.size()))
+    return why = "GPUs are not spread evenly over PCIe switches", false;
+  if (on_switches && !in_order(socket_of_slot, sockets.size()))
+    return why = "PCIe switches are not spread evenly over sockets", false;
+  if (!on_switches && !in_order(socket_of_gpu, sockets.size()))
+    return why = "GPUs are not spread evenly over sockets", false;
+  shape.pcie_switches = static_cast<int>(slots.bridges.size());
+  shape.sockets = static_cast<int>(sockets.size());
+  return true;
+}
+
+/// NICs on the GPUs' switches, or all of them on the sockets; puts them into that order.
+bool add_nics(FoundNode& node, const Slots& slots, const std::vector<int>& sockets, NodeShape& shape,
+              std::string& why) {
+  const auto slot = [&](const FoundNic& nic) { return index_of(slots.bridges, top_bridge(node, nic.bridge)); };
+  const bool on_switches =
+      std::any_of(node.nics.begin(), node.nics.end(), [&](const FoundNic& nic) { return slot(nic) >= 0; });
+  const auto place = [&](const FoundNic& nic) { return on_switches ? slot(nic) : index_of(sockets, nic.cpu); };
+  std::stable_sort(node.nics.begin(), node.nics.end(),
+                   [&](const FoundNic& a, const FoundNic& b) { return place(a) < place(b); });
+  std::vector<int> places;
+  for (const FoundNic& nic : node.nics) places.push_back(place(nic));
+  if (!in_order(places, on_switches ? slots.bridges.size() : sockets.size()))
+    return why = on_switches ? "NICs are not spread evenly over the GPUs' PCIe switches"
+                             : "NICs are not spread evenly over the GPUs' sockets",
+           false;
+  shape.nics_at_cpu = !on_switches && !node.nics.empty() && !slots.bridges.empty();
+  for (const FoundNic& nic : node.nics) {
+    if (nic.bandwidth > 0 && nic.bandwidth < nic.speed)
+      return why = fmt::format("the PCIe link of {} is slower than its port", nic.name), false;
+    if (nic.speed != node.nics.front().speed) return why = "NICs differ in speed", false;
+  }
+  return true;
+}
+
 bool add_slots(FoundNode& node, const NodeFigures& figures, NodeShape& shape, std::string& why) {
   Slots slots;
-  std::vector<int> slot_of_gpu, socket_of_slot, sockets;
+  const auto direct = std::count_if(node.gpus.begin(), node.gpus.end(), [](const FoundGpu& g) { return g.bridge < 0; });
+  if (direct != 0 && direct != static_cast<std::ptrdiff_t>(node.gpus.size()))
+    return why = "some GPUs sit on PCIe switches and others on CPUs", false;
   for (const FoundGpu& gpu : node.gpus) {
-    if (gpu.bridge < 0) return why = "GPUs sit on CPUs without a PCIe switch", false;
     const int bridge = top_bridge(node, gpu.bridge);
-    if (index_of(slots.bridges, bridge) < 0) {
-      slots.bridges.push_back(bridge);
-      if (index_of(sockets, gpu.cpu) < 0) sockets.push_back(gpu.cpu);
-      socket_of_slot.push_back(index_of(sockets, gpu.cpu));
-    }
-    slot_of_gpu.push_back(index_of(slots.bridges, bridge));
+    if (bridge >= 0 && index_of(slots.bridges, bridge) < 0) slots.bridges.push_back(bridge);
   }
-  if (!in_order(slot_of_gpu, slots.bridges.size())) return why = "GPUs are not spread evenly over PCIe switches", false;
-  if (!in_order(socket_of_slot, sockets.size())) return why = "PCIe switches are not spread evenly over sockets", false;
   if (slots.bridges.size() > static_cast<std::size_t>(kMostSwitches) ||
       node.nics.size() > static_cast<std::size_t>(kMostSwitches))
     return why = "more PCIe switches or NICs than the brief form holds", false;
-  std::stable_sort(node.nics.begin(), node.nics.end(), [&](const FoundNic& a, const FoundNic& b) {
-    const auto slot = [&](const FoundNic& nic) { return index_of(slots.bridges, top_bridge(node, nic.bridge)); };
-    return slot(a) < slot(b);
-  });
-  std::vector<int> slot_of_nic;
-  for (const FoundNic& nic : node.nics) slot_of_nic.push_back(index_of(slots.bridges, top_bridge(node, nic.bridge)));
-  if (!in_order(slot_of_nic, slots.bridges.size()))
-    return why = "NICs are not spread evenly over the GPUs' PCIe switches", false;
+  const std::vector<int> sockets = sockets_of(node);
+  if (!add_gpus(node, slots, sockets, shape, why) || !add_nics(node, slots, sockets, shape, why)) return false;
   const auto slot_speed = [&](double said) { return said > 0 ? said : figures.pcie; };
   const double pcie = slot_speed(node.gpus.front().bandwidth);
   for (const FoundGpu& gpu : node.gpus)
@@ -263,14 +308,7 @@ bool add_slots(FoundNode& node, const NodeFigures& figures, NodeShape& shape, st
     const double up = node.bridges[static_cast<std::size_t>(bridge)].bandwidth;
     if (up > 0 && !close(up, pcie)) return why = "PCIe switches are connected at another speed than GPUs", false;
   }
-  for (const FoundNic& nic : node.nics) {
-    if (nic.bandwidth > 0 && nic.bandwidth < nic.speed)
-      return why = fmt::format("the PCIe link of {} is slower than its port", nic.name), false;
-    if (nic.speed != node.nics.front().speed) return why = "NICs differ in speed", false;
-  }
-  shape.pcie_switches = static_cast<int>(slots.bridges.size());
   shape.pcie_bandwidth = BytesPerSecond{rounded(pcie)};
-  shape.sockets = static_cast<int>(sockets.size());
   return true;
 }
 

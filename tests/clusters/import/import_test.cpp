@@ -136,8 +136,34 @@ TEST(ImportPcieOnly, GpusMeetOverPcieAndSockets) {
   ASSERT_TRUE(imported) << errors_of(imported);
   const Cluster& cluster = imported->cluster;
   EXPECT_EQ(cluster.size(), 4);
+  ASSERT_TRUE(cluster.shape);
+  EXPECT_EQ(cluster.shape->node.fabric, NodeFabric::none);
+  EXPECT_EQ(cluster.intra.name, "pcie");
   EXPECT_NEAR(bottleneck(cluster, 0, 1).value, 31.5e9, 0.1e9);
   EXPECT_LT(bottleneck(cluster, 0, 2).value, 31e9);  // across sockets
+}
+
+TEST(ImportPcieOnly, GpusAndNicsMaySitOnTheSocketsThemselves) {
+  std::string text = "<system version=\"1\">\n";
+  for (int s = 0; s < 2; ++s) {
+    const std::string bus = "0000:0" + std::to_string(s),
+                      pci = "\" vendor=\"0x10de\" device=\"0x20b2\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">";
+    text += "<cpu host_hash=\"0x1\" numaid=\"" + std::to_string(s) +
+            "\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\" modelid=\"106\">";
+    text += "<pci busid=\"" + bus + ":01.0\" class=\"0x030200" + pci + "<gpu dev=\"" + std::to_string(s) +
+            "\" sm=\"80\" rank=\"" + std::to_string(s) + "\" gdr=\"1\"/></pci>";
+    text += "<pci busid=\"" + bus + ":02.0\" class=\"0x020700" + pci + "<nic><net name=\"mlx5_" + std::to_string(s) +
+            "\" dev=\"" + std::to_string(s) + "\" speed=\"200000\"/></nic></pci></cpu>\n";
+  }
+  ImportOptions options;
+  options.nodes = 2;
+  const auto imported = import_texts({{"vm.xml", text + "</system>\n"}}, options);
+  ASSERT_TRUE(imported) << errors_of(imported);
+  ASSERT_TRUE(imported->cluster.shape);
+  EXPECT_EQ(imported->cluster.shape->node.pcie_switches, 0);
+  EXPECT_EQ(imported->cluster.shape->node.sockets, 2);
+  EXPECT_EQ(imported->cluster.nics_per_node, 2);
+  EXPECT_NEAR(bottleneck(imported->cluster, 0, 2).value, 25e9, 1);
 }
 
 TEST(ImportHwloc, FillsInWhatTheMatrixDoesNotSay) {

@@ -24,6 +24,7 @@ Outcome run(const Verb& verb, const Context& context) {
       return o.plan.empty() ? run_explain_cluster(o, context) : run_explain(o, context);
     }
     Outcome operator()(const ValidateOptions& o) const { return run_validate(o, context); }
+    Outcome operator()(const CollectiveOptions& o) const { return run_collective(o, context); }
     Outcome operator()(const DoctorOptions& o) const { return run_doctor(o, context); }
     Outcome operator()(const ProbeOptions& o) const { return run_probe(o, context); }
     Outcome operator()(const ImportOptions& o) const { return run_import(o, context); }

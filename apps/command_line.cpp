@@ -55,6 +55,7 @@ struct Verbs {
   ReportOptions report;
   ExplainOptions explain;
   ValidateOptions validate;
+  CollectiveOptions collective;
   DoctorOptions doctor;
   ProbeOptions probe;
   ImportOptions import_;
@@ -145,6 +146,30 @@ void add_looking(CLI::App& app, Verbs& verbs) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
       ->option_text("N");
 
+  CLI::App* collective =
+      app.add_subcommand("collective", "Time and bandwidth of a collective on a cluster, or beside what was measured");
+  CollectiveOptions& o = verbs.collective;
+  collective->add_option("CLUSTER", o.cluster, "Catalogue name or cluster YAML");
+  collective
+      ->add_option("--op", o.operation, "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, send")
+      ->check(CLI::IsMember(std::vector<std::string>{"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                                     "reduce", "all_to_all", "send"}))
+      ->option_text("OP");
+  collective->add_option("--nodes", o.nodes, "Nodes that take part; default: all of the cluster's")
+      ->check(CLI::Range(1, 1 << 18))
+      ->option_text("N");
+  collective->add_option("--per-node", o.per_node, "Devices of each node; default: all")
+      ->check(CLI::Range(1, 4096))
+      ->option_text("G");
+  collective->add_option("--sizes", o.sizes, "Message sizes: 64KiB,1MiB,100MB; default: 1 KiB to 16 GiB")
+      ->delimiter(',')
+      ->option_text("S,S..");
+  collective->add_option("--algorithm", o.algorithm, "As NCCL_ALGO: ring, tree, nvls, nvls-tree, pairwise ..")
+      ->option_text("NAME");
+  collective->add_option("--measured", o.measured, "Instead of CLUSTER: predict the rows of this file")
+      ->option_text("FILE");
+  add_calibrations(*collective, o.calibrations);
+
   CLI::App* doctor = app.add_subcommand("doctor", "What this machine has of what Orrery can use");
   doctor
       ->add_option("--require", verbs.doctor.require,
@@ -202,6 +227,7 @@ Verb chosen(const std::string& name, Verbs& verbs) {
   if (name == "validate") return std::move(verbs.validate);
   if (name == "explain") return std::move(verbs.explain);
   if (name == "import") return std::move(verbs.import_);
+  if (name == "collective") return std::move(verbs.collective);
   return std::move(verbs.doctor);
 }
 

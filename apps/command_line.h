@@ -77,6 +77,17 @@ struct ValidateOptions {
   std::vector<std::string> calibrations;
 };
 
+struct CollectiveOptions {
+  std::string cluster;  ///< catalogue name or YAML
+  std::string operation = "all_reduce";
+  std::string algorithm;           ///< forced, where there is one of that name
+  int nodes = 0;                   ///< 0: all
+  int per_node = 0;                ///< devices of a node; 0: all
+  std::vector<std::string> sizes;  ///< "1MiB"; empty: 1 KiB to 16 GiB
+  std::string measured;            ///< a file of measurements to compare with, instead of a cluster
+  std::vector<std::string> calibrations;
+};
+
 struct DoctorOptions {
   std::vector<std::string> require;  ///< capabilities that must be there
 };
@@ -100,8 +111,9 @@ struct ImportOptions {
   std::string output;         ///< cluster file; empty: stdout
 };
 
-using Verb = std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
-                          ExplainOptions, ValidateOptions, DoctorOptions, ProbeOptions, ImportOptions>;
+using Verb =
+    std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
+                 ExplainOptions, ValidateOptions, CollectiveOptions, DoctorOptions, ProbeOptions, ImportOptions>;
 
 struct CommandLine {
   CommonOptions common;

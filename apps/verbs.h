@@ -25,6 +25,7 @@ struct Context {
 [[nodiscard]] Outcome run_explain(const ExplainOptions& options, const Context& context);
 [[nodiscard]] Outcome run_explain_cluster(const ExplainOptions& options, const Context& context);
 [[nodiscard]] Outcome run_validate(const ValidateOptions& options, const Context& context);
+[[nodiscard]] Outcome run_collective(const CollectiveOptions& options, const Context& context);
 [[nodiscard]] Outcome run_doctor(const DoctorOptions& options, const Context& context);
 [[nodiscard]] Outcome run_probe(const ProbeOptions& options, const Context& context);
 [[nodiscard]] Outcome run_import(const ImportOptions& options, const Context& context);

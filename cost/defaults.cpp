@@ -103,15 +103,72 @@ void cpu(Calibration& c, const clusters::Device& device) {
   rate(Family::embedding, 200e9, kernels);
 }
 
+/// A rate per architecture, as NCCL's search takes it over what the datasheet says of a link.
+struct LinkRate {
+  clusters::Architecture architecture;
+  double intra, send_channel, size_half;
+  const char* intra_source;
+  const char* send_source;
+  const char* size_source;
+};
+
+constexpr const char* kTopo = "NCCL 2.28.9 src/graph/topo.h: ";
+constexpr const char* kSimAi =
+    "SimAI inputs/ratio, one-node all-reduce: least squares on log of the loss, 16 MiB to 4 GiB";
+constexpr const char* kStasSend = "ml-engineering (stas00), network: 8 x A100 sendrecv, 128 MiB over eight channels";
+constexpr const char* kB200Sweep =
+    "nccl-tests sweep of an HGX B200 (NCCL 2.30, 2026-05): sendrecv 84.6 GB/s over four channels";
+constexpr const char* kB200Sizes =
+    "nccl-tests sweeps of 8 x B200 (2026-05) and 2 x 8 B200 (GCP A4): all-reduces of 16 to 256 MiB";
+
+constexpr LinkRate kLinks[] = {
+    {clusters::Architecture::volta, 0.8, 13.85e9, 8.7e6, "20 of an NVLink's 25 GB/s", "as A100, not measured", kSimAi},
+    {clusters::Architecture::ampere, 0.8, 13.85e9, 8.7e6, "20 of an NVLink's 25 GB/s", kStasSend, kSimAi},
+    {clusters::Architecture::hopper, 0.824, 17e9, 8.7e6, "20.6 of an NVLink's 25 GB/s",
+     "assumption, uncalibrated: between A100 and B200", kSimAi},
+    {clusters::Architecture::blackwell, 0.802, 21.2e9, 25e6, "40.1 of an NVLink's 50 GB/s", kB200Sweep, kB200Sizes},
+};
+
+const LinkRate& links_of(clusters::Architecture architecture) {
+  for (const LinkRate& rate : kLinks)
+    if (rate.architecture == architecture) return rate;
+  return kLinks[1];
+}
+
+void gpu_network(Calibration& c, const clusters::Cluster& cluster) {
+  const LinkRate& link = links_of(cluster.device().architecture);
+  const double own = cluster.shape ? cluster.shape->node.link_efficiency : 0;
+  if (own > 0) {
+    c.set("network.intra.efficiency", own, "the cluster file's efficiency");
+  } else if (cluster.intra.name == "pcie") {
+    c.set("network.intra.efficiency", 12.0 / 15.75, std::string(kTopo) + "12 of PCIe 3 x16's 15.75 GB/s");
+  } else {
+    c.set("network.intra.efficiency", link.intra, std::string(kTopo) + link.intra_source);
+  }
+  c.set("network.inter.efficiency", 0.96, "NVIDIA staff, nccl#412: HDR 24 of 25, NDR 48.5 of 50 GB/s");
+  c.set("network.inter.hop_latency", 0, "NCCL 2.28.9 src/graph/tuning.cc: hwLatencies hold InfiniBand's");
+  c.set("network.inter.simple_hop_latency", 0, "NCCL 2.28.9 src/graph/tuning.cc: hwLatencies hold InfiniBand's");
+  c.set("network.inter.ll128", 1, "NCCL 2.28.9 src/graph/tuning.cc: where the NIC is near the GPU");
+  const bool newer =
+      link.architecture == clusters::Architecture::hopper || link.architecture == clusters::Architecture::blackwell;
+  c.set("network.ll128.ramps", newer ? 0 : 1,
+        "nccl-tests sweeps of 8 A100 (Hetu-Galvatron's profiler test) and 8 H20 (Mooncake#3484), 1 to 32 MiB");
+  c.set("network.collnet", 0, "NCCL: off unless NCCL_COLLNET_ENABLE is set");
+  const bool staged = cluster.shape && cluster.shape->network.staged;
+  c.set("network.hierarchical", staged ? 1 : 0,
+        staged ? "messages pass through the hosts' memory, as on Zion: two levels are tried"
+               : "NCCL has no such algorithm");
+  c.set("network.send.efficiency", 0.65, "Calculon systems/a100_80g.json: NVLink processor efficiency");
+  c.set("network.send.channel_bandwidth", link.send_channel, link.send_source);
+  c.set("network.all_to_all.efficiency", 0.9, "SimAI inputs/ratio, all-to-all of 16 GiB: mean over 2 to 16 nodes");
+  c.set("network.size_half", link.size_half, link.size_source);
+  c.set("network.size_exponent", 0.61, kSimAi);
+}
+
 /// Links: what large messages reach of the datasheet's bandwidth.
 void network(Calibration& c, const clusters::Cluster& cluster) {
   if (cluster.device().kind == clusters::DeviceKind::gpu) {
-    c.set("network.intra.efficiency", 0.8, "NCCL 2.28.9 src/graph/topo.h: 20 of an NVLink's 25 GB/s");
-    c.set("network.inter.efficiency", 0.96, "NVIDIA staff, nccl#412: HDR 24 of 25, NDR 48.5 of 50 GB/s");
-    c.set("network.send.efficiency", 0.65, "Calculon systems/a100_80g.json: NVLink processor efficiency");
-    const char* sizes = "SimAI inputs/ratio, one-node all-reduce: least squares on log of the loss, 16 MiB to 4 GiB";
-    c.set("network.size_half", 8.7e6, sizes);
-    c.set("network.size_exponent", 0.61, sizes);
+    gpu_network(c, cluster);
     return;
   }
   const std::string source = "placeholder, uncalibrated: MPI between ranks of one machine; run `orrery calibrate`";

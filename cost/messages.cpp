@@ -40,6 +40,25 @@ Seconds mpi_send_time(const Calibration& c, Bytes message) {
                  spill(c, "network.send", message)};
 }
 
+Seconds mpi_operation_time(const Calibration& c, Operation operation, Bytes message, int ranks) {
+  using plan::CollectiveKind;
+  const double p = ranks, share = (p - 1) / p * message.value;
+  const double rounds = std::bit_width(static_cast<unsigned>(ranks - 1));
+  const auto at = [&](const char* name, const char* what) { return c.at(std::string("network.") + name + what); };
+  switch (operation) {
+    case Operation::all_reduce: return mpi_collective_time(c, CollectiveKind::all_reduce, message, ranks);
+    case Operation::all_gather: return mpi_collective_time(c, CollectiveKind::all_gather, message, ranks);
+    case Operation::reduce_scatter: return mpi_collective_time(c, CollectiveKind::reduce_scatter, message, ranks);
+    case Operation::broadcast:
+      return Seconds{(rounds + p - 1) * at("all_gather", ".latency") + 2 * share / at("all_gather", ".bandwidth")};
+    case Operation::reduce:
+      return Seconds{2 * (rounds * at("reduce_scatter", ".latency") + share / at("reduce_scatter", ".bandwidth"))};
+    case Operation::all_to_all: return Seconds{(p - 1) * at("send", ".latency") + share / at("send", ".bandwidth")};
+    case Operation::send: return mpi_send_time(c, message);
+  }
+  return {};
+}
+
 namespace {
 
 bool is_cpu(const clusters::Cluster& cluster) {
@@ -66,6 +85,24 @@ Seconds group_time(const clusters::Cluster& cluster, const Calibration& c, plan:
   const int sharing = std::max(1, cluster.devices_per_node / std::max(1, span.per_node));
   if (!span.within_node && sharing > 1) span = clusters::span_of(cluster, list, sharing);
   return collective_time(collective_network(cluster, c), operation_of(kind), span, ranks, message);
+}
+
+CollectivePrice price_of(const clusters::Cluster& cluster, const Calibration& c, Operation operation, Bytes message,
+                         std::span<const int> members, const std::string& algorithm) {
+  const auto ranks = static_cast<int>(members.size());
+  if (is_cpu(cluster)) {
+    const char* way = operation == Operation::send                                          ? "send"
+                      : operation == Operation::all_to_all                                  ? "pairwise"
+                      : operation == Operation::broadcast || operation == Operation::reduce ? "scatter-gather"
+                                                                                            : "halving-doubling";
+    return {way, "MPI", mpi_operation_time(c, operation, message, ranks)};
+  }
+  const Network network = collective_network(cluster, c);
+  const clusters::Span span = clusters::span_of(cluster, std::vector<int>(members.begin(), members.end()));
+  const Choice choice = choose(network, operation, span, ranks, message, algorithm);
+  const double seconds =
+      operation == Operation::send ? send_time(network, span, message).value : time_of(network, choice, message.value);
+  return {choice.algorithm, choice.protocol, Seconds{seconds}};
 }
 
 Seconds message_time(const clusters::Cluster& cluster, const Calibration& c, Bytes message, int from, int to) {

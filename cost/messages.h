@@ -2,11 +2,13 @@
 /// Seconds of one message of a Schedule on a cluster, from the moment all its ranks are ready: finds out what the group
 /// sees of the network, and asks the formula for that kind of cluster.
 #include <span>
+#include <string>
 
 #include "base/units.h"
 #include "clusters/cluster.h"
 #include "clusters/routes.h"
 #include "cost/calibration.h"
+#include "cost/collectives.h"
 #include "plan/schedule.h"
 
 namespace orrery::cost {
@@ -38,11 +40,27 @@ struct Alone {
 [[nodiscard]] base::BytesPerSecond shared_capacity(const Calibration& calibration, clusters::LinkKind kind,
                                                    base::BytesPerSecond bandwidth);
 
+/// What is done and how long it takes, for whoever asks about one collective alone: no other group uses the network.
+struct CollectivePrice {
+  std::string algorithm;  ///< as in Choice; CPU ranks: "halving-doubling", "scatter-gather", "pairwise", "send"
+  std::string protocol;   ///< CPU ranks: "MPI"
+  base::Seconds time;
+};
+/// `algorithm`: forced, where there is one of that name.
+[[nodiscard]] CollectivePrice price_of(const clusters::Cluster& cluster, const Calibration& calibration,
+                                       Operation operation, base::Bytes message, std::span<const int> members,
+                                       const std::string& algorithm = {});
+
 /// CPU ranks over MPI, p of them. Latency of the rounds and bytes through one rank of recursive halving and doubling
 /// (Thakur, Rabenseifner, Gropp 2005, sections 4.1, 4.2 and 4.5): all-gather and reduce-scatter ceil(log2 p) rounds and
 /// (p-1)/p of the vector, all-reduce twice both.
 [[nodiscard]] base::Seconds mpi_collective_time(const Calibration& calibration, plan::CollectiveKind kind,
                                                 base::Bytes message, int ranks);
+/// The other operations from the same coefficients: broadcast is a scatter and an all-gather, (ceil(log2 p) + p - 1)
+/// and twice (p-1)/p of the vector; reduce a reduce-scatter and a gather, twice its rounds and its vector
+/// (sections 4.3, 4.4); all-to-all p-1 rounds of a p-th each.
+[[nodiscard]] base::Seconds mpi_operation_time(const Calibration& calibration, Operation operation, base::Bytes message,
+                                               int ranks);
 [[nodiscard]] base::Seconds mpi_send_time(const Calibration& calibration, base::Bytes message);
 
 }  // namespace orrery::cost

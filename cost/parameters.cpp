@@ -69,10 +69,24 @@ void add_network(std::vector<ParameterKind>& all) {
                  "large-message bandwidth within a node over the datasheet's"});
   all.push_back({"network.inter.efficiency", Unit::number, 1e-3, 1.5, 0.3,
                  "large-message bandwidth between nodes over the datasheet's"});
+  all.push_back({"network.inter.hop_latency", Unit::seconds, 0, 10, 1.0,
+                 "GPUs: a hop between nodes, beyond NCCL's figure for InfiniBand; Simple pays it twice"});
+  all.push_back({"network.inter.simple_hop_latency", Unit::seconds, 0, 10, 1.0,
+                 "GPUs: what a hop between nodes takes in Simple beyond that"});
+  all.push_back({"network.inter.ll128", Unit::number, 0, 1, 0, "GPUs: whether LL128 may leave a node (0 or 1)"});
+  all.push_back({"network.ll128.ramps", Unit::number, 0, 1, 0,
+                 "GPUs: whether all-reduces of rings in LL128 lose at middle sizes, as Simple ones do (0 or 1)"});
+  all.push_back({"network.collnet", Unit::number, 0, 1, 0, "GPUs: whether the network's switches reduce (0 or 1)"});
+  all.push_back({"network.hierarchical", Unit::number, 0, 1, 0,
+                 "GPUs: whether collectives in two levels are tried: within nodes, then between them (0 or 1)"});
   all.push_back({"network.send.efficiency", Unit::number, 1e-3, 1.5, 0.3,
                  "GPUs: bandwidth of one large message within a node over the datasheet's"});
+  all.push_back({"network.send.channel_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.3,
+                 "GPUs: one channel of a message within a node; up to 64 MiB have four"});
+  all.push_back({"network.all_to_all.efficiency", Unit::number, 1e-3, 1.5, 0.3,
+                 "GPUs: all-to-all between nodes over what the NICs give to other collectives"});
   all.push_back({"network.size_half", Unit::bytes, 0, kTera, 0.7,
-                 "GPUs: message size at which a collective's transfer takes twice its time at large sizes"});
+                 "GPUs: message size at which an all-reduce's transfer takes twice its time at large sizes"});
   all.push_back(
       {"network.size_exponent", Unit::number, 0.01, 0.99, 0.2, "GPUs: how fast that loss falls with the size"});
 }

@@ -32,6 +32,16 @@ TEST(MpiCollectives, PayRoundsOfLatencyAndTheirShareOfTheVector) {
   EXPECT_DOUBLE_EQ(mpi_send_time(c, base::Bytes{5e6}).value, 1e-6 + 5e6 / 1e9);
 }
 
+TEST(MpiCollectives, OfOtherKindsAreMadeOfThese) {
+  const Calibration c = round_numbers();
+  const auto time = [&](Operation o) { return mpi_operation_time(c, o, base::Bytes{4e6}, 4).value; };
+  EXPECT_DOUBLE_EQ(time(Operation::all_gather), 2e-6 + 3e6 / 1e9);
+  EXPECT_DOUBLE_EQ(time(Operation::broadcast), 5e-6 + 6e6 / 1e9);
+  EXPECT_DOUBLE_EQ(time(Operation::reduce), 4e-6 + 6e6 / 1e9);
+  EXPECT_DOUBLE_EQ(time(Operation::all_to_all), 3e-6 + 3e6 / 1e9);
+  EXPECT_DOUBLE_EQ(time(Operation::send), 1e-6 + 4e6 / 1e9);
+}
+
 TEST(Pricing, AddsTheHostsShareOfAMessageWhereItWorksInline) {
   const auto cluster = testing::cpu_cluster(4);
   const Pricing pricing(cluster, testing::cpu_stack(), {round_numbers()});

@@ -169,12 +169,33 @@ struct Evidence {
   std::vector<std::string> notes;
 };
 
+/// Of runs of one plan, those that something else on the machine slowed tell nothing about it: with three or more, each
+/// that takes this much longer than their median is left out.
+constexpr double kDisturbed = 1.1;
+constexpr std::size_t kFewestToCompare = 3;
+
+bool disturbed(const FitRun& run, const std::vector<FitRun>& runs) {
+  std::vector<double> times;
+  for (const FitRun& other : runs)
+    if (other.timeline.spec == run.timeline.spec && !other.timeline.oversubscribed)
+      times.push_back(other.timeline.step_time);
+  if (times.size() < kFewestToCompare) return false;
+  std::sort(times.begin(), times.end());
+  return run.timeline.step_time > kDisturbed * times[times.size() / 2];
+}
+
 Evidence evidence_of(const std::vector<FitRun>& runs, const FitOptions& options, const Stack& stack) {
   Evidence out;
   for (const FitRun& run : runs) {
     if (run.timeline.oversubscribed) {
       out.notes.push_back(
           fmt::format("{}: left out, ranks outnumber cores: its times say how the system shares a core", run.name));
+      continue;
+    }
+    if (disturbed(run, runs)) {
+      out.notes.push_back(
+          fmt::format("{}: left out, more than {:.0f} % slower than other runs of its plan: something else ran",
+                      run.name, 100 * (kDisturbed - 1)));
       continue;
     }
     const std::vector<Observation> found =

@@ -178,6 +178,26 @@ TEST(Fit, IsDeterministic) {
   EXPECT_EQ(cost::write_calibration(once->calibration), cost::write_calibration(again->calibration));
 }
 
+TEST(Fit, LeavesOutRunsThatSomethingElseSlowed) {
+  const World world;
+  std::vector<cost::FitRun> runs;
+  for (std::uint64_t stream : {21U, 22U, 23U}) runs.push_back(world.measure(spec_of(2, 1, 1, 8), stream));
+  cost::FitRun& slow = runs.back();
+  slow.name = "beside a compilation";
+  slow.timeline.step_time *= 2;
+  for (plan::Span& span : slow.timeline.spans) span.ready *= 2, span.start *= 2, span.end *= 2;
+  const auto three = cost::fit(runs, world.believed, {.date = "2026-01-02", .name = "three"});
+  ASSERT_TRUE(three.has_value());
+  EXPECT_TRUE(std::any_of(three->result.notes.begin(), three->result.notes.end(), [](const std::string& note) {
+    return note.find("beside a compilation: left out") != std::string::npos;
+  }));
+  runs.pop_back();
+  const auto two = cost::fit(runs, world.believed, {.date = "2026-01-02", .name = "two"});
+  ASSERT_TRUE(two.has_value());
+  for (const cost::FittedParameter& p : two->result.parameters)
+    EXPECT_DOUBLE_EQ(three->calibration.at(p.name), p.after) << p.name;
+}
+
 TEST(Fit, RefusesRunsWhoseRanksOutnumberTheCores) {
   const World world;
   std::vector<cost::FitRun> runs = {world.measure(spec_of(2, 1, 1, 8), 11), world.measure(spec_of(1, 2, 1, 8), 12)};

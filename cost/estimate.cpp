@@ -27,10 +27,10 @@ struct StageTimes {
   double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
   double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
   double prelude = 0;                          ///< of a backward pass, before the received gradient is read
-  double forward_pass = 0, backward_pass = 0;  ///< sums of the above by pass
-  double begin = 0;                            ///< zeroing gradients
-  double reduce = 0, keep = 0, norm = 0;       ///< messages; copies; squares
-  double update = 0, gather = 0;               ///< optimizer and what its gathers add
+  std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, of each chunk
+  double begin = 0;                                 ///< zeroing gradients
+  double reduce = 0, keep = 0, norm = 0;            ///< messages; copies; squares
+  double update = 0, gather = 0;                    ///< optimizer and what its gathers add
 };
 
 /// Messages at the end of the step that tie stages together: sums of the gradient's norm, of the loss, and of the tied
@@ -67,51 +67,73 @@ models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
 struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
-  /// (kind, tensor, micro-batch, sequence, dtype, flash) -> costs
-  std::map<std::tuple<int, int, std::int64_t, std::int64_t, int, bool>, LayerCosts> layers;
+  /// (kind, tensor, micro-batch, sequence, dtype, flash, rows sharded, recomputation) -> costs
+  std::map<std::tuple<int, int, std::int64_t, std::int64_t, int, bool, bool, int>, LayerCosts> layers;
   /// (data, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, bool>, std::pair<double, double>> agreements;
 
-  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec);
+  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec,
+                          plan::Recompute recompute = plan::Recompute::none);
+  std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk);
+  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage);
   std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
-  StageTimes times(const plan::Plan& plan, const std::vector<LayerRun>& layers, int stage);
-  void passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers, int stage);
+  StageTimes times(const plan::Plan& plan, int stage);
+  void passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers);
   void data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
-                     const std::vector<int>& group);
+                     const std::vector<int>& group, const std::vector<int>& tensor_group);
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
-              const std::vector<int>& group);
+              const std::vector<int>& group, const std::vector<int>& tensor_group);
   Agreements agree(const plan::Plan& plan);
   std::pair<double, int> worst(const plan::Plan& plan);
-  std::vector<StageTimes> all_times(const plan::Plan& plan, std::vector<std::vector<LayerRun>>& stages);
+  std::vector<StageTimes> all_times(const plan::Plan& plan);
+  PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group) const {
-    return group.size() < 2
+    return group.size() < 2 || elements == 0
                ? 0
                : pricing->collective_time(kind, Bytes{static_cast<double>(elements * size_of(dtype))}, group).value;
   }
 };
 
-const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec) {
-  const auto key = std::make_tuple(static_cast<int>(kind), spec.tensor, spec.micro_batch, spec.sequence,
-                                   static_cast<int>(spec.precision), spec.flash);
+const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
+  const auto key =
+      std::make_tuple(static_cast<int>(kind), spec.tensor, spec.micro_batch, spec.sequence,
+                      static_cast<int>(spec.precision), spec.flash, spec.shards_rows(), static_cast<int>(recompute));
   const auto found = layers.find(key);
   if (found != layers.end()) return found->second;
   const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));
-  return layers.emplace(key, layer_costs(program, *pricing, strided(0, 1, spec.tensor))).first->second;
+  return layers.emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor))).first->second;
+}
+
+std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, int chunk) {
+  const plan::PlanSpec& spec = plan.spec();
+  std::vector<LayerRun> out;
+  if (stage == 0 && chunk == 0) out.push_back({&layer(LayerKind::embedding, spec), 1});
+  const std::int64_t blocks = plan.chunk_layers(stage, chunk);
+  const std::int64_t again = spec.recompute_layers < 0 ? blocks : std::min(blocks, spec.recompute_layers);
+  if (again > 0) out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0)), again});
+  if (again < blocks) out.push_back({&layer(LayerKind::block, spec), blocks - again});
+  if (stage == spec.pipeline - 1 && chunk == spec.virtual_stages - 1) out.push_back({&layer(LayerKind::head, spec), 1});
+  return out;
+}
+
+std::vector<std::vector<LayerRun>> Estimator::Memo::chunks(const plan::Plan& plan, int stage) {
+  std::vector<std::vector<LayerRun>> out;
+  for (int c = 0; c < plan.spec().virtual_stages; ++c) out.push_back(chunk(plan, stage, c));
+  return out;
 }
 
 std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) {
   std::vector<LayerRun> out;
-  if (stage == 0) out.push_back({&layer(LayerKind::embedding, plan.spec()), 1});
-  out.push_back({&layer(LayerKind::block, plan.spec()), plan.layers(stage)});
-  if (stage == plan.spec().pipeline - 1) out.push_back({&layer(LayerKind::head, plan.spec()), 1});
+  for (int c = 0; c < plan.spec().virtual_stages; ++c)
+    for (const LayerRun& run : chunk(plan, stage, c)) out.push_back(run);
   return out;
 }
 
-void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers_of, int stage) {
+void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers_of) {
   const plan::PlanSpec& spec = plan.spec();
-  if (stage == 0 || stage == spec.pipeline - 1) {
+  if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
     models::Op load;
     load.kind = models::OpKind::load_tokens;
     load.dtype = models::DType::int32;
@@ -129,32 +151,34 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     tensor_backward += count * run.costs->backward.messages;
     host_forward += count * run.costs->forward.host;
     host_backward += count * run.costs->backward.host;
-    if (run.costs->kind == LayerKind::block && spec.recompute == plan::Recompute::full) {
+    t.recompute += count * run.costs->backward.recomputed;
+    if (run.costs->recomputation == plan::Recompute::full) {
       t.recompute += count * run.costs->recompute.compute;
       host_backward += count * run.costs->recompute.host;
       tensor_backward += count * run.costs->recompute.messages;
     }
   }
   const LayerCosts& top = *layers_of.back().costs;
-  if (top.kind == LayerKind::block && spec.recompute == plan::Recompute::full)
-    t.prelude = top.recompute.compute + top.recompute.messages;
+  if (top.recomputation == plan::Recompute::full) t.prelude = top.recompute.compute + top.recompute.messages;
   t.tensor = tensor_forward + tensor_backward;
-  t.forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
-  t.backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
+  double forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
+  double backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
   // The device waits for what is not issued yet. The host waits for other stages only, so that without them it makes up
   // in one pass for the other.
-  double late_forward = host_forward - t.forward_pass, late_backward = host_backward - t.backward_pass;
+  double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
   if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
   t.forward += std::max(0.0, late_forward);
-  t.forward_pass += std::max(0.0, late_forward);
+  forward_pass += std::max(0.0, late_forward);
   t.backward += std::max(0.0, late_backward);
-  t.backward_pass += std::max(0.0, late_backward);
+  backward_pass += std::max(0.0, late_backward);
+  t.forward_pass = {forward_pass};
+  t.backward_pass = {backward_pass};
 }
 
 /// ZeRO-2 and 3 exchange with every micro-batch. A layer's parameters are gathered while the layer before it runs;
 /// its gradients are reduced before the next layer begins, because their memory is given back.
 void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
-                                    const std::vector<int>& group) {
+                                    const std::vector<int>& group, const std::vector<int>& tensor_group) {
   const int zero = spec.data > 1 ? spec.zero_stage : 0;
   if (zero < 2) return;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
@@ -174,13 +198,14 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
       touch += op(flat(models::OpKind::fill_zero, gradient, elements)) +
                op(flat(models::OpKind::accumulate_into, gradient, elements / spec.data));
     }
+    reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, tensor_group);
     t.backward += count * touch;
     t.data_backward += count * reduce;
-    const bool again = c.kind == LayerKind::block && spec.recompute == plan::Recompute::full;
+    const bool again = c.recomputation == plan::Recompute::full;
     const double forward = overlaps ? c.forward.compute + c.forward.messages : 0;
-    const double backward =
-        overlaps ? c.backward.compute + c.backward.messages + (again ? c.recompute.compute + c.recompute.messages : 0)
-                 : 0;
+    const double backward = overlaps ? c.backward.compute + c.backward.recomputed + c.backward.messages +
+                                           (again ? c.recompute.compute + c.recompute.messages : 0)
+                                     : 0;
     // The first layer of a run waits behind the run before it, the others behind their like.
     t.data_forward += std::max(0.0, gather - hidden_by_forward) + (count - 1) * std::max(0.0, gather - forward);
     if (c.backward_reads_parameters)
@@ -191,7 +216,7 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
 }
 
 void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
-                             const std::vector<int>& group) {
+                             const std::vector<int>& group, const std::vector<int>& tensor_group) {
   const int zero = spec.data > 1 ? spec.zero_stage : 0;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
   models::Op adamw = flat(models::OpKind::adamw, gradient, 0);
@@ -208,6 +233,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
       t.reduce += count * message(CollectiveKind::reduce_scatter, b.elements, gradient, group);
       t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
     }
+    if (zero < 2) t.reduce += count * message(CollectiveKind::all_reduce, b.partial, gradient, tensor_group);
     t.norm += count * op(flat(models::OpKind::norm_squared, gradient, optimized));
     adamw.m = optimized;
     const double update = op(adamw) + dispatch();
@@ -222,13 +248,24 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
 }
 
-StageTimes Estimator::Memo::times(const plan::Plan& plan, const std::vector<LayerRun>& layers_of, int stage) {
+StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
   const std::vector<int> group = strided(plan.rank(stage, 0, 0), spec.tensor, spec.data);
+  const std::vector<int> tensor_group = strided(plan.rank(stage, 0, 0), 1, spec.tensor);
   StageTimes t;
-  data_messages(t, spec, layers_of, group);
-  passes(t, plan, layers_of, stage);
-  finish(t, spec, layers_of, group);
+  for (int c = 0; c < spec.virtual_stages; ++c) {
+    const std::vector<LayerRun> layers_of = chunk(plan, stage, c);
+    StageTimes one;
+    data_messages(one, spec, layers_of, group, tensor_group);
+    passes(one, plan, layers_of);
+    for (double StageTimes::*part :
+         {&StageTimes::input, &StageTimes::forward, &StageTimes::recompute, &StageTimes::backward, &StageTimes::tensor,
+          &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude})
+      t.*part += one.*part;
+    t.forward_pass.push_back(one.forward_pass.front());
+    t.backward_pass.push_back(one.backward_pass.front());
+  }
+  finish(t, spec, this->stage(plan, stage), group, tensor_group);
   return t;
 }
 
@@ -255,30 +292,75 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   return a;
 }
 
+namespace {
+
+/// Whether a stage has the layers of the one before it, chunk by chunk; or as many of each at most.
+bool same_layers(const plan::Plan& plan, int stage) {
+  for (int c = 0; c < plan.spec().virtual_stages; ++c)
+    if (plan.chunk_layers(stage, c) != plan.chunk_layers(stage - 1, c)) return false;
+  return true;
+}
+bool no_more_layers(const plan::Plan& plan, int stage) {
+  for (int c = 0; c < plan.spec().virtual_stages; ++c)
+    if (plan.chunk_layers(stage, c) > plan.chunk_layers(stage - 1, c)) return false;
+  return true;
+}
+
+}  // namespace
+
 /// Bytes of the stage that needs most, and which it is.
 std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan) {
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
     // Of like stages the earlier holds more micro-batches.
-    if (s >= 2 && s < last && plan.layers(s) <= plan.layers(s - 1)) continue;
+    if (s >= 2 && s < last && no_more_layers(plan, s)) continue;
     const double bytes =
-        stage_memory(stage(plan, s), plan.spec(), s, plan.micro_batches(), pricing->software_memory().value).total();
+        stage_memory(chunks(plan, s), plan.spec(), s, plan.micro_batches(), pricing->software_memory().value).total();
     if (bytes > out.first) out = {bytes, s};
   }
   return out;
 }
 
+/// The passes of all stages in their order.
+PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
+  const plan::PlanSpec& spec = plan.spec();
+  const std::int64_t rows = spec.micro_batch * spec.sequence / (spec.shards_rows() ? spec.tensor : 1);
+  const Bytes boundary{static_cast<double>(rows * model->hidden * models::size_of(plan::expand_options(spec).dtype))};
+  const auto hop = [&](int from, int to) {
+    return pricing->send_time(boundary, plan.rank(from, 0, 0), plan.rank(to, 0, 0)).value;
+  };
+  const int last = spec.pipeline - 1;
+  if (spec.virtual_stages > 1) {
+    InterleavedTimes times;
+    for (int s = 0; s <= last; ++s) {
+      times.forward.push_back(stages[static_cast<std::size_t>(s)].forward_pass);
+      times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
+      times.hop.push_back(hop(s, s < last ? s + 1 : 0));
+    }
+    return interleaved_pipeline(times, plan.micro_batches());
+  }
+  PipelineTimes times;
+  times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);
+  for (int s = 0; s <= last; ++s) {
+    const StageTimes& t = stages[static_cast<std::size_t>(s)];
+    times.forward.push_back(t.forward_pass.front());
+    times.backward.push_back(t.backward_pass.front());
+    times.prelude.push_back(t.prelude);
+    if (s < last) times.hop.push_back(hop(s, s + 1));
+  }
+  return pipeline(times, spec.order, plan.micro_batches());
+}
+
 /// Times of every stage; a stage like the one before it is not worked out again.
-std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan, std::vector<std::vector<LayerRun>>& stages) {
+std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
   const int count = plan.spec().pipeline;
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   std::vector<StageTimes> out;
   for (int s = 0; s < count; ++s) {
-    const bool like_previous = s >= 2 && s + 1 < count && plan.layers(s) == plan.layers(s - 1) &&
+    const bool like_previous = s >= 2 && s + 1 < count && same_layers(plan, s) &&
                                plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
-    stages.push_back(stage(plan, s));
-    out.push_back(like_previous ? out.back() : times(plan, stages.back(), s));
+    out.push_back(like_previous ? out.back() : times(plan, s));
   }
   return out;
 }
@@ -321,26 +403,11 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
 }  // namespace
 
 Estimate Estimator::estimate(const plan::Plan& plan) {
-  const plan::PlanSpec& spec = plan.spec();
   Memo& memo = *memo_;
-  std::vector<std::vector<LayerRun>> layers;
-  const std::vector<StageTimes> stages = memo.all_times(plan, layers);
+  const std::vector<StageTimes> stages = memo.all_times(plan);
   const Agreements agree = memo.agree(plan);
   const std::size_t last = stages.size() - 1;
-
-  PipelineTimes times;
-  times.overlaps = memo.pricing->overlaps(plan::Stream::pipeline_recv);
-  const Bytes boundary{static_cast<double>(spec.micro_batch * spec.sequence * memo.model->hidden *
-                                           models::size_of(plan::expand_options(spec).dtype))};
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    times.forward.push_back(stages[s].forward_pass);
-    times.backward.push_back(stages[s].backward_pass);
-    times.prelude.push_back(stages[s].prelude);
-    const auto stage = static_cast<int>(s);
-    if (s < last)
-      times.hop.push_back(memo.pricing->send_time(boundary, plan.rank(stage, 0, 0), plan.rank(stage + 1, 0, 0)).value);
-  }
-  const PipelineResult passes = pipeline(times, spec.order, plan.micro_batches());
+  const PipelineResult passes = memo.run(plan, stages);
 
   std::vector<double> reduced;
   for (std::size_t s = 0; s <= last; ++s)
@@ -365,7 +432,7 @@ double Estimator::memory_peak(const plan::Plan& plan) {
 }
 
 StageMemory Estimator::memory(const plan::Plan& plan, int stage) {
-  return stage_memory(memo_->stage(plan, stage), plan.spec(), stage, plan.micro_batches(),
+  return stage_memory(memo_->chunks(plan, stage), plan.spec(), stage, plan.micro_batches(),
                       memo_->pricing->software_memory().value);
 }
 

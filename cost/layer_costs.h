@@ -6,14 +6,16 @@
 
 #include "cost/pricing.h"
 #include "models/expand.h"
+#include "plan/job.h"
 
 namespace orrery::cost {
 
 /// One pass over a layer: forward, what is recomputed of it, or backward.
 struct Pass {
-  double compute = 0;   ///< seconds on the compute stream, overheads included
-  double host = 0;      ///< seconds that the host needs to issue it
-  double messages = 0;  ///< seconds of all-reduces over the tensor group
+  double compute = 0;     ///< seconds on the compute stream, overheads included
+  double host = 0;        ///< seconds that the host needs to issue it
+  double recomputed = 0;  ///< of backward: seconds of what selective recomputation runs again; not in `compute`
+  double messages = 0;    ///< seconds of messages within the tensor group
   double message_bytes = 0;
   int message_count = 0;
   int steps = 0;  ///< schedule steps
@@ -26,12 +28,16 @@ struct Life {
   int forward_first = -1, forward_last = -1;
   int recompute_first = -1, recompute_last = -1;
   int backward_first = -1, backward_last = -1;
+  bool dropped = false;  ///< selective: backward makes its own
 };
 
 struct LayerCosts {
   models::LayerKind kind{};
+  plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
-  std::int64_t own_elements = 0;     ///< of the layer's own bucket, before padding to shards; 0: none
+  std::int64_t own_elements = 0;  ///< of the layer's own bucket, before padding to shards; 0: none
+  std::int64_t partial_elements =
+      0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
   std::int64_t shared_elements = 0;  ///< of the tied table's bucket, if the layer uses it
   bool backward_reads_parameters = false;
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
@@ -39,7 +45,7 @@ struct LayerCosts {
 };
 
 /// `tensor_group`: ranks of one tensor-parallel group.
-[[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, const Pricing& pricing,
-                                     const std::vector<int>& tensor_group);
+[[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
+                                     const Pricing& pricing, const std::vector<int>& tensor_group);
 
 }  // namespace orrery::cost

@@ -48,6 +48,7 @@ class Passes {
  public:
   Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec)
       : spec_(spec),
+        messages_apart_(spec.virtual_stages > 1),
         zero_(spec.data > 1 ? spec.zero_stage : 0),
         compute_(plan::expand_options(spec).dtype),
         gradient_(plan::gradient_dtype(spec.precision)) {
@@ -75,7 +76,7 @@ class Passes {
         const Life& life = layer.lives[i];
         const int index = static_cast<int>(i);
         if (life.forward_first < 0 || crosses(layer, index) || index == layer.x) continue;
-        if (index == layer.y && !last) continue;  // the next layer's x
+        if (index == layer.y && (!last || messages_apart_)) continue;  // the next layer's x, or waits for its turn
         add(at_ + life.forward_first, index == layer.y ? at_ + layer.forward.steps : at_ + life.forward_last,
             life.bytes);
       }
@@ -99,7 +100,7 @@ class Passes {
       const int after = backward + layer.backward.steps;
       for (std::size_t i = 0; i < layer.lives.size(); ++i)
         live_in_backward(layer, static_cast<int>(i), recompute, backward);
-      if (layer.dy >= 0) {
+      if (layer.dy >= 0 && !(messages_apart_ && k + 1 == layers_.size())) {
         const Life& dy = layer.lives[static_cast<std::size_t>(layer.dy)];
         add(received, backward + std::max(0, dy.backward_last), received_bytes > 0 ? received_bytes : dy.bytes);
       }
@@ -112,20 +113,18 @@ class Passes {
       reduce(layer, backward);
     }
     step();  // accumulate the last, or send
-    if (layers_.front()->dx >= 0) add(received, at_, received_bytes);
+    if (layers_.front()->dx >= 0 && !messages_apart_) add(received, at_, received_bytes);
     step();
     return most_alive(intervals_, at_);
   }
 
  private:
   [[nodiscard]] bool gathers() const { return zero_ == 3; }
-  [[nodiscard]] bool recomputes(const LayerCosts& layer) const {
-    return layer.kind == models::LayerKind::block && spec_.recompute == plan::Recompute::full;
-  }
+  [[nodiscard]] static bool recomputes(const LayerCosts& layer) { return layer.recomputation == plan::Recompute::full; }
   [[nodiscard]] bool crosses(const LayerCosts& layer, int index) const {
     const Life& life = layer.lives[static_cast<std::size_t>(index)];
     if (index == layer.x) return true;
-    if (recomputes(layer)) return false;
+    if (recomputes(layer) || life.dropped) return false;
     return life.forward_first >= 0 && life.backward_first >= 0;
   }
 
@@ -175,6 +174,7 @@ class Passes {
   void reduce(const LayerCosts& layer, int backward) {
     if (zero_ < 2) return;
     step();  // adds up the layer before
+    if (layer.partial_elements > 0) step();
     add(backward, at_, full(layer, gradient_));
     add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0),
         full(layer, gradient_) / spec_.data);
@@ -182,6 +182,7 @@ class Passes {
   }
 
   const plan::PlanSpec& spec_;
+  bool messages_apart_;  ///< what is received and sent lives between blocks, not within
   int zero_;
   models::DType compute_, gradient_;
   std::vector<const LayerCosts*> layers_;
@@ -194,23 +195,82 @@ class Passes {
 std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int data) {
   std::vector<BucketSize> out;
   bool shared = false;
-  const auto add = [&](std::int64_t elements, std::int64_t count) {
+  const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial = 0) {
     if (elements == 0) return;
     const std::int64_t padded = round_up(elements, data * plan::kParameterAlignment);
-    out.push_back({padded, padded / data, count});
+    out.push_back({padded, padded / data, count, partial});
   };
   for (const LayerRun& run : layers) {
     if (!shared && run.costs->shared_elements > 0) {
       add(run.costs->shared_elements, 1);
       shared = true;
     }
-    add(run.costs->own_elements, run.count);
+    add(run.costs->own_elements, run.count, run.costs->partial_elements);
   }
   return out;
 }
 
-StageMemory stage_memory(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, int stage,
+namespace {
+
+/// Most bytes of the slabs of interleaved chunks (plan/place.h): what each keeps of a micro-batch, and the messages
+/// that wait for their turn. `saved`: by chunk, with the received input.
+double interleaved_slabs(const std::vector<double>& saved, double boundary, const plan::PlanSpec& spec, int stage,
+                         std::int64_t micro_batches) {
+  using Kind = plan::Move::Kind;
+  enum Slab { kept, input, output, gradient, input_gradient, slabs };
+  const auto chunks = static_cast<int>(saved.size());
+  std::vector<std::int64_t> sizes;
+  for (int c = 0; c < chunks; ++c) {
+    const double received = stage > 0 || c > 0 ? boundary : 0;
+    sizes.push_back(static_cast<std::int64_t>(saved[static_cast<std::size_t>(c)] - received));
+    sizes.insert(sizes.end(), slabs - 1, static_cast<std::int64_t>(boundary));
+  }
+  const std::vector<int> pool_of = plan::slab_pools(sizes);
+  std::vector<std::int64_t> alive(sizes.size(), 0), most(sizes.size(), 0), bytes(sizes.size(), 0);
+  const auto at = [](int i) { return static_cast<std::size_t>(i); };
+  for (std::size_t i = 0; i < sizes.size(); ++i) bytes[at(pool_of[i])] = std::max(bytes[at(pool_of[i])], sizes[i]);
+  const auto change = [&](int chunk, Slab slab, int by) {
+    const std::size_t pool = at(pool_of[at(chunk * slabs + slab)]);
+    alive[pool] += by;
+    most[pool] = std::max(most[pool], alive[pool]);
+  };
+  std::vector<std::pair<int, Slab>> leaving;      // sent, and not yet waited for by a pass
+  const std::int64_t enough = 3 * spec.pipeline;  // by then as many are in flight as ever will be
+  for (const plan::Move& move : plan::interleaved(stage, spec.pipeline, chunks, std::min(micro_batches, enough))) {
+    const int c = move.chunk;
+    const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == chunks;
+    if (move.kind == Kind::forward || move.kind == Kind::backward) {
+      for (const auto& [chunk, slab] : leaving) change(chunk, slab, -1);
+      leaving.clear();
+    }
+    switch (move.kind) {
+      case Kind::receive_activation: change(c, input, 1); break;
+      case Kind::forward:
+        change(c, kept, 1);
+        if (!ends) change(c, output, 1);
+        break;
+      case Kind::send_activation: leaving.emplace_back(c, output); break;
+      case Kind::receive_gradient: change(c, gradient, 1); break;
+      case Kind::backward:
+        if (!ends) change(c, gradient, -1);
+        if (!begins) change(c, input_gradient, 1);
+        change(c, kept, -1);
+        if (!begins) change(c, input, -1);
+        break;
+      case Kind::send_gradient: leaving.emplace_back(c, input_gradient); break;
+    }
+  }
+  double sum = 0;
+  for (std::size_t i = 0; i < most.size(); ++i) sum += static_cast<double>(most[i]) * static_cast<double>(bytes[i]);
+  return sum;
+}
+
+}  // namespace
+
+StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
                          std::int64_t micro_batches, double software) {
+  std::vector<LayerRun> layers;
+  for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
   const int zero = spec.data > 1 ? spec.zero_stage : 0;
   const models::DType compute = plan::expand_options(spec).dtype;
   const models::DType gradient = plan::gradient_dtype(spec.precision);
@@ -225,11 +285,23 @@ StageMemory stage_memory(const std::vector<LayerRun>& layers, const plan::PlanSp
     m.optimizer_states += count * states * arena_bytes(optimized, models::DType::fp32);
     if (zero == 1) reduced = std::max(reduced, arena_bytes(b.shard, gradient));
   }
-  Passes passes(layers, spec);
-  double slab = 0;
-  for (const LayerRun& run : layers) slab += static_cast<double>(run.count) * passes.saved(*run.costs);
-  m.activations = slab * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
-  m.workspace = std::max({passes.forward(), passes.backward(), reduced});
+  std::vector<double> saved;
+  double boundary = 0;
+  m.workspace = reduced;
+  for (const std::vector<LayerRun>& chunk : chunks) {
+    Passes passes(chunk, spec);
+    double slab = 0;
+    for (const LayerRun& run : chunk) {
+      slab += static_cast<double>(run.count) * passes.saved(*run.costs);
+      if (run.costs->x >= 0) boundary = run.costs->lives[static_cast<std::size_t>(run.costs->x)].bytes;
+    }
+    saved.push_back(slab);
+    m.workspace = std::max({m.workspace, passes.forward(), passes.backward()});
+  }
+  m.activations =
+      spec.virtual_stages > 1
+          ? interleaved_slabs(saved, boundary, spec, stage, micro_batches)
+          : saved.front() * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
   m.input = 4 * static_cast<double>(plan::kAlignment);  // loss, gradient norm, its square, clip coefficient
   m.software = software;
   return m;

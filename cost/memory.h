@@ -15,6 +15,7 @@ struct BucketSize {
   std::int64_t elements = 0;  ///< padded to shards
   std::int64_t shard = 0;     ///< elements / data
   std::int64_t count = 1;     ///< equal buckets in a row
+  std::int64_t partial = 0;   ///< elements that the tensor group sums
 };
 
 /// A run of equal layers of a stage.
@@ -26,8 +27,8 @@ struct LayerRun {
 /// Buckets of a stage in order; equal neighbours stand together.
 [[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int data);
 
-/// `layers`: the stage's layers in forward order. `software`: bytes beside the arena.
-[[nodiscard]] StageMemory stage_memory(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, int stage,
-                                       std::int64_t micro_batches, double software);
+/// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes beside the arena.
+[[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
+                                       int stage, std::int64_t micro_batches, double software);
 
 }  // namespace orrery::cost

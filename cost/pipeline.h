@@ -25,4 +25,14 @@ struct PipelineResult {
 /// only when what it sent has arrived.
 [[nodiscard]] PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches);
 
+/// Seconds of interleaved stages, by stage and chunk.
+struct InterleavedTimes {
+  std::vector<std::vector<double>> forward, backward;
+  std::vector<double> hop;  ///< of a transfer between stage s and s + 1; the last: between the last stage and the first
+};
+
+/// The same for interleaved 1F1B: a replay of plan::interleaved, in which a pass waits for what it takes and for what
+/// its stage has sent.
+[[nodiscard]] PipelineResult interleaved_pipeline(const InterleavedTimes& times, std::int64_t micro_batches);
+
 }  // namespace orrery::cost

@@ -1,15 +1,19 @@
-// Expansion of layers into operators. Reading order: Builder (how tensors and ops are noted down), attention_forward,
-// mlp_forward and their backwards, then the three kinds of layer put together.
+// Expansion of layers into operators. Reading order: models/layer_notes.h (how tensors and ops are noted down),
+// attention_forward, mlp_forward and their backwards, then the three kinds of layer put together.
 //
 // Tensor parallelism is Megatron-LM's (Shoeybi et al. 2019, section 3): the first product of attention and of the MLP
 // is split by columns, the second by rows, one all-reduce after each in forward and one before each in backward; the
-// vocabulary is split by rows, and the loss is computed on shards with two small all-reduces.
+// vocabulary is split by rows, and the loss is computed on shards with two small all-reduces. With sequence parallelism
+// (Korthikanti et al. 2022, section 4.2.2) each all-reduce becomes a reduce-scatter behind the block and an all-gather
+// before it; what lies between works on a rank's rows. The gathered input of a product is not kept: it is gathered
+// again for the weight's gradient, as theirs is.
 #include "models/expand.h"
 
 #include <cmath>
 #include <tuple>
 
 #include "base/ensure.h"
+#include "models/layer_notes.h"
 
 namespace orrery::models {
 
@@ -26,22 +30,10 @@ std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t 
 
 namespace {
 
-struct Norm {
-  int weight = -1, bias = -1, mean = -1, rstd = -1;
-  int weight_gradient = -1, bias_gradient = -1;
-};
-
-struct Linear {
-  int weight = -1, bias = -1, weight_gradient = -1, bias_gradient = -1;
-  std::int64_t in = 0, out = 0;  ///< local sizes
-};
-
-class Builder {
+class Builder : private LayerNotes {
  public:
   Builder(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
-      : model_(model), options_(options), layer_(layer), n_(options.batch * options.sequence) {
-    program_.kind = kind;
-  }
+      : LayerNotes(model, kind, layer, options) {}
 
   LayerProgram build() {
     switch (program_.kind) {
@@ -53,110 +45,21 @@ class Builder {
   }
 
  private:
-  // -- noting down ----------------------------------------------------------------------------------------------
-  int activation(const std::string& name, std::vector<std::int64_t> shape, DType dtype) {
-    return add({.name = name, .role = TensorRole::activation, .shape = std::move(shape), .dtype = dtype});
-  }
-  int activation(const std::string& name, std::int64_t columns) {
-    return activation(name, {n_, columns}, options_.dtype);
-  }
-  int rows(const std::string& name) { return activation(name, {n_}, DType::fp32); }
-
-  int role(const std::string& name, TensorRole role, std::vector<std::int64_t> shape, DType dtype) {
-    return add({.name = name, .role = role, .shape = std::move(shape), .dtype = dtype});
-  }
-
-  int add(Tensor tensor) {
-    program_.tensors.push_back(std::move(tensor));
-    return static_cast<int>(program_.tensors.size()) - 1;
-  }
-
-  // A parameter and its gradient; `parameter` comes with its logical shape, local shape and split.
-  std::pair<int, int> parameter(Tensor tensor) {
-    tensor.role = TensorRole::parameter;
-    tensor.dtype = options_.dtype;
-    const int index = add(tensor);
-    tensor.role = TensorRole::gradient;
-    tensor.of = index;
-    tensor.name += ".gradient";
-    return {index, add(std::move(tensor))};
-  }
-
-  Tensor matrix(const std::string& name, std::int64_t out, std::int64_t in, int split_axis, double stddev) const {
-    Tensor t{.name = name, .shape = {out, in}, .logical_shape = {out, in}};
-    if (split_axis >= 0) t.shape[static_cast<std::size_t>(split_axis)] /= options_.tensor;
-    t.split_axis = split_axis;
-    t.decay = true;
-    t.initial_stddev = stddev;
-    return t;
-  }
-  Tensor vector(const std::string& name, std::int64_t size, int split_axis, double value) const {
-    Tensor t{.name = name, .shape = {split_axis >= 0 ? size / options_.tensor : size}, .logical_shape = {size}};
-    t.split_axis = split_axis;
-    t.initial_value = value;
-    return t;
-  }
-  static Tensor fused(const std::string& name, std::vector<Tensor> pieces) {
-    Tensor t = pieces.front();
-    t.name = name;
-    for (std::size_t i = 1; i < pieces.size(); ++i) {
-      t.shape[0] += pieces[i].shape[0];
-      t.logical_shape[0] += pieces[i].logical_shape[0];
-    }
-    t.pieces = std::move(pieces);
-    return t;
-  }
-
-  Norm norm(const std::string& name) {
-    Norm result;
-    std::tie(result.weight, result.weight_gradient) = parameter(vector(name + ".weight", model_.hidden, -1, 1));
-    if (model_.normalisation == Normalisation::layer_norm) {
-      std::tie(result.bias, result.bias_gradient) = parameter(vector(name + ".bias", model_.hidden, -1, 0));
-      result.mean = rows(name + ".mean");
-    }
-    result.rstd = rows(name + ".rstd");
-    return result;
-  }
-
-  Op op(OpKind kind, std::vector<int> in, std::vector<int> out, std::int64_t columns) const {
-    Op result;
-    result.kind = kind;
-    result.dtype = options_.dtype;
-    result.n = n_;
-    result.m = columns;
-    result.batch = options_.batch;
-    result.sequence = options_.sequence;
-    result.in = std::move(in);
-    result.out = std::move(out);
-    return result;
-  }
-
-  void emit(Op operation) { current_->back().ops.push_back(std::move(operation)); }
-  void begin(std::vector<Part>& parts) {
-    current_ = &parts;
-    parts.emplace_back();
-  }
-  // Ends the run of ops with an all-reduce over the tensor group; nothing to do alone.
-  void all_reduce(int tensor, GroupOperation operation = GroupOperation::sum) {
-    if (options_.tensor == 1) return;
-    current_->push_back(Part{.ops = {}, .tensor = tensor, .reduce = operation});
-    current_->emplace_back();
-  }
-
   // -- pieces shared by layers ----------------------------------------------------------------------------------
   void norm_forward(const Norm& norm, int x, int y) {
     const bool layer_norm = norm.bias >= 0;
-    Op o = layer_norm ? op(OpKind::layer_norm, {x, norm.weight, norm.bias}, {y, norm.mean, norm.rstd}, model_.hidden)
-                      : op(OpKind::rms_norm, {x, norm.weight}, {y, norm.rstd}, model_.hidden);
+    Op o = layer_norm
+               ? own_op(OpKind::layer_norm, {x, norm.weight, norm.bias}, {y, norm.mean, norm.rstd}, model_.hidden)
+               : own_op(OpKind::rms_norm, {x, norm.weight}, {y, norm.rstd}, model_.hidden);
     o.epsilon = model_.norm_epsilon;
     emit(o);
   }
   void norm_backward(const Norm& norm, int dy, int x, int addend, int dx) {
     const bool layer_norm = norm.bias >= 0;
-    Op o = layer_norm ? op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
-                           {dx, norm.weight_gradient, norm.bias_gradient}, model_.hidden)
-                      : op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend}, {dx, norm.weight_gradient},
-                           model_.hidden);
+    Op o = layer_norm ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
+                               {dx, norm.weight_gradient, norm.bias_gradient}, model_.hidden)
+                      : own_op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend},
+                               {dx, norm.weight_gradient}, model_.hidden);
     o.accumulate = true;
     o.epsilon = model_.norm_epsilon;
     emit(o);
@@ -165,31 +68,52 @@ class Builder {
   // y (n,out) = x (n,in) W^T [+ bias]
   void linear_forward(const Linear& linear, int x, int y, bool with_bias) {
     Op o = op(OpKind::matmul, {x, linear.weight, with_bias ? linear.bias : -1}, {y}, 0);
-    o.m = n_;
+    o.m = linear.rows;
     o.n = linear.out;
     o.k = linear.in;
     o.trans_b = true;
     emit(o);
   }
-  // dW += dy^T x, and dx = dy W when asked for.
+  // dW += dy^T x, and dx = dy W.
   void linear_backward(const Linear& linear, int dy, int x, int dx) {
+    weight_backward(linear, dy, x);
+    input_backward(linear, dy, dx);
+  }
+  void weight_backward(const Linear& linear, int dy, int x) {
     Op weight = op(OpKind::matmul, {dy, x, -1}, {linear.weight_gradient}, 0);
     weight.m = linear.out;
     weight.n = linear.in;
-    weight.k = n_;
+    weight.k = linear.rows;
     weight.trans_a = true;
     weight.accumulate = true;
     emit(weight);
+  }
+  void input_backward(const Linear& linear, int dy, int dx) {
     Op input = op(OpKind::matmul, {dy, linear.weight, -1}, {dx}, 0);
-    input.m = n_;
+    input.m = linear.rows;
     input.n = linear.in;
     input.k = linear.out;
     emit(input);
+  }
+  // The same of a product split by columns, whose input gradients are added up over the group. Each rank kept its rows
+  // of x: they are gathered again, and the sums travel before the weight's gradient is computed.
+  void column_backward(const Linear& linear, int dy, int x, int dx, const std::string& name) {
+    if (!sharded_) {
+      linear_backward(linear, dy, x, dx);
+      all_reduce(dx);
+      return;
+    }
+    const int all = gathered(x, name + ".gathered_again");
+    const int sums = partial(dx, "d_" + name + ".partial");
+    input_backward(linear, dy, sums);
+    add_up(sums, dx);
+    weight_backward(linear, dy, all);
   }
   void bias_backward(const Linear& linear, int dy) {
     if (linear.bias_gradient < 0) return;
     Op o = op(OpKind::bias_grad, {dy}, {linear.bias_gradient},
               program_.tensors[static_cast<std::size_t>(linear.bias_gradient)].elements());
+    o.n = program_.tensors[static_cast<std::size_t>(dy)].shape[0];
     o.accumulate = true;
     emit(o);
   }
@@ -216,14 +140,14 @@ class Builder {
       weights.push_back(matrix(at + name + ".weight", width, c, 0, model_.initial_stddev));
       biases.push_back(vector(at + name + ".bias", width, 0, 0));
     }
-    a.qkv = {.in = c, .out = (a.heads + 2 * a.kv_heads) * d};
+    a.qkv = {.in = c, .out = (a.heads + 2 * a.kv_heads) * d, .rows = n_};
     std::tie(a.qkv.weight, a.qkv.weight_gradient) = parameter(fused(at + "qkv.weight", weights));
     if (model_.bias) std::tie(a.qkv.bias, a.qkv.bias_gradient) = parameter(fused(at + "qkv.bias", biases));
-    a.projection = {.in = a.heads * d, .out = c};
+    a.projection = {.in = a.heads * d, .out = c, .rows = n_};
     std::tie(a.projection.weight, a.projection.weight_gradient) =
         parameter(matrix(at + "proj.weight", c, model_.heads * d, 1, residual_stddev));
     if (model_.bias)
-      std::tie(a.projection.bias, a.projection.bias_gradient) = parameter(vector(at + "proj.bias", c, -1, 0));
+      std::tie(a.projection.bias, a.projection.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
     a.packed = activation("qkv", a.qkv.out);
     a.out = activation("attention", a.heads * d);
     a.saved = options_.flash
@@ -251,16 +175,17 @@ class Builder {
     emit(attention_op(OpKind::attention, a, {a.packed}, {a.out, a.saved}));
     linear_forward(a.projection, a.out, h, false);
   }
-  // From dh (the gradient after the projection's bias) to da, partial over the tensor group.
-  void attention_backward(const Attention& a, int dh, int x, int da) {
+  // From dh (the gradient after the projection's bias) to da, the gradient of x, which `name` names.
+  void attention_backward(const Attention& a, int dh_own, int x, int da, const std::string& name) {
+    const int dh = gathered(dh_own, "d_attention.h");
     const int dout = activation("d_attention", a.projection.in);
     const int dpacked = activation("d_qkv", a.qkv.out);
-    bias_backward(a.projection, dh);
+    bias_backward(a.projection, dh_own);
     linear_backward(a.projection, dh, a.out, dout);
     emit(attention_op(OpKind::attention_grad, a, {dout, a.packed, a.out, a.saved}, {dpacked}));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
     bias_backward(a.qkv, dpacked);
-    linear_backward(a.qkv, dpacked, x, da);
+    column_backward(a.qkv, dpacked, x, da, name);
   }
 
   // -- MLP ------------------------------------------------------------------------------------------------------
@@ -278,15 +203,16 @@ class Builder {
     const double residual_stddev = model_.initial_stddev / std::sqrt(2.0 * static_cast<double>(model_.layers));
     const std::string at = prefix() + "mlp.";
     mlp.width = f / options_.tensor;
-    mlp.up = {.in = c, .out = gated ? 2 * mlp.width : mlp.width};
+    mlp.up = {.in = c, .out = gated ? 2 * mlp.width : mlp.width, .rows = n_};
     const Tensor fc = matrix(at + (gated ? "gate.weight" : "fc.weight"), f, c, 0, model_.initial_stddev);
     std::tie(mlp.up.weight, mlp.up.weight_gradient) = parameter(
         gated ? fused(at + "gate_up.weight", {fc, matrix(at + "up.weight", f, c, 0, model_.initial_stddev)}) : fc);
     if (model_.bias && !gated) std::tie(mlp.up.bias, mlp.up.bias_gradient) = parameter(vector(at + "fc.bias", f, 0, 0));
-    mlp.down = {.in = mlp.width, .out = c};
+    mlp.down = {.in = mlp.width, .out = c, .rows = n_};
     std::tie(mlp.down.weight, mlp.down.weight_gradient) =
         parameter(matrix(at + "proj.weight", c, f, 1, residual_stddev));
-    if (model_.bias) std::tie(mlp.down.bias, mlp.down.bias_gradient) = parameter(vector(at + "proj.bias", c, -1, 0));
+    if (model_.bias)
+      std::tie(mlp.down.bias, mlp.down.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
     mlp.before = activation("mlp.before", mlp.up.out);
     mlp.after = activation("mlp.after", mlp.width);
     return mlp;
@@ -298,10 +224,11 @@ class Builder {
             mlp.width));
     linear_forward(mlp.down, mlp.after, h, false);
   }
-  void mlp_backward(const Mlp& mlp, int dh, int x, int dx) {
+  void mlp_backward(const Mlp& mlp, int dh_own, int x, int dx, const std::string& name) {
+    const int dh = gathered(dh_own, "d_mlp.h");
     const bool gated = model_.activation == Activation::swiglu;
     const int dafter = activation("d_mlp.after", mlp.width);
-    bias_backward(mlp.down, dh);
+    bias_backward(mlp.down, dh_own);
     linear_backward(mlp.down, dh, mlp.after, dafter);
     int dbefore = dafter;
     if (gated) {
@@ -311,13 +238,15 @@ class Builder {
       emit(op(OpKind::gelu_grad, {dafter, mlp.before}, {dafter}, mlp.width));
     }
     bias_backward(mlp.up, dbefore);
-    linear_backward(mlp.up, dbefore, x, dx);
+    column_backward(mlp.up, dbefore, x, dx, name);
   }
 
-  void residual(int skip, int x, int bias, int y) { emit(op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden)); }
+  void residual(int skip, int x, int bias, int y) {
+    emit(own_op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden));
+  }
 
   void ends(bool has_x, bool has_y) {
-    const std::vector<std::int64_t> shape = {n_, model_.hidden};
+    const std::vector<std::int64_t> shape = {own_rows_, model_.hidden};
     if (has_x) program_.x = role("x", TensorRole::input, shape, options_.dtype);
     if (has_y) program_.y = role("y", TensorRole::output, shape, options_.dtype);
     if (has_y) program_.dy = role("dy", TensorRole::input, shape, options_.dtype);
@@ -335,25 +264,24 @@ class Builder {
     const Norm norm_2 = norm(prefix() + "ln_2");
     const Mlp mlp = make_mlp();
     const std::int64_t c = model_.hidden;
-    const int a = activation("ln_1", c), h = activation("attention.h", c), r = activation("residual", c);
-    const int b = activation("ln_2", c), g = activation("mlp.h", c);
+    const int a = own_activation("ln_1", c), h = own_activation("attention.h", c), r = own_activation("residual", c);
+    const int b = own_activation("ln_2", c), g = own_activation("mlp.h", c);
+    const int h_sums = partial(h, "attention.h.partial"), g_sums = partial(g, "mlp.h.partial");
     begin(program_.forward);
     norm_forward(norm_1, program_.x, a);
-    attention_forward(attention, a, h);
-    all_reduce(h);
+    attention_forward(attention, gathered(a, "ln_1.gathered"), h_sums);
+    add_up(h_sums, h);
     residual(program_.x, h, attention.projection.bias, r);
     norm_forward(norm_2, r, b);
-    mlp_forward(mlp, b, g);
-    all_reduce(g);
+    mlp_forward(mlp, gathered(b, "ln_2.gathered"), g_sums);
+    add_up(g_sums, g);
     residual(r, g, mlp.down.bias, program_.y);
 
-    const int db = activation("d_ln_2", c), dr = activation("d_residual", c), da = activation("d_ln_1", c);
+    const int db = own_activation("d_ln_2", c), dr = own_activation("d_residual", c), da = own_activation("d_ln_1", c);
     begin(program_.backward);
-    mlp_backward(mlp, program_.dy, b, db);
-    all_reduce(db);
+    mlp_backward(mlp, program_.dy, b, db, "ln_2");
     norm_backward(norm_2, db, r, program_.dy, dr);
-    attention_backward(attention, dr, a, da);
-    all_reduce(da);
+    attention_backward(attention, dr, a, da, "ln_1");
     norm_backward(norm_1, da, program_.x, dr, program_.dx);
   }
 
@@ -365,29 +293,28 @@ class Builder {
     const Mlp mlp = make_mlp();
     const Norm norm_2 = norm(prefix() + "ln_2");
     const std::int64_t c = model_.hidden;
-    const int h = activation("attention.h", c), s = activation("sum_1", c), r = activation("ln_1", c);
-    const int g = activation("mlp.h", c), u = activation("sum_2", c);
+    const int h = own_activation("attention.h", c), s = own_activation("sum_1", c), r = own_activation("ln_1", c);
+    const int g = own_activation("mlp.h", c), u = own_activation("sum_2", c);
+    const int h_sums = partial(h, "attention.h.partial"), g_sums = partial(g, "mlp.h.partial");
     begin(program_.forward);
-    attention_forward(attention, program_.x, h);
-    all_reduce(h);
+    attention_forward(attention, gathered(program_.x, "x.gathered"), h_sums);
+    add_up(h_sums, h);
     residual(program_.x, h, attention.projection.bias, s);
     norm_forward(norm_1, s, r);
-    mlp_forward(mlp, r, g);
-    all_reduce(g);
+    mlp_forward(mlp, gathered(r, "ln_1.gathered"), g_sums);
+    add_up(g_sums, g);
     residual(r, g, mlp.down.bias, u);
     norm_forward(norm_2, u, program_.y);
 
-    const int du = activation("d_sum_2", c), dm = activation("d_mlp", c), ds = activation("d_sum_1", c);
-    const int da = activation("d_attention.x", c);
+    const int du = own_activation("d_sum_2", c), dm = own_activation("d_mlp", c), ds = own_activation("d_sum_1", c);
+    const int da = own_activation("d_attention.x", c);
     begin(program_.backward);
     norm_backward(norm_2, program_.dy, u, -1, du);
-    mlp_backward(mlp, du, r, dm);
-    all_reduce(dm);
-    emit(op(OpKind::add, {dm, du}, {dm}, c));
+    mlp_backward(mlp, du, r, dm, "mlp");
+    emit(own_op(OpKind::add, {dm, du}, {dm}, c));
     norm_backward(norm_1, dm, s, -1, ds);
-    attention_backward(attention, ds, program_.x, da);
-    all_reduce(da);
-    emit(op(OpKind::add, {da, ds}, {program_.dx}, c));
+    attention_backward(attention, ds, program_.x, da, "attention.x");
+    emit(own_op(OpKind::add, {da, ds}, {program_.dx}, c));
   }
 
   std::pair<int, int> token_table(bool shared) {
@@ -411,23 +338,29 @@ class Builder {
           parameter(matrix("wpe.weight", model_.max_sequence, c, -1, model_.initial_stddev));
     Norm after;
     if (!model_.pre_norm) after = norm("ln_e");
-    const int e = model_.pre_norm ? program_.y : activation("embedded", c);
+    const int e = model_.pre_norm ? program_.y : own_activation("embedded", c);
+    const int e_sums = partial(e, "embedded.partial");
     begin(program_.forward);
-    Op lookup = op(OpKind::embedding, {tokens, table}, {e},
+    Op lookup = op(OpKind::embedding, {tokens, table}, {e_sums},
                    padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor);
     lookup.k = c;
     lookup.vocab = model_.vocab;
     emit(lookup);
-    all_reduce(e);
-    if (learned) emit(op(OpKind::position_add, {e, positions}, {e}, c));
+    add_up(e_sums, e);
+    if (learned) {
+      Op place = own_op(OpKind::position_add, {e, positions}, {e}, c);
+      place.row_shard = sharded_;
+      emit(place);
+    }
     if (!model_.pre_norm) norm_forward(after, e, program_.y);
 
     begin(program_.backward);
     int de = program_.dy;
     if (!model_.pre_norm) {
-      de = activation("d_embedded", c);
+      de = own_activation("d_embedded", c);
       norm_backward(after, program_.dy, e, -1, de);
     }
+    de = gathered(de, "d_embedded.gathered");
     if (learned) {
       Op grad = op(OpKind::position_grad, {de}, {positions_gradient}, c);
       grad.accumulate = true;
@@ -445,28 +378,28 @@ class Builder {
     const std::int64_t c = model_.hidden;
     const auto [table, table_gradient] = token_table(model_.tied_embeddings);
     const std::int64_t columns = padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor;
-    Linear unembed{.weight = table, .weight_gradient = table_gradient, .in = c, .out = columns};
+    Linear unembed{.weight = table, .weight_gradient = table_gradient, .in = c, .out = columns, .rows = n_};
     // BERT's masked-language head transforms before it unembeds (dense, GELU, LayerNorm; Devlin et al. 2019) and adds a
     // bias per word.
-    Linear transform{.in = c, .out = c};
+    Linear transform{.in = c, .out = c, .rows = own_rows_};
     int dense = -1, activated = -1;
     if (!model_.pre_norm) {
       std::tie(transform.weight, transform.weight_gradient) =
-          parameter(matrix("head.dense.weight", c, c, -1, model_.initial_stddev));
+          parameter(by_rows(matrix("head.dense.weight", c, c, -1, model_.initial_stddev)));
       if (model_.bias)
-        std::tie(transform.bias, transform.bias_gradient) = parameter(vector("head.dense.bias", c, -1, 0));
+        std::tie(transform.bias, transform.bias_gradient) = parameter(by_rows(vector("head.dense.bias", c, -1, 0)));
       if (model_.bias) {
         Tensor words = vector("head.bias", columns * options_.tensor, 0, 0);
         words.logical_shape[0] = model_.vocab;
         std::tie(unembed.bias, unembed.bias_gradient) = parameter(words);
       }
-      dense = activation("head.dense", c);
-      activated = activation("head.activated", c);
+      dense = own_activation("head.dense", c);
+      activated = own_activation("head.activated", c);
     }
     const Norm last = norm("ln_f");
     const int targets = role("targets", TensorRole::targets, {options_.batch, options_.sequence}, DType::int32);
-    const int a = activation("ln_f", c), logits = activation("logits", columns);
-    const int maxima = rows("logits.max"), sums = activation("logits.sums", {2, n_}, DType::fp32);
+    const int a = own_activation("ln_f", c), logits = activation("logits", columns);
+    const int maxima = rows("logits.max", n_), sums = activation("logits.sums", {2, n_}, DType::fp32);
     const int loss = role("loss", TensorRole::loss, {1}, DType::fp32);
     const auto vocabulary_op = [&](OpKind kind, std::vector<int> in, std::vector<int> out) {
       Op o = op(kind, std::move(in), std::move(out), columns);
@@ -479,40 +412,32 @@ class Builder {
     int into_norm = program_.x;
     if (dense >= 0) {
       linear_forward(transform, program_.x, dense, model_.bias);
-      emit(op(OpKind::gelu, {dense}, {activated}, c));
+      emit(own_op(OpKind::gelu, {dense}, {activated}, c));
       into_norm = activated;
     }
     norm_forward(last, into_norm, a);
-    linear_forward(unembed, a, logits, unembed.bias >= 0);
+    linear_forward(unembed, gathered(a, "ln_f.gathered"), logits, unembed.bias >= 0);
     emit(vocabulary_op(OpKind::softmax_max, {logits}, {maxima}));
     all_reduce(maxima, GroupOperation::maximum);
     emit(vocabulary_op(OpKind::softmax_sum, {logits, maxima, targets}, {sums}));
     all_reduce(sums);
     emit(vocabulary_op(OpKind::cross_entropy, {maxima, sums}, {loss}));
 
-    const int da = activation("d_ln_f", c);
+    const int da = own_activation("d_ln_f", c);
     begin(program_.backward);
     emit(vocabulary_op(OpKind::cross_entropy_grad, {logits, maxima, sums, targets}, {logits}));
     bias_backward(unembed, logits);
-    linear_backward(unembed, logits, a, da);
-    all_reduce(da);
+    column_backward(unembed, logits, a, da, "ln_f");
     if (dense < 0) {
       norm_backward(last, da, program_.x, -1, program_.dx);
       return;
     }
-    const int dactivated = activation("d_head.activated", c);
+    const int dactivated = own_activation("d_head.activated", c);
     norm_backward(last, da, activated, -1, dactivated);
-    emit(op(OpKind::gelu_grad, {dactivated, dense}, {dactivated}, c));
+    emit(own_op(OpKind::gelu_grad, {dactivated, dense}, {dactivated}, c));
     bias_backward(transform, dactivated);
     linear_backward(transform, dactivated, program_.x, program_.dx);
   }
-
-  const Model& model_;
-  const ExpandOptions& options_;
-  std::int64_t layer_;
-  std::int64_t n_;
-  LayerProgram program_;
-  std::vector<Part>* current_ = nullptr;
 };
 
 }  // namespace
@@ -522,6 +447,8 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
              model.ffn_hidden % options.tensor == 0,
          "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
          model.kv_heads, model.ffn_hidden);
+  ENSURE(!options.sequence_parallel || options.batch * options.sequence % options.tensor == 0,
+         "tensor {} does not divide {} x {} rows", options.tensor, options.batch, options.sequence);
   return Builder(model, kind, layer, options).build();
 }
 

@@ -36,10 +36,11 @@ struct Tensor {
   // parameters only
   std::vector<std::int64_t> logical_shape = {};  ///< global, unpadded; same rank as `shape`
   int split_axis = -1;
-  bool shared = false;        ///< the tied token table: one parameter, used by embedding and head
-  bool decay = false;         ///< weight decay applies (matrices and embeddings)
-  double initial_stddev = 0;  ///< normal(0, stddev); 0 with initial_value
-  double initial_value = 0;   ///< 1 for norm weights
+  bool shared = false;            ///< the tied token table: one parameter, used by embedding and head
+  bool decay = false;             ///< weight decay applies (matrices and embeddings)
+  bool partial_gradient = false;  ///< sequence parallelism: each tensor rank sees some rows; summed over the group
+  double initial_stddev = 0;      ///< normal(0, stddev); 0 with initial_value
+  double initial_value = 0;       ///< 1 for norm weights
   /// A fused parameter (q, k and v; gate and up) is stored as one matrix but is several logical tensors, in this order
   /// along axis 0; each carries its own name, shapes, split and initial values. Empty: the tensor is its own only
   /// piece.
@@ -49,12 +50,17 @@ struct Tensor {
 };
 
 enum class GroupOperation { sum, maximum };
+enum class GroupCollective { all_reduce, all_gather, reduce_scatter };
 
-/// A run of ops without communication, or one all-reduce over the tensor group on tensor `tensor` (in place).
+/// A run of ops without communication, or one collective over the tensor group: an all-reduce of `tensor` in place, or
+/// an all-gather or reduce-scatter of `source` into `tensor`.
 struct Part {
   std::vector<Op> ops;
   int tensor = -1;
   GroupOperation reduce = GroupOperation::sum;
+  GroupCollective collective = GroupCollective::all_reduce;
+  int source = -1;
+  bool recomputed = false;  ///< within backward: operators of forward, run again
   [[nodiscard]] bool is_communication() const { return tensor >= 0; }
 };
 
@@ -73,6 +79,9 @@ struct ExpandOptions {
   std::int64_t tensor = 1;    ///< tensor-parallel ways; heads, F and padded V divide by it
   DType dtype = DType::fp32;  ///< of activations and of the weights that compute reads
   bool flash = true;
+  /// Korthikanti et al. 2022, section 4.2.2: what is computed row by row (norms, residuals) holds n/tensor rows on each
+  /// rank; products gather their rows and scatter their sums. Rows are the micro-batch's, so `tensor` divides B*T.
+  bool sequence_parallel = false;
   std::int64_t vocab_multiple = 128;  ///< padded vocabulary is a multiple of this times `tensor`
   std::int64_t global_tokens = 1;     ///< tokens of the whole step, for the loss scale
 };

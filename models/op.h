@@ -73,6 +73,7 @@ struct Op {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t vocab = 0;  ///< global, unpadded; the shard begins at tensor_rank*m
   double epsilon = 0;      ///< norm epsilon, or rope theta
+  bool row_shard = false;  ///< position_add: the n rows begin at row tensor_rank*n of the micro-batch
   double scale = 1;        ///< loss scale factor: 1/(tokens of the global batch)
   std::vector<int> in;
   std::vector<int> out;

@@ -1,6 +1,9 @@
 // Lays the parameters of a stage out in flat buckets.
 #include "plan/buckets.h"
 
+#include <algorithm>
+#include <numeric>
+
 namespace orrery::plan {
 
 namespace {
@@ -16,9 +19,16 @@ class Layout {
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
     if (stage_ == 0) add(models::LayerKind::embedding, -1);
-    for (std::int64_t i = 0; i < plan_.layers(stage_); ++i)
-      add(models::LayerKind::block, plan_.first_layer(stage_) + i);
-    if (stage_ == spec.pipeline - 1) add(models::LayerKind::head, -1);
+    for (int chunk = 0; chunk < spec.virtual_stages; ++chunk)
+      for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk); ++i) {
+        add(models::LayerKind::block, plan_.first_layer(stage_, chunk) + i);
+        result_.layers.back().chunk = chunk;
+        result_.layers.back().recompute = spec.recompute_of(i);
+      }
+    if (stage_ == spec.pipeline - 1) {
+      add(models::LayerKind::head, -1);
+      result_.layers.back().chunk = spec.virtual_stages - 1;
+    }
     for (Bucket& bucket : result_.buckets) {
       bucket.shards = spec.data;
       bucket.elements = round_up(bucket.elements, spec.data * kParameterAlignment);
@@ -34,7 +44,11 @@ class Layout {
     stage_layer.bucket.assign(tensors.size(), -1);
     stage_layer.offset.assign(tensors.size(), 0);
     int own = -1;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
+    // What the tensor group sums up comes first, so that it is one run of the bucket.
+    std::vector<std::size_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return tensors[i].partial_gradient; });
+    for (const std::size_t i : order) {
       if (tensors[i].role == models::TensorRole::parameter) {
         int& target = tensors[i].shared ? result_.shared : own;
         const bool fresh = target < 0;
@@ -80,6 +94,7 @@ class Layout {
     if (tensor.pieces.empty()) range(tensor);
     for (const models::Tensor& piece : tensor.pieces) range(piece);
     bucket.elements = offset;
+    if (tensor.partial_gradient) bucket.partial_elements = offset;
     return start;
   }
 
@@ -106,6 +121,7 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .tensor = spec.tensor,
           .dtype = spec.precision == models::DType::fp8 ? models::DType::bf16 : spec.precision,
           .flash = spec.flash,
+          .sequence_parallel = spec.shards_rows(),
           .vocab_multiple = spec.vocab_multiple,
           .global_tokens = spec.batch * spec.sequence};
 }

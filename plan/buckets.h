@@ -15,6 +15,8 @@ inline constexpr std::int64_t kParameterAlignment = 32;
 struct StageLayer {
   models::LayerKind kind{};
   std::int64_t layer = -1;  ///< block index of the model
+  int chunk = 0;
+  Recompute recompute = Recompute::none;
   models::LayerProgram program;
   std::vector<int> bucket = {};           ///< by tensor: its bucket (parameters and gradients), else -1
   std::vector<std::int64_t> offset = {};  ///< by tensor: elements into the bucket

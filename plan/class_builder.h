@@ -19,7 +19,7 @@ class ClassBuilder {
   [[nodiscard]] Bucket& bucket(int index) { return class_.buckets[static_cast<std::size_t>(index)]; }
 
   /// Opens a block; the steps that follow go into it.
-  void open(const char* name) { class_.blocks.push_back({name, {}}); }
+  void open(std::string name) { class_.blocks.push_back({std::move(name), {}}); }
   /// A compute step; what it reads and writes is read off its ops. `ops` name views.
   Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<models::Op> ops);
   Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,

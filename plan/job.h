@@ -14,7 +14,7 @@ namespace orrery::plan {
 
 enum class Objective { time, cost, energy, memory };
 enum class Order { gpipe, one_f_one_b };
-enum class Recompute { none, full };
+enum class Recompute { none, selective, full };
 enum class DataOrder { sequential, shuffled };
 enum class OptimizerKind { adamw };
 enum class Decay { none, cosine };
@@ -61,6 +61,9 @@ struct Bounds {
   std::vector<Recompute> recompute;
   std::vector<std::int64_t> layers_per_stage;  ///< fixes the split when given
   std::optional<bool> flash;
+  std::vector<bool> sequence_parallel;
+  std::optional<std::int64_t> recompute_layers;
+  std::optional<bool> ends_as_layers;
   bool operator==(const Bounds&) const = default;
 };
 
@@ -83,7 +86,7 @@ struct Job {
 [[nodiscard]] std::string write_job(const Job& job, int indent = 0);
 
 [[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b"
-[[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "full"
+[[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "selective", "full"
 [[nodiscard]] const char* name_of(Objective objective);
 
 }  // namespace orrery::plan

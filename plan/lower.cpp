@@ -1,16 +1,18 @@
-// Lowering of one plan. Reading order: lower() and StageLowering::build(), then forward_block, backward_block and
+// Lowering of one plan. Reading order: lower() and StageLowering::build(), then forward_pass, backward_pass and
 // finish_block, then the small helpers that make buffers, views and steps.
 //
-// Per stage: block "begin" zeroes gradients; "forward" and "backward" run once per micro-batch in the pipeline order;
-// "finish" reduces gradients, clips, updates and gathers. Births and deaths follow from who uses what.
+// Per stage: block "begin" zeroes gradients; "forward" and "backward" run once per micro-batch in the pipeline order,
+// of each chunk when stages are interleaved; "finish" reduces gradients, clips, updates and gathers. Births and deaths
+// follow from who uses what.
 #include "plan/lower.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/ensure.h"
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
+#include "plan/groups.h"
 #include "plan/orders.h"
 
 namespace orrery::plan {
@@ -25,58 +27,9 @@ models::DType gradient_dtype(models::DType precision) {
   return precision == DType::fp16 ? DType::fp16 : DType::fp32;
 }
 
-std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
-  std::set<int> needed;
-  for (const models::Part& part : program.backward)
-    for (const Op& op : part.ops) needed.insert(op.in.begin(), op.in.end());
-  std::vector<models::Part> kept;
-  for (auto part = program.forward.rbegin(); part != program.forward.rend(); ++part) {
-    if (part->is_communication()) {
-      if (needed.contains(part->tensor)) kept.push_back(*part);
-      continue;
-    }
-    models::Part reduced;
-    for (auto op = part->ops.rbegin(); op != part->ops.rend(); ++op) {
-      const bool used = std::any_of(op->out.begin(), op->out.end(), [&](int t) { return needed.contains(t); });
-      if (!used) continue;
-      needed.insert(op->in.begin(), op->in.end());
-      reduced.ops.push_back(*op);
-    }
-    std::reverse(reduced.ops.begin(), reduced.ops.end());
-    if (!reduced.ops.empty()) kept.push_back(std::move(reduced));
-  }
-  std::reverse(kept.begin(), kept.end());
-  return kept;
-}
-
 namespace {
 
 constexpr int kForwardTag = 0, kBackwardTag = 1;
-
-struct Groups {
-  int tensor = -1, data = -1, embedding = -1, norm = -1, loss = -1;
-};
-
-Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
-  const Group::Dimension tensor{1, spec.tensor}, data{spec.tensor, spec.data},
-      pipeline{spec.tensor * spec.data, spec.pipeline};
-  const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
-    std::erase_if(dimensions, [](const Group::Dimension& d) { return d.size == 1; });
-    if (dimensions.empty()) return -1;
-    out.push_back({std::move(name), std::move(dimensions), limit});
-    return static_cast<int>(out.size()) - 1;
-  };
-  Groups groups;
-  groups.tensor = add("tensor", {tensor});
-  groups.data = add("data", {data});
-  if (tied && spec.pipeline > 1) {
-    const int block = spec.tensor * spec.data;
-    groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
-  }
-  groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});
-  groups.loss = add("loss", {data, pipeline});
-  return groups;
-}
 
 class StageLowering {
  public:
@@ -97,8 +50,7 @@ class StageLowering {
     forward_tensors_.resize(parameters_.layers.size());
     persistent_buffers();
     begin_block();
-    forward_block();
-    backward_block();
+    interleaved() ? chunk_blocks() : whole_blocks();
     finish_block();
     build_.settle_lives();
     order();
@@ -106,6 +58,90 @@ class StageLowering {
   }
 
  private:
+  // Layers [first, last) of the stage.
+  struct Chunk {
+    std::size_t first = 0, last = 0;
+  };
+
+  // -- one chunk of layers, or several in turn --------------------------------------------------------------------
+  bool interleaved() const { return spec_.virtual_stages > 1; }
+
+  // Messages stand inside the passes: a receive at the start, a send at the end.
+  void whole_blocks() {
+    const Chunk all{0, parameters_.layers.size()};
+    build_.open("forward");
+    load_inputs(all);
+    int x = -1;
+    if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
+    const int y = forward_pass(all, x);
+    if (stage_ + 1 < spec_.pipeline) send(y, Phase::forward, 0);
+    build_.open("backward");
+    int dy = -1;
+    if (stage_ + 1 < spec_.pipeline) receive(dy = boundary("received_gradient"), Phase::backward, 0);
+    const int dx = backward_pass(all, dy);
+    if (stage_ > 0) send(dx, Phase::backward, 0);
+  }
+
+  // Messages stand between the passes, in blocks of their own: one that is sent waits for its turn (plan/orders.h).
+  void chunk_blocks() {
+    std::size_t first = 0;
+    for (int c = 0; c < spec_.virtual_stages; ++c) {
+      Chunk chunk{first, first};
+      while (chunk.last < parameters_.layers.size() && parameters_.layers[chunk.last].chunk == c) ++chunk.last;
+      first = chunk.last;
+      const bool begins = stage_ == 0 && c == 0;
+      const bool ends = stage_ + 1 == spec_.pipeline && c + 1 == spec_.virtual_stages;
+      const std::string suffix = "." + std::to_string(c);
+      int x = -1, dy = -1;
+      if (!begins) {
+        open(Move::Kind::receive_activation, c, "receive_forward" + suffix);
+        receive(x = boundary("received" + suffix), Phase::forward, c);
+      }
+      open(Move::Kind::forward, c, "forward" + suffix);
+      load_inputs(chunk);
+      const int y = forward_pass(chunk, x);
+      if (!ends) {
+        open(Move::Kind::send_activation, c, "send_forward" + suffix);
+        send(y, Phase::forward, c);
+        open(Move::Kind::receive_gradient, c, "receive_backward" + suffix);
+        receive(dy = boundary("received_gradient" + suffix), Phase::backward, c);
+      }
+      open(Move::Kind::backward, c, "backward" + suffix);
+      const int dx = backward_pass(chunk, dy);
+      if (begins) continue;
+      open(Move::Kind::send_gradient, c, "send_backward" + suffix);
+      send(dx, Phase::backward, c);
+    }
+  }
+
+  void open(Move::Kind kind, int chunk, const std::string& name) {
+    block_of_[{kind, chunk}] = static_cast<std::int32_t>(class_.blocks.size());
+    build_.open(name);
+  }
+
+  int boundary(const std::string& name) {
+    return build_.buffer(name, Purpose::activations, compute_dtype(), boundary_elements());
+  }
+
+  // The neighbour ahead of the last stage is the first, one chunk further; behind the first the last, one chunk back.
+  // A message is tagged with its sender's chunk.
+  void send(int buffer, Phase phase, int chunk) {
+    const bool forward = phase == Phase::forward;
+    build_.send(phase, to_neighbour(forward), 2 * chunk + (forward ? kForwardTag : kBackwardTag), buffer);
+  }
+  void receive(int buffer, Phase phase, int chunk) {
+    const bool forward = phase == Phase::forward;
+    const int peer = to_neighbour(!forward);
+    const bool wraps = peer != (forward ? -1 : 1);
+    const int sender = wraps ? (forward ? chunk - 1 : chunk + 1) : chunk;
+    build_.receive(phase, peer, 2 * sender + (forward ? kForwardTag : kBackwardTag), buffer);
+  }
+  int to_neighbour(bool ahead) const {
+    const int last = spec_.pipeline - 1;
+    if (ahead) return stage_ == last ? -last : 1;
+    return stage_ == 0 ? last : -1;
+  }
+
   // -- what lives for the whole run -------------------------------------------------------------------------------
   bool partitions_parameters() const { return zero_ == 3; }
   bool partitions_gradients() const { return zero_ >= 2; }
@@ -182,16 +218,38 @@ class StageLowering {
     return known;
   }
 
+  // For people: which half of a block a run of operators belongs to. `attention`: whether it has been passed.
+  static const char* name_of_part(const std::vector<Op>& ops, Phase phase, bool& attention) {
+    const auto has = [&](OpKind kind) {
+      return std::any_of(ops.begin(), ops.end(), [kind](const Op& op) { return op.kind == kind; });
+    };
+    const bool forward = phase != Phase::backward;
+    if (has(OpKind::attention) || has(OpKind::attention_grad)) {
+      attention = true;
+      return "attention";
+    }
+    if (has(OpKind::matmul)) return attention == forward ? "mlp" : "attention";
+    return forward && has(OpKind::add_bias) ? "residual" : "norm";
+  }
+
+  static CollectiveKind kind_of(models::GroupCollective collective) {
+    switch (collective) {
+      case models::GroupCollective::all_reduce: return CollectiveKind::all_reduce;
+      case models::GroupCollective::all_gather: return CollectiveKind::all_gather;
+      case models::GroupCollective::reduce_scatter: return CollectiveKind::reduce_scatter;
+    }
+    return CollectiveKind::all_reduce;
+  }
+
   void run_parts(const StageLayer& layer, Context& context, const std::vector<models::Part>& parts, Phase phase,
                  std::vector<Op> first_ops = {}) {
-    static const char* const kForward[] = {"attention", "mlp", "residual"};
-    static const char* const kBackward[] = {"mlp", "attention", "norm"};
     const auto index = static_cast<std::int32_t>(layer.layer);
-    int run = 0;
+    bool attention = false;
     for (const models::Part& part : parts) {
       if (part.is_communication()) {
-        const View v = build_.view_at(view_of(layer, context, part.tensor));
-        build_.collective(phase, Stream::tensor, CollectiveKind::all_reduce, groups_.tensor, v, v, index, -1,
+        const View target = build_.view_at(view_of(layer, context, part.tensor));
+        const View source = part.source >= 0 ? build_.view_at(view_of(layer, context, part.source)) : target;
+        build_.collective(phase, Stream::tensor, kind_of(part.collective), groups_.tensor, source, target, index, -1,
                           part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum);
         continue;
       }
@@ -204,10 +262,8 @@ class StageLowering {
         ops.push_back(std::move(op));
       }
       std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
-      if (layer.kind == models::LayerKind::block && spec_.tensor > 1)
-        name = phase == Phase::backward ? kBackward[std::min(run, 2)] : kForward[std::min(run, 2)];
-      build_.compute(phase, index, std::move(name), std::move(ops));
-      ++run;
+      if (layer.kind == models::LayerKind::block && spec_.tensor > 1) name = name_of_part(ops, phase, attention);
+      build_.compute(part.recomputed ? Phase::recompute : phase, index, std::move(name), std::move(ops));
     }
   }
 
@@ -248,29 +304,21 @@ class StageLowering {
     build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
   }
 
-  void forward_block() {
-    build_.open("forward");
+  // From x to the y that it returns; -1 where the model begins or ends.
+  int forward_pass(const Chunk& chunk, int x) {
     std::vector<StageLayer>& layers = parameters_.layers;
-    const bool has_embedding = layers.front().kind == models::LayerKind::embedding;
-    const bool has_head = layers.back().kind == models::LayerKind::head;
-    load_inputs(has_embedding, has_head);
-    int x = -1;
-    if (!has_embedding) {
-      x = build_.buffer("received", Purpose::activations, compute_dtype(), boundary_elements());
-      build_.receive(Phase::forward, -1, kForwardTag, x);
-    }
-    std::vector<int> holders = gather(layers.front(), ".forward");
-    for (std::size_t i = 0; i < layers.size(); ++i) {
+    std::vector<int> holders = gather(layers[chunk.first], ".forward");
+    for (std::size_t i = chunk.first; i < chunk.last; ++i) {
       StageLayer& layer = layers[i];
       Context& context = forward_tensors_[i];
       context = new_context(layer, "");
       context.parameters = std::move(holders);
-      if (i + 1 < layers.size()) holders = gather(layers[i + 1], ".forward");  // one layer ahead of its use
+      if (i + 1 < chunk.last) holders = gather(layers[i + 1], ".forward");  // one layer ahead of its use
       if (layer.program.x >= 0) context.views[static_cast<std::size_t>(layer.program.x)] = build_.view(build_.whole(x));
       run_parts(layer, context, layer.program.forward, Phase::forward);
       if (layer.program.y >= 0) x = build_.view_at(view_of(layer, context, layer.program.y)).buffer;
     }
-    if (!has_head) build_.send(Phase::forward, +1, kForwardTag, x);
+    return x;
   }
 
   Context new_context(const StageLayer& layer, const char* suffix) const {
@@ -280,9 +328,14 @@ class StageLowering {
     return context;
   }
 
-  std::int64_t boundary_elements() const { return spec_.micro_batch * spec_.sequence * plan_.model().hidden; }
+  std::int64_t boundary_elements() const {
+    const std::int64_t rows = spec_.micro_batch * spec_.sequence;
+    return (spec_.shards_rows() ? rows / spec_.tensor : rows) * plan_.model().hidden;
+  }
 
-  void load_inputs(bool has_embedding, bool has_head) {
+  void load_inputs(const Chunk& chunk) {
+    const bool has_embedding = parameters_.layers[chunk.first].kind == models::LayerKind::embedding;
+    const bool has_head = parameters_.layers[chunk.last - 1].kind == models::LayerKind::head;
     if (!has_embedding && !has_head) return;
     const std::int64_t ids = spec_.micro_batch * spec_.sequence;
     if (has_embedding) tokens_ = build_.buffer("tokens", Purpose::input, DType::int32, ids);
@@ -298,22 +351,14 @@ class StageLowering {
     build_.compute(Phase::input, -1, "load_tokens", {std::move(load)});
   }
 
-  void backward_block() {
-    build_.open("backward");
+  int backward_pass(const Chunk& chunk, int dy) {
     std::vector<StageLayer>& layers = parameters_.layers;
-    const bool has_head = layers.back().kind == models::LayerKind::head;
-    const bool has_embedding = layers.front().kind == models::LayerKind::embedding;
-    int dy = -1;
-    if (!has_head) {
-      dy = build_.buffer("received_gradient", Purpose::activations, compute_dtype(), boundary_elements());
-      build_.receive(Phase::backward, +1, kBackwardTag, dy);
-    }
-    std::vector<int> holders = gather_for_backward(layers.back());
-    for (std::size_t k = layers.size(); k-- > 0;) {
+    std::vector<int> holders = gather_for_backward(layers[chunk.last - 1]);
+    for (std::size_t k = chunk.last; k-- > chunk.first;) {
       StageLayer& layer = layers[k];
       Context context = backward_context(k);
       context.parameters = std::move(holders);
-      holders = k > 0 ? gather_for_backward(layers[k - 1]) : std::vector<int>{};
+      holders = k > chunk.first ? gather_for_backward(layers[k - 1]) : std::vector<int>{};
       // Views of parameters made in forward name forward's gathered copy; they are made anew here.
       for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
         if (layer.bucket[t] >= 0) context.views[t] = -1;
@@ -325,17 +370,15 @@ class StageLowering {
             options_.recompute_whole_layer ? layer.program.forward : needed_parts(layer.program);
         run_parts(layer, context, parts, Phase::recompute);
       }
-      run_parts(layer, context, layer.program.backward, Phase::backward, std::move(zero));
+      run_parts(layer, context, backward_parts(layer.program, layer.recompute), Phase::backward, std::move(zero));
       if (layer.program.dx >= 0) dy = build_.view_at(view_of(layer, context, layer.program.dx)).buffer;
       reduce_transient(layer, context);
     }
     flush_accumulations();
-    if (!has_embedding) build_.send(Phase::backward, -1, kBackwardTag, dy);
+    return dy;
   }
 
-  bool recomputes(const StageLayer& layer) const {
-    return layer.kind == models::LayerKind::block && spec_.recompute == Recompute::full;
-  }
+  static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
 
   std::vector<int> gather_for_backward(const StageLayer& layer) {
     if (backward_reads_parameters(layer)) return gather(layer, ".backward");
@@ -348,6 +391,12 @@ class StageLowering {
     if (!recomputes(layer)) {
       Context context = forward_tensors_[k];
       context.suffix = "";
+      if (layer.recompute == Recompute::selective) {
+        const auto core = static_cast<std::size_t>(core_tensor(layer.program));
+        const Tensor& t = layer.program.tensors[core];
+        context.views[core] = build_.view(build_.whole(
+            build_.buffer(label(layer) + "." + t.name + ".recomputed", Purpose::activations, t.dtype, t.elements())));
+      }
       return context;
     }
     Context context = new_context(layer, ".recomputed");
@@ -383,6 +432,7 @@ class StageLowering {
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
       const int b = layer.buckets[i];
       const Bucket bucket = build_.bucket(b);
+      sum_partial(bucket, context.gradients[i], static_cast<std::int32_t>(layer.layer), b);
       const int reduced = build_.buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
                                         gradient_dtype(spec_.precision), bucket.shard_elements());
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
@@ -432,9 +482,19 @@ class StageLowering {
                         build_.whole(class_.loss), build_.whole(class_.loss), -1, -1);
   }
 
+  // Sequence parallelism: gradients of what is used row by row, of which each tensor rank saw some rows. On the data
+  // stream, ahead of the reduction over replicas, which reads the sums.
+  void sum_partial(const Bucket& bucket, int gradients, std::int32_t layer, int b) {
+    if (bucket.partial_elements == 0) return;
+    const View v{gradients, 0, bucket.partial_elements, false};
+    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.tensor, v, v, layer, b);
+  }
+
   void reduce_gradients(int b) {
-    if (groups_.data < 0 || partitions_gradients()) return;
+    if (partitions_gradients()) return;
     const Bucket bucket = build_.bucket(b);
+    sum_partial(bucket, bucket.gradients, -1, b);
+    if (groups_.data < 0) return;
     if (zero_ == 0) {
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data,
                         build_.whole(bucket.gradients), build_.whole(bucket.gradients), -1, b);
@@ -489,9 +549,13 @@ class StageLowering {
 
   void order() {
     class_.program.push_back({0, -1});
-    for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
-      class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
-    class_.program.push_back({3, -1});
+    if (interleaved())
+      for (const Move& move : plan::interleaved(stage_, spec_.pipeline, spec_.virtual_stages, plan_.micro_batches()))
+        class_.program.push_back({block_of_.at({move.kind, move.chunk}), move.micro_batch});
+    else
+      for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
+        class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
+    class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
   }
 
   const Plan& plan_;
@@ -504,6 +568,7 @@ class StageLowering {
   ClassBuilder build_;
   RankClass& class_ = build_.result();
   std::vector<Context> forward_tensors_;
+  std::map<std::pair<Move::Kind, int>, std::int32_t> block_of_;  ///< by move and chunk, when interleaved
   std::vector<std::pair<int, int>> pending_;
   int tokens_ = -1, targets_ = -1, norm_squared_ = -1, coefficient_ = -1;
 };

@@ -18,6 +18,13 @@ struct LowerOptions {
 /// Of a recomputed layer, the parts and operators that backward really needs.
 [[nodiscard]] std::vector<models::Part> needed_parts(const models::LayerProgram& program);
 
+/// Backward of a layer under that recomputation: selective has the core of the attention run again just before its
+/// gradient.
+[[nodiscard]] std::vector<models::Part> backward_parts(const models::LayerProgram& program, Recompute recompute);
+/// The tensor that the core of the attention leaves to its gradient (probabilities or row statistics); -1: no
+/// attention.
+[[nodiscard]] int core_tensor(const models::LayerProgram& program);
+
 [[nodiscard]] Schedule lower(const Plan& plan, const LowerOptions& options = {});
 
 }  // namespace orrery::plan

@@ -1,5 +1,5 @@
-// Offsets of every buffer. Buffers that outlive their block are laid out together as one slab per micro-batch in
-// flight: a slab is taken when a micro-batch's first such buffer is born and given back when its last one dies.
+// Offsets of every buffer. Buffers that outlive their block are laid out in slabs: those that are born in one block and
+// die in another are one slab per micro-batch in flight, taken when the first is born, given back when the last dies.
 #include "plan/place.h"
 
 #include <algorithm>
@@ -28,13 +28,8 @@ struct Interval {
   std::int64_t offset = 0;
 };
 
-// Largest first, each at the lowest offset that no overlapping interval occupies (greedy by size; Pisarchyk & Lee
-// 2020, "Efficient Memory Management for Deep Neural Net Inference"). Returns the extent.
-std::int64_t pack(std::vector<Interval>& intervals) {
-  std::vector<std::size_t> order(intervals.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return intervals[a].bytes > intervals[b].bytes; });
+// Each in that order at the lowest offset that no overlapping interval occupies. Returns the extent.
+std::int64_t pack_in_order(std::vector<Interval>& intervals, const std::vector<std::size_t>& order) {
   std::int64_t extent = 0;
   std::vector<const Interval*> placed;  // by offset
   for (std::size_t index : order) {
@@ -54,6 +49,35 @@ std::int64_t pack(std::vector<Interval>& intervals) {
   return extent;
 }
 
+// Greedy by size (Pisarchyk & Lee 2020, "Efficient Memory Management for Deep Neural Net Inference"), and where that
+// leaves holes, what lives at the fullest step first, by birth, or by bytes x steps: the best of the four. `least`:
+// bytes alive at that step, which nothing beats.
+std::int64_t pack(std::vector<Interval>& intervals, std::int64_t least, int fullest) {
+  const auto space = [&](std::size_t i) {
+    return static_cast<double>(intervals[i].bytes) * (intervals[i].to - intervals[i].from + 1);
+  };
+  std::int64_t best = -1;
+  std::vector<Interval> best_intervals;
+  const auto there = [&](std::size_t i) { return intervals[i].from <= fullest && fullest <= intervals[i].to; };
+  for (const int by : {0, 1, 2, 3}) {
+    std::vector<std::size_t> order(intervals.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (by != 2)
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        if (by == 1 && there(a) != there(b)) return there(a);
+        return by == 3 ? space(a) > space(b) : intervals[a].bytes > intervals[b].bytes;
+      });
+    const std::int64_t extent = pack_in_order(intervals, order);
+    if (best < 0 || extent < best) {
+      best = extent;
+      best_intervals = intervals;
+    }
+    if (best <= least) break;
+  }
+  intervals = std::move(best_intervals);
+  return std::max<std::int64_t>(best, 0);
+}
+
 // Bytes alive inside one block: the most at once, and what the block leaves to, or takes from, its micro-batch.
 struct Profile {
   std::int64_t peak = 0;
@@ -67,7 +91,7 @@ class Placing {
 
   Placement run() {
     persistent();
-    slab();
+    slabs();
     blocks();
     program();
     return std::move(result_);
@@ -87,12 +111,30 @@ class Placing {
     }
   }
 
-  void slab() {
+  // One kind of slab for each pair of the block that gives birth to its buffers and the block that ends them.
+  void slabs() {
     in_slab_.assign(class_.buffers.size(), 0);
+    slab_of_.assign(class_.buffers.size(), -1);
+    std::vector<int> born(class_.buffers.size(), -1), dead(class_.buffers.size(), -1);
+    for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
+      for (const Step& step : class_.blocks[at(b)].steps) {
+        for (int index : step.births) born[at(index)] = b;
+        for (int index : step.deaths) dead[at(index)] = b;
+      }
+    std::map<std::pair<int, int>, int> kinds;
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
       if (!class_.buffers[i].per_micro_batch) continue;
-      in_slab_[i] = slab_;
-      slab_ += bytes(static_cast<int>(i));
+      const auto [kind, fresh] = kinds.try_emplace({born[i], dead[i]}, static_cast<int>(slabs_.size()));
+      if (fresh) slabs_.push_back(0);
+      slab_of_[i] = kind->second;
+      in_slab_[i] = slabs_[at(kind->second)];
+      slabs_[at(kind->second)] += bytes(static_cast<int>(i));
+    }
+    pool_of_ = slab_pools(slabs_);
+    for (std::size_t k = 0; k < slabs_.size(); ++k) {
+      if (at(pool_of_[k]) >= pools_.size()) pools_.resize(at(pool_of_[k]) + 1);
+      Pool& pool = pools_[at(pool_of_[k])];
+      pool.bytes = std::max(pool.bytes, slabs_[k]);
     }
   }
 
@@ -102,13 +144,16 @@ class Placing {
       std::vector<Interval> intervals;
       std::map<int, std::size_t> open;
       Profile profile;
-      std::int64_t live = 0;
+      int fullest = 0;
+      std::int64_t live = 0, here = 0, most = 0;  // here: of buffers that live within the block
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
         const Step& step = block.steps[at(s)];
         for (int index : step.births) {
           live += bytes(index);
           profile.change += crosses(index) ? bytes(index) : 0;
           if (crosses(index)) continue;
+          here += bytes(index);
+          if (here > most) most = here, fullest = s;
           open[index] = intervals.size();
           intervals.push_back({index, s, static_cast<int>(block.steps.size()), bytes(index), 0});
         }
@@ -116,24 +161,24 @@ class Placing {
         for (int index : step.deaths) {
           live -= bytes(index);
           profile.change -= crosses(index) ? bytes(index) : 0;
-          if (!crosses(index)) intervals[open.at(index)].to = s;
+          if (crosses(index)) continue;
+          here -= bytes(index);
+          intervals[open.at(index)].to = s;
         }
       }
-      scratch_ = std::max(scratch_, pack(intervals));
+      scratch_ = std::max(scratch_, pack(intervals, most, fullest));
       for (const Interval& interval : intervals) in_block_[at(interval.buffer)] = interval.offset;
       profiles_.push_back(profile);
     }
   }
 
-  // Regions, from the start: persistent, scratch of the running block, slabs.
+  // Regions, from the start: persistent, scratch of the running block, pools of slabs.
   void program() {
-    std::map<int, int> slot_of;   // micro-batch -> slab
-    std::map<int, int> alive_in;  // micro-batch -> buffers alive in its slab
-    std::vector<int> free_slots;
-    int slots = 0;
+    std::map<std::pair<int, std::int32_t>, Slab> taken;  // by kind and micro-batch
+    std::vector<std::int64_t> alive(slabs_.size(), 0), alive_at_peak = alive;
+    std::vector<std::size_t> slot_of_birth;
     std::int64_t crossing_live = 0;
     StepRef peak{-1, 0};
-    std::int64_t crossing_at_peak = 0;
     for (int e = 0; e < static_cast<int>(class_.program.size()); ++e) {
       const Entry& entry = class_.program[at(e)];
       const Block& block = class_.blocks[at(entry.block)];
@@ -141,38 +186,70 @@ class Placing {
       if (persistent_ + crossing_live + profile.peak > result_.peak_live_bytes || peak.entry < 0) {
         result_.peak_live_bytes = persistent_ + crossing_live + profile.peak;
         peak = {e, profile.peak_step};
-        crossing_at_peak = crossing_live;
+        alive_at_peak = alive;
       }
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
         const Step& step = block.steps[at(s)];
+        // What a message frees it still reads: no message behind it may have that memory, or a ring of stages that send
+        // and receive at a time would wait for itself. A compute step waits for such messages.
+        if (step.kind == StepKind::compute)
+          for (Pool& pool : pools_) {
+            pool.free.insert(pool.free.end(), pool.leaving.begin(), pool.leaving.end());
+            pool.leaving.clear();
+          }
         for (int index : step.births) {
           Placed placed{{e, s}, index, entry.micro_batch, persistent_ + in_block_[at(index)], bytes(index)};
+          slot_of_birth.push_back(0);
           if (crosses(index)) {
-            if (!slot_of.contains(entry.micro_batch)) {
-              if (free_slots.empty()) free_slots.push_back(slots++);
-              slot_of[entry.micro_batch] = free_slots.back();
-              free_slots.pop_back();
+            const int kind = slab_of_[at(index)];
+            Pool& pool = pools_[at(pool_of_[at(kind)])];
+            Slab& slab = taken[{kind, entry.micro_batch}];
+            if (slab.alive++ == 0) {
+              if (pool.free.empty()) pool.free.push_back(pool.slots++);
+              slab.slot = pool.free.back();
+              pool.free.pop_back();
+              ++alive[at(kind)];
             }
-            ++alive_in[entry.micro_batch];
-            placed.offset = persistent_ + scratch_ + slot_of[entry.micro_batch] * slab_ + in_slab_[at(index)];
+            slot_of_birth.back() = slab.slot;
           }
           result_.births.push_back(placed);
         }
         for (int index : step.deaths) {
-          if (!crosses(index) || --alive_in[entry.micro_batch] > 0) continue;
-          free_slots.push_back(slot_of.at(entry.micro_batch));
-          slot_of.erase(entry.micro_batch);
-          alive_in.erase(entry.micro_batch);
+          if (!crosses(index)) continue;
+          const int kind = slab_of_[at(index)];
+          const auto slab = taken.find({kind, entry.micro_batch});
+          if (--slab->second.alive > 0) continue;
+          Pool& pool = pools_[at(pool_of_[at(kind)])];
+          (step.kind == StepKind::compute ? pool.free : pool.leaving).push_back(slab->second.slot);
+          taken.erase(slab);
+          --alive[at(kind)];
         }
       }
       crossing_live += profile.change;
     }
-    result_.arena_bytes = persistent_ + scratch_ + slots * slab_;
-    purposes(peak, crossing_at_peak);
+    settle_slabs(slot_of_birth);
+    purposes(peak, alive_at_peak);
   }
 
-  // What is alive at the peak, by purpose. The other micro-batches in flight hold whole slabs.
-  void purposes(StepRef peak, std::int64_t crossing) {
+  // How many slots a pool needs is known at the end; only then where it begins.
+  void settle_slabs(const std::vector<std::size_t>& slot_of_birth) {
+    std::int64_t end = persistent_ + scratch_;
+    for (Pool& pool : pools_) {
+      pool.begin = end;
+      end += static_cast<std::int64_t>(pool.slots) * pool.bytes;
+    }
+    result_.arena_bytes = end;
+    for (std::size_t i = 0; i < result_.births.size(); ++i) {
+      Placed& placed = result_.births[i];
+      if (!crosses(placed.buffer)) continue;
+      const Pool& pool = pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])];
+      placed.offset =
+          pool.begin + static_cast<std::int64_t>(slot_of_birth[i]) * pool.bytes + in_slab_[at(placed.buffer)];
+    }
+  }
+
+  // What is alive at the peak, by purpose. The slabs that the entry finds are whole.
+  void purposes(StepRef peak, const std::vector<std::int64_t>& slabs) {
     result_.by_purpose.assign(static_cast<std::size_t>(Purpose::scalars) + 1, 0);
     const auto add = [&](int index, std::int64_t amount) {
       result_.by_purpose[static_cast<std::size_t>(buffer(index).purpose)] += amount;
@@ -180,7 +257,7 @@ class Placing {
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
       const int index = static_cast<int>(i);
       if (buffer(index).persistent) add(index, bytes(index));
-      if (crosses(index) && slab_ > 0) add(index, bytes(index) * (crossing / slab_));
+      if (crosses(index)) add(index, bytes(index) * slabs[at(slab_of_[i])]);
     }
     if (peak.entry < 0) return;
     const Block& block = class_.blocks[at(class_.program[at(peak.entry)].block)];
@@ -191,14 +268,46 @@ class Placing {
     }
   }
 
+  struct Pool {
+    std::int64_t bytes = 0, begin = 0;
+    std::size_t slots = 0;
+    std::vector<std::size_t> free, leaving;  ///< leaving: freed by a message that may be under way
+  };
+  struct Slab {
+    std::size_t slot = 0;
+    int alive = 0;
+  };
+
   const RankClass& class_;
   Placement result_;
-  std::int64_t persistent_ = 0, slab_ = 0, scratch_ = 0;
-  std::vector<std::int64_t> in_slab_, in_block_;
+  std::int64_t persistent_ = 0, scratch_ = 0;
+  std::vector<std::int64_t> in_slab_, in_block_;  // by buffer
+  std::vector<int> slab_of_;                      // by buffer: kind of slab
+  std::vector<std::int64_t> slabs_;               // by kind
+  std::vector<int> pool_of_;                      // by kind
+  std::vector<Pool> pools_;
   std::vector<Profile> profiles_;
 };
 
 }  // namespace
+
+std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs) {
+  constexpr std::int64_t kParts = 8;  // a slot may stay empty by an eighth
+  std::vector<std::size_t> order(slabs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return slabs[a] > slabs[b]; });
+  std::vector<int> pools(slabs.size(), -1);
+  int pool = -1;
+  std::int64_t largest = 0;
+  for (const std::size_t i : order) {
+    if (pool < 0 || slabs[i] < largest - largest / kParts) {
+      ++pool;
+      largest = slabs[i];
+    }
+    pools[i] = pool;
+  }
+  return pools;
+}
 
 Placement place(const RankClass& rank_class) {
   return Placing(rank_class).run();

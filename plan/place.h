@@ -1,7 +1,8 @@
 #pragma once
 /// Arena offsets: where each buffer instance of a class lives. Three regions in one arena: persistent and step
-/// buffers; buffers that outlive their block (saved activations), first fit in program order; buffers that live within
-/// one block, laid out once per block at the top. Peak memory is read off this: simulator and executor use the same.
+/// buffers; slabs of buffers that outlive their block (saved activations, messages that wait for their turn); buffers
+/// that live within one block, laid out once per block. Peak memory is read off this: simulator and executor use the
+/// same.
 #include <cstdint>
 #include <vector>
 
@@ -29,5 +30,9 @@ struct Placement {
 };
 
 [[nodiscard]] Placement place(const RankClass& rank_class);
+
+/// Slabs of nearly equal size (within an eighth of the larger) share their slots, which have the largest one's size.
+/// For each slab the index of its pool, numbered from the largest; sizes of pools follow from the first of each.
+[[nodiscard]] std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs);
 
 }  // namespace orrery::plan

@@ -13,8 +13,15 @@ std::int64_t Plan::micro_batches() const {
   return spec_.batch / (spec_.data * spec_.micro_batch);
 }
 
-std::int64_t Plan::first_layer(int stage) const {
-  return std::accumulate(spec_.layers_per_stage.begin(), spec_.layers_per_stage.begin() + stage, std::int64_t{0});
+std::int64_t Plan::first_layer(int stage, int chunk) const {
+  return std::accumulate(spec_.layers_per_stage.begin(),
+                         spec_.layers_per_stage.begin() + chunk * spec_.pipeline + stage, std::int64_t{0});
+}
+
+std::int64_t Plan::layers(int stage) const {
+  std::int64_t sum = 0;
+  for (int chunk = 0; chunk < spec_.virtual_stages; ++chunk) sum += chunk_layers(stage, chunk);
+  return sum;
 }
 
 namespace {
@@ -62,17 +69,30 @@ class Rules {
     divides(model_.heads, "attention heads", "P03");
     divides(model_.kv_heads, "key/value heads", "P04");
     divides(model_.ffn_hidden, "columns of the MLP", "P05");
+    rule(!spec_.sequence_parallel || spec_.tensor > 1, "P14", "sequence parallelism has nothing to split with tensor 1",
+         "sequence_parallel: false");
+    rule(
+        !spec_.sequence_parallel || spec_.sequence % spec_.tensor == 0, "P15",
+        fmt::format("tensor {} does not divide the sequence of {}, whose parts sequence parallelism gives to its ranks",
+                    spec_.tensor, spec_.sequence),
+        "choose a tensor degree that divides the sequence");
+    rule(spec_.recompute_layers < 0 || spec_.recompute != Recompute::none, "P16",
+         "recompute_layers says how many blocks, but recompute is none", "recompute: full or selective");
   }
 
   void stages() {
-    rule(spec_.pipeline <= model_.layers, "P06",
-         fmt::format("{} pipeline stages for {} layers leave a stage without a layer", spec_.pipeline, model_.layers),
+    const std::int64_t chunks = static_cast<std::int64_t>(spec_.pipeline) * spec_.virtual_stages;
+    rule(chunks <= model_.layers, "P06",
+         fmt::format("{} pipeline stages for {} layers leave a stage without a layer", chunks, model_.layers),
          "use fewer stages");
+    rule(spec_.virtual_stages == 1 || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b), "P17",
+         "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
+         "virtual_stages: 1, or more pipeline stages and schedule: 1f1b");
     const std::vector<std::int64_t>& split = spec_.layers_per_stage;
     if (split.empty()) return;
-    rule(static_cast<int>(split.size()) == spec_.pipeline, "P07",
-         fmt::format("layers_per_stage lists {} stages, the plan has {}", split.size(), spec_.pipeline),
-         "one entry a stage");
+    rule(static_cast<std::int64_t>(split.size()) == chunks, "P07",
+         fmt::format("layers_per_stage lists {} stages, the plan has {}", split.size(), chunks),
+         "one entry a stage; with virtual stages, one entry a chunk in the order of the model");
     rule(std::accumulate(split.begin(), split.end(), std::int64_t{0}) == model_.layers, "P08",
          fmt::format("layers_per_stage adds up to {}, the model has {} layers",
                      std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers),
@@ -90,6 +110,11 @@ class Rules {
     rule(spec_.batch / per_round <= kMostMicroBatches, "P13",
          fmt::format("{} micro-batches a rank, more than {}", spec_.batch / per_round, kMostMicroBatches),
          "use a larger micro-batch, more data parallelism or a smaller batch");
+    rule(spec_.virtual_stages == 1 || spec_.batch / per_round % spec_.pipeline == 0, "P18",
+         fmt::format(
+             "interleaved stages take as many micro-batches at a time as there are stages: {} does not divide {}",
+             spec_.pipeline, spec_.batch / per_round),
+         "a number of micro-batches that the pipeline divides, or virtual_stages: 1");
     rule(model_.positions != models::Positions::learned || spec_.sequence <= model_.max_sequence, "P10",
          fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence),
          "");
@@ -102,7 +127,6 @@ class Rules {
   void unbuilt() {
     rule(spec_.context == 1, "P20", "context parallelism is not lowered yet", "context: 1");
     rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1");
-    rule(spec_.virtual_stages == 1, "P22", "interleaved stages are not lowered yet", "virtual_stages: 1");
   }
 
   const models::Model& model_;
@@ -112,8 +136,15 @@ class Rules {
 };
 
 // As even as possible. The first and last stages also carry embedding and head: what is left over goes to the middle
-// from the front, so that the ends never have more than the others.
-std::vector<std::int64_t> even_split(std::int64_t layers, int stages) {
+// from the front, so that the ends never have more than the others. Where the ends count as layers, the first stage has
+// one block less for the embedding and the last one less for the head (BLOOM: 70 layers on 12 stages as 5, 6 ... 6, 5).
+std::vector<std::int64_t> even_split(std::int64_t layers, int stages, bool ends_as_layers) {
+  if (ends_as_layers && layers + 2 >= 2 * static_cast<std::int64_t>(stages) && stages > 1) {
+    std::vector<std::int64_t> split = even_split(layers + 2, stages, false);
+    --split.front();
+    --split.back();
+    return split;
+  }
   std::vector<std::int64_t> split(static_cast<std::size_t>(stages), layers / stages);
   std::int64_t rest = layers % stages;
   const int first = stages > 2 && rest <= stages - 2 ? 1 : 0;
@@ -128,7 +159,8 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
   ENSURE(model && cluster, "a plan needs a model and a cluster");
   base::Diagnostics broken = Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
-  if (spec.layers_per_stage.empty()) spec.layers_per_stage = even_split(model->layers, spec.pipeline);
+  if (spec.layers_per_stage.empty())
+    spec.layers_per_stage = even_split(model->layers, spec.pipeline * spec.virtual_stages, spec.ends_as_layers);
   Plan plan;
   plan.model_ = std::move(model);
   plan.cluster_ = std::move(cluster);
@@ -150,9 +182,12 @@ std::string describe(const PlanSpec& spec) {
   degree("expert", spec.expert);
   if (text.empty()) text = "serial";
   if (spec.pipeline > 1) text += fmt::format(", {}", name_of(spec.order));
+  if (spec.virtual_stages > 1) text += fmt::format(" of {} chunks", spec.virtual_stages);
   text += fmt::format(", micro-batch {}", spec.micro_batch);
   if (spec.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.zero_stage);
+  if (spec.sequence_parallel) text += ", sequence-parallel";
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
+  if (spec.recompute_layers >= 0) text += fmt::format(" of {} layers a stage", spec.recompute_layers);
   return text;
 }
 

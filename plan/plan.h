@@ -16,19 +16,33 @@ namespace orrery::plan {
 
 struct PlanSpec {
   int data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
-  int virtual_stages = 1;
-  std::vector<std::int64_t>
-      layers_per_stage;          ///< blocks on each stage; empty = as even as possible, earlier stages fewer
+  int virtual_stages = 1;  ///< chunks of layers on each rank, run interleaved (Narayanan et al. 2021, section 2.2.2)
+  /// Blocks of each stage, in the order of the model; with virtual stages of each chunk: entry c * pipeline + s is
+  /// chunk c of rank s. Empty = as even as possible.
+  std::vector<std::int64_t> layers_per_stage;
+  bool ends_as_layers = false;   ///< an even split counts embedding and head as a layer each: fewer blocks beside them
   std::int64_t micro_batch = 1;  ///< B: sequences per micro-batch and replica
   Order order = Order::one_f_one_b;
   int zero_stage = 0;
+  /// full: a block keeps its input alone. selective: an attention that keeps its (B,H,T,T) probabilities drops them and
+  /// computes them again in backward, QK^T to PV (Korthikanti et al. 2022, section 5); a flash kernel does so by
+  /// itself, so that with `flash` selective is none (as in Megatron-LM, which does not checkpoint a flash core).
   Recompute recompute = Recompute::none;
+  std::int64_t recompute_layers = -1;  ///< of each stage, the first so many blocks are recomputed; -1: all
+  bool sequence_parallel = false;      ///< norms and residuals by rows over the tensor group (same paper, 4.2.2)
   bool flash = true;
   std::int64_t vocab_multiple = 128;
   std::int64_t batch = 1;     ///< sequences per step over all ranks
   std::int64_t sequence = 1;  ///< T
   models::DType precision = models::DType::fp32;
   bool operator==(const PlanSpec&) const = default;
+  /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
+  [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
+  /// What is recomputed of the block at `place` of its stage.
+  [[nodiscard]] Recompute recompute_of(std::int64_t place) const {
+    if (recompute_layers >= 0 && place >= recompute_layers) return Recompute::none;
+    return recompute == Recompute::selective && flash ? Recompute::none : recompute;
+  }
   [[nodiscard]] int ranks() const { return data * tensor * pipeline * context * expert; }
 };
 
@@ -37,9 +51,13 @@ class Plan {
   [[nodiscard]] const PlanSpec& spec() const { return spec_; }
   [[nodiscard]] const models::Model& model() const { return *model_; }
   [[nodiscard]] const clusters::Cluster& cluster() const { return *cluster_; }
-  [[nodiscard]] std::int64_t micro_batches() const;         ///< m, per replica and step
-  [[nodiscard]] std::int64_t first_layer(int stage) const;  ///< index of the stage's first block
-  [[nodiscard]] std::int64_t layers(int stage) const { return spec_.layers_per_stage[static_cast<std::size_t>(stage)]; }
+  [[nodiscard]] std::int64_t micro_batches() const;  ///< m, per replica and step
+  /// Index of the first block of a stage's chunk.
+  [[nodiscard]] std::int64_t first_layer(int stage, int chunk = 0) const;
+  [[nodiscard]] std::int64_t chunk_layers(int stage, int chunk) const {
+    return spec_.layers_per_stage[static_cast<std::size_t>(chunk * spec_.pipeline + stage)];
+  }
+  [[nodiscard]] std::int64_t layers(int stage) const;  ///< of all chunks
   [[nodiscard]] int rank(int stage, int replica, int shard) const {
     return (stage * spec_.data + replica) * spec_.tensor + shard;
   }

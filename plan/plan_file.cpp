@@ -50,10 +50,14 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   for (const Cursor& item : at.optional("layers_per_stage").items()) {
     s.layers_per_stage.push_back(item.integer(1, kMostLayers, 1));
   }
+  s.ends_as_layers = at.optional("ends_as_layers").boolean(s.ends_as_layers);
   s.micro_batch = at.optional("micro_batch").integer(1, kMostBatch, s.micro_batch);
   s.order = choose(at.optional("schedule"), kOrderWords, s.order);
   s.zero_stage = small(at.optional("zero_stage"), 0, 3, s.zero_stage);
   s.recompute = choose(at.optional("recompute"), kRecomputeWords, s.recompute);
+  if (const Cursor layers = at.optional("recompute_layers"); layers.exists())
+    s.recompute_layers = layers.integer(0, kMostLayers, 0);
+  s.sequence_parallel = at.optional("sequence_parallel").boolean(s.sequence_parallel);
   s.flash = at.optional("flash").boolean(s.flash);
   s.vocab_multiple = at.optional("vocab_multiple").integer(1, 1 << 16, s.vocab_multiple);
   const Cursor batch = at.optional("batch");
@@ -92,10 +96,13 @@ std::string write_spec(const PlanSpec& s) {
   line("expert", s.expert);
   line("virtual_stages", s.virtual_stages);
   if (!s.layers_per_stage.empty()) line("layers_per_stage", fmt::format("[{}]", fmt::join(s.layers_per_stage, ", ")));
+  if (s.ends_as_layers) line("ends_as_layers", s.ends_as_layers);
   line("micro_batch", s.micro_batch);
   line("schedule", name_of(s.order));
   line("zero_stage", s.zero_stage);
   line("recompute", name_of(s.recompute));
+  if (s.recompute_layers >= 0) line("recompute_layers", s.recompute_layers);
+  line("sequence_parallel", s.sequence_parallel);
   line("flash", s.flash);
   line("vocab_multiple", s.vocab_multiple);
   line("batch", s.batch);

@@ -108,6 +108,8 @@ struct Bucket {
   std::string name;
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
   int shards = 1;             ///< data-parallel ways
+  /// From the start: gradients of which each tensor rank has a part, summed over the group (sequence parallelism).
+  std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
   int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
   int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
@@ -129,9 +131,9 @@ struct Step {
   std::vector<models::Op> ops = {};  ///< compute
   CollectiveKind collective{};       ///< collective
   Reduce reduce = Reduce::sum;
-  int group = -1;                 ///< collective: index into Schedule::groups
-  int peer = 0;                   ///< send, recv: +1 next stage, -1 previous stage
-  int tag = 0;                    ///< send, recv: pairs with the peer's step of equal tag and micro-batch
+  int group = -1;  ///< collective: index into Schedule::groups
+  int peer = 0;    ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
+  int tag = 0;     ///< send, recv: pairs with the peer's step of equal tag and micro-batch
   View source = {}, target = {};  ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
                                   ///< place (source == target); send reads source; recv writes target
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
@@ -141,7 +143,7 @@ struct Step {
 };
 
 struct Block {
-  std::string name;  ///< "begin", "forward", "backward", "finish"
+  std::string name;  ///< "begin", "forward", "backward", "finish"; of chunk c > 0 "forward.c", "backward.c"
   std::vector<Step> steps;
 };
 

@@ -36,10 +36,11 @@ void write_spec(Out out, const PlanSpec& s) {
       out,
       "{{\"data\":{},\"tensor\":{},\"pipeline\":{},\"context\":{},\"expert\":{},\"virtual_stages\":{},"
       "\"layers_per_stage\":[{}],\"micro_batch\":{},\"schedule\":\"{}\",\"zero_stage\":{},\"recompute\":\"{}\","
-      "\"flash\":{},\"vocab_multiple\":{},\"batch\":{},\"sequence\":{},\"precision\":\"{}\"}}",
+      "\"recompute_layers\":{},\"sequence_parallel\":{},\"flash\":{},\"vocab_multiple\":{},\"batch\":{},\"sequence\":{}"
+      ",\"precision\":\"{}\"}}",
       s.data, s.tensor, s.pipeline, s.context, s.expert, s.virtual_stages, fmt::join(s.layers_per_stage, ","),
-      s.micro_batch, name_of(s.order), s.zero_stage, name_of(s.recompute), s.flash, s.vocab_multiple, s.batch,
-      s.sequence, models::name_of(s.precision));
+      s.micro_batch, name_of(s.order), s.zero_stage, name_of(s.recompute), s.recompute_layers, s.sequence_parallel,
+      s.flash, s.vocab_multiple, s.batch, s.sequence, models::name_of(s.precision));
 }
 
 void write_step(Out out, const Step& step, const std::vector<Buffer>& buffers) {
@@ -130,6 +131,10 @@ PlanSpec read_spec(JsonReader& in) {
       s.zero_stage = degree(0, 3);
     else if (key == "recompute")
       s.recompute = word_of<Recompute>(in, kRecomputeWords);
+    else if (key == "recompute_layers")
+      s.recompute_layers = in.integer(-1, kMostLayers);
+    else if (key == "sequence_parallel")
+      s.sequence_parallel = in.boolean();
     else if (key == "flash")
       s.flash = in.boolean();
     else if (key == "vocab_multiple")

@@ -90,6 +90,8 @@ json spec_json(const plan::PlanSpec& s) {
           {"schedule", plan::name_of(s.order)},
           {"zero_stage", s.zero_stage},
           {"recompute", plan::name_of(s.recompute)},
+          {"recompute_layers", s.recompute_layers >= 0 ? json(s.recompute_layers) : json(nullptr)},
+          {"sequence_parallel", s.sequence_parallel},
           {"flash", s.flash},
           {"vocab_multiple", s.vocab_multiple},
           {"batch", s.batch},
@@ -134,6 +136,7 @@ json plan_json(const cost::SearchResult& result, const WholePlan& whole_plan) {
     entry["micro_batch"] = s.micro_batch;
     entry["schedule"] = plan::name_of(s.order);
     entry["recompute"] = plan::name_of(s.recompute);
+    entry["sequence_parallel"] = s.sequence_parallel;
     entry["layers_per_stage"] = s.layers_per_stage;
     plans.push_back(std::move(entry));
   }

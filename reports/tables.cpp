@@ -90,6 +90,8 @@ std::vector<PlanColumn> plan_columns() {
       {"ZeRO", Align::right, [](P p) { return integer(p.spec.zero_stage); }, always},
       {"order", Align::left, [](P p) { return std::string(p.spec.pipeline > 1 ? plan::name_of(p.spec.order) : "—"); },
        [](P p) { return p.spec.pipeline > 1; }},
+      {"sequence", Align::left, [](P p) { return std::string(p.spec.sequence_parallel ? "split" : "—"); },
+       [](P p) { return p.spec.sequence_parallel; }},
       {"recompute", Align::left, [](P p) { return std::string(plan::name_of(p.spec.recompute)); }, always},
       {"step time", Align::right, [](P p) { return seconds(p.step_time_s); }, always},
       {"MFU", Align::right, [](P p) { return percent(p.mfu); }, [](P p) { return p.mfu > 0; }},

@@ -41,10 +41,12 @@ void run_embedding(Machine& machine, const Call& call) {
 void run_position_add(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, c = call.op.m, t = call.op.sequence;
   const float* x = call.input(0, n * c);
-  const float* table = call.input(1, std::min(n, t) * c);
+  const std::int64_t first = call.op.row_shard ? call.context.tensor_rank * n : 0;
+  const float* table = call.input(1, std::min(first + n, t) * c);
   float* y = call.output(0, n * c);
   machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) machine.kernels.add(x + i * c, table + i % t * c, y + i * c, c);
+    for (std::int64_t i = begin; i < end; ++i)
+      machine.kernels.add(x + i * c, table + (first + i) % t * c, y + i * c, c);
   });
 }
 

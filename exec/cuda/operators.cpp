@@ -58,10 +58,12 @@ void run_embedding(const Call& call) {
 
 void run_position(const Call& call) {
   const std::int64_t n = call.op.n, c = call.op.m, t = call.op.sequence;
-  ENSURE(t > 0 && n % t == 0, "{} rows of sequences of {}", n, t);
-  if (call.op.kind == OpKind::position_add)
-    position_add(call.stream, call.input(0, n * c), call.input(1, t * c), call.output(0, n * c), n, c, t);
-  else
+  ENSURE(t > 0 && (call.op.row_shard || n % t == 0), "{} rows of sequences of {}", n, t);
+  if (call.op.kind == OpKind::position_add) {
+    const std::int64_t first = call.op.row_shard ? call.context.tensor_rank * n : 0;
+    position_add(call.stream, call.input(0, n * c), call.input(1, std::min(first + n, t) * c), call.output(0, n * c), n,
+                 c, t, first);
+  } else
     position_grad(call.stream, call.input(0, n * c), call.output(0, t * c), n, c, t);
 }
 

@@ -93,6 +93,8 @@ std::vector<std::string> relaxations(const Model& model, const Cluster& cluster,
   attempt("micro_batch", &plan::Bounds::micro_batch);
   attempt("zero_stage", &plan::Bounds::zero_stage);
   attempt("recompute", &plan::Bounds::recompute);
+  attempt("virtual_stages", &plan::Bounds::virtual_stages);
+  attempt("sequence_parallel", &plan::Bounds::sequence_parallel);
   attempt("schedule", &plan::Bounds::schedule);
   attempt("layers_per_stage", &plan::Bounds::layers_per_stage);
   return out;

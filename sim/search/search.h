@@ -30,7 +30,8 @@ struct SearchOptions {
   const std::atomic<bool>* stop = nullptr;  ///< set: return what was found so far
 };
 
-/// Exhaustive over data x tensor x pipeline x micro-batch x ZeRO x order x recomputation within job.bounds,
+/// Exhaustive over data x tensor x pipeline x virtual stages x micro-batch x ZeRO x order x sequence parallelism x
+/// recomputation within job.bounds,
 /// each point through make_plan's rules. Ranks by the job's objective. Nothing feasible is no error: `plans`
 /// is empty, `rejected` counts the reasons and `nearest` says what to relax.
 [[nodiscard]] cost::SearchResult search(std::shared_ptr<const models::Model> model,

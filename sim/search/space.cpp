@@ -30,6 +30,20 @@ std::vector<int> or_one(const std::vector<int>& bound) {
   return bound.empty() ? std::vector<int>{1} : bound;
 }
 
+/// Chunks of a stage's layers: as many as leave all chunks of a pipeline equal. More than eight have not been reported
+/// to help (Narayanan et al. 2021, figure 12, stops there).
+std::vector<int> chunks(const plan::Bounds& bounds, const models::Model& model, int pipeline) {
+  constexpr std::int64_t kMostChunks = 8;
+  if (!bounds.virtual_stages.empty()) return bounds.virtual_stages;
+  std::vector<int> out = {1};
+  // A job that fixes its stages or their order means them as they stand.
+  if (bounds.pipeline.size() == 1 || !bounds.schedule.empty() || !bounds.layers_per_stage.empty()) return out;
+  if (pipeline == 1 || model.layers % pipeline != 0) return out;
+  for (const std::int64_t v : divisors(model.layers / pipeline))
+    if (v > 1 && v <= kMostChunks) out.push_back(static_cast<int>(v));
+  return out;
+}
+
 std::vector<std::int64_t> micro_batches(const plan::Job& job, int data) {
   const std::vector<int>& bound = job.bounds.micro_batch;
   if (!bound.empty()) return {bound.begin(), bound.end()};
@@ -39,7 +53,7 @@ std::vector<std::int64_t> micro_batches(const plan::Job& job, int data) {
 
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
 /// says so.
-std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const plan::Job& job) {
+std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job) {
   const plan::Bounds& b = job.bounds;
   const bool fixed = !b.data.empty() && !b.tensor.empty() && !b.pipeline.empty();
   std::vector<plan::PlanSpec> out;
@@ -48,7 +62,7 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const plan:
       for (const int context : or_one(b.context))
         for (const int expert : or_one(b.expert))
           for (const int data : degrees(b.data, cluster.size()))
-            for (const int virtual_stages : or_one(b.virtual_stages)) {
+            for (const int virtual_stages : chunks(b, model, pipeline)) {
               plan::PlanSpec spec;
               spec.data = data;
               spec.tensor = tensor;
@@ -70,10 +84,13 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   const plan::Bounds& b = job.bounds;
   const std::vector<int> zeros = b.zero_stage.empty() ? std::vector<int>{0, 1, 2, 3} : b.zero_stage;
   const std::vector<Recompute> recomputes =
-      b.recompute.empty() ? std::vector<Recompute>{Recompute::none, Recompute::full} : b.recompute;
+      !b.recompute.empty()      ? b.recompute
+      : b.flash.value_or(flash) ? std::vector<Recompute>{Recompute::none, Recompute::full}
+                                : std::vector<Recompute>{Recompute::none, Recompute::selective, Recompute::full};
   std::vector<plan::PlanSpec> out;
-  for (plan::PlanSpec spec : meshes(cluster, job)) {
+  for (plan::PlanSpec spec : meshes(cluster, model, job)) {
     spec.layers_per_stage = b.layers_per_stage;
+    spec.ends_as_layers = b.ends_as_layers.value_or(false);
     spec.batch = job.batch;
     spec.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
     spec.precision = job.precision;
@@ -83,18 +100,31 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     if (orders.empty())
       orders = spec.pipeline > 1 ? std::vector<Order>{Order::one_f_one_b, Order::gpipe}
                                  : std::vector<Order>{Order::one_f_one_b};
+    // Sequence parallelism is looked at where it can be: with a tensor group, whose size divides the sequence.
+    std::vector<bool> shardings = b.sequence_parallel;
+    if (shardings.empty()) {
+      shardings = {false};
+      if (spec.tensor > 1 && spec.sequence % spec.tensor == 0) shardings.push_back(true);
+    }
     for (const std::int64_t micro_batch : micro_batches(job, spec.data))
-      for (const Order order : orders)
+      for (const Order order : orders) {
+        const bool free_chunks = b.virtual_stages.empty() && spec.virtual_stages > 1;
+        const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.data * micro_batch);
+        if (free_chunks && (order != Order::one_f_one_b || passes % spec.pipeline != 0)) continue;
         for (const int zero : zeros) {
           if (zero > 0 && spec.data == 1 && b.zero_stage.empty()) continue;
-          for (const Recompute recompute : recomputes) {
-            spec.micro_batch = micro_batch;
-            spec.order = order;
-            spec.zero_stage = zero;
-            spec.recompute = recompute;
-            out.push_back(spec);
-          }
+          for (const bool sharded : shardings)
+            for (const Recompute recompute : recomputes) {
+              spec.micro_batch = micro_batch;
+              spec.order = order;
+              spec.zero_stage = zero;
+              spec.sequence_parallel = sharded;
+              spec.recompute = recompute;
+              spec.recompute_layers = recompute == Recompute::none ? -1 : b.recompute_layers.value_or(-1);
+              out.push_back(spec);
+            }
         }
+      }
   }
   return out;
 }
@@ -114,9 +144,13 @@ std::string reason_of(const std::string& code) {
       {"P10", "the sequence exceeds the position table"},
       {"P11", "no such ZeRO stage"},
       {"P12", "ZeRO without data parallelism"},
+      {"P14", "sequence parallelism without a tensor group"},
+      {"P15", "tensor does not divide the sequence"},
+      {"P16", "recompute_layers without recomputation"},
+      {"P17", "virtual stages without a 1F1B pipeline"},
+      {"P18", "pipeline does not divide the micro-batches of interleaved stages"},
       {"P20", "context parallelism is not lowered yet"},
       {"P21", "expert parallelism is not lowered yet"},
-      {"P22", "interleaved stages are not lowered yet"},
   };
   const auto found = kReasons.find(code);
   return found == kReasons.end() ? code : code + " " + found->second;

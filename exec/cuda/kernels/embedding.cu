@@ -60,9 +60,9 @@ struct PositionAdd {
   const float* x;
   const float* table;
   float* y;
-  int64_t columns, sequence;
+  int64_t columns, sequence, first;
   __device__ void operator()(int64_t i) const {
-    const int64_t row = i / columns;
+    const int64_t row = first + i / columns;
     y[i] = x[i] + table[row % sequence * columns + i % columns];
   }
 };
@@ -99,8 +99,8 @@ void embedding_grad(cudaStream_t stream, const int32_t* tokens, const float* dx,
 }
 
 void position_add(cudaStream_t stream, const float* x, const float* table, float* y, int64_t rows, int64_t columns,
-                  int64_t sequence) {
-  launch_each(stream, rows * columns, PositionAdd{x, table, y, columns, sequence}, "position_add");
+                  int64_t sequence, int64_t first) {
+  launch_each(stream, rows * columns, PositionAdd{x, table, y, columns, sequence, first}, "position_add");
 }
 
 void position_grad(cudaStream_t stream, const float* dx, float* dtable, int64_t rows, int64_t columns,

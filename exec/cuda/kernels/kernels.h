@@ -15,8 +15,9 @@ void embedding(cudaStream_t stream, const int32_t* tokens, const float* table, f
                int64_t first_id, int64_t shard_rows);
 void embedding_grad(cudaStream_t stream, const int32_t* tokens, const float* dx, float* dtable, int64_t rows,
                     int64_t columns, int64_t first_id, int64_t shard_rows);
+/// Row i of x is row first + i of the micro-batch.
 void position_add(cudaStream_t stream, const float* x, const float* table, float* y, int64_t rows, int64_t columns,
-                  int64_t sequence);
+                  int64_t sequence, int64_t first);
 void position_grad(cudaStream_t stream, const float* dx, float* dtable, int64_t rows, int64_t columns,
                    int64_t sequence);
 

@@ -1,0 +1,168 @@
+#pragma once
+/// How the expansion of a layer is noted down: tensors, parameters with their gradients, operators in parts, and what
+/// the tensor group exchanges between them. Private to models/: only expand.cpp builds layers.
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "models/expand.h"
+
+namespace orrery::models {
+
+struct Norm {
+  int weight = -1, bias = -1, mean = -1, rstd = -1;
+  int weight_gradient = -1, bias_gradient = -1;
+};
+
+struct Linear {
+  int weight = -1, bias = -1, weight_gradient = -1, bias_gradient = -1;
+  std::int64_t in = 0, out = 0;  ///< local sizes
+  std::int64_t rows = 0;         ///< that it is computed for
+};
+
+class LayerNotes {
+ protected:
+  LayerNotes(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
+      : model_(model),
+        options_(options),
+        layer_(layer),
+        n_(options.batch * options.sequence),
+        sharded_(options.sequence_parallel && options.tensor > 1),
+        own_rows_(sharded_ ? n_ / options.tensor : n_) {
+    program_.kind = kind;
+  }
+
+  int activation(const std::string& name, std::vector<std::int64_t> shape, DType dtype) {
+    return add({.name = name, .role = TensorRole::activation, .shape = std::move(shape), .dtype = dtype});
+  }
+  int activation(const std::string& name, std::int64_t columns) {
+    return activation(name, {n_, columns}, options_.dtype);
+  }
+  // Of this rank's rows: all of them without sequence parallelism.
+  int own_activation(const std::string& name, std::int64_t columns) {
+    return activation(name, {own_rows_, columns}, options_.dtype);
+  }
+  int rows(const std::string& name, std::int64_t count) { return activation(name, {count}, DType::fp32); }
+
+  int role(const std::string& name, TensorRole role, std::vector<std::int64_t> shape, DType dtype) {
+    return add({.name = name, .role = role, .shape = std::move(shape), .dtype = dtype});
+  }
+
+  int add(Tensor tensor) {
+    program_.tensors.push_back(std::move(tensor));
+    return static_cast<int>(program_.tensors.size()) - 1;
+  }
+
+  // A parameter and its gradient; `parameter` comes with its logical shape, local shape and split.
+  std::pair<int, int> parameter(Tensor tensor) {
+    tensor.role = TensorRole::parameter;
+    tensor.dtype = options_.dtype;
+    const int index = add(tensor);
+    tensor.role = TensorRole::gradient;
+    tensor.of = index;
+    tensor.name += ".gradient";
+    return {index, add(std::move(tensor))};
+  }
+
+  Tensor matrix(const std::string& name, std::int64_t out, std::int64_t in, int split_axis, double stddev) const {
+    Tensor t{.name = name, .shape = {out, in}, .logical_shape = {out, in}};
+    if (split_axis >= 0) t.shape[static_cast<std::size_t>(split_axis)] /= options_.tensor;
+    t.split_axis = split_axis;
+    t.decay = true;
+    t.initial_stddev = stddev;
+    return t;
+  }
+  Tensor vector(const std::string& name, std::int64_t size, int split_axis, double value) const {
+    Tensor t{.name = name, .shape = {split_axis >= 0 ? size / options_.tensor : size}, .logical_shape = {size}};
+    t.split_axis = split_axis;
+    t.initial_value = value;
+    return t;
+  }
+  // A parameter that is used on this rank's rows alone.
+  Tensor by_rows(Tensor t) const {
+    t.partial_gradient = sharded_;
+    return t;
+  }
+  static Tensor fused(const std::string& name, std::vector<Tensor> pieces) {
+    Tensor t = pieces.front();
+    t.name = name;
+    for (std::size_t i = 1; i < pieces.size(); ++i) {
+      t.shape[0] += pieces[i].shape[0];
+      t.logical_shape[0] += pieces[i].logical_shape[0];
+    }
+    t.pieces = std::move(pieces);
+    return t;
+  }
+
+  Norm norm(const std::string& name) {
+    Norm result;
+    std::tie(result.weight, result.weight_gradient) =
+        parameter(by_rows(vector(name + ".weight", model_.hidden, -1, 1)));
+    if (model_.normalisation == Normalisation::layer_norm) {
+      std::tie(result.bias, result.bias_gradient) = parameter(by_rows(vector(name + ".bias", model_.hidden, -1, 0)));
+      result.mean = rows(name + ".mean", own_rows_);
+    }
+    result.rstd = rows(name + ".rstd", own_rows_);
+    return result;
+  }
+
+  Op op(OpKind kind, std::vector<int> in, std::vector<int> out, std::int64_t columns) const {
+    Op result;
+    result.kind = kind;
+    result.dtype = options_.dtype;
+    result.n = n_;
+    result.m = columns;
+    result.batch = options_.batch;
+    result.sequence = options_.sequence;
+    result.in = std::move(in);
+    result.out = std::move(out);
+    return result;
+  }
+
+  Op own_op(OpKind kind, std::vector<int> in, std::vector<int> out, std::int64_t columns) const {
+    Op result = op(kind, std::move(in), std::move(out), columns);
+    result.n = own_rows_;
+    return result;
+  }
+
+  void emit(Op operation) { current_->back().ops.push_back(std::move(operation)); }
+  void begin(std::vector<Part>& parts) {
+    current_ = &parts;
+    parts.emplace_back();
+  }
+  // Ends the run of ops with an all-reduce over the tensor group; nothing to do alone.
+  void all_reduce(int tensor, GroupOperation operation = GroupOperation::sum) {
+    if (options_.tensor == 1) return;
+    current_->push_back(Part{.ops = {}, .tensor = tensor, .reduce = operation});
+    current_->emplace_back();
+  }
+  void communicate(GroupCollective collective, int source, int target) {
+    current_->push_back(Part{.ops = {}, .tensor = target, .collective = collective, .source = source});
+    current_->emplace_back();
+  }
+  // All rows of `own`, under a name of their own; `own` itself without sequence parallelism.
+  int gathered(int own, const std::string& name) {
+    if (!sharded_) return own;
+    const int all = activation(name, columns_of(own));
+    communicate(GroupCollective::all_gather, own, all);
+    return all;
+  }
+  // Where a product puts its sums over this rank's part of the columns, before they are added up into `own`.
+  int partial(int own, const std::string& name) { return sharded_ ? activation(name, columns_of(own)) : own; }
+  void add_up(int sums, int own) {
+    sharded_ ? communicate(GroupCollective::reduce_scatter, sums, own) : all_reduce(own);
+  }
+  std::int64_t columns_of(int tensor) const { return program_.tensors[static_cast<std::size_t>(tensor)].shape[1]; }
+
+  const Model& model_;
+  const ExpandOptions& options_;
+  std::int64_t layer_;
+  std::int64_t n_;
+  bool sharded_;           ///< sequence parallelism
+  std::int64_t own_rows_;  ///< of norms and residuals
+  LayerProgram program_;
+  std::vector<Part>* current_ = nullptr;
+};
+
+}  // namespace orrery::models

@@ -1,0 +1,29 @@
+// Groups as strides of the mesh.
+#include "plan/groups.h"
+
+#include <string>
+
+namespace orrery::plan {
+
+Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
+  const Group::Dimension tensor{1, spec.tensor}, data{spec.tensor, spec.data},
+      pipeline{spec.tensor * spec.data, spec.pipeline};
+  const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
+    std::erase_if(dimensions, [](const Group::Dimension& d) { return d.size == 1; });
+    if (dimensions.empty()) return -1;
+    out.push_back({std::move(name), std::move(dimensions), limit});
+    return static_cast<int>(out.size()) - 1;
+  };
+  Groups groups;
+  groups.tensor = add("tensor", {tensor});
+  groups.data = add("data", {data});
+  if (tied && spec.pipeline > 1) {
+    const int block = spec.tensor * spec.data;
+    groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
+  }
+  groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});
+  groups.loss = add("loss", {data, pipeline});
+  return groups;
+}
+
+}  // namespace orrery::plan

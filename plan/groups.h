@@ -1,0 +1,17 @@
+#pragma once
+/// The groups of a mesh that collectives run over. Private to plan/.
+#include <vector>
+
+#include "plan/schedule.h"
+
+namespace orrery::plan {
+
+/// Indices into Schedule::groups; -1: a group of one.
+struct Groups {
+  int tensor = -1, data = -1, embedding = -1, norm = -1, loss = -1;
+};
+
+/// Appends the groups of the mesh to `out`. `tied`: embedding and head share the token table.
+[[nodiscard]] Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out);
+
+}  // namespace orrery::plan

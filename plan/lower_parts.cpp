@@ -1,0 +1,70 @@
+// Which parts of a layer recomputation runs again: all that backward needs, or the core of the attention alone.
+#include <algorithm>
+#include <set>
+
+#include "plan/lower.h"
+
+namespace orrery::plan {
+
+using models::Op;
+using models::OpKind;
+
+std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
+  std::set<int> needed;
+  for (const models::Part& part : program.backward)
+    for (const Op& op : part.ops) needed.insert(op.in.begin(), op.in.end());
+  std::vector<models::Part> kept;
+  for (auto part = program.forward.rbegin(); part != program.forward.rend(); ++part) {
+    if (part->is_communication()) {
+      if (needed.contains(part->tensor)) kept.push_back(*part), needed.insert(part->source);
+      continue;
+    }
+    models::Part reduced;
+    for (auto op = part->ops.rbegin(); op != part->ops.rend(); ++op) {
+      const bool used = std::any_of(op->out.begin(), op->out.end(), [&](int t) { return needed.contains(t); });
+      if (!used) continue;
+      needed.insert(op->in.begin(), op->in.end());
+      reduced.ops.push_back(*op);
+    }
+    std::reverse(reduced.ops.begin(), reduced.ops.end());
+    if (!reduced.ops.empty()) kept.push_back(std::move(reduced));
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+namespace {
+
+const Op* core_of(const models::LayerProgram& program) {
+  for (const models::Part& part : program.forward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::attention) return &op;
+  return nullptr;
+}
+
+}  // namespace
+
+int core_tensor(const models::LayerProgram& program) {
+  const Op* core = core_of(program);
+  return core ? core->out.at(1) : -1;
+}
+
+std::vector<models::Part> backward_parts(const models::LayerProgram& program, Recompute recompute) {
+  const Op* core = core_of(program);
+  if (recompute != Recompute::selective || !core) return program.backward;
+  std::vector<models::Part> out;
+  for (const models::Part& part : program.backward) {
+    const auto gradient =
+        std::find_if(part.ops.begin(), part.ops.end(), [](const Op& op) { return op.kind == OpKind::attention_grad; });
+    if (gradient == part.ops.end()) {
+      out.push_back(part);
+      continue;
+    }
+    out.push_back({.ops = {part.ops.begin(), gradient}});
+    out.push_back({.ops = {*core}, .recomputed = true});
+    out.push_back({.ops = {gradient, part.ops.end()}});
+  }
+  return out;
+}
+
+}  // namespace orrery::plan

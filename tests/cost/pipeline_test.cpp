@@ -72,5 +72,33 @@ TEST(Pipeline, RecomputesWhileTheGradientIsOnItsWay) {
   EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 1), 12);
 }
 
+double interleaved_makespan(int stages, int chunks, std::int64_t micro_batches, double hop = 0) {
+  InterleavedTimes t;
+  const auto p = static_cast<std::size_t>(stages), v = static_cast<std::size_t>(chunks);
+  t.forward.assign(p, std::vector<double>(v, 1));
+  t.backward.assign(p, std::vector<double>(v, 2));
+  t.hop.assign(p, hop);
+  const std::vector<double> end = interleaved_pipeline(t, micro_batches).end;
+  return *std::max_element(end.begin(), end.end());
+}
+
+// Narayanan et al. 2021, section 2.2.2: the bubble is (p - 1)(f + b)/v, where f and b are of a whole stage.
+TEST(InterleavedPipeline, HasTheBubbleOfThePaper) {
+  for (const int stages : {2, 4, 8})
+    for (const int chunks : {1, 2, 4})
+      for (const int rounds : {1, 2, 3, 10})
+        EXPECT_NEAR(interleaved_makespan(stages, chunks, stages * rounds),
+                    3.0 * (stages * rounds * chunks + stages - 1), 1e-9)
+            << stages << " stages of " << chunks << " chunks, " << rounds << " rounds";
+}
+
+TEST(InterleavedPipeline, ExtrapolatesAsLongReplaysGo) {
+  const double period = interleaved_makespan(4, 2, 16, 0.1) - interleaved_makespan(4, 2, 12, 0.1);
+  for (const std::int64_t m : {16, 20, 40})
+    EXPECT_NEAR(interleaved_makespan(4, 2, m + 4, 0.1) - interleaved_makespan(4, 2, m, 0.1), period, 1e-9);
+  // A period takes 4 x 2 turns of 3, each with its exchange.
+  EXPECT_GT(period, 24);
+}
+
 }  // namespace
 }  // namespace orrery::cost

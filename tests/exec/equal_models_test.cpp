@@ -52,6 +52,84 @@ TEST(EqualModels, LlamaWithGroupedQueriesOverTensorRanks) {
   expect_equal(llama_trial(), [](plan::PlanSpec& s) { s.tensor = 2; });
 }
 
+TEST(EqualModels, LlamaWithSequenceParallelism) {
+  expect_equal(llama_trial(), [](plan::PlanSpec& s) { s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true; });
+}
+
+TEST(EqualModels, LlamaWithSelectiveRecomputation) {
+  Trial trial = llama_trial();
+  trial.spec.flash = false;
+  expect_equal(trial, [](plan::PlanSpec& s) { s.tensor = 2, s.recompute = plan::Recompute::selective; });
+}
+
+// The golden model has two layers: interleaved chunks need more. Over 20 steps, gradients of the first and the last.
+class Interleaved : public ::testing::TestWithParam<std::pair<const char*, void (*)(plan::PlanSpec&)>> {
+ protected:
+  static Trial deep_trial() {
+    Trial trial = seeded_trial();
+    trial.model.layers = 4;
+    trial.steps = 20;
+    trial.gradients_at = {0, 19};
+    return trial;
+  }
+  static const Outcome& serial() {
+    static const Outcome outcome = testing::train(deep_trial());
+    return outcome;
+  }
+};
+
+TEST_P(Interleaved, EqualsSerialInLossGradientsAndMemory) {
+  Trial trial = deep_trial();
+  trial.spec.pipeline = trial.spec.virtual_stages = 2;
+  trial.spec.micro_batch = 1;
+  GetParam().second(trial.spec);
+  const Outcome split = testing::train(trial);
+  const double loss = testing::loss_distance(split, serial());
+  const double first = testing::relative_distance(split.gradients.at(0), serial().gradients.at(0));
+  const double last = testing::relative_distance(split.gradients.at(19), serial().gradients.at(19));
+  EXPECT_LE(loss, 1e-5);
+  EXPECT_LE(first, 1e-5);
+  EXPECT_LE(last, 1e-5);
+  std::printf("[ errors   ] %-24s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", GetParam().first, loss, first,
+              last);
+  for (std::size_t rank = 0; rank < split.memory.size(); ++rank) {
+    EXPECT_EQ(split.memory[rank].peak_extent, split.placements[rank].arena_bytes) << "rank " << rank;
+    EXPECT_EQ(split.memory[rank].peak_live, split.placements[rank].peak_live_bytes) << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, Interleaved,
+    ::testing::Values(
+        std::make_pair("interleaved", [](plan::PlanSpec&) {}),
+        std::make_pair("interleaved_micro_batch_2", [](plan::PlanSpec& s) { s.micro_batch = 2; }),
+        std::make_pair("interleaved_tensor_2_sequence",
+                       [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }),
+        std::make_pair("interleaved_data_2_zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }),
+        std::make_pair("interleaved_data_2_zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }),
+        std::make_pair("interleaved_data_2_zero_3_recompute",
+                       [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full; }),
+        std::make_pair("interleaved_selective",
+                       [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; })),
+    [](const auto& one) { return std::string(one.param.first); });
+
+TEST(EqualModels, LlamaOverInterleavedUnevenChunks) {
+  Trial trial = llama_trial();
+  trial.model.layers = 7;
+  expect_equal(trial, [](plan::PlanSpec& s) {
+    s.pipeline = 2, s.virtual_stages = 3, s.layers_per_stage = {1, 2, 1, 1, 1, 1}, s.micro_batch = 1;
+  });
+}
+
+TEST(EqualModels, SixInterleavedChunksOnThreeStagesWithTheEndsCountedAsLayers) {
+  Trial trial = seeded_trial();
+  trial.model.layers = 10;
+  trial.spec.batch = 6;
+  expect_equal(trial, [](plan::PlanSpec& s) {
+    s.pipeline = 3, s.virtual_stages = 2, s.ends_as_layers = true, s.micro_batch = 1, s.zero_stage = 0;
+  });
+}
+
 TEST(EqualModels, LlamaWithItsOwnHeadOverStagesAndShards) {
   expect_equal(llama_trial(), [](plan::PlanSpec& s) { s.pipeline = 2, s.data = 2, s.zero_stage = 1; });
 }

@@ -146,6 +146,28 @@ INSTANTIATE_TEST_SUITE_P(
              [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1; }},
         Case{"zero_2_pipeline_2_gpipe",
              [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2, s.zero_stage = 2, s.order = plan::Order::gpipe; }},
+        Case{"tensor_2_sequence", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
+        Case{"tensor_4_sequence", [](plan::PlanSpec& s) { s.tensor = 4, s.sequence_parallel = true; }},
+        Case{"tensor_2_sequence_recompute",
+             [](plan::PlanSpec& s) {
+               s.tensor = 2, s.sequence_parallel = true, s.recompute = plan::Recompute::full;
+             }},
+        Case{"zero_1_tensor_2_sequence_pipeline_2",
+             [](plan::PlanSpec& s) {
+               s.data = 2, s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true, s.zero_stage = 1;
+             }},
+        Case{"zero_2_tensor_2_sequence",
+             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.sequence_parallel = true, s.zero_stage = 2; }},
+        Case{"zero_3_tensor_2_sequence",
+             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.sequence_parallel = true, s.zero_stage = 3; }},
+        Case{"selective", [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
+        Case{"selective_tensor_2_sequence_pipeline_2",
+             [](plan::PlanSpec& s) {
+               s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true, s.flash = false,
+               s.recompute = plan::Recompute::selective;
+             }},
+        Case{"recompute_one_layer",
+             [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full, s.recompute_layers = 1; }},
         Case{"zero_3_tensor_2_recompute",
              [](plan::PlanSpec&
                     s) { s.data = 2, s.tensor = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full; }}),

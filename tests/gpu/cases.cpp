@@ -60,6 +60,13 @@ struct Maker {
     add_positions.op.sequence = t;
     add_positions.in = {floats(b * t * c), floats((t + 2) * c)};
     add_positions.out = {in_place(0)};
+    Case& own_rows = add("position_add_row_shard", OpKind::position_add, 10, c);  // rows 10 to 19 of 3 x 7
+    own_rows.op.batch = b;
+    own_rows.op.sequence = t;
+    own_rows.op.row_shard = true;
+    own_rows.context.tensor_rank = 1;
+    own_rows.in = {floats(10 * c), floats((t + 2) * c)};
+    own_rows.out = {in_place(0)};
     Case& grad = add("position_grad", OpKind::position_grad, b * t, c);
     grad.op.batch = b;
     grad.op.sequence = t;

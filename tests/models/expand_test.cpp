@@ -92,6 +92,27 @@ TEST(Expand, CommunicationAppearsOnlyWithATensorGroup) {
   EXPECT_EQ(all_reduces(2, LayerKind::head), std::make_pair(2, 1));
 }
 
+TEST(Expand, SequenceParallelismGathersAndScattersWhereAnAllReduceWas) {
+  const auto count = [](const std::vector<Part>& parts, GroupCollective kind) {
+    int n = 0;
+    for (const Part& part : parts) n += part.is_communication() && part.collective == kind;
+    return n;
+  };
+  for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
+    const LayerProgram p = expand(gpt2(), kind, 0, {.sequence = 8, .tensor = 2, .sequence_parallel = true});
+    const int halves = kind == LayerKind::block ? 2 : 1;
+    EXPECT_EQ(count(p.forward, GroupCollective::all_gather), kind == LayerKind::embedding ? 0 : halves);
+    EXPECT_EQ(count(p.forward, GroupCollective::reduce_scatter), kind == LayerKind::head ? 0 : halves);
+    // Backward gathers the gradient behind the block (not behind the loss) and once more what the product kept.
+    EXPECT_EQ(count(p.backward, GroupCollective::all_gather), kind == LayerKind::block ? 4 : 1);
+    EXPECT_EQ(count(p.backward, GroupCollective::reduce_scatter), kind == LayerKind::embedding ? 0 : halves);
+    for (const Tensor& t : p.tensors) {
+      if (t.role != TensorRole::input && t.role != TensorRole::output) continue;
+      EXPECT_EQ(t.shape.front(), 4) << t.name;
+    }
+  }
+}
+
 TEST(Expand, AttentionByHand) {
   Op op;
   op.kind = OpKind::attention;

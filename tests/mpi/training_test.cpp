@@ -18,6 +18,19 @@ using testing::Line;
 using testing::Outcome;
 using testing::Trial;
 
+/// Four layers, seeded: what interleaved chunks need, which the golden model has not.
+Trial deep_trial() {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  trial.training.initial_weights.clear();
+  trial.model.layers = 4;
+  return trial;
+}
+
+const Outcome& deep_serial() {
+  static const Outcome outcome = testing::train(deep_trial());
+  return outcome;
+}
+
 const Outcome& serial() {
   static const Outcome outcome = testing::train(testing::golden_trial("cosine_clipped"));
   return outcome;
@@ -31,7 +44,9 @@ struct Case {
 class OverMpi : public ::testing::TestWithParam<Case> {};
 
 TEST_P(OverMpi, TrainingEqualsTheSerialRun) {
-  Trial trial = testing::golden_trial("cosine_clipped");
+  const bool deep = std::string(GetParam().name).rfind("interleaved", 0) == 0;
+  Trial trial = deep ? deep_trial() : testing::golden_trial("cosine_clipped");
+  const Outcome& reference = deep ? deep_serial() : serial();
   GetParam().set(trial.spec);
   const Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
@@ -44,12 +59,12 @@ TEST_P(OverMpi, TrainingEqualsTheSerialRun) {
   ASSERT_EQ(lines.size(), 20U);
   double worst = 0;
   for (std::size_t i = 0; i < lines.size(); ++i)
-    worst = std::max(worst, std::abs(lines[i].loss - serial().steps[i].loss) / serial().steps[i].loss);
+    worst = std::max(worst, std::abs(lines[i].loss - reference.steps[i].loss) / reference.steps[i].loss);
   EXPECT_LE(worst, 1e-5);
   const double first = testing::relative_distance(
-      testing::read_tensors(command.run / "gradients/step-000001.safetensors"), serial().gradients.at(0));
+      testing::read_tensors(command.run / "gradients/step-000001.safetensors"), reference.gradients.at(0));
   const double last = testing::relative_distance(
-      testing::read_tensors(command.run / "gradients/step-000020.safetensors"), serial().gradients.at(19));
+      testing::read_tensors(command.run / "gradients/step-000020.safetensors"), reference.gradients.at(19));
   EXPECT_LE(first, 1e-5);
   EXPECT_LE(last, 1e-5);
   std::printf("[ errors   ] %-24s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", GetParam().name, worst, first,
@@ -66,20 +81,27 @@ TEST_P(OverMpi, TrainingEqualsTheSerialRun) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, OverMpi,
-    ::testing::Values(Case{"one_rank", [](plan::PlanSpec&) {}}, Case{"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
-                      Case{"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
-                      Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }},
-                      Case{"pipeline_2_1f1b", [](plan::PlanSpec& s) { s.pipeline = 2; }},
-                      Case{"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-                      Case{"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-                      Case{"zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-                      Case{"data_2_tensor_2", [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2; }},
-                      Case{"data_2_pipeline_2", [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2; }},
-                      Case{"tensor_2_pipeline_2", [](plan::PlanSpec& s) { s.tensor = 2, s.pipeline = 2; }},
-                      Case{"zero_3_data_4_recompute",
-                           [](plan::PlanSpec& s) {
-                             s.data = 4, s.zero_stage = 3, s.recompute = plan::Recompute::full;
-                           }}),
+    ::testing::Values(
+        Case{"one_rank", [](plan::PlanSpec&) {}}, Case{"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
+        Case{"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
+        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }},
+        Case{"pipeline_2_1f1b", [](plan::PlanSpec& s) { s.pipeline = 2; }},
+        Case{"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
+        Case{"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
+        Case{"zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
+        Case{"data_2_tensor_2", [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2; }},
+        Case{"data_2_pipeline_2", [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2; }},
+        Case{"tensor_2_pipeline_2", [](plan::PlanSpec& s) { s.tensor = 2, s.pipeline = 2; }},
+        Case{"tensor_2_sequence", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
+        Case{"zero_1_tensor_2_sequence",
+             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.sequence_parallel = true, s.zero_stage = 1; }},
+        Case{"interleaved", [](plan::PlanSpec& s) { s.pipeline = 2, s.virtual_stages = 2, s.micro_batch = 1; }},
+        Case{"interleaved_data_2_zero_1",
+             [](plan::PlanSpec&
+                    s) { s.pipeline = 2, s.virtual_stages = 2, s.data = 2, s.micro_batch = 1, s.zero_stage = 1; }},
+        Case{"selective", [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
+        Case{"zero_3_data_4_recompute",
+             [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3, s.recompute = plan::Recompute::full; }}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(RunDirectory, HoldsATimelineWithASpanForEveryExecutedStep) {

@@ -44,6 +44,94 @@ TEST(Lowering, ATensorParallelBlockIsComputeAllReduceComputeAllReduceCompute) {
   EXPECT_EQ(seen, "cacac");
 }
 
+// Korthikanti et al. 2022, figure 5: g is an all-gather before the block, its mirror a reduce-scatter behind it;
+// backward gathers the gradient, gathers the kept input again, and scatters the input's gradient.
+TEST(Lowering, SequenceParallelismGathersBeforeAndScattersBehindEachHalfOfABlock) {
+  PlanSpec spec;
+  spec.tensor = 2;
+  spec.sequence_parallel = true;
+  const Schedule schedule = lower(samples::make(spec));
+  const auto seen = [&](std::size_t block) {
+    std::string text;
+    for (const Step& step : schedule.classes[0].blocks[block].steps) {
+      if (step.layer != 0) continue;
+      text += step.kind == StepKind::compute                      ? "c"
+              : step.collective == CollectiveKind::all_gather     ? "g"
+              : step.collective == CollectiveKind::reduce_scatter ? "s"
+                                                                  : "a";
+    }
+    return text;
+  };
+  EXPECT_EQ(seen(1), "cgcscgcsc");
+  EXPECT_EQ(seen(2), "gcgcscgcgcsc");
+}
+
+// The same paper, table 2: without sequence parallelism each rank keeps ten of a layer's 2sbh-byte tensors whole.
+TEST(Lowering, SequenceParallelismKeepsATensorRanksShareOfEveryActivation) {
+  const auto kept = [](bool sharded) {
+    PlanSpec spec;
+    spec.tensor = 2;
+    spec.sequence_parallel = sharded;
+    std::int64_t elements = 0;
+    const Schedule schedule = lower(samples::make(spec));
+    for (const Buffer& b : schedule.classes[0].buffers)
+      if (b.per_micro_batch && b.name.rfind("h.1.", 0) == 0) elements += b.elements;
+    return elements;
+  };
+  // Of 16 rows: y, ln_1, residual and ln_2 (32 columns) and four row statistics; halved.
+  EXPECT_EQ(kept(false) - kept(true), (4 * 16 * 32 + 4 * 16) / 2);
+}
+
+TEST(Lowering, SequenceParallelismSumsTheGradientsOfNormsAndRowBiasesOverTheTensorGroup) {
+  PlanSpec spec;
+  spec.tensor = 2;
+  spec.sequence_parallel = true;
+  const Schedule schedule = lower(samples::make(spec));
+  const RankClass& c = schedule.classes[0];
+  std::int64_t summed = 0;
+  for (const Step& step : c.blocks.back().steps)
+    if (step.kind == StepKind::collective && schedule.groups[static_cast<std::size_t>(step.group)].name == "tensor")
+      summed += step.source.elements;
+  // A block: two norms of weight and bias, two biases of row-split products; the head: one norm. Aligned by 32.
+  EXPECT_EQ(summed, 4 * 6 * 32 + 2 * 32);
+  for (const Bucket& b : c.buckets)
+    for (const ParameterRange& range : b.ranges)
+      EXPECT_EQ(range.tensor.partial_gradient, range.offset < b.partial_elements) << range.name;
+}
+
+TEST(Lowering, SelectiveRecomputationDropsTheProbabilitiesAlone) {
+  const auto kept = [](Recompute recompute, bool flash) {
+    PlanSpec spec;
+    spec.recompute = recompute;
+    spec.flash = flash;
+    std::int64_t elements = 0, recomputed = 0;
+    const Schedule schedule = lower(samples::make(spec));
+    for (const Buffer& b : schedule.classes[0].buffers) elements += b.per_micro_batch ? b.elements : 0;
+    for (const Step& step : schedule.classes[0].blocks[2].steps)
+      if (step.phase == Phase::recompute)
+        for (const models::Op& op : step.ops) recomputed += op.kind == models::OpKind::attention ? 1 : 100;
+    return std::make_pair(elements, recomputed);
+  };
+  const auto none = kept(Recompute::none, false), selective = kept(Recompute::selective, false);
+  EXPECT_EQ(none.first - selective.first, 4 * 4 * 16 * 16);  // four layers of (B 1, H 4, T 16, T 16)
+  EXPECT_EQ(selective.second, 4);
+  EXPECT_EQ(kept(Recompute::selective, true), kept(Recompute::none, true));  // a flash kernel recomputes by itself
+}
+
+TEST(Lowering, RecomputationCanBeOfTheFirstLayersOfAStage) {
+  PlanSpec spec;
+  spec.pipeline = 2;
+  spec.recompute = Recompute::full;
+  spec.recompute_layers = 1;
+  const Schedule schedule = lower(samples::make(spec));
+  for (const RankClass& c : schedule.classes) {
+    std::set<int> layers;
+    for (const Step& step : c.blocks[2].steps)
+      if (step.phase == Phase::recompute) layers.insert(step.layer);
+    EXPECT_EQ(layers, std::set<int>{2 * c.stage});
+  }
+}
+
 TEST(Lowering, WithoutTensorParallelismABlockIsOneSegment) {
   const Schedule schedule = lower(samples::make({}));
   int steps = 0;
@@ -187,6 +275,105 @@ TEST(Orders, OneFOneBMatchesTheFigureForFourStages) {
   for (const Turn& t : turns(Order::one_f_one_b, 2, 4, 4))
     text += (t.forward ? "F" : "B") + std::to_string(t.micro_batch) + " ";
   EXPECT_EQ(text, "F0 F1 B0 F2 B1 F3 B2 B3 ");
+}
+
+std::string text_of(const std::vector<Move>& moves, bool messages) {
+  std::string text;
+  for (const Move& m : moves) {
+    const bool pass = m.kind == Move::Kind::forward || m.kind == Move::Kind::backward;
+    if (!pass && !messages) continue;
+    static const char* const kNames[] = {"F", "B", "s", "t", "r", "g"};
+    text +=
+        kNames[static_cast<std::size_t>(m.kind)] + std::to_string(m.chunk) + "." + std::to_string(m.micro_batch) + " ";
+  }
+  return text;
+}
+
+// Narayanan et al. 2021, figure 4, below: four devices of two chunks each, eight micro-batches.
+TEST(Orders, InterleavedStagesMatchTheFigureForFourDevices) {
+  EXPECT_EQ(text_of(interleaved(3, 4, 2, 8), false),
+            "F0.0 F0.1 F0.2 F0.3 F1.0 B1.0 F1.1 B1.1 F1.2 B1.2 F1.3 B1.3 F0.4 B0.0 F0.5 B0.1 F0.6 B0.2 F0.7 B0.3 "
+            "F1.4 B1.4 F1.5 B1.5 F1.6 B1.6 F1.7 B1.7 B0.4 B0.5 B0.6 B0.7 ");
+  const std::string first = text_of(interleaved(0, 4, 2, 8), false);
+  EXPECT_EQ(first.substr(0, 65), "F0.0 F0.1 F0.2 F0.3 F1.0 F1.1 F1.2 F1.3 F0.4 F0.5 F0.6 B1.0 F0.7 ");
+}
+
+TEST(Orders, InterleavedMessagesLieBetweenTurns) {
+  // Stage 1 of 2, two chunks, two micro-batches: the head's chunk takes its gradient from nobody.
+  EXPECT_EQ(text_of(interleaved(1, 2, 2, 2), true),
+            "r0.0 F0.0 s0.0 r0.1 F0.1 s0.1 r1.0 F1.0 B1.0 t1.0 r1.1 F1.1 B1.1 t1.1 g0.0 B0.0 t0.0 g0.1 B0.1 t0.1 ");
+}
+
+TEST(Lowering, InterleavedStagesAreSoundForEveryNumberOfStagesChunksAndMicroBatches) {
+  for (const int pipeline : {2, 3, 4, 5, 8})
+    for (const int chunks : {1, 2, 3, 4})
+      for (const int rounds : {1, 2, 3, 5}) {
+        PlanSpec spec;
+        spec.pipeline = pipeline;
+        spec.virtual_stages = chunks;
+        spec.batch = pipeline * rounds;
+        const Schedule schedule = lower(samples::make(spec, samples::tiny_gpt(pipeline * chunks, 8, 16)));
+        EXPECT_EQ(findings(schedule), "") << pipeline << " stages of " << chunks << ", " << rounds << " rounds";
+      }
+}
+
+TEST(Lowering, InterleavedChunksHoldTheLayersOfTheirVirtualStage) {
+  PlanSpec spec;
+  spec.pipeline = 2;
+  spec.virtual_stages = 2;
+  spec.layers_per_stage = {1, 2, 3, 1};
+  const Plan plan = samples::make(spec, samples::tiny_gpt(7));
+  EXPECT_EQ(plan.layers(0), 4);
+  EXPECT_EQ(plan.first_layer(0, 1), 3);
+  const Schedule schedule = lower(plan);
+  EXPECT_EQ(findings(schedule), "");
+  std::vector<std::set<int>> layers(2);
+  for (const RankClass& c : schedule.classes)
+    for (const Bucket& b : c.buckets)
+      if (b.name.rfind("h.", 0) == 0) layers[static_cast<std::size_t>(c.stage)].insert(std::stoi(b.name.substr(2)));
+  EXPECT_EQ(layers[0], (std::set<int>{0, 3, 4, 5}));
+  EXPECT_EQ(layers[1], (std::set<int>{1, 2, 6}));
+}
+
+TEST(MakePlan, CountsEmbeddingAndHeadAsLayersWhenAsked) {
+  PlanSpec spec;
+  spec.pipeline = 12;  // BLOOM-176B: 70 layers and two ends on 12 stages
+  spec.ends_as_layers = true;
+  spec.batch = 12;
+  const Plan plan = samples::make(spec, samples::tiny_gpt(70));
+  EXPECT_EQ(plan.layers(0), 5);
+  EXPECT_EQ(plan.layers(11), 5);
+  for (int s = 1; s < 11; ++s) EXPECT_EQ(plan.layers(s), 6) << s;
+  spec.ends_as_layers = false;
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(70)).layers(0), 5);
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(0), 6);
+  spec.ends_as_layers = true;
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(0), 5);
+}
+
+TEST(MakePlan, RefusesInterleavingWithoutAPipelineOrRounds) {
+  const auto codes = [](PlanSpec spec) {
+    std::set<std::string> found;
+    const auto made = make_plan(std::make_shared<models::Model>(samples::tiny_gpt()),
+                                std::make_shared<clusters::Cluster>(samples::cpu_cluster(spec.ranks())), spec);
+    if (!made)
+      for (const base::Diagnostic& d : made.error()) found.insert(d.code);
+    return found;
+  };
+  PlanSpec spec;
+  spec.batch = 3;
+  spec.virtual_stages = 2;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P17"});
+  spec.pipeline = 2;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P18"});
+  spec.batch = 4;
+  EXPECT_EQ(codes(spec), std::set<std::string>{});
+  spec.virtual_stages = 3;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P06"});
+  spec.virtual_stages = 1;
+  spec.sequence_parallel = true;
+  spec.recompute_layers = 1;
+  EXPECT_EQ(codes(spec), (std::set<std::string>{"P14", "P16"}));
 }
 
 TEST(Groups, AreStrides) {

@@ -86,6 +86,28 @@ inline std::vector<std::pair<std::string, plan::PlanSpec>> splits() {
   add("tensor 2, recompute", 1, 2, 1, 0, Order::one_f_one_b, Recompute::full);
   add("data 2 x tensor 2 x pipeline 2, ZeRO 3, recompute", 2, 2, 2, 3, Order::one_f_one_b, Recompute::full);
   add("data 2 x tensor 2 x pipeline 2, ZeRO 1, gpipe", 2, 2, 2, 1, Order::gpipe);
+  add("selective", 1, 1, 1, 0, Order::one_f_one_b, Recompute::selective);
+  add("data 2 x tensor 2, ZeRO 3, selective", 2, 2, 1, 3, Order::one_f_one_b, Recompute::selective);
+  add("pipeline 2, recompute of one layer a stage", 1, 1, 2, 0, Order::one_f_one_b, Recompute::full);
+  all.back().second.recompute_layers = 1;
+  for (const int zero : {0, 1, 2, 3})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      add("sequence-parallel, ZeRO " + std::to_string(zero) + ", recompute " + plan::name_of(recompute), 2, 2, 2, zero,
+          Order::one_f_one_b, recompute);
+      all.back().second.sequence_parallel = true;
+    }
+  const auto chunked = [&](std::string name, int data, int tensor, int pipeline, int chunks, int zero,
+                           Recompute recompute = Recompute::none) {
+    add(std::move(name), data, tensor, pipeline, zero, Order::one_f_one_b, recompute);
+    all.back().second.virtual_stages = chunks;
+    all.back().second.micro_batch = 1;
+  };
+  chunked("pipeline 2 of 2 chunks", 1, 1, 2, 2, 0);
+  chunked("pipeline 4 of 1 layer, ZeRO 1", 2, 1, 4, 1, 1);
+  chunked("data 2 x pipeline 2 of 2 chunks, ZeRO 3", 2, 1, 2, 2, 3);
+  chunked("data 2 x tensor 2 x pipeline 2 of 2 chunks, ZeRO 2, recompute", 2, 2, 2, 2, 2, Recompute::full);
+  chunked("tensor 2 x pipeline 2 of 2 chunks, sequence-parallel", 1, 2, 2, 2, 0, Recompute::selective);
+  all.back().second.sequence_parallel = true;
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 
 #include "sim/search/space.h"
 #include "sim/simulate.h"
@@ -40,7 +41,43 @@ TEST(SearchSpace, HoldsEveryMeshThatFillsTheCluster) {
   job.bounds.schedule = {plan::Order::gpipe};
   job.bounds.recompute = {plan::Recompute::none};
   // 4 = d t p: (1,1,4) in three orders, (1,2,2) in three.
+  // Those with a tensor group (three) also with sequence parallelism.
+  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, true).size(), 9u);
+  job.bounds.sequence_parallel = {false};
   EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, true).size(), 6u);
+  // Unfused attention has its core to recompute.
+  job.bounds.recompute.clear();
+  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, true).size(), 12u);
+  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, false).size(), 18u);
+}
+
+TEST(SearchSpace, ProposesChunksThatLeaveEqualStagesWhereTheyCanRun) {
+  const auto cluster = testing::cluster("localhost-4");
+  plan::Job job = tiny_job();
+  job.bounds.tensor = {1};
+  job.bounds.micro_batch = {1};
+  auto model = std::make_shared<models::Model>(*testing::model("tiny-gpt"));
+  model->layers = 16;
+  const auto chunks = [&](int pipeline) {
+    std::set<int> found;
+    for (const plan::PlanSpec& s : space_of(*cluster, *model, job, true))
+      if (s.pipeline == pipeline) {
+        found.insert(s.virtual_stages);
+        EXPECT_TRUE(s.virtual_stages == 1 || s.order == plan::Order::one_f_one_b);
+      }
+    return found;
+  };
+  EXPECT_EQ(chunks(1), std::set<int>{1});
+  EXPECT_EQ(chunks(2), (std::set<int>{1, 2, 4, 8}));
+  EXPECT_EQ(chunks(4), (std::set<int>{1, 2, 4}));
+  job.batch = 6;  // four stages do not divide six micro-batches
+  EXPECT_EQ(chunks(4), std::set<int>{1});
+  job.batch = 16;
+  job.bounds.pipeline = {4};  // a job that fixes its stages means them as they stand
+  EXPECT_EQ(chunks(4), std::set<int>{1});
+  job.bounds.virtual_stages = {2};
+  job.bounds.schedule = {plan::Order::one_f_one_b};
+  EXPECT_EQ(chunks(4), std::set<int>{2});
 }
 
 TEST(Search, RanksByTheReplayAndCountsEveryPoint) {

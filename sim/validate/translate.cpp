@@ -89,14 +89,6 @@ std::size_t likeness(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::vector<std::int64_t> split_of(std::int64_t layers, std::int64_t stages) {
-  if (stages <= 1 || layers % stages == 0 || (layers + 2) % stages != 0) return {};
-  std::vector<std::int64_t> split(static_cast<std::size_t>(stages), (layers + 2) / stages);
-  --split.front();
-  --split.back();
-  return split.front() >= 1 ? split : std::vector<std::int64_t>{};
-}
-
 Translator::Translator(Library library) : library_(std::move(library)) {}
 
 const cost::Stack* Translator::stack_of(const Setup& setup, std::vector<std::string>& notes) const {
@@ -171,14 +163,20 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.context = degree(s.context);
   spec.expert = degree(s.expert);
   spec.virtual_stages = degree(s.virtual_stages);
-  spec.layers_per_stage = split_of(*s.layers, *s.pipeline);
+  // Where stages do not divide the layers, but would with embedding and head counted as a layer each: the convention of
+  // BLOOM's and the zero-bubble paper's runs.
+  const std::int64_t chunks = *s.pipeline * s.virtual_stages.value_or(1);
+  spec.ends_as_layers = *s.layers % chunks != 0 && (*s.layers + 2) % chunks == 0;
   spec.micro_batch = *s.micro_batch;
   spec.batch = *s.batch;
   spec.sequence = std::max<std::int64_t>(1, std::llround(token_share(*stack) * static_cast<double>(*s.sequence)));
   spec.precision = *precision;
   spec.flash = s.flash_attention.value_or(stack->flash);
   spec.zero_stage = spec.data > 1 ? static_cast<int>(s.zero_stage.value_or(0)) : 0;
-  spec.recompute = s.recompute == "full" ? plan::Recompute::full : plan::Recompute::none;
+  spec.recompute = s.recompute == "full"        ? plan::Recompute::full
+                   : s.recompute == "selective" ? plan::Recompute::selective
+                                                : plan::Recompute::none;
+  spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
   auto plan = plan::make_plan(*model, *cluster, spec);
   if (!plan) return fail(plan.error());
   const std::string key = fmt::format("{} {}", static_cast<const void*>(cluster->get()), stack->name);

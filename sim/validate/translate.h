@@ -49,8 +49,4 @@ class Translator {
   std::map<std::string, std::shared_ptr<const cost::Pricing>> made_prices_;
 };
 
-/// Blocks on each stage. Where stages do not divide the layers, but would with embedding and head counted as a layer
-/// each, the ends have one fewer: the convention of BLOOM's and the zero-bubble paper's runs. Else as make_plan splits.
-[[nodiscard]] std::vector<std::int64_t> split_of(std::int64_t layers, std::int64_t stages);
-
 }  // namespace orrery::sim

@@ -154,11 +154,14 @@ TEST(Validation, SlowerNetworksMakeSlowerSteps) {
   EXPECT_GT(predicted("100"), predicted("1600"));
 }
 
-TEST(StageSplit, CountsEmbeddingAndHeadAsALayerWhereThatMakesStagesEqual) {
-  EXPECT_EQ(split_of(22, 8), (std::vector<std::int64_t>{2, 3, 3, 3, 3, 3, 3, 2}));
-  EXPECT_TRUE(split_of(24, 8).empty()) << "divides as it is";
-  EXPECT_TRUE(split_of(25, 8).empty()) << "as make_plan splits";
-  EXPECT_TRUE(split_of(2, 4).empty()) << "the ends would have none";
+TEST(Validation, ReadsHowStagesAreCutAndWhatIsRecomputed) {
+  const auto plan_of = [](const std::string& text) { return validate(rows(text), library()).rows.at(0).plan; };
+  EXPECT_THAT(plan_of(changed("recompute_kind: full", "recompute_kind: selective\n  sequence_parallel: true")),
+              HasSubstr("selective"));
+  // 22 layers on 2 x 3 chunks: 24 with embedding and head.
+  std::string text = changed("layers: 24", "layers: 22\n  virtual_stages: 3");
+  const cost::Validation v = validate(rows(text), library());
+  EXPECT_TRUE(v.left_out.empty()) << v.left_out[0].reason;
 }
 
 TEST(ErrorSummary, InterpolatesBetweenRanks) {

@@ -44,8 +44,8 @@ Network collective_network(const clusters::Cluster& cluster, const Calibration& 
 
 double time_of(const Network& n, const Choice& choice, double bytes) {
   if (bytes <= 0) return 0;
-  const double loss = choice.ramps ? std::pow(n.size_half / bytes, n.size_exponent) : 0;
-  return choice.latency + bytes / choice.wire * (1 + loss);
+  const double loss = choice.ramp > 0 ? bytes / choice.ramp * std::pow(n.size_half / bytes, n.size_exponent) : 0;
+  return choice.latency + bytes / choice.wire + loss;
 }
 
 std::vector<Choice> choices(const Network& network, Operation operation, const Span& span, int ranks, Bytes message) {
@@ -54,7 +54,7 @@ std::vector<Choice> choices(const Network& network, Operation operation, const S
   if (operation == Operation::send) {
     const double latency = send_time(network, span, Bytes{1}).value;
     const double rate = message.value / std::max(send_time(network, span, message).value - latency, kMicro * kMicro);
-    return {{"send", nccl::kProtocols[nccl::simple], latency, rate, rate, false}};
+    return {{"send", nccl::kProtocols[nccl::simple], latency, rate, rate, 0}};
   }
   return nccl::reductions(network, group, operation, message.value);
 }

@@ -9,7 +9,8 @@
 ///     the NICs carry n/(n-1) times less than a ring's.
 ///  3. Middle sizes: all-reduces in Simple lose time to chunks that do not fill their pipeline. One measured law of
 ///  size:
-///     the transfer takes 1 + (size_half / S)^size_exponent times as long as at large sizes.
+///     a transfer at the speed of a node's links takes 1 + (size_half / S)^size_exponent times as long as at large
+///     sizes; where NICs are slower the same time is lost.
 ///
 /// One deviation from the source: the tree's correction table is interpolated between its powers of two.
 #include <string>
@@ -59,11 +60,12 @@ struct Choice {
   double latency = 0;     ///< s
   double bandwidth = 0;   ///< bytes/s of the message (algbw), as the library believes: by this it chooses
   double wire = 0;        ///< bytes/s of the message at a large size: by this it takes its time
-  bool ramps = false;     ///< middle sizes lose time
+  double ramp = 0;  ///< bytes/s that the loss at middle sizes goes by: the links of a node, which the chunks fill,
+                    ///< or `wire` where that is more; 0: there is none
   [[nodiscard]] double believed(double bytes) const { return latency + bytes / bandwidth; }
 };
 
-/// What a choice takes, s. T = latency + S/wire (1 + [ramps] (size_half/S)^size_exponent)
+/// What a choice takes, s. T = latency + S/wire + [ramp > 0] S/ramp (size_half/S)^size_exponent
 [[nodiscard]] double time_of(const Network& network, const Choice& choice, double bytes);
 
 /// Everything that is considered for `ranks` ranks that see the network as `span`; two ranks or more.

@@ -148,7 +148,11 @@ void gpu_network(Calibration& c, const clusters::Cluster& cluster) {
   c.set("network.inter.efficiency", 0.96, "NVIDIA staff, nccl#412: HDR 24 of 25, NDR 48.5 of 50 GB/s");
   c.set("network.inter.hop_latency", 0, "NCCL 2.28.9 src/graph/tuning.cc: hwLatencies hold InfiniBand's");
   c.set("network.inter.simple_hop_latency", 0, "NCCL 2.28.9 src/graph/tuning.cc: hwLatencies hold InfiniBand's");
-  c.set("network.inter.ll128", 1, "NCCL 2.28.9 src/graph/tuning.cc: where the NIC is near the GPU");
+  const std::string kind = cluster.shape ? cluster.shape->network.kind : "";
+  const bool unordered = kind == "tcp" || kind == "tcpxo";
+  c.set("network.inter.ll128", unordered ? 0 : 1,
+        unordered ? "TCP through host memory does not keep the order of 128 bytes"
+                  : "NCCL 2.28.9 src/graph/tuning.cc: where the NIC is near the GPU");
   const bool newer =
       link.architecture == clusters::Architecture::hopper || link.architecture == clusters::Architecture::blackwell;
   c.set("network.ll128.ramps", newer ? 0 : 1,

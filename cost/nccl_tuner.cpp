@@ -45,7 +45,9 @@ class Tuner {
  private:
   /// `believed` and `wire` in GB/s.
   void add(const char* algorithm, Protocol protocol, double microseconds, double believed, double wire, bool ramps) {
-    found_.push_back({algorithm, kProtocols[protocol], microseconds * kMicro, believed * kGiga, wire * kGiga, ramps});
+    const double links = g_.intra * g_.ranks / (2.0 * (g_.ranks - 1));  // an all-reduce's over a node's links alone
+    found_.push_back({algorithm, kProtocols[protocol], microseconds * kMicro, believed * kGiga, wire * kGiga,
+                      ramps ? std::max(wire, links) * kGiga : 0});
   }
   /// LL128 needs stores of 128 bytes that arrive whole: NVLink, and between nodes a NIC that keeps their order.
   [[nodiscard]] std::vector<Protocol> protocols() const {
@@ -240,7 +242,7 @@ std::vector<Choice> exchanges(const Network& n, const Group& g, double bytes) {
   std::vector<Choice> found;
   const auto add = [&](const char* algorithm, double microseconds, double seconds_per_giga) {
     const double rate = kGiga / seconds_per_giga;
-    found.push_back({algorithm, kProtocols[simple], microseconds * kMicro, rate, rate, false});
+    found.push_back({algorithm, kProtocols[simple], microseconds * kMicro, rate, rate, 0});
   };
   add("direct", base + std::max(near, far) + ramp, std::max(within, between));
   add("pairwise", base + (inside - 1) * near + (p - inside) * far + ramp, within + between);

@@ -133,6 +133,22 @@ TEST(Hops, OfSlowNetworksCountOnceAndTwiceInSimple) {
               (6.6 + 14 * 1.0 + 1 * (2.7 + 1)) * 1e-6, 1e-12);  // the host's 1 us a step hides NVLink's 0.6
 }
 
+TEST(TheLossAtMiddleSizes, IsThatOfTheNodesLinks) {
+  Network n = hopper();
+  n.size_half = 10e6;
+  n.size_exponent = 0.5;
+  Span slow = over(4);
+  slow.bandwidth = BytesPerSecond{5e9};  // 40 GB/s of NICs
+  const Choice c = one(n, Operation::all_reduce, slow, "ring");
+  EXPECT_NEAR(c.ramp, 360e9 * 32 / 62, 1);
+  // 1 GB: a tenth of what the fabric alone would take.
+  EXPECT_NEAR(time_of(n, c, 1e9), c.latency + 1e9 / (40e9 * 32 / 62) + 0.1 * 1e9 / (360e9 * 32 / 62), 1e-9);
+  EXPECT_EQ(one(n, Operation::all_gather, slow, "ring").ramp, 0);
+  EXPECT_EQ(one(n, Operation::all_reduce, slow, "ring", "LL128").ramp, 0);
+  n.ll128_ramps = true;
+  EXPECT_GT(one(n, Operation::all_reduce, slow, "ring", "LL128").ramp, 0);
+}
+
 TEST(Broadcast, AndReduceAreOnePassOfTheRing) {
   for (const Operation operation : {Operation::broadcast, Operation::reduce}) {
     const Choice near = one(hopper(), operation, over(1), "ring"), far = one(hopper(), operation, over(2), "ring");

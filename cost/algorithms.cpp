@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "cost/fluid.h"
 
 namespace orrery::cost {
 
@@ -34,6 +35,7 @@ class Group {
   Group(Paths& paths, const Places& places) : paths_(paths), places_(places) {}
 
   [[nodiscard]] const Paths::Path& path(int from, int to) const { return paths_.route(vertex(from), vertex(to)); }
+  [[nodiscard]] const std::vector<double>& bandwidths() const { return paths_.bandwidths(); }
 
   /// P: seconds until the last of messages that begin together has arrived.
   [[nodiscard]] double step(const std::vector<Message>& messages) const {
@@ -92,20 +94,47 @@ class Group {
   const Places& places_;
 };
 
-/// Steps one after the other, two ways: in step, each as long as its last message and sharing by queue; and member by
-/// member, each message at its even share of the links. Neither is ever too short but where two bottlenecks hold up one
-/// message, so the lesser counts.
-class Run {
+/// Rounds of messages. Where no link can be full, or all of a round take equally long, an algorithm's formula is what
+/// they take; else their fluid, for as many messages as that is worth.
+class Rounds {
  public:
-  Run(const Group& group, int members) : group_(group), ready_(at(members), 0) {}
-  void add(const std::vector<Message>& messages) {
+  Rounds(const Group& group, int ends) : group_(group), ends_(ends), ready_(at(ends), 0) {}
+
+  void add(const std::vector<Message>& messages, int repeat = 1) {
+    if (messages.empty() || repeat == 0) return;
+    FluidRound& round = rounds_.emplace_back();
+    round.repeat = repeat;
+    for (const Message& m : messages) {
+      const Paths::Path& path = group_.path(m.from, m.to);
+      round.messages.push_back({m.from, m.to, m.bytes, path.latency.value, &path.links});
+    }
+    count_ += messages.size() * static_cast<std::size_t>(repeat);
+  }
+  /// Each as long as its last message.
+  void add_in_step(const std::vector<Message>& messages) {
+    add(messages);
     in_step_ += group_.step(messages);
     group_.follow(ready_, messages);
   }
-  [[nodiscard]] double time() const { return std::min(in_step_, *std::max_element(ready_.begin(), ready_.end())); }
+
+  [[nodiscard]] double time(double formula) const {
+    const std::vector<double>& bandwidths = group_.bandwidths();
+    constexpr std::size_t kMostFluid = 10'000;  // messages; some seconds
+    if (count_ > kMostFluid || !crowded(rounds_, bandwidths) || in_step(rounds_, ends_, bandwidths)) return formula;
+    return fluid_time(rounds_, ends_, bandwidths);
+  }
+  /// Two formulas for steps one after the other: in step, sharing by queue; and member by member, each message at its
+  /// even share of the links. Neither is ever too short but where two bottlenecks hold up one message, so the lesser
+  /// counts.
+  [[nodiscard]] double time() const {
+    return time(std::min(in_step_, *std::max_element(ready_.begin(), ready_.end())));
+  }
 
  private:
   const Group& group_;
+  int ends_;
+  std::vector<FluidRound> rounds_;
+  std::size_t count_ = 0;
   double in_step_ = 0;
   std::vector<double> ready_;
 };
@@ -118,15 +147,24 @@ double ring(const Group& group, Goal goal, const GroupShape& shape, double bytes
       hops.push_back({i, i + 1, bytes / shape.pieces});
       if (goal == Goal::reduce) std::swap(hops.back().from, hops.back().to);
     }
+    if (goal == Goal::reduce) std::reverse(hops.begin(), hops.end());
     double sum = 0, slowest = 0;
     for (const double time : group.each(hops)) {
       sum += time;
       slowest = std::max(slowest, time);
     }
-    return sum + (shape.pieces - 1) * slowest;
+    Rounds rounds(group, n);
+    for (int r = 0; r < n - 2 + shape.pieces; ++r) {  // hops a piece apart
+      const int first = std::max(0, r - shape.pieces + 1), last = std::min(r, n - 2);
+      rounds.add({hops.begin() + first, hops.begin() + last + 1});
+    }
+    return rounds.time(sum + (shape.pieces - 1) * slowest);
   }
   for (int i = 0; i < n; ++i) hops.push_back({i, (i + 1) % n, bytes / n});
-  return (goal == Goal::all_reduce ? 2 : 1) * (n - 1) * group.step(hops);
+  const int times = (goal == Goal::all_reduce ? 2 : 1) * (n - 1);
+  Rounds rounds(group, n);
+  rounds.add(hops, times);
+  return rounds.time(times * group.step(hops));
 }
 
 double halving(const Group& group, Goal goal, int n, double bytes) {
@@ -140,17 +178,17 @@ double halving(const Group& group, Goal goal, int n, double bytes) {
   };
   std::vector<Message> fold;
   for (int i = 0; i < folded; ++i) fold.push_back({2 * i + 1, 2 * i, bytes});
-  Run run(group, n);
-  run.add(fold);
+  Rounds rounds(group, n);
+  rounds.add_in_step(fold);
   if (goal != Goal::all_gather) {
-    for (int distance = parts / 2; distance >= 1; distance /= 2) run.add(exchange(distance));
+    for (int distance = parts / 2; distance >= 1; distance /= 2) rounds.add_in_step(exchange(distance));
   }
   if (goal != Goal::reduce_scatter) {
-    for (int distance = 1; distance < parts; distance *= 2) run.add(exchange(distance));
+    for (int distance = 1; distance < parts; distance *= 2) rounds.add_in_step(exchange(distance));
   }
   for (Message& m : fold) std::swap(m.from, m.to);
-  run.add(fold);
-  return run.time();
+  rounds.add_in_step(fold);
+  return rounds.time();
 }
 
 double pat(const Group& group, Goal goal, int n, double bytes) {
@@ -160,7 +198,7 @@ double pat(const Group& group, Goal goal, int n, double bytes) {
   }
   const bool gather = goal == Goal::all_gather;
   if (!gather) std::reverse(distances.begin(), distances.end());
-  Run run(group, n);
+  Rounds rounds(group, n);
   for (const int distance : distances) {
     const double blocks = std::ceil((n - distance) / (2.0 * distance));
     std::vector<Message> messages;
@@ -168,23 +206,23 @@ double pat(const Group& group, Goal goal, int n, double bytes) {
       const int other = (i + distance) % n;
       messages.push_back({gather ? i : other, gather ? other : i, bytes * blocks / n});
     }
-    run.add(messages);
+    rounds.add_in_step(messages);
   }
-  return run.time();
+  return rounds.time();
 }
 
 /// A reduction is the same run backwards, and takes as long.
 double binomial(const Group& group, Goal goal, int n, double bytes) {
-  Run run(group, n);
+  Rounds rounds(group, n);
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
     std::vector<Message> messages;
     for (int i = 0; i + distance < n; i += 2 * distance) {
       messages.push_back({i, i + distance, bytes});
       if (goal == Goal::reduce) std::swap(messages.back().from, messages.back().to);
     }
-    run.add(messages);
+    rounds.add_in_step(messages);
   }
-  return run.time();
+  return rounds.time();
 }
 
 /// Hop (v to its parent, or back) carries piece p in round p + when.
@@ -217,24 +255,24 @@ std::vector<TreeHop> tree_hops(const plan::Tree& tree) {
 /// Pieces follow each other up and down both trees.
 double tree(const Group& group, const GroupShape& shape, double bytes) {
   std::vector<TreeHop> hops;
-  int rounds = 0;
+  int last = 0;
   for (const plan::Tree& t : plan::double_binary_tree(shape.members / shape.per_node, shape.per_node)) {
     for (const TreeHop& hop : tree_hops(t)) {
       hops.push_back(hop);
-      rounds = std::max(rounds, hop.when + shape.pieces);
+      last = std::max(last, hop.when + shape.pieces);
     }
   }
-  Run run(group, shape.members);
-  for (int round = 0; round < rounds; ++round) {
+  Rounds rounds(group, shape.members);
+  for (int round = 0; round < last; ++round) {
     std::map<std::pair<int, int>, double> active;  // the trees may have hops in common
     for (const TreeHop& hop : hops) {
       if (hop.when <= round && round < hop.when + shape.pieces) active[{hop.from, hop.to}] += bytes / 2 / shape.pieces;
     }
     std::vector<Message> messages;
     for (const auto& [pair, size] : active) messages.push_back({pair.first, pair.second, size});
-    run.add(messages);
+    rounds.add_in_step(messages);
   }
-  return run.time();
+  return rounds.time();
 }
 
 double nvls(const Group& group, Goal goal, const GroupShape& shape, double bytes) {
@@ -244,6 +282,7 @@ double nvls(const Group& group, Goal goal, const GroupShape& shape, double bytes
   const int stages = goal == Goal::all_reduce ? 4 : 2;
   const auto runs = [k](int round, int stage) { return round >= stage && round < stage + k; };
   double sum = 0;
+  Rounds rounds(group, n + 1);
   for (int round = 0; n > 1 && round < k + stages - 1; ++round) {
     // Stages: all up, own down, own up, all down; a reduce-scatter is the first half, an all-gather the second.
     double up = 0, down = 0;
@@ -257,34 +296,41 @@ double nvls(const Group& group, Goal goal, const GroupShape& shape, double bytes
       if (down > 0) messages.push_back({n, i, down});
     }
     sum += group.step(messages);
+    rounds.add(messages);
   }
-  return sum;
+  return rounds.time(sum);
 }
 
 double hierarchical(const Group& group, Goal goal, const GroupShape& shape, double bytes) {
   const int n = shape.members, g = shape.per_node;
   std::vector<Message> within, across;
   for (int i = 0; i < n; ++i) {
-    within.push_back({i, i / g * g + (i + 1) % g, bytes / g});
-    across.push_back({i, (i + g) % n, bytes / n});
+    if (g > 1) within.push_back({i, i / g * g + (i + 1) % g, bytes / g});
+    if (n > g) across.push_back({i, (i + g) % n, bytes / n});
   }
-  const double once = (g - 1) * (g > 1 ? group.step(within) : 0) + (n / g - 1) * (n > g ? group.step(across) : 0);
-  return (goal == Goal::all_reduce ? 2 : 1) * once;
+  Rounds rounds(group, n);
+  if (goal != Goal::all_gather) rounds.add(within, g - 1);
+  rounds.add(across, (goal == Goal::all_reduce ? 2 : 1) * (n / g - 1));
+  if (goal != Goal::reduce_scatter) rounds.add(within, g - 1);
+  const double once = (g - 1) * group.step(within) + (n / g - 1) * group.step(across);
+  return rounds.time((goal == Goal::all_reduce ? 2 : 1) * once);
 }
 
 double all_to_all(const Group& group, Algorithm algorithm, int n, const auto& bytes) {
   std::vector<Message> messages;
-  Run run(group, n);
+  Rounds rounds(group, n);
   for (int r = 1; r < n; ++r) {
     for (int i = 0; i < n; ++i) {
       const int j = (i + r) % n;
       if (bytes(i, j) > 0) messages.push_back({i, j, bytes(i, j)});
     }
     if (algorithm == Algorithm::direct) continue;
-    run.add(messages);
+    rounds.add_in_step(messages);
     messages.clear();
   }
-  return algorithm == Algorithm::direct ? group.step(messages) : run.time();
+  if (algorithm != Algorithm::direct) return rounds.time();
+  rounds.add(messages);
+  return rounds.time(group.step(messages));
 }
 
 }  // namespace

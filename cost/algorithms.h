@@ -7,6 +7,8 @@
 /// A step's messages all begin together. On a link that they share the bytes queue: a link that is never idle has
 /// passed everything at max over j of (a_j + bytes of what begins at a_j or later / bandwidth), a_j being the messages'
 /// latencies; a step ends with its last link. That is exact where no message is held up by two different bottlenecks.
+/// Where links can be full and messages are not in step, no such formula is exact, and up to 10,000 messages are taken
+/// as the fluid that they are (cost/fluid.h); beyond, the formula is an estimate.
 #include <vector>
 
 #include "base/units.h"

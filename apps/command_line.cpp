@@ -138,6 +138,10 @@ void add_learning(CLI::App& app, Verbs& verbs) {
 void add_looking(CLI::App& app, Verbs& verbs) {
   CLI::App* validate = app.add_subcommand("validate", "Hold predictions against published measurements");
   validate->add_option("FILE", verbs.validate.files, "Rows; default: those that Orrery carries");
+  validate
+      ->add_option("--fit-stacks", verbs.validate.fit_stacks,
+                   "Choose the stacks' numbers over these rows and write them into the stacks of this folder")
+      ->option_text("DIR");
   add_calibrations(*validate, verbs.validate.calibrations);
 
   CLI::App* model = app.add_subcommand("model", "Parameters and FLOPs of a model");

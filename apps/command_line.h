@@ -75,6 +75,7 @@ struct ExplainOptions {
 struct ValidateOptions {
   std::vector<std::string> files;  ///< published rows; none: those that the project carries
   std::vector<std::string> calibrations;
+  std::string fit_stacks;  ///< folder of stacks to rewrite with numbers chosen over the rows
 };
 
 struct CollectiveOptions {

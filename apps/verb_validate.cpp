@@ -1,12 +1,17 @@
 // validate: the simulator against published measurements.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "reports/json.h"
 #include "reports/text.h"
+#include "reports/validation.h"
+#include "sim/validate/fit.h"
 #include "sim/validate/validate.h"
 
 namespace orrery::apps {
@@ -57,6 +62,50 @@ base::Result<std::vector<sim::Row>> rows_of(const Catalog& catalog, const std::v
   return rows;
 }
 
+/// Numbers of each stack's own file. Only what changed is written, so that a second fit touches nothing.
+Outcome fit_stacks(const ValidateOptions& options, const Context& context, const std::vector<sim::Row>& rows,
+                   sim::Library library) {
+  auto families = sim::stack_families(library.stacks);
+  if (!families) return bad_input(families.error());
+  const std::vector<cost::Stack> stacks = library.stacks;
+  const Interrupt interrupt;
+  Progress progress(context.terminal.progress);
+  const auto go_on = [] { return !Interrupt::requested(); };
+  const sim::Cases cases = sim::make_cases(rows, std::move(library), [&](std::size_t) { return go_on(); });
+  sim::StackFitter fitter(rows, cases, std::move(*families));
+  std::size_t asked = 0;
+  const std::vector<cost::FamilyFit> fits = sim::fit_stacks(fitter, rows, cases, stacks, [&] {
+    progress.line(fmt::format("fitting: {} combinations tried", ++asked));
+    return go_on();
+  });
+  progress.clear();
+  Outcome outcome;
+  if (Interrupt::requested()) {  // half a fit is not written
+    outcome.exit_code = kInterrupted;
+    return outcome;
+  }
+  std::vector<std::string> written;
+  for (const cost::Stack& stack : stacks) {
+    std::vector<cost::FittedNumber> own;
+    for (const cost::FamilyFit& fit : fits)
+      for (const cost::FittedNumber& number : fit.numbers)
+        if (number.stack == stack.name) own.push_back(number);
+    if (own.empty()) continue;
+    const std::filesystem::path file = std::filesystem::path(options.fit_stacks) / (stack.name + ".yaml");
+    const auto text = read_file(file);
+    if (!text) return bad_input(text.error());
+    const auto changed = sim::rewritten_stack(*text, file.string(), own);
+    if (!changed) return bad_input(changed.error());
+    if (*changed == *text) continue;
+    write_file(file, *changed);
+    written.push_back(file.string());
+  }
+  outcome.json = reports::stack_fits_json(fits, written).dump();
+  outcome.text = reports::stack_fits_text(fits, context.terminal.style);
+  for (const std::string& file : written) outcome.text += fmt::format("Wrote {}\n", file);
+  return outcome;
+}
+
 }  // namespace
 
 Outcome run_validate(const ValidateOptions& options, const Context& context) {
@@ -64,6 +113,7 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
   if (!rows) return bad_input(rows.error());
   auto library = library_of(context.catalog, options.calibrations);
   if (!library) return bad_input(library.error());
+  if (!options.fit_stacks.empty()) return fit_stacks(options, context, *rows, std::move(*library));
   const Interrupt interrupt;
   const cost::Validation validation =
       sim::validate(*rows, std::move(*library), [&](std::size_t) { return !Interrupt::requested(); });

@@ -1,23 +1,13 @@
 /// Predictions beside measurements.
 #include "sim/validate/validate.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "cost/estimate.h"
-
 namespace orrery::sim {
 
 namespace {
-
-std::string reason_of(const base::Diagnostics& why) {
-  std::string text;
-  for (const base::Diagnostic& d : why) text += (text.empty() ? "" : "; ") + d.message;
-  return text;
-}
 
 /// Fills the summaries from the rows that were measured.
 void score(cost::Validation& v) {
@@ -58,35 +48,33 @@ cost::ErrorSummary summary_of(std::vector<double> errors) {
   return out;
 }
 
-cost::Validation validate(const std::vector<Row>& rows, Library library,
-                          const std::function<bool(std::size_t)>& progress) {
+cost::Validation validate(const std::vector<Row>& rows, const Cases& cases) {
   cost::Validation out;
-  Translator translator(std::move(library));
-  std::size_t done = 0;
-  for (const Row& row : rows) {
-    if (progress && !progress(done++)) break;
-    const auto subject = translator.translate(row.setup);
-    if (!subject) {
-      out.left_out.push_back({row.setup.id, row.setup.source, reason_of(subject.error()), row.setup.line,
-                              unscorable(row.setup).empty() && row.measured.seconds.has_value()});
-      continue;
-    }
-    cost::Estimator estimator(subject->model, *subject->pricing);
-    const cost::Estimate estimate = estimator.estimate(subject->plan);
+  out.left_out = cases.left_out;
+  const StackNumbers as_they_are;
+  Predictor predictor(as_they_are);
+  for (const Case& one : cases.ready) {
+    const Row& row = rows[one.row];
+    const cost::Estimate estimate = predictor.predict(one);
     cost::ValidatedRow result;
     result.id = row.setup.id;
     result.source = row.setup.source;
-    result.stack = subject->pricing->stack().name;
-    result.plan = plan::describe(subject->plan.spec());
+    result.stack = one.subject.pricing->stack().name;
+    result.plan = plan::describe(one.subject.plan.spec());
     result.predicted_s = estimate.step_time;
     result.predicted_bytes = estimate.memory_peak;
     result.measured_s = row.measured.seconds;
     result.measured_bytes = row.measured.memory_bytes;
-    result.notes = subject->notes;
+    result.notes = one.subject.notes;
     out.rows.push_back(std::move(result));
   }
   score(out);
   return out;
+}
+
+cost::Validation validate(const std::vector<Row>& rows, Library library,
+                          const std::function<bool(std::size_t)>& progress) {
+  return validate(rows, make_cases(rows, std::move(library), progress));
 }
 
 }  // namespace orrery::sim

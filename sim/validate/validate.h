@@ -3,11 +3,14 @@
 #include <functional>
 
 #include "cost/results.h"
-#include "sim/validate/translate.h"
+#include "sim/validate/cases.h"
 
 namespace orrery::sim {
 
 [[nodiscard]] cost::ErrorSummary summary_of(std::vector<double> errors);
+
+/// Predicts what could be made ready.
+[[nodiscard]] cost::Validation validate(const std::vector<Row>& rows, const Cases& cases);
 
 /// Predicts every row that can be expressed; the rest is left out with its reason. `progress` is told how many rows are
 /// done and may stop the work by returning false: what is done is returned.

@@ -1,0 +1,46 @@
+#pragma once
+/// Rows made ready once, to be predicted often: with the stacks' numbers as they are, and with others in their place.
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cost/estimate.h"
+#include "cost/results.h"
+#include "sim/validate/rows.h"
+#include "sim/validate/translate.h"
+
+namespace orrery::sim {
+
+struct Case {
+  std::size_t row = 0;  ///< place among the rows
+  Subject subject;
+};
+
+struct Cases {
+  std::vector<Case> ready;
+  std::vector<cost::LeftOutRow> left_out;  ///< with the reason
+};
+
+/// `progress` is told how many rows are done and may stop the work by returning false: what is done is returned.
+[[nodiscard]] Cases make_cases(const std::vector<Row>& rows, Library library,
+                               const std::function<bool(std::size_t)>& progress = {});
+
+/// A stack's numbers: {stack, parameter} -> SI value.
+using StackNumbers = std::map<std::pair<std::string, std::string>, double>;
+
+/// Predicts with a few of the stacks' numbers replaced. Prices are kept for equal machines and stacks, so use one for
+/// many cases. Not thread-safe.
+class Predictor {
+ public:
+  explicit Predictor(const StackNumbers& numbers) : numbers_(numbers) {}
+  [[nodiscard]] cost::Estimate predict(const Case& one);
+
+ private:
+  const StackNumbers& numbers_;
+  std::map<std::pair<const void*, std::string>, cost::Pricing> prices_;
+};
+
+}  // namespace orrery::sim

@@ -1,0 +1,118 @@
+/// Which numbers of which stacks may be chosen, and which follow which.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/validate/fit.h"
+
+namespace orrery::sim {
+
+namespace {
+
+constexpr const char* kFollows = "as ";
+
+bool begins(const std::string& text, const char* with) {
+  return text.rfind(with, 0) == 0;
+}
+
+/// Of "as NAME" and "as NAME: why" the name; empty when the source is of another form.
+std::string followed(const std::string& source) {
+  if (!begins(source, kFollows)) return {};
+  const std::string rest = source.substr(std::string(kFollows).size());
+  return rest.substr(0, rest.find_first_of(":;, "));
+}
+
+const cost::Parameter* number_of(const std::vector<cost::Stack>& stacks, const NumberName& name) {
+  for (const cost::Stack& stack : stacks)
+    if (stack.name == name.first)
+      for (const cost::Parameter& p : stack.parameters)
+        if (p.name == name.second) return &p;
+  return nullptr;
+}
+
+/// Whom a number follows in the end: itself, when free. Nothing when it stays as it is.
+std::optional<NumberName> root_of(const std::vector<cost::Stack>& stacks, NumberName name) {
+  for (std::size_t hops = 0; hops <= stacks.size(); ++hops) {
+    const cost::Parameter* p = number_of(stacks, name);
+    if (!p) return std::nullopt;
+    if (begins(p->source, kChosen)) return name;
+    name.first = followed(p->source);
+    if (name.first.empty()) return std::nullopt;
+  }
+  return std::nullopt;  // they follow each other
+}
+
+bool is_choice(const std::string& parameter) {
+  return std::any_of(choices().begin(), choices().end(), [&](const Choice& c) { return c.parameter == parameter; });
+}
+
+void merge_into(StackFamily& family, const StackFamily& other) {
+  family.stacks.insert(family.stacks.end(), other.stacks.begin(), other.stacks.end());
+}
+
+}  // namespace
+
+const std::vector<Choice>& choices() {
+  constexpr double kMicro = 1e6, kMilli = 1e3;  // in a second; dividing keeps 85 us the number that "85 us" reads as
+  const auto in = [](double parts, std::vector<double> values) {
+    for (double& v : values) v /= parts;
+    return values;
+  };
+  static const std::vector<Choice> all{
+      {"stack.attention_share", 0.8, 0, {0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9, 1, 1.1}},
+      {"stack.elementwise_passes", 1.5, 0, {1, 1.2, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6}},
+      // 5 us: what issuing a bare kernel takes; differences below it tell nothing apart.
+      {"stack.host_op_time", 50 / kMicro, 5 / kMicro,
+       in(kMicro, {0, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 85, 100, 120, 150, 200})},
+      {"stack.score_passes", 1.5, 0, {0.5, 0.75, 1, 1.2, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6}},
+      {"stack.step_overhead", 20 / kMilli, 2 / kMilli,
+       in(kMilli, {0, 1, 2, 5, 10, 20, 30, 50, 75, 100, 150, 200, 300})},
+  };
+  return all;
+}
+
+base::Result<std::vector<StackFamily>> stack_families(const std::vector<cost::Stack>& stacks) {
+  std::map<std::string, std::size_t> family_of;  // by stack
+  std::vector<StackFamily> families;
+  base::Diagnostics found;
+  for (const cost::Stack& stack : stacks) {
+    family_of[stack.name] = families.size();
+    families.push_back({{stack.name}, {}, {}});
+  }
+  std::map<NumberName, NumberName> roots;
+  for (const cost::Stack& stack : stacks)
+    for (const cost::Parameter& p : stack.parameters) {
+      const auto root = root_of(stacks, {stack.name, p.name});
+      if (!root) continue;
+      if (!is_choice(p.name))
+        found.push_back({base::Severity::error,
+                         "V03",
+                         {stack.name, 0, 0, 1},
+                         fmt::format("{} was chosen over rows, but has no grid to choose from", p.name),
+                         {},
+                         {}});
+      roots[{stack.name, p.name}] = *root;
+      const std::size_t to = family_of[root->first], from = family_of[stack.name];
+      if (to == from) continue;
+      for (const std::string& name : families[from].stacks) family_of[name] = to;
+      merge_into(families[to], families[from]);
+      families[from].stacks.clear();
+    }
+  if (!found.empty()) return base::fail(std::move(found));
+  for (const auto& [name, root] : roots)
+    if (name == root) families[family_of[name.first]].free.push_back(name);
+  for (const auto& [name, root] : roots) {
+    StackFamily& family = families[family_of[root.first]];
+    const auto at = std::find(family.free.begin(), family.free.end(), root);
+    family.follows[name] = static_cast<std::size_t>(at - family.free.begin());
+  }
+  families.erase(
+      std::remove_if(families.begin(), families.end(), [](const StackFamily& f) { return f.stacks.empty(); }),
+      families.end());
+  for (StackFamily& f : families) std::sort(f.stacks.begin(), f.stacks.end());
+  std::sort(families.begin(), families.end(),
+            [](const StackFamily& a, const StackFamily& b) { return a.stacks.front() < b.stacks.front(); });
+  return families;
+}
+
+}  // namespace orrery::sim

@@ -100,38 +100,6 @@ struct FitResult {
   std::vector<std::string> notes;   ///< runs left out and why
 };
 
-/// A published row beside its prediction. What is not stated there is missing here.
-struct ValidatedRow {
-  std::string id, source, stack, plan;
-  double predicted_s = 0, predicted_bytes = 0;  ///< of a training step; of the worst device at its peak
-  std::optional<double> measured_s, measured_bytes;
-  std::vector<std::string> notes;  ///< defaults that filled what the row leaves open
-};
-
-struct LeftOutRow {
-  std::string id, source, reason;
-  int line = 0;
-  bool scorable = false;  ///< it states all that a score needs, so the simulator is what lacks something
-};
-
-/// Of |predicted - measured| / measured; percentiles interpolate linearly between ranks. Not numbers when `count` is 0.
-struct ErrorSummary {
-  std::int64_t count = 0;
-  double median = 0, mean = 0, p90 = 0;
-};
-
-struct SourceErrors {
-  std::string source;
-  ErrorSummary time;
-};
-
-struct Validation {
-  std::vector<ValidatedRow> rows;
-  std::vector<LeftOutRow> left_out;
-  ErrorSummary time, memory;
-  std::vector<SourceErrors> by_source;  ///< in alphabetical order
-};
-
 /// A measured run beside its prediction.
 struct MeasuredRun {
   plan::PlanSpec spec;

@@ -1,10 +1,61 @@
 #pragma once
-/// What `validate` finds out beside errors, as plain records: fits of the stacks' numbers.
+/// What `validate` finds out, as plain records: predictions beside published rows, which plan wins, fits of the stacks'
+/// numbers, and what those are worth on rows they have not seen.
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace orrery::cost {
+
+/// A range that a measured value lies in with a chance of 80 %: from the 10th to the 90th percentile.
+struct Interval {
+  double low = 0, high = 0;
+};
+
+/// A published row beside its prediction. What is not stated there is missing here.
+struct ValidatedRow {
+  std::string id, source, stack, plan;
+  double predicted_s = 0, predicted_bytes = 0;  ///< of a training step; of the worst device at its peak
+  std::optional<double> measured_s, measured_bytes;
+  std::vector<std::string> notes;  ///< defaults that filled what the row leaves open
+  std::optional<Interval> time_s, bytes;
+};
+
+struct LeftOutRow {
+  std::string id, source, reason;
+  int line = 0;
+  bool scorable = false;  ///< it states all that a score needs, so the simulator is what lacks something
+};
+
+/// Of |predicted - measured| / measured; percentiles interpolate linearly between ranks. Not numbers when `count` is 0.
+struct ErrorSummary {
+  std::int64_t count = 0;
+  double median = 0, mean = 0, p90 = 0;
+};
+
+struct SourceErrors {
+  std::string source;
+  ErrorSummary time;
+};
+
+/// Measured rows that differ only in their plan. Rows of one plan count once, with the median of what was measured.
+struct PlanGroup {
+  std::string source, what;  ///< `what`: model, machine and batch in words
+  std::size_t plans = 0, rows = 0;
+  double regret = 1;  ///< measured time of the plan predicted best over the measured best; of alike, the slowest
+  double rank_correlation = 0;  ///< Spearman's, of predicted and measured times; not a number when either are all equal
+  std::string predicted_best, measured_best;  ///< in words
+};
+
+struct Validation {
+  std::vector<ValidatedRow> rows;
+  std::vector<LeftOutRow> left_out;
+  ErrorSummary time, memory;
+  std::vector<SourceErrors> by_source;  ///< in alphabetical order
+  std::vector<PlanGroup> groups;        ///< in the order of their first rows
+};
 
 /// A number of a stack that was chosen over measured rows, in SI units.
 struct FittedNumber {

@@ -226,49 +226,6 @@ json calibrate_json(const cost::FitResult& fit) {
           {"notes", fit.notes}};
 }
 
-json validate_json(const cost::Validation& v) {
-  const auto measured = [](const std::optional<double>& value) { return value ? json(*value) : json(); };
-  const auto error = [](double predicted, const std::optional<double>& value) {
-    return value ? json(relative_error(predicted, *value)) : json();
-  };
-  const auto figure = [](double value) { return std::isfinite(value) ? json(value) : json(); };
-  json rows = json::array(), memory = json::array(), left_out = json::array(), sources = json::array();
-  for (const cost::ValidatedRow& r : v.rows) {
-    rows.push_back({{"id", r.id},
-                    {"source", r.source},
-                    {"stack", r.stack},
-                    {"plan", r.plan},
-                    {"measured_s", measured(r.measured_s)},
-                    {"predicted_s", r.predicted_s},
-                    {"error", error(r.predicted_s, r.measured_s)},
-                    {"defaults", r.notes}});
-    memory.push_back({{"id", r.id},
-                      {"measured_bytes", measured(r.measured_bytes)},
-                      {"predicted_bytes", whole(r.predicted_bytes)},
-                      {"error", error(r.predicted_bytes, r.measured_bytes)}});
-  }
-  for (const cost::LeftOutRow& r : v.left_out)
-    left_out.push_back({{"id", r.id}, {"source", r.source}, {"reason", r.reason}, {"scorable", r.scorable}});
-  for (const cost::SourceErrors& s : v.by_source)
-    sources.push_back({{"source", s.source},
-                       {"count", s.time.count},
-                       {"median_error", s.time.median},
-                       {"mean_error", s.time.mean},
-                       {"p90_error", s.time.p90}});
-  return {{"scorable", v.time.count},
-          {"median_error", figure(v.time.median)},
-          {"mean_error", figure(v.time.mean)},
-          {"p90_error", figure(v.time.p90)},
-          {"by_source", std::move(sources)},
-          {"rows", std::move(rows)},
-          {"left_out", std::move(left_out)},
-          {"memory",
-           {{"scorable", v.memory.count},
-            {"median_error", figure(v.memory.median)},
-            {"p90_error", figure(v.memory.p90)},
-            {"rows", std::move(memory)}}}};
-}
-
 json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,
                  const std::vector<cost::ScalingPoint>& scaling) {
   json run_rows = json::array();

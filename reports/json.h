@@ -33,7 +33,6 @@ using WholePlan = std::function<nlohmann::json(const plan::PlanSpec&)>;
 [[nodiscard]] nlohmann::json train_json(const TrainSummary& summary);
 [[nodiscard]] nlohmann::json calibrate_json(const cost::FitResult& fit);
 /// `report`: where it was written and what it compares.
-[[nodiscard]] nlohmann::json validate_json(const cost::Validation& validation);
 [[nodiscard]] nlohmann::json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,
                                          const std::vector<cost::ScalingPoint>& scaling);
 

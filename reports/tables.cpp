@@ -359,62 +359,6 @@ Table operators_table(const std::vector<cost::Residual>& operators) {
   return table;
 }
 
-Table sources_table(const cost::Validation& v) {
-  Table table;
-  table.title = "Predicted against published step times";
-  table.columns = {{"source", Align::left},
-                   {"rows", Align::right},
-                   {"median error", Align::right},
-                   {"mean", Align::right},
-                   {"90th percentile", Align::right}};
-  const auto add = [&](const std::string& name, const cost::ErrorSummary& e) {
-    table.rows.push_back({name, integer(e.count), percent(e.median), percent(e.mean), percent(e.p90)});
-  };
-  for (const cost::SourceErrors& s : v.by_source) add(s.source, s.time);
-  if (v.time.count > 0) add("all", v.time);
-  if (v.memory.count > 0) add("peak memory", v.memory);
-  return table;
-}
-
-Table worst_rows_table(const cost::Validation& v, std::size_t most) {
-  std::vector<const cost::ValidatedRow*> measured;
-  for (const cost::ValidatedRow& row : v.rows)
-    if (row.measured_s) measured.push_back(&row);
-  const auto error = [](const cost::ValidatedRow* row) { return relative_error(row->predicted_s, *row->measured_s); };
-  std::stable_sort(measured.begin(), measured.end(), [&](const auto* a, const auto* b) { return error(a) > error(b); });
-  if (measured.size() > most) measured.resize(most);
-  Table table;
-  table.title = "Furthest off";
-  table.columns = {{"row", Align::left},       {"source", Align::left},     {"plan", Align::left},
-                   {"measured", Align::right}, {"predicted", Align::right}, {"error", Align::right}};
-  for (const cost::ValidatedRow* row : measured)
-    table.rows.push_back({row->id, row->source, row->plan, time_text(*row->measured_s), time_text(row->predicted_s),
-                          fmt::format("{:+.1f} %", 100 * (row->predicted_s / *row->measured_s - 1))});
-  return table;
-}
-
-Table left_out_table(const cost::Validation& v) {
-  std::map<std::pair<bool, std::string>, std::pair<std::int64_t, std::string>> reasons;
-  for (const cost::LeftOutRow& row : v.left_out) {
-    auto& [count, first] = reasons[{row.scorable, row.reason}];
-    if (count++ == 0) first = row.id;
-  }
-  std::vector<std::pair<std::pair<bool, std::string>, std::pair<std::int64_t, std::string>>> order(reasons.begin(),
-                                                                                                   reasons.end());
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.first.first, a.second.first) > std::pair(b.first.first, b.second.first);
-  });
-  Table table;
-  table.title = "Left out";
-  table.columns = {{"rows", Align::right},
-                   {"states all a score needs", Align::left},
-                   {"reason", Align::left},
-                   {"first", Align::left}};
-  for (const auto& [key, value] : order)
-    table.rows.push_back({integer(value.first), key.first ? "yes" : "no", key.second, value.second});
-  return table;
-}
-
 Table runs_table(const std::vector<cost::MeasuredRun>& runs) {
   Table table;
   table.title = "Predicted against measured";

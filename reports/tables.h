@@ -27,12 +27,6 @@ namespace orrery::reports {
 [[nodiscard]] Table operators_table(const std::vector<cost::Residual>& operators);  ///< by kind, times summed
 /// Predicted against measured, one row per run; runs used in the fit and those that cannot be judged are marked.
 [[nodiscard]] Table runs_table(const std::vector<cost::MeasuredRun>& runs);
-/// Errors against published rows, a line per source and one for all.
-[[nodiscard]] Table sources_table(const cost::Validation& validation);
-/// The `most` rows that are furthest off, worst first.
-[[nodiscard]] Table worst_rows_table(const cost::Validation& validation, std::size_t most);
-/// Why rows were left out, with how many and the first of them; most frequent first.
-[[nodiscard]] Table left_out_table(const cost::Validation& validation);
 /// Strong scaling: step time and efficiency against the smallest rank count, predicted and measured.
 [[nodiscard]] Table scaling_table(const std::vector<cost::ScalingPoint>& points);
 

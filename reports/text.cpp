@@ -84,14 +84,6 @@ std::string fit_text(const cost::FitResult& fit, const TableStyle& style) {
   return out;
 }
 
-std::string validation_text(const cost::Validation& validation, const TableStyle& style) {
-  constexpr std::size_t kWorst = 12;
-  std::string out = text_of(sources_table(validation), style);
-  if (validation.time.count > 0) out += "\n" + text_of(worst_rows_table(validation, kWorst), style);
-  if (!validation.left_out.empty()) out += "\n" + text_of(left_out_table(validation), style);
-  return out;
-}
-
 double held_out_error(const std::vector<cost::MeasuredRun>& runs, double max_spread) {
   std::vector<double> errors;
   for (const cost::MeasuredRun& run : runs) {

@@ -17,8 +17,6 @@ namespace orrery::reports {
 [[nodiscard]] std::string fit_text(const cost::FitResult& fit, const TableStyle& style);
 /// Predicted against measured with the median error of the runs that may be judged.
 [[nodiscard]] std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableStyle& style);
-/// `validate`: errors by source, the worst rows, what was left out.
-[[nodiscard]] std::string validation_text(const cost::Validation& validation, const TableStyle& style);
 [[nodiscard]] std::string scaling_text(const std::vector<cost::ScalingPoint>& points, const TableStyle& style);
 /// What `train` returns, read back from the run directory by apps.
 struct TrainSummary {

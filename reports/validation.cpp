@@ -1,19 +1,23 @@
-/// Text and JSON of fits of the stacks' numbers.
+/// Validation as tables and text.
 #include "reports/validation.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <map>
 
 #include "cost/parameters.h"
+#include "reports/tables.h"
 
 namespace orrery::reports {
 
-using nlohmann::json;
-
 namespace {
+
+std::string integer(std::int64_t n) {
+  return fmt::format("{}", n);
+}
 
 cost::Unit unit_of(const std::string& parameter) {
   const auto kind = cost::known_parameter(parameter);
@@ -50,24 +54,112 @@ Table families_table(const std::vector<cost::FamilyFit>& fits) {
 
 }  // namespace
 
-json stack_fits_json(const std::vector<cost::FamilyFit>& fits, const std::vector<std::string>& written) {
-  json families = json::array();
-  for (const cost::FamilyFit& fit : fits) {
-    json numbers = json::array();
-    for (const cost::FittedNumber& n : fit.numbers)
-      numbers.push_back({{"stack", n.stack},
-                         {"name", n.parameter},
-                         {"before", n.before},
-                         {"after", n.after},
-                         {"unit", cost::name_of(unit_of(n.parameter))},
-                         {"source", n.source}});
-    families.push_back({{"stacks", fit.stacks},
-                        {"rows", fit.rows},
-                        {"median_error_before", fit.error_before},
-                        {"median_error_after", fit.error_after},
-                        {"parameters", std::move(numbers)}});
+Table sources_table(const cost::Validation& v) {
+  Table table;
+  table.title = "Predicted against published step times";
+  table.columns = {{"source", Align::left},
+                   {"rows", Align::right},
+                   {"median error", Align::right},
+                   {"mean", Align::right},
+                   {"90th percentile", Align::right}};
+  const auto add = [&](const std::string& name, const cost::ErrorSummary& e) {
+    table.rows.push_back({name, integer(e.count), percent(e.median), percent(e.mean), percent(e.p90)});
+  };
+  for (const cost::SourceErrors& s : v.by_source) add(s.source, s.time);
+  if (v.time.count > 0) add("all", v.time);
+  if (v.memory.count > 0) add("peak memory", v.memory);
+  return table;
+}
+
+Table worst_rows_table(const cost::Validation& v, std::size_t most) {
+  std::vector<const cost::ValidatedRow*> measured;
+  for (const cost::ValidatedRow& row : v.rows)
+    if (row.measured_s) measured.push_back(&row);
+  const auto error = [](const cost::ValidatedRow* row) { return relative_error(row->predicted_s, *row->measured_s); };
+  std::stable_sort(measured.begin(), measured.end(), [&](const auto* a, const auto* b) { return error(a) > error(b); });
+  if (measured.size() > most) measured.resize(most);
+  Table table;
+  table.title = "Furthest off";
+  table.columns = {{"row", Align::left},       {"source", Align::left},     {"plan", Align::left},
+                   {"measured", Align::right}, {"predicted", Align::right}, {"error", Align::right}};
+  for (const cost::ValidatedRow* row : measured)
+    table.rows.push_back({row->id, row->source, row->plan, time_text(*row->measured_s), time_text(row->predicted_s),
+                          fmt::format("{:+.1f} %", 100 * (row->predicted_s / *row->measured_s - 1))});
+  return table;
+}
+
+Table left_out_table(const cost::Validation& v) {
+  std::map<std::pair<bool, std::string>, std::pair<std::int64_t, std::string>> reasons;
+  for (const cost::LeftOutRow& row : v.left_out) {
+    auto& [count, first] = reasons[{row.scorable, row.reason}];
+    if (count++ == 0) first = row.id;
   }
-  return {{"fits", std::move(families)}, {"written", written}};
+  std::vector<std::pair<std::pair<bool, std::string>, std::pair<std::int64_t, std::string>>> order(reasons.begin(),
+                                                                                                   reasons.end());
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first.first, a.second.first) > std::pair(b.first.first, b.second.first);
+  });
+  Table table;
+  table.title = "Left out";
+  table.columns = {{"rows", Align::right},
+                   {"states all a score needs", Align::left},
+                   {"reason", Align::left},
+                   {"first", Align::left}};
+  for (const auto& [key, value] : order)
+    table.rows.push_back({integer(value.first), key.first ? "yes" : "no", key.second, value.second});
+  return table;
+}
+
+RegretSummary regret_of(const std::vector<cost::PlanGroup>& groups) {
+  const auto median = [](std::vector<double> values) {
+    if (values.empty()) return std::nan("");
+    std::sort(values.begin(), values.end());
+    const std::size_t n = values.size();
+    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  };
+  RegretSummary out{groups.size(), 0, groups.empty() ? std::nan("") : 1, 0};
+  std::vector<double> regrets, correlations;
+  for (const cost::PlanGroup& group : groups) {
+    regrets.push_back(group.regret);
+    out.worst = std::max(out.worst, group.regret);
+    if (std::isfinite(group.rank_correlation)) correlations.push_back(group.rank_correlation);
+  }
+  out.median = median(std::move(regrets));
+  out.rank_correlation = median(std::move(correlations));
+  return out;
+}
+
+Table groups_table(const cost::Validation& v, std::size_t most) {
+  std::vector<const cost::PlanGroup*> worst;
+  for (const cost::PlanGroup& group : v.groups) worst.push_back(&group);
+  std::stable_sort(worst.begin(), worst.end(), [](const auto* a, const auto* b) { return a->regret > b->regret; });
+  if (worst.size() > most) worst.resize(most);
+  Table table;
+  table.title = "Which plan wins, worst first";
+  table.columns = {{"source", Align::left, 30},       {"model, batch and machine", Align::left},
+                   {"plans", Align::right},           {"regret", Align::right},
+                   {"ranks agree", Align::right},     {"predicted best", Align::left, 44},
+                   {"measured best", Align::left, 44}};
+  for (const cost::PlanGroup* g : worst)
+    table.rows.push_back({g->source, g->what, integer(static_cast<std::int64_t>(g->plans)),
+                          fmt::format("{:.3f}", g->regret),
+                          std::isfinite(g->rank_correlation) ? fmt::format("{:+.2f}", g->rank_correlation) : "—",
+                          g->predicted_best, g->predicted_best == g->measured_best ? "the same" : g->measured_best});
+  const RegretSummary r = regret_of(v.groups);
+  table.notes.push_back(
+      fmt::format("{} groups of rows that differ only in plan: regret median {:.3f}, worst {:.3f}; rank correlation "
+                  "(Spearman) median {:+.2f}",
+                  r.groups, r.median, r.worst, r.rank_correlation));
+  return table;
+}
+
+std::string validation_text(const cost::Validation& validation, const TableStyle& style) {
+  constexpr std::size_t kWorst = 12;
+  std::string out = text_of(sources_table(validation), style);
+  if (validation.time.count > 0) out += "\n" + text_of(worst_rows_table(validation, kWorst), style);
+  if (!validation.groups.empty()) out += "\n" + text_of(groups_table(validation, kWorst), style);
+  if (!validation.left_out.empty()) out += "\n" + text_of(left_out_table(validation), style);
+  return out;
 }
 
 std::string stack_fits_text(const std::vector<cost::FamilyFit>& fits, const TableStyle& style) {

@@ -1,5 +1,5 @@
 #pragma once
-/// How `validate` shows what it finds out beside errors.
+/// How `validate` shows what it finds out.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -8,6 +8,26 @@
 #include "reports/table.h"
 
 namespace orrery::reports {
+
+/// Errors against published rows, a line per source and one for all.
+[[nodiscard]] Table sources_table(const cost::Validation& validation);
+/// The `most` rows that are furthest off, worst first.
+[[nodiscard]] Table worst_rows_table(const cost::Validation& validation, std::size_t most);
+/// Why rows were left out, with how many and the first of them; most frequent first.
+[[nodiscard]] Table left_out_table(const cost::Validation& validation);
+/// The `most` groups of rows that differ only in plan where the plan predicted best lost most.
+[[nodiscard]] Table groups_table(const cost::Validation& validation, std::size_t most);
+
+[[nodiscard]] nlohmann::json validate_json(const cost::Validation& validation);
+/// `validate`: errors by source, the worst rows, which plan wins, what was left out.
+[[nodiscard]] std::string validation_text(const cost::Validation& validation, const TableStyle& style);
+
+/// Over all groups; not numbers without any. Medians interpolate.
+struct RegretSummary {
+  std::size_t groups = 0;
+  double median = 0, worst = 0, rank_correlation = 0;
+};
+[[nodiscard]] RegretSummary regret_of(const std::vector<cost::PlanGroup>& groups);
 
 /// `validate --fit-stacks`: `written` are the files that changed.
 [[nodiscard]] nlohmann::json stack_fits_json(const std::vector<cost::FamilyFit>& fits,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cost/estimate.h"
-#include "cost/results.h"
+#include "cost/validation.h"
 #include "sim/validate/rows.h"
 #include "sim/validate/translate.h"
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <map>
 
+#include "sim/validate/which_plan.h"
+
 namespace orrery::sim {
 
 namespace {
@@ -53,6 +55,7 @@ cost::Validation validate(const std::vector<Row>& rows, const Cases& cases) {
   out.left_out = cases.left_out;
   const StackNumbers as_they_are;
   Predictor predictor(as_they_are);
+  std::vector<double> seconds;
   for (const Case& one : cases.ready) {
     const Row& row = rows[one.row];
     const cost::Estimate estimate = predictor.predict(one);
@@ -66,8 +69,10 @@ cost::Validation validate(const std::vector<Row>& rows, const Cases& cases) {
     result.measured_s = row.measured.seconds;
     result.measured_bytes = row.measured.memory_bytes;
     result.notes = one.subject.notes;
+    seconds.push_back(estimate.step_time);
     out.rows.push_back(std::move(result));
   }
+  out.groups = which_plan(rows, cases, seconds);
   score(out);
   return out;
 }

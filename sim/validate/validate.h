@@ -2,7 +2,7 @@
 /// Holds the closed form against published rows.
 #include <functional>
 
-#include "cost/results.h"
+#include "cost/validation.h"
 #include "sim/validate/cases.h"
 
 namespace orrery::sim {

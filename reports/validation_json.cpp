@@ -1,0 +1,106 @@
+/// Validation as JSON.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cost/parameters.h"
+#include "reports/tables.h"
+#include "reports/validation.h"
+
+namespace orrery::reports {
+
+using nlohmann::json;
+
+namespace {
+
+json whole(double value) {
+  return static_cast<std::int64_t>(std::llround(value));
+}
+
+cost::Unit unit_of(const std::string& parameter) {
+  const auto kind = cost::known_parameter(parameter);
+  return kind ? kind->unit : cost::Unit::number;
+}
+
+}  // namespace
+
+json validate_json(const cost::Validation& v) {
+  const auto measured = [](const std::optional<double>& value) { return value ? json(*value) : json(); };
+  const auto error = [](double predicted, const std::optional<double>& value) {
+    return value ? json(relative_error(predicted, *value)) : json();
+  };
+  const auto figure = [](double value) { return std::isfinite(value) ? json(value) : json(); };
+  json rows = json::array(), memory = json::array(), left_out = json::array(), sources = json::array();
+  for (const cost::ValidatedRow& r : v.rows) {
+    rows.push_back({{"id", r.id},
+                    {"source", r.source},
+                    {"stack", r.stack},
+                    {"plan", r.plan},
+                    {"measured_s", measured(r.measured_s)},
+                    {"predicted_s", r.predicted_s},
+                    {"error", error(r.predicted_s, r.measured_s)},
+                    {"defaults", r.notes}});
+    memory.push_back({{"id", r.id},
+                      {"measured_bytes", measured(r.measured_bytes)},
+                      {"predicted_bytes", whole(r.predicted_bytes)},
+                      {"error", error(r.predicted_bytes, r.measured_bytes)}});
+  }
+  for (const cost::LeftOutRow& r : v.left_out)
+    left_out.push_back({{"id", r.id}, {"source", r.source}, {"reason", r.reason}, {"scorable", r.scorable}});
+  for (const cost::SourceErrors& s : v.by_source)
+    sources.push_back({{"source", s.source},
+                       {"count", s.time.count},
+                       {"median_error", s.time.median},
+                       {"mean_error", s.time.mean},
+                       {"p90_error", s.time.p90}});
+  json groups = json::array();
+  for (const cost::PlanGroup& g : v.groups)
+    groups.push_back({{"source", g.source},
+                      {"group", g.what},
+                      {"plans", g.plans},
+                      {"rows", g.rows},
+                      {"regret", g.regret},
+                      {"rank_correlation", figure(g.rank_correlation)},
+                      {"predicted_best", g.predicted_best},
+                      {"measured_best", g.measured_best}});
+  const RegretSummary regret = regret_of(v.groups);
+  return {{"scorable", v.time.count},
+          {"median_error", figure(v.time.median)},
+          {"mean_error", figure(v.time.mean)},
+          {"p90_error", figure(v.time.p90)},
+          {"by_source", std::move(sources)},
+          {"rows", std::move(rows)},
+          {"left_out", std::move(left_out)},
+          {"groups", std::move(groups)},
+          {"regret",
+           {{"groups", regret.groups},
+            {"median", figure(regret.median)},
+            {"worst", figure(regret.worst)},
+            {"median_rank_correlation", figure(regret.rank_correlation)}}},
+          {"memory",
+           {{"scorable", v.memory.count},
+            {"median_error", figure(v.memory.median)},
+            {"p90_error", figure(v.memory.p90)},
+            {"rows", std::move(memory)}}}};
+}
+
+json stack_fits_json(const std::vector<cost::FamilyFit>& fits, const std::vector<std::string>& written) {
+  json families = json::array();
+  for (const cost::FamilyFit& fit : fits) {
+    json numbers = json::array();
+    for (const cost::FittedNumber& n : fit.numbers)
+      numbers.push_back({{"stack", n.stack},
+                         {"name", n.parameter},
+                         {"before", n.before},
+                         {"after", n.after},
+                         {"unit", cost::name_of(unit_of(n.parameter))},
+                         {"source", n.source}});
+    families.push_back({{"stacks", fit.stacks},
+                        {"rows", fit.rows},
+                        {"median_error_before", fit.error_before},
+                        {"median_error_after", fit.error_after},
+                        {"parameters", std::move(numbers)}});
+  }
+  return {{"fits", std::move(families)}, {"written", written}};
+}
+
+}  // namespace orrery::reports

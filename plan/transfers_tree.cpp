@@ -41,37 +41,29 @@ std::vector<int> order_from_leaves(const Tree& tree) {
   return order;
 }
 
-/// A ring over members first, first + stride, ...: n-1 rounds, from `round` on, of `count` chunks spaced by `spacing`.
-/// In part i of the ring belong the chunks part(i) and on.
-struct RingPart {
-  int first = 0, stride = 1, size = 1;
-  [[nodiscard]] int member(int i) const { return first + (i % size + size) % size * stride; }
-};
-
-template <class Part>
-void ring(Steps& steps, int round, const RingPart& over, int offset, bool reduce, int count, int spacing,
-          const Part& part) {
-  for (int r = 0; r < over.size - 1; ++r) {
-    for (int i = 0; i < over.size; ++i) {
-      const int which = ((i + offset - r) % over.size + over.size) % over.size;
-      add(steps, round + r, {over.member(i), over.member(i + 1), part(which), count, spacing, reduce});
-    }
+/// One level of a hierarchy in every node, all rings in step: chunks j, j + per_node, ... belong to place j of a node, and
+/// whoever sent one place's sends the one's before it next.
+void within_nodes(Steps& steps, int nodes, int per_node, bool reduce) {
+  if (per_node < 2) return;
+  Round round{{}, per_node - 1, -1};
+  for (int member = 0; member < nodes * per_node; ++member) {
+    const int place = member % per_node;
+    const int part = (place + (reduce ? per_node - 1 : 0)) % per_node;
+    round.transfers.push_back({member, member - place + (place + 1) % per_node, part, nodes, per_node, reduce});
   }
+  steps.rounds.push_back(std::move(round));
 }
 
-/// One level of a hierarchy in every node: chunks j, j + per_node, ... belong to place j of a node.
-void within_nodes(Steps& steps, int round, int nodes, int per_node, bool reduce) {
-  for (int node = 0; node < nodes; ++node) {
-    ring(steps, round, {node * per_node, 1, per_node}, reduce ? -1 : 0, reduce, nodes, per_node,
-         [](int place) { return place; });
+/// Rings of equal places over all nodes: chunk i belongs to member i.
+void across_nodes(Steps& steps, int nodes, int per_node, bool reduce) {
+  const int n = nodes * per_node;
+  if (nodes < 2) return;
+  Round round{{}, nodes - 1, -per_node};
+  for (int member = 0; member < n; ++member) {
+    const int part = (member + (reduce ? n - per_node : 0)) % n;
+    round.transfers.push_back({member, (member + per_node) % n, part, 1, 1, reduce});
   }
-}
-
-void across_nodes(Steps& steps, int round, int nodes, int per_node, bool reduce) {
-  for (int place = 0; place < per_node; ++place) {
-    ring(steps, round, {place, per_node, nodes}, reduce ? -1 : 0, reduce, 1, 1,
-         [&](int node) { return node * per_node + place; });
-  }
+  steps.rounds.push_back(std::move(round));
 }
 
 }  // namespace
@@ -190,15 +182,15 @@ Steps nvls_all_gather(int n, int pieces) {
 
 Steps hierarchical_reduce_scatter(int nodes, int per_node) {
   Steps steps = begin(Goal::reduce_scatter, nodes * per_node, nodes * per_node);
-  within_nodes(steps, 0, nodes, per_node, true);
-  across_nodes(steps, per_node - 1, nodes, per_node, true);
+  within_nodes(steps, nodes, per_node, true);
+  across_nodes(steps, nodes, per_node, true);
   return steps;
 }
 
 Steps hierarchical_all_gather(int nodes, int per_node) {
   Steps steps = begin(Goal::all_gather, nodes * per_node, nodes * per_node);
-  across_nodes(steps, 0, nodes, per_node, false);
-  within_nodes(steps, nodes - 1, nodes, per_node, false);
+  across_nodes(steps, nodes, per_node, false);
+  within_nodes(steps, nodes, per_node, false);
   return steps;
 }
 

@@ -1,12 +1,15 @@
 /// Routes by a search from both ends at once: each end is settled about half way, which on a tree of switches leaves
-/// most of the cluster unvisited. Weights are integers, so that equal routes are equal.
+/// most of the cluster unvisited. Weights are integers, so that equal routes are equal. Between nodes that are wired
+/// alike and plugged into the same switches a route is found once.
 #include "clusters/paths.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "base/ensure.h"
@@ -137,6 +140,101 @@ struct Paths::Search {
   }
 };
 
+struct Paths::Step {
+  enum class Where { start, between, end, into_end } where = Where::start;
+  int vertex = 0, arc = 0;  ///< of a node; between: the link
+};
+
+struct Paths::Pattern {
+  std::vector<Step> steps;
+  Seconds latency;
+  BytesPerSecond bandwidth;
+};
+
+/// Nodes of which any two can change places without a difference: each vertex has the same arcs in the same order, to
+/// the same places in the node or to the same switches. A route between two of them is a pattern that holds for all
+/// such pairs, unless it passes a third node, or a switch that could choose between equal ways.
+struct Paths::Alike {
+  explicit Alike(const Paths& paths) {
+    int nodes = 0;
+    for (const int n : paths.node_of_) nodes = std::max(nodes, n + 1);
+    vertices.resize(Search::at(nodes));
+    for (std::size_t v = 0; v < paths.node_of_.size(); ++v) {
+      place.push_back(0);
+      if (const int n = paths.node_of_[v]; n >= 0) {
+        place.back() = static_cast<int>(vertices[Search::at(n)].size());
+        vertices[Search::at(n)].push_back(static_cast<int>(v));
+      }
+    }
+    std::map<std::pair<std::uint64_t, std::uint64_t>, int> known;
+    for (int n = 0; n < nodes; ++n) {
+      const auto wiring = wiring_of(paths, n);
+      kind.push_back(wiring ? known.try_emplace(*wiring, static_cast<int>(known.size())).first->second : -1);
+      most = std::max(most, vertices[Search::at(n)].size());
+    }
+    kinds = known.size();
+  }
+
+  /// 128 bits of everything that a change of places must keep; none where nodes are joined without switches.
+  [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> wiring_of(const Paths& paths, int n) const {
+    std::uint64_t a = 1, b = 2;
+    const auto note = [&](std::uint64_t value) {
+      a = (a ^ value) * 0x9e3779b97f4a7c15ULL;  // Fibonacci hashing
+      a ^= a >> 29;
+      b = (b + value) * 0xbf58476d1ce4e5b9ULL;  // splitmix64
+      b ^= b >> 31;
+    };
+    for (const int v : vertices[Search::at(n)]) {
+      note(static_cast<std::uint64_t>(paths.local_of_[Search::at(v)]));
+      for (int i = paths.first_[Search::at(v)]; i < paths.first_[Search::at(v) + 1]; ++i) {
+        const Arc& arc = paths.arcs_[Search::at(i)];
+        const int other = paths.node_of_[Search::at(arc.to)];
+        if (other >= 0 && other != n) return std::nullopt;
+        note(other < 0 ? 2 * static_cast<std::uint64_t>(arc.to)
+                       : 2 * static_cast<std::uint64_t>(place[Search::at(arc.to)]) + 1);
+        note(static_cast<std::uint64_t>(arc.latency));
+        note(std::bit_cast<std::uint64_t>(paths.bandwidths_[Search::at(arc.link)]));
+      }
+      note(~std::uint64_t{0});  // the end of a vertex
+    }
+    return std::make_pair(a, b);
+  }
+
+  /// What a route between two vertices is kept under; none where it is not.
+  [[nodiscard]] std::optional<std::uint64_t> key(const Paths& paths, int start, int end) const {
+    const int from = paths.node_of_[Search::at(start)], to = paths.node_of_[Search::at(end)];
+    if (from < 0 || to < 0 || kind[Search::at(from)] < 0 || kind[Search::at(to)] < 0) return std::nullopt;
+    const std::size_t other = from == to ? kinds : Search::at(kind[Search::at(to)]);
+    const std::size_t pair = Search::at(kind[Search::at(from)]) * (kinds + 1) + other;
+    return (pair * most + Search::at(place[Search::at(start)])) * most + Search::at(place[Search::at(end)]);
+  }
+
+  [[nodiscard]] Path follow(const Paths& paths, const Pattern& pattern, int start, int end) const {
+    const std::vector<int>& from = vertices[Search::at(paths.node_of_[Search::at(start)])];
+    const std::vector<int>& to = vertices[Search::at(paths.node_of_[Search::at(end)])];
+    Path path{{}, pattern.latency, pattern.bandwidth};
+    path.links.reserve(pattern.steps.size());
+    for (const Step& step : pattern.steps) {
+      const auto link = [&](const std::vector<int>& node) {
+        return paths.arcs_[Search::at(paths.first_[Search::at(node[Search::at(step.vertex)])] + step.arc)].link;
+      };
+      switch (step.where) {
+        case Step::Where::start: path.links.push_back(link(from)); break;
+        case Step::Where::between: path.links.push_back(step.arc); break;
+        case Step::Where::end: path.links.push_back(link(to)); break;
+        case Step::Where::into_end: path.links.push_back(link(to) ^ 1); break;
+      }
+    }
+    return path;
+  }
+
+  std::vector<std::vector<int>> vertices;                              ///< by node
+  std::vector<int> place;                                              ///< of a vertex in its node
+  std::vector<int> kind;                                               ///< of a node; -1: like no other
+  std::size_t kinds = 0, most = 0;                                     ///< kinds; vertices of the largest node
+  std::unordered_map<std::uint64_t, std::optional<Pattern>> patterns;  ///< none: each pair has its own route
+};
+
 Paths::Paths(const Cluster& cluster) {
   const Graph& graph = cluster.graph;
   const std::size_t vertices = boost::num_vertices(graph);
@@ -173,6 +271,7 @@ Paths::Paths(const Cluster& cluster) {
     local_of_[v] = met[graph[v].node]++;
   }
   search_ = std::make_unique<Search>(vertices);
+  if (cluster.shape) message_latency_ = cluster.shape->network.message_latency;
 }
 
 Paths::~Paths() = default;
@@ -200,15 +299,28 @@ int Paths::key(int from, int to, int start, int end) const {
 }
 
 Paths::Path Paths::find(int start, int end) {
+  if (start == end) return {{}, Seconds{0}, BytesPerSecond{std::numeric_limits<double>::infinity()}};
+  if (!alike_) alike_ = std::make_unique<Alike>(*this);
+  const auto kept = alike_->key(*this, start, end);
+  if (!kept) return search(start, end, nullptr);
+  const auto [found, fresh] = alike_->patterns.try_emplace(*kept);
+  if (!fresh && found->second) return alike_->follow(*this, *found->second, start, end);
+  return search(start, end, fresh ? &found->second : nullptr);
+}
+
+/// `pattern`: what the route is for all nodes alike, where there is such a pattern.
+Paths::Path Paths::search(int start, int end, std::optional<Pattern>* pattern) {
   Path path;
   path.bandwidth.value = std::numeric_limits<double>::infinity();
-  if (start == end) return path;
   Search& search = *search_;
   search.begin(start, end);
   const Distance best = search.run(first_, arcs_);
   ENSURE(best < kEndless, "no route from vertex {} to vertex {}", start, end);
   search.mark(first_, arcs_, best);
   std::vector<const Arc*> ways;
+  const int own = node_of_[Search::at(start)], other = node_of_[Search::at(end)];
+  bool regular = pattern != nullptr;
+  std::vector<Step> steps;
   for (int v = start; v != end;) {
     ways.clear();
     for (int i = first_[Search::at(v)]; i < first_[Search::at(v) + 1]; ++i) {
@@ -220,9 +332,42 @@ Paths::Path Paths::find(int start, int end) {
     path.links.push_back(way.link);
     path.latency.value += latencies_[Search::at(way.link / 2)];
     path.bandwidth.value = std::min(path.bandwidth.value, bandwidths_[Search::at(way.link)]);
+    if (regular) regular = add_step(v, way, ways.size(), own, other, steps);
     v = way.to;
   }
+  if (own >= 0 && other >= 0 && own != other) path.latency += message_latency_;
+  if (regular) *pattern = Pattern{std::move(steps), path.latency, path.bandwidth};
   return path;
+}
+
+/// Whether the step from v holds for all nodes like these.
+bool Paths::add_step(int v, const Arc& way, std::size_t ways, int own, int other, std::vector<Step>& steps) const {
+  using Where = Step::Where;
+  const auto node = [&](int vertex) { return node_of_[Search::at(vertex)]; };
+  const auto position = [&](int vertex, int link) {
+    int i = first_[Search::at(vertex)];
+    while (arcs_[Search::at(i)].link != link) ++i;
+    return i - first_[Search::at(vertex)];
+  };
+  const auto place = [&](int vertex) { return alike_->place[Search::at(vertex)]; };
+  const int here = node(v), there = node(way.to);
+  if (here == own) {
+    if (there >= 0 ? there != own : own == other) return false;
+    steps.push_back({Where::start, place(v), position(v, way.link)});
+    return true;
+  }
+  if (here == other) {
+    if (there != other) return false;
+    steps.push_back({Where::end, place(v), position(v, way.link)});
+    return true;
+  }
+  if (here >= 0 || ways > 1 || (there >= 0 && there != other)) return false;
+  if (there < 0) {
+    steps.push_back({Where::between, 0, way.link});
+  } else {
+    steps.push_back({Where::into_end, place(way.to), position(way.to, way.link ^ 1)});
+  }
+  return true;
 }
 
 }  // namespace orrery::clusters

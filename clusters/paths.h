@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -18,7 +19,7 @@ class Paths {
  public:
   struct Path {
     std::vector<int> links;    ///< directions, from a to b; empty when a == b
-    Seconds latency;           ///< sum over the links
+    Seconds latency;           ///< sum over the links, and between nodes what the network's software takes per message
     BytesPerSecond bandwidth;  ///< of the slowest link
   };
 
@@ -49,8 +50,14 @@ class Paths {
     std::int64_t slowness = 0;  // inverse bandwidth, as per 10^18 bytes
   };
   struct Search;
+  struct Alike;
+  struct Step;
+  struct Pattern;
 
   Path find(int start, int end);
+  Path search(int start, int end, std::optional<Pattern>* pattern);
+  [[nodiscard]] bool add_step(int v, const Arc& way, std::size_t ways, int own, int other,
+                              std::vector<Step>& steps) const;
   [[nodiscard]] int key(int from, int to, int start, int end) const;
 
   std::vector<int> first_;  // of each vertex, in arcs_
@@ -62,6 +69,8 @@ class Paths {
   std::unordered_map<std::uint64_t, const Path*> known_;  // only looked up
   std::deque<Path> kept_;
   std::unique_ptr<Search> search_;
+  std::unique_ptr<Alike> alike_;
+  Seconds message_latency_;
 };
 
 }  // namespace orrery::clusters

@@ -41,8 +41,8 @@ std::vector<int> order_from_leaves(const Tree& tree) {
   return order;
 }
 
-/// One level of a hierarchy in every node, all rings in step: chunks j, j + per_node, ... belong to place j of a node, and
-/// whoever sent one place's sends the one's before it next.
+/// One level of a hierarchy in every node, all rings in step: chunks j, j + per_node, ... belong to place j of a node,
+/// and whoever sent one place's sends the one's before it next.
 void within_nodes(Steps& steps, int nodes, int per_node, bool reduce) {
   if (per_node < 2) return;
   Round round{{}, per_node - 1, -1};

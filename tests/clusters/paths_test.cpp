@@ -45,7 +45,9 @@ void expect_shortest(const Cluster& cluster, Paths& paths, const Numbered& numbe
   ASSERT_GE(names.size(), 2U);
   EXPECT_EQ(names.front(), cluster.graph[cluster.device_vertices[static_cast<std::size_t>(a)]].name);
   EXPECT_EQ(names.back(), cluster.graph[cluster.device_vertices[static_cast<std::size_t>(b)]].name);
-  EXPECT_NEAR(path.latency.value, latency(cluster, a, b).value, 1e-14);
+  const bool apart = cluster.node_of(a) != cluster.node_of(b);
+  const double software = cluster.shape && apart ? cluster.shape->network.message_latency.value : 0;
+  EXPECT_NEAR(path.latency.value, latency(cluster, a, b).value + software, 1e-14);
   double slowness = 0, least = 0;
   for (const int link : path.links) slowness += 1 / paths.bandwidths()[static_cast<std::size_t>(link)];
   const auto expected = route(cluster, a, b);
@@ -67,6 +69,47 @@ TEST(Paths, AreAsShortAsRoutesOnTheCatalogue) {
       if (a != b) expect_shortest(cluster, paths, numbered, a, b);
     }
   }
+}
+
+// A route that was found for other nodes wired alike is the one that a search for this pair finds.
+TEST(Paths, BetweenNodesWiredAlikeAreThoseOfASearch) {
+  for (const char* name : {"dgx-1v", "dgx-2-superpod", "selene-1024", "meta-roce-16384", "hgx-h100-1024",
+                           "jean-zay-v100", "zion", "zionex", "aws-p4d", "tpu-v4"}) {
+    const Cluster cluster = catalog(name);
+    Paths shared(cluster);
+    int others = 0;
+    for (std::uint64_t i = 0; i < 60; ++i) {
+      const auto draw = [&](std::uint64_t stream, int bound) {
+        return static_cast<int>(base::below(static_cast<std::uint64_t>(bound), 2, stream, i));
+      };
+      // Few places of many nodes, so that patterns are used again.
+      const int per_node = cluster.devices_per_node;
+      const int a = draw(1, cluster.nodes) * per_node + draw(2, std::min(2, per_node));
+      const int b = draw(3, cluster.nodes) * per_node + draw(4, std::min(2, per_node));
+      if (a == b) continue;
+      Paths fresh(cluster);
+      EXPECT_EQ(shared.between(a, b).links, fresh.between(a, b).links) << name << ": " << a << " to " << b;
+      EXPECT_EQ(shared.between(a, b).latency.value, fresh.between(a, b).latency.value);
+      EXPECT_EQ(shared.between(a, b).bandwidth.value, fresh.between(a, b).bandwidth.value);
+      ++others;
+    }
+    EXPECT_GT(others, 20) << name;
+  }
+}
+
+// What TCP takes per message is part of the way between nodes, and of no other.
+TEST(Paths, BetweenNodesTakeWhatTheNetworksSoftwareTakes) {
+  const Cluster cluster = catalog("zion");
+  Paths paths(cluster);
+  double links = 0;
+  const Numbered numbered(cluster.graph);
+  for (const int link : paths.between(0, 8).links) {
+    const auto [from, to] = numbered.ends[static_cast<std::size_t>(link)];
+    links += cluster.graph[boost::edge(from, to, cluster.graph).first].latency.value;
+  }
+  EXPECT_NEAR(paths.between(0, 8).latency.value, links + 30e-6, 1e-12);
+  EXPECT_LT(paths.between(0, 1).latency.value, 5e-6);
+  EXPECT_NEAR(paths.between(9, 2).latency.value, links + 30e-6, 1e-12) << "nodes alike";
 }
 
 /// A connected graph of devices and switches with parallel routes and small, often equal, weights.

@@ -153,7 +153,7 @@ struct Paths::Pattern {
 
 /// Nodes of which any two can change places without a difference: each vertex has the same arcs in the same order, to
 /// the same places in the node or to the same switches. A route between two of them is a pattern that holds for all
-/// such pairs, unless it passes a third node, or a switch that could choose between equal ways.
+/// such pairs, unless it passes a third node, or a switch that chooses between equal ways up.
 struct Paths::Alike {
   explicit Alike(const Paths& paths) {
     int nodes = 0;
@@ -263,7 +263,11 @@ Paths::Paths(const Cluster& cluster) {
     }
     latencies_.push_back(cable.latency.value);
   }
-  for (std::size_t v = 0; v < vertices; ++v) node_of_.push_back(graph[v].node);
+  for (std::size_t v = 0; v < vertices; ++v) {
+    const VertexKind kind = graph[v].kind;
+    node_of_.push_back(graph[v].node);
+    tier_of_.push_back(kind == VertexKind::core ? 3 : kind == VertexKind::spine ? 2 : kind == VertexKind::leaf ? 1 : 0);
+  }
   local_of_.assign(vertices, 0);
   std::map<int, int> met;  // devices by node
   for (const std::size_t v : cluster.device_vertices) {
@@ -290,11 +294,16 @@ const Paths::Path& Paths::route(int from, int to) {
   return *path;
 }
 
+/// From a switch to one of a lower tier: which of them is next to the receiver's NICs.
+bool Paths::down(int from, int to) const {
+  return tier_of_[Search::at(to)] > 0 && tier_of_[Search::at(to)] < tier_of_[Search::at(from)];
+}
+
 /// What a choice between equal ways goes by.
 int Paths::key(int from, int to, int start, int end) const {
   const auto node = [&](int vertex) { return node_of_[Search::at(vertex)]; };
   if (node(from) >= 0 && node(from) == node(start)) return local_of_[Search::at(start)];
-  if (node(to) >= 0 && node(to) == node(end)) return local_of_[Search::at(end)];
+  if (down(from, to) || (node(to) >= 0 && node(to) == node(end))) return local_of_[Search::at(end)];
   return std::max(0, node(start)) + local_of_[Search::at(start)];
 }
 
@@ -361,7 +370,7 @@ bool Paths::add_step(int v, const Arc& way, std::size_t ways, int own, int other
     steps.push_back({Where::end, place(v), position(v, way.link)});
     return true;
   }
-  if (here >= 0 || ways > 1 || (there >= 0 && there != other)) return false;
+  if (here >= 0 || (ways > 1 && !down(v, way.to)) || (there >= 0 && there != other)) return false;
   if (there < 0) {
     steps.push_back({Where::between, 0, way.link});
   } else {

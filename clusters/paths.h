@@ -31,8 +31,10 @@ class Paths {
 
   /// The route from device a to device b: least latency, then least sum of inverse bandwidths (as clusters::route).
   /// Where several routes are equal, a device takes the one of its own place: the devices of a node spread over the
-  /// node's equal NICs, on the sender's side by the sender, on the receiver's by the receiver; between nodes routes
-  /// spread by node and device. The reference stays valid. A pair without a route is a bug of whoever read the cluster.
+  /// node's equal NICs, on the sender's side by the sender, on the receiver's (and from a spine down to one of its
+  /// rails) by the receiver; on the way up to equal switches routes spread by the sender's node and device, as hashing
+  /// over equal-cost paths would spread them, but the same each time. The reference stays valid. A pair without a route
+  /// is a bug of whoever read the cluster.
   const Path& between(int a, int b) { return route(vertex_of(a), vertex_of(b)); }
   /// The same between any two vertices of the graph, for traffic that ends at a switch or in host memory.
   const Path& route(int from, int to);
@@ -58,13 +60,14 @@ class Paths {
   Path search(int start, int end, std::optional<Pattern>* pattern);
   [[nodiscard]] bool add_step(int v, const Arc& way, std::size_t ways, int own, int other,
                               std::vector<Step>& steps) const;
+  [[nodiscard]] bool down(int from, int to) const;
   [[nodiscard]] int key(int from, int to, int start, int end) const;
 
   std::vector<int> first_;  // of each vertex, in arcs_
   std::vector<Arc> arcs_;
   std::vector<double> bandwidths_;
   std::vector<double> latencies_;                         // s, by edge
-  std::vector<int> node_of_, local_of_;                   // by vertex; local_of_: which device of its node
+  std::vector<int> node_of_, local_of_, tier_of_;         // by vertex; local_of_: which device of its node
   std::vector<int> vertex_of_;                            // by device
   std::unordered_map<std::uint64_t, const Path*> known_;  // only looked up
   std::deque<Path> kept_;

@@ -7,9 +7,11 @@
 #include <limits>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/ensure.h"
 #include "sim/max_min.h"
+#include "sim/symmetry.h"
 
 namespace orrery::sim {
 
@@ -76,64 +78,81 @@ Program make_program(const Placed& placed, clusters::Paths& paths, int first_end
 /// of each receiver) its busiest round counts.
 class Crowding {
  public:
-  explicit Crowding(const std::vector<double>& bandwidths) : bandwidths_(bandwidths) {}
-
-  void add(const Program& program) {
-    for (const Turn& turn : program.turns) {
-      ++round_;
-      for (const Move& move : turn.moves) {
-        for (const int link : move.path->links)
-          uses_.push_back({link, move.from, move.to, round_, move.path->bandwidth.value});
-      }
+  Crowding(const std::vector<Program>& programs, const std::vector<double>& bandwidths) : bandwidths_(bandwidths) {
+    // Most links would not be full if everything met on them at once.
+    std::vector<double> together(bandwidths.size(), 0);
+    std::vector<int> count(bandwidths.size(), 0);
+    for_each_use(programs, [&](const Use& use, int link) {
+      together[at(link)] += use.bandwidth;
+      ++count[at(link)];
+    });
+    first_.assign(1, 0);
+    for (std::size_t l = 0; l < bandwidths.size(); ++l) {
+      if (together[l] <= bandwidths[l] * (1 + kRounding)) count[l] = 0;
+      first_.push_back(first_.back() + at(count[l]));
     }
+    uses_.resize(first_.back());
+    std::vector<std::size_t> next(first_.begin(), first_.end() - 1);
+    for_each_use(programs, [&](const Use& use, int link) {
+      if (first_[at(link)] < first_[at(link) + 1]) uses_[next[at(link)]++] = use;
+    });
+    most_.resize(programs.empty() ? 0 : at(programs.back().first_end + programs.back().ends));
   }
 
-  [[nodiscard]] bool possible() {
-    std::vector<bool> full_by_sender = over<&Use::from>();
-    if (std::find(full_by_sender.begin(), full_by_sender.end(), true) == full_by_sender.end()) return false;
-    const std::vector<bool> full_by_receiver = over<&Use::to>();
-    for (std::size_t l = 0; l < bandwidths_.size(); ++l) {
-      if (full_by_sender[l] && full_by_receiver[l]) return true;
-    }
-    return false;
+  /// By link.
+  [[nodiscard]] std::vector<bool> possible() {
+    std::vector<bool> result(bandwidths_.size());
+    for (std::size_t l = 0; l < bandwidths_.size(); ++l) result[l] = full<&Use::from>(l) && full<&Use::to>(l);
+    return result;
   }
 
  private:
+  static constexpr double kRounding = 1e-9;
   struct Use {
-    int link = 0, from = 0, to = 0, round = 0;
+    int from = 0, to = 0, round = 0;
     double bandwidth = 0;
   };
+  struct Most {  // of an end on the link under inspection
+    std::int64_t inspection = 0;
+    int round = 0;
+    double now = 0, most = 0;
+  };
+
+  template <class Do>
+  static void for_each_use(const std::vector<Program>& programs, const Do& act) {
+    int round = 0;
+    for (const Program& program : programs) {
+      for (const Turn& turn : program.turns) {
+        ++round;
+        for (const Move& move : turn.moves) {
+          const Use use{move.from, move.to, round, move.path->bandwidth.value};
+          for (const int link : move.path->links) act(use, link);
+        }
+      }
+    }
+  }
 
   template <int Use::*end>
-  std::vector<bool> over() {
-    std::sort(uses_.begin(), uses_.end(), [](const Use& a, const Use& b) {
-      return std::tie(a.link, a.*end, a.round) < std::tie(b.link, b.*end, b.round);
-    });
-    std::vector<bool> full(bandwidths_.size(), false);
-    for (std::size_t i = 0; i < uses_.size();) {
-      const int link = uses_[i].link;
-      double potential = 0;
-      while (i < uses_.size() && uses_[i].link == link) {
-        const int who = uses_[i].*end;
-        double most = 0;
-        while (i < uses_.size() && uses_[i].link == link && uses_[i].*end == who) {
-          double in_round = 0;
-          for (const int round = uses_[i].round;
-               i < uses_.size() && uses_[i].link == link && uses_[i].*end == who && uses_[i].round == round; ++i) {
-            in_round += uses_[i].bandwidth;
-          }
-          most = std::max(most, in_round);
-        }
-        potential += most;
-      }
-      full[at(link)] = potential > bandwidths_[at(link)] * (1 + 1e-9);
+  bool full(std::size_t link) {
+    double potential = 0;
+    ++inspection_;
+    for (std::size_t u = first_[link]; u < first_[link + 1]; ++u) {
+      Most& own = most_[at(uses_[u].*end)];
+      if (own.inspection != inspection_) own = {inspection_, 0, 0, 0};
+      if (own.round != uses_[u].round) own.now = 0;
+      own.round = uses_[u].round;
+      own.now += uses_[u].bandwidth;
+      potential += std::max(0.0, own.now - own.most);
+      own.most = std::max(own.most, own.now);
     }
-    return full;
+    return potential > bandwidths_[link] * (1 + kRounding);
   }
 
   const std::vector<double>& bandwidths_;
-  std::vector<Use> uses_;
-  int round_ = 0;
+  std::vector<Use> uses_;  // of links that could be full if everything met, link by link, in the order of rounds
+  std::vector<std::size_t> first_;  // of each link, in uses_
+  std::vector<Most> most_;          // by end
+  std::int64_t inspection_ = 0;
 };
 
 /// Every transfer at its own pace: when each end has finished each round.
@@ -164,10 +183,63 @@ Picoseconds recur(const Program& program, std::int64_t& transfers) {
   return *std::max_element(ready.begin(), ready.end());
 }
 
+/// What a route asks of links. Of those that can never be full nothing; and of several that the same routes cross only
+/// the narrowest can be full. Neither changes a rate.
+class Narrowed {
+ public:
+  Narrowed(const std::vector<Program>& programs, const std::vector<double>& bandwidths, std::vector<bool> can_be_full)
+      : bandwidths_(bandwidths), can_be_full_(std::move(can_be_full)), crossed_(bandwidths.size()) {
+    std::unordered_set<const clusters::Paths::Path*> met;  // only looked up
+    for (const Program& program : programs) {
+      for (const Turn& turn : program.turns) {
+        for (const Move& move : turn.moves) {
+          if (met.insert(move.path).second) cross(*move.path, met.size());
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<Load> loads(const clusters::Paths::Path& path) const {
+    std::vector<Load> result;
+    for (const int link : path.links) {
+      if (!can_be_full_[at(link)]) continue;
+      const auto same = std::find_if(result.begin(), result.end(),
+                                     [&](const Load& other) { return crossed_[at(other.link)] == crossed_[at(link)]; });
+      if (same == result.end()) {
+        result.push_back({link, 1});
+      } else if (std::tie(bandwidths_[at(link)], link) < std::tie(bandwidths_[at(same->link)], same->link)) {
+        same->link = link;
+      }
+    }
+    return result;
+  }
+
+ private:
+  void cross(const clusters::Paths::Path& path, std::uint64_t number) {
+    for (const int link : path.links) {
+      if (!can_be_full_[at(link)]) continue;
+      crossed_[at(link)].first += mix(0, number);
+      crossed_[at(link)].second += mix(1, number);
+    }
+  }
+
+  const std::vector<double>& bandwidths_;
+  std::vector<bool> can_be_full_;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> crossed_;  // by link: of the routes that cross it
+};
+
+std::vector<Load> all_links(const clusters::Paths::Path& path) {
+  std::vector<Load> loads;
+  for (const int link : path.links) loads.push_back({link, 1});
+  return loads;
+}
+
 class Simulation {
  public:
-  Simulation(const std::vector<Program>& programs, const std::vector<double>& bandwidths) : network_(bandwidths) {
-    for (std::size_t p = 0; p < programs.size(); ++p) add(programs[p], static_cast<int>(p));
+  template <class LoadsOf>
+  Simulation(const std::vector<Program>& programs, const std::vector<double>& bandwidths, const LoadsOf& loads_of)
+      : network_(bandwidths) {
+    for (std::size_t p = 0; p < programs.size(); ++p) add(programs[p], static_cast<int>(p), loads_of);
     result_.ends.assign(programs.size(), 0);
     for (std::size_t p = 0; p < programs.size(); ++p) result_.ends[p] = programs[p].start;
   }
@@ -201,16 +273,17 @@ class Simulation {
     int repeat = 0, open = 0;
   };
 
-  void add(const Program& program, int number) {
+  template <class LoadsOf>
+  void add(const Program& program, int number, const LoadsOf& loads_of) {
     ends_.resize(at(program.first_end + program.ends));
     std::vector<int> last(at(program.ends), -1);  // the turn that an end's last list belongs to
     int index = 0;
     for (const Turn& turn : program.turns) {
       for (const Move& move : turn.moves) {
         const int job = static_cast<int>(jobs_.size());
-        std::vector<Load> loads;
-        for (const int link : move.path->links) loads.push_back({link, 1});
-        jobs_.push_back({&move, number, network_.path(std::move(loads)), turn.repeat, 0});
+        const auto [path, fresh] = paths_.try_emplace(move.path, -1);
+        if (fresh) path->second = network_.path(loads_of(*move.path), move.path->bandwidth.value);
+        jobs_.push_back({&move, number, path->second, turn.repeat, 0});
         for (const int e : {move.from, move.to}) {
           End& end = ends_[at(e)];
           if (last[at(e - program.first_end)] != index) end.turns.emplace_back();
@@ -264,6 +337,7 @@ class Simulation {
   }
 
   FlowNetwork network_;
+  std::unordered_map<const clusters::Paths::Path*, int> paths_;  // only looked up
   std::vector<Job> jobs_;
   std::vector<End> ends_;
   std::vector<int> job_of_;  // by flow
@@ -284,16 +358,20 @@ Placed placed(const plan::Steps& steps, const clusters::Paths& paths, const std:
 TransferReplay replay_transfers(const std::vector<Placed>& collectives, clusters::Paths& paths, ReplayBy by) {
   std::vector<Program> programs;
   int ends = 0;
-  Crowding crowding(paths.bandwidths());
   for (const Placed& collective : collectives) {
     programs.push_back(make_program(collective, paths, ends));
     ends += programs.back().ends;
-    crowding.add(programs.back());
   }
-  const bool shared = crowding.possible();
+  const std::vector<double>& bandwidths = paths.bandwidths();
+  std::vector<bool> can_be_full = Crowding(programs, bandwidths).possible();
+  const bool shared = std::find(can_be_full.begin(), can_be_full.end(), true) != can_be_full.end();
   TransferReplay result;
-  if (shared || by == ReplayBy::simulation) {
-    result = Simulation(programs, paths.bandwidths()).run(programs);
+  if (by == ReplayBy::simulation) {
+    result = Simulation(programs, bandwidths, all_links).run(programs);
+  } else if (shared) {
+    const Narrowed narrowed(programs, bandwidths, std::move(can_be_full));
+    const auto loads = [&](const clusters::Paths::Path& path) { return narrowed.loads(path); };
+    result = Simulation(programs, bandwidths, loads).run(programs);
   } else {
     for (const Program& program : programs) result.ends.push_back(recur(program, result.transfers));
   }

@@ -35,7 +35,7 @@ std::optional<Operation> operation_of(Tested tested) {
     case Tested::reduce_scatter: return Operation::reduce_scatter;
     case Tested::broadcast: return Operation::broadcast;
     case Tested::all_to_all: return Operation::all_to_all;
-    case Tested::reduce:
+    case Tested::reduce: return Operation::reduce;
     case Tested::send: break;
   }
   return std::nullopt;
@@ -207,10 +207,6 @@ Evidence evidence_of(const std::vector<NcclTest>& tests, const clusters::Cluster
     const auto members = members_of(test, cluster);
     if (!members) {
       out.wrong.insert(out.wrong.end(), members.error().begin(), members.error().end());
-      continue;
-    }
-    if (!operation_of(test.operation) && test.operation != Tested::send) {
-      out.notes.push_back(fmt::format("{}: left out, {} is not modelled", test.file, name_of(test.operation)));
       continue;
     }
     const clusters::Span span =

@@ -208,6 +208,23 @@ TEST(NcclFit, RecoversWhatTheLinksReach) {
   ASSERT_TRUE(again);
 }
 
+TEST(NcclFit, TakesEveryOperation) {
+  const clusters::Cluster node = cluster_of("dgx-a100-80gb", 8);
+  Calibration truth = defaults(node);
+  truth.parameters["network.intra.efficiency"].value *= 0.85;
+  for (const auto& [tested, operation] :
+       {std::pair{Tested::reduce, Operation::reduce}, std::pair{Tested::broadcast, Operation::broadcast},
+        std::pair{Tested::reduce_scatter, Operation::reduce_scatter}}) {
+    const auto fitted = fit_nccl_tests({simulated(node, truth, tested, operation, "a.log")}, node, {},
+                                       {.date = "2026-03-03", .name = "fit"});
+    ASSERT_TRUE(fitted) << name_of(tested);
+    EXPECT_NEAR(
+        fitted->calibration.parameters.at("network.intra.efficiency").value / truth.at("network.intra.efficiency"), 1,
+        0.06)
+        << name_of(tested);
+  }
+}
+
 TEST(NcclFit, WhatTheLogDoesNotRevealStays) {
   const clusters::Cluster node = cluster_of("dgx-a100-80gb", 8);
   const auto test = simulated(node, defaults(node), Tested::all_gather, Operation::all_gather, "a.log");

@@ -84,7 +84,8 @@ struct Estimator::Memo {
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
               const std::vector<int>& group, const std::vector<int>& tensor_group);
   Agreements agree(const plan::Plan& plan);
-  std::pair<double, int> worst(const plan::Plan& plan);
+  std::pair<double, int> worst(const plan::Plan& plan, MemoryKind kind);
+  StageMemory memory(const plan::Plan& plan, int stage, MemoryKind kind);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
@@ -308,15 +309,19 @@ bool no_more_layers(const plan::Plan& plan, int stage) {
 
 }  // namespace
 
+StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryKind kind) {
+  return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
+                      pricing->stack().memory, kind);
+}
+
 /// Bytes of the stage that needs most, and which it is.
-std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan) {
+std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryKind kind) {
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
     // Of like stages the earlier holds more micro-batches.
     if (s >= 2 && s < last && no_more_layers(plan, s)) continue;
-    const double bytes =
-        stage_memory(chunks(plan, s), plan.spec(), s, plan.micro_batches(), pricing->software_memory().value).total();
+    const double bytes = memory(plan, s, kind).total();
     if (bytes > out.first) out = {bytes, s};
   }
   return out;
@@ -423,17 +428,33 @@ Estimate Estimator::estimate(const plan::Plan& plan) {
   e.step_time = updated + agree.loss + overhead;
   e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
   e.bubble = e.breakdown.bubble;
-  std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan);
+  std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, MemoryKind::device);
   return e;
 }
 
-double Estimator::memory_peak(const plan::Plan& plan) {
-  return memo_->worst(plan).first;
+double Estimator::memory_peak(const plan::Plan& plan, MemoryKind kind) {
+  return memo_->worst(plan, kind).first;
 }
 
-StageMemory Estimator::memory(const plan::Plan& plan, int stage) {
-  return stage_memory(memo_->chunks(plan, stage), plan.spec(), stage, plan.micro_batches(),
-                      memo_->pricing->software_memory().value);
+StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryKind kind) {
+  return memo_->memory(plan, stage, kind);
+}
+
+std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
+  std::vector<MemoryRow> rows;
+  for (int s = 0; s < plan.spec().pipeline; ++s) {
+    const StageMemory m = memory(plan, s);
+    MemoryRow row;
+    row.stage = s;
+    row.total = m.total();
+    row.by_purpose = {
+        {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
+        {"activations", m.activations}, {"workspace", m.workspace}, {"communication", m.communication},
+        {"scalars", m.input},           {"software", m.software}};
+    std::erase_if(row.by_purpose, [](const auto& entry) { return entry.second == 0; });
+    rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 Prediction Estimator::predict(const plan::Plan& plan) {
@@ -446,18 +467,7 @@ Prediction Estimator::predict(const plan::Plan& plan) {
   p.bubble_fraction = e.bubble / e.step_time;
   p.exposed_communication_s =
       e.breakdown.tensor_communication + e.breakdown.data_communication + e.breakdown.pipeline_communication;
-  for (int s = 0; s < plan.spec().pipeline; ++s) {
-    const StageMemory m = memory(plan, s);
-    MemoryRow row;
-    row.stage = s;
-    row.total = m.total();
-    row.by_purpose = {
-        {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
-        {"activations", m.activations}, {"workspace", m.workspace}, {"scalars", m.input},
-        {"software", m.software}};
-    std::erase_if(row.by_purpose, [](const auto& entry) { return entry.second == 0; });
-    p.memory.push_back(std::move(row));
-  }
+  p.memory = memory(plan);
   derive(p, plan);
   return p;
 }

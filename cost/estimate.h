@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cost/memory_recipe.h"
 #include "cost/pricing.h"
 #include "cost/results.h"
 #include "models/model.h"
@@ -41,8 +42,10 @@ class Estimator {
 
   [[nodiscard]] Estimate estimate(const plan::Plan& plan);
   /// Bytes of the worst rank alone, for a search that need not time what does not fit.
-  [[nodiscard]] double memory_peak(const plan::Plan& plan);
-  [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage);
+  [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryKind kind = MemoryKind::device);
+  [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryKind kind = MemoryKind::device);
+  /// Of every stage, as the device holds it.
+  [[nodiscard]] std::vector<MemoryRow> memory(const plan::Plan& plan);
   /// The full record, for reports: MFU, tokens/s, cost, energy, memory by stage, communication by dimension.
   [[nodiscard]] Prediction predict(const plan::Plan& plan);
 

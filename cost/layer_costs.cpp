@@ -1,6 +1,8 @@
 /// Prices and lifetimes of one layer.
 #include "cost/layer_costs.h"
 
+#include <algorithm>
+
 #include "plan/buckets.h"
 #include "plan/lower.h"
 #include "plan/place.h"
@@ -55,6 +57,95 @@ void note(int& first, int& last, int step) {
   last = step;
 }
 
+/// What a framework keeps of a layer beside the tensors of its program: dropout's masks, copies of scores and of
+/// logits.
+class FrameworkLives {
+ public:
+  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
+                 const MemoryRecipe& recipe)
+      : costs_(costs), program_(program), life_of_(life_of), recipe_(recipe) {}
+
+  void add() {
+    std::vector<const models::Op*> forward;
+    bool biased = false;
+    for (const models::Part& part : program_.forward)
+      for (const models::Op& op : part.ops) {
+        forward.push_back(&op);
+        biased = biased || (op.kind == models::OpKind::add_bias && op.in.at(2) >= 0);
+        biased = biased || op.kind == models::OpKind::position_add;
+      }
+    const bool dropout = recipe_.dropout && biased;
+    for (const models::Op* op : forward) {
+      const bool activation = op->kind == models::OpKind::gelu || op->kind == models::OpKind::swiglu;
+      if (op->kind == models::OpKind::attention) scores(*op, dropout);
+      const bool branch = op->kind == models::OpKind::attention || activation;
+      if (dropout && branch && program_.kind == models::LayerKind::block) mask(life(op->out[0]));
+    }
+    if (dropout && program_.kind == models::LayerKind::embedding) {
+      Life whole;
+      whole.forward_first = whole.forward_last = std::max(0, costs_.forward.steps - 1);
+      whole.backward_first = whole.backward_last = 0;
+      mask(whole);
+    }
+    for (const models::Part& part : program_.backward)
+      for (const models::Op& op : part.ops)
+        if (op.kind == models::OpKind::cross_entropy_grad) logits(op.out[0]);
+  }
+
+ private:
+  [[nodiscard]] Life life(int tensor) const {
+    return costs_.lives[static_cast<std::size_t>(life_of_[static_cast<std::size_t>(tensor)])];
+  }
+  [[nodiscard]] const models::Tensor& tensor(int index) const {
+    return program_.tensors[static_cast<std::size_t>(index)];
+  }
+  void keep(Life life, double bytes) {
+    life.bytes = bytes;
+    if (bytes > 0) costs_.lives.push_back(life);
+  }
+
+  /// A byte for each element of the residual, for as long as the branch's last product keeps its input.
+  void mask(const Life& as) {
+    keep(as, static_cast<double>(
+                 tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
+  }
+
+  /// Unfused: scores before the softmax while it runs; with dropout the mask and what it leaves; the gradients of both.
+  void scores(const models::Op& op, bool dropout) {
+    if (op.flash) return;
+    const Life saved = life(op.out[1]);
+    const auto elements = static_cast<double>(tensor(op.out[1]).elements());
+    if (dropout) keep(saved, elements + saved.bytes);
+    Life before = saved;
+    before.backward_first = before.backward_last = -1;
+    before.forward_last = before.forward_first;
+    before.recompute_last = before.recompute_first;
+    keep(before, saved.bytes);
+    Life gradient = saved;
+    gradient.dropped = false;
+    gradient.forward_first = gradient.recompute_first = -1;
+    gradient.backward_first = gradient.backward_last;
+    keep(gradient, (dropout ? 2 : 1) * saved.bytes);
+  }
+
+  /// Cast to fp32 for the loss; backward has the copies, and the gradient cast back.
+  void logits(int index) {
+    const Life half = life(index);
+    const models::Tensor& t = tensor(index);
+    if (recipe_.loss_copies == 0 || t.dtype == models::DType::fp32) return;
+    const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
+    keep(half, single);
+    Life gradient = half;
+    gradient.forward_first = gradient.forward_last = -1;
+    keep(gradient, half.bytes + (recipe_.loss_copies - 1) * single);
+  }
+
+  LayerCosts& costs_;
+  const models::LayerProgram& program_;
+  const std::vector<int>& life_of_;
+  const MemoryRecipe& recipe_;
+};
+
 }  // namespace
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
@@ -90,6 +181,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   const int core = plan::core_tensor(program);
   if (recomputation == plan::Recompute::selective && core >= 0)
     out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(core)])].dropped = true;
+  if (pricing.stack().memory.stated) FrameworkLives(out, program, life_of, pricing.stack().memory).add();
   const auto place = [&](int tensor) { return tensor < 0 ? -1 : life_of[static_cast<std::size_t>(tensor)]; };
   out.x = place(program.x);
   out.y = place(program.y);

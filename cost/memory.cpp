@@ -267,23 +267,61 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
 
 }  // namespace
 
+namespace {
+
+/// Elements of a stage's parameters: all, what this rank optimizes, and of the largest matrix that is no block's.
+struct Elements {
+  double all = 0, optimized = 0, largest = 0;
+};
+
+/// What the framework has beside weights, optimizer states and activations, as `kind` counts it.
+void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
+                   MemoryKind kind) {
+  const models::DType compute = plan::expand_options(spec).dtype, gradient = plan::gradient_dtype(spec.precision);
+  const bool beside = recipe.gradients_beside && gradient != compute && spec.zero_stage < 3;
+  if (beside) m.gradients += elements.all * static_cast<double>(models::size_of(compute));
+  double bucket = 0;
+  if (spec.data > 1 && recipe.reduce_bucket > 0) {
+    bucket = std::min(elements.all, static_cast<double>(recipe.reduce_bucket));
+    if (beside) bucket = std::max(bucket, elements.largest);
+    bucket *= static_cast<double>(models::size_of(gradient));
+  }
+  const double per_parameter = compute == models::DType::fp16   ? recipe.update_fp16
+                               : compute == models::DType::bf16 ? recipe.update_bf16
+                                                                : 0;
+  const double update = elements.optimized * per_parameter, passes = m.activations + m.workspace;
+  if (kind == MemoryKind::allocated) {
+    m.communication = std::max(0.0, update + bucket - passes);
+  } else {
+    m.communication = bucket + (recipe.update_in_one_piece ? update : std::max(0.0, update - passes));
+  }
+  if (kind != MemoryKind::device) m.software = 0;
+}
+
+}  // namespace
+
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
-                         std::int64_t micro_batches, double software) {
+                         std::int64_t micro_batches, double software, const MemoryRecipe& recipe, MemoryKind kind) {
   std::vector<LayerRun> layers;
   for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
   const int zero = spec.data > 1 ? spec.zero_stage : 0;
   const models::DType compute = plan::expand_options(spec).dtype;
   const models::DType gradient = plan::gradient_dtype(spec.precision);
   StageMemory m;
+  Elements elements;
   double reduced = 0;
+  // Both moments and, in mixed precision, the master.
+  const double states = recipe.moment_bytes / static_cast<double>(models::size_of(models::DType::fp32)) +
+                        (compute != models::DType::fp32 ? 1 : 0);
   for (const BucketSize& b : buckets_of(layers, spec.data)) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
     m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
-    const double states = compute != models::DType::fp32 ? 3 : 2;  // both moments and, in mixed precision, the master
     m.optimizer_states += count * states * arena_bytes(optimized, models::DType::fp32);
     if (zero == 1) reduced = std::max(reduced, arena_bytes(b.shard, gradient));
+    elements.all += count * static_cast<double>(b.elements);
+    elements.optimized += count * static_cast<double>(optimized);
   }
   std::vector<double> saved;
   double boundary = 0;
@@ -294,16 +332,25 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     for (const LayerRun& run : chunk) {
       slab += static_cast<double>(run.count) * passes.saved(*run.costs);
       if (run.costs->x >= 0) boundary = run.costs->lives[static_cast<std::size_t>(run.costs->x)].bytes;
+      const bool block = run.costs->kind == models::LayerKind::block;
+      const std::int64_t table = std::max(run.costs->shared_elements, block ? 0 : run.costs->own_elements);
+      elements.largest = std::max(elements.largest, static_cast<double>(table));
     }
     saved.push_back(slab);
     m.workspace = std::max({m.workspace, passes.forward(), passes.backward()});
   }
+  if (recipe.keeps_messages)
+    for (std::size_t c = 0; c < saved.size(); ++c) {
+      const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == saved.size();
+      saved[c] += (begins ? 0 : boundary) + (ends ? 0 : boundary);
+    }
   m.activations =
       spec.virtual_stages > 1
           ? interleaved_slabs(saved, boundary, spec, stage, micro_batches)
           : saved.front() * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
   m.input = 4 * static_cast<double>(plan::kAlignment);  // loss, gradient norm, its square, clip coefficient
   m.software = software;
+  if (recipe.stated) add_framework(m, elements, spec, recipe, kind);
   return m;
 }
 

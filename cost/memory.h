@@ -6,6 +6,7 @@
 
 #include "cost/estimate.h"
 #include "cost/layer_costs.h"
+#include "cost/memory_recipe.h"
 #include "plan/plan.h"
 
 namespace orrery::cost {
@@ -27,8 +28,10 @@ struct LayerRun {
 /// Buckets of a stage in order; equal neighbours stand together.
 [[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int data);
 
-/// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes beside the arena.
+/// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes beside the arena, which only
+/// MemoryKind::device counts.
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
-                                       int stage, std::int64_t micro_batches, double software);
+                                       int stage, std::int64_t micro_batches, double software,
+                                       const MemoryRecipe& recipe = {}, MemoryKind kind = MemoryKind::device);
 
 }  // namespace orrery::cost

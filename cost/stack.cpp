@@ -28,6 +28,7 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.overlap_tensor = overlap.at("tensor").boolean(false);
     s.overlap_data = overlap.at("data").boolean(false);
     s.overlap_pipeline = overlap.at("pipeline").boolean(false);
+    s.memory = read_memory_recipe(root.optional("memory"));
     for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
     const base::Cursor sources = root.optional("sources");
     if (sources.exists())

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "cost/calibration.h"
+#include "cost/memory_recipe.h"
 #include "plan/schedule.h"
 
 namespace orrery::cost {
@@ -22,6 +23,7 @@ struct Stack {
   bool overlap_tensor = false, overlap_data = false, overlap_pipeline = false;
   /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, also what backward does not read.
   bool recompute_whole_layer = false;
+  MemoryRecipe memory;  ///< what it keeps beyond the schedule's buffers
   /// stack.op_overhead      seconds an op costs beyond its arithmetic (launch gap, call, tiny-tensor costs)
   /// stack.load_overhead    seconds to read one micro-batch's tokens
   /// stack.dispatch_overhead seconds each schedule step costs the rank (progress of requests, span

@@ -105,6 +105,13 @@ class Summary {
   }
 
   void memory(cost::Prediction& p) const {
+    // The arena is Orrery's; what another framework keeps is not read off a schedule.
+    if (pricing_.stack().memory.stated) {
+      const auto model = std::shared_ptr<const models::Model>(std::shared_ptr<void>(), &plan_.model());
+      p.memory = cost::Estimator(model, pricing_).memory(plan_);
+      for (const cost::MemoryRow& row : p.memory) p.memory_peak_bytes = std::max(p.memory_peak_bytes, row.total);
+      return;
+    }
     for (const RankClass& c : schedule_.classes) {
       const plan::Placement placement = plan::place(c);
       cost::MemoryRow row;

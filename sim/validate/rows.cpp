@@ -66,6 +66,8 @@ Setup setup_of(const Cursor& row) {
   s.family = text_at(row, "family");
   s.schedule = text_at(row, "pp_schedule");
   s.offload = text_at(row, "offload");
+  s.optimizer = text_at(row, "optimizer");
+  s.memory_kind = text_at(row, "peak_mem_kind");
   s.fsdp_sharding = text_at(row, "fsdp_sharding");
   s.layers = integer_at(row, "layers");
   s.hidden = integer_at(row, "hidden");
@@ -104,7 +106,6 @@ Measured measured_of(const Cursor& row) {
   constexpr double kGB = 1e9, kGiB = 1024.0 * 1024 * 1024;
   if (const auto gb = number_at(row, "peak_mem_gb", 1e-6, kMostBytes / kGB)) m.memory_bytes = *gb * kGB;
   if (const auto gib = number_at(row, "peak_mem_gib", 1e-6, kMostBytes / kGiB)) m.memory_bytes = *gib * kGiB;
-  m.memory_kind = text_at(row, "peak_mem_kind");
   return m;
 }
 

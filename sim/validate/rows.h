@@ -16,6 +16,8 @@ struct Setup {
   std::string id, source, kind;
   bool verified = false;
   std::string stack, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
+  std::string optimizer;    ///< in the source's words
+  std::string memory_kind;  ///< what a figure of memory counts: asked for, not measured
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
   std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn;
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
@@ -28,8 +30,7 @@ struct Setup {
 /// What was observed; never read by a prediction.
 struct Measured {
   std::optional<double> seconds;       ///< a training step
-  std::optional<double> memory_bytes;  ///< peak of the worst device, as memory_kind says
-  std::string memory_kind;
+  std::optional<double> memory_bytes;  ///< peak of the worst device, as Setup::memory_kind says
 };
 
 struct Row {

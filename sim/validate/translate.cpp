@@ -80,6 +80,12 @@ double token_share(const cost::Stack& stack) {
   return 1;
 }
 
+/// Bytes of the optimizer's moments, a parameter: a byte each in 8 bits (Dettmers et al. 2022), else fp32.
+double moment_bytes(const std::string& optimizer) {
+  constexpr double kEightBit = 2, kFp32 = 8;
+  return optimizer.find("8-bit") != std::string::npos ? kEightBit : kFp32;
+}
+
 /// How much two names of devices or software have in common: the length of their common beginning.
 std::size_t likeness(const std::string& a, const std::string& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -179,10 +185,16 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
   auto plan = plan::make_plan(*model, *cluster, spec);
   if (!plan) return fail(plan.error());
-  const std::string key = fmt::format("{} {}", static_cast<const void*>(cluster->get()), stack->name);
+  const double moments = moment_bytes(s.optimizer);
+  const std::string key = fmt::format("{} {} {}", static_cast<const void*>(cluster->get()), stack->name, moments);
   std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
-  if (!pricing) pricing = std::make_shared<const cost::Pricing>(*cluster, *stack, library_.calibrations);
-  return Subject{*model, pricing, std::move(*plan), std::move(notes)};
+  if (!pricing) {
+    cost::Stack own = *stack;
+    own.memory.moment_bytes = moments;
+    pricing = std::make_shared<const cost::Pricing>(*cluster, std::move(own), library_.calibrations);
+  }
+  const cost::MemoryKind kind = cost::memory_kind(s.memory_kind, stack->memory.reported);
+  return Subject{*model, pricing, std::move(*plan), kind, std::move(notes)};
 }
 
 }  // namespace orrery::sim

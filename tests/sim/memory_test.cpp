@@ -1,0 +1,247 @@
+/// Memory of a stage by hand: activations by the published equations, bytes of a parameter by recipe, what each kind of
+/// measurement counts.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cost/estimate.h"
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+using cost::MemoryKind;
+using cost::MemoryRecipe;
+using cost::StageMemory;
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+struct Case {
+  std::int64_t layers = 2, hidden = 1024, heads = 16, vocab = 1024, sequence = 512;
+  int devices = 1;
+  plan::PlanSpec spec;
+  models::Family family = models::Family::gpt;
+};
+
+std::shared_ptr<const models::Model> model_of(const Case& c) {
+  models::Model m = *testing::model("gpt2-124m");
+  m.layers = c.layers, m.hidden = c.hidden, m.heads = m.kv_heads = c.heads, m.head_dim = c.hidden / c.heads;
+  m.ffn_hidden = 4 * c.hidden, m.vocab = c.vocab, m.max_sequence = c.sequence;
+  if (c.family == models::Family::llama) m.bias = false, m.positions = models::Positions::rope;
+  return std::make_shared<const models::Model>(std::move(m));
+}
+
+StageMemory memory_of(Case c, const MemoryRecipe& recipe, int stage = 0, MemoryKind kind = MemoryKind::device) {
+  const auto model = model_of(c);
+  const auto cluster = testing::cluster("hgx-h100-1024", c.devices);
+  c.spec.sequence = c.sequence;
+  c.spec.batch = c.spec.micro_batch * c.spec.data * c.spec.pipeline * 2;
+  const auto plan = plan::make_plan(model, cluster, c.spec);
+  if (!plan) throw std::runtime_error(base::render(plan.error(), false));
+  cost::Stack stack = testing::stack("megatron-2022");
+  stack.memory = recipe;
+  const cost::Pricing pricing(cluster, stack);
+  return cost::Estimator(model, pricing).memory(*plan, stage, kind);
+}
+
+/// What one block more adds to the activations.
+double of_a_layer(Case c, const MemoryRecipe& recipe) {
+  const double two = memory_of(c, recipe).activations;
+  ++c.layers;
+  return memory_of(c, recipe).activations - two;
+}
+
+MemoryRecipe with_dropout() {
+  MemoryRecipe r;
+  r.stated = r.dropout = true;
+  return r;
+}
+
+Case half_precision(int tensor = 1, bool sharded = false, plan::Recompute recompute = plan::Recompute::none) {
+  Case c;
+  c.devices = tensor;
+  c.spec.tensor = tensor, c.spec.sequence_parallel = sharded, c.spec.recompute = recompute;
+  c.spec.precision = models::DType::fp16, c.spec.flash = false, c.spec.micro_batch = 4;
+  return c;
+}
+
+/// Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", without the statistics of
+/// the norms, which they leave out: mean and reciprocal deviation in fp32 of two norms.
+constexpr double kStatistics = 2 * 2 * 4;
+
+TEST(LayerActivations, AreEquationOneOfKorthikanti) {
+  const Case c = half_precision();
+  const double s = 512, b = 4, h = 1024, a = 16;
+  EXPECT_DOUBLE_EQ(of_a_layer(c, with_dropout()), s * b * h * (34 + 5 * a * s / h) + kStatistics * s * b);
+}
+
+TEST(LayerActivations, AreEquationTwoUnderTensorParallelism) {
+  const double s = 512, b = 4, h = 1024, a = 16, t = 4;
+  EXPECT_DOUBLE_EQ(of_a_layer(half_precision(4), with_dropout()),
+                   s * b * h * (10 + 24 / t + 5 * a * s / (h * t)) + kStatistics * s * b);
+}
+
+TEST(LayerActivations, AreEquationFourUnderSequenceParallelism) {
+  const double s = 512, b = 4, h = 1024, a = 16, t = 4;
+  EXPECT_DOUBLE_EQ(of_a_layer(half_precision(4, true), with_dropout()),
+                   s * b * h / t * (34 + 5 * a * s / h) + kStatistics * s * b / t);
+}
+
+TEST(LayerActivations, AreEquationSixUnderSelectiveRecomputation) {
+  const double s = 512, b = 4, h = 1024, t = 4;
+  EXPECT_DOUBLE_EQ(of_a_layer(half_precision(4, true, plan::Recompute::selective), with_dropout()),
+                   34 * s * b * h / t + kStatistics * s * b / t);
+}
+
+TEST(LayerActivations, AreTheInputAloneUnderFullRecomputation) {
+  EXPECT_DOUBLE_EQ(of_a_layer(half_precision(4, false, plan::Recompute::full), with_dropout()), 2.0 * 512 * 4 * 1024);
+}
+
+TEST(LayerActivations, WithoutDropoutLackTheMasksAndTheScoresBefore) {
+  const double s = 512, b = 4, h = 1024, a = 16;
+  EXPECT_DOUBLE_EQ(of_a_layer(half_precision(), MemoryRecipe{}),
+                   s * b * h * (32 + 2 * a * s / h) + kStatistics * s * b);
+  Case llama = half_precision();
+  llama.family = models::Family::llama;
+  EXPECT_DOUBLE_EQ(of_a_layer(llama, with_dropout()), of_a_layer(llama, MemoryRecipe{})) << "it trains without";
+}
+
+// The paper's figure 1, the 22B model: 48 layers, h 6144, a 64, s 2048, b 4, t 8: 59.25 GiB.
+TEST(LayerActivations, OfTheSourcesLargestNodeAreItsFigure) {
+  Case c = half_precision(8);
+  c.hidden = 6144, c.heads = 64, c.sequence = 2048, c.vocab = 51200;
+  EXPECT_NEAR(48 * of_a_layer(c, with_dropout()) / kGiB, 59.25, 0.01);
+  c.spec.sequence_parallel = true, c.spec.recompute = plan::Recompute::selective;
+  EXPECT_NEAR(48 * of_a_layer(c, with_dropout()) / kGiB, 9.5625, 0.01);
+}
+
+// Rajbhandari et al. 2020, "ZeRO", table 1: bytes of a parameter are 16, 4 + 12/d, 2 + 14/d and 16/d.
+TEST(ModelStates, AreZerosTable) {
+  for (const int zero : {0, 1, 2, 3}) {
+    Case c = half_precision();
+    c.devices = c.spec.data = 64;
+    c.spec.zero_stage = zero;
+    const StageMemory m = memory_of(c, MemoryRecipe{});
+    const double elements = static_cast<double>(c.layers * (12 * c.hidden * c.hidden + 13 * c.hidden) +
+                                                (c.vocab + c.sequence + 2) * c.hidden);
+    const double d = 64, table[] = {16, 4 + 12 / d, 2 + 14 / d, 16 / d};
+    EXPECT_NEAR((m.parameters + m.gradients + m.optimizer_states) / elements, table[zero], 0.002 * table[zero]) << zero;
+  }
+}
+
+Case over_four_replicas(models::DType precision) {
+  Case c = half_precision();
+  c.layers = 8;
+  c.devices = c.spec.data = 4;
+  c.spec.zero_stage = 1, c.spec.precision = precision, c.spec.recompute = plan::Recompute::full;
+  return c;
+}
+
+// DeepSpeed, zero/stage_1_and_2.py: 2 weights, 2 gradients, (4 + 8) states / d, and in the update (2 + 4) / d more.
+TEST(ModelStates, OfAnUpdateInOnePieceComeOnTopOfReservedMemoryAlone) {
+  MemoryRecipe r;
+  r.stated = r.update_in_one_piece = true;
+  r.update_fp16 = 6;
+  const Case c = over_four_replicas(models::DType::fp16);
+  const StageMemory reserved = memory_of(c, r, 0, MemoryKind::reserved);
+  const double parameters = reserved.parameters / 2;
+  EXPECT_NEAR(reserved.communication, 6 * parameters / 4, 1e-3 * parameters);
+  EXPECT_EQ(reserved.software, 0) << "the allocator does not know the context";
+  const StageMemory allocated = memory_of(c, r, 0, MemoryKind::allocated);
+  EXPECT_DOUBLE_EQ(allocated.communication,
+                   std::max(0.0, reserved.communication - reserved.activations - reserved.workspace));
+  const StageMemory device = memory_of(c, r);
+  EXPECT_GT(device.software, 1e9);
+  EXPECT_DOUBLE_EQ(device.total() - device.software, reserved.total());
+}
+
+TEST(ModelStates, HaveGradientsTwiceWhereTheyAreAddedUpInAnotherType) {
+  MemoryRecipe r;
+  r.stated = true;
+  const StageMemory once = memory_of(over_four_replicas(models::DType::bf16), r);
+  r.gradients_beside = true;
+  const StageMemory twice = memory_of(over_four_replicas(models::DType::bf16), r);
+  EXPECT_DOUBLE_EQ(once.gradients, 2 * once.parameters);
+  EXPECT_DOUBLE_EQ(twice.gradients, 3 * once.parameters);
+  EXPECT_DOUBLE_EQ(memory_of(over_four_replicas(models::DType::fp16), r).gradients, once.parameters);
+}
+
+TEST(ModelStates, GoThroughABucketWhereThereAreReplicas) {
+  MemoryRecipe r;
+  r.stated = true;
+  r.reduce_bucket = 1000000;
+  EXPECT_DOUBLE_EQ(memory_of(over_four_replicas(models::DType::fp16), r).communication, 2e6);
+  EXPECT_DOUBLE_EQ(memory_of(half_precision(), r).communication, 0);
+  // Cast one at a time, the table alone is larger than the bucket: 1024 x 1024 words.
+  r.gradients_beside = true;
+  EXPECT_DOUBLE_EQ(memory_of(over_four_replicas(models::DType::bf16), r).communication, 4.0 * 1024 * 1024);
+}
+
+TEST(ModelStates, OfEightBitAdamHaveTwoBytesForTheMoments) {
+  MemoryRecipe r;
+  r.stated = true;
+  const StageMemory full = memory_of(half_precision(), r);
+  r.moment_bytes = 2;
+  EXPECT_DOUBLE_EQ(memory_of(half_precision(), r).optimizer_states, full.optimizer_states / 2);
+}
+
+// Bytes of a logit: 2, and in place 4 from forward to backward, where the gradient has 2 more; PyTorch's, 8 besides.
+TEST(Loss, HoldsCopiesOfTheLogits) {
+  Case c = half_precision();
+  c.spec.recompute = plan::Recompute::full;
+  c.vocab = 65536;
+  const double logits = 4.0 * 512 * 65536;
+  MemoryRecipe r;
+  r.stated = true;
+  const StageMemory none = memory_of(c, r);
+  r.loss_copies = 1;
+  const StageMemory one = memory_of(c, r);
+  r.loss_copies = 3;
+  const StageMemory three = memory_of(c, r);
+  EXPECT_DOUBLE_EQ(one.activations - none.activations, 4 * logits);
+  EXPECT_DOUBLE_EQ(three.activations, one.activations);
+  EXPECT_NEAR(three.workspace - one.workspace, 8 * logits, 0.01 * logits);
+}
+
+TEST(Stages, KeepTheirMessagesWhereTheEngineClonesThem) {
+  Case c = half_precision(1, false, plan::Recompute::full);
+  c.layers = 8;
+  c.devices = c.spec.pipeline = 4;
+  MemoryRecipe r;
+  r.stated = true;
+  const double message = 2.0 * 512 * 4 * 1024;
+  const int copies[] = {1, 2, 2, 1}, in_flight[] = {4, 3, 2, 1};
+  for (int stage = 0; stage < 4; ++stage) {
+    r.keeps_messages = false;
+    const double without = memory_of(c, r, stage).activations;
+    r.keeps_messages = true;
+    EXPECT_DOUBLE_EQ(memory_of(c, r, stage).activations - without, in_flight[stage] * copies[stage] * message) << stage;
+  }
+}
+
+TEST(MemoryKinds, AreReadFromASourcesWords) {
+  EXPECT_EQ(cost::memory_kind("nvidia-smi max over GPUs", MemoryKind::allocated), MemoryKind::device);
+  EXPECT_EQ(cost::memory_kind("max reserved over GPUs (torchtitan metric)", MemoryKind::device), MemoryKind::reserved);
+  EXPECT_EQ(cost::memory_kind("torch max_memory_allocated", MemoryKind::device), MemoryKind::allocated);
+  EXPECT_EQ(cost::memory_kind("", MemoryKind::reserved), MemoryKind::reserved);
+}
+
+TEST(StackFiles, SayWhatTheirMemoryIs) {
+  const std::string text =
+      "stack: mine\nhost_inline: false\nflash: true\noverlap: {tensor: false, data: true, pipeline: "
+      "false}\nparameters: {stack.op_overhead: {value: 1 us, source: here}}\n";
+  const auto none = cost::parse_stack(text, "mine.yaml");
+  ASSERT_TRUE(none.has_value());
+  EXPECT_FALSE(none->memory.stated);
+  const auto some = cost::parse_stack(text + "memory: {reported: reserved, loss_copies: 3}\n", "mine.yaml");
+  ASSERT_TRUE(some.has_value());
+  EXPECT_TRUE(some->memory.stated);
+  EXPECT_EQ(some->memory.reported, MemoryKind::reserved);
+  EXPECT_EQ(some->memory.loss_copies, 3);
+  EXPECT_FALSE(cost::parse_stack(text + "memory: {reported: guessed}\n", "mine.yaml").has_value());
+  EXPECT_FALSE(cost::parse_stack(text + "memory: {reported: device, dropuot: true}\n", "mine.yaml").has_value());
+  EXPECT_FALSE(cost::parse_stack(text + "memory: {dropout: true}\n", "mine.yaml").has_value());
+}
+
+}  // namespace
+}  // namespace orrery::sim

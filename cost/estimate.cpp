@@ -407,7 +407,7 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
 
 }  // namespace
 
-Estimate Estimator::estimate(const plan::Plan& plan) {
+Estimate Estimator::estimate(const plan::Plan& plan, MemoryKind kind) {
   Memo& memo = *memo_;
   const std::vector<StageTimes> stages = memo.all_times(plan);
   const Agreements agree = memo.agree(plan);
@@ -428,7 +428,7 @@ Estimate Estimator::estimate(const plan::Plan& plan) {
   e.step_time = updated + agree.loss + overhead;
   e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
   e.bubble = e.breakdown.bubble;
-  std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, MemoryKind::device);
+  std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, kind);
   return e;
 }
 

@@ -27,7 +27,7 @@ struct StageMemory {
 /// What the search needs of one plan; seconds, bytes.
 struct Estimate {
   double step_time = 0;
-  double memory_peak = 0;  ///< worst stage
+  double memory_peak = 0;  ///< worst stage, as `kind` counts
   int worst_stage = 0;
   double bubble = 0;    ///< seconds that ranks wait for another stage, mean over stages
   Breakdown breakdown;  ///< mean over stages; sums to step_time
@@ -40,7 +40,7 @@ class Estimator {
   ~Estimator();
   Estimator(Estimator&&) noexcept;
 
-  [[nodiscard]] Estimate estimate(const plan::Plan& plan);
+  [[nodiscard]] Estimate estimate(const plan::Plan& plan, MemoryKind kind = MemoryKind::device);
   /// Bytes of the worst rank alone, for a search that need not time what does not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryKind kind = MemoryKind::device);
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryKind kind = MemoryKind::device);

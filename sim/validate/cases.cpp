@@ -31,7 +31,8 @@ Cases make_cases(const std::vector<Row>& rows, Library library, const std::funct
 
 cost::Estimate Predictor::predict(const Case& one) {
   const cost::Pricing& usual = *one.subject.pricing;
-  const std::pair<const void*, std::string> key{&usual.cluster(), usual.stack().name};
+  const std::tuple key{static_cast<const void*>(&usual.cluster()), usual.stack().name,
+                       usual.stack().memory.moment_bytes};
   auto found = prices_.find(key);
   if (found == prices_.end()) {
     // The row's own calibration, so that files given with --calibration count as everywhere.
@@ -43,7 +44,7 @@ cost::Estimate Predictor::predict(const Case& one) {
         prices_.emplace(key, cost::Pricing(usual.shared_cluster(), usual.stack(), {usual.calibration(), over})).first;
   }
   cost::Estimator estimator(one.subject.model, found->second);
-  return estimator.estimate(one.subject.plan);
+  return estimator.estimate(one.subject.plan, one.subject.memory_kind);
 }
 
 }  // namespace orrery::sim

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,7 +41,7 @@ class Predictor {
 
  private:
   const StackNumbers& numbers_;
-  std::map<std::pair<const void*, std::string>, cost::Pricing> prices_;
+  std::map<std::tuple<const void*, std::string, double>, cost::Pricing> prices_;  ///< by cluster, stack, moments
 };
 
 }  // namespace orrery::sim

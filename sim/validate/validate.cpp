@@ -65,7 +65,7 @@ cost::Validation validate(const std::vector<Row>& rows, const Cases& cases) {
     result.stack = one.subject.pricing->stack().name;
     result.plan = plan::describe(one.subject.plan.spec());
     result.predicted_s = estimate.step_time;
-    result.predicted_bytes = estimator.memory_peak(subject->plan, subject->memory_kind);
+    result.predicted_bytes = estimate.memory_peak;
     result.measured_s = row.measured.seconds;
     result.measured_bytes = row.measured.memory_bytes;
     result.notes = one.subject.notes;

@@ -43,8 +43,8 @@ struct Agreements {
 std::vector<int> mesh_members(const plan::PlanSpec& spec, bool tensor, bool data) {
   std::vector<int> out;
   for (int s = 0; s < spec.pipeline; ++s)
-    for (int d = 0; d < (data ? spec.data : 1); ++d)
-      for (int t = 0; t < (tensor ? spec.tensor : 1); ++t) out.push_back((s * spec.data + d) * spec.tensor + t);
+    for (int d = 0; d < (data ? spec.replicas() : 1); ++d)
+      for (int t = 0; t < (tensor ? spec.tensor : 1); ++t) out.push_back((s * spec.replicas() + d) * spec.tensor + t);
   return out;
 }
 
@@ -67,9 +67,9 @@ models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
 struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
-  /// (kind, tensor, micro-batch, sequence, dtype, flash, rows sharded, recomputation) -> costs
-  std::map<std::tuple<int, int, std::int64_t, std::int64_t, int, bool, bool, int>, LayerCosts> layers;
-  /// (data, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
+  /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation) -> costs
+  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int>, LayerCosts> layers;
+  /// (replicas, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, bool>, std::pair<double, double>> agreements;
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec,
@@ -99,12 +99,15 @@ struct Estimator::Memo {
 
 const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
   const auto key =
-      std::make_tuple(static_cast<int>(kind), spec.tensor, spec.micro_batch, spec.sequence,
+      std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
                       static_cast<int>(spec.precision), spec.flash, spec.shards_rows(), static_cast<int>(recompute));
   const auto found = layers.find(key);
   if (found != layers.end()) return found->second;
   const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));
-  return layers.emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor))).first->second;
+  return layers
+      .emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor),
+                                strided(0, spec.tensor, spec.context)))
+      .first->second;
 }
 
 std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, int chunk) {
@@ -139,7 +142,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     load.kind = models::OpKind::load_tokens;
     load.dtype = models::DType::int32;
     load.batch = spec.micro_batch;
-    load.sequence = spec.sequence;
+    load.sequence = spec.tokens_per_rank();
     t.input = op(load) + dispatch();
   }
   double tensor_forward = 0, tensor_backward = 0;
@@ -180,7 +183,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
 /// its gradients are reduced before the next layer begins, because their memory is given back.
 void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
                                     const std::vector<int>& group, const std::vector<int>& tensor_group) {
-  const int zero = spec.data > 1 ? spec.zero_stage : 0;
+  const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   if (zero < 2) return;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
   double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters come
@@ -192,12 +195,12 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     double gather = 0, reduce = 0, touch = dispatch();
     for (const std::int64_t own : {c.own_elements, c.shared_elements}) {
       if (own == 0) continue;
-      const std::int64_t unit = spec.data * plan::kParameterAlignment;
+      const std::int64_t unit = spec.replicas() * plan::kParameterAlignment;
       const std::int64_t elements = (own + unit - 1) / unit * unit;
       if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, group);
       reduce += message(CollectiveKind::reduce_scatter, elements, gradient, group);
       touch += op(flat(models::OpKind::fill_zero, gradient, elements)) +
-               op(flat(models::OpKind::accumulate_into, gradient, elements / spec.data));
+               op(flat(models::OpKind::accumulate_into, gradient, elements / spec.replicas()));
     }
     reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, tensor_group);
     t.backward += count * touch;
@@ -218,14 +221,14 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
 
 void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
                              const std::vector<int>& group, const std::vector<int>& tensor_group) {
-  const int zero = spec.data > 1 ? spec.zero_stage : 0;
+  const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
   models::Op adamw = flat(models::OpKind::adamw, gradient, 0);
   adamw.out.assign(compute == models::DType::fp32 ? 3 : 4, 0);
   t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
   t.norm = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
   double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
-  for (const BucketSize& b : buckets_of(layers_of, spec.data)) {
+  for (const BucketSize& b : buckets_of(layers_of, spec.replicas())) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
@@ -251,7 +254,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
-  const std::vector<int> group = strided(plan.rank(stage, 0, 0), spec.tensor, spec.data);
+  const std::vector<int> group = strided(plan.rank(stage, 0, 0), spec.tensor, spec.replicas());
   const std::vector<int> tensor_group = strided(plan.rank(stage, 0, 0), 1, spec.tensor);
   StageTimes t;
   for (int c = 0; c < spec.virtual_stages; ++c) {
@@ -272,9 +275,9 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
 
 Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
-  const bool partitions = spec.data > 1 && spec.zero_stage > 0;
+  const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
   Agreements a;
-  const auto key = std::make_tuple(spec.data, spec.tensor, spec.pipeline, partitions);
+  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.pipeline, partitions);
   const auto found = agreements.find(key);
   if (found != agreements.end()) {
     std::tie(a.norm, a.loss) = found->second;
@@ -285,7 +288,7 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   }
   const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
   if (spec.pipeline > 1 && table > 0) {
-    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec.data);
+    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec.replicas());
     const std::int64_t elements = partitions ? buckets.front().shard : buckets.front().elements;
     a.embedding = message(CollectiveKind::all_reduce, elements, plan::gradient_dtype(spec.precision),
                           {plan.rank(0, 0, 0), plan.rank(spec.pipeline - 1, 0, 0)});
@@ -330,7 +333,7 @@ std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryKind
 /// The passes of all stages in their order.
 PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
   const plan::PlanSpec& spec = plan.spec();
-  const std::int64_t rows = spec.micro_batch * spec.sequence / (spec.shards_rows() ? spec.tensor : 1);
+  const std::int64_t rows = spec.micro_batch * spec.tokens_per_rank() / (spec.shards_rows() ? spec.tensor : 1);
   const Bytes boundary{static_cast<double>(rows * model->hidden * models::size_of(plan::expand_options(spec).dtype))};
   const auto hop = [&](int from, int to) {
     return pricing->send_time(boundary, plan.rank(from, 0, 0), plan.rank(to, 0, 0)).value;

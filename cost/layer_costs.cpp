@@ -2,6 +2,7 @@
 #include "cost/layer_costs.h"
 
 #include <algorithm>
+#include <map>
 
 #include "plan/buckets.h"
 #include "plan/lower.h"
@@ -20,20 +21,69 @@ plan::CollectiveKind kind_of(models::GroupCollective collective) {
     case models::GroupCollective::all_reduce: return plan::CollectiveKind::all_reduce;
     case models::GroupCollective::all_gather: return plan::CollectiveKind::all_gather;
     case models::GroupCollective::reduce_scatter: return plan::CollectiveKind::reduce_scatter;
+    case models::GroupCollective::ring_shift: return plan::CollectiveKind::ring_shift;
   }
   return plan::CollectiveKind::all_reduce;
 }
 
+/// Ranks of the groups that a layer communicates in.
+struct LayerGroups {
+  const std::vector<int>& tensor;
+  const std::vector<int>& context;
+};
+
+/// What passes around the ring while a pass computes.
+class Ring {
+ public:
+  explicit Ring(bool overlaps) : overlaps_(overlaps) {}
+  void shift(int source, int target, double seconds) {
+    const auto made = arrived_.find(source);
+    const double begin = std::max({now_, free_, made == arrived_.end() ? 0 : made->second.at});
+    free_ = begin + seconds;
+    arrived_[target] = {overlaps_ ? free_ : 0, source};
+    if (!overlaps_) waited_ += seconds;
+  }
+  /// The first use of what has arrived: waits for it, and tells `touch` what was sent for it, which is freed then.
+  template <class Touch>
+  void use(int tensor, const Touch& touch) {
+    const auto found = arrived_.find(tensor);
+    if (found == arrived_.end() || found->second.source < 0) return;
+    waited_ += std::max(0.0, found->second.at - now_);
+    now_ = std::max(now_, found->second.at);
+    touch(found->second.source);
+    found->second.source = -1;
+  }
+  void pass(double seconds) { now_ += seconds; }
+  [[nodiscard]] double waited() const { return waited_; }
+
+ private:
+  struct Arrival {
+    double at = 0;
+    int source = -1;
+  };
+  bool overlaps_;
+  double now_ = 0, free_ = 0, waited_ = 0;
+  std::map<int, Arrival> arrived_;
+};
+
 /// Walks over the parts of a pass as lowering does: a run of ops is a step, a message is a step.
 template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, const Pricing& pricing,
-          const std::vector<int>& group, const Touch& touch) {
+          const LayerGroups& groups, const Touch& touch) {
   Pass pass;
+  Ring ring(pricing.overlaps(plan::Stream::context));
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const int whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
       const auto bytes = static_cast<double>(program.tensors[static_cast<std::size_t>(whole)].bytes());
-      pass.messages += pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, group).value;
+      const bool shifts = part.collective == models::GroupCollective::ring_shift;
+      const double seconds =
+          pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, shifts ? groups.context : groups.tensor)
+              .value;
+      if (shifts)
+        ring.shift(part.source, part.tensor, seconds);
+      else
+        pass.messages += seconds, ring.pass(seconds);
       pass.message_bytes += bytes;
       ++pass.message_count;
       touch(part.source, pass.steps);
@@ -41,14 +91,18 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       continue;
     }
     if (part.ops.empty()) continue;
-    (part.recomputed ? pass.recomputed : pass.compute) += pricing.compute_time(part.ops).value;
+    const double seconds = pricing.compute_time(part.ops).value;
+    (part.recomputed ? pass.recomputed : pass.compute) += seconds;
     pass.host += pricing.host_time(part.ops).value;
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(t, pass.steps);
       for (const int t : op.out) touch(t, pass.steps);
+      for (const int t : op.in) ring.use(t, [&](int source) { touch(source, pass.steps); });
     }
+    ring.pass(seconds);
     ++pass.steps;
   }
+  pass.messages += ring.waited();
   return pass;
 }
 
@@ -149,7 +203,8 @@ class FrameworkLives {
 }  // namespace
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
-                       const std::vector<int>& group) {
+                       const std::vector<int>& tensor_group, const std::vector<int>& context_group) {
+  const LayerGroups group{tensor_group, context_group};
   LayerCosts out;
   out.recomputation = recomputation;
   out.kind = program.kind;

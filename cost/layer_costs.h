@@ -15,7 +15,7 @@ struct Pass {
   double compute = 0;     ///< seconds on the compute stream, overheads included
   double host = 0;        ///< seconds that the host needs to issue it
   double recomputed = 0;  ///< of backward: seconds of what selective recomputation runs again; not in `compute`
-  double messages = 0;    ///< seconds of messages within the tensor group
+  double messages = 0;    ///< seconds of messages within the tensor group, and of the ring what compute waits for
   double message_bytes = 0;
   int message_count = 0;
   int steps = 0;  ///< schedule steps
@@ -44,8 +44,9 @@ struct LayerCosts {
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
 };
 
-/// `tensor_group`: ranks of one tensor-parallel group.
+/// The groups of rank 0: of tensor and of context parallelism; one rank where there is none.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
-                                     const Pricing& pricing, const std::vector<int>& tensor_group);
+                                     const Pricing& pricing, const std::vector<int>& tensor_group,
+                                     const std::vector<int>& context_group);
 
 }  // namespace orrery::cost

@@ -49,7 +49,7 @@ class Passes {
   Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec)
       : spec_(spec),
         messages_apart_(spec.virtual_stages > 1),
-        zero_(spec.data > 1 ? spec.zero_stage : 0),
+        zero_(spec.replicas() > 1 ? spec.zero_stage : 0),
         compute_(plan::expand_options(spec).dtype),
         gradient_(plan::gradient_dtype(spec.precision)) {
     for (const LayerRun& run : layers)
@@ -149,7 +149,7 @@ class Passes {
   }
 
   [[nodiscard]] std::int64_t padded(std::int64_t elements) const {
-    return round_up(elements, spec_.data * plan::kParameterAlignment);
+    return round_up(elements, spec_.replicas() * plan::kParameterAlignment);
   }
   [[nodiscard]] double full(const LayerCosts& layer, models::DType dtype) const {
     double sum = 0;
@@ -177,7 +177,7 @@ class Passes {
     if (layer.partial_elements > 0) step();
     add(backward, at_, full(layer, gradient_));
     add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0),
-        full(layer, gradient_) / spec_.data);
+        full(layer, gradient_) / spec_.replicas());
     step();
   }
 
@@ -192,13 +192,13 @@ class Passes {
 
 }  // namespace
 
-std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int data) {
+std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int replicas) {
   std::vector<BucketSize> out;
   bool shared = false;
   const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial = 0) {
     if (elements == 0) return;
-    const std::int64_t padded = round_up(elements, data * plan::kParameterAlignment);
-    out.push_back({padded, padded / data, count, partial});
+    const std::int64_t padded = round_up(elements, replicas * plan::kParameterAlignment);
+    out.push_back({padded, padded / replicas, count, partial});
   };
   for (const LayerRun& run : layers) {
     if (!shared && run.costs->shared_elements > 0) {
@@ -281,7 +281,7 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
   const bool beside = recipe.gradients_beside && gradient != compute && spec.zero_stage < 3;
   if (beside) m.gradients += elements.all * static_cast<double>(models::size_of(compute));
   double bucket = 0;
-  if (spec.data > 1 && recipe.reduce_bucket > 0) {
+  if (spec.replicas() > 1 && recipe.reduce_bucket > 0) {
     bucket = std::min(elements.all, static_cast<double>(recipe.reduce_bucket));
     if (beside) bucket = std::max(bucket, elements.largest);
     bucket *= static_cast<double>(models::size_of(gradient));
@@ -304,7 +304,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
                          std::int64_t micro_batches, double software, const MemoryRecipe& recipe, MemoryKind kind) {
   std::vector<LayerRun> layers;
   for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
-  const int zero = spec.data > 1 ? spec.zero_stage : 0;
+  const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   const models::DType compute = plan::expand_options(spec).dtype;
   const models::DType gradient = plan::gradient_dtype(spec.precision);
   StageMemory m;
@@ -313,7 +313,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   // Both moments and, in mixed precision, the master.
   const double states = recipe.moment_bytes / static_cast<double>(models::size_of(models::DType::fp32)) +
                         (compute != models::DType::fp32 ? 1 : 0);
-  for (const BucketSize& b : buckets_of(layers, spec.data)) {
+  for (const BucketSize& b : buckets_of(layers, spec.replicas())) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);

@@ -14,7 +14,7 @@ namespace orrery::cost {
 /// A flat bucket of parameters as plan/buckets.h pads it.
 struct BucketSize {
   std::int64_t elements = 0;  ///< padded to shards
-  std::int64_t shard = 0;     ///< elements / data
+  std::int64_t shard = 0;     ///< elements / replicas
   std::int64_t count = 1;     ///< equal buckets in a row
   std::int64_t partial = 0;   ///< elements that the tensor group sums
 };
@@ -26,7 +26,7 @@ struct LayerRun {
 };
 
 /// Buckets of a stage in order; equal neighbours stand together.
-[[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int data);
+[[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int replicas);
 
 /// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes beside the arena, which only
 /// MemoryKind::device counts.

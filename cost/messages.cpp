@@ -27,6 +27,7 @@ double spill(const Calibration& c, const std::string& name, Bytes message) {
 
 Seconds mpi_collective_time(const Calibration& c, plan::CollectiveKind kind, Bytes message, int ranks) {
   ENSURE(ranks >= 2, "a collective of {} ranks", ranks);
+  if (kind == plan::CollectiveKind::ring_shift) return mpi_send_time(c, message);
   const double p = ranks;
   const double times = kind == plan::CollectiveKind::all_reduce ? 2 : 1;
   const double rounds = times * std::bit_width(static_cast<unsigned>(ranks - 1));
@@ -70,16 +71,40 @@ Operation operation_of(plan::CollectiveKind kind) {
     case plan::CollectiveKind::all_reduce: return Operation::all_reduce;
     case plan::CollectiveKind::all_gather: return Operation::all_gather;
     case plan::CollectiveKind::reduce_scatter: return Operation::reduce_scatter;
+    case plan::CollectiveKind::ring_shift: return Operation::send;
   }
   return Operation::all_reduce;
 }
 
 }  // namespace
 
+std::vector<int> slowest_hop(const clusters::Cluster& cluster, std::span<const int> members) {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const int from = members[i], to = members[(i + 1) % members.size()];
+    if (cluster.node_of(from) != cluster.node_of(to)) return {std::min(from, to), std::max(from, to)};
+  }
+  return {std::min(members[0], members[1]), std::max(members[0], members[1])};
+}
+
+/// A shift around a ring is as slow as the hop between nodes, if there is one; the rings of the rest of the cluster
+/// cross there at the same time.
+Seconds shift_time(const clusters::Cluster& cluster, const Calibration& c, Bytes message,
+                   std::span<const int> members) {
+  const std::vector<int> hop = slowest_hop(cluster, members);
+  clusters::Span span = clusters::span_of(cluster, hop);
+  if (!span.within_node) {
+    const auto on_node = std::count_if(members.begin(), members.end(),
+                                       [&](int m) { return cluster.node_of(m) == cluster.node_of(hop.front()); });
+    span = clusters::span_of(cluster, hop, std::max(1, cluster.devices_per_node / static_cast<int>(on_node)));
+  }
+  return send_time(collective_network(cluster, c), span, message);
+}
+
 Seconds group_time(const clusters::Cluster& cluster, const Calibration& c, plan::CollectiveKind kind, Bytes message,
                    std::span<const int> members) {
   const auto ranks = static_cast<int>(members.size());
   if (is_cpu(cluster)) return mpi_collective_time(c, kind, message, ranks);
+  if (kind == plan::CollectiveKind::ring_shift) return shift_time(cluster, c, message, members);
   const std::vector<int> list(members.begin(), members.end());
   clusters::Span span = clusters::span_of(cluster, list);
   const int sharing = std::max(1, cluster.devices_per_node / std::max(1, span.per_node));
@@ -115,6 +140,7 @@ Seconds message_time(const clusters::Cluster& cluster, const Calibration& c, Byt
 
 Alone group_alone(const clusters::Cluster& cluster, const Calibration& c, plan::CollectiveKind kind, Bytes message,
                   const clusters::Span& span, int ranks) {
+  if (kind == plan::CollectiveKind::ring_shift) return message_alone(cluster, c, message, span);
   if (is_cpu(cluster)) return {mpi_collective_time(c, kind, message, ranks), Seconds{0}};
   const Network network = collective_network(cluster, c);
   const Operation operation = operation_of(kind);

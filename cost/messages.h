@@ -3,6 +3,7 @@
 /// sees of the network, and asks the formula for that kind of cluster.
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/units.h"
 #include "clusters/cluster.h"
@@ -22,6 +23,9 @@ namespace orrery::cost {
 [[nodiscard]] base::Seconds message_time(const clusters::Cluster& cluster, const Calibration& calibration,
                                          base::Bytes message, int from, int to);
 
+/// The two neighbours in a ring over `members` between which a message takes longest: on two nodes, if there are such.
+[[nodiscard]] std::vector<int> slowest_hop(const clusters::Cluster& cluster, std::span<const int> members);
+
 /// The same messages with the network to themselves, for a replay in which sharing comes of the links: first `latency`,
 /// in which nothing is loaded, then `transfer` at the algorithm's own rate.
 struct Alone {
@@ -29,8 +33,8 @@ struct Alone {
   bool in_switch = false;  ///< the node's switches reduce and multicast (NVLS)
   [[nodiscard]] base::Seconds total() const { return latency + transfer; }
 };
-/// `span`: what the group sees, clusters::span_of(cluster, members). On CPU ranks `span` is not asked and all is
-/// latency.
+/// `span`: what the group sees, clusters::span_of(cluster, members); of a ring shift what its slowest hop sees. On CPU
+/// ranks `span` is not asked and all is latency.
 [[nodiscard]] Alone group_alone(const clusters::Cluster& cluster, const Calibration& calibration,
                                 plan::CollectiveKind kind, base::Bytes message, const clusters::Span& span, int ranks);
 [[nodiscard]] Alone message_alone(const clusters::Cluster& cluster, const Calibration& calibration, base::Bytes message,
@@ -53,7 +57,7 @@ struct CollectivePrice {
 
 /// CPU ranks over MPI, p of them. Latency of the rounds and bytes through one rank of recursive halving and doubling
 /// (Thakur, Rabenseifner, Gropp 2005, sections 4.1, 4.2 and 4.5): all-gather and reduce-scatter ceil(log2 p) rounds and
-/// (p-1)/p of the vector, all-reduce twice both.
+/// (p-1)/p of the vector, all-reduce twice both. A ring shift is one message for each rank.
 [[nodiscard]] base::Seconds mpi_collective_time(const Calibration& calibration, plan::CollectiveKind kind,
                                                 base::Bytes message, int ranks);
 /// The other operations from the same coefficients: broadcast is a scatter and an all-gather, (ceil(log2 p) + p - 1)

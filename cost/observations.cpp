@@ -273,7 +273,7 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
       if (o.members.size() < 2) continue;
     }
     if (step.kind == plan::StepKind::recv) {
-      const int stride = run.schedule.spec.data * run.schedule.spec.tensor;
+      const int stride = run.schedule.spec.ranks_per_stage();
       o.members = {sum.rank + step.peer * stride, sum.rank};
     }
     if (o.seconds <= 0) continue;

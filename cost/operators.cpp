@@ -119,7 +119,7 @@ Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
 }
 
 Seconds attention_time(const DeviceRates& r, const models::Op& op) {
-  const bool grad = op.kind == models::OpKind::attention_grad;
+  const bool grad = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
   const double peak = r.peak[index_of(op.dtype)];
   const double scores = static_cast<double>(op.batch * op.heads) * static_cast<double>(op.sequence * op.sequence);
   // A kernel that keeps row statistics skips what the mask hides; one that keeps the matrix computes all of it.
@@ -145,7 +145,9 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
       return r.gpu ? gpu_matmul_time(r, op.dtype, m, n, k) : cpu_matmul_time(r, op.dtype, m, n, k);
     }
     case K::attention:
-    case K::attention_grad: return attention_time(r, op);
+    case K::attention_grad:
+    case K::ring_attention:
+    case K::ring_attention_grad: return attention_time(r, op);
     case K::load_tokens:
     case K::embedding:
     case K::position_add:
@@ -158,6 +160,8 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::bias_grad:
     case K::rope:
     case K::rope_grad:
+    case K::split_kv:
+    case K::merge_kv:
     case K::gelu:
     case K::gelu_grad:
     case K::swiglu:

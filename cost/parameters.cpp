@@ -143,6 +143,10 @@ Family family_of(models::OpKind kind) {
     case K::rope_grad:
     case K::attention:
     case K::attention_grad:
+    case K::ring_attention:
+    case K::ring_attention_grad:
+    case K::split_kv:
+    case K::merge_kv:
     case K::add_bias:
     case K::add:
     case K::fill_zero:

@@ -13,6 +13,7 @@ bool Stack::overlaps(plan::Stream stream) const {
     case plan::Stream::data: return overlap_data;
     case plan::Stream::pipeline_send:
     case plan::Stream::pipeline_recv: return overlap_pipeline;
+    case plan::Stream::context: return overlap_context;
   }
   return false;
 }
@@ -29,6 +30,7 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.overlap_data = overlap.at("data").boolean(false);
     s.overlap_pipeline = overlap.at("pipeline").boolean(false);
     s.memory = read_memory_recipe(root.optional("memory"));
+    s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
     for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
     const base::Cursor sources = root.optional("sources");
     if (sources.exists())

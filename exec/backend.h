@@ -19,7 +19,16 @@ struct StepContext {
   double clip_norm = 0;  ///< 0: no clipping
   int tensor_rank = 0;
   int tensor_ways = 1;
+  int part = 0;  ///< of context parallelism: this rank has chunks `part` and 2 context - 1 - part of each sequence
 };
+
+/// Where in its sequence row `row` of a micro-batch lies, whose `op.sequence` rows to a sequence are the chunks of
+/// `part`.
+[[nodiscard]] inline std::int64_t position_of(const models::Op& op, int part, std::int64_t row) {
+  const std::int64_t own = row % op.sequence, chunk = op.sequence / 2;
+  if (op.context == 1) return own;
+  return own < chunk ? part * chunk + own : (2 * op.context - 2 - part) * chunk + own;
+}
 
 /// A run of elements of a flat bucket with its own decay and weight in the norm; exec derives these from
 /// plan::ParameterRange for the part of the bucket an optimizer op works on.

@@ -135,7 +135,7 @@ void fill_bucket(const CheckpointContext& context, Files& files, const Index& in
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
   const int tensor_rank = rank % context.schedule.spec.tensor;
-  const int data_rank = rank / context.schedule.spec.tensor % context.schedule.spec.data;
+  const int data_rank = rank / context.schedule.spec.tensor % context.schedule.spec.replicas();
   for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
     const auto found = index.find({state, holding.range->name});
     const std::int64_t missing =

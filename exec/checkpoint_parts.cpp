@@ -77,13 +77,13 @@ int buffer_of(const plan::Bucket& bucket, State state) {
 std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
-  const int data_rank = rank / schedule.spec.tensor % schedule.spec.data;
+  const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
   std::vector<OwnedPart> out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b)
     for (const State state : kStates) {
       const plan::Bucket& bucket = rank_class.buckets[b];
       const int buffer = buffer_of(bucket, state);
-      const int writer = static_cast<int>(b) % schedule.spec.data;  // of what every replica has: they take turns
+      const int writer = static_cast<int>(b) % schedule.spec.replicas();  // of what every replica has: they take turns
       if (buffer < 0 || (!is_sharded(rank_class, bucket, buffer) && data_rank != writer)) continue;
       for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
         const plan::ParameterRange& range = *holding.range;

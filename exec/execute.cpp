@@ -39,7 +39,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       backend_(backend),
       transport_(transport),
       options_(options),
-      data_rank_(transport.rank() / schedule.spec.tensor % schedule.spec.data),
+      data_rank_(transport.rank() / schedule.spec.tensor % schedule.spec.replicas()),
       communication_(waiter),
       arena_(backend, class_, placement, options.check),
       loss_(kNone),
@@ -62,13 +62,17 @@ void Executor::make_groups() {
 }
 
 void Executor::connect_peers() {
-  const int stage = schedule_.spec.data * schedule_.spec.tensor;
+  const int stage = schedule_.spec.ranks_per_stage();
   std::set<int> send_to, receive_from;
   for (const plan::Block& block : class_.blocks)
     for (const plan::Step& step : block.steps) {
       const int peer = transport_.rank() + step.peer * stage;
       if (step.kind == plan::StepKind::send) send_to.insert(peer);
       if (step.kind == plan::StepKind::recv) receive_from.insert(peer);
+      if (step.kind != plan::StepKind::collective || step.collective != plan::CollectiveKind::ring_shift) continue;
+      const Ring ring = ring_of(step);
+      send_to.insert(ring.next);
+      receive_from.insert(ring.previous);
     }
   transport_.connect({send_to.begin(), send_to.end()}, {receive_from.begin(), receive_from.end()});
 }
@@ -243,14 +247,28 @@ void Executor::run_op(const models::Op& op, int micro_batch, const StepInput& in
 }
 
 void Executor::load_tokens(const models::Op& op, int micro_batch, const StepInput& input) {
-  const auto n = static_cast<std::size_t>(op.batch * op.sequence);
+  const auto n = static_cast<std::size_t>(op.batch * op.sequence * op.context);
   tokens_.resize(n);
   targets_.resize(n);
   input.load(micro_batch, tokens_, targets_);
+  keep_part(op, input.context.part);
   const std::array<const std::vector<std::int32_t>*, 2> sources{&tokens_, &targets_};
   for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i)
     if (op.out[i] >= 0)
       backend_.copy_to_device(operand(op.out[i], micro_batch).data, std::as_bytes(std::span(*sources[i])));
+}
+
+// Of whole sequences the rows that this rank has.
+void Executor::keep_part(const models::Op& op, int part) {
+  if (op.context == 1) return;
+  const std::int64_t rows = op.batch * op.sequence;
+  for (std::vector<std::int32_t>* ids : {&tokens_, &targets_}) {
+    std::vector<std::int32_t> kept(static_cast<std::size_t>(rows));
+    for (std::int64_t row = 0; row < rows; ++row)
+      kept[static_cast<std::size_t>(row)] =
+          (*ids)[static_cast<std::size_t>(row / op.sequence * op.sequence * op.context + position_of(op, part, row))];
+    *ids = std::move(kept);
+  }
 }
 
 const std::vector<ElementRange>& Executor::ranges(const models::Op& op) {

@@ -50,7 +50,7 @@ struct IterationRecord {
 struct StepInput {
   std::int64_t iteration = 0;
   StepContext context;
-  /// Fills one micro-batch of this replica: both spans hold B*T ids.
+  /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences.
   std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
   /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
   std::function<void()> before_optimizer;
@@ -96,6 +96,11 @@ class Executor {
   void run_timed(const plan::Step& step, const Place& place, const StepInput& input);
   void run_op(const models::Op& op, int micro_batch, const StepInput& input);
   void load_tokens(const models::Op& op, int micro_batch, const StepInput& input);
+  void keep_part(const models::Op& op, int part);
+  struct Ring {
+    int next = 0, previous = 0;
+  };
+  [[nodiscard]] Ring ring_of(const plan::Step& step) const;  ///< this rank's neighbours in a ring shift's group
   void communicate(const plan::Step& step, const Place& place);
   [[nodiscard]] Communication::Start starter(const plan::Step& step, int micro_batch);
   [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;

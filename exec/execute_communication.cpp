@@ -1,6 +1,8 @@
 // The executor's communication steps: what they start, whom they meet, what they leave in the spans.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/ensure.h"
 #include "exec/execute.h"
 
@@ -12,6 +14,24 @@ int message_tag(const plan::Step& step, int micro_batch, std::int64_t micro_batc
   const auto slots = static_cast<int>(micro_batches) + 1;
   return step.tag * slots + micro_batch + 1;
 }
+
+/// Two requests as one.
+class Both : public Request {
+ public:
+  Both(std::unique_ptr<Request> a, std::unique_ptr<Request> b) : a_(std::move(a)), b_(std::move(b)) {}
+  bool test() override {
+    // Both are asked: each drives its own progress.
+    const bool a = a_->test(), b = b_->test();
+    return a && b;
+  }
+  bool order_compute() override {
+    const bool a = a_->order_compute(), b = b_->order_compute();
+    return a && b;
+  }
+
+ private:
+  std::unique_ptr<Request> a_, b_;
+};
 
 std::int64_t micro_batches(const plan::PlanSpec& spec) {
   return spec.batch / (spec.micro_batch * spec.data);
@@ -38,7 +58,7 @@ Communication::Start Executor::starter(const plan::Step& step, int micro_batch) 
   const plan::View& target = step.target;
   const std::byte* from = source.buffer >= 0 ? address(source, micro_batch) : nullptr;
   std::byte* to = target.buffer >= 0 ? address(target, micro_batch) : nullptr;
-  const int stage = schedule_.spec.data * schedule_.spec.tensor;
+  const int stage = schedule_.spec.ranks_per_stage();
   const int peer = transport_.rank() + step.peer * stage;
   const int tag = message_tag(step, micro_batch, micro_batches(schedule_.spec));
   if (step.kind == plan::StepKind::send) {
@@ -48,6 +68,13 @@ Communication::Start Executor::starter(const plan::Step& step, int micro_batch) 
   const models::DType dtype = class_.buffers[static_cast<std::size_t>(target.buffer)].dtype;
   if (step.kind == plan::StepKind::recv)
     return [this, peer, tag, dtype, to, n = target.elements] { return transport_.receive(peer, tag, dtype, to, n); };
+  if (step.collective == plan::CollectiveKind::ring_shift)
+    return [this, ring = ring_of(step), dtype, from, to, n = target.elements]() -> std::unique_ptr<Request> {
+      // Messages between two neighbours are all of this stream, which keeps them in order.
+      constexpr int kRingTag = 0;
+      auto receive = transport_.receive(ring.previous, kRingTag, dtype, to, n);
+      return std::make_unique<Both>(transport_.send(ring.next, kRingTag, dtype, from, n), std::move(receive));
+    };
   const GroupId group = groups_.at(std::make_pair(step.group, step.stream));
   switch (step.collective) {
     case plan::CollectiveKind::all_reduce:
@@ -62,8 +89,17 @@ Communication::Start Executor::starter(const plan::Step& step, int micro_batch) 
       return [this, group, dtype, from, to, n = target.elements] {
         return transport_.reduce_scatter(group, dtype, from, to, n);
       };
+    case plan::CollectiveKind::ring_shift: break;
   }
   ENSURE(false, "unknown collective {}", static_cast<int>(step.collective));
+}
+
+Executor::Ring Executor::ring_of(const plan::Step& step) const {
+  const std::vector<int> members = schedule_.groups[static_cast<std::size_t>(step.group)].members(transport_.rank());
+  const auto own = std::find(members.begin(), members.end(), transport_.rank());
+  ENSURE(own != members.end(), "rank {} is in no such ring", transport_.rank());
+  const std::size_t at = static_cast<std::size_t>(own - members.begin()), n = members.size();
+  return {members[(at + 1) % n], members[(at + n - 1) % n]};
 }
 
 std::string Executor::describe(const plan::Step& step, const Place& place) const {
@@ -75,7 +111,7 @@ std::string Executor::describe(const plan::Step& step, const Place& place) const
   else
     text += fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
                         step.kind == plan::StepKind::send ? "to" : "from",
-                        transport_.rank() + step.peer * schedule_.spec.data * schedule_.spec.tensor, step.tag);
+                        transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), step.tag);
   text += fmt::format(
       ", buffer \"{}\", {} elements, training step {}, entry {} ({}), step {}, micro-batch {}",
       class_.buffers[static_cast<std::size_t>(view.buffer)].name, view.elements, current_iteration_, place.at.entry,

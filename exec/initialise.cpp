@@ -55,7 +55,7 @@ void transfer(std::byte* buffer, const std::vector<Holding>& holdings, int tenso
 void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
-  const int data_rank = rank / schedule.spec.tensor % schedule.spec.data;
+  const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
   for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
     if (rank_class.buffers[i].persistent) fill_zero(rank_class, static_cast<int>(i), arena, backend);
   for (const plan::Bucket& bucket : rank_class.buckets)

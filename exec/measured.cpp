@@ -124,7 +124,7 @@ class Merger {
       const std::int64_t call = sequence[{raw.iteration, step.group, stream}]++;
       return {raw.iteration, step.group * 8 + stream, first, call, 0};
     }
-    const int peer = rank + step.peer * schedule_.spec.data * schedule_.spec.tensor;
+    const int peer = rank + step.peer * schedule_.spec.ranks_per_stage();
     const int from = step.kind == plan::StepKind::send ? rank : peer;
     const int to = step.kind == plan::StepKind::send ? peer : rank;
     return {raw.iteration, -1 - step.tag, from, to, raw.micro_batch};

@@ -40,6 +40,7 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   input.context.clip_norm = training_.clip_norm.value_or(0);
   input.context.tensor_rank = plan_.shard_of(transport_.rank());
   input.context.tensor_ways = spec.tensor;
+  input.context.part = plan_.part_of(transport_.rank());
   const std::int64_t first = plan_.replica_of(transport_.rank()) * (spec.batch / spec.data);
   input.load = [&, first](int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
     batches_.load(index, first + micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);

@@ -7,6 +7,10 @@
 // (Korthikanti et al. 2022, section 4.2.2) each all-reduce becomes a reduce-scatter behind the block and an all-gather
 // before it; what lies between works on a rank's rows. The gathered input of a product is not kept: it is gathered
 // again for the weight's gradient, as theirs is.
+//
+// Context parallelism splits the tokens of a sequence (Megatron-core's and Transformer Engine's ring): attention takes
+// keys and values of one rank after the other, which pass around the ring while the block before is computed; backward
+// they pass again, and their gradients follow one block behind until they are home.
 #include "models/expand.h"
 
 #include <cmath>
@@ -172,7 +176,7 @@ class Builder : private LayerNotes {
   void attention_forward(const Attention& a, int x, int h) {
     linear_forward(a.qkv, x, a.packed, model_.bias);
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope, a, {a.packed}, {a.packed}));
-    emit(attention_op(OpKind::attention, a, {a.packed}, {a.out, a.saved}));
+    options_.context > 1 ? ring_forward(a) : emit(attention_op(OpKind::attention, a, {a.packed}, {a.out, a.saved}));
     linear_forward(a.projection, a.out, h, false);
   }
   // From dh (the gradient after the projection's bias) to da, the gradient of x, which `name` names.
@@ -182,10 +186,56 @@ class Builder : private LayerNotes {
     const int dpacked = activation("d_qkv", a.qkv.out);
     bias_backward(a.projection, dh_own);
     linear_backward(a.projection, dh, a.out, dout);
-    emit(attention_op(OpKind::attention_grad, a, {dout, a.packed, a.out, a.saved}, {dpacked}));
+    options_.context > 1 ? ring_backward(a, dout, dpacked)
+                         : emit(attention_op(OpKind::attention_grad, a, {dout, a.packed, a.out, a.saved}, {dpacked}));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
     bias_backward(a.qkv, dpacked);
     column_backward(a.qkv, dpacked, x, da, name);
+  }
+
+  // -- context parallelism: the ring -----------------------------------------------------------------------------
+  int key_values(const Attention& a, const std::string& name, std::int64_t step) {
+    return activation(name + "." + std::to_string(step), 2 * a.kv_heads * model_.head_dim);
+  }
+  Op ring_op(OpKind kind, const Attention& a, std::int64_t step, std::vector<int> in, std::vector<int> out) const {
+    Op o = attention_op(kind, a, std::move(in), std::move(out));
+    o.ring_step = step;
+    o.accumulate = step > 0;
+    return o;
+  }
+  // The block after `kv` sets out before this one is computed.
+  int next_block(const Attention& a, const std::string& name, std::int64_t step, int kv) {
+    const int next = key_values(a, name, step);
+    communicate(GroupCollective::ring_shift, kv, next);
+    return next;
+  }
+
+  void ring_forward(const Attention& a) {
+    int kv = key_values(a, "kv", 0);
+    emit(attention_op(OpKind::split_kv, a, {a.packed}, {kv}));
+    for (std::int64_t step = 0; step < options_.context; ++step) {
+      const int next = step + 1 < options_.context ? next_block(a, "kv", step + 1, kv) : -1;
+      if (next < 0) cut();  // the last block may still be under way while the one before it is computed
+      emit(ring_op(OpKind::ring_attention, a, step, {a.packed, kv}, {a.out, a.saved}));
+      kv = next;
+    }
+  }
+
+  void ring_backward(const Attention& a, int dout, int dpacked) {
+    int kv = key_values(a, "kv.again", 0), dkv = -1;
+    emit(attention_op(OpKind::split_kv, a, {a.packed}, {kv}));
+    for (std::int64_t step = 0; step < options_.context; ++step) {
+      const int others = step > 0 ? next_block(a, "d_kv.received", step, dkv) : -1;  // what others added to this block
+      const int next = step + 1 < options_.context ? next_block(a, "kv.again", step + 1, kv) : -1;
+      dkv = key_values(a, "d_kv", step);
+      emit(ring_op(OpKind::ring_attention_grad, a, step, {dout, a.packed, a.out, a.saved, kv}, {dpacked, dkv}));
+      if (others >= 0) {
+        cut();
+        emit(op(OpKind::add, {dkv, others}, {dkv}, 2 * a.kv_heads * model_.head_dim));
+      }
+      kv = next;
+    }
+    emit(attention_op(OpKind::merge_kv, a, {next_block(a, "d_kv.home", options_.context, dkv)}, {dpacked}));
   }
 
   // -- MLP ------------------------------------------------------------------------------------------------------
@@ -447,6 +497,7 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
              model.ffn_hidden % options.tensor == 0,
          "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
          model.kv_heads, model.ffn_hidden);
+  ENSURE(options.context == 1 || options.flash, "context parallelism merges row statistics");
   ENSURE(!options.sequence_parallel || options.batch * options.sequence % options.tensor == 0,
          "tensor {} does not divide {} x {} rows", options.tensor, options.batch, options.sequence);
   return Builder(model, kind, layer, options).build();

@@ -50,10 +50,11 @@ struct Tensor {
 };
 
 enum class GroupOperation { sum, maximum };
-enum class GroupCollective { all_reduce, all_gather, reduce_scatter };
+enum class GroupCollective { all_reduce, all_gather, reduce_scatter, ring_shift };
 
 /// A run of ops without communication, or one collective over the tensor group: an all-reduce of `tensor` in place, or
-/// an all-gather or reduce-scatter of `source` into `tensor`.
+/// an all-gather or reduce-scatter of `source` into `tensor`. ring_shift runs over the context group: `source` becomes
+/// the next member's `tensor`.
 struct Part {
   std::vector<Op> ops;
   int tensor = -1;
@@ -75,7 +76,8 @@ struct LayerProgram {
 
 struct ExpandOptions {
   std::int64_t batch = 1;     ///< B of one micro-batch
-  std::int64_t sequence = 1;  ///< T
+  std::int64_t sequence = 1;  ///< T; with context parallelism the tokens of a sequence that a rank has
+  std::int64_t context = 1;   ///< context-parallel ways; needs `flash`
   std::int64_t tensor = 1;    ///< tensor-parallel ways; heads, F and padded V divide by it
   DType dtype = DType::fp32;  ///< of activations and of the weights that compute reads
   bool flash = true;

@@ -115,6 +115,7 @@ class LayerNotes {
     result.m = columns;
     result.batch = options_.batch;
     result.sequence = options_.sequence;
+    result.context = options_.context;
     result.in = std::move(in);
     result.out = std::move(out);
     return result;
@@ -137,6 +138,8 @@ class LayerNotes {
     current_->push_back(Part{.ops = {}, .tensor = tensor, .reduce = operation});
     current_->emplace_back();
   }
+  // Ends the run of ops where a message before it is waited for, without one of its own.
+  void cut() { current_->emplace_back(); }
   void communicate(GroupCollective collective, int source, int target) {
     current_->push_back(Part{.ops = {}, .tensor = target, .collective = collective, .source = source});
     current_->emplace_back();

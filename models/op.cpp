@@ -24,6 +24,8 @@ double tokens(const Op& op) {
 double attention_product(const Op& op, bool full) {
   const double t = static_cast<double>(op.sequence);
   const double all = 2.0 * tokens(op) * static_cast<double>(op.heads) * t * static_cast<double>(op.head_dim);
+  // Of another rank's block half the products remain under the mask: see exec/cpu/ring_attention.cpp.
+  if (op.causal && op.ring_step > 0 && !full) return all / 2;
   return op.causal && !full ? all * (t + 1) / (2 * t) : all;
 }
 
@@ -43,8 +45,10 @@ bool has_addend(const Op& op) {
 double flops_of(const Op& op, bool full_attention_matrix) {
   switch (op.kind) {
     case OpKind::matmul: return 2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
-    case OpKind::attention: return 2 * attention_product(op, full_attention_matrix);  // QK^T and PV
+    case OpKind::attention:
+    case OpKind::ring_attention: return 2 * attention_product(op, full_attention_matrix);  // QK^T and PV
     case OpKind::attention_grad:
+    case OpKind::ring_attention_grad:
       // dV, dP, dQ, dK; a flash kernel computes QK^T again (Dao et al. 2022, algorithm 4).
       return (op.flash && !full_attention_matrix ? 5 : 4) * attention_product(op, full_attention_matrix);
     case OpKind::layer_norm:
@@ -73,6 +77,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::adamw: return 14 * static_cast<double>(op.m);
     case OpKind::load_tokens:
     case OpKind::embedding:
+    case OpKind::split_kv:
+    case OpKind::merge_kv:
     case OpKind::fill_zero:
     case OpKind::copy:
     case OpKind::clip_coefficient: return 0;
@@ -111,6 +117,15 @@ double bytes_of(const Op& op) {
       const double y = tokens(op) * static_cast<double>(op.heads * op.head_dim);
       return e * 2 * (qkv + y) + (op.flash ? 1 : 6) * attention_saved_bytes(op);
     }
+    case OpKind::ring_attention:
+    case OpKind::ring_attention_grad: {
+      const bool grad = op.kind == OpKind::ring_attention_grad;
+      const double y = tokens(op) * static_cast<double>(op.heads * op.head_dim);
+      const double accumulated = op.accumulate ? y : 0;  // y or dq, read and written again
+      return e * ((grad ? 2 : 1) * (tokens(op) * qkv_columns(op) + y) + accumulated) + attention_saved_bytes(op);
+    }
+    case OpKind::split_kv:
+    case OpKind::merge_kv: return e * 4 * tokens(op) * static_cast<double>(op.kv_heads * op.head_dim);
     case OpKind::gelu: return e * 2 * elements(op);
     case OpKind::gelu_grad: return e * 3 * elements(op);
     case OpKind::swiglu: return e * 3 * elements(op);
@@ -150,6 +165,10 @@ const char* name_of(OpKind kind) {
     case OpKind::rope_grad: return "rope_grad";
     case OpKind::attention: return "attention";
     case OpKind::attention_grad: return "attention_grad";
+    case OpKind::ring_attention: return "ring_attention";
+    case OpKind::ring_attention_grad: return "ring_attention_grad";
+    case OpKind::split_kv: return "split_kv";
+    case OpKind::merge_kv: return "merge_kv";
     case OpKind::gelu: return "gelu";
     case OpKind::gelu_grad: return "gelu_grad";
     case OpKind::swiglu: return "swiglu";

@@ -13,7 +13,7 @@ namespace orrery::models {
 
 enum class OpKind : std::uint8_t {
   // -- input and embedding
-  load_tokens,     ///< out: tokens (B,T) int32, targets (B,T) int32. Reads the data source; no arithmetic
+  load_tokens,     ///< out: tokens (B,T) int32, targets (B,T) int32: this rank's part. Reads the data; no arithmetic
   embedding,       ///< in: tokens, table (m=local vocab rows, C). out: x (n,C). Rows outside the shard give 0
   position_add,    ///< in: x (n,C), table (max T,C). out: y (n,C) = x + table[t]   (y may be x)
   embedding_grad,  ///< in: tokens, dx (n,C). out: dtable (m,C), accumulates; ids outside the shard are skipped
@@ -32,6 +32,13 @@ enum class OpKind : std::uint8_t {
   rope_grad,       ///< in: dqkv. out: dqkv rotated back (in place allowed)
   attention,       ///< in: qkv. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T)
   attention_grad,  ///< in: dy, qkv, y, saved. out: dqkv
+  /// Ring attention (Liu, Zaharia, Abbeel 2023) computes the same block by block: of the keys and values that member
+  /// `part - ring_step` of the context group owns, in: qkv (its q), kv (n,2G*D). out: y, lse; `accumulate`: merged with
+  /// what is there by their row statistics.
+  ring_attention,
+  ring_attention_grad,  ///< in: dy, qkv, y, lse, kv. out: dq into dqkv (accumulates if so said), dkv (n,2G*D)
+  split_kv,             ///< in: qkv. out: kv (n,2G*D), k rows first
+  merge_kv,             ///< in: dkv. out: dqkv, its k and v
   // -- elementwise
   gelu,         ///< in: x (n,F). out: y
   gelu_grad,    ///< in: dy, x. out: dx (may be dy)
@@ -69,7 +76,11 @@ struct Op {
   /// matmul: as said there. embedding, embedding_grad: n tokens, m local vocabulary rows, k = C. Optimizer kinds: m
   /// elements. All others: n rows of m columns (swiglu: m = F, the width of y).
   std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t batch = 0, sequence = 0;  ///< B, T
+  std::int64_t batch = 0, sequence = 0;  ///< B, T: with context parallelism this rank's tokens of a sequence
+  /// Ways of context parallelism: a rank has chunks i and 2 context - 1 - i of a sequence of 2 context chunks, so that
+  /// causal attention is the same work on every rank (Megatron-core). Which, says the rank.
+  std::int64_t context = 1;
+  std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t vocab = 0;  ///< global, unpadded; the shard begins at tensor_rank*m
   double epsilon = 0;      ///< norm epsilon, or rope theta

@@ -30,8 +30,8 @@ class Layout {
       result_.layers.back().chunk = spec.virtual_stages - 1;
     }
     for (Bucket& bucket : result_.buckets) {
-      bucket.shards = spec.data;
-      bucket.elements = round_up(bucket.elements, spec.data * kParameterAlignment);
+      bucket.shards = spec.replicas();
+      bucket.elements = round_up(bucket.elements, bucket.shards * kParameterAlignment);
     }
     return std::move(result_);
   }
@@ -117,7 +117,8 @@ class Layout {
 
 models::ExpandOptions expand_options(const PlanSpec& spec) {
   return {.batch = spec.micro_batch,
-          .sequence = spec.sequence,
+          .sequence = spec.tokens_per_rank(),
+          .context = spec.context,
           .tensor = spec.tensor,
           .dtype = spec.precision == models::DType::fp8 ? models::DType::bf16 : spec.precision,
           .flash = spec.flash,

@@ -55,7 +55,7 @@ class Lives {
   bool inside(const View& v) const {
     if (v.buffer < 0 || v.buffer >= static_cast<int>(class_.buffers.size()) || v.offset < 0 || v.elements < 0)
       return false;
-    const std::int64_t copies = v.own ? schedule_.spec.data : 1;
+    const std::int64_t copies = v.own ? schedule_.spec.replicas() : 1;
     return v.offset + v.elements * copies <= class_.buffers[at(v.buffer)].elements;
   }
 
@@ -97,9 +97,9 @@ class Lives {
     }
     const std::int64_t size = schedule_.groups[at(step.group)].size();
     const std::int64_t in = step.source.elements, out = step.target.elements;
-    const bool fits = step.collective == CollectiveKind::all_reduce   ? in == out
-                      : step.collective == CollectiveKind::all_gather ? in * size == out
-                                                                      : in == out * size;
+    const bool fits = step.collective == CollectiveKind::all_gather       ? in * size == out
+                      : step.collective == CollectiveKind::reduce_scatter ? in == out * size
+                                                                          : in == out;
     if (!fits)
       report_.fault("S04", fmt::format("{}: {} of {} elements into {} over {} ranks", place_text(class_, block, index),
                                        name_of(step.collective), in, out, size));
@@ -164,7 +164,7 @@ class Rehearsal {
       actor.rank_class = &c;
       for (const Group& group : schedule.groups) {
         std::set<int> stages;
-        const int per_stage = schedule.spec.data * schedule.spec.tensor;
+        const int per_stage = schedule.spec.ranks_per_stage();
         for (int member : group.members(c.representative)) stages.insert(member / per_stage);
         actor.stages_of_group.push_back(static_cast<int>(stages.size()));
       }

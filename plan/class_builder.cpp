@@ -2,6 +2,7 @@
 #include "plan/class_builder.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/ensure.h"
 
@@ -100,6 +101,7 @@ void ClassBuilder::settle_lives() {
     int first_block = -1, first_step = -1, last_block = -1, last_step = -1;
   };
   std::vector<Use> uses(class_.buffers.size());
+  std::map<int, int> shifted;  // what arrives from the ring, by what was sent meanwhile
   for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
     for (int s = 0; s < static_cast<int>(class_.blocks[static_cast<std::size_t>(b)].steps.size()); ++s) {
       const Step& step = class_.blocks[static_cast<std::size_t>(b)].steps[static_cast<std::size_t>(s)];
@@ -110,6 +112,15 @@ void ClassBuilder::settle_lives() {
       };
       for (int index : step.reads) touch(index);
       for (int index : step.writes) touch(index);
+      // What travels is freed where its successor is first read: a compute step before that must not wait for it.
+      if (step.kind == StepKind::collective && step.collective == CollectiveKind::ring_shift)
+        shifted[step.target.buffer] = step.source.buffer;
+      if (step.kind != StepKind::compute) continue;
+      for (int index : step.reads)
+        if (const auto found = shifted.find(index); found != shifted.end()) {
+          touch(found->second);
+          shifted.erase(found);
+        }
     }
   for (std::size_t index = 0; index < uses.size(); ++index) {
     if (class_.buffers[index].persistent) continue;

@@ -6,8 +6,8 @@
 namespace orrery::plan {
 
 Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
-  const Group::Dimension tensor{1, spec.tensor}, data{spec.tensor, spec.data},
-      pipeline{spec.tensor * spec.data, spec.pipeline};
+  const Group::Dimension tensor{1, spec.tensor}, context{spec.tensor, spec.context}, data{spec.tensor, spec.replicas()},
+      pipeline{spec.ranks_per_stage(), spec.pipeline};
   const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
     std::erase_if(dimensions, [](const Group::Dimension& d) { return d.size == 1; });
     if (dimensions.empty()) return -1;
@@ -16,9 +16,10 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   };
   Groups groups;
   groups.tensor = add("tensor", {tensor});
+  groups.context = add("context", {context});
   groups.data = add("data", {data});
   if (tied && spec.pipeline > 1) {
-    const int block = spec.tensor * spec.data;
+    const int block = spec.ranks_per_stage();
     groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
   }
   groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});

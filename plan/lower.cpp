@@ -39,12 +39,12 @@ class StageLowering {
         options_(options),
         groups_(groups),
         stage_(stage),
-        zero_(spec_.data > 1 ? spec_.zero_stage : 0),
+        zero_(spec_.replicas() > 1 ? spec_.zero_stage : 0),
         parameters_(stage_parameters(plan, stage)) {}
 
   RankClass build() {
     class_.stage = stage_;
-    class_.count = spec_.data * spec_.tensor;
+    class_.count = spec_.ranks_per_stage();
     class_.representative = plan_.rank(stage_, 0, 0);
     class_.buckets = parameters_.buckets;
     forward_tensors_.resize(parameters_.layers.size());
@@ -224,7 +224,8 @@ class StageLowering {
       return std::any_of(ops.begin(), ops.end(), [kind](const Op& op) { return op.kind == kind; });
     };
     const bool forward = phase != Phase::backward;
-    if (has(OpKind::attention) || has(OpKind::attention_grad)) {
+    if (has(OpKind::attention) || has(OpKind::attention_grad) || has(OpKind::ring_attention) ||
+        has(OpKind::ring_attention_grad)) {
       attention = true;
       return "attention";
     }
@@ -237,6 +238,7 @@ class StageLowering {
       case models::GroupCollective::all_reduce: return CollectiveKind::all_reduce;
       case models::GroupCollective::all_gather: return CollectiveKind::all_gather;
       case models::GroupCollective::reduce_scatter: return CollectiveKind::reduce_scatter;
+      case models::GroupCollective::ring_shift: return CollectiveKind::ring_shift;
     }
     return CollectiveKind::all_reduce;
   }
@@ -249,7 +251,9 @@ class StageLowering {
       if (part.is_communication()) {
         const View target = build_.view_at(view_of(layer, context, part.tensor));
         const View source = part.source >= 0 ? build_.view_at(view_of(layer, context, part.source)) : target;
-        build_.collective(phase, Stream::tensor, kind_of(part.collective), groups_.tensor, source, target, index, -1,
+        const bool ring = part.collective == models::GroupCollective::ring_shift;
+        build_.collective(phase, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
+                          ring ? groups_.context : groups_.tensor, source, target, index, -1,
                           part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum);
         continue;
       }
@@ -329,7 +333,7 @@ class StageLowering {
   }
 
   std::int64_t boundary_elements() const {
-    const std::int64_t rows = spec_.micro_batch * spec_.sequence;
+    const std::int64_t rows = spec_.micro_batch * spec_.tokens_per_rank();
     return (spec_.shards_rows() ? rows / spec_.tensor : rows) * plan_.model().hidden;
   }
 
@@ -337,14 +341,15 @@ class StageLowering {
     const bool has_embedding = parameters_.layers[chunk.first].kind == models::LayerKind::embedding;
     const bool has_head = parameters_.layers[chunk.last - 1].kind == models::LayerKind::head;
     if (!has_embedding && !has_head) return;
-    const std::int64_t ids = spec_.micro_batch * spec_.sequence;
+    const std::int64_t ids = spec_.micro_batch * spec_.tokens_per_rank();
     if (has_embedding) tokens_ = build_.buffer("tokens", Purpose::input, DType::int32, ids);
     if (has_head) targets_ = build_.buffer("targets", Purpose::input, DType::int32, ids);
     Op load;
     load.kind = OpKind::load_tokens;
     load.dtype = DType::int32;
     load.batch = spec_.micro_batch;
-    load.sequence = spec_.sequence;
+    load.sequence = spec_.tokens_per_rank();
+    load.context = spec_.context;
     load.vocab = plan_.model().vocab;
     load.out = {has_embedding ? build_.view(build_.whole(tokens_)) : -1,
                 has_head ? build_.view(build_.whole(targets_)) : -1};

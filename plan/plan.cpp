@@ -37,6 +37,7 @@ class Rules {
     tensor();
     stages();
     batch();
+    context();
     unbuilt();
     return std::move(found_);
   }
@@ -56,8 +57,9 @@ class Rules {
 
   void mesh() {
     rule(spec_.ranks() == cluster_.size(), "P02",
-         fmt::format("data {} x tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.data,
-                     spec_.tensor, spec_.pipeline, spec_.ranks(), cluster_.size()),
+         fmt::format("data {} x {}tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.data,
+                     spec_.context > 1 ? fmt::format("context {} x ", spec_.context) : "", spec_.tensor, spec_.pipeline,
+                     spec_.ranks(), cluster_.size()),
          "change a degree, or the number of devices");
   }
 
@@ -72,9 +74,9 @@ class Rules {
     rule(!spec_.sequence_parallel || spec_.tensor > 1, "P14", "sequence parallelism has nothing to split with tensor 1",
          "sequence_parallel: false");
     rule(
-        !spec_.sequence_parallel || spec_.sequence % spec_.tensor == 0, "P15",
+        !spec_.sequence_parallel || spec_.tokens_per_rank() % spec_.tensor == 0, "P15",
         fmt::format("tensor {} does not divide the sequence of {}, whose parts sequence parallelism gives to its ranks",
-                    spec_.tensor, spec_.sequence),
+                    spec_.tensor, spec_.tokens_per_rank()),
         "choose a tensor degree that divides the sequence");
     rule(spec_.recompute_layers < 0 || spec_.recompute != Recompute::none, "P16",
          "recompute_layers says how many blocks, but recompute is none", "recompute: full or selective");
@@ -120,14 +122,22 @@ class Rules {
          "");
     rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage),
          "0, 1, 2 or 3");
-    rule(spec_.zero_stage == 0 || spec_.data > 1, "P12",
+    rule(spec_.zero_stage == 0 || spec_.replicas() > 1, "P12",
          fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage), "use zero_stage 0");
   }
 
-  void unbuilt() {
-    rule(spec_.context == 1, "P20", "context parallelism is not lowered yet", "context: 1");
-    rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1");
+  void context() {
+    const std::int64_t chunks = 2 * static_cast<std::int64_t>(spec_.context);
+    rule(spec_.context == 1 || spec_.sequence % chunks == 0, "P20",
+         fmt::format("context {} gives each rank two of {} chunks of a sequence, and {} tokens do not divide so",
+                     spec_.context, chunks, spec_.sequence),
+         "choose a context degree whose double divides the sequence");
+    rule(spec_.context == 1 || spec_.flash, "P22",
+         "context parallelism merges attention by its row statistics, which an unfused kernel does not keep",
+         "flash: true, or context: 1");
   }
+
+  void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }
 
   const models::Model& model_;
   const clusters::Cluster& cluster_;

@@ -1,7 +1,7 @@
 #pragma once
 /// Plan: how a model is split over a cluster, known to fit both. A PlanSpec is unchecked, as a file or the search
-/// proposes it; a Plan is made by make_plan and by nothing else. Rank order: tensor fastest, then data, then pipeline:
-/// rank = (stage * data + replica) * tensor + shard (context and expert are 1 until they are lowered).
+/// proposes it; a Plan is made by make_plan and by nothing else. Rank order: tensor fastest, then context, data,
+/// pipeline: rank = ((stage * data + replica) * context + part) * tensor + shard (expert is 1 until it is lowered).
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,7 +30,7 @@ struct PlanSpec {
   Recompute recompute = Recompute::none;
   std::int64_t recompute_layers = -1;  ///< of each stage, the first so many blocks are recomputed; -1: all
   bool sequence_parallel = false;      ///< norms and residuals by rows over the tensor group (same paper, 4.2.2)
-  bool flash = true;
+  bool flash = true;                   ///< attention keeps row statistics; context parallelism needs them
   std::int64_t vocab_multiple = 128;
   std::int64_t batch = 1;     ///< sequences per step over all ranks
   std::int64_t sequence = 1;  ///< T
@@ -44,6 +44,11 @@ struct PlanSpec {
     return recompute == Recompute::selective && flash ? Recompute::none : recompute;
   }
   [[nodiscard]] int ranks() const { return data * tensor * pipeline * context * expert; }
+  /// Ranks that hold the same parameters and add up their gradients: those of data and of context parallelism.
+  [[nodiscard]] int replicas() const { return data * context; }
+  [[nodiscard]] int ranks_per_stage() const { return data * context * tensor; }
+  /// Tokens that a rank has of a sequence (context parallelism).
+  [[nodiscard]] std::int64_t tokens_per_rank() const { return sequence / context; }
 };
 
 class Plan {
@@ -58,11 +63,13 @@ class Plan {
     return spec_.layers_per_stage[static_cast<std::size_t>(chunk * spec_.pipeline + stage)];
   }
   [[nodiscard]] std::int64_t layers(int stage) const;  ///< of all chunks
-  [[nodiscard]] int rank(int stage, int replica, int shard) const {
-    return (stage * spec_.data + replica) * spec_.tensor + shard;
+  [[nodiscard]] int rank(int stage, int replica, int shard, int part = 0) const {
+    return ((stage * spec_.data + replica) * spec_.context + part) * spec_.tensor + shard;
   }
-  [[nodiscard]] int stage_of(int rank) const { return rank / (spec_.data * spec_.tensor); }
-  [[nodiscard]] int replica_of(int rank) const { return rank / spec_.tensor % spec_.data; }
+  [[nodiscard]] int stage_of(int rank) const { return rank / spec_.ranks_per_stage(); }
+  [[nodiscard]] int replica_of(int rank) const { return rank / (spec_.context * spec_.tensor) % spec_.data; }
+  /// Which chunks of its sequences a rank has: `part` and 2 context - 1 - part of 2 context.
+  [[nodiscard]] int part_of(int rank) const { return rank / spec_.tensor % spec_.context; }
   [[nodiscard]] int shard_of(int rank) const { return rank % spec_.tensor; }
 
  private:

@@ -44,7 +44,7 @@ std::int64_t Step::message_bytes(const std::vector<Buffer>& buffers) const {
 }
 
 const RankClass& Schedule::class_of(int rank) const {
-  const int stage = rank / (spec.data * spec.tensor);
+  const int stage = rank / spec.ranks_per_stage();
   ENSURE(stage >= 0 && stage < static_cast<int>(classes.size()), "rank {} of {}", rank, spec.ranks());
   return classes[static_cast<std::size_t>(stage)];
 }
@@ -74,6 +74,7 @@ const char* name_of(Stream stream) {
     case Stream::data: return "data";
     case Stream::pipeline_send: return "pipeline_send";
     case Stream::pipeline_recv: return "pipeline_recv";
+    case Stream::context: return "context";
   }
   return "?";
 }
@@ -97,6 +98,7 @@ const char* name_of(CollectiveKind kind) {
     case CollectiveKind::all_reduce: return "all_reduce";
     case CollectiveKind::all_gather: return "all_gather";
     case CollectiveKind::reduce_scatter: return "reduce_scatter";
+    case CollectiveKind::ring_shift: return "ring_shift";
   }
   return "?";
 }

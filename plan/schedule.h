@@ -26,7 +26,7 @@
 namespace orrery::plan {
 
 enum class StepKind : std::uint8_t { compute, collective, send, recv };
-enum class Stream : std::uint8_t { compute, tensor, data, pipeline_send, pipeline_recv };
+enum class Stream : std::uint8_t { compute, tensor, data, pipeline_send, pipeline_recv, context };
 enum class Phase : std::uint8_t {
   input,
   forward,
@@ -37,7 +37,8 @@ enum class Phase : std::uint8_t {
   optimizer,
   reporting
 };
-enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter };
+/// ring_shift: what a member has goes to the next member of the group, the last one's to the first.
+enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, ring_shift };
 enum class Reduce : std::uint8_t { sum, maximum };
 
 /// What a buffer is for: the lines of the memory report.
@@ -69,14 +70,14 @@ struct View {
   int buffer = -1;
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
-  bool own = false;  ///< this rank's shard: offset + (index in the data group) * elements
+  bool own = false;  ///< this rank's shard: offset + (index in the data group, context included) * elements
   bool operator==(const View&) const = default;
 };
 
 /// A regular group: members of the rank's own group are base + sum(i_k * stride_k), where base is the rank with its
 /// own i_k = rank / stride_k % size_k taken out. Dimension order: the fastest stride first.
 struct Group {
-  std::string name;  ///< "tensor", "data", "world", "model", "embedding", "loss"
+  std::string name;  ///< "tensor", "context", "data", "world", "model", "embedding", "loss"
   struct Dimension {
     int stride = 1;
     int size = 1;
@@ -107,7 +108,7 @@ struct ParameterRange {
 struct Bucket {
   std::string name;
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
-  int shards = 1;             ///< data-parallel ways
+  int shards = 1;             ///< data-parallel ways, context included
   /// From the start: gradients of which each tensor rank has a part, summed over the group (sequence parallelism).
   std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
@@ -138,7 +139,8 @@ struct Step {
                                   ///< place (source == target); send reads source; recv writes target
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
-  /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of the message for send.
+  /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for
+  /// send and ring_shift.
   [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
 };
 

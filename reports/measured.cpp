@@ -30,7 +30,8 @@ double& compute_part(cost::Breakdown& b, Phase phase) {
 
 double& exposed_part(cost::Breakdown& b, Stream stream) {
   switch (stream) {
-    case Stream::tensor: return b.tensor_communication;
+    case Stream::tensor:
+    case Stream::context: return b.tensor_communication;
     case Stream::data: return b.data_communication;
     case Stream::pipeline_send:
     case Stream::pipeline_recv: return b.pipeline_communication;

@@ -27,7 +27,7 @@ using plan::Schedule;
 using plan::Step;
 using plan::StepKind;
 
-constexpr std::size_t kStreams = 5, kPhases = 8;
+constexpr std::size_t kStreams = 6, kPhases = 8;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -176,7 +176,7 @@ class Machine {
     int role = step.group, rank = ranks.representative;
     if (step.kind != StepKind::collective) {
       const bool sends = step.kind == StepKind::send;
-      if (!sends) rank += step.peer * job.schedule->spec.data * job.schedule->spec.tensor;
+      if (!sends) rank += step.peer * job.schedule->spec.ranks_per_stage();
       role = roles.role_of_peer(sends ? step.peer : -step.peer, static_cast<int>(job.schedule->groups.size()));
     }
     const int communicator = roles.communicators[at(role)][at(rank)];

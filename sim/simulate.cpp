@@ -32,6 +32,7 @@ double bus_factor(const Step& step, int ranks) {
   const double n = ranks;
   switch (step.kind) {
     case StepKind::collective:
+      if (step.collective == plan::CollectiveKind::ring_shift) return 1;
       return step.collective == plan::CollectiveKind::all_reduce ? 2 * (n - 1) / n : (n - 1) / n;
     case StepKind::send:
     case StepKind::recv: return 1;
@@ -94,7 +95,7 @@ class Summary {
       b.backward += compute(plan::Phase::backward);
       b.optimizer += compute(plan::Phase::optimizer) + compute(plan::Phase::gradient_reduce) +
                      compute(plan::Phase::parameter_gather) + compute(plan::Phase::reporting);
-      b.tensor_communication += exposed(plan::Stream::tensor);
+      b.tensor_communication += exposed(plan::Stream::tensor) + exposed(plan::Stream::context);
       b.data_communication += exposed(plan::Stream::data);
       b.pipeline_communication += exposed(plan::Stream::pipeline_send) + exposed(plan::Stream::pipeline_recv);
       b.bubble += seconds(c->totals.bubble) * weight(*c);

@@ -23,18 +23,21 @@ std::size_t at(int index) {
 }
 
 int ranks_per_stage(const Schedule& schedule) {
-  return schedule.spec.data * schedule.spec.tensor;
+  return schedule.spec.ranks_per_stage();
 }
 
 // Which roles the steps of a class play.
 struct Played {
   std::set<int> groups, peers;
+  std::set<int> rings;  // groups whose members only send to the next
 };
 Played played_by(const RankClass& c) {
   Played played;
   for (const plan::Block& block : c.blocks)
     for (const Step& step : block.steps) {
       if (step.kind == StepKind::collective) played.groups.insert(step.group);
+      if (step.kind == StepKind::collective && step.collective == plan::CollectiveKind::ring_shift)
+        played.rings.insert(step.group);
       if (step.kind == StepKind::send) played.peers.insert(step.peer);
     }
   return played;
@@ -131,6 +134,16 @@ void count_rings(const std::vector<std::vector<int>>& nodes, const Fabric& fabri
   }
 }
 
+// Each member to the next, over all NICs of the two where they are on different nodes.
+void count_shift(const std::vector<int>& devices, const Fabric& fabric, Communicator& c, Counter& counter) {
+  int ways = 1;
+  if (!c.span.within_node)
+    for (const int d : devices) ways = std::max(ways, fabric.ways(d));
+  c.connections = ways;
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    for (int way = 0; way < ways; ++way) counter.hop(devices[i], devices[(i + 1) % devices.size()], way, 1);
+}
+
 class Maker {
  public:
   Maker(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster, const Fabric* fabric)
@@ -163,13 +176,13 @@ class Maker {
       const Played played = played_by(c);
       const int first = c.stage * ranks_per_stage(schedule);
       for (int rank = first; rank < first + c.count; ++rank) {
-        for (const int g : played.groups) add_group(j, g, rank);
+        for (const int g : played.groups) add_group(j, g, rank, played.rings.contains(g));
         for (const int peer : played.peers) add_pair(j, peer, rank);
       }
     }
   }
 
-  void add_group(int j, int g, int rank) {
+  void add_group(int j, int g, int rank, bool ring) {
     const plan::Group& group = jobs_[at(j)].schedule->groups[at(g)];
     std::vector<int>& known = traffic_.jobs[at(j)].communicators[at(g)];
     if (known[at(rank)] >= 0 || !group.contains(rank)) return;
@@ -182,7 +195,7 @@ class Maker {
     }
     Communicator c;
     c.job = j, c.role = g, c.rank = members.front(), c.ranks = static_cast<int>(members.size());
-    add(c, devices);
+    add(c, devices, ring);
   }
 
   void add_pair(int j, int peer, int rank) {
@@ -196,12 +209,14 @@ class Maker {
     add(c, {jobs_[at(j)].device(rank), jobs_[at(j)].device(other)});
   }
 
-  void add(Communicator c, const std::vector<int>& devices) {
+  void add(Communicator c, const std::vector<int>& devices, bool ring = false) {
     if (counter_) {
-      c.span = clusters::span_of(cluster_, devices);
+      c.span = clusters::span_of(cluster_, ring ? cost::slowest_hop(cluster_, devices) : devices);
       counter_->begin();
       const bool pair = at(c.role) >= jobs_[at(c.job)].schedule->groups.size();
-      if (!pair) {
+      if (ring) {
+        count_shift(devices, *fabric_, c, *counter_);
+      } else if (!pair) {
         if (devices.size() > 1) count_rings(by_node(cluster_, devices), *fabric_, c, *counter_);
       } else {
         c.connections = c.span.within_node ? 1 : std::max(fabric_->ways(devices[0]), fabric_->ways(devices[1]));

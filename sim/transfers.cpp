@@ -25,7 +25,7 @@ Picoseconds picoseconds(base::Seconds t) {
 
 // What one rank sends of a message, for each of its bytes (nccl-tests, doc/PERFORMANCE.md).
 double sent(const Step& step, int ranks) {
-  if (step.kind != StepKind::collective) return 1;
+  if (step.kind != StepKind::collective || step.collective == plan::CollectiveKind::ring_shift) return 1;
   const double n = ranks;
   return (step.collective == plan::CollectiveKind::all_reduce ? 2 : 1) * (n - 1) / n;
 }

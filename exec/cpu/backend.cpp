@@ -110,6 +110,10 @@ void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::spa
     case OpKind::rope_grad: return run_rope(machine_, call, true);
     case OpKind::attention: return run_attention(machine_, call);
     case OpKind::attention_grad: return run_attention_grad(machine_, call);
+    case OpKind::ring_attention: return run_ring_attention(machine_, call);
+    case OpKind::ring_attention_grad: return run_ring_attention_grad(machine_, call);
+    case OpKind::split_kv: return run_split_kv(machine_, call);
+    case OpKind::merge_kv: return run_merge_kv(machine_, call);
     case OpKind::gelu: return run_gelu(machine_, call);
     case OpKind::gelu_grad: return run_gelu_grad(machine_, call);
     case OpKind::swiglu: return run_swiglu(machine_, call);

@@ -94,6 +94,10 @@ void run_add(Machine&, const Call&);
 void run_matmul(Machine&, const Call&);     // gemm.cpp
 void run_attention(Machine&, const Call&);  // attention.cpp
 void run_attention_grad(Machine&, const Call&);
+void run_ring_attention(Machine&, const Call&);  // ring_attention.cpp
+void run_ring_attention_grad(Machine&, const Call&);
+void run_split_kv(Machine&, const Call&);
+void run_merge_kv(Machine&, const Call&);
 void run_softmax_max(Machine&, const Call&);  // operators_loss.cpp
 void run_softmax_sum(Machine&, const Call&);
 void run_cross_entropy(Machine&, const Call&);

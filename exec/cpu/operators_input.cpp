@@ -42,11 +42,13 @@ void run_position_add(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, c = call.op.m, t = call.op.sequence;
   const float* x = call.input(0, n * c);
   const std::int64_t first = call.op.row_shard ? call.context.tensor_rank * n : 0;
-  const float* table = call.input(1, std::min(first + n, t) * c);
+  const models::Op& op = call.op;
+  const int part = call.context.part;
+  const float* table = call.input(1, op.context > 1 ? t * op.context * c : std::min(first + n, t) * c);
   float* y = call.output(0, n * c);
   machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i)
-      machine.kernels.add(x + i * c, table + (first + i) % t * c, y + i * c, c);
+      machine.kernels.add(x + i * c, table + position_of(op, part, first + i) * c, y + i * c, c);
   });
 }
 
@@ -70,13 +72,14 @@ void run_position_grad(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, c = call.op.m, t = call.op.sequence;
   const std::int64_t used = std::min(n, t);
   const float* dx = call.input(0, n * c);
-  float* dtable = call.output(0, used * c);
+  const models::Op& op = call.op;
+  const int part = call.context.part;
+  float* dtable = call.output(0, op.context > 1 ? t * op.context * c : used * c);
   machine.pool.each(used, rows_per_chunk(c * (n / std::max<std::int64_t>(t, 1) + 1)),
                     [&](std::int64_t begin, std::int64_t end, int) {
-                      for (std::int64_t position = begin; position < end; ++position) {
-                        float* target = dtable + position * c;
-                        for (std::int64_t i = position; i < n; i += t)
-                          machine.kernels.add(target, dx + i * c, target, c);
+                      for (std::int64_t place = begin; place < end; ++place) {
+                        float* target = dtable + position_of(op, part, place) * c;
+                        for (std::int64_t i = place; i < n; i += t) machine.kernels.add(target, dx + i * c, target, c);
                       }
                     });
 }
@@ -90,12 +93,13 @@ void run_rope(Machine& machine, const Call& call, bool backward) {
   const std::int64_t width = (op.heads + 2 * op.kv_heads) * d;
   const float* x = call.input(0, n * width);
   float* y = call.output(0, n * width);
-  machine.rope.prepare(op.sequence, d, op.epsilon);
+  machine.rope.prepare(op.sequence * op.context, d, op.epsilon);
   const float direction = backward ? -1.0F : 1.0F;
   machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const float* cosines = machine.rope.cosines.data() + i % op.sequence * half;
-      const float* sines = machine.rope.sines.data() + i % op.sequence * half;
+      const std::int64_t position = position_of(op, call.context.part, i);
+      const float* cosines = machine.rope.cosines.data() + position * half;
+      const float* sines = machine.rope.sines.data() + position * half;
       const float* source = x + i * width;
       float* target = y + i * width;
       for (std::int64_t head = 0; head < op.heads + op.kv_heads; ++head, source += d, target += d)

@@ -226,6 +226,10 @@ void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const
     case OpKind::rope_grad: return run_rope(call);
     case OpKind::attention:
     case OpKind::attention_grad: return run_attention(call);
+    case OpKind::ring_attention:
+    case OpKind::ring_attention_grad:
+    case OpKind::split_kv:
+    case OpKind::merge_kv: throw Failure("the CUDA backend has no ring attention yet: context parallelism runs on CPU");
     case OpKind::gelu:
     case OpKind::gelu_grad:
     case OpKind::swiglu:

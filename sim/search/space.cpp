@@ -149,8 +149,9 @@ std::string reason_of(const std::string& code) {
       {"P16", "recompute_layers without recomputation"},
       {"P17", "virtual stages without a 1F1B pipeline"},
       {"P18", "pipeline does not divide the micro-batches of interleaved stages"},
-      {"P20", "context parallelism is not lowered yet"},
+      {"P20", "2 x context chunks do not divide the sequence"},
       {"P21", "expert parallelism is not lowered yet"},
+      {"P22", "context parallelism without row statistics"},
   };
   const auto found = kReasons.find(code);
   return found == kReasons.end() ? code : code + " " + found->second;

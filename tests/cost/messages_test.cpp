@@ -30,6 +30,8 @@ TEST(MpiCollectives, PayRoundsOfLatencyAndTheirShareOfTheVector) {
   // Three ranks need as many rounds as four.
   EXPECT_DOUBLE_EQ(mpi_collective_time(c, CollectiveKind::all_gather, base::Bytes{3e6}, 3).value, 2e-6 + 2e6 / 1e9);
   EXPECT_DOUBLE_EQ(mpi_send_time(c, base::Bytes{5e6}).value, 1e-6 + 5e6 / 1e9);
+  // Each rank sends what it has to the next.
+  EXPECT_DOUBLE_EQ(mpi_collective_time(c, CollectiveKind::ring_shift, base::Bytes{5e6}, 4).value, 1e-6 + 5e6 / 1e9);
 }
 
 TEST(MpiCollectives, OfOtherKindsAreMadeOfThese) {

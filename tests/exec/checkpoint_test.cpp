@@ -76,7 +76,7 @@ class Checkpoint : public ::testing::Test {
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
     const int buffer = buffer_of(bucket, state);
     transfer(c.arena.data(buffer, -1),
-             holdings(rank_class, bucket, buffer, rank / c.schedule.spec.tensor % c.schedule.spec.data),
+             holdings(rank_class, bucket, buffer, rank / c.schedule.spec.tensor % c.schedule.spec.replicas()),
              rank % c.schedule.spec.tensor, c.backend, direction, visit);
   }
   /// Every state holds what fill() gave it.

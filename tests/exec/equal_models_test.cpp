@@ -56,6 +56,19 @@ TEST(EqualModels, LlamaWithSequenceParallelism) {
   expect_equal(llama_trial(), [](plan::PlanSpec& s) { s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true; });
 }
 
+TEST(EqualModels, LlamaOverRingsOfTwoFourAndEightRanks) {
+  for (const int context : {2, 4, 8}) {
+    SCOPED_TRACE(context);
+    expect_equal(llama_trial(), [&](plan::PlanSpec& s) { s.context = context; });
+  }
+}
+
+TEST(EqualModels, LlamaOverRingsOfShardsInStages) {
+  expect_equal(llama_trial(), [](plan::PlanSpec& s) {
+    s.context = 2, s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true, s.recompute = plan::Recompute::full;
+  });
+}
+
 TEST(EqualModels, LlamaWithSelectiveRecomputation) {
   Trial trial = llama_trial();
   trial.spec.flash = false;
@@ -109,6 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_pair("interleaved_data_2_zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }),
         std::make_pair("interleaved_data_2_zero_3_recompute",
                        [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full; }),
+        std::make_pair("interleaved_context_2_zero_2", [](plan::PlanSpec& s) { s.context = 2, s.zero_stage = 2; }),
         std::make_pair("interleaved_selective",
                        [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; })),
     [](const auto& one) { return std::string(one.param.first); });

@@ -22,7 +22,7 @@ TEST(Lowering, EverySplitYieldsASoundSchedule) {
     for (bool flash : {false, true})
       for (bool whole : {false, true}) {
         PlanSpec s = spec;
-        s.flash = flash;
+        s.flash = flash || s.context > 1;
         EXPECT_EQ(findings(lower(samples::make(s), {.recompute_whole_layer = whole})), "") << name;
       }
 }
@@ -64,6 +64,76 @@ TEST(Lowering, SequenceParallelismGathersBeforeAndScattersBehindEachHalfOfABlock
   };
   EXPECT_EQ(seen(1), "cgcscgcsc");
   EXPECT_EQ(seen(2), "gcgcscgcgcsc");
+}
+
+// Forward: keys and values set out (s) before the block at hand is computed (c), three times for four ranks, and the
+// last block ends the run. Backward: the same three, and four for their gradients, the last of which brings them home;
+// what others added arrives while the block's own gradient is computed.
+TEST(Lowering, ContextParallelismPassesKeysAndValuesAroundTheRing) {
+  PlanSpec spec;
+  spec.context = 4;
+  spec.sequence = 16;
+  const Schedule schedule = lower(samples::make(spec));
+  EXPECT_EQ(findings(schedule), "");
+  const auto seen = [&](std::size_t block) {
+    std::string text;
+    for (const Step& step : schedule.classes[0].blocks[block].steps) {
+      if (step.layer != 0) continue;
+      text += step.kind == StepKind::compute ? "c" : step.collective == CollectiveKind::ring_shift ? "s" : "?";
+    }
+    return text;
+  };
+  EXPECT_EQ(seen(1), "cscscscc");
+  EXPECT_EQ(seen(2), "cscssccssccsccsc");
+}
+
+TEST(Lowering, ARingKeepsWhatTravelsUntilItsSuccessorIsRead) {
+  PlanSpec spec;
+  spec.context = 4;
+  spec.sequence = 16;
+  const Schedule schedule = lower(samples::make(spec));
+  // No shift frees anything, or the next compute step would wait for it.
+  for (const Block& block : schedule.classes[0].blocks)
+    for (const Step& step : block.steps)
+      if (step.kind == StepKind::collective && step.collective == CollectiveKind::ring_shift) {
+        EXPECT_TRUE(step.deaths.empty());
+      }
+}
+
+TEST(Lowering, RingsTakeTheShardsOfOneTensorRankAndGradientsAreSummedOverThemAndTheReplicas) {
+  PlanSpec spec;
+  spec.context = spec.data = spec.tensor = spec.pipeline = 2;
+  spec.batch = 2;
+  spec.sequence = 16;
+  const Plan plan = samples::make(spec);
+  const Schedule schedule = lower(plan);
+  const auto members = [&](const std::string& name, int rank) {
+    for (const Group& g : schedule.groups)
+      if (g.name == name) return g.members(rank);
+    return std::vector<int>{};
+  };
+  EXPECT_EQ(members("tensor", 0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(members("context", 0), (std::vector<int>{0, 2}));
+  EXPECT_EQ(members("data", 0), (std::vector<int>{0, 2, 4, 6}));
+  EXPECT_EQ(members("context", 13), (std::vector<int>{13, 15}));
+  EXPECT_EQ(plan.rank(1, 1, 0, 1), 14);
+  EXPECT_EQ(plan.stage_of(14), 1);
+  EXPECT_EQ(plan.replica_of(14), 1);
+  EXPECT_EQ(plan.part_of(14), 1);
+}
+
+TEST(MakePlan, RefusesRingsThatCannotBe) {
+  const auto code = [](std::int64_t sequence, bool flash) {
+    PlanSpec spec;
+    spec.context = 2;
+    spec.sequence = sequence;
+    spec.flash = flash;
+    const auto made = samples::try_make(spec);
+    return made ? std::string() : made.error().front().code;
+  };
+  EXPECT_EQ(code(16, true), "");
+  EXPECT_EQ(code(14, true), "P20");
+  EXPECT_EQ(code(16, false), "P22");
 }
 
 // The same paper, table 2: without sequence parallelism each rank keeps ten of a layer's 2sbh-byte tensors whole.

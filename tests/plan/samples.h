@@ -40,12 +40,16 @@ inline clusters::Cluster cpu_cluster(int ranks) {
   return c;
 }
 
-inline plan::Plan make(plan::PlanSpec spec, models::Model model = tiny_gpt()) {
+inline base::Result<plan::Plan> try_make(plan::PlanSpec spec, models::Model model = tiny_gpt()) {
   if (spec.batch == 1) spec.batch = 8;
   if (spec.sequence == 1) spec.sequence = 16;
   spec.vocab_multiple = 1;
-  auto made = plan::make_plan(std::make_shared<models::Model>(std::move(model)),
-                              std::make_shared<clusters::Cluster>(cpu_cluster(spec.ranks())), spec);
+  return plan::make_plan(std::make_shared<models::Model>(std::move(model)),
+                         std::make_shared<clusters::Cluster>(cpu_cluster(spec.ranks())), spec);
+}
+
+inline plan::Plan make(plan::PlanSpec spec, models::Model model = tiny_gpt()) {
+  auto made = try_make(std::move(spec), std::move(model));
   ENSURE(made.has_value(), "{}", base::render(made.error(), false));
   return *made;
 }
@@ -96,6 +100,17 @@ inline std::vector<std::pair<std::string, plan::PlanSpec>> splits() {
           Order::one_f_one_b, recompute);
       all.back().second.sequence_parallel = true;
     }
+  for (const int context : {2, 4})
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      add("context " + std::to_string(context) + ", recompute " + plan::name_of(recompute), 1, 1, 1, 1,
+          Order::one_f_one_b, recompute);
+      all.back().second.context = context;
+    }
+  for (const int zero : {0, 1, 2, 3}) {
+    add("context 2 x data 2 x tensor 2 x pipeline 2, sequence-parallel, ZeRO " + std::to_string(zero), 2, 2, 2, zero);
+    all.back().second.context = 2;
+    all.back().second.sequence_parallel = true;
+  }
   const auto chunked = [&](std::string name, int data, int tensor, int pipeline, int chunks, int zero,
                            Recompute recompute = Recompute::none) {
     add(std::move(name), data, tensor, pipeline, zero, Order::one_f_one_b, recompute);

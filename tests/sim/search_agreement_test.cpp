@@ -93,6 +93,19 @@ INSTANTIATE_TEST_SUITE_P(
         Space{"selective recomputation on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
               models::DType::bf16, 5, false,
               [](plan::Bounds& b) { b.recompute = {plan::Recompute::selective}, b.virtual_stages = {1}; }, kHostTime},
+        Space{"context parallelism on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
+              models::DType::bf16, 3, true,
+              [](plan::Bounds& b) { b.context = {2, 4}, b.virtual_stages = {1}, b.recompute = {plan::Recompute::none}; },
+              kHostTime},
+        Space{"context parallelism over nodes", "llama2-7b", "hgx-h100-1024", 32, "megatron-lm", 8, 32, 8192,
+              models::DType::bf16, 3, true,
+              // ZeRO-3 would gather through the NICs while the ring passes: the replay shares them, a sum does not.
+              [](plan::Bounds& b) {
+                b.context = {2, 4, 8}, b.tensor = {4, 8}, b.virtual_stages = {1}, b.zero_stage = {0, 1};
+                b.recompute = {plan::Recompute::none};
+              }},
+        Space{"context parallelism on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 64,
+              models::DType::fp32, 3, true, [](plan::Bounds& b) { b.context = {2, 4}, b.virtual_stages = {1}; }},
         Space{"interleaved on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 24, 64, 1024, models::DType::bf16, 5,
               true, [](plan::Bounds& b) { b.pipeline = {2, 4, 8}, b.virtual_stages = {2, 3}; }, kHostTime},
         Space{"interleaved on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32,

@@ -1,0 +1,171 @@
+// Ring attention of context parallelism, one block of keys and values at a time. With the chunks of each rank as
+// plan/plan.h says, a causal mask leaves of the own block the lower triangle, of an earlier rank's block its first
+// chunk for all queries, and of a later rank's block all of it for the second chunk of queries: the same work
+// everywhere. Blocks are merged by their log-sum-exp (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise
+// Transformers", arXiv:2310.01889; Dao et al., arXiv:2205.14135, section 3.1); backward takes the merged one, so that
+// each block's gradient is its own.
+#include <cmath>
+#include <cstring>
+
+#include "base/ensure.h"
+#include "exec/cpu/gemm.h"
+#include "exec/cpu/machine.h"
+
+namespace orrery::exec {
+namespace {
+
+struct Block {
+  std::int64_t batch, sequence, heads, kv_heads, dim, per_group;
+  std::int64_t width, kv_width, out_width;  ///< of a row of qkv, of kv and of y
+  float scale;
+  // What the mask leaves: these queries and these keys, of own blocks the triangle.
+  std::int64_t first_query = 0, keys = 0;
+  bool triangle = false;
+
+  Block(const models::Op& op, int part)
+      : batch(op.batch),
+        sequence(op.sequence),
+        heads(op.heads),
+        kv_heads(op.kv_heads),
+        dim(op.head_dim),
+        per_group(op.heads / op.kv_heads),
+        width((op.heads + 2 * op.kv_heads) * op.head_dim),
+        kv_width(2 * op.kv_heads * op.head_dim),
+        out_width(op.heads * op.head_dim),
+        scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(op.head_dim)))),
+        keys(op.sequence) {
+    ENSURE(op.context > 1 && op.ring_step < op.context && op.sequence % 2 == 0, "ring step {} of {} over {} tokens",
+           op.ring_step, op.context, op.sequence);
+    if (!op.causal) return;
+    triangle = op.ring_step == 0;
+    const bool later = op.ring_step > part;  // the owner, part - ring_step, wraps around to a rank behind this one
+    if (later) first_query = sequence / 2;
+    if (!later && !triangle) keys = sequence / 2;
+  }
+  [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
+  [[nodiscard]] std::int64_t queries() const { return sequence - first_query; }
+  [[nodiscard]] std::int64_t key(std::int64_t group) const { return group * dim; }
+  [[nodiscard]] std::int64_t value(std::int64_t group) const { return (kv_heads + group) * dim; }
+  [[nodiscard]] std::int64_t seen(std::int64_t row) const { return triangle ? row + 1 : keys; }
+};
+
+/// One output of a row that was made of two disjoint sets of keys.
+void merge(float* y, const float* block, std::int64_t dim, float& lse, float block_lse) {
+  const float highest = std::max(lse, block_lse);
+  const float sum = highest + std::log(std::exp(lse - highest) + std::exp(block_lse - highest));
+  const float keep = std::exp(lse - sum), add = std::exp(block_lse - sum);
+  for (std::int64_t i = 0; i < dim; ++i) y[i] = keep * y[i] + add * block[i];
+  lse = sum;
+}
+
+}  // namespace
+
+void run_ring_attention(Machine& machine, const Call& call) {
+  const Block s(call.op, call.context.part);
+  const float* qkv = call.input(0, s.tokens() * s.width);
+  const float* kv = call.input(1, s.tokens() * s.kv_width);
+  float* y = call.output(0, s.tokens() * s.out_width);
+  float* saved = call.output(1, s.batch * s.heads * s.sequence);
+  machine.pool.each(s.batch * s.heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
+    const std::int64_t rows = s.queries();
+    float* scores = machine.scratch.get(thread, rows * (s.keys + s.dim));
+    float* out = scores + rows * s.keys;
+    for (std::int64_t unit = first; unit < last; ++unit) {
+      const std::int64_t b = unit / s.heads, head = unit % s.heads, group = head / s.per_group;
+      const float* block = kv + b * s.sequence * s.kv_width;
+      gemm(false, true, rows, s.keys, s.dim, 1.0F, qkv + (b * s.sequence + s.first_query) * s.width + head * s.dim,
+           s.width, block + s.key(group), s.kv_width, 0.0F, scores, s.keys);
+      float* lse = saved + unit * s.sequence + s.first_query;
+      float* target = y + (b * s.sequence + s.first_query) * s.out_width + head * s.dim;
+      std::vector<float> sums(static_cast<std::size_t>(rows));
+      for (std::int64_t row = 0; row < rows; ++row) {
+        float* p = scores + row * s.keys;
+        const std::int64_t seen = s.seen(row);
+        sums[static_cast<std::size_t>(row)] = machine.kernels.softmax_row(p, seen, s.scale);
+        std::fill(p + seen, p + s.keys, 0.0F);
+      }
+      gemm(false, false, rows, s.dim, s.keys, 1.0F, scores, s.keys, block + s.value(group), s.kv_width, 0.0F, out,
+           s.dim);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const float sum = sums[static_cast<std::size_t>(row)];
+        if (call.op.accumulate) {
+          merge(target + row * s.out_width, out + row * s.dim, s.dim, lse[row], sum);
+        } else {
+          std::copy_n(out + row * s.dim, s.dim, target + row * s.out_width);
+          lse[row] = sum;
+        }
+      }
+    }
+  });
+}
+
+void run_ring_attention_grad(Machine& machine, const Call& call) {
+  const Block s(call.op, call.context.part);
+  const float* dy = call.input(0, s.tokens() * s.out_width);
+  const float* qkv = call.input(1, s.tokens() * s.width);
+  const float* y = call.input(2, s.tokens() * s.out_width);
+  const float* saved = call.input(3, s.batch * s.heads * s.sequence);
+  const float* kv = call.input(4, s.tokens() * s.kv_width);
+  float* dqkv = call.output(0, s.tokens() * s.width);
+  float* dkv = call.output(1, s.tokens() * s.kv_width);
+  const float keep = call.op.accumulate ? 1.0F : 0.0F;  // the own block comes first and has all queries
+  // Query heads of a group add to the same dk and dv: one thread has them all.
+  machine.pool.each(s.batch * s.kv_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
+    const std::int64_t rows = s.queries();
+    float* p = machine.scratch.get(thread, 2 * rows * s.keys);
+    float* dp = p + rows * s.keys;
+    for (std::int64_t unit = first; unit < last; ++unit) {
+      const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
+      const float* k = kv + b * s.sequence * s.kv_width + s.key(group);
+      const float* v = kv + b * s.sequence * s.kv_width + s.value(group);
+      float* dk = dkv + b * s.sequence * s.kv_width + s.key(group);
+      float* dv = dkv + b * s.sequence * s.kv_width + s.value(group);
+      for (std::int64_t row = 0; row < s.sequence; ++row) {
+        std::fill_n(dk + row * s.kv_width, s.dim, 0.0F);
+        std::fill_n(dv + row * s.kv_width, s.dim, 0.0F);
+      }
+      for (std::int64_t head = group * s.per_group; head < (group + 1) * s.per_group; ++head) {
+        const std::int64_t at = b * s.sequence + s.first_query;
+        const float* q = qkv + at * s.width + head * s.dim;
+        const float* dout = dy + at * s.out_width + head * s.dim;
+        const float* out = y + at * s.out_width + head * s.dim;
+        const float* lse = saved + (b * s.heads + head) * s.sequence + s.first_query;
+        gemm(false, true, rows, s.keys, s.dim, 1.0F, q, s.width, k, s.kv_width, 0.0F, p, s.keys);
+        gemm(false, true, rows, s.keys, s.dim, 1.0F, dout, s.out_width, v, s.kv_width, 0.0F, dp, s.keys);
+        for (std::int64_t row = 0; row < rows; ++row) {
+          const std::int64_t seen = s.seen(row);
+          machine.kernels.probabilities_row(p + row * s.keys, seen, s.scale, lse[row]);
+          std::fill(p + row * s.keys + seen, p + (row + 1) * s.keys, 0.0F);
+          const float subtrahend = machine.kernels.dot(dout + row * s.out_width, out + row * s.out_width, s.dim);
+          machine.kernels.softmax_grad_row(p + row * s.keys, dp + row * s.keys, s.keys, s.scale, subtrahend);
+        }
+        gemm(false, false, rows, s.dim, s.keys, 1.0F, dp, s.keys, k, s.kv_width, keep,
+             dqkv + at * s.width + head * s.dim, s.width);
+        gemm(true, false, s.keys, s.dim, rows, 1.0F, dp, s.keys, q, s.width, 1.0F, dk, s.kv_width);
+        gemm(true, false, s.keys, s.dim, rows, 1.0F, p, s.keys, dout, s.out_width, 1.0F, dv, s.kv_width);
+      }
+    }
+  });
+}
+
+void run_split_kv(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.batch * op.sequence, kv = 2 * op.kv_heads * op.head_dim, q = op.heads * op.head_dim;
+  const float* qkv = call.input(0, n * (q + kv));
+  float* out = call.output(0, n * kv);
+  machine.pool.each(n, rows_per_chunk(kv), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) std::copy_n(qkv + i * (q + kv) + q, kv, out + i * kv);
+  });
+}
+
+void run_merge_kv(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.batch * op.sequence, kv = 2 * op.kv_heads * op.head_dim, q = op.heads * op.head_dim;
+  const float* dkv = call.input(0, n * kv);
+  float* dqkv = call.output(0, n * (q + kv));
+  machine.pool.each(n, rows_per_chunk(kv), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) std::copy_n(dkv + i * kv, kv, dqkv + i * (q + kv) + q);
+  });
+}
+
+}  // namespace orrery::exec

@@ -138,6 +138,12 @@ void add_learning(CLI::App& app, Verbs& verbs) {
 void add_looking(CLI::App& app, Verbs& verbs) {
   CLI::App* validate = app.add_subcommand("validate", "Hold predictions against published measurements");
   validate->add_option("FILE", verbs.validate.files, "Rows; default: those that Orrery carries");
+  validate->add_flag("--cross-validate", verbs.validate.cross_validate,
+                     "Fit the stacks' numbers with one source left out at a time, and judge them by it");
+  validate
+      ->add_option("--intervals", verbs.validate.intervals,
+                   "Write what intervals predictions get, from rows left out (cost/intervals.yaml)")
+      ->option_text("FILE");
   validate
       ->add_option("--fit-stacks", verbs.validate.fit_stacks,
                    "Choose the stacks' numbers over these rows and write them into the stacks of this folder")

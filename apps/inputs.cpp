@@ -192,4 +192,9 @@ base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& ca
   return calibrations;
 }
 
+base::Result<cost::Intervals> load_intervals(const Catalog& catalog) {
+  const auto entry = catalog.find("cost", "intervals");
+  return entry ? cost::parse_intervals(entry->text, entry->path.string()) : cost::Intervals{};
+}
+
 }  // namespace orrery::apps

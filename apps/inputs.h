@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "clusters/cluster.h"
 #include "cost/calibration.h"
+#include "cost/intervals.h"
 #include "cost/pricing.h"
 #include "cost/stack.h"
 #include "models/model.h"
@@ -54,5 +55,8 @@ struct LoadedPlan {
 /// The catalogue's calibrations and then the given files, in that order: later ones win.
 [[nodiscard]] base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,
                                                                              const std::vector<std::string>& files);
+
+/// The catalogue's cost/intervals.yaml; without it there are none.
+[[nodiscard]] base::Result<cost::Intervals> load_intervals(const Catalog& catalog);
 
 }  // namespace orrery::apps

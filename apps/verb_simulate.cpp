@@ -62,6 +62,17 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
   return std::move(results[1]);
 }
 
+/// What published runs of this software were of their predictions. Of CPU ranks and of a shared network there are none.
+std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Intervals& intervals, bool alone) {
+  const clusters::Cluster& cluster = loaded.file.cluster;
+  if (!alone || cluster.device().kind != clusters::DeviceKind::gpu) return std::nullopt;
+  return cost::spread_of(intervals, loaded.stack.name, cluster.size() > cluster.devices_per_node);
+}
+
+nlohmann::json pair_of(const cost::Interval& interval) {
+  return nlohmann::json::array({interval.low, interval.high});
+}
+
 }  // namespace
 
 Outcome run_simulate(const SimulateOptions& options, const Context& context) {
@@ -89,6 +100,17 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   Outcome outcome;
   nlohmann::json json = reports::simulate_json(simulation.prediction);
   outcome.text = reports::prediction_text(simulation.prediction, context.terminal.style);
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
+  json["step_time_interval_s"] = json["memory_interval_bytes"] = nullptr;
+  if (const auto spread = spread_of(*loaded, *intervals, !other)) {
+    const auto time = cost::around(simulation.prediction.step_time_s, spread->time);
+    const auto memory = cost::around(simulation.prediction.memory_peak_bytes, spread->memory);
+    json["step_time_interval_s"] = pair_of(time);
+    json["memory_interval_bytes"] = pair_of(memory);
+    outcome.text += fmt::format("\nFour of five such runs, by published ones, take from {:.4g} s to {:.4g} s a step.\n",
+                                time.low, time.high);
+  }
   if (other) {
     json["step_time_alone_s"] = alone;
     json["beside"] = reports::simulate_json(other->prediction);

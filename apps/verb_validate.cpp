@@ -11,6 +11,7 @@
 #include "reports/json.h"
 #include "reports/text.h"
 #include "reports/validation.h"
+#include "sim/validate/cross_validate.h"
 #include "sim/validate/fit.h"
 #include "sim/validate/validate.h"
 
@@ -62,46 +63,92 @@ base::Result<std::vector<sim::Row>> rows_of(const Catalog& catalog, const std::v
   return rows;
 }
 
-/// Numbers of each stack's own file. Only what changed is written, so that a second fit touches nothing.
-Outcome fit_stacks(const ValidateOptions& options, const Context& context, const std::vector<sim::Row>& rows,
-                   sim::Library library) {
-  auto families = sim::stack_families(library.stacks);
-  if (!families) return bad_input(families.error());
-  const std::vector<cost::Stack> stacks = library.stacks;
-  const Interrupt interrupt;
-  Progress progress(context.terminal.progress);
-  const auto go_on = [] { return !Interrupt::requested(); };
-  const sim::Cases cases = sim::make_cases(rows, std::move(library), [&](std::size_t) { return go_on(); });
-  sim::StackFitter fitter(rows, cases, std::move(*families));
-  std::size_t asked = 0;
-  const std::vector<cost::FamilyFit> fits = sim::fit_stacks(fitter, rows, cases, stacks, [&] {
-    progress.line(fmt::format("fitting: {} combinations tried", ++asked));
-    return go_on();
-  });
-  progress.clear();
-  Outcome outcome;
-  if (Interrupt::requested()) {  // half a fit is not written
-    outcome.exit_code = kInterrupted;
-    return outcome;
-  }
+/// What the steps of one validation share.
+struct Work {
+  const ValidateOptions& options;
+  const std::vector<sim::Row>& rows;
+  std::vector<cost::Stack> stacks;
+  sim::Cases cases;
+  Progress progress;
+
+  [[nodiscard]] static bool go_on() { return !Interrupt::requested(); }
+};
+
+/// Numbers of each stack's own file; only files that change are written.
+base::Result<std::vector<std::string>> write_stacks(const Work& work, const std::vector<cost::FamilyFit>& fits) {
   std::vector<std::string> written;
-  for (const cost::Stack& stack : stacks) {
+  for (const cost::Stack& stack : work.stacks) {
     std::vector<cost::FittedNumber> own;
     for (const cost::FamilyFit& fit : fits)
       for (const cost::FittedNumber& number : fit.numbers)
         if (number.stack == stack.name) own.push_back(number);
     if (own.empty()) continue;
-    const std::filesystem::path file = std::filesystem::path(options.fit_stacks) / (stack.name + ".yaml");
+    const std::filesystem::path file = std::filesystem::path(work.options.fit_stacks) / (stack.name + ".yaml");
     const auto text = read_file(file);
-    if (!text) return bad_input(text.error());
+    if (!text) return base::fail(text.error());
     const auto changed = sim::rewritten_stack(*text, file.string(), own);
-    if (!changed) return bad_input(changed.error());
+    if (!changed) return base::fail(changed.error());
     if (*changed == *text) continue;
     write_file(file, *changed);
     written.push_back(file.string());
   }
-  outcome.json = reports::stack_fits_json(fits, written).dump();
-  outcome.text = reports::stack_fits_text(fits, context.terminal.style);
+  return written;
+}
+
+void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
+  std::vector<std::string> names;
+  for (const cost::Stack& stack : work.stacks)
+    if (stack.name.rfind("orrery", 0) != 0) names.push_back(stack.name);  // Orrery's own are measured, not published
+  write_file(work.options.intervals,
+             cost::write_intervals(sim::intervals_from(work.rows, work.cases, left_out, names)));
+}
+
+/// Fits are asked for: --fit-stacks, --cross-validate, --intervals, in any combination.
+Outcome with_fits(Work& work, const Context& context, cost::Validation validation) {
+  auto families = sim::stack_families(work.stacks);
+  if (!families) return bad_input(families.error());
+  sim::StackFitter fitter(work.rows, work.cases, std::move(*families));
+  Outcome outcome;
+  outcome.exit_code = kInterrupted;  // until all is done: half a fit is neither shown nor written
+  std::vector<std::string> written;
+  std::vector<cost::FamilyFit> fits;
+  const bool fit_stacks = !work.options.fit_stacks.empty();
+  if (fit_stacks) {
+    std::size_t asked = 0;
+    fits = sim::fit_stacks(fitter, work.rows, work.cases, work.stacks, [&] {
+      work.progress.line(fmt::format("fitting: {} combinations tried", ++asked));
+      return Work::go_on();
+    });
+    if (!Work::go_on()) return outcome;
+  }
+  const bool cross_validate = work.options.cross_validate || !work.options.intervals.empty();
+  if (cross_validate) {
+    validation.cross_validation = sim::cross_validate(work.rows, work.cases, fitter, Work::go_on, [&](double share) {
+      constexpr int kWidth = 30;
+      work.progress.line(fmt::format("leaving out {}", bar(share, kWidth)));
+    });
+    if (!validation.cross_validation->complete) return outcome;
+  }
+  work.progress.clear();
+  if (fit_stacks) {
+    auto files = write_stacks(work, fits);
+    if (!files) return bad_input(files.error());
+    written = std::move(*files);
+  }
+  if (!work.options.intervals.empty()) {
+    write_intervals(work, *validation.cross_validation);
+    written.push_back(work.options.intervals);
+  }
+  outcome.exit_code = kOk;
+  nlohmann::json json = reports::validate_json(validation);
+  if (fit_stacks) {
+    json.update(reports::stack_fits_json(fits));
+    outcome.text = reports::stack_fits_text(fits, context.terminal.style) + "\n";
+  }
+  if (cross_validate)
+    outcome.text += reports::cross_validation_text(*validation.cross_validation, context.terminal.style);
+  json["written"] = written;
+  outcome.json = json.dump();
   for (const std::string& file : written) outcome.text += fmt::format("Wrote {}\n", file);
   return outcome;
 }
@@ -113,10 +160,16 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
   if (!rows) return bad_input(rows.error());
   auto library = library_of(context.catalog, options.calibrations);
   if (!library) return bad_input(library.error());
-  if (!options.fit_stacks.empty()) return fit_stacks(options, context, *rows, std::move(*library));
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
   const Interrupt interrupt;
-  const cost::Validation validation =
-      sim::validate(*rows, std::move(*library), [&](std::size_t) { return !Interrupt::requested(); });
+  std::vector<cost::Stack> stacks = library->stacks;
+  Work work{options, *rows, std::move(stacks),
+            sim::make_cases(*rows, std::move(*library), [](std::size_t) { return Work::go_on(); }),
+            Progress(context.terminal.progress)};
+  cost::Validation validation = sim::validate(*rows, work.cases, *intervals);
+  if (options.cross_validate || !options.fit_stacks.empty() || !options.intervals.empty())
+    return with_fits(work, context, std::move(validation));
   Outcome outcome;
   outcome.json = reports::validate_json(validation).dump();
   outcome.text = reports::validation_text(validation, context.terminal.style);

@@ -22,4 +22,5 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/clusters/catalog ${PROJECT_SOURCE_DIR}/c
 install(FILES ${PROJECT_SOURCE_DIR}/clusters/import/known.yaml DESTINATION share/orrery/clusters/import)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/validation/published DESTINATION share/orrery/tests/validation)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/cost/stacks DESTINATION share/orrery/cost)
+install(FILES ${PROJECT_SOURCE_DIR}/cost/intervals.yaml DESTINATION share/orrery/cost)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION share/orrery)

@@ -185,9 +185,10 @@ std::vector<ParameterKind> known_parameters() {
 }
 
 std::optional<ParameterKind> known_parameter(const std::string& name) {
-  const std::vector<ParameterKind> all = known_parameters();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const ParameterKind& k) { return k.name == name; });
-  if (found == all.end()) return std::nullopt;
+  static const std::vector<ParameterKind> all = known_parameters();  // asked for each coefficient of each price list
+  const auto found = std::lower_bound(all.begin(), all.end(), name,
+                                      [](const ParameterKind& k, const std::string& key) { return k.name < key; });
+  if (found == all.end() || found->name != name) return std::nullopt;
   return *found;
 }
 

@@ -12,6 +12,7 @@ namespace orrery::cost {
 /// A range that a measured value lies in with a chance of 80 %: from the 10th to the 90th percentile.
 struct Interval {
   double low = 0, high = 0;
+  bool operator==(const Interval&) const = default;
 };
 
 /// A published row beside its prediction. What is not stated there is missing here.
@@ -49,12 +50,40 @@ struct PlanGroup {
   std::string predicted_best, measured_best;  ///< in words
 };
 
+/// A measured row, predicted with numbers fitted to all rows, and with numbers fitted without the rows of its fold.
+struct LeftOutPrediction {
+  std::string id, source, stack, fold;  ///< `fold`: what was left out, in words
+  double measured_s = 0, in_sample_s = 0, left_out_s = 0;
+  double usual_s = 0;  ///< with the stack's defaults alone: its free numbers as they usually are
+  Interval interval;   ///< around left_out_s, made without the fold
+};
+
+/// What was left out at a time: a source of a family of stacks, or, where the family has but one, a model.
+struct FoldErrors {
+  std::string fold;
+  std::vector<std::string> stacks;
+  bool by_model = false;
+  std::size_t rows = 0;
+  double in_sample = 0, left_out = 0, usual = 0;  ///< medians of |predicted / measured - 1|
+  double inside = 0;                              ///< share of rows whose measured value lies in its interval
+};
+
+struct CrossValidation {
+  std::vector<LeftOutPrediction> rows;
+  std::vector<FoldErrors> folds;
+  ErrorSummary in_sample, left_out, usual;
+  double inside = 0;     ///< share of all rows inside their intervals; not a number without rows
+  double width = 0;      ///< median of ln(high / low)
+  bool complete = true;  ///< false: stopped before the last fold
+};
+
 struct Validation {
   std::vector<ValidatedRow> rows;
   std::vector<LeftOutRow> left_out;
   ErrorSummary time, memory;
   std::vector<SourceErrors> by_source;  ///< in alphabetical order
   std::vector<PlanGroup> groups;        ///< in the order of their first rows
+  std::optional<CrossValidation> cross_validation;
 };
 
 /// A number of a stack that was chosen over measured rows, in SI units.

@@ -162,6 +162,30 @@ std::string validation_text(const cost::Validation& validation, const TableStyle
   return out;
 }
 
+Table folds_table(const cost::CrossValidation& v) {
+  Table table;
+  table.title = "Median error in-sample, with the fold left out, and with the stack's defaults alone";
+  table.columns = {{"left out", Align::left, 60},    {"stacks", Align::left, 36}, {"rows", Align::right},
+                   {"in-sample", Align::right},      {"left out", Align::right},  {"defaults", Align::right},
+                   {"in the interval", Align::right}};
+  for (const cost::FoldErrors& f : v.folds)
+    table.rows.push_back({f.fold, fmt::format("{}", fmt::join(f.stacks, ", ")),
+                          integer(static_cast<std::int64_t>(f.rows)), percent(f.in_sample), percent(f.left_out),
+                          percent(f.usual), percent(f.inside)});
+  if (v.rows.empty()) return table;
+  table.rows.push_back({"all", "", integer(v.left_out.count), percent(v.in_sample.median), percent(v.left_out.median),
+                        percent(v.usual.median), percent(v.inside)});
+  table.notes.push_back(fmt::format(
+      "left out over in-sample, median: {:.2f}; 90th percentile {} against {}; intervals: high over "
+      "low {:.2f} (median)",
+      v.left_out.median / v.in_sample.median, percent(v.left_out.p90), percent(v.in_sample.p90), std::exp(v.width)));
+  return table;
+}
+
+std::string cross_validation_text(const cost::CrossValidation& v, const TableStyle& style) {
+  return text_of(folds_table(v), style);
+}
+
 std::string stack_fits_text(const std::vector<cost::FamilyFit>& fits, const TableStyle& style) {
   return text_of(numbers_table(fits), style) + "\n" + text_of(families_table(fits), style);
 }

@@ -29,9 +29,12 @@ struct RegretSummary {
 };
 [[nodiscard]] RegretSummary regret_of(const std::vector<cost::PlanGroup>& groups);
 
-/// `validate --fit-stacks`: `written` are the files that changed.
-[[nodiscard]] nlohmann::json stack_fits_json(const std::vector<cost::FamilyFit>& fits,
-                                             const std::vector<std::string>& written);
+/// `validate --cross-validate`: in-sample and left-out errors side by side, and how many lie in their intervals.
+[[nodiscard]] Table folds_table(const cost::CrossValidation& v);
+[[nodiscard]] std::string cross_validation_text(const cost::CrossValidation& v, const TableStyle& style);
+
+/// `validate --fit-stacks`.
+[[nodiscard]] nlohmann::json stack_fits_json(const std::vector<cost::FamilyFit>& fits);
 [[nodiscard]] std::string stack_fits_text(const std::vector<cost::FamilyFit>& fits, const TableStyle& style);
 
 }  // namespace orrery::reports

@@ -21,6 +21,52 @@ cost::Unit unit_of(const std::string& parameter) {
   return kind ? kind->unit : cost::Unit::number;
 }
 
+json figure(double value) {
+  return std::isfinite(value) ? json(value) : json();
+}
+
+json interval_json(const std::optional<cost::Interval>& interval) {
+  return interval ? json::array({interval->low, interval->high}) : json();
+}
+
+json summary_json(const cost::ErrorSummary& e) {
+  return {{"count", e.count},
+          {"median_error", figure(e.median)},
+          {"mean_error", figure(e.mean)},
+          {"p90_error", figure(e.p90)}};
+}
+
+json cross_validation_json(const cost::CrossValidation& v) {
+  json folds = json::array(), rows = json::array();
+  for (const cost::FoldErrors& f : v.folds)
+    folds.push_back({{"left_out", f.fold},
+                     {"by", f.by_model ? "model" : "source"},
+                     {"stacks", f.stacks},
+                     {"count", f.rows},
+                     {"in_sample_median_error", f.in_sample},
+                     {"left_out_median_error", f.left_out},
+                     {"defaults_median_error", f.usual},
+                     {"inside_interval", f.inside}});
+  for (const cost::LeftOutPrediction& r : v.rows)
+    rows.push_back({{"id", r.id},
+                    {"source", r.source},
+                    {"stack", r.stack},
+                    {"left_out", r.fold},
+                    {"measured_s", r.measured_s},
+                    {"in_sample_s", r.in_sample_s},
+                    {"predicted_s", r.left_out_s},
+                    {"defaults_s", r.usual_s},
+                    {"interval_s", interval_json(r.interval)}});
+  return {{"in_sample", summary_json(v.in_sample)},
+          {"left_out", summary_json(v.left_out)},
+          {"defaults", summary_json(v.usual)},
+          {"ratio", figure(v.left_out.median / v.in_sample.median)},
+          {"inside_interval", figure(v.inside)},
+          {"interval_width", figure(v.width)},
+          {"folds", std::move(folds)},
+          {"rows", std::move(rows)}};
+}
+
 }  // namespace
 
 json validate_json(const cost::Validation& v) {
@@ -28,7 +74,6 @@ json validate_json(const cost::Validation& v) {
   const auto error = [](double predicted, const std::optional<double>& value) {
     return value ? json(relative_error(predicted, *value)) : json();
   };
-  const auto figure = [](double value) { return std::isfinite(value) ? json(value) : json(); };
   json rows = json::array(), memory = json::array(), left_out = json::array(), sources = json::array();
   for (const cost::ValidatedRow& r : v.rows) {
     rows.push_back({{"id", r.id},
@@ -37,11 +82,13 @@ json validate_json(const cost::Validation& v) {
                     {"plan", r.plan},
                     {"measured_s", measured(r.measured_s)},
                     {"predicted_s", r.predicted_s},
+                    {"interval_s", interval_json(r.time_s)},
                     {"error", error(r.predicted_s, r.measured_s)},
                     {"defaults", r.notes}});
     memory.push_back({{"id", r.id},
                       {"measured_bytes", measured(r.measured_bytes)},
                       {"predicted_bytes", whole(r.predicted_bytes)},
+                      {"interval_bytes", interval_json(r.bytes)},
                       {"error", error(r.predicted_bytes, r.measured_bytes)}});
   }
   for (const cost::LeftOutRow& r : v.left_out)
@@ -63,27 +110,29 @@ json validate_json(const cost::Validation& v) {
                       {"predicted_best", g.predicted_best},
                       {"measured_best", g.measured_best}});
   const RegretSummary regret = regret_of(v.groups);
-  return {{"scorable", v.time.count},
-          {"median_error", figure(v.time.median)},
-          {"mean_error", figure(v.time.mean)},
-          {"p90_error", figure(v.time.p90)},
-          {"by_source", std::move(sources)},
-          {"rows", std::move(rows)},
-          {"left_out", std::move(left_out)},
-          {"groups", std::move(groups)},
-          {"regret",
-           {{"groups", regret.groups},
-            {"median", figure(regret.median)},
-            {"worst", figure(regret.worst)},
-            {"median_rank_correlation", figure(regret.rank_correlation)}}},
-          {"memory",
-           {{"scorable", v.memory.count},
-            {"median_error", figure(v.memory.median)},
-            {"p90_error", figure(v.memory.p90)},
-            {"rows", std::move(memory)}}}};
+  json out = {{"scorable", v.time.count},
+              {"median_error", figure(v.time.median)},
+              {"mean_error", figure(v.time.mean)},
+              {"p90_error", figure(v.time.p90)},
+              {"by_source", std::move(sources)},
+              {"rows", std::move(rows)},
+              {"left_out", std::move(left_out)},
+              {"groups", std::move(groups)},
+              {"regret",
+               {{"groups", regret.groups},
+                {"median", figure(regret.median)},
+                {"worst", figure(regret.worst)},
+                {"median_rank_correlation", figure(regret.rank_correlation)}}},
+              {"memory",
+               {{"scorable", v.memory.count},
+                {"median_error", figure(v.memory.median)},
+                {"p90_error", figure(v.memory.p90)},
+                {"rows", std::move(memory)}}}};
+  if (v.cross_validation) out["cross_validation"] = cross_validation_json(*v.cross_validation);
+  return out;
 }
 
-json stack_fits_json(const std::vector<cost::FamilyFit>& fits, const std::vector<std::string>& written) {
+json stack_fits_json(const std::vector<cost::FamilyFit>& fits) {
   json families = json::array();
   for (const cost::FamilyFit& fit : fits) {
     json numbers = json::array();
@@ -100,7 +149,7 @@ json stack_fits_json(const std::vector<cost::FamilyFit>& fits, const std::vector
                         {"median_error_after", fit.error_after},
                         {"parameters", std::move(numbers)}});
   }
-  return {{"fits", std::move(families)}, {"written", written}};
+  return {{"fits", std::move(families)}};
 }
 
 }  // namespace orrery::reports

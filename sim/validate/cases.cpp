@@ -1,6 +1,8 @@
 /// Translation of all rows; prices with changed numbers.
 #include "sim/validate/cases.h"
 
+#include <algorithm>
+
 namespace orrery::sim {
 
 namespace {
@@ -13,18 +15,31 @@ std::string reason_of(const base::Diagnostics& why) {
 
 }  // namespace
 
+bool several_nodes(const Case& one) {
+  const clusters::Cluster& cluster = one.subject.pricing->cluster();
+  return cluster.size() > cluster.devices_per_node;
+}
+
 Cases make_cases(const std::vector<Row>& rows, Library library, const std::function<bool(std::size_t)>& progress) {
   Cases out;
   Translator translator(std::move(library));
+  std::vector<std::shared_ptr<const models::Model>> models;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (progress && !progress(i)) break;
     const Setup& setup = rows[i].setup;
     auto subject = translator.translate(setup);
-    if (subject)
-      out.ready.push_back({i, std::move(*subject)});
-    else
+    if (!subject) {
       out.left_out.push_back({setup.id, setup.source, reason_of(subject.error()), setup.line,
                               unscorable(setup).empty() && rows[i].measured.seconds.has_value()});
+      continue;
+    }
+    // Equal models are one, so that their layers are priced once.
+    const auto same = std::find_if(models.begin(), models.end(), [&](const auto& m) { return *m == *subject->model; });
+    if (same == models.end())
+      models.push_back(subject->model);
+    else
+      subject->model = *same;
+    out.ready.push_back({i, std::move(*subject)});
   }
   return out;
 }
@@ -40,11 +55,14 @@ cost::Estimate Predictor::predict(const Case& one) {
     over.stack = usual.stack().name;
     for (const auto& [name, value] : numbers_)
       if (name.first == over.stack) over.set(name.second, value, "being fitted");
-    found =
-        prices_.emplace(key, cost::Pricing(usual.shared_cluster(), usual.stack(), {usual.calibration(), over})).first;
+    cost::Pricing pricing(usual.shared_cluster(), usual.stack(), {usual.calibration(), over});
+    found = prices_.emplace(key, Priced{std::move(pricing), {}}).first;
   }
-  cost::Estimator estimator(one.subject.model, found->second);
-  return estimator.estimate(one.subject.plan, one.subject.memory_kind);
+  auto& [pricing, estimators] = found->second;
+  auto estimator = estimators.find(one.subject.model.get());
+  if (estimator == estimators.end())
+    estimator = estimators.emplace(one.subject.model.get(), cost::Estimator(one.subject.model, pricing)).first;
+  return estimator->second.estimate(one.subject.plan, one.subject.memory_kind);
 }
 
 }  // namespace orrery::sim

@@ -20,6 +20,9 @@ struct Case {
   Subject subject;
 };
 
+/// Whether its devices stand in more nodes than one.
+[[nodiscard]] bool several_nodes(const Case& one);
+
 struct Cases {
   std::vector<Case> ready;
   std::vector<cost::LeftOutRow> left_out;  ///< with the reason
@@ -41,7 +44,11 @@ class Predictor {
 
  private:
   const StackNumbers& numbers_;
-  std::map<std::tuple<const void*, std::string, double>, cost::Pricing> prices_;  ///< by cluster, stack, moments
+  struct Priced {
+    cost::Pricing pricing;
+    std::map<const void*, cost::Estimator> estimators;  // by model
+  };
+  std::map<std::tuple<const void*, std::string, double>, Priced> prices_;  ///< by cluster, stack, moments
 };
 
 }  // namespace orrery::sim

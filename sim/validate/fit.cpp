@@ -17,8 +17,9 @@ namespace orrery::sim {
 
 namespace {
 
-constexpr double kScatter = 0.05;  ///< what a prediction is usually off by, in logarithms
-constexpr double kCutOff = 0.7;    ///< a factor of two: the row's plan or its time is not what it seems
+constexpr double kScatter = 0.05;            ///< what a prediction is usually off by, in logarithms
+constexpr std::size_t kMostOfASource = 200;  ///< evenly spread over it: more say the same again
+constexpr double kCutOff = 0.7;              ///< a factor of two: the row's plan or its time is not what it seems
 
 const Choice& choice_of(const std::string& parameter) {
   const auto found =
@@ -86,8 +87,14 @@ StackNumbers StackFitter::fit(std::size_t family, const std::function<bool(std::
   const auto source = [&](std::size_t one) -> const std::string& {
     return (*rows_)[cases_->ready[one].row].setup.source;
   };
+  std::map<std::string, std::vector<std::size_t>> by_source;
   for (const std::size_t one : of_family_[family])
-    if (use(one)) used.push_back(one), count[source(one)] += 1;
+    if (use(one)) by_source[source(one)].push_back(one);
+  for (const auto& [name, of_source] : by_source) {
+    const std::size_t taken = std::min(of_source.size(), kMostOfASource);
+    for (std::size_t i = 0; i < taken; ++i) used.push_back(of_source[i * of_source.size() / taken]);
+    count[name] = static_cast<double>(taken);
+  }
   if (of.free.empty()) return {};
   if (used.empty()) return usual(family);
   std::vector<const Choice*> free;

@@ -50,7 +50,7 @@ cost::ErrorSummary summary_of(std::vector<double> errors) {
   return out;
 }
 
-cost::Validation validate(const std::vector<Row>& rows, const Cases& cases) {
+cost::Validation validate(const std::vector<Row>& rows, const Cases& cases, const cost::Intervals& intervals) {
   cost::Validation out;
   out.left_out = cases.left_out;
   const StackNumbers as_they_are;
@@ -69,6 +69,10 @@ cost::Validation validate(const std::vector<Row>& rows, const Cases& cases) {
     result.measured_s = row.measured.seconds;
     result.measured_bytes = row.measured.memory_bytes;
     result.notes = one.subject.notes;
+    if (const auto spread = cost::spread_of(intervals, result.stack, several_nodes(one))) {
+      result.time_s = cost::around(result.predicted_s, spread->time);
+      result.bytes = cost::around(result.predicted_bytes, spread->memory);
+    }
     seconds.push_back(estimate.step_time);
     out.rows.push_back(std::move(result));
   }

@@ -34,6 +34,36 @@ TEST(Validate, TheErrorOnTheCarriedRowsDoesNotRise) {
   EXPECT_LT(result.at("memory").at("median_error").get<double>(), 0.036);
 }
 
+TEST(Validate, LeavesSourcesOutAndJudgesIntervalsByThem) {
+  const std::string rows = std::string(ORRERY_SOURCE_DIR) + "/tests/validation/published/";
+  const Ran ran = orrery({"validate", "--cross-validate", "--json", rows + "zero_bubble_pp_qi_2023.yaml",
+                          rows + "megascale_nsdi_2024.yaml", rows + "mosaicml_llm_foundry_benchmarking_readme.yaml"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json v = ran.result().at("cross_validation");
+  EXPECT_GE(v.at("left_out").at("count").get<int>(), 140);
+  EXPECT_LT(v.at("ratio").get<double>(), 1.6);
+  EXPECT_GT(v.at("inside_interval").get<double>(), 0.6);
+  for (const nlohmann::json& row : ran.result().at("rows")) {
+    EXPECT_LT(row.at("interval_s").at(0).get<double>(), row.at("interval_s").at(1).get<double>());
+  }
+}
+
+TEST(Validate, FitsStacksInPlaceAndASecondFitChangesNothing) {
+  const Scratch scratch;
+  const std::filesystem::path source(ORRERY_SOURCE_DIR);
+  std::filesystem::copy(source / "cost/stacks", scratch.path() / "stacks");
+  const std::string rows = (source / "tests/validation/published/zero_bubble_pp_qi_2023.yaml").string();
+  const std::string folder = (scratch.path() / "stacks").string();
+  const Ran first = orrery({"validate", "--json", "--fit-stacks", folder, rows});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  for (const nlohmann::json& file : first.result().at("written"))
+    EXPECT_THAT(file.get<std::string>(), HasSubstr("megatron")) << "no row of other software was given";
+  const Ran second = orrery({"validate", "--json", "--fit-stacks", folder, rows});
+  EXPECT_TRUE(second.result().at("written").empty());
+  std::filesystem::remove(scratch.path() / "stacks" / "megatron-2023.yaml");
+  EXPECT_EQ(orrery({"validate", "--fit-stacks", folder, rows}).exit_code, 3);
+}
+
 TEST(Validate, NamesFileLineAndColumnOfABadRow) {
   const Scratch scratch;
   const std::string file = scratch.file("rows.yaml", "results:\n- id: a\n  layers: -3\n");

@@ -1,0 +1,231 @@
+/// Folds, fits without them, and quantiles of what is left.
+#include "sim/validate/cross_validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "sim/validate/validate.h"
+
+namespace orrery::sim {
+
+namespace {
+
+constexpr double kSameStack = 8,
+                 kSameReach = 2;  // weights beside a row of other software, and of one node against several
+
+struct Fold {
+  std::size_t family = 0;
+  std::string source, name;
+  bool by_model = false;
+  std::vector<std::size_t> places;  // in cases.ready
+};
+
+struct Run {
+  const std::vector<Row>& rows;
+  const Cases& cases;
+  StackFitter& fitter;
+  const std::function<bool()>& go_on;
+  std::vector<Fold> folds;
+  std::map<std::size_t, std::size_t> fold_of;                            // by place
+  std::map<std::pair<std::size_t, std::size_t>, StackNumbers> without_;  // two folds of one family, or one twice
+  std::map<std::size_t, StackNumbers> all_;                              // by family
+
+  [[nodiscard]] const Row& row(std::size_t place) const { return rows[cases.ready[place].row]; }
+  [[nodiscard]] double measured(std::size_t place) const { return *row(place).measured.seconds; }
+  [[nodiscard]] bool going() const { return !go_on || go_on(); }
+
+  const StackNumbers& all(std::size_t family) {
+    const auto found = all_.find(family);
+    if (found != all_.end()) return found->second;
+    return all_[family] = fitter.fit(
+               family, [](std::size_t) { return true; }, go_on);
+  }
+  const StackNumbers& without(std::size_t a, std::size_t b) {
+    const std::pair<std::size_t, std::size_t> key = std::minmax(a, b);
+    const auto found = without_.find(key);
+    if (found != without_.end()) return found->second;
+    const auto use = [&](std::size_t place) { return fold_of.at(place) != a && fold_of.at(place) != b; };
+    return without_[key] = fitter.fit(folds[a].family, use, go_on);
+  }
+};
+
+void make_folds(Run& run) {
+  for (std::size_t f = 0; f < run.fitter.families().size(); ++f) {
+    std::map<std::string, std::vector<std::size_t>> sources;
+    for (const std::size_t place : run.fitter.cases_of(f)) sources[run.row(place).setup.source].push_back(place);
+    const bool by_model = sources.size() == 1;
+    for (const auto& [source, places] : sources) {
+      std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> models;
+      for (const std::size_t place : places) {
+        const Setup& s = run.row(place).setup;
+        models[by_model ? std::pair(*s.layers, *s.hidden) : std::pair<std::int64_t, std::int64_t>()].push_back(place);
+      }
+      for (auto& [model, of_model] : models)
+        run.folds.push_back({f, source,
+                             by_model ? fmt::format("{} x {} of {}", model.first, model.second, source) : source,
+                             by_model, std::move(of_model)});
+    }
+  }
+  for (std::size_t i = 0; i < run.folds.size(); ++i)
+    for (const std::size_t place : run.folds[i].places) run.fold_of[place] = i;
+}
+
+LogResidual residual(const Run& run, std::size_t place, double predicted) {
+  const Case& one = run.cases.ready[place];
+  return {std::log(run.measured(place) / predicted), run.row(place).setup.source, one.subject.pricing->stack().name,
+          several_nodes(one)};
+}
+
+/// Residuals that an interval of fold `of` may be made of.
+std::vector<LogResidual> others(Run& run, std::size_t of) {
+  const Fold& fold = run.folds[of];
+  std::vector<LogResidual> out;
+  for (std::size_t g = 0; g < run.folds.size() && run.going(); ++g) {
+    const Fold& other = run.folds[g];
+    if (g == of || (!fold.by_model && other.source == fold.source)) continue;
+    const std::vector<double> seconds =
+        run.fitter.predict(other.places, run.without(g, other.family == fold.family ? of : g));
+    for (std::size_t i = 0; i < other.places.size(); ++i) out.push_back(residual(run, other.places[i], seconds[i]));
+  }
+  return out;
+}
+
+cost::ErrorSummary errors(const std::vector<cost::LeftOutPrediction>& rows,
+                          double cost::LeftOutPrediction::*predicted) {
+  std::vector<double> out;
+  for (const cost::LeftOutPrediction& row : rows) out.push_back(std::abs(row.*predicted / row.measured_s - 1));
+  return summary_of(std::move(out));
+}
+
+double inside(const std::vector<cost::LeftOutPrediction>& rows) {
+  double sum = 0;
+  for (const cost::LeftOutPrediction& row : rows)
+    sum += row.measured_s >= row.interval.low && row.measured_s <= row.interval.high ? 1 : 0;
+  return rows.empty() ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(rows.size());
+}
+
+std::vector<cost::LeftOutPrediction> predict_fold(Run& run, std::size_t f) {
+  const Fold& fold = run.folds[f];
+  const std::vector<double> in_sample = run.fitter.predict(fold.places, run.all(fold.family));
+  const std::vector<double> left_out = run.fitter.predict(fold.places, run.without(f, f));
+  const std::vector<double> usual = run.fitter.predict(fold.places, run.fitter.usual(fold.family));
+  const std::vector<LogResidual> known = others(run, f);
+  std::vector<cost::LeftOutPrediction> out;
+  std::map<std::pair<std::string, bool>, cost::Interval> factors;
+  for (std::size_t i = 0; i < fold.places.size(); ++i) {
+    const std::size_t place = fold.places[i];
+    const Case& one = run.cases.ready[place];
+    const std::pair<std::string, bool> kind{one.subject.pricing->stack().name, several_nodes(one)};
+    if (!factors.count(kind)) factors[kind] = spread_over(known, kind.first, kind.second);
+    out.push_back({run.row(place).setup.id, fold.source, kind.first, fold.name, run.measured(place), in_sample[i],
+                   left_out[i], usual[i], cost::around(left_out[i], factors[kind])});
+  }
+  return out;
+}
+
+double quantile(const std::vector<std::pair<double, double>>& sorted, double total, double share) {
+  // Each value stands in the middle of its weight; between middles linear.
+  double before = 0, last_place = 0, last_value = sorted.front().first;
+  for (const auto& [value, weight] : sorted) {
+    const double place = (before + weight / 2) / total;
+    if (place >= share)
+      return place > last_place && before > 0
+                 ? last_value + (value - last_value) * (share - last_place) / (place - last_place)
+                 : value;
+    before += weight;
+    last_place = place;
+    last_value = value;
+  }
+  return last_value;
+}
+
+}  // namespace
+
+cost::Interval spread_over(const std::vector<LogResidual>& residuals, const std::string& stack, bool several) {
+  if (residuals.empty()) return {1, 1};
+  std::map<std::string, double> count;
+  for (const LogResidual& r : residuals) count[r.source] += 1;
+  std::vector<std::pair<double, double>> weighted;
+  double total = 0;
+  for (const LogResidual& r : residuals) {
+    const double weight = (r.stack == stack ? kSameStack : 1) * (r.several_nodes == several ? kSameReach : 1) /
+                          std::sqrt(count[r.source]);
+    weighted.emplace_back(r.value, weight);
+    total += weight;
+  }
+  std::sort(weighted.begin(), weighted.end());
+  constexpr double kLow = 0.1, kHigh = 0.9;
+  return {std::exp(quantile(weighted, total, kLow)), std::exp(quantile(weighted, total, kHigh))};
+}
+
+cost::CrossValidation cross_validate(const std::vector<Row>& rows, const Cases& cases, StackFitter& fitter,
+                                     const std::function<bool()>& go_on, const std::function<void(double)>& progress) {
+  Run run{rows, cases, fitter, go_on, {}, {}, {}, {}};
+  make_folds(run);
+  cost::CrossValidation out;
+  for (std::size_t f = 0; f < run.folds.size(); ++f) {
+    if (progress) progress(static_cast<double>(f) / static_cast<double>(run.folds.size()));
+    std::vector<cost::LeftOutPrediction> predicted = predict_fold(run, f);
+    if (!run.going()) {  // a fold whose fits were stopped says nothing
+      out.complete = false;
+      break;
+    }
+    const Fold& fold = run.folds[f];
+    out.folds.push_back({fold.name, fitter.families()[fold.family].stacks, fold.by_model, predicted.size(),
+                         errors(predicted, &cost::LeftOutPrediction::in_sample_s).median,
+                         errors(predicted, &cost::LeftOutPrediction::left_out_s).median,
+                         errors(predicted, &cost::LeftOutPrediction::usual_s).median, inside(predicted)});
+    out.rows.insert(out.rows.end(), predicted.begin(), predicted.end());
+  }
+  out.in_sample = errors(out.rows, &cost::LeftOutPrediction::in_sample_s);
+  out.left_out = errors(out.rows, &cost::LeftOutPrediction::left_out_s);
+  out.usual = errors(out.rows, &cost::LeftOutPrediction::usual_s);
+  out.inside = inside(out.rows);
+  std::vector<double> widths;
+  for (const cost::LeftOutPrediction& row : out.rows) widths.push_back(std::log(row.interval.high / row.interval.low));
+  out.width = summary_of(std::move(widths)).median;
+  return out;
+}
+
+cost::Intervals intervals_from(const std::vector<Row>& rows, const Cases& cases, const cost::CrossValidation& left_out,
+                               const std::vector<std::string>& stacks) {
+  std::map<std::string, const cost::LeftOutPrediction*> by_id;
+  for (const cost::LeftOutPrediction& row : left_out.rows) by_id[row.source + "\n" + row.id] = &row;
+  std::vector<LogResidual> time, memory;
+  const StackNumbers as_they_are;
+  Predictor predictor(as_they_are);
+  for (const Case& one : cases.ready) {
+    const Row& row = rows[one.row];
+    LogResidual residual{0, row.setup.source, one.subject.pricing->stack().name, several_nodes(one)};
+    if (const auto found = by_id.find(row.setup.source + "\n" + row.setup.id); found != by_id.end()) {
+      residual.value = std::log(found->second->measured_s / found->second->left_out_s);
+      time.push_back(residual);
+    }
+    if (row.measured.memory_bytes) {
+      residual.value = std::log(*row.measured.memory_bytes / predictor.predict(one).memory_peak);
+      memory.push_back(residual);
+    }
+  }
+  cost::Intervals out;
+  std::vector<std::string> names{""};
+  names.insert(names.end(), stacks.begin(), stacks.end());
+  const auto rounded = [](cost::Interval i) {  // three digits: more would not be believed
+    constexpr double kParts = 1000;
+    return cost::Interval{std::floor(i.low * kParts) / kParts, std::ceil(i.high * kParts) / kParts};
+  };
+  for (const std::string& stack : names)
+    for (const bool several : {false, true}) {
+      const auto own = std::count_if(time.begin(), time.end(), [&](const LogResidual& r) {
+        return r.stack == stack && r.several_nodes == several;
+      });
+      out.spreads.push_back({stack, several, rounded(spread_over(time, stack, several)),
+                             rounded(spread_over(memory, stack, several)), own});
+    }
+  return out;
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,101 @@
+/// Validation as tables and JSON: what is shown, and that docs/json.md names every key.
+#include "reports/validation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+namespace orrery::reports {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+cost::Validation sample() {
+  cost::Validation v;
+  v.rows = {{"a",
+             "paper",
+             "megatron-2021",
+             "data 8",
+             1.1,
+             2e10,
+             1.0,
+             2.5e10,
+             {"precision fp16"},
+             cost::Interval{0.9, 1.3},
+             {}},
+            {"b", "paper", "megatron-2021", "data 4", 2.0, 2e10, {}, {}, {}, {}, {}}};
+  v.left_out = {{"c", "paper", "it does not state heads", 7, false}};
+  v.time = {1, 0.1, 0.1, 0.1};
+  v.memory = {1, 0.2, 0.2, 0.2};
+  v.by_source = {{"paper", {1, 0.1, 0.1, 0.1}}};
+  v.groups = {{"paper", "gpt", 3, 4, 1.25, 0.5, "data 8", "data 4"},
+              {"paper", "gpt 2", 3, 3, 1.0, std::nan(""), "x", "x"}};
+  cost::CrossValidation cross;
+  cross.rows = {{"a", "paper", "megatron-2021", "paper", 1.0, 1.1, 1.2, 1.4, {0.9, 1.5}}};
+  cross.folds = {{"paper", {"megatron-2021"}, false, 1, 0.1, 0.2, 0.4, 1.0}};
+  cross.in_sample = {1, 0.1, 0.1, 0.1};
+  cross.left_out = {1, 0.2, 0.2, 0.2};
+  cross.usual = {1, 0.4, 0.4, 0.4};
+  cross.inside = 1;
+  cross.width = 0.5;
+  v.cross_validation = cross;
+  return v;
+}
+
+std::vector<cost::FamilyFit> fits() {
+  return {{{"a", "b"}, 5, 0.2, 0.1, {{"a", "stack.host_op_time", 5e-5, 7e-5, "coarse grid over 5 rows"}}}};
+}
+
+void collect(const json& value, std::set<std::string>& keys) {
+  if (value.is_object())
+    for (const auto& [key, inner] : value.items()) keys.insert(key), collect(inner, keys);
+  if (value.is_array())
+    for (const json& inner : value) collect(inner, keys);
+}
+
+TEST(ValidationJson, IsNamedInTheDocumentationKeyByKey) {
+  std::ifstream file(std::string(ORRERY_SOURCE_DIR) + "/docs/json.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  std::set<std::string> keys{"written"};
+  collect(validate_json(sample()), keys);
+  collect(stack_fits_json(fits()), keys);
+  EXPECT_GT(keys.size(), 40U);
+  for (const std::string& key : keys) EXPECT_THAT(text.str(), HasSubstr("`" + key + "`"));
+}
+
+TEST(ValidationJson, HasNullsForWhatIsNotKnown) {
+  const json out = validate_json(sample());
+  EXPECT_TRUE(out["rows"][1]["measured_s"].is_null());
+  EXPECT_TRUE(out["rows"][1]["error"].is_null());
+  EXPECT_TRUE(out["rows"][1]["interval_s"].is_null());
+  EXPECT_EQ(out["rows"][0]["interval_s"], (json{0.9, 1.3}));
+  EXPECT_TRUE(out["groups"][1]["rank_correlation"].is_null());
+  EXPECT_DOUBLE_EQ(out["cross_validation"]["ratio"].get<double>(), 2);
+}
+
+TEST(Regret, IsSummedUpByItsMedianAndItsWorst) {
+  const RegretSummary r = regret_of(sample().groups);
+  EXPECT_EQ(r.groups, 2U);
+  EXPECT_DOUBLE_EQ(r.median, 1.125);
+  EXPECT_DOUBLE_EQ(r.worst, 1.25);
+  EXPECT_DOUBLE_EQ(r.rank_correlation, 0.5) << "a group whose plans are all alike has none";
+  EXPECT_TRUE(std::isnan(regret_of({}).median));
+}
+
+TEST(ValidationText, ShowsErrorsGroupsAndWhatWasLeftOut) {
+  const std::string text = validation_text(sample(), {});
+  for (const char* part : {"+10.0 %", "it does not state heads", "1.250", "peak memory"})
+    EXPECT_THAT(text, HasSubstr(part));
+  EXPECT_THAT(cross_validation_text(*sample().cross_validation, {}), HasSubstr("2.00"));
+  EXPECT_THAT(stack_fits_text(fits(), {}), HasSubstr("70 us"));
+}
+
+}  // namespace
+}  // namespace orrery::reports

@@ -140,6 +140,9 @@ void add_looking(CLI::App& app, Verbs& verbs) {
   validate->add_option("FILE", verbs.validate.files, "Rows; default: those that Orrery carries");
   validate->add_flag("--cross-validate", verbs.validate.cross_validate,
                      "Fit the stacks' numbers with one source left out at a time, and judge them by it");
+  validate->add_flag("--headlines", verbs.validate.headlines,
+                     "What the sources are known for, by simulation, beside what they published");
+  validate->add_option("--html", verbs.validate.html, "Write a page of the report")->option_text("FILE.html");
   validate
       ->add_option("--intervals", verbs.validate.intervals,
                    "Write what intervals predictions get, from rows left out (cost/intervals.yaml)")

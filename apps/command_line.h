@@ -76,6 +76,8 @@ struct ValidateOptions {
   std::vector<std::string> files;  ///< published rows; none: those that the project carries
   std::vector<std::string> calibrations;
   bool cross_validate = false;
+  bool headlines = false;
+  std::string html;        ///< page to write
   std::string intervals;   ///< file of intervals to write
   std::string fit_stacks;  ///< folder of stacks to rewrite with numbers chosen over the rows
 };

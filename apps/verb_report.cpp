@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/chart_library.h"
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/report_data.h"
@@ -18,30 +19,6 @@ namespace orrery::apps {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kVega = "/usr/share/javascript/vega";
-constexpr const char* kVegaLicence = "/usr/share/doc/libjs-vega/copyright";
-
-/// Debian's libjs-vega; without it the report has tables only, and a warning says so.
-reports::ChartLibrary chart_library(base::Diagnostics& warnings) {
-  reports::ChartLibrary library;
-  for (const std::string& name : reports::chart_library_files()) {
-    auto text = read_file(fs::path(kVega) / name);
-    if (!text) {
-      warnings.push_back({base::Severity::warning,
-                          "R0006",
-                          text.error().front().where,
-                          "the charting library is missing: the report has tables only",
-                          "install it: scripts/install-packages demo",
-                          {}});
-      return {};
-    }
-    library.parts.push_back(std::move(*text));
-  }
-  library.version = "libjs-vega (Debian)";
-  library.licence = read_file(kVegaLicence).value_or("");
-  return library;
-}
 
 /// Best plan of each size of the job's cluster, beside the run of that very plan if there is one.
 base::Result<std::vector<cost::ScalingPoint>> scaling(const LoadedJob& job, const Beliefs& beliefs,

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/chart_library.h"
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
@@ -13,12 +14,14 @@
 #include "reports/validation.h"
 #include "sim/validate/cross_validate.h"
 #include "sim/validate/fit.h"
+#include "sim/validate/headlines.h"
 #include "sim/validate/validate.h"
 
 namespace orrery::apps {
 namespace {
 
 constexpr const char* kCarried = "tests/validation/published";
+constexpr const char* kHeadlines = "tests/validation/headlines";
 
 /// Everything a row may name. A catalogue entry that cannot be read is a bug of the catalogue, and said.
 base::Result<sim::Library> library_of(const Catalog& catalog, const std::vector<std::string>& calibrations) {
@@ -63,6 +66,15 @@ base::Result<std::vector<sim::Row>> rows_of(const Catalog& catalog, const std::v
   return rows;
 }
 
+/// tests/validation/headlines, simulated.
+base::Result<std::vector<cost::HeadlineResult>> headlines_of(const Catalog& catalog, const sim::Library& library) {
+  const auto entry = catalog.find(kHeadlines, "headlines");
+  if (!entry) return base::fail("E0201", fmt::format("{}/headlines.yaml is not there", kHeadlines));
+  auto parsed = sim::parse_headlines(entry->text, entry->path.string());
+  if (!parsed) return base::fail(parsed.error());
+  return sim::predict_headlines(*parsed, library);
+}
+
 /// What the steps of one validation share.
 struct Work {
   const ValidateOptions& options;
@@ -103,54 +115,58 @@ void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
              cost::write_intervals(sim::intervals_from(work.rows, work.cases, left_out, names)));
 }
 
-/// Fits are asked for: --fit-stacks, --cross-validate, --intervals, in any combination.
-Outcome with_fits(Work& work, const Context& context, cost::Validation validation) {
+/// Fits that are asked for: --fit-stacks, --cross-validate, --intervals. False: stopped, and nothing is to be shown or
+/// written.
+base::Result<bool> with_fits(Work& work, cost::Validation& validation, std::vector<cost::FamilyFit>& fits,
+                             std::vector<std::string>& written) {
   auto families = sim::stack_families(work.stacks);
-  if (!families) return bad_input(families.error());
+  if (!families) return base::fail(families.error());
   sim::StackFitter fitter(work.rows, work.cases, std::move(*families));
-  Outcome outcome;
-  outcome.exit_code = kInterrupted;  // until all is done: half a fit is neither shown nor written
-  std::vector<std::string> written;
-  std::vector<cost::FamilyFit> fits;
-  const bool fit_stacks = !work.options.fit_stacks.empty();
-  if (fit_stacks) {
+  if (!work.options.fit_stacks.empty()) {
     std::size_t asked = 0;
     fits = sim::fit_stacks(fitter, work.rows, work.cases, work.stacks, [&] {
       work.progress.line(fmt::format("fitting: {} combinations tried", ++asked));
       return Work::go_on();
     });
-    if (!Work::go_on()) return outcome;
+    if (!Work::go_on()) return false;
   }
-  const bool cross_validate = work.options.cross_validate || !work.options.intervals.empty();
-  if (cross_validate) {
+  if (work.options.cross_validate || !work.options.intervals.empty()) {
     validation.cross_validation = sim::cross_validate(work.rows, work.cases, fitter, Work::go_on, [&](double share) {
       constexpr int kWidth = 30;
       work.progress.line(fmt::format("leaving out {}", bar(share, kWidth)));
     });
-    if (!validation.cross_validation->complete) return outcome;
+    if (!validation.cross_validation->complete) return false;
   }
   work.progress.clear();
-  if (fit_stacks) {
+  if (!work.options.fit_stacks.empty()) {
     auto files = write_stacks(work, fits);
-    if (!files) return bad_input(files.error());
+    if (!files) return base::fail(files.error());
     written = std::move(*files);
   }
   if (!work.options.intervals.empty()) {
     write_intervals(work, *validation.cross_validation);
     written.push_back(work.options.intervals);
   }
-  outcome.exit_code = kOk;
+  return true;
+}
+
+/// What was found, for people and for scripts.
+void show(Outcome& outcome, const Context& context, const cost::Validation& validation,
+          const std::vector<cost::FamilyFit>& fits, const std::vector<cost::HeadlineResult>& headlines) {
+  const reports::TableStyle& style = context.terminal.style;
   nlohmann::json json = reports::validate_json(validation);
-  if (fit_stacks) {
+  if (!fits.empty()) {
     json.update(reports::stack_fits_json(fits));
-    outcome.text = reports::stack_fits_text(fits, context.terminal.style) + "\n";
+    outcome.text += reports::stack_fits_text(fits, style) + "\n";
   }
-  if (cross_validate)
-    outcome.text += reports::cross_validation_text(*validation.cross_validation, context.terminal.style);
-  json["written"] = written;
+  if (validation.cross_validation)
+    outcome.text += reports::cross_validation_text(*validation.cross_validation, style) + "\n";
+  if (!headlines.empty()) {
+    json["headlines"] = reports::headlines_json(headlines);
+    outcome.text += reports::text_of(reports::headlines_table(headlines), style);
+  }
+  if (outcome.text.empty()) outcome.text = reports::validation_text(validation, style);
   outcome.json = json.dump();
-  for (const std::string& file : written) outcome.text += fmt::format("Wrote {}\n", file);
-  return outcome;
 }
 
 }  // namespace
@@ -163,16 +179,40 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
   const Interrupt interrupt;
+  std::vector<cost::HeadlineResult> headlines;
+  if (options.headlines) {
+    auto found = headlines_of(context.catalog, *library);
+    if (!found) return bad_input(found.error());
+    headlines = std::move(*found);
+  }
   std::vector<cost::Stack> stacks = library->stacks;
   Work work{options, *rows, std::move(stacks),
             sim::make_cases(*rows, std::move(*library), [](std::size_t) { return Work::go_on(); }),
             Progress(context.terminal.progress)};
   cost::Validation validation = sim::validate(*rows, work.cases, *intervals);
-  if (options.cross_validate || !options.fit_stacks.empty() || !options.intervals.empty())
-    return with_fits(work, context, std::move(validation));
   Outcome outcome;
-  outcome.json = reports::validate_json(validation).dump();
-  outcome.text = reports::validation_text(validation, context.terminal.style);
+  std::vector<cost::FamilyFit> fits;
+  std::vector<std::string> written;
+  if (options.cross_validate || !options.fit_stacks.empty() || !options.intervals.empty()) {
+    const auto done = with_fits(work, validation, fits, written);
+    if (!done) return bad_input(done.error());
+    if (!*done) {
+      outcome.exit_code = kInterrupted;
+      return outcome;
+    }
+  }
+  show(outcome, context, validation, fits, headlines);
+  if (!options.html.empty()) {
+    write_file(options.html, reports::validation_html(validation, headlines, chart_library(outcome.diagnostics)));
+    written.push_back(options.html);
+  }
+  if (!written.empty() || !options.fit_stacks.empty()) {
+    nlohmann::json json = nlohmann::json::parse(outcome.json);
+    json["written"] = written;
+    outcome.json = json.dump();
+  }
+  for (const std::string& file : written) outcome.text += fmt::format("\nWrote {}", file);
+  if (!written.empty()) outcome.text += "\n";
   return outcome;
 }
 

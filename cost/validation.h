@@ -86,6 +86,14 @@ struct Validation {
   std::optional<CrossValidation> cross_validation;
 };
 
+/// What a source is known for beside what the simulator makes of it.
+struct HeadlineResult {
+  std::string what, source, said, unit;
+  std::string reason;             ///< why nothing is predicted; empty: `predicted` is there
+  std::vector<std::string> runs;  ///< the plans simulated, in words
+  std::optional<double> predicted, published;
+};
+
 /// A number of a stack that was chosen over measured rows, in SI units.
 struct FittedNumber {
   std::string stack, parameter;

@@ -129,42 +129,19 @@ std::string provenance_of(const ReportData& data, const ChartLibrary& library) {
   return out.replace(0, std::string("<section>").size(), "<section class=\"prov\">");
 }
 
-std::string comment(std::string text) {
-  for (std::size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at)) text.replace(at, 2, "- -");
-  return "<!--\n" + text + "\n-->\n";
-}
-
 }  // namespace
 
 std::string report_html(const ReportData& data, const ChartLibrary& library) {
-  const bool drawn = !library.parts.empty();
-  std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
-  out +=
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; "
-      "style-src "
-      "'unsafe-inline'; img-src data:\">\n";
-  out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-  out += "<link rel=\"icon\" href=\"data:,\">\n";
-  out += "<title>" + escaped(data.title) + " · Orrery</title>\n<style>" + html::style() +
-         "</style>\n</head>\n<body>\n<main>\n";
-  out += "<header>\n<p class=\"eyebrow\">Orrery report</p>\n<h1>" + escaped(data.title) + "</h1>\n";
   std::string lead = data.subtitle;
   const std::string split = data.prediction ? plan::describe(data.prediction->spec) : "";
   if (lead.find(split) == std::string::npos) lead += (lead.empty() ? "" : " ") + ("Plan: " + split + ".");
-  if (!lead.empty()) out += "<p class=\"lead\">" + escaped(lead) + "</p>\n";
-  out += "</header>\n" + tiles(data);
+  std::string body = tiles(data);
   int number_of_figure = 0;
-  for (const html::Chart& chart : charts_of(data)) out += html::figure_html(chart, ++number_of_figure, drawn);
-  out += tables_of(data);
-  out += provenance_of(data, library);
-  if (!drawn)
-    out += "<p class=\"note\">The charting library was not found where this report was made: tables only.</p>\n";
-  out += "</main>\n";
-  if (drawn) {
-    if (!library.licence.empty()) out += comment(library.licence);
-    out += html::script(library);
-  }
-  return out + "</body>\n</html>\n";
+  for (const html::Chart& chart : charts_of(data))
+    body += html::figure_html(chart, ++number_of_figure, !library.parts.empty());
+  body += tables_of(data);
+  body += provenance_of(data, library);
+  return html::page_html(data.title, lead, body, library);
 }
 
 }  // namespace orrery::reports

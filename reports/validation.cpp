@@ -80,11 +80,11 @@ Table worst_rows_table(const cost::Validation& v, std::size_t most) {
   if (measured.size() > most) measured.resize(most);
   Table table;
   table.title = "Furthest off";
-  table.columns = {{"row", Align::left},       {"source", Align::left},     {"plan", Align::left},
-                   {"measured", Align::right}, {"predicted", Align::right}, {"error", Align::right}};
+  table.columns = {{"row", Align::left},        {"source", Align::left}, {"measured", Align::right},
+                   {"predicted", Align::right}, {"error", Align::right}, {"plan", Align::left}};
   for (const cost::ValidatedRow* row : measured)
-    table.rows.push_back({row->id, row->source, row->plan, time_text(*row->measured_s), time_text(row->predicted_s),
-                          fmt::format("{:+.1f} %", 100 * (row->predicted_s / *row->measured_s - 1))});
+    table.rows.push_back({row->id, row->source, time_text(*row->measured_s), time_text(row->predicted_s),
+                          fmt::format("{:+.1f} %", 100 * (row->predicted_s / *row->measured_s - 1)), row->plan});
   return table;
 }
 
@@ -184,6 +184,20 @@ Table folds_table(const cost::CrossValidation& v) {
 
 std::string cross_validation_text(const cost::CrossValidation& v, const TableStyle& style) {
   return text_of(folds_table(v), style);
+}
+
+Table headlines_table(const std::vector<cost::HeadlineResult>& headlines) {
+  Table table;
+  table.title = "What the sources are known for";
+  table.columns = {{"headline", Align::left, 72}, {"predicted", Align::right},
+                   {"published", Align::right},   {"", Align::left},
+                   {"said", Align::left, 36},     {"source", Align::left, 40}};
+  const auto text = [](const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "—"; };
+  for (const cost::HeadlineResult& h : headlines) {
+    table.rows.push_back({h.what, text(h.predicted), text(h.published), h.unit, h.said, h.source});
+    if (!h.reason.empty()) table.notes.push_back(fmt::format("not predicted: {}: {}", h.what, h.reason));
+  }
+  return table;
 }
 
 std::string stack_fits_text(const std::vector<cost::FamilyFit>& fits, const TableStyle& style) {

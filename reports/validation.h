@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cost/validation.h"
+#include "reports/report.h"
 #include "reports/table.h"
 
 namespace orrery::reports {
@@ -32,6 +33,16 @@ struct RegretSummary {
 /// `validate --cross-validate`: in-sample and left-out errors side by side, and how many lie in their intervals.
 [[nodiscard]] Table folds_table(const cost::CrossValidation& v);
 [[nodiscard]] std::string cross_validation_text(const cost::CrossValidation& v, const TableStyle& style);
+
+/// `validate --headlines`: each as predicted, published, source.
+[[nodiscard]] Table headlines_table(const std::vector<cost::HeadlineResult>& headlines);
+[[nodiscard]] nlohmann::json headlines_json(const std::vector<cost::HeadlineResult>& headlines);
+
+/// `validate --html`: predicted against measured by source, the worst rows first, which plan wins, in-sample and left
+/// out (where the validation has it), headlines (where given), rows left out and why. Self-contained, as report_html.
+[[nodiscard]] std::string validation_html(const cost::Validation& validation,
+                                          const std::vector<cost::HeadlineResult>& headlines,
+                                          const ChartLibrary& library);
 
 /// `validate --fit-stacks`.
 [[nodiscard]] nlohmann::json stack_fits_json(const std::vector<cost::FamilyFit>& fits);

@@ -132,6 +132,21 @@ json validate_json(const cost::Validation& v) {
   return out;
 }
 
+json headlines_json(const std::vector<cost::HeadlineResult>& headlines) {
+  const auto number = [](const std::optional<double>& value) { return value ? figure(*value) : json(); };
+  json out = json::array();
+  for (const cost::HeadlineResult& h : headlines)
+    out.push_back({{"headline", h.what},
+                   {"source", h.source},
+                   {"said", h.said},
+                   {"unit", h.unit},
+                   {"predicted", number(h.predicted)},
+                   {"published", number(h.published)},
+                   {"reason", h.reason.empty() ? json() : json(h.reason)},
+                   {"runs", h.runs}});
+  return out;
+}
+
 json stack_fits_json(const std::vector<cost::FamilyFit>& fits) {
   json families = json::array();
   for (const cost::FamilyFit& fit : fits) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/validation.h"
 #include "reports/report.h"
 #include "reports/spans.h"
 #include "reports/table.h"
@@ -60,6 +61,8 @@ struct Unit {
 [[nodiscard]] Chart runs_chart(const std::vector<cost::MeasuredRun>& runs);
 [[nodiscard]] Chart residuals_chart(const cost::FitResult& fit);
 [[nodiscard]] Chart scaling_chart(const std::vector<cost::ScalingPoint>& points);
+[[nodiscard]] Chart published_scatter(const cost::Validation& validation);
+[[nodiscard]] Chart sources_chart(const cost::Validation& validation);
 [[nodiscard]] Chart loss_chart(const std::vector<double>& losses);
 
 }  // namespace orrery::reports::html

@@ -111,9 +111,43 @@ std::string figure_html(const Chart& chart, int number, bool drawn) {
     out += fmt::format("<script type=\"application/json\" class=\"spec\" data-plot=\"plot-{}\">", number);
     out += embedded(chart.spec) + "</script>\n";
   }
+  if (chart.data.empty()) return out + "</figure>\n";
   out += drawn ? "<details><summary>Data</summary>\n" : "<details open><summary>Data</summary>\n";
   for (const Table& table : chart.data) out += table_html(table);
   return out + "</details>\n</figure>\n";
+}
+
+namespace {
+
+std::string comment(std::string text) {
+  for (std::size_t at = text.find("--"); at != std::string::npos; at = text.find("--", at)) text.replace(at, 2, "- -");
+  return "<!--\n" + text + "\n-->\n";
+}
+
+}  // namespace
+
+std::string page_html(const std::string& title, const std::string& lead, const std::string& body,
+                      const ChartLibrary& library) {
+  const bool drawn = !library.parts.empty();
+  std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+  out +=
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; "
+      "style-src "
+      "'unsafe-inline'; img-src data:\">\n";
+  out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+  out += "<link rel=\"icon\" href=\"data:,\">\n";
+  out += "<title>" + escaped(title) + " · Orrery</title>\n<style>" + style() + "</style>\n</head>\n<body>\n<main>\n";
+  out += "<header>\n<p class=\"eyebrow\">Orrery report</p>\n<h1>" + escaped(title) + "</h1>\n";
+  if (!lead.empty()) out += "<p class=\"lead\">" + escaped(lead) + "</p>\n";
+  out += "</header>\n" + body;
+  if (!drawn)
+    out += "<p class=\"note\">The charting library was not found where this report was made: tables only.</p>\n";
+  out += "</main>\n";
+  if (drawn) {
+    if (!library.licence.empty()) out += comment(library.licence);
+    out += script(library);
+  }
+  return out + "</body>\n</html>\n";
 }
 
 }  // namespace orrery::reports::html

@@ -20,4 +20,8 @@ namespace orrery::reports::html {
 /// The library's modules joined (they are CommonJS modules that name each other), then one View per specification.
 [[nodiscard]] std::string script(const ChartLibrary& library);
 
+/// The whole page around a body: head, heading, a leading sentence, and with the library the script that draws.
+[[nodiscard]] std::string page_html(const std::string& title, const std::string& lead, const std::string& body,
+                                    const ChartLibrary& library);
+
 }  // namespace orrery::reports::html

@@ -64,6 +64,26 @@ TEST(Validate, FitsStacksInPlaceAndASecondFitChangesNothing) {
   EXPECT_EQ(orrery({"validate", "--fit-stacks", folder, rows}).exit_code, 3);
 }
 
+TEST(Validate, SimulatesTheHeadlinesAndWritesAPage) {
+  const Scratch scratch;
+  const std::string page = (scratch.path() / "page.html").string();
+  const Ran ran = orrery({"validate", "--headlines", "--html", page, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json headlines = ran.result().at("headlines");
+  EXPECT_GE(headlines.size(), 35U);
+  int predicted = 0;
+  for (const nlohmann::json& one : headlines) {
+    EXPECT_NE(one.at("predicted").is_null(), one.at("reason").is_null()) << one.at("headline");
+    if (one.at("predicted").is_null()) continue;
+    ++predicted;
+    const double ratio = one.at("predicted").get<double>() / one.at("published").get<double>();
+    EXPECT_GT(ratio, 0.2) << one.dump();
+    EXPECT_LT(ratio, 5) << one.dump();
+  }
+  EXPECT_GE(predicted, 34);
+  EXPECT_TRUE(std::filesystem::file_size(page) > 10000);
+}
+
 TEST(Validate, NamesFileLineAndColumnOfABadRow) {
   const Scratch scratch;
   const std::string file = scratch.file("rows.yaml", "results:\n- id: a\n  layers: -3\n");

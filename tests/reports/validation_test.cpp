@@ -52,6 +52,11 @@ std::vector<cost::FamilyFit> fits() {
   return {{{"a", "b"}, 5, 0.2, 0.1, {{"a", "stack.host_op_time", 5e-5, 7e-5, "coarse grid over 5 rows"}}}};
 }
 
+std::vector<cost::HeadlineResult> headlines() {
+  return {{"a trillion parameters", "paper", "163 TFLOPs", "TFLOP/s", "", {"data 6"}, 178.0, 163.0},
+          {"offload", "paper", "13B", "", "offload is not simulated yet", {}, {}, {}}};
+}
+
 void collect(const json& value, std::set<std::string>& keys) {
   if (value.is_object())
     for (const auto& [key, inner] : value.items()) keys.insert(key), collect(inner, keys);
@@ -66,6 +71,7 @@ TEST(ValidationJson, IsNamedInTheDocumentationKeyByKey) {
   std::set<std::string> keys{"written"};
   collect(validate_json(sample()), keys);
   collect(stack_fits_json(fits()), keys);
+  collect(headlines_json(headlines()), keys);
   EXPECT_GT(keys.size(), 40U);
   for (const std::string& key : keys) EXPECT_THAT(text.str(), HasSubstr("`" + key + "`"));
 }
@@ -87,6 +93,29 @@ TEST(Regret, IsSummedUpByItsMedianAndItsWorst) {
   EXPECT_DOUBLE_EQ(r.worst, 1.25);
   EXPECT_DOUBLE_EQ(r.rank_correlation, 0.5) << "a group whose plans are all alike has none";
   EXPECT_TRUE(std::isnan(regret_of({}).median));
+}
+
+TEST(HeadlinesTable, SaysWhatIsNotPredictedAndWhy) {
+  const std::string text = text_of(headlines_table(headlines()), {});
+  EXPECT_THAT(text, HasSubstr("178"));
+  EXPECT_THAT(text, HasSubstr("not predicted: offload: offload is not simulated yet"));
+  EXPECT_TRUE(headlines_json(headlines())[1]["predicted"].is_null());
+}
+
+TEST(ValidationPage, HoldsEveryPartAndNamesNoPlaceOnTheNetwork) {
+  const std::string page = validation_html(sample(), headlines(), {});
+  for (const char* part : {"By source", "Worst rows first", "Which plan wins", "In-sample and left out", "Headlines",
+                           "it does not state heads", "tables only"})
+    EXPECT_THAT(page, HasSubstr(part));
+  EXPECT_EQ(page.find("http://"), std::string::npos);
+  const std::string bare = validation_html({}, {}, {});
+  for (const char* part : {"By source", "Which plan wins", "Headlines"}) EXPECT_EQ(bare.find(part), std::string::npos);
+}
+
+TEST(ValidationPage, EscapesWhatSourcesAreCalled) {
+  cost::Validation v = sample();
+  v.rows[0].source = "<script>alert(1)</script>";
+  EXPECT_EQ(validation_html(v, {}, {}).find("<script>alert"), std::string::npos);
 }
 
 TEST(ValidationText, ShowsErrorsGroupsAndWhatWasLeftOut) {

@@ -1,0 +1,11 @@
+#pragma once
+/// The charting library that reports draw with.
+#include "base/result.h"
+#include "reports/report.h"
+
+namespace orrery::apps {
+
+/// Debian's libjs-vega; without it a report has tables only, and a warning says so.
+[[nodiscard]] reports::ChartLibrary chart_library(base::Diagnostics& warnings);
+
+}  // namespace orrery::apps

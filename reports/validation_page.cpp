@@ -1,0 +1,76 @@
+/// The page of `validate --html`.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <limits>
+
+#include "reports/html/page.h"
+#include "reports/validation.h"
+
+namespace orrery::reports {
+namespace {
+
+std::string tile(const std::string& name, const std::string& value, const std::string& note) {
+  return fmt::format(
+      "<li><span class=\"name\">{}</span><span class=\"value\">{}</span><span class=\"note\">{}</span></li>\n",
+      html::escaped(name), html::escaped(value), html::escaped(note));
+}
+
+std::string tiles(const cost::Validation& v) {
+  std::string out;
+  if (v.time.count > 0) {
+    out += tile("Step time", percent(v.time.median), fmt::format("median error over {} rows", v.time.count));
+    out += tile("Nine of ten rows", percent(v.time.p90), "are nearer than this");
+  }
+  if (v.memory.count > 0)
+    out += tile("Peak memory", percent(v.memory.median), fmt::format("median error over {} rows", v.memory.count));
+  if (const RegretSummary r = regret_of(v.groups); r.groups > 0)
+    out += tile("Regret", fmt::format("{:.2f}", r.median),
+                fmt::format("median over {} groups of plans, worst {:.2f}", r.groups, r.worst));
+  if (v.cross_validation && v.cross_validation->left_out.count > 0) {
+    out += tile(
+        "Left out", percent(v.cross_validation->left_out.median),
+        fmt::format("median error on rows not fitted, in-sample {}", percent(v.cross_validation->in_sample.median)));
+    out += tile("Inside the interval", percent(v.cross_validation->inside), "of rows left out; 80 % is the aim");
+  }
+  return out.empty() ? out : "<ul class=\"tiles\">\n" + out + "</ul>\n";
+}
+
+std::string section(const std::string& title, const std::string& text, Table table) {
+  table.title.clear();
+  return "<section>\n<h2>" + html::escaped(title) + "</h2>\n<p>" + html::escaped(text) + "</p>\n" +
+         html::table_html(table) + "</section>\n";
+}
+
+}  // namespace
+
+std::string validation_html(const cost::Validation& v, const std::vector<cost::HeadlineResult>& headlines,
+                            const ChartLibrary& library) {
+  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+  const bool drawn = !library.parts.empty();
+  std::string body = tiles(v);
+  int number_of_figure = 0;
+  if (v.time.count > 0) {
+    body += html::figure_html(html::published_scatter(v), ++number_of_figure, drawn);
+    body += html::figure_html(html::sources_chart(v), ++number_of_figure, drawn);
+    body += section("Worst rows first", "All rows with a measured step time.", worst_rows_table(v, kAll));
+  }
+  if (!v.groups.empty())
+    body +=
+        section("Which plan wins",
+                "Rows that differ only in plan: what trusting the prediction would have cost over the measured best.",
+                groups_table(v, kAll));
+  if (v.cross_validation)
+    body += section("In-sample and left out",
+                    "The stacks' numbers fitted again without each source, or, where a stack has but one, each model.",
+                    folds_table(*v.cross_validation));
+  if (!headlines.empty())
+    body += section("Headlines", "What the sources are known for, by simulation.", headlines_table(headlines));
+  if (!v.left_out.empty())
+    body += section("Left out of the comparison", "Rows that are not predicted, and why.", left_out_table(v));
+  return html::page_html("Predictions and published runs",
+                         fmt::format("{} rows predicted, {} left out.", v.rows.size(), v.left_out.size()), body,
+                         library);
+}
+
+}  // namespace orrery::reports

@@ -1,0 +1,172 @@
+/// Reads headlines, simulates their runs, reads the quantities off.
+#include "sim/validate/headlines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/ensure.h"
+#include "base/yaml.h"
+#include "cost/estimate.h"
+#include "models/counts.h"
+
+namespace orrery::sim {
+
+namespace {
+
+constexpr std::pair<const char*, Quantity> kQuantities[] = {{"state_ratio", Quantity::state_ratio},
+                                                            {"activation_ratio", Quantity::activation_ratio},
+                                                            {"memory_share", Quantity::memory_share},
+                                                            {"rate_ratio", Quantity::rate_ratio},
+                                                            {"speedup", Quantity::speedup},
+                                                            {"teraflops", Quantity::teraflops},
+                                                            {"petaflops", Quantity::petaflops},
+                                                            {"minutes", Quantity::minutes},
+                                                            {"bubble", Quantity::bubble}};
+
+bool of_two(Quantity quantity) {
+  return quantity == Quantity::state_ratio || quantity == Quantity::activation_ratio ||
+         quantity == Quantity::rate_ratio || quantity == Quantity::speedup;
+}
+
+void read_quantity(const base::Cursor& item, Headline& out) {
+  const std::string name = item.at("quantity").text();
+  const auto* found = std::find_if(std::begin(kQuantities), std::end(kQuantities),
+                                   [&](const auto& known) { return name == known.first; });
+  if (found == std::end(kQuantities))
+    item.at("quantity").error("E0105", fmt::format("no quantity is called '{}'", name));
+  else
+    out.quantity = found->second;
+  constexpr double kLargest = 1e12;
+  out.published = item.at("published").number(0, kLargest);
+  out.unit = item.at("unit").text();
+  for (const base::Cursor& run : item.at("runs").items()) out.runs.push_back(run.text());
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+  if (item.has("steps"))
+    for (const base::Cursor& steps : item.at("steps").items()) out.steps.push_back(steps.integer(1, kMostSteps));
+  if (item.has("order")) {
+    const std::string order = item.at("order").text();
+    for (const plan::Order one : {plan::Order::gpipe, plan::Order::one_f_one_b})
+      if (order == plan::name_of(one)) out.order = one;
+    if (!out.order) item.at("order").error("E0105", fmt::format("no order is called '{}'", order));
+  }
+  const std::size_t runs = of_two(out.quantity) ? 2 : out.quantity == Quantity::minutes ? out.steps.size() : 1;
+  if (out.runs.size() != runs || runs == 0)
+    item.at("runs").error("E0105", fmt::format("{} takes {} runs, here are {}", name, runs, out.runs.size()));
+}
+
+/// A run with all that quantities are read off.
+struct Simulated {
+  plan::PlanSpec spec;
+  cost::Prediction prediction;
+  double states = 0, activations = 0;  // bytes of the first stage
+  double flops = 0;                    // of a step, what is recomputed counted in
+
+  [[nodiscard]] double devices() const {
+    return static_cast<double>(spec.data) * spec.tensor * spec.pipeline * spec.context;
+  }
+  [[nodiscard]] double rate() const { return static_cast<double>(spec.batch) / prediction.step_time_s; }
+};
+
+base::Result<Simulated> simulated(Translator& translator, const Setup& setup, const std::optional<plan::Order>& order) {
+  auto subject = translator.translate(setup);
+  if (!subject) return base::fail(subject.error());
+  plan::Plan plan = subject->plan;
+  if (order) {
+    plan::PlanSpec spec = plan.spec();
+    spec.order = *order;
+    auto other = plan::make_plan(subject->model, subject->pricing->shared_cluster(), spec);
+    if (!other) return base::fail(other.error());
+    plan = std::move(*other);
+  }
+  cost::Estimator estimator(subject->model, *subject->pricing);
+  Simulated out;
+  out.spec = plan.spec();
+  out.prediction = estimator.predict(plan);
+  const cost::StageMemory memory = estimator.memory(plan, 0);
+  out.states = memory.parameters + memory.gradients + memory.optimizer_states;
+  out.activations = memory.activations;
+  const double forward = models::flops_per_token_forward(*subject->model, out.spec.sequence) *
+                         static_cast<double>(out.spec.sequence * out.spec.batch);
+  // Backward is twice forward; full recomputation is forward once more.
+  out.flops = forward * (out.spec.recompute == plan::Recompute::full ? 4 : 3);
+  return out;
+}
+
+double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
+  constexpr double kTera = 1e12, kPeta = 1e15, kMinute = 60;
+  const Simulated& a = runs.front();
+  const Simulated& b = runs.back();
+  switch (headline.quantity) {
+    case Quantity::state_ratio: return a.states / b.states;
+    case Quantity::activation_ratio: return a.activations / b.activations;
+    case Quantity::memory_share: return a.prediction.memory_peak_bytes / a.prediction.memory_capacity_bytes;
+    case Quantity::rate_ratio: return a.rate() / a.devices() / (b.rate() / b.devices());
+    case Quantity::speedup: return a.rate() / b.rate();
+    case Quantity::teraflops: return a.flops / a.prediction.step_time_s / a.devices() / kTera;
+    case Quantity::petaflops: return a.flops / a.prediction.step_time_s / kPeta;
+    case Quantity::bubble: return a.prediction.bubble_fraction;
+    case Quantity::minutes: {
+      double sum = 0;
+      for (std::size_t i = 0; i < runs.size(); ++i)
+        sum += static_cast<double>(headline.steps[i]) * runs[i].prediction.step_time_s / kMinute;
+      return sum;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+base::Result<Headlines> parse_headlines(std::string_view text, const std::string& file) {
+  auto rows = parse_rows(text, file);
+  if (!rows) return base::fail(rows.error());
+  return base::read_document<Headlines>(text, file, [&](const base::Cursor& root) {
+    Headlines out{{}, std::move(*rows)};
+    for (const base::Cursor& item : root.at("headlines").items()) {
+      Headline headline;
+      headline.what = item.at("what").text();
+      headline.source = item.at("source").text();
+      headline.said = item.at("said").text();
+      if (item.has("reason"))
+        headline.reason = item.at("reason").text();
+      else
+        read_quantity(item, headline);
+      for (const std::string& run : headline.runs)
+        if (std::none_of(out.runs.begin(), out.runs.end(), [&](const Row& row) { return row.setup.id == run; }))
+          item.at("runs").error("E0105", fmt::format("no result is called '{}'", run));
+      out.headlines.push_back(std::move(headline));
+    }
+    root.at("results").ignore();
+    return out;
+  });
+}
+
+std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, Library library) {
+  Translator translator(std::move(library));
+  std::vector<cost::HeadlineResult> out;
+  for (const Headline& headline : headlines.headlines) {
+    cost::HeadlineResult result{
+        headline.what, headline.source, headline.said, headline.unit, headline.reason, {}, {}, {}};
+    if (result.reason.empty()) result.published = headline.published;
+    std::vector<Simulated> runs;
+    for (const std::string& id : headline.runs) {
+      const auto row = std::find_if(headlines.runs.begin(), headlines.runs.end(),
+                                    [&](const Row& one) { return one.setup.id == id; });
+      ENSURE(row != headlines.runs.end(), "no run {}", id);  // parse_headlines has seen to it
+      auto run = simulated(translator, row->setup, headline.order);
+      if (!run) {
+        result.reason = run.error().front().message;
+        break;
+      }
+      result.runs.push_back(plan::describe(run->spec));
+      runs.push_back(std::move(*run));
+    }
+    if (result.reason.empty()) result.predicted = value_of(headline, runs);
+    out.push_back(std::move(result));
+  }
+  return out;
+}
+
+}  // namespace orrery::sim

@@ -84,8 +84,8 @@ struct Estimator::Memo {
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
               const std::vector<int>& group, const std::vector<int>& tensor_group);
   Agreements agree(const plan::Plan& plan);
-  std::pair<double, int> worst(const plan::Plan& plan, MemoryKind kind);
-  StageMemory memory(const plan::Plan& plan, int stage, MemoryKind kind);
+  std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
+  StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
@@ -312,19 +312,19 @@ bool no_more_layers(const plan::Plan& plan, int stage) {
 
 }  // namespace
 
-StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryKind kind) {
+StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
   return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
-                      pricing->stack().memory, kind);
+                      pricing->stack().memory, question);
 }
 
 /// Bytes of the stage that needs most, and which it is.
-std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryKind kind) {
+std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQuestion question) {
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
     // Of like stages the earlier holds more micro-batches.
     if (s >= 2 && s < last && no_more_layers(plan, s)) continue;
-    const double bytes = memory(plan, s, kind).total();
+    const double bytes = memory(plan, s, question).total();
     if (bytes > out.first) out = {bytes, s};
   }
   return out;
@@ -410,7 +410,7 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
 
 }  // namespace
 
-Estimate Estimator::estimate(const plan::Plan& plan, MemoryKind kind) {
+Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   Memo& memo = *memo_;
   const std::vector<StageTimes> stages = memo.all_times(plan);
   const Agreements agree = memo.agree(plan);
@@ -431,16 +431,16 @@ Estimate Estimator::estimate(const plan::Plan& plan, MemoryKind kind) {
   e.step_time = updated + agree.loss + overhead;
   e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
   e.bubble = e.breakdown.bubble;
-  std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, kind);
+  std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, question);
   return e;
 }
 
-double Estimator::memory_peak(const plan::Plan& plan, MemoryKind kind) {
-  return memo_->worst(plan, kind).first;
+double Estimator::memory_peak(const plan::Plan& plan, MemoryQuestion question) {
+  return memo_->worst(plan, question).first;
 }
 
-StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryKind kind) {
-  return memo_->memory(plan, stage, kind);
+StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
+  return memo_->memory(plan, stage, question);
 }
 
 std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {

@@ -27,7 +27,7 @@ struct StageMemory {
 /// What the search needs of one plan; seconds, bytes.
 struct Estimate {
   double step_time = 0;
-  double memory_peak = 0;  ///< worst stage, as `kind` counts
+  double memory_peak = 0;  ///< worst stage, as asked
   int worst_stage = 0;
   double bubble = 0;    ///< seconds that ranks wait for another stage, mean over stages
   Breakdown breakdown;  ///< mean over stages; sums to step_time
@@ -40,10 +40,10 @@ class Estimator {
   ~Estimator();
   Estimator(Estimator&&) noexcept;
 
-  [[nodiscard]] Estimate estimate(const plan::Plan& plan, MemoryKind kind = MemoryKind::device);
+  [[nodiscard]] Estimate estimate(const plan::Plan& plan, MemoryQuestion question = {});
   /// Bytes of the worst rank alone, for a search that need not time what does not fit.
-  [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryKind kind = MemoryKind::device);
-  [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryKind kind = MemoryKind::device);
+  [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
+  [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
   /// Of every stage, as the device holds it.
   [[nodiscard]] std::vector<MemoryRow> memory(const plan::Plan& plan);
   /// The full record, for reports: MFU, tokens/s, cost, energy, memory by stage, communication by dimension.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "plan/buckets.h"
 #include "plan/lower.h"
@@ -109,6 +110,17 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
 void note(int& first, int& last, int step) {
   if (first < 0) first = step;
   last = step;
+}
+
+/// Inputs and output gradients of the products that make the weights' gradients.
+double weight_inputs(const models::LayerProgram& program) {
+  std::set<int> read;
+  for (const models::Part& part : program.backward)
+    for (const models::Op& op : part.ops)
+      if (op.kind == models::OpKind::matmul && op.trans_a && op.accumulate) read.insert({op.in[0], op.in[1]});
+  double bytes = 0;
+  for (const int tensor : read) bytes += static_cast<double>(program.tensors[static_cast<std::size_t>(tensor)].bytes());
+  return bytes;
 }
 
 /// What a framework keeps of a layer beside the tensors of its program: dropout's masks, copies of scores and of
@@ -242,6 +254,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.y = place(program.y);
   out.dy = place(program.dy);
   out.dx = place(program.dx);
+  out.weight_inputs = weight_inputs(program);
   for (const models::Part& part : program.backward)
     for (const models::Op& op : part.ops)
       for (const int t : op.in)

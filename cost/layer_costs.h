@@ -39,6 +39,7 @@ struct LayerCosts {
   std::int64_t partial_elements =
       0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
   std::int64_t shared_elements = 0;  ///< of the tied table's bucket, if the layer uses it
+  double weight_inputs = 0;          ///< bytes that the weights' gradients read, what is left when W waits for B
   bool backward_reads_parameters = false;
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives

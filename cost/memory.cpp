@@ -301,7 +301,8 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
 }  // namespace
 
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
-                         std::int64_t micro_batches, double software, const MemoryRecipe& recipe, MemoryKind kind) {
+                         std::int64_t micro_batches, double software, const MemoryRecipe& recipe,
+                         MemoryQuestion question) {
   std::vector<LayerRun> layers;
   for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
@@ -344,13 +345,20 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == saved.size();
       saved[c] += (begins ? 0 : boundary) + (ends ? 0 : boundary);
     }
-  m.activations =
-      spec.virtual_stages > 1
-          ? interleaved_slabs(saved, boundary, spec, stage, micro_batches)
-          : saved.front() * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
+  if (spec.virtual_stages > 1) {
+    m.activations = interleaved_slabs(saved, boundary, spec, stage, micro_batches);
+  } else if (spec.order == plan::Order::one_f_one_b && question.zero_bubble != plan::ZeroBubble::none) {
+    const plan::Held held = plan::held(question.zero_bubble, stage, spec.pipeline, micro_batches);
+    double half = 0;
+    for (const LayerRun& run : layers) half += static_cast<double>(run.count) * run.costs->weight_inputs;
+    m.activations = saved.front() * static_cast<double>(held.whole) + half * static_cast<double>(held.for_weights);
+  } else {
+    m.activations =
+        saved.front() * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
+  }
   m.input = 4 * static_cast<double>(plan::kAlignment);  // loss, gradient norm, its square, clip coefficient
   m.software = software;
-  if (recipe.stated) add_framework(m, elements, spec, recipe, kind);
+  if (recipe.stated) add_framework(m, elements, spec, recipe, question.kind);
   return m;
 }
 

@@ -32,6 +32,6 @@ struct LayerRun {
 /// MemoryKind::device counts.
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                        int stage, std::int64_t micro_batches, double software,
-                                       const MemoryRecipe& recipe = {}, MemoryKind kind = MemoryKind::device);
+                                       const MemoryRecipe& recipe = {}, MemoryQuestion question = {});
 
 }  // namespace orrery::cost

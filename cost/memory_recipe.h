@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/yaml.h"
+#include "plan/orders.h"
 
 namespace orrery::cost {
 
@@ -15,6 +16,12 @@ enum class MemoryKind : std::uint8_t {
   device,     ///< all that the process holds there (nvidia-smi): context and communicators besides
 };
 [[nodiscard]] const char* name_of(MemoryKind kind);
+/// What is asked of a stage's memory.
+struct MemoryQuestion {
+  MemoryKind kind = MemoryKind::device;
+  plan::ZeroBubble zero_bubble = plan::ZeroBubble::none;  ///< runs so, where the plan says 1F1B
+};
+
 /// What a row's words on its figure mean ("nvidia-smi max over GPUs"); `otherwise` where they say nothing of the kind.
 [[nodiscard]] MemoryKind memory_kind(const std::string& words, MemoryKind otherwise);
 

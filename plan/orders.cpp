@@ -59,4 +59,22 @@ std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_ba
   return order == Order::gpipe ? micro_batches : std::min<std::int64_t>(stages - stage, micro_batches);
 }
 
+Held held(ZeroBubble order, int stage, int stages, std::int64_t micro_batches) {
+  const std::int64_t whole = stages - stage, limit = 2 * static_cast<std::int64_t>(stages);
+  const auto at_most = [&](std::int64_t full, std::int64_t halves) {
+    const std::int64_t first = std::min(full, micro_batches);
+    return Held{first, std::min(halves, micro_batches - first)};
+  };
+  switch (order) {
+    case ZeroBubble::none: break;
+    case ZeroBubble::h1: return at_most(whole, stage);
+    case ZeroBubble::h2: return at_most(2 * whole - 1, 2 * static_cast<std::int64_t>(stage));
+    case ZeroBubble::limit_2p: {
+      const std::int64_t full = stage == 0 ? 2 * whole - 1 : 2 * whole + 1;
+      return at_most(full, stage == 0 ? 0 : limit - full);
+    }
+  }
+  return at_most(whole, 0);
+}
+
 }  // namespace orrery::plan

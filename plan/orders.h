@@ -42,6 +42,23 @@ struct Move {
 /// further. `micro_batches` is a multiple of `stages`, and stages >= 2.
 [[nodiscard]] std::vector<Move> interleaved(int stage, int stages, int chunks, std::int64_t micro_batches);
 
+/// 1F1B with backward in two halves, the input's gradient (B) and later the weights' (W): Qi et al. 2023, "Zero Bubble
+/// Pipeline Parallelism". h1, h2: the orders of its sections 2.1 and 2.2; the one found within the activations of p
+/// micro-batches (section 3, ZB-1p) holds what h1 does. limit_2p: found within 2p (ZB-2p). Known for their memory; they
+/// are not lowered.
+enum class ZeroBubble : std::uint8_t { none, h1, h2, limit_2p };
+
+/// Micro-batches that a stage holds at once: whole, and those of which only the inputs of W are left.
+struct Held {
+  std::int64_t whole = 0, for_weights = 0;
+  bool operator==(const Held&) const = default;
+};
+
+/// At the peak, of p = `stages`. h1: p - stage whole ones and `stage` halves; h2: 2 (p - stage) - 1 and 2 stage. Within
+/// 2p: as many forwards as fit before the first B can run, two more than in h2 as a B takes longer than a forward, and
+/// the rest of the limit is halves; the first stage needs no more than in h2.
+[[nodiscard]] Held held(ZeroBubble order, int stage, int stages, std::int64_t micro_batches);
+
 /// The most micro-batches whose activations a stage holds at once under that order.
 [[nodiscard]] std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches);
 

@@ -62,7 +62,7 @@ cost::Estimate Predictor::predict(const Case& one) {
   auto estimator = estimators.find(one.subject.model.get());
   if (estimator == estimators.end())
     estimator = estimators.emplace(one.subject.model.get(), cost::Estimator(one.subject.model, pricing)).first;
-  return estimator->second.estimate(one.subject.plan, one.subject.memory_kind);
+  return estimator->second.estimate(one.subject.plan, one.subject.memory);
 }
 
 }  // namespace orrery::sim

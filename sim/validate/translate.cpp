@@ -86,6 +86,17 @@ double moment_bytes(const std::string& optimizer) {
   return optimizer.find("8-bit") != std::string::npos ? kEightBit : kFp32;
 }
 
+/// "ZB-1p", "ZB-2p*", "ZB-H1", "ZB-H2" (Qi et al. 2023).
+plan::ZeroBubble zero_bubble(const std::string& schedule) {
+  const std::pair<const char*, plan::ZeroBubble> words[] = {{"ZB-1p", plan::ZeroBubble::h1},
+                                                            {"ZB-2p", plan::ZeroBubble::limit_2p},
+                                                            {"ZB-H1", plan::ZeroBubble::h1},
+                                                            {"ZB-H2", plan::ZeroBubble::h2}};
+  for (const auto& [word, order] : words)
+    if (schedule.rfind(word, 0) == 0) return order;
+  return plan::ZeroBubble::none;
+}
+
 /// How much two names of devices or software have in common: the length of their common beginning.
 std::size_t likeness(const std::string& a, const std::string& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -193,8 +204,8 @@ Result<Subject> Translator::translate(const Setup& s) {
     own.memory.moment_bytes = moments;
     pricing = std::make_shared<const cost::Pricing>(*cluster, std::move(own), library_.calibrations);
   }
-  const cost::MemoryKind kind = cost::memory_kind(s.memory_kind, stack->memory.reported);
-  return Subject{*model, pricing, std::move(*plan), kind, std::move(notes)};
+  const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
+  return Subject{*model, pricing, std::move(*plan), memory, std::move(notes)};
 }
 
 }  // namespace orrery::sim

@@ -29,7 +29,7 @@ struct Subject {
   std::shared_ptr<const models::Model> model;
   std::shared_ptr<const cost::Pricing> pricing;  ///< of the row's cluster and stack
   plan::Plan plan;
-  cost::MemoryKind memory_kind;    ///< what is asked for: as the row says, else what the stack's users read
+  cost::MemoryQuestion memory;     ///< what the figure counts: as the row says, else what the stack's users read
   std::vector<std::string> notes;  ///< defaults taken: "no node of ... in the catalogue: ... instead"
 };
 

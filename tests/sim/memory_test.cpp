@@ -31,7 +31,7 @@ std::shared_ptr<const models::Model> model_of(const Case& c) {
   return std::make_shared<const models::Model>(std::move(m));
 }
 
-StageMemory memory_of(Case c, const MemoryRecipe& recipe, int stage = 0, MemoryKind kind = MemoryKind::device) {
+StageMemory memory_of(Case c, const MemoryRecipe& recipe, int stage = 0, cost::MemoryQuestion question = {}) {
   const auto model = model_of(c);
   const auto cluster = testing::cluster("hgx-h100-1024", c.devices);
   c.spec.sequence = c.sequence;
@@ -41,7 +41,7 @@ StageMemory memory_of(Case c, const MemoryRecipe& recipe, int stage = 0, MemoryK
   cost::Stack stack = testing::stack("megatron-2022");
   stack.memory = recipe;
   const cost::Pricing pricing(cluster, stack);
-  return cost::Estimator(model, pricing).memory(*plan, stage, kind);
+  return cost::Estimator(model, pricing).memory(*plan, stage, question);
 }
 
 /// What one block more adds to the activations.
@@ -143,11 +143,11 @@ TEST(ModelStates, OfAnUpdateInOnePieceComeOnTopOfReservedMemoryAlone) {
   r.stated = r.update_in_one_piece = true;
   r.update_fp16 = 6;
   const Case c = over_four_replicas(models::DType::fp16);
-  const StageMemory reserved = memory_of(c, r, 0, MemoryKind::reserved);
+  const StageMemory reserved = memory_of(c, r, 0, {MemoryKind::reserved});
   const double parameters = reserved.parameters / 2;
   EXPECT_NEAR(reserved.communication, 6 * parameters / 4, 1e-3 * parameters);
   EXPECT_EQ(reserved.software, 0) << "the allocator does not know the context";
-  const StageMemory allocated = memory_of(c, r, 0, MemoryKind::allocated);
+  const StageMemory allocated = memory_of(c, r, 0, {MemoryKind::allocated});
   EXPECT_DOUBLE_EQ(allocated.communication,
                    std::max(0.0, reserved.communication - reserved.activations - reserved.workspace));
   const StageMemory device = memory_of(c, r);
@@ -217,6 +217,31 @@ TEST(Stages, KeepTheirMessagesWhereTheEngineClonesThem) {
     r.keeps_messages = true;
     EXPECT_DOUBLE_EQ(memory_of(c, r, stage).activations - without, in_flight[stage] * copies[stage] * message) << stage;
   }
+}
+
+// Qi et al. 2023, p = 8: h1 has p whole micro-batches at most, h2 2p - 1; W's inputs are 32 sbh a layer.
+TEST(ZeroBubble, HoldsWholeMicroBatchesAndHalves) {
+  using plan::Held, plan::held, plan::ZeroBubble;
+  EXPECT_EQ(held(ZeroBubble::none, 1, 8, 24), (Held{7, 0}));
+  EXPECT_EQ(held(ZeroBubble::h1, 0, 8, 24), (Held{8, 0}));
+  EXPECT_EQ(held(ZeroBubble::h1, 7, 8, 24), (Held{1, 7}));
+  EXPECT_EQ(held(ZeroBubble::h2, 0, 8, 24), (Held{15, 0}));
+  EXPECT_EQ(held(ZeroBubble::h2, 1, 8, 24), (Held{13, 2}));
+  EXPECT_EQ(held(ZeroBubble::limit_2p, 0, 8, 24), (Held{15, 0}));
+  EXPECT_EQ(held(ZeroBubble::limit_2p, 1, 8, 24), (Held{15, 1}));
+  EXPECT_EQ(held(ZeroBubble::limit_2p, 7, 8, 24), (Held{3, 13}));
+  EXPECT_EQ(held(ZeroBubble::limit_2p, 1, 8, 4), (Held{4, 0})) << "no more than there are";
+}
+
+TEST(ZeroBubble, LeavesTheInputsOfTheWeightsGradients) {
+  Case c = half_precision();
+  c.layers = 16;
+  c.devices = c.spec.pipeline = 8;
+  const auto of = [&](plan::ZeroBubble order) {
+    return memory_of(c, with_dropout(), 3, {MemoryKind::allocated, order}).activations;
+  };
+  const double sbh = 512.0 * 4 * 1024;  // two layers a stage; 1F1B has 5 at stage 3, h1 3 halves besides
+  EXPECT_DOUBLE_EQ(of(plan::ZeroBubble::h1) - of(plan::ZeroBubble::none), 3 * 2 * 32 * sbh);
 }
 
 TEST(MemoryKinds, AreReadFromASourcesWords) {

@@ -22,6 +22,7 @@ struct Known {
   double matmul, fp8;
   double tile_rows, tile_columns;
   double flash, flash_grad;
+  double generation_1, generation_2;  ///< of those, what FlashAttention and FlashAttention-2 reach
   const char* source;
 };
 
@@ -34,13 +35,14 @@ constexpr const char* kTiles =
     "NVIDIA Matrix Multiplication Background User's Guide: 256x128 tiles are the most efficient";
 
 constexpr Known kKnown[] = {
-    {"V100", 0.90, 0.90, 128, 128, 0.40, 0.35, "NVIDIA developer forum: about 101 of 112 TFLOPS, fp16, 8192 cubed"},
-    {"A100", 0.869, 0.869, 256, 128, 0.62, 0.55, "A100 SXM bf16 271 of 312 TFLOPS"},
-    {"A800", 0.869, 0.869, 256, 128, 0.62, 0.55, "A100 SXM bf16 271 of 312 TFLOPS"},
-    {"H100", 0.803, 0.709, 256, 128, 0.58, 0.48, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS"},
-    {"H800", 0.803, 0.709, 256, 128, 0.58, 0.48, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS"},
-    {"H200", 0.803, 0.734, 256, 128, 0.58, 0.48, "H200 SXM bf16 794 of 989, fp8 1453 of 1979 TFLOPS"},
-    {"B200", 0.776, 0.763, 256, 128, 0.55, 0.45, "B200 bf16 1745 of 2250, fp8 3433 of 4500 TFLOPS"},
+    {"V100", 0.90, 0.90, 128, 128, 0.40, 0.35, 1, 1,
+     "NVIDIA developer forum: about 101 of 112 TFLOPS, fp16, 8192 cubed"},
+    {"A100", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS"},
+    {"A800", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS"},
+    {"H100", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS"},
+    {"H800", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS"},
+    {"H200", 0.803, 0.734, 256, 128, 0.58, 0.48, 0.35, 0.62, "H200 SXM bf16 794 of 989, fp8 1453 of 1979 TFLOPS"},
+    {"B200", 0.776, 0.763, 256, 128, 0.55, 0.45, 0.3, 0.55, "B200 bf16 1745 of 2250, fp8 3433 of 4500 TFLOPS"},
 };
 
 /// A GPU that no table names is taken to do as an A100 does.
@@ -53,7 +55,7 @@ const Known& known(const std::string& device) {
 void gpu(Calibration& c, const clusters::Device& device) {
   const Known& k = known(device.name);
   const std::string source = std::string(kMamf) + k.source;
-  for (const char* dtype : {"fp32", "bf16", "fp16"})
+  for (const char* dtype : {"fp32", "bf16", "fp16", "tf32"})
     c.set(fmt::format("device.matmul.{}.efficiency", dtype), k.matmul, source);
   c.set("device.matmul.fp8.efficiency", k.fp8, source);
   c.set("device.matmul.tile_rows", k.tile_rows, kTiles);
@@ -65,6 +67,15 @@ void gpu(Calibration& c, const clusters::Device& device) {
   const bool hopper = k.matmul < 0.85;
   c.set("device.attention.efficiency", k.flash, hopper ? kFlash3 : kFlash2);
   c.set("device.attention.grad_efficiency", k.flash_grad, hopper ? kFlash3 : kFlash2);
+  c.set("device.attention.generation_1", k.generation_1,
+        "FlashAttention-2 (Dao 2023), section 1: the first reaches 25 to 40 % of A100's peak; H100: half of the "
+        "second's");
+  c.set("device.attention.generation_2", k.generation_2,
+        hopper ? "FlashAttention-3 (Shah et al. 2024), section 1: the second reaches 35 % of H100's peak" : kFlash2);
+  c.set(
+      "device.attention.misaligned_efficiency", 0.06,
+      "BigScience, chronicles of the 176B model: heads 108 and 150 wide make steps of 13,824 and 14,400 wide models a "
+      "third longer; one digit");
   c.set("device.attention.unfused_efficiency", 0.4,
         "assumption, uncalibrated: batched products with an inner dimension of one head");
 }

@@ -90,10 +90,12 @@ struct Estimator::Memo {
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
-  double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group) const {
+  double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group,
+                 plan::Stream stream = plan::Stream::data) const {
     return group.size() < 2 || elements == 0
                ? 0
-               : pricing->collective_time(kind, Bytes{static_cast<double>(elements * size_of(dtype))}, group).value;
+               : pricing->collective_time(kind, Bytes{static_cast<double>(elements * size_of(dtype))}, group, stream)
+                     .value;
   }
 };
 
@@ -335,8 +337,12 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
   const plan::PlanSpec& spec = plan.spec();
   const std::int64_t rows = spec.micro_batch * spec.tokens_per_rank() / (spec.shards_rows() ? spec.tensor : 1);
   const Bytes boundary{static_cast<double>(rows * model->hidden * models::size_of(plan::expand_options(spec).dtype))};
+  const int per_node = std::max(1, pricing->cluster().devices_per_node);
   const auto hop = [&](int from, int to) {
-    return pricing->send_time(boundary, plan.rank(from, 0, 0), plan.rank(to, 0, 0)).value;
+    const int first = plan.rank(from, 0, 0), second = plan.rank(to, 0, 0);
+    const Pricing::Boundary b =
+        pricing->boundary(boundary, spec.tensor, !spec.shards_rows(), first / per_node == second / per_node);
+    return pricing->send_time(b.sent, first, second).value + b.gather.value;
   };
   const int last = spec.pipeline - 1;
   if (spec.virtual_stages > 1) {

@@ -1,6 +1,8 @@
 /// The formulas of cost/operators.h.
 #include "cost/operators.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,6 +21,7 @@ std::size_t index_of(models::DType dtype) {
     case models::DType::bf16: return 1;
     case models::DType::fp16: return 2;
     case models::DType::fp8: return 3;
+    case models::DType::tf32: return 4;
     case models::DType::fp32:
     case models::DType::int32:
     case models::DType::int64: return 0;
@@ -26,7 +29,13 @@ std::size_t index_of(models::DType dtype) {
   return 0;
 }
 
-constexpr std::array<const char*, 4> kDTypes = {"fp32", "bf16", "fp16", "fp8"};
+constexpr std::array<const char*, kRates> kDTypes = {"fp32", "bf16", "fp16", "fp8", "tf32"};
+
+/// The dtype that a product computes in.
+models::DType arithmetic(const models::Op& op) {
+  if (!op.rounded) return op.dtype;
+  return op.dtype == models::DType::fp32 ? models::DType::tf32 : models::DType::fp8;
+}
 
 }  // namespace
 
@@ -37,18 +46,30 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
   r.multiprocessors = std::max(1, device.multiprocessors);
   for (std::size_t i = 0; i < kDTypes.size(); ++i) {
     r.peak[i] = cluster.peak(kDTypes[i]).value;
-    r.matmul[i] = r.peak[i] * c.at(std::string("device.matmul.") + kDTypes[i] + ".efficiency");
+    // A CPU has no tf32: what asks for it gets fp32.
+    r.matmul[i] = r.peak[i] *
+                  c.get(fmt::format("device.matmul.{}.efficiency", kDTypes[i]), c.at("device.matmul.fp32.efficiency"));
   }
   r.memory = device.memory_bandwidth.value * c.at("device.memory.efficiency");
   r.flash = c.at("device.attention.efficiency");
   r.flash_grad = c.at("device.attention.grad_efficiency");
   r.unfused = c.at("device.attention.unfused_efficiency");
+  r.misaligned = c.get("device.attention.misaligned_efficiency", r.unfused);
   r.head_overhead = c.get("device.attention.head_overhead", 0);
   if (r.gpu) {
     r.elementwise_passes = c.get("stack.elementwise_passes", 1);
     r.score_passes = c.get("stack.score_passes", 1);
-    r.flash *= c.get("stack.attention_share", 1);
-    r.flash_grad *= c.get("stack.attention_share", 1);
+    r.softmax_multiple = c.get("stack.softmax_multiple", r.softmax_multiple);
+    r.softmax_longest = c.get("stack.softmax_longest", r.softmax_longest);
+    for (double& rate : r.matmul) rate *= c.get("stack.matmul_share", 1);
+    constexpr double kBest = 3;
+    const double generation = c.get("stack.attention_generation", kBest);
+    const double kernel = generation < 2   ? c.get("device.attention.generation_1", 1)
+                          : generation < 3 ? c.get("device.attention.generation_2", 1)
+                                           : 1;
+    r.flash *= kernel * c.get("stack.attention_share", 1);
+    r.flash_grad *= kernel * c.get("stack.attention_share", 1);
+    r.accumulation_bytes = c.get("stack.accumulation_bytes", 0);
     r.k_half = c.at("device.matmul.k_half");
     r.tile_rows = c.at("device.matmul.tile_rows");
     r.tile_columns = c.at("device.matmul.tile_columns");
@@ -63,8 +84,17 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
   return r;
 }
 
-Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, double n, double k) {
-  const double rate = r.matmul[index_of(dtype)] / r.multiprocessors;  // of one multiprocessor
+Seconds side_time(const DeviceRates& r, const models::Op& op) {
+  if (op.trans_a && op.accumulate) return Seconds{static_cast<double>(op.m * op.n) * r.accumulation_bytes / r.memory};
+  if (!op.rounded || op.dtype == models::DType::fp32 || op.trans_a) return Seconds{0};
+  const auto elements = static_cast<double>(op.m * op.k);
+  constexpr double kWritten = 2;  // in fp8, once as it is and once transposed for the weight's gradient
+  return Seconds{elements * (static_cast<double>(models::size_of(op.dtype)) + kWritten) / r.memory};
+}
+
+Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType arithmetic, double m, double n,
+                        double k) {
+  const double rate = r.matmul[index_of(arithmetic)] / r.multiprocessors;  // of one multiprocessor
   double best = std::numeric_limits<double>::infinity();
   double rows = r.tile_rows, columns = r.tile_columns, loss = 1;
   constexpr double kSmallestTile = 32;
@@ -118,13 +148,30 @@ Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
   return Seconds{vector + bytes * ((1 - missing) / r.cache + missing / r.memory)};
 }
 
+bool softmax_is_fused(const DeviceRates& r, const models::Op& op) {
+  return std::fmod(static_cast<double>(op.batch * op.heads), r.softmax_multiple) == 0 &&
+         static_cast<double>(op.sequence) <= r.softmax_longest;
+}
+
+/// What unfused attention moves of its scores: `score_passes` times the least, and where the softmax is no single
+/// kernel either, what its parts move. Megatron-LM's forward_torch_softmax casts to fp32, scales, masks, takes the
+/// softmax and casts back: 2+4, 4+4, 4+4, 4+4, 4+2 bytes a score where one kernel moves 2+2; backward likewise.
+double score_bytes(const DeviceRates& r, const models::Op& op, double scores) {
+  constexpr double kParts = 36, kOneKernel = 4;
+  const double more = softmax_is_fused(r, op) ? 0 : kParts - kOneKernel;
+  return models::bytes_of(op) * r.score_passes + scores * more;
+}
+
 Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   const bool grad = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
-  const double peak = r.peak[index_of(op.dtype)];
+  const double peak = r.peak[index_of(arithmetic(op))];
   const double scores = static_cast<double>(op.batch * op.heads) * static_cast<double>(op.sequence * op.sequence);
   // A kernel that keeps row statistics skips what the mask hides; one that keeps the matrix computes all of it.
   const double flops = models::flops_of(op, !op.flash);
-  const double efficiency = op.flash ? (grad ? r.flash_grad : r.flash) : r.unfused;
+  // Tensor cores are fed 16 bytes at a time (NVIDIA, Matrix Multiplication Background User's Guide, section 3).
+  constexpr std::int64_t kAligned = 16;
+  const bool aligned = op.head_dim * models::size_of(op.dtype) % kAligned == 0;
+  const double efficiency = op.flash ? (grad ? r.flash_grad : r.flash) : aligned ? r.unfused : r.misaligned;
   const double arithmetic = flops / (peak * efficiency);
   if (!r.gpu) {
     // Each score that is not masked away passes the vector units' exponential once: read and written.
@@ -133,7 +180,7 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
     const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
     return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::scores).value};
   }
-  const double moved = models::bytes_of(op) * (op.flash ? 1 : r.score_passes) / r.memory;
+  const double moved = (op.flash ? models::bytes_of(op) : score_bytes(r, op, scores)) / r.memory;
   return Seconds{op.flash ? std::max(arithmetic, moved) : arithmetic + moved};
 }
 
@@ -142,7 +189,8 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
   switch (op.kind) {
     case K::matmul: {
       const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
-      return r.gpu ? gpu_matmul_time(r, op.dtype, m, n, k) : cpu_matmul_time(r, op.dtype, m, n, k);
+      if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k);
+      return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value + side_time(r, op).value};
     }
     case K::attention:
     case K::attention_grad:

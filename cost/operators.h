@@ -11,26 +11,36 @@
 namespace orrery::cost {
 
 /// The device.* coefficients and the datasheet's peaks, multiplied out once.
+constexpr std::size_t kRates = 5;  ///< dtypes that products compute in
 struct DeviceRates {
   bool gpu = true;
   int multiprocessors = 1;
-  std::array<double, 4> matmul{};  ///< FLOP/s at best shapes, by DType fp32, bf16, fp16, fp8
-  std::array<double, 4> peak{};    ///< FLOP/s of the datasheet, by the same
+  std::array<double, kRates> matmul{};  ///< FLOP/s at best shapes: fp32, bf16, fp16, fp8, tf32
+  std::array<double, kRates> peak{};    ///< FLOP/s of the datasheet, by the same
   double k_half = 0, tile_rows = 1, tile_columns = 1, halving_loss = 0;
   double operand_bandwidth = 0;                     ///< bytes/s; CPU only
   double memory = 0;                                ///< bytes/s
   double cache = 0, cache_size = 0;                 ///< bytes/s, bytes; CPU only
   double elementwise_passes = 1, score_passes = 1;  ///< of the stack; GPUs only
-  double flash = 0, flash_grad = 0, unfused = 0, head_overhead = 0;
-  std::array<double, kFamilies> vector{};  ///< bytes/s by Family; 0: memory alone limits
+  double flash = 0, flash_grad = 0, unfused = 0, misaligned = 0, head_overhead = 0;
+  double accumulation_bytes = 0;                       ///< of the stack, a weight's gradient and micro-batch
+  double softmax_multiple = 1, softmax_longest = 1e9;  ///< of the stack: where its softmax is one kernel
+  std::array<double, kFamilies> vector{};              ///< bytes/s by Family; 0: memory alone limits
 };
 [[nodiscard]] DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& calibration);
 
 /// GPU matrix product (m,k)x(k,n): whole waves of output tiles over the multiprocessors, each tile paying its prologue
 /// (`k_half` extra of k), with the best of the tile shapes that halve from the largest; at least the memory's time.
 /// Wave and tile quantisation: NVIDIA, "Matrix Multiplication Background User's Guide".
-[[nodiscard]] base::Seconds gpu_matmul_time(const DeviceRates& rates, models::DType dtype, double m, double n,
-                                            double k);
+/// Operands are `dtype` in memory and `arithmetic` in the product.
+[[nodiscard]] base::Seconds gpu_matmul_time(const DeviceRates& rates, models::DType dtype, models::DType arithmetic,
+                                            double m, double n, double k);
+
+/// What a product costs beside itself. Of an fp8 product the activation or gradient that enters is read once and
+/// written twice, as it is and transposed for the weight's gradient, which then finds both operands cast (Transformer
+/// Engine's cast-transpose). A weight's gradient that the product does not add up is added by a kernel of its own
+/// (stack.accumulation_bytes).
+[[nodiscard]] base::Seconds side_time(const DeviceRates& rates, const models::Op& op);
 
 /// Share of `bytes` of operands that a CPU rank's cache does not hold: none up to the cache's size, all from twice
 /// that.
@@ -45,6 +55,9 @@ struct DeviceRates {
 /// Streaming: bytes over memory bandwidth; on a CPU what the cache holds goes at the cache's, and the vector units'
 /// time per byte of the family adds.
 [[nodiscard]] base::Seconds streaming_time(const DeviceRates& rates, double bytes, Family family);
+
+/// Whether unfused attention's softmax, with its scaling and mask, is one kernel (stack.softmax_multiple and _longest).
+[[nodiscard]] bool softmax_is_fused(const DeviceRates& rates, const models::Op& op);
 
 /// Attention, forward or backward, with row statistics or with the whole matrix (whose reads and writes add).
 [[nodiscard]] base::Seconds attention_time(const DeviceRates& rates, const models::Op& op);

@@ -24,7 +24,7 @@ void add_vector_rates(std::vector<ParameterKind>& all) {
 }
 
 void add_device(std::vector<ParameterKind>& all) {
-  for (const char* dtype : {"fp32", "bf16", "fp16", "fp8"}) {
+  for (const char* dtype : {"fp32", "bf16", "fp16", "fp8", "tf32"}) {
     all.push_back({fmt::format("device.matmul.{}.efficiency", dtype), Unit::number, 1e-4, 20, 0.7,
                    "best matrix-product rate over the datasheet's peak"});
   }
@@ -46,6 +46,11 @@ void add_device(std::vector<ParameterKind>& all) {
                  "attention forward with row statistics: rate over the matrix peak"});
   all.push_back({"device.attention.grad_efficiency", Unit::number, 1e-4, 20, 0.7,
                  "attention backward with row statistics: rate over the matrix peak"});
+  for (const char* generation : {"1", "2"})
+    all.push_back({fmt::format("device.attention.generation_{}", generation), Unit::number, 1e-2, 1, 0.3,
+                   "what FlashAttention of this generation reaches of the best attention kernel's rate"});
+  all.push_back({"device.attention.misaligned_efficiency", Unit::number, 1e-4, 20, 0.7,
+                 "as unfused_efficiency, of heads whose width is no multiple of 16 bytes"});
   all.push_back({"device.attention.unfused_efficiency", Unit::number, 1e-4, 20, 0.7,
                  "batched products of attention that keeps its matrix: rate over the matrix peak"});
   all.push_back({"device.attention.head_overhead", Unit::seconds, 0, 1, 1.0,
@@ -102,8 +107,29 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "GPUs: how often unfused attention moves its score matrix beyond the least"});
   all.push_back({"stack.attention_share", Unit::number, 0.01, 2, 0.3,
                  "GPUs: what the attention kernel reaches of the best that is known for the device"});
+  all.push_back({"stack.attention_generation", Unit::number, 1, 3, 0,
+                 "GPUs: generation of the stack's FlashAttention kernel; 3: the best known for the device"});
+  all.push_back({"stack.accumulation_bytes", Unit::number, 0, 100, 0,
+                 "GPUs: bytes a micro-batch moves for each weight to add up gradients, where no product does it"});
+  all.push_back({"stack.token_share_from", Unit::number, 0, 1e9, 0,
+                 "sequence length from which the software leaves padding out"});
   all.push_back({"stack.token_share", Unit::number, 0.01, 1, 0,
                  "share of a padded sequence that is computed, where the software leaves padding out"});
+  all.push_back({"stack.data_share", Unit::number, 0.01, 2, 0.5,
+                 "GPUs: what collectives of data parallelism reach of the network, beside those of the library alone"});
+  all.push_back({"stack.gather_messages", Unit::number, 1, 1000, 0,
+                 "GPUs: messages in which a layer's parameters are gathered, where partitions are not coalesced"});
+  all.push_back({"stack.tensor_hidden", Unit::number, 0, 1, 0.5,
+                 "GPUs: share of a tensor-parallel message that products of chunks hide"});
+  all.push_back({"stack.matmul_share", Unit::number, 0.1, 2, 0.3,
+                 "GPUs: what matrix products reach of the best that is known for the device"});
+  all.push_back({"stack.softmax_multiple", Unit::number, 1, 1000, 0,
+                 "GPUs: unfused attention has a fused softmax where batch times heads is a multiple of this"});
+  all.push_back({"stack.softmax_longest", Unit::number, 1, 1e9, 0,
+                 "GPUs: unfused attention has a fused softmax up to this sequence length"});
+  all.push_back({"stack.pipeline_scatter", Unit::number, 0, 1, 0,
+                 "GPUs: whether tensor ranks send a part each of what another node's stage gets, which gathers it "
+                 "there (0 or 1)"});
   all.push_back({"stack.dispatch_overhead", Unit::seconds, 0, 1, 1.0, "a schedule step's cost to its rank"});
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <tuple>
 #include <unordered_map>
 
@@ -44,19 +45,22 @@ OpKey key_of(const models::Op& op) {
   const std::uint32_t flags = static_cast<std::uint32_t>(op.kind) | static_cast<std::uint32_t>(op.dtype) << 8 |
                               static_cast<std::uint32_t>(op.accumulate) << 16 |
                               static_cast<std::uint32_t>(op.causal) << 17 | static_cast<std::uint32_t>(op.flash) << 18 |
-                              optional_operands(op) << 19;
+                              optional_operands(op) << 19 | static_cast<std::uint32_t>(op.rounded) << 24 |
+                              static_cast<std::uint32_t>(op.trans_a) << 25;
   return {op.m, op.n, op.k, op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, flags};
 }
 
-/// Kind, bytes, ranks, first stride, first rank within its node: what a regular group's time depends on.
-using GroupKey = std::tuple<int, double, std::size_t, int, int, int>;
+/// Kind, bytes, ranks, first rank within its node, first stride, extent, stream: what a regular group's time depends
+/// on.
+using GroupKey = std::tuple<int, double, std::size_t, int, int, int, int>;
 
 struct GroupHash {
   std::size_t operator()(const GroupKey& key) const {
-    const auto& [kind, bytes, size, first, stride, last] = key;
+    const auto& [kind, bytes, size, first, stride, last, stream] = key;
     std::size_t h = std::hash<double>{}(bytes);
-    for (const std::size_t v : {static_cast<std::size_t>(kind), size, static_cast<std::size_t>(first),
-                                static_cast<std::size_t>(stride), static_cast<std::size_t>(last)})
+    for (const std::size_t v :
+         {static_cast<std::size_t>(kind), size, static_cast<std::size_t>(first), static_cast<std::size_t>(stride),
+          static_cast<std::size_t>(last), static_cast<std::size_t>(stream)})
       h = (h ^ v) * 0x9E3779B97F4A7C15ULL + (h >> 31);
     return h;
   }
@@ -67,7 +71,19 @@ struct GroupHash {
 struct Pricing::Memo {
   DeviceRates rates;
   double op_overhead = 0, host_op_time = 0, load_overhead = 0, jitter = 0, neighbours = 0, dispatch_overhead = 0,
-         communication_dispatch = 0, step_overhead = 0, software = 0;
+         communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1, gather_messages = 1,
+         tensor_hidden = 0;
+  bool scatters = false;
+
+  /// What the stack makes of a collective that takes `latency` and `transfer` at the library's best.
+  [[nodiscard]] Alone as_run(plan::CollectiveKind kind, plan::Stream stream, Alone best) const {
+    if (!rates.gpu) return best;
+    const bool data = stream == plan::Stream::data;
+    if (data && kind == plan::CollectiveKind::all_gather) best.latency.value *= gather_messages;
+    best.stretch = data ? 1 / data_share : 1 - tensor_hidden;
+    best.transfer.value *= best.stretch;
+    return best;
+  }
   std::unordered_map<OpKey, double, OpHash> ops;
   std::unordered_map<GroupKey, double, GroupHash> messages;
 };
@@ -89,6 +105,10 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->communication_dispatch = stack_.host_inline ? memo_->dispatch_overhead : 0;
   memo_->step_overhead = calibration_.get("stack.step_overhead", 0);
   memo_->software = calibration_.get("stack.context_memory", 0);
+  memo_->tensor_hidden = calibration_.get("stack.tensor_hidden", 0);
+  memo_->data_share = calibration_.get("stack.data_share", 1);
+  memo_->scatters = calibration_.get("stack.pipeline_scatter", 0) != 0;
+  memo_->gather_messages = calibration_.get("stack.gather_messages", 1);
 }
 
 Pricing::~Pricing() = default;
@@ -124,31 +144,56 @@ Seconds Pricing::host_time(std::span<const models::Op> ops) const {
            op.kind != models::OpKind::copy && op.kind != models::OpKind::accumulate_into &&
            op.kind != models::OpKind::clip_coefficient && op.kind != models::OpKind::load_tokens;
   });
-  return Seconds{memo_->host_op_time * static_cast<double>(issued)};
+  // A softmax in parts is four calls more, forward as backward.
+  constexpr double kParts = 4;
+  const auto split = std::count_if(ops.begin(), ops.end(), [&](const models::Op& op) {
+    return (op.kind == models::OpKind::attention || op.kind == models::OpKind::attention_grad) && !op.flash &&
+           !softmax_is_fused(memo_->rates, op);
+  });
+  return Seconds{memo_->host_op_time * (static_cast<double>(issued) + kParts * static_cast<double>(split))};
 }
 
-Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::span<const int> members) const {
+Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::span<const int> members,
+                                 plan::Stream stream) const {
   ENSURE(!members.empty(), "a collective needs members");
   if (members.size() == 1) return Seconds{memo_->communication_dispatch};
   // Equal groups that begin at another node have equal times: the first rank counts within its node.
   const int first = members.front() % std::max(1, cluster_->devices_per_node);
-  const GroupKey key{static_cast<int>(kind),          message.value, members.size(), first, members[1] - members[0],
-                     members.back() - members.front()};
+  const GroupKey key{static_cast<int>(kind),
+                     message.value,
+                     members.size(),
+                     first,
+                     members[1] - members[0],
+                     members.back() - members.front(),
+                     stream == plan::Stream::data ? 1 : 0};
   const auto found = memo_->messages.find(key);
   if (found != memo_->messages.end()) return Seconds{found->second};
-  const double time = group_time(*cluster_, calibration_, kind, message, members).value + memo_->communication_dispatch;
+  double time = group_time(*cluster_, calibration_, kind, message, members).value;
+  if (memo_->rates.gpu) {
+    const double latency = std::min(time, group_time(*cluster_, calibration_, kind, Bytes{1}, members).value);
+    time = memo_->as_run(kind, stream, {Seconds{latency}, Seconds{time - latency}}).total().value;
+  }
+  time += memo_->communication_dispatch;
   memo_->messages.emplace(key, time);
   return Seconds{time};
 }
 
 Seconds Pricing::collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
                                  std::span<const int> members) const {
-  return collective_time(step.collective, Bytes{static_cast<double>(step.message_bytes(buffers))}, members);
+  return collective_time(step.collective, Bytes{static_cast<double>(step.message_bytes(buffers))}, members,
+                         step.stream);
+}
+
+Pricing::Boundary Pricing::boundary(Bytes message, int tensor, bool whole, bool within_node) const {
+  if (!memo_->scatters || !whole || within_node || tensor == 1) return {message, Seconds{0}};
+  std::vector<int> group(static_cast<std::size_t>(tensor));
+  std::iota(group.begin(), group.end(), 0);
+  return {Bytes{message.value / tensor}, collective_time(plan::CollectiveKind::all_gather, message, group)};
 }
 
 Seconds Pricing::send_time(Bytes message, int from, int to) const {
   const int per_node = std::max(1, cluster_->devices_per_node);
-  const GroupKey key{-1, message.value, 2, from % per_node, to - from, 0};
+  const GroupKey key{-1, message.value, 2, from % per_node, to - from, 0, 0};
   const auto found = memo_->messages.find(key);
   if (found != memo_->messages.end()) return Seconds{found->second};
   const double time = message_time(*cluster_, calibration_, message, from, to).value + memo_->communication_dispatch;
@@ -160,9 +205,11 @@ Seconds Pricing::send_time(const plan::Step& step, const std::vector<plan::Buffe
   return send_time(Bytes{static_cast<double>(step.message_bytes(buffers))}, from, to);
 }
 
-Alone Pricing::collective_alone(plan::CollectiveKind kind, Bytes message, const clusters::Span& span, int ranks) const {
+Alone Pricing::collective_alone(plan::CollectiveKind kind, Bytes message, const clusters::Span& span, int ranks,
+                                plan::Stream stream) const {
   Alone alone;
   if (ranks > 1) alone = group_alone(*cluster_, calibration_, kind, message, span, ranks);
+  alone = memo_->as_run(kind, stream, alone);
   alone.latency.value += memo_->communication_dispatch;
   return alone;
 }

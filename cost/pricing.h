@@ -48,17 +48,29 @@ class Pricing {
   /// `message` as Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`
   /// are the group's ranks; other groups of the same shape are taken to run at the same time through the same
   /// NICs.
+  /// On the data stream the stack may reach less of the network (stack.data_share) and gather a layer's parameters
+  /// tensor by tensor (stack.gather_messages).
   [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
-                                              std::span<const int> members) const;
+                                              std::span<const int> members,
+                                              plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
                                               std::span<const int> members) const;
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
   [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
                                         int to) const;
 
+  /// What one rank sends of the activations between two stages, and what it takes to have them whole again. Where the
+  /// stack scatters and gathers (stack.pipeline_scatter; Narayanan et al. 2021, section 4.1), tensor ranks hold the
+  /// same and send a part each to the next node. `whole`: every tensor rank holds all of it, no rows of its own.
+  struct Boundary {
+    base::Bytes sent;
+    base::Seconds gather;
+  };
+  [[nodiscard]] Boundary boundary(base::Bytes message, int tensor, bool whole, bool within_node) const;
+
   /// The same with the network to itself; see cost/messages.h. The host's inline work is part of the latency.
   [[nodiscard]] Alone collective_alone(plan::CollectiveKind kind, base::Bytes message, const clusters::Span& span,
-                                       int ranks) const;
+                                       int ranks, plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] Alone send_alone(base::Bytes message, const clusters::Span& span) const;
 
   /// Where ranks meet, each waits for the slowest: on a cluster of several ranks every op is longer by this share.

@@ -50,6 +50,7 @@ void reduce_into(std::byte* into, const std::byte* from, std::int64_t elements, 
     case models::DType::int64: return reduce_as<std::int64_t>(into, from, elements, reduce);
     case models::DType::bf16: return reduce_bf16(into, from, elements, reduce);
     case models::DType::fp16:
+    case models::DType::tf32:
     case models::DType::fp8: break;
   }
   throw Failure(std::string("no reduction of ") + models::name_of(dtype) + " on this transport",

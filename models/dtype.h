@@ -4,10 +4,12 @@
 
 namespace orrery::models {
 
-enum class DType : std::uint8_t { fp32, bf16, fp16, fp8, int32, int64 };
+/// tf32 is fp32 in memory, rounded on its way into a matrix product.
+enum class DType : std::uint8_t { fp32, bf16, fp16, fp8, int32, int64, tf32 };
 
 [[nodiscard]] constexpr std::int64_t size_of(DType t) {
   switch (t) {
+    case DType::tf32:
     case DType::fp32: return 4;
     case DType::bf16: return 2;
     case DType::fp16: return 2;
@@ -24,6 +26,7 @@ enum class DType : std::uint8_t { fp32, bf16, fp16, fp8, int32, int64 };
     case DType::bf16: return "bf16";
     case DType::fp16: return "fp16";
     case DType::fp8: return "fp8";
+    case DType::tf32: return "tf32";
     case DType::int32: return "int32";
     case DType::int64: return "int64";
   }

@@ -69,6 +69,11 @@ class Builder : private LayerNotes {
     emit(o);
   }
 
+  // fp8 recipes leave the head as it is (Micikevicius et al. 2022, section 3; Transformer Engine's linear layers).
+  bool rounds() const {
+    return options_.products == DType::tf32 || (options_.products == DType::fp8 && program_.kind == LayerKind::block);
+  }
+
   // y (n,out) = x (n,in) W^T [+ bias]
   void linear_forward(const Linear& linear, int x, int y, bool with_bias) {
     Op o = op(OpKind::matmul, {x, linear.weight, with_bias ? linear.bias : -1}, {y}, 0);
@@ -76,6 +81,7 @@ class Builder : private LayerNotes {
     o.n = linear.out;
     o.k = linear.in;
     o.trans_b = true;
+    o.rounded = rounds();
     emit(o);
   }
   // dW += dy^T x, and dx = dy W.
@@ -90,6 +96,7 @@ class Builder : private LayerNotes {
     weight.k = linear.rows;
     weight.trans_a = true;
     weight.accumulate = true;
+    weight.rounded = rounds();
     emit(weight);
   }
   void input_backward(const Linear& linear, int dy, int dx) {
@@ -97,6 +104,7 @@ class Builder : private LayerNotes {
     input.m = linear.rows;
     input.n = linear.in;
     input.k = linear.out;
+    input.rounded = rounds();
     emit(input);
   }
   // The same of a product split by columns, whose input gradients are added up over the group. Each rank kept its rows
@@ -168,6 +176,7 @@ class Builder : private LayerNotes {
     o.head_dim = model_.head_dim;
     o.causal = model_.causal;
     o.flash = options_.flash;
+    o.rounded = options_.products == DType::tf32;
     if (kind == OpKind::rope || kind == OpKind::rope_grad) o.epsilon = model_.rope_theta;
     return o;
   }

@@ -81,6 +81,8 @@ struct ExpandOptions {
   std::int64_t tensor = 1;    ///< tensor-parallel ways; heads, F and padded V divide by it
   DType dtype = DType::fp32;  ///< of activations and of the weights that compute reads
   bool flash = true;
+  /// Below `dtype` in products: fp8 in the linear layers of blocks, tf32 in every product.
+  DType products = DType::fp32;
   /// Korthikanti et al. 2022, section 4.2.2: what is computed row by row (norms, residuals) holds n/tensor rows on each
   /// rank; products gather their rows and scatter their sums. Rows are the micro-batch's, so `tensor` divides B*T.
   bool sequence_parallel = false;

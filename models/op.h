@@ -73,6 +73,8 @@ struct Op {
   bool accumulate = false;
   bool causal = false;
   bool flash = false;  ///< attention keeps row statistics instead of probabilities
+  /// Products (matmul, attention) round their operands on the way in: bf16 to fp8, fp32 to tf32. Tensors keep `dtype`.
+  bool rounded = false;
   /// matmul: as said there. embedding, embedding_grad: n tokens, m local vocabulary rows, k = C. Optimizer kinds: m
   /// elements. All others: n rows of m columns (swiglu: m = F, the width of y).
   std::int64_t m = 0, n = 0, k = 0;

@@ -116,12 +116,16 @@ class Layout {
 }  // namespace
 
 models::ExpandOptions expand_options(const PlanSpec& spec) {
+  const models::DType kept = spec.precision == models::DType::fp8    ? models::DType::bf16
+                             : spec.precision == models::DType::tf32 ? models::DType::fp32
+                                                                     : spec.precision;
   return {.batch = spec.micro_batch,
           .sequence = spec.tokens_per_rank(),
           .context = spec.context,
           .tensor = spec.tensor,
-          .dtype = spec.precision == models::DType::fp8 ? models::DType::bf16 : spec.precision,
+          .dtype = kept,
           .flash = spec.flash,
+          .products = kept == spec.precision ? models::DType::fp32 : spec.precision,
           .sequence_parallel = spec.shards_rows(),
           .vocab_multiple = spec.vocab_multiple,
           .global_tokens = spec.batch * spec.sequence};

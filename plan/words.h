@@ -14,7 +14,7 @@ namespace orrery::plan {
 inline const std::vector<std::string> kOrderWords = {"gpipe", "1f1b"};
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
-inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8"};
+inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};
 
 // Far above any cluster or batch, and small enough that their products fit 64 bits.
 inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;

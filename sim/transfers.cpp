@@ -55,15 +55,23 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   const Folded::Communicators& folded = folded_.communicators[at(communicators)];
   const Communicator& c = traffic_.communicators[at(folded.representative)];
   const cost::Pricing& pricing = *jobs_[at(c.job)].pricing;
-  const base::Bytes message{static_cast<double>(step.message_bytes(rank_class.buffers))};
-  const cost::Alone alone = step.kind == StepKind::collective
-                                ? pricing.collective_alone(step.collective, message, c.span, c.ranks)
-                                : pricing.send_alone(message, c.span);
+  base::Bytes message{static_cast<double>(step.message_bytes(rank_class.buffers))};
+  base::Seconds gather{0};
+  if (step.kind != StepKind::collective) {
+    const plan::PlanSpec& spec = jobs_[at(c.job)].schedule->spec;
+    const cost::Pricing::Boundary b = pricing.boundary(message, spec.tensor, !spec.shards_rows(), c.span.within_node);
+    message = b.sent;
+    gather = b.gather;
+  }
+  cost::Alone alone = step.kind == StepKind::collective
+                          ? pricing.collective_alone(step.collective, message, c.span, c.ranks, step.stream)
+                          : pricing.send_alone(message, c.span);
+  alone.latency += gather;
   Kind kind;
   kind.communicators = communicators;
   kind.latency = picoseconds(alone.latency);
   kind.total = picoseconds(alone.total());
-  kind.bytes = message.value * sent(step, c.ranks) / c.connections;
+  kind.bytes = message.value * sent(step, c.ranks) / c.connections * alone.stretch;
   if (alone.in_switch) kind.inside = inside_switch(step, c.span);
   if (!folded.uses.empty() && kind.bytes > 0 && kind.total > kind.latency)
     kind.path = path_of(kind, kind.bytes / (static_cast<double>(kind.total - kind.latency) * 1e-12));

@@ -32,6 +32,7 @@ MPI_Datatype sum_type(models::DType dtype) {
     case models::DType::int64: return MPI_INT64_T;
     case models::DType::bf16:
     case models::DType::fp16:
+    case models::DType::tf32:
     case models::DType::fp8: break;
   }
   throw Failure(fmt::format("MPI has no reduction of {}", models::name_of(dtype)), FailureKind::environment);

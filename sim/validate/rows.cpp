@@ -95,6 +95,7 @@ Setup setup_of(const Cursor& row) {
   s.sequence_parallel = switch_at(row, "sequence_parallel");
   s.flash_attention = switch_at(row, "flash_attention");
   s.interleaved = switch_at(row, "interleaved");
+  s.scatter_gather = switch_at(row, "scatter_gather");
   s.inter_node_gbps = number_at(row, "inter_node_gbps_per_node", 0.001, 1e6);
   return s;
 }

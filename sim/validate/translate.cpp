@@ -68,16 +68,19 @@ Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& not
   if (s.precision == "bf16") return models::DType::bf16;
   if (s.precision == "fp16") return models::DType::fp16;
   if (s.precision == "fp8") return models::DType::fp8;
-  if (s.precision == "tf32") return fail("V01", "tf32 is no dtype of the simulator yet");
+  if (s.precision == "tf32") return models::DType::tf32;
   notes.push_back("precision fp16");
   return models::DType::fp16;
 }
 
 /// What the software computes of a padded sequence (stack.token_share).
-double token_share(const cost::Stack& stack) {
-  for (const cost::Parameter& p : stack.parameters)
-    if (p.name == "stack.token_share") return p.value;
-  return 1;
+double token_share(const cost::Stack& stack, std::int64_t sequence) {
+  double share = 1, from = 0;
+  for (const cost::Parameter& p : stack.parameters) {
+    if (p.name == "stack.token_share") share = p.value;
+    if (p.name == "stack.token_share_from") from = p.value;
+  }
+  return static_cast<double>(sequence) >= from ? share : 1;
 }
 
 /// Bytes of the optimizer's moments, a parameter: a byte each in 8 bits (Dettmers et al. 2022), else fp32.
@@ -180,13 +183,22 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.context = degree(s.context);
   spec.expert = degree(s.expert);
   spec.virtual_stages = degree(s.virtual_stages);
+  if (s.interleaved.value_or(false) && !s.virtual_stages && spec.pipeline > 1) {
+    constexpr std::int64_t kChunk = 2;  // layers: small, as who interleaves wants it, and no single one
+    const std::int64_t per_stage = *s.layers / spec.pipeline;
+    if (*s.layers % spec.pipeline == 0 && per_stage % kChunk == 0 && per_stage > kChunk) {
+      spec.virtual_stages = static_cast<int>(per_stage / kChunk);
+      notes.push_back(fmt::format("interleaved: {} chunks of {} layers", spec.virtual_stages, kChunk));
+    }
+  }
   // Where stages do not divide the layers, but would with embedding and head counted as a layer each: the convention of
   // BLOOM's and the zero-bubble paper's runs.
-  const std::int64_t chunks = *s.pipeline * s.virtual_stages.value_or(1);
+  const std::int64_t chunks = *s.pipeline * spec.virtual_stages;
   spec.ends_as_layers = *s.layers % chunks != 0 && (*s.layers + 2) % chunks == 0;
   spec.micro_batch = *s.micro_batch;
   spec.batch = *s.batch;
-  spec.sequence = std::max<std::int64_t>(1, std::llround(token_share(*stack) * static_cast<double>(*s.sequence)));
+  spec.sequence =
+      std::max<std::int64_t>(1, std::llround(token_share(*stack, *s.sequence) * static_cast<double>(*s.sequence)));
   spec.precision = *precision;
   spec.flash = s.flash_attention.value_or(stack->flash);
   spec.zero_stage = spec.data > 1 ? static_cast<int>(s.zero_stage.value_or(0)) : 0;
@@ -196,12 +208,16 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
   auto plan = plan::make_plan(*model, *cluster, spec);
   if (!plan) return fail(plan.error());
+  const bool scatters = s.scatter_gather.value_or(true);
   const double moments = moment_bytes(s.optimizer);
-  const std::string key = fmt::format("{} {} {}", static_cast<const void*>(cluster->get()), stack->name, moments);
+  const std::string key =
+      fmt::format("{} {} {} {}", static_cast<const void*>(cluster->get()), stack->name, moments, scatters);
   std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
   if (!pricing) {
     cost::Stack own = *stack;
     own.memory.moment_bytes = moments;
+    if (!scatters)
+      std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
     pricing = std::make_shared<const cost::Pricing>(*cluster, std::move(own), library_.calibrations);
   }
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};

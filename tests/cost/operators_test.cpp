@@ -33,23 +33,26 @@ DeviceRates four_processors() {
 TEST(GpuMatmul, CountsWholeWavesOfTiles) {
   const DeviceRates r = four_processors();
   // 1024 x 128 is 4 tiles of 256 x 128: one wave, each 2*256*128*(896+128) FLOP at 1 TFLOP/s.
-  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, 1024, 128, 896).value, 2.0 * 256 * 128 * 1024 / 1e12);
+  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, DType::bf16, 1024, 128, 896).value, 2.0 * 256 * 128 * 1024 / 1e12);
   // One more row needs a fifth tile and a second wave; half tiles (9, three waves, half rate) are no better.
-  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, 1025, 128, 896).value, 2 * 2.0 * 256 * 128 * 1024 / 1e12);
+  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, DType::bf16, 1025, 128, 896).value,
+                   2 * 2.0 * 256 * 128 * 1024 / 1e12);
 }
 
 TEST(GpuMatmul, TakesSmallerTilesWhereTheyFillTheProcessors) {
   DeviceRates r = four_processors();
   r.halving_loss = 0.1;
   // 256 x 256: two big tiles leave half the processors idle; four of 128 x 128 at 0.9 of the rate are faster.
-  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, 256, 256, 896).value, 2.0 * 128 * 128 * 1024 / (0.9 * 1e12));
+  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, DType::bf16, 256, 256, 896).value,
+                   2.0 * 128 * 128 * 1024 / (0.9 * 1e12));
 }
 
 TEST(GpuMatmul, IsNeverFasterThanItsMemoryTraffic) {
   DeviceRates r = four_processors();
   r.memory = 1e9;
   // bf16: (8*4096 + 4096*4096 + 8*4096) elements of 2 bytes.
-  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, 8, 4096, 4096).value, (2 * 8 * 4096.0 + 4096.0 * 4096) * 2 / 1e9);
+  EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, DType::bf16, 8, 4096, 4096).value,
+                   (2 * 8 * 4096.0 + 4096.0 * 4096) * 2 / 1e9);
 }
 
 TEST(CpuMatmul, AddsPackingToArithmetic) {
@@ -98,6 +101,90 @@ TEST(Attention, OnGpusSkipsTheMaskedHalfOnlyWhenFused) {
   EXPECT_NEAR(attention_time(r, op).value, 2 * product * 129 / 256 / 2e12, 1e-15);
   op.flash = false;
   EXPECT_NEAR(attention_time(r, op).value, 2 * product / 0.4e12, 1e-11);
+}
+
+TEST(Attention, OfHeadsThatAreNotAlignedIsAsSlowAsTheDeviceSays) {
+  DeviceRates r = four_processors();
+  r.misaligned = 0.01;
+  Op op;
+  op.kind = OpKind::attention;
+  op.dtype = DType::fp16;
+  op.batch = op.heads = op.kv_heads = 1;
+  op.sequence = op.n = 64;
+  op.head_dim = 104;  // 208 bytes: a multiple of 16
+  const double per_column = 2 * 2.0 * 64 * 64;
+  EXPECT_NEAR(attention_time(r, op).value, per_column * 104 / 0.4e12, 1e-12);
+  op.head_dim = 108;  // 216 bytes: none
+  EXPECT_NEAR(attention_time(r, op).value, per_column * 108 / 0.04e12, 1e-12);
+}
+
+TEST(Attention, MovesMoreWhereItsSoftmaxIsNotOneKernel) {
+  DeviceRates r = four_processors();
+  r.memory = 1e9;
+  r.softmax_multiple = 4;
+  r.softmax_longest = 64;
+  Op op;
+  op.kind = OpKind::attention;
+  op.dtype = DType::fp16;
+  op.batch = 2;
+  op.heads = op.kv_heads = 2;
+  op.sequence = 64;
+  op.n = 128;
+  op.head_dim = 16;
+  EXPECT_TRUE(softmax_is_fused(r, op)) << "four heads";
+  const double fused = attention_time(r, op).value;
+  r.softmax_multiple = 8;
+  EXPECT_FALSE(softmax_is_fused(r, op)) << "four heads, where eight are needed";
+  EXPECT_NEAR(attention_time(r, op).value - fused, 2 * 2 * 64 * 64 * 32.0 / 1e9, 1e-12);
+  r.softmax_multiple = 4;
+  op.sequence = 65;
+  EXPECT_FALSE(softmax_is_fused(r, op)) << "too long";
+}
+
+TEST(Fp8Products, GoAtTheirOwnRateAndPayForTheirCasts) {
+  DeviceRates r = four_processors();
+  r.matmul[3] = r.peak[3] = 8e12;
+  r.memory = 1e12;
+  Op forward;
+  forward.kind = OpKind::matmul;
+  forward.dtype = DType::bf16;
+  forward.m = 1024;
+  forward.n = 128;
+  forward.k = 1024 - 128;
+  forward.rounded = true;
+  // One wave as above, at twice the rate; 1024 x 896 elements read in bf16, written twice in fp8.
+  const double product = 2.0 * 256 * 128 * 1024 / 2e12, casts = 1024 * 896 * 4.0 / 1e12;
+  EXPECT_NEAR(device_time(r, forward).value, product + casts, 1e-15);
+  Op weight = forward;
+  weight.trans_a = true;  // both operands were cast when they were first used
+  EXPECT_NEAR(device_time(r, weight).value, product, 1e-15);
+}
+
+TEST(Tf32Products, KeepFp32OperandsAndTakeTf32sRate) {
+  DeviceRates r = four_processors();
+  r.matmul[4] = 8e12;
+  Op op;
+  op.kind = OpKind::matmul;
+  op.dtype = DType::fp32;
+  op.m = 1024;
+  op.n = 128;
+  op.k = 896;
+  const double fp32 = device_time(r, op).value;
+  op.rounded = true;
+  EXPECT_DOUBLE_EQ(device_time(r, op).value, fp32 / 2);
+}
+
+TEST(WeightGradients, AreAddedUpByAKernelWhereTheProductDoesNot) {
+  DeviceRates r = four_processors();
+  r.memory = 1e12;
+  Op op;
+  op.kind = OpKind::matmul;
+  op.dtype = DType::fp16;
+  op.m = op.n = op.k = 256;
+  op.trans_a = op.accumulate = true;
+  const double fused = device_time(r, op).value;
+  r.accumulation_bytes = 6;
+  EXPECT_NEAR(device_time(r, op).value - fused, 256 * 256 * 6 / 1e12, 1e-15);
 }
 
 TEST(Pricing, AddsOverheadPerOpAndPerStep) {

@@ -124,6 +124,11 @@ INSTANTIATE_TEST_SUITE_P(
         Space{"the ends count as layers", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 22, 64, 1024, models::DType::bf16,
               3, true,
               [](plan::Bounds& b) { b.pipeline = {4, 8}, b.virtual_stages = {1}, b.ends_as_layers = true; }, kHostTime},
+        Space{"fp8, tensor messages half hidden, on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megascale-2024", 8, 64,
+              2048, models::DType::fp8, 41, true, nullptr, kHostTime, 0.03},
+        Space{"DeepSpeed across nodes: no overlap, part of the network", "gpt2-124m", "jean-zay-a100", 32,
+              "megatron-deepspeed-2022", 24, 64, 1024, models::DType::fp16, 29, false,
+              [](plan::Bounds& b) { b.virtual_stages = {1}; }, kHostTime},
         Space{"GPT-2 that the host issues too slowly", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 512,
               models::DType::bf16, 9, true, nullptr, kHostTime}),
                          [](const auto& one) { return "space" + std::to_string(one.index); });

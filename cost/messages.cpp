@@ -147,7 +147,7 @@ Alone group_alone(const clusters::Cluster& cluster, const Calibration& c, plan::
   const Seconds total = collective_time(network, operation, span, ranks, message);
   const Choice chosen = choose(network, operation, span, ranks, message);
   const Seconds latency{std::min(chosen.latency, total.value)};
-  return {latency, total - latency, chosen.algorithm.rfind("nvls", 0) == 0};
+  return {latency, total - latency, chosen.algorithm.starts_with("nvls"), chosen.algorithm.ends_with("tree")};
 }
 
 Alone message_alone(const clusters::Cluster& cluster, const Calibration& c, Bytes message, const clusters::Span& span) {

@@ -52,6 +52,7 @@ Structure structure_of(const Traffic& traffic, std::span<const JobOnCluster> job
     s.add(mix(mix(mix(kLink, number(static_cast<int>(d.kind))), number(d.tier)), d.bandwidth));
   }
   constexpr int kMember = 0, kReceiver = 1, kCrosses = 2;  // labels, the last with how many connections
+  constexpr int kTrees = 1 << 30;                          // added where they are of trees
   for (std::size_t i = 0; i < traffic.communicators.size(); ++i) {
     const Communicator& c = traffic.communicators[i];
     const int self = vertices.first_communicator + static_cast<int>(i);
@@ -61,9 +62,13 @@ Structure structure_of(const Traffic& traffic, std::span<const JobOnCluster> job
       s.edges.push_back({vertices.first_rank[at(c.job)] + rank, self, label});
       if (pair) label = kReceiver;
     }
-    for (std::size_t u = c.first_use; u < c.last_use; ++u)
-      if (!fabric->implied(traffic.links[at(traffic.uses[u].link)]))
-        s.edges.push_back({self, vertices.first_link + traffic.uses[u].link, kCrosses + traffic.uses[u].count});
+    const auto cross = [&](std::size_t first, std::size_t last, int crosses) {
+      for (std::size_t u = first; u < last; ++u)
+        if (!fabric->implied(traffic.links[at(traffic.uses[u].link)]))
+          s.edges.push_back({self, vertices.first_link + traffic.uses[u].link, crosses + traffic.uses[u].count});
+    };
+    cross(c.first_use, c.last_use, kCrosses);
+    cross(c.first_tree_use, c.last_tree_use, kCrosses + kTrees);
   }
   return s;
 }
@@ -104,17 +109,22 @@ void fold_links(Folded& f, const Traffic& traffic, const Fabric* fabric, const s
 
 // Who crosses the link that stands for its class, and how often: what the class of communicators asks of it.
 void fold_uses(Folded& f, const Traffic& traffic, const std::vector<int>& link_class, const std::vector<bool>& stands) {
-  std::map<std::tuple<int, int, int>, int> times;  // (communicators, links, connections)
+  std::map<std::tuple<int, bool, int, int>, int> times;  // (communicators, trees, links, connections)
   for (std::size_t i = 0; i < traffic.communicators.size(); ++i) {
     const Communicator& c = traffic.communicators[i];
-    for (std::size_t u = c.first_use; u < c.last_use; ++u) {
-      const Use& use = traffic.uses[u];
-      if (stands[at(use.link)]) ++times[{f.class_of_communicator[i], link_class[at(use.link)], use.count}];
-    }
+    const auto count = [&](std::size_t first, std::size_t last, bool trees) {
+      for (std::size_t u = first; u < last; ++u) {
+        const Use& use = traffic.uses[u];
+        if (stands[at(use.link)]) ++times[{f.class_of_communicator[i], trees, link_class[at(use.link)], use.count}];
+      }
+    };
+    count(c.first_use, c.last_use, false);
+    count(c.first_tree_use, c.last_tree_use, true);
   }
   for (const auto& [key, count] : times) {
-    const auto [communicators, links, connections] = key;
-    f.communicators[at(communicators)].uses.push_back({links, connections, count});
+    const auto [communicators, trees, links, connections] = key;
+    Folded::Communicators& c = f.communicators[at(communicators)];
+    (trees ? c.tree_uses : c.uses).push_back({links, connections, count});
   }
 }
 

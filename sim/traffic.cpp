@@ -1,13 +1,16 @@
-// Communicators are made role by role; their connections are laid on the fabric hop by hop and counted.
+// Communicators are made role by role, with their connections (sim/connections.h).
 #include "sim/traffic.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
 #include <set>
+#include <tuple>
 
 #include "base/ensure.h"
-#include "sim/symmetry.h"
+#include "sim/connections.h"
 
 namespace orrery::sim {
 
@@ -43,116 +46,15 @@ Played played_by(const RankClass& c) {
   return played;
 }
 
-// Counts connections on directions of the fabric.
-class Counter {
- public:
-  Counter(const Fabric& fabric, Traffic& traffic)
-      : fabric_(fabric), traffic_(traffic), number_(at(fabric.directions()), -1), count_(at(fabric.directions()), 0) {}
-
-  void begin() { touched_.clear(); }
-  void hop(int a, int b, int way, int connections) {
-    route_.clear();
-    fabric_.route(a, b, way, route_);
-    for (const int d : route_) {
-      if (count_[at(d)] == 0) touched_.push_back(d);
-      count_[at(d)] += connections;
-    }
-  }
-  void end(Communicator& c) {
-    c.first_use = traffic_.uses.size();
-    for (const int d : touched_) {
-      if (number_[at(d)] < 0) {
-        number_[at(d)] = static_cast<int>(traffic_.links.size());
-        traffic_.links.push_back(d);
-      }
-      traffic_.uses.push_back({number_[at(d)], count_[at(d)], 1});
-      count_[at(d)] = 0;
-    }
-    c.last_use = traffic_.uses.size();
-  }
-
- private:
-  const Fabric& fabric_;
-  Traffic& traffic_;
-  std::vector<int> number_, count_;
-  std::vector<int> touched_, route_;
-};
-
-// Devices by node, both in order of first appearance.
-std::vector<std::vector<int>> by_node(const clusters::Cluster& cluster, const std::vector<int>& devices) {
-  std::vector<std::vector<int>> nodes;
-  std::vector<std::pair<int, std::size_t>> place;  // sorted by node
-  for (const int d : devices) {
-    const int node = cluster.node_of(d);
-    if (!nodes.empty() && cluster.node_of(nodes.back().front()) == node) {
-      nodes.back().push_back(d);
-      continue;
-    }
-    const auto found = std::lower_bound(place.begin(), place.end(), std::make_pair(node, std::size_t{0}));
-    if (found != place.end() && found->first == node) {
-      nodes[found->second].push_back(d);
-    } else {
-      place.insert(found, {node, nodes.size()});
-      nodes.push_back({d});
-    }
-  }
-  return nodes;
-}
-
-// Rings over the group. Within a node one connection from each device to the next. Over several nodes one for each NIC
-// of the fullest node's members: connection c comes into a node at member c, passes all members and leaves at the one
-// before c, on to the device in the same place of the next node; so each member sends to the network once.
-void count_rings(const std::vector<std::vector<int>>& nodes, const Fabric& fabric, Communicator& c, Counter& counter) {
-  if (nodes.size() == 1) {
-    const std::vector<int>& devices = nodes.front();
-    for (std::size_t i = 0; i < devices.size(); ++i) counter.hop(devices[i], devices[(i + 1) % devices.size()], 0, 1);
-    return;
-  }
-  std::size_t members = 1;
-  int ways = 1;
-  for (const std::vector<int>& devices : nodes) {
-    members = std::max(members, devices.size());
-    for (const int d : devices) ways = std::max(ways, fabric.ways(d));
-  }
-  c.connections = static_cast<int>(members) * ways;
-  const auto member = [&](const std::vector<int>& devices, std::size_t connection) {
-    return connection * devices.size() / members;
-  };
-  for (std::size_t n = 0; n < nodes.size(); ++n) {
-    const std::vector<int>& here = nodes[n];
-    const std::vector<int>& next = nodes[(n + 1) % nodes.size()];
-    for (std::size_t k = 0; k < members; ++k)
-      for (int way = 0; way < ways; ++way) counter.hop(here[member(here, k)], next[member(next, k)], way, 1);
-    if (here.size() < 2) continue;
-    std::vector<int> entering(here.size(), 0);
-    for (std::size_t k = 0; k < members; ++k) entering[member(here, k)] += ways;
-    for (std::size_t i = 0; i < here.size(); ++i) {
-      const std::size_t to = (i + 1) % here.size();
-      const int passing = c.connections - entering[to];  // those that come in at `to` end before it
-      if (passing > 0) counter.hop(here[i], here[to], 0, passing);
-    }
-  }
-}
-
-// Each member to the next, over all NICs of the two where they are on different nodes.
-void count_shift(const std::vector<int>& devices, const Fabric& fabric, Communicator& c, Counter& counter) {
-  int ways = 1;
-  if (!c.span.within_node)
-    for (const int d : devices) ways = std::max(ways, fabric.ways(d));
-  c.connections = ways;
-  for (std::size_t i = 0; i < devices.size(); ++i)
-    for (int way = 0; way < ways; ++way) counter.hop(devices[i], devices[(i + 1) % devices.size()], way, 1);
-}
-
 class Maker {
  public:
   Maker(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster, const Fabric* fabric)
       : jobs_(jobs), cluster_(cluster), fabric_(fabric) {}
 
   Traffic run() {
-    std::unique_ptr<Counter> counter;
-    if (fabric_) counter = std::make_unique<Counter>(*fabric_, traffic_);
-    counter_ = counter.get();
+    std::unique_ptr<Connections> connections;
+    if (fabric_) connections = std::make_unique<Connections>(*fabric_, cluster_, traffic_);
+    connections_ = connections.get();
     for (std::size_t j = 0; j < jobs_.size(); ++j) {
       traffic_.jobs.emplace_back();
       add_job(static_cast<int>(j));
@@ -210,22 +112,41 @@ class Maker {
   }
 
   void add(Communicator c, const std::vector<int>& devices, bool ring = false) {
-    if (counter_) {
+    if (connections_) {
       c.span = clusters::span_of(cluster_, ring ? cost::slowest_hop(cluster_, devices) : devices);
-      counter_->begin();
       const bool pair = at(c.role) >= jobs_[at(c.job)].schedule->groups.size();
       if (ring) {
-        count_shift(devices, *fabric_, c, *counter_);
-      } else if (!pair) {
-        if (devices.size() > 1) count_rings(by_node(cluster_, devices), *fabric_, c, *counter_);
+        connections_->add_shift(devices, c);
+      } else if (pair) {
+        connections_->add_pair(devices[0], devices[1], c);
       } else {
-        c.connections = c.span.within_node ? 1 : std::max(fabric_->ways(devices[0]), fabric_->ways(devices[1]));
-        for (int way = 0; way < c.connections; ++way) counter_->hop(devices[0], devices[1], way, 1);
+        connections_->add_rings(devices, c);
       }
-      counter_->end(c);
       if (!c.span.within_node) c.span.bandwidth = std::max(c.span.bandwidth, alone(c));
+      if (!pair && !ring && on_trees(c)) connections_->add_trees(devices, c);
     }
     traffic_.communicators.push_back(c);
+  }
+
+  // Whether some all-reduce of the group is large enough that its links matter, and the library takes a tree for it.
+  [[nodiscard]] bool on_trees(const Communicator& c) {
+    const auto [known, fresh] = on_trees_.try_emplace(std::make_tuple(
+        c.job, c.role, c.ranks, c.span.nodes, c.span.per_node, c.span.bandwidth.value, c.span.latency.value));
+    if (!fresh) return known->second;
+    const JobOnCluster& job = jobs_[at(c.job)];
+    for (const RankClass& ranks : job.schedule->classes) {
+      for (const plan::Block& block : ranks.blocks) {
+        for (const Step& step : block.steps) {
+          if (step.kind != StepKind::collective || step.group != c.role ||
+              step.collective != plan::CollectiveKind::all_reduce)
+            continue;
+          const base::Bytes message{static_cast<double>(step.message_bytes(ranks.buffers))};
+          const cost::Alone price = job.pricing->collective_alone(step.collective, message, c.span, c.ranks);
+          known->second = known->second || (price.tree && price.transfer > price.latency);
+        }
+      }
+    }
+    return known->second;
   }
 
   // What a member gets of the network's cables when nobody else is there. clusters::span_of supposes that the rest of
@@ -243,7 +164,8 @@ class Maker {
   std::span<const JobOnCluster> jobs_;
   const clusters::Cluster& cluster_;
   const Fabric* fabric_;
-  Counter* counter_ = nullptr;
+  Connections* connections_ = nullptr;
+  std::map<std::tuple<int, int, int, int, int, double, double>, bool> on_trees_;
   Traffic traffic_;
 };
 

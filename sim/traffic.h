@@ -2,10 +2,9 @@
 /// Who talks to whom over which links: the communicators of the jobs that share a cluster, and how equal ones fold.
 ///
 /// A communicator is one process group, or one pair of neighbouring stages' ranks in one direction. A collective runs
-/// as rings do: as many connections as its group uses NICs in a node (one within a node), each through all members of a
-/// node and on to the next node by its own NIC. How many connections cross each link is counted on the graph. Trees
-/// move the same bytes through each node's NICs (every node is inner in one of two trees and a leaf in the other:
-/// Sanders, Speck, Traeff 2009), so they are counted as rings.
+/// on rings, all-reduces for which the library takes trees on trees; how many connections cross each link is counted on
+/// the graph (sim/connections.h). Of a group no all-reduce of which takes longer in transfer than in latency, trees are
+/// not laid: what its few bytes do to a link is counted along the ring.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -36,9 +35,10 @@ struct Communicator {
   int job = 0, role = 0;
   int rank = 0;  ///< its lowest member; of a pair the sender
   int ranks = 2;
-  int connections = 1;
+  int connections = 1, tree_connections = 1;
   clusters::Span span;
-  std::size_t first_use = 0, last_use = 0;  ///< in Traffic::uses
+  std::size_t first_use = 0, last_use = 0;            ///< in Traffic::uses: of its rings, or of its pair
+  std::size_t first_tree_use = 0, last_tree_use = 0;  ///< of its trees
 };
 
 /// A role is a process group of the schedule (0 ... groups - 1) or a distance that a stage sends over (after those).
@@ -73,8 +73,8 @@ struct Folded {
   struct Communicators {
     int representative = 0;  ///< index into Traffic::communicators
     int count = 0;
-    int participants = 0;   ///< classes of ranks that take part in one
-    std::vector<Use> uses;  ///< of classes of links
+    int participants = 0;              ///< classes of ranks that take part in one
+    std::vector<Use> uses, tree_uses;  ///< of classes of links
   };
   struct Links {
     int representative = 0;  ///< direction of the fabric

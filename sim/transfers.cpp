@@ -71,7 +71,10 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   kind.communicators = communicators;
   kind.latency = picoseconds(alone.latency);
   kind.total = picoseconds(alone.total());
-  kind.bytes = message.value * sent(step, c.ranks) / c.connections * alone.stretch;
+  kind.tree = alone.tree && !folded.tree_uses.empty();
+  // A tree's connection: one of the two trees, up or down.
+  kind.bytes = kind.tree ? message.value / 2 / c.tree_connections : message.value * sent(step, c.ranks) / c.connections;
+  kind.bytes *= alone.stretch;
   if (alone.in_switch) kind.inside = inside_switch(step, c.span);
   if (!folded.uses.empty() && kind.bytes > 0 && kind.total > kind.latency)
     kind.path = path_of(kind, kind.bytes / (static_cast<double>(kind.total - kind.latency) * 1e-12));
@@ -80,7 +83,8 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
 }
 
 int Transfers::path_of(const Kind& kind, double most) {
-  const std::vector<Use>& uses = folded_.communicators[at(kind.communicators)].uses;
+  const Folded::Communicators& folded = folded_.communicators[at(kind.communicators)];
+  const std::vector<Use>& uses = kind.tree ? folded.tree_uses : folded.uses;
   const auto own = [&](const Use& use) {
     return fabric_->direction(folded_.links[at(use.link)].representative).kind == clusters::LinkKind::nvlink;
   };
@@ -130,22 +134,27 @@ std::vector<double> Transfers::carried(int job) const {
   struct Moved {
     double elsewhere = 0, inside = 0;  // by one connection: in all, and as the devices' own links see it
   };
-  std::vector<Moved> moved(folded_.communicators.size());
+  std::vector<Moved> moved[2];  // on rings, on trees
+  for (auto& way : moved) way.resize(folded_.communicators.size());
   for (const Kind& kind : kinds_) {
     const double bytes = static_cast<double>(kind.started) * kind.bytes;
-    moved[at(kind.communicators)].elsewhere += bytes;
-    moved[at(kind.communicators)].inside += bytes * kind.inside;
+    Moved& m = moved[kind.tree ? 1 : 0][at(kind.communicators)];
+    m.elsewhere += bytes;
+    m.inside += bytes * kind.inside;
   }
   std::vector<double> bytes(traffic_.links.size(), 0);
   for (std::size_t i = 0; i < traffic_.communicators.size(); ++i) {
     const Communicator& c = traffic_.communicators[i];
     if (c.job != job) continue;
-    const Moved& m = moved[at(folded_.class_of_communicator[i])];
-    for (std::size_t u = c.first_use; u < c.last_use; ++u) {
-      const int link = traffic_.uses[u].link;
-      const bool own = fabric_->direction(traffic_.links[at(link)]).kind == clusters::LinkKind::nvlink;
-      bytes[at(link)] += traffic_.uses[u].count * (own ? m.inside : m.elsewhere);
-    }
+    const auto add = [&](std::size_t first, std::size_t last, const Moved& m) {
+      for (std::size_t u = first; u < last; ++u) {
+        const int link = traffic_.uses[u].link;
+        const bool own = fabric_->direction(traffic_.links[at(link)]).kind == clusters::LinkKind::nvlink;
+        bytes[at(link)] += traffic_.uses[u].count * (own ? m.inside : m.elsewhere);
+      }
+    };
+    add(c.first_use, c.last_use, moved[0][at(folded_.class_of_communicator[i])]);
+    add(c.first_tree_use, c.last_tree_use, moved[1][at(folded_.class_of_communicator[i])]);
   }
   return bytes;
 }

@@ -1,0 +1,218 @@
+// Rings, trees and pairs on the fabric.
+#include "sim/connections.h"
+
+#include <algorithm>
+
+#include "clusters/rings.h"
+
+namespace orrery::sim {
+
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// Devices by node, both in order of first appearance.
+std::vector<std::vector<int>> by_node(const clusters::Cluster& cluster, const std::vector<int>& devices) {
+  std::vector<std::vector<int>> nodes;
+  std::vector<std::pair<int, std::size_t>> place;  // sorted by node
+  for (const int d : devices) {
+    const int node = cluster.node_of(d);
+    if (!nodes.empty() && cluster.node_of(nodes.back().front()) == node) {
+      nodes.back().push_back(d);
+      continue;
+    }
+    const auto found = std::lower_bound(place.begin(), place.end(), std::make_pair(node, std::size_t{0}));
+    if (found != place.end() && found->first == node) {
+      nodes[found->second].push_back(d);
+    } else {
+      place.insert(found, {node, nodes.size()});
+      nodes.push_back({d});
+    }
+  }
+  return nodes;
+}
+
+/// Members of the fullest node and NICs that one of them uses.
+struct Fullest {
+  std::size_t members = 1;
+  int ways = 1;
+  [[nodiscard]] std::size_t member(const std::vector<int>& devices, std::size_t connection) const {
+    return connection * devices.size() / members;
+  }
+  /// How many connections come into a node at each member.
+  [[nodiscard]] std::vector<int> entering(const std::vector<int>& devices) const {
+    std::vector<int> result(devices.size(), 0);
+    for (std::size_t k = 0; k < members; ++k) result[member(devices, k)] += ways;
+    return result;
+  }
+};
+
+Fullest fullest(const std::vector<std::vector<int>>& nodes, const Fabric& fabric) {
+  Fullest full;
+  for (const std::vector<int>& devices : nodes) {
+    full.members = std::max(full.members, devices.size());
+    for (const int d : devices) full.ways = std::max(full.ways, fabric.ways(d));
+  }
+  return full;
+}
+
+}  // namespace
+
+Connections::Connections(const Fabric& fabric, const clusters::Cluster& cluster, Traffic& traffic)
+    : fabric_(fabric),
+      cluster_(cluster),
+      traffic_(traffic),
+      number_(at(fabric.directions()), -1),
+      count_(at(fabric.directions()), 0) {}
+
+void Connections::hop(int a, int b, int way, int connections) {
+  route_.clear();
+  fabric_.route(a, b, way, route_);
+  for (const int d : route_) {
+    if (count_[at(d)] == 0) touched_.push_back(d);
+    count_[at(d)] += connections;
+  }
+}
+
+void Connections::end(std::size_t& first, std::size_t& last) {
+  first = traffic_.uses.size();
+  for (const int d : touched_) {
+    if (number_[at(d)] < 0) {
+      number_[at(d)] = static_cast<int>(traffic_.links.size());
+      traffic_.links.push_back(d);
+    }
+    traffic_.uses.push_back({number_[at(d)], count_[at(d)], 1});
+    count_[at(d)] = 0;
+  }
+  touched_.clear();
+  last = traffic_.uses.size();
+}
+
+const std::vector<std::vector<int>>* Connections::channels(const Nodes& nodes) {
+  if (!cluster_.shape || cluster_.shape->node.fabric != clusters::NodeFabric::mesh) return nullptr;
+  std::vector<std::vector<int>> places;
+  for (const std::vector<int>& devices : nodes) {
+    std::vector<int>& own = places.emplace_back();
+    for (const int d : devices) own.push_back(d % cluster_.devices_per_node);
+    if (own != places.front()) return nullptr;
+  }
+  const bool several = nodes.size() > 1;
+  const auto [known, fresh] = channels_.try_emplace({several, places.front()});
+  if (fresh) {
+    std::vector<int> members = nodes[0];
+    if (several) members.insert(members.end(), nodes[1].begin(), nodes[1].end());
+    for (const clusters::Channel& channel : clusters::wiring_of(cluster_, members).ring.channels) {
+      std::vector<int>& order = known->second.emplace_back();
+      for (const int d : channel.order) order.push_back(d % cluster_.devices_per_node);
+      if (order.size() != places.front().size()) {  // not through all members: no ring that could be laid
+        known->second.clear();
+        break;
+      }
+    }
+  }
+  return known->second.empty() ? nullptr : &known->second;
+}
+
+void Connections::rings_of_channels(const Nodes& nodes, const std::vector<std::vector<int>>& orders, Communicator& c) {
+  c.connections = static_cast<int>(orders.size());
+  for (const std::vector<int>& order : orders) {
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      const int here = cluster_.node_of(nodes[n].front()) * cluster_.devices_per_node;
+      const int next = cluster_.node_of(nodes[(n + 1) % nodes.size()].front()) * cluster_.devices_per_node;
+      for (std::size_t i = 0; i + 1 < order.size(); ++i) hop(here + order[i], here + order[i + 1], 0, 1);
+      hop(here + order.back(), next + order.front(), 0, 1);
+    }
+  }
+}
+
+void Connections::ring_in_node(const std::vector<int>& devices, Communicator& c) {
+  c.connections = 1;
+  for (std::size_t i = 0; i < devices.size(); ++i) hop(devices[i], devices[(i + 1) % devices.size()], 0, 1);
+}
+
+void Connections::rings_over_nodes(const Nodes& nodes, Communicator& c) {
+  const Fullest full = fullest(nodes, fabric_);
+  c.connections = static_cast<int>(full.members) * full.ways;
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    const std::vector<int>& here = nodes[n];
+    const std::vector<int>& next = nodes[(n + 1) % nodes.size()];
+    for (std::size_t k = 0; k < full.members; ++k)
+      for (int way = 0; way < full.ways; ++way) hop(here[full.member(here, k)], next[full.member(next, k)], way, 1);
+    if (here.size() < 2) continue;
+    const std::vector<int> entering = full.entering(here);
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const std::size_t to = (i + 1) % here.size();
+      const int passing = c.connections - entering[to];  // those that come in at `to` end before it
+      if (passing > 0) hop(here[i], here[to], 0, passing);
+    }
+  }
+}
+
+void Connections::add_rings(const std::vector<int>& devices, Communicator& c) {
+  const Nodes nodes = by_node(cluster_, devices);
+  if (devices.size() > 1) {
+    if (const auto* orders = channels(nodes)) {
+      rings_of_channels(nodes, *orders, c);
+    } else if (nodes.size() == 1) {
+      ring_in_node(devices, c);
+    } else {
+      rings_over_nodes(nodes, c);
+    }
+  }
+  end(c.first_use, c.last_use);
+}
+
+void Connections::add_trees(const std::vector<int>& devices, Communicator& c) {
+  const Nodes nodes = by_node(cluster_, devices);
+  const Fullest full = fullest(nodes, fabric_);
+  const int counted = nodes.size() == 1 ? 1 : static_cast<int>(full.members) * full.ways;
+  const auto both = [&](int a, int b, int way, int times) {
+    hop(a, b, way, times);
+    hop(b, a, way, times);
+  };
+  const int count = static_cast<int>(nodes.size());
+  for (const auto& tree : {clusters::binary_tree(count), clusters::second_binary_tree(count)}) {
+    for (int n = 0; n < count; ++n) {
+      const int up = tree[at(n)].up;
+      if (up < 0) continue;
+      const std::vector<int>&here = nodes[at(n)], &above = nodes[at(up)];
+      for (std::size_t k = 0; k < full.members; ++k)
+        for (int way = 0; way < full.ways; ++way)
+          both(here[full.member(here, k)], above[full.member(above, k)], way, 1);
+    }
+  }
+  for (const std::vector<int>& here : nodes) {
+    if (here.size() < 2) continue;
+    std::vector<int> entering = full.entering(here);
+    if (nodes.size() == 1) {
+      std::fill(entering.begin(), entering.end(), 0);
+      entering.front() = 1;
+    }
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const std::size_t to = (i + 1) % here.size();
+      const int passing = counted - entering[to];
+      if (passing > 0) both(here[i], here[to], 0, 2 * passing);  // of both trees
+    }
+  }
+  c.tree_connections = counted;
+  end(c.first_tree_use, c.last_tree_use);
+}
+
+void Connections::add_shift(const std::vector<int>& devices, Communicator& c) {
+  c.connections = 1;
+  if (!c.span.within_node)
+    for (const int d : devices) c.connections = std::max(c.connections, fabric_.ways(d));
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    for (int way = 0; way < c.connections; ++way) hop(devices[i], devices[(i + 1) % devices.size()], way, 1);
+  end(c.first_use, c.last_use);
+}
+
+void Connections::add_pair(int from, int to, Communicator& c) {
+  c.connections = c.span.within_node ? 1 : std::max(fabric_.ways(from), fabric_.ways(to));
+  for (int way = 0; way < c.connections; ++way) hop(from, to, way, 1);
+  end(c.first_use, c.last_use);
+}
+
+}  // namespace orrery::sim

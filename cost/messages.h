@@ -31,8 +31,8 @@ namespace orrery::cost {
 struct Alone {
   base::Seconds latency, transfer;
   bool in_switch = false;  ///< the node's switches reduce and multicast (NVLS)
-  double stretch = 1;      ///< of the transfer by the stack, for which links are taken as long
   bool tree = false;       ///< trees over the nodes, else rings
+  double stretch = 1;      ///< of the transfer by the stack, for which links are taken as long
   [[nodiscard]] base::Seconds total() const { return latency + transfer; }
 };
 /// `span`: what the group sees, clusters::span_of(cluster, members); of a ring shift what its slowest hop sees. On CPU

@@ -26,8 +26,10 @@ struct StageTimes {
   double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch
   double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
   double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
+  double weights = 0;                          ///< of a split backward: its weights' gradients
   double prelude = 0;                          ///< of a backward pass, before the received gradient is read
   std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, of each chunk
+  std::vector<double> weights_pass;                 ///< of a split backward; then backward_pass is without it
   double begin = 0;                                 ///< zeroing gradients
   double reduce = 0, keep = 0, norm = 0;            ///< messages; copies; squares
   double update = 0, gather = 0;                    ///< optimizer and what its gathers add
@@ -67,8 +69,8 @@ models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
 struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
-  /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation) -> costs
-  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int>, LayerCosts> layers;
+  /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split backward) -> costs
+  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool>, LayerCosts> layers;
   /// (replicas, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, bool>, std::pair<double, double>> agreements;
 
@@ -100,15 +102,15 @@ struct Estimator::Memo {
 };
 
 const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
-  const auto key =
-      std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
-                      static_cast<int>(spec.precision), spec.flash, spec.shards_rows(), static_cast<int>(recompute));
+  const auto key = std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
+                                   static_cast<int>(spec.precision), spec.flash, spec.shards_rows(),
+                                   static_cast<int>(recompute), spec.splits_backward());
   const auto found = layers.find(key);
   if (found != layers.end()) return found->second;
   const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));
   return layers
       .emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor),
-                                strided(0, spec.tensor, spec.context)))
+                                strided(0, spec.tensor, spec.context), spec.splits_backward()))
       .first->second;
 }
 
@@ -120,7 +122,7 @@ std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, 
   const std::int64_t again = spec.recompute_layers < 0 ? blocks : std::min(blocks, spec.recompute_layers);
   if (again > 0) out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0)), again});
   if (again < blocks) out.push_back({&layer(LayerKind::block, spec), blocks - again});
-  if (stage == spec.pipeline - 1 && chunk == spec.virtual_stages - 1) out.push_back({&layer(LayerKind::head, spec), 1});
+  if (spec.ends(stage, chunk)) out.push_back({&layer(LayerKind::head, spec), 1});
   return out;
 }
 
@@ -147,8 +149,9 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     load.sequence = spec.tokens_per_rank();
     t.input = op(load) + dispatch();
   }
-  double tensor_forward = 0, tensor_backward = 0;
+  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0;
   double host_forward = 0, host_backward = 0;
+  double weights = 0, host_weights = 0;
   for (const LayerRun& run : layers_of) {
     const auto count = static_cast<double>(run.count);
     t.forward += count * run.costs->forward.compute;
@@ -158,6 +161,10 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     host_forward += count * run.costs->forward.host;
     host_backward += count * run.costs->backward.host;
     t.recompute += count * run.costs->backward.recomputed;
+    weights += count * (run.costs->weights.compute + run.costs->weights.messages);
+    t.weights += count * run.costs->weights.compute;
+    tensor_weights += count * run.costs->weights.messages;
+    host_weights += count * run.costs->weights.host;
     if (run.costs->recomputation == plan::Recompute::full) {
       t.recompute += count * run.costs->recompute.compute;
       host_backward += count * run.costs->recompute.host;
@@ -166,7 +173,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   }
   const LayerCosts& top = *layers_of.back().costs;
   if (top.recomputation == plan::Recompute::full) t.prelude = top.recompute.compute + top.recompute.messages;
-  t.tensor = tensor_forward + tensor_backward;
+  t.tensor = tensor_forward + tensor_backward + tensor_weights;
   double forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
   double backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
   // The device waits for what is not issued yet. The host waits for other stages only, so that without them it makes up
@@ -177,6 +184,9 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   forward_pass += std::max(0.0, late_forward);
   t.backward += std::max(0.0, late_backward);
   backward_pass += std::max(0.0, late_backward);
+  const double late_weights = std::max(0.0, host_weights - weights);
+  t.weights_pass = {weights + late_weights};
+  t.backward += t.weights + late_weights;  // from here on for the breakdown
   t.forward_pass = {forward_pass};
   t.backward_pass = {backward_pass};
 }
@@ -270,6 +280,7 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
       t.*part += one.*part;
     t.forward_pass.push_back(one.forward_pass.front());
     t.backward_pass.push_back(one.backward_pass.front());
+    t.weights_pass.push_back(one.weights_pass.front());
   }
   finish(t, spec, this->stage(plan, stage), group, tensor_group);
   return t;
@@ -289,7 +300,7 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
     agreements.emplace(key, std::make_pair(a.norm, a.loss));
   }
   const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
-  if (spec.pipeline > 1 && table > 0) {
+  if (spec.head_stage() > 0 && table > 0) {
     const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec.replicas());
     const std::int64_t elements = partitions ? buckets.front().shard : buckets.front().elements;
     a.embedding = message(CollectiveKind::all_reduce, elements, plan::gradient_dtype(spec.precision),
@@ -345,14 +356,16 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
     return pricing->send_time(b.sent, first, second).value + b.gather.value;
   };
   const int last = spec.pipeline - 1;
-  if (spec.virtual_stages > 1) {
+  if (spec.virtual_stages > 1 || spec.splits_backward()) {
     InterleavedTimes times;
     for (int s = 0; s <= last; ++s) {
       times.forward.push_back(stages[static_cast<std::size_t>(s)].forward_pass);
       times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
+      times.weights.push_back(stages[static_cast<std::size_t>(s)].weights_pass);
       times.hop.push_back(hop(s, s < last ? s + 1 : 0));
     }
-    return interleaved_pipeline(times, plan.micro_batches());
+    return spec.splits_backward() ? zero_bubble_pipeline(times, spec.order, plan.micro_batches())
+                                  : interleaved_pipeline(times, plan.micro_batches());
   }
   PipelineTimes times;
   times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);

@@ -1,10 +1,13 @@
-/// The replay of interleaved stages, message by message.
+/// The replay of interleaved stages and of zero-bubble orders, message by message.
 #include <algorithm>
 #include <deque>
+#include <optional>
+#include <utility>
 
 #include "base/ensure.h"
 #include "cost/pipeline.h"
 #include "plan/orders.h"
+#include "plan/plan.h"
 
 namespace orrery::cost {
 
@@ -28,27 +31,34 @@ struct Rank {
 
 class Replay {
  public:
-  Replay(const InterleavedTimes& times, std::int64_t micro_batches)
+  /// `spec`: order, stages and chunks.
+  Replay(const InterleavedTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches)
       : times_(times),
-        stages_(static_cast<int>(times.forward.size())),
-        chunks_(static_cast<int>(times.forward.front().size())),
+        spec_(spec),
         micro_batches_(micro_batches),
-        messages_(static_cast<std::size_t>(2 * stages_ * chunks_ * micro_batches)) {
-    for (int s = 0; s < stages_; ++s)
-      ranks_.push_back({plan::interleaved(s, stages_, chunks_, micro_batches), 0, 0, 0, 0, {}, {}, 0});
+        messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches)) {
+    std::vector<std::vector<Move>> moves;
+    if (spec.splits_backward()) moves = plan::zero_bubble(spec.order, spec.pipeline, micro_batches);
+    for (int s = 0; s < spec.pipeline; ++s) {
+      Rank rank;
+      rank.moves = spec.splits_backward() ? std::move(moves[static_cast<std::size_t>(s)])
+                                          : plan::interleaved(s, spec.pipeline, spec.virtual_stages, micro_batches);
+      ranks_.push_back(std::move(rank));
+    }
   }
 
   PipelineResult run() {
     bool moved = true;
     while (moved) {
       moved = false;
-      for (int s = 0; s < stages_; ++s)
+      for (int s = 0; s < spec_.pipeline; ++s)
         while (advance(s)) moved = true;
+      moved |= std::exchange(settled_, false);
     }
     PipelineResult result;
     for (const Rank& rank : ranks_) {
-      ENSURE(rank.next == rank.moves.size() && rank.sends.empty(), "an interleaved pipeline stopped at {} of {}",
-             rank.next, rank.moves.size());
+      ENSURE(rank.next == rank.moves.size() && rank.sends.empty(), "a pipeline stopped at {} of {}", rank.next,
+             rank.moves.size());
       result.end.push_back(std::max(rank.computed, rank.send_free));
       result.transfer.push_back(rank.transfer);
     }
@@ -59,14 +69,16 @@ class Replay {
   Rank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
 
   /// Messages are numbered by direction, virtual stage of the sender and micro-batch.
-  std::size_t number(bool forward, int stage, int chunk, std::int32_t micro_batch) const {
-    const int sender = chunk * stages_ + stage;
-    return static_cast<std::size_t>(((forward ? 0 : stages_ * chunks_) + sender) * micro_batches_ + micro_batch);
+  std::size_t number(bool forward, int place, std::int32_t micro_batch) const {
+    return static_cast<std::size_t>(((forward ? 0 : spec_.pipeline * spec_.virtual_stages) + place) * micro_batches_ +
+                                    micro_batch);
+  }
+  std::size_t sent(bool forward, int stage, const Move& move) const {
+    return number(forward, spec_.place_of(stage, move.chunk), move.micro_batch);
   }
   /// What a pass of this chunk takes: sent by the virtual stage behind, or, backward, ahead.
-  std::size_t taken(bool forward, int stage, int chunk, std::int32_t micro_batch) const {
-    const int sender = chunk * stages_ + stage + (forward ? -1 : 1);
-    return number(forward, sender % stages_, sender / stages_, micro_batch);
+  std::size_t taken(bool forward, int stage, const Move& move) const {
+    return number(forward, spec_.place_of(stage, move.chunk) + (forward ? -1 : 1), move.micro_batch);
   }
 
   bool advance(int stage) {
@@ -76,20 +88,21 @@ class Replay {
     switch (move.kind) {
       case Move::Kind::send_activation:
       case Move::Kind::send_gradient: {
-        const std::size_t id = number(move.kind == Move::Kind::send_activation, stage, move.chunk, move.micro_batch);
+        const std::size_t id = sent(move.kind == Move::Kind::send_activation, stage, move);
         messages_[id].sent = me.computed;
         me.sends.push_back(id);
         break;
       }
       case Move::Kind::receive_activation:
       case Move::Kind::receive_gradient: {
-        const std::size_t id = taken(move.kind == Move::Kind::receive_activation, stage, move.chunk, move.micro_batch);
+        const std::size_t id = taken(move.kind == Move::Kind::receive_activation, stage, move);
         messages_[id].wanted = me.computed;
         me.receives.push_back(id);
         break;
       }
       case Move::Kind::forward:
       case Move::Kind::backward:
+      case Move::Kind::weights:
         if (!compute(stage, move)) return false;
         break;
     }
@@ -97,21 +110,37 @@ class Replay {
     return true;
   }
 
+  /// When what this pass frees, or must not overtake, has been received; nothing if that is not known yet.
+  std::optional<double> freed(int stage, const Move& move) {
+    const Rank& me = rank(stage);
+    if (!spec_.splits_backward()) {
+      if (!me.sends.empty()) return std::nullopt;
+      return me.send_free;
+    }
+    const bool forward = move.kind == Move::Kind::backward;  // then it frees the activations that were sent
+    if (move.kind == Move::Kind::forward || !spec_.sends(stage, move.chunk, forward)) return 0;
+    const Message& message = messages_[sent(forward, stage, move)];
+    if (message.end < 0) return std::nullopt;
+    return message.end;
+  }
+
   bool compute(int stage, const Move& move) {
     Rank& me = rank(stage);
     settle(stage);
-    if (!me.sends.empty()) return false;
-    const bool forward = move.kind == Move::Kind::forward;
-    const int place = move.chunk * stages_ + stage;
-    double start = std::max(me.computed, me.send_free);
-    if (forward ? place > 0 : place + 1 < stages_ * chunks_) {
-      const Message& message = messages_[taken(forward, stage, move.chunk, move.micro_batch)];
+    const std::optional<double> free = freed(stage, move);
+    if (!free) return false;
+    const bool forward = move.kind == Move::Kind::forward, weights = move.kind == Move::Kind::weights;
+    double start = me.computed;
+    if (!weights) start = std::max(start, *free);
+    if (!weights && spec_.receives(stage, move.chunk, forward)) {
+      const Message& message = messages_[taken(forward, stage, move)];
       if (message.end < 0) return false;
       start = std::max(start, message.end);
       me.transfer += std::min(message.end - message.begin, std::max(0.0, message.end - me.computed));
     }
-    const auto& seconds = (forward ? times_.forward : times_.backward)[static_cast<std::size_t>(stage)];
-    me.computed = start + seconds[static_cast<std::size_t>(move.chunk)];
+    const auto& seconds = (forward ? times_.forward : weights ? times_.weights : times_.backward);
+    me.computed = start + seconds[static_cast<std::size_t>(stage)][static_cast<std::size_t>(move.chunk)];
+    if (weights) me.computed = std::max(me.computed, *free);  // its last product frees it
     return true;
   }
 
@@ -122,42 +151,64 @@ class Replay {
     while (!me.sends.empty()) {
       const std::size_t id = me.sends.front();
       const bool forward = id < messages_.size() / 2;
-      const int to = (stage + (forward ? 1 : stages_ - 1)) % stages_;
+      const auto place =
+          static_cast<int>(static_cast<std::int64_t>(id) / micro_batches_) % (spec_.pipeline * spec_.virtual_stages);
+      const int to = spec_.stage_at(place + (forward ? 1 : -1));
       Rank& other = rank(to);
       Message& message = messages_[id];
       if (other.receives.empty() || other.receives.front() != id) break;
       message.begin = std::max({message.sent, message.wanted, me.send_free, other.receive_free});
-      message.end = message.begin + times_.hop[static_cast<std::size_t>(forward ? stage : to)];
+      message.end = message.begin + times_.hop[static_cast<std::size_t>(spec_.splits_backward() ? std::min(stage, to)
+                                                                        : forward               ? stage
+                                                                                                : to)];
       me.send_free = other.receive_free = message.end;
       me.sends.pop_front();
       other.receives.pop_front();
-      moved = true;
+      moved = settled_ = true;
     }
     return moved;
   }
 
   const InterleavedTimes& times_;
-  int stages_, chunks_;
+  plan::PlanSpec spec_;
   std::int64_t micro_batches_;
   std::vector<Message> messages_;
   std::vector<Rank> ranks_;
+  bool settled_ = false;  ///< a transfer has ended since the last round
 };
 
-}  // namespace
-
-PipelineResult interleaved_pipeline(const InterleavedTimes& times, std::int64_t micro_batches) {
-  const auto stages = static_cast<std::int64_t>(times.forward.size());
+/// Many micro-batches from few: after the pipeline has filled, `stages` micro-batches take as long as the next.
+PipelineResult replayed(const InterleavedTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
+  const std::int64_t stages = spec.pipeline;
   ENSURE(stages >= 2 && times.hop.size() == times.forward.size(), "{} stages with {} hops", stages, times.hop.size());
-  const std::int64_t filled = 4 * stages;  // by then one period of `stages` micro-batches is as the next
-  if (micro_batches <= filled) return Replay(times, micro_batches).run();
-  PipelineResult result = Replay(times, filled).run();
-  const PipelineResult before = Replay(times, filled - stages).run();
+  const std::int64_t filled = (spec.splits_backward() ? 6 : 4) * stages;
+  if (micro_batches <= filled) return Replay(times, spec, micro_batches).run();
+  PipelineResult result = Replay(times, spec, filled).run();
+  const PipelineResult before = Replay(times, spec, filled - stages).run();
   const double periods = static_cast<double>(micro_batches - filled) / static_cast<double>(stages);
   for (std::size_t s = 0; s < result.end.size(); ++s) {
     result.end[s] += periods * (result.end[s] - before.end[s]);
     result.transfer[s] += periods * (result.transfer[s] - before.transfer[s]);
   }
   return result;
+}
+
+plan::PlanSpec shape(const InterleavedTimes& times, plan::Order order) {
+  plan::PlanSpec spec;
+  spec.order = order;
+  spec.pipeline = static_cast<int>(times.forward.size());
+  spec.virtual_stages = static_cast<int>(times.forward.front().size());
+  return spec;
+}
+
+}  // namespace
+
+PipelineResult interleaved_pipeline(const InterleavedTimes& times, std::int64_t micro_batches) {
+  return replayed(times, shape(times, plan::Order::one_f_one_b), micro_batches);
+}
+
+PipelineResult zero_bubble_pipeline(const InterleavedTimes& times, plan::Order order, std::int64_t micro_batches) {
+  return replayed(times, shape(times, order), micro_batches);
 }
 
 }  // namespace orrery::cost

@@ -215,7 +215,7 @@ class FrameworkLives {
 }  // namespace
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
-                       const std::vector<int>& tensor_group, const std::vector<int>& context_group) {
+                       const std::vector<int>& tensor_group, const std::vector<int>& context_group, bool split) {
   const LayerGroups group{tensor_group, context_group};
   LayerCosts out;
   out.recomputation = recomputation;
@@ -243,8 +243,13 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.forward = walk(program.forward, program, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
   out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program,
                        pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
-  out.backward = walk(plan::backward_parts(program, recomputation), program, pricing, group,
-                      toucher(&Life::backward_first, &Life::backward_last));
+  std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
+  if (split) {
+    plan::SplitBackward parts = plan::split_backward(program, backward);
+    backward = std::move(parts.inputs);
+    out.weights = walk(parts.weights, program, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
+  }
+  out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
   const int core = plan::core_tensor(program);
   if (recomputation == plan::Recompute::selective && core >= 0)
     out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(core)])].dropped = true;

@@ -28,6 +28,7 @@ struct Life {
   int forward_first = -1, forward_last = -1;
   int recompute_first = -1, recompute_last = -1;
   int backward_first = -1, backward_last = -1;
+  int weights_first = -1, weights_last = -1;
   bool dropped = false;  ///< selective: backward makes its own
 };
 
@@ -35,6 +36,7 @@ struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
+  Pass weights;                   ///< of a split backward: the weights' gradients, which `backward` then lacks
   std::int64_t own_elements = 0;  ///< of the layer's own bucket, before padding to shards; 0: none
   std::int64_t partial_elements =
       0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
@@ -45,9 +47,10 @@ struct LayerCosts {
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
 };
 
-/// The groups of rank 0: of tensor and of context parallelism; one rank where there is none.
+/// `split_backward`: as the zero-bubble orders run it. The groups of rank 0: of tensor and of context parallelism; one
+/// rank where there is none.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
                                      const Pricing& pricing, const std::vector<int>& tensor_group,
-                                     const std::vector<int>& context_group);
+                                     const std::vector<int>& context_group, bool split_backward = false);
 
 }  // namespace orrery::cost

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cost/split_slabs.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 #include "plan/orders.h"
@@ -48,7 +49,7 @@ class Passes {
  public:
   Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec)
       : spec_(spec),
-        messages_apart_(spec.virtual_stages > 1),
+        messages_apart_(spec.virtual_stages > 1 || spec.splits_backward()),
         zero_(spec.replicas() > 1 ? spec.zero_stage : 0),
         compute_(plan::expand_options(spec).dtype),
         gradient_(plan::gradient_dtype(spec.precision)) {
@@ -100,7 +101,8 @@ class Passes {
       const int after = backward + layer.backward.steps;
       for (std::size_t i = 0; i < layer.lives.size(); ++i)
         live_in_backward(layer, static_cast<int>(i), recompute, backward);
-      if (layer.dy >= 0 && !(messages_apart_ && k + 1 == layers_.size())) {
+      const bool kept = layer.dy >= 0 && layer.lives[static_cast<std::size_t>(layer.dy)].weights_first >= 0;
+      if (layer.dy >= 0 && !kept && !(messages_apart_ && k + 1 == layers_.size())) {
         const Life& dy = layer.lives[static_cast<std::size_t>(layer.dy)];
         add(received, backward + std::max(0, dy.backward_last), received_bytes > 0 ? received_bytes : dy.bytes);
       }
@@ -118,6 +120,18 @@ class Passes {
     return most_alive(intervals_, at_);
   }
 
+  /// The second half of a split backward.
+  [[nodiscard]] double weights() {
+    begin();
+    for (std::size_t k = layers_.size(); k-- > 0;) {
+      for (const Life& life : layers_[k]->lives)
+        if (life.weights_first >= 0 && life.forward_first < 0 && life.backward_first < 0 && life.recompute_first < 0)
+          add(at_ + life.weights_first, at_ + life.weights_last, life.bytes);
+      at_ += layers_[k]->weights.steps;
+    }
+    return most_alive(intervals_, at_);
+  }
+
  private:
   [[nodiscard]] bool gathers() const { return zero_ == 3; }
   [[nodiscard]] static bool recomputes(const LayerCosts& layer) { return layer.recomputation == plan::Recompute::full; }
@@ -125,7 +139,7 @@ class Passes {
     const Life& life = layer.lives[static_cast<std::size_t>(index)];
     if (index == layer.x) return true;
     if (recomputes(layer) || life.dropped) return false;
-    return life.forward_first >= 0 && life.backward_first >= 0;
+    return life.forward_first >= 0 && (life.backward_first >= 0 || life.weights_first >= 0);
   }
 
   void begin() {
@@ -138,7 +152,7 @@ class Passes {
 
   void live_in_backward(const LayerCosts& layer, int index, int recompute, int backward) {
     const Life& life = layer.lives[static_cast<std::size_t>(index)];
-    if (index == layer.x || index == layer.dy || index == layer.dx) return;
+    if (index == layer.x || index == layer.dy || index == layer.dx || life.weights_first >= 0) return;
     if (recomputes(layer) && life.recompute_first >= 0) {
       add(recompute + life.recompute_first,
           std::max(recompute + life.recompute_last, life.backward_last >= 0 ? backward + life.backward_last : 0),
@@ -244,6 +258,7 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
       leaving.clear();
     }
     switch (move.kind) {
+      case Kind::weights: break;  // of other orders
       case Kind::receive_activation: change(c, input, 1); break;
       case Kind::forward:
         change(c, kept, 1);
@@ -338,14 +353,16 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       elements.largest = std::max(elements.largest, static_cast<double>(table));
     }
     saved.push_back(slab);
-    m.workspace = std::max({m.workspace, passes.forward(), passes.backward()});
+    m.workspace = std::max({m.workspace, passes.forward(), passes.backward(), passes.weights()});
   }
   if (recipe.keeps_messages)
     for (std::size_t c = 0; c < saved.size(); ++c) {
       const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == saved.size();
       saved[c] += (begins ? 0 : boundary) + (ends ? 0 : boundary);
     }
-  if (spec.virtual_stages > 1) {
+  if (spec.splits_backward()) {
+    m.activations = split_slabs(chunks, spec, stage, micro_batches);
+  } else if (spec.virtual_stages > 1) {
     m.activations = interleaved_slabs(saved, boundary, spec, stage, micro_batches);
   } else if (spec.order == plan::Order::one_f_one_b && question.zero_bubble != plan::ZeroBubble::none) {
     const plan::Held held = plan::held(question.zero_bubble, stage, spec.pipeline, micro_batches);

@@ -25,14 +25,20 @@ struct PipelineResult {
 /// only when what it sent has arrived.
 [[nodiscard]] PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches);
 
-/// Seconds of interleaved stages, by stage and chunk.
+/// Seconds of stages whose messages stand between their passes, by stage and chunk.
 struct InterleavedTimes {
   std::vector<std::vector<double>> forward, backward;
+  std::vector<std::vector<double>> weights = {};  ///< of the zero-bubble orders, whose `backward` is without it
   std::vector<double> hop;  ///< of a transfer between stage s and s + 1; the last: between the last stage and the first
 };
 
 /// The same for interleaved 1F1B: a replay of plan::interleaved, in which a pass waits for what it takes and for what
 /// its stage has sent.
 [[nodiscard]] PipelineResult interleaved_pipeline(const InterleavedTimes& times, std::int64_t micro_batches);
+
+/// The same for a zero-bubble order (plan::zero_bubble): passes wait for what they take alone; what a stage has sent it
+/// frees at its backward pass of the micro-batch (activations) and behind its weights' gradients (gradients).
+[[nodiscard]] PipelineResult zero_bubble_pipeline(const InterleavedTimes& times, plan::Order order,
+                                                  std::int64_t micro_batches);
 
 }  // namespace orrery::cost

@@ -25,7 +25,7 @@ class Layout {
         result_.layers.back().chunk = chunk;
         result_.layers.back().recompute = spec.recompute_of(i);
       }
-    if (stage_ == spec.pipeline - 1) {
+    if (stage_ == spec.head_stage()) {
       add(models::LayerKind::head, -1);
       result_.layers.back().chunk = spec.virtual_stages - 1;
     }

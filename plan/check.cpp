@@ -47,8 +47,7 @@ class Lives {
     for (const Block& block : class_.blocks)
       for (std::size_t s = 0; s < block.steps.size(); ++s) operands(block, s);
     if (!report_.found.empty()) return;
-    walk();
-    same_turns();
+    for (const std::int32_t micro_batch : representatives()) walk(micro_batch);
   }
 
  private:
@@ -105,12 +104,12 @@ class Lives {
                                        name_of(step.collective), in, out, size));
   }
 
-  // Entries without a micro-batch and those of micro-batch 0, in program order: every micro-batch does the same.
-  void walk() {
+  // Entries without a micro-batch and those of this one, in program order.
+  void walk(std::int32_t micro_batch) {
     std::vector<bool> alive(class_.buffers.size());
     for (std::size_t i = 0; i < alive.size(); ++i) alive[i] = class_.buffers[i].persistent;
     for (const Entry& entry : class_.program) {
-      if (entry.micro_batch > 0) continue;
+      if (entry.micro_batch >= 0 && entry.micro_batch != micro_batch) continue;
       const Block& block = class_.blocks[at(entry.block)];
       for (std::size_t s = 0; s < block.steps.size(); ++s) {
         const Step& step = block.steps[s];
@@ -140,14 +139,24 @@ class Lives {
         report_.fault("S08", fmt::format("stage {}: buffer {} never dies", class_.stage, class_.buffers[i].name));
   }
 
-  void same_turns() {
+  // Every micro-batch runs the same blocks; where messages are posted at different times, in different orders, of which
+  // each is walked once.
+  std::vector<std::int32_t> representatives() {
     std::map<std::int32_t, std::vector<std::int32_t>> blocks_of;
     for (const Entry& entry : class_.program)
       if (entry.micro_batch >= 0) blocks_of[entry.micro_batch].push_back(entry.block);
-    for (const auto& [micro_batch, blocks] : blocks_of)
-      if (blocks != blocks_of.begin()->second)
+    std::vector<std::int32_t> out;
+    std::set<std::vector<std::int32_t>> orders;
+    std::vector<std::int32_t> first;
+    for (auto& [micro_batch, blocks] : blocks_of) {
+      if (orders.insert(blocks).second) out.push_back(micro_batch);
+      std::sort(blocks.begin(), blocks.end());
+      if (first.empty()) first = blocks;
+      if (blocks != first)
         report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch 0", class_.stage,
                                          micro_batch));
+    }
+    return out;
   }
 
   const Schedule& schedule_;

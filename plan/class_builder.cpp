@@ -122,6 +122,11 @@ void ClassBuilder::settle_lives() {
           shifted.erase(found);
         }
     }
+  for (const Kept& kept : kept_) {
+    Use& use = uses[static_cast<std::size_t>(kept.buffer)];
+    if (std::pair(kept.block, kept.step) > std::pair(use.last_block, use.last_step))
+      use.last_block = kept.block, use.last_step = kept.step;
+  }
   for (std::size_t index = 0; index < uses.size(); ++index) {
     if (class_.buffers[index].persistent) continue;
     const Use& use = uses[index];

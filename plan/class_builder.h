@@ -32,6 +32,12 @@ class ClassBuilder {
                                        std::vector<int> out);
   [[nodiscard]] models::Op zero_of(int buffer);
 
+  /// The last step so far also needs `buffer`: it dies there or later.
+  void keep(int buffer) {
+    kept_.push_back(
+        {buffer, static_cast<int>(class_.blocks.size()) - 1, static_cast<int>(class_.blocks.back().steps.size()) - 1});
+  }
+
   /// A buffer is born at its first use and dies at its last; one used in two blocks lives per micro-batch. Call once,
   /// after the last step.
   void settle_lives();
@@ -40,7 +46,11 @@ class ClassBuilder {
   Step& push(Step step);
   Step& step_at(int block, int step);
 
+  struct Kept {
+    int buffer = -1, block = -1, step = -1;
+  };
   RankClass class_;
+  std::vector<Kept> kept_;
 };
 
 }  // namespace orrery::plan

@@ -18,7 +18,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   groups.tensor = add("tensor", {tensor});
   groups.context = add("context", {context});
   groups.data = add("data", {data});
-  if (tied && spec.pipeline > 1) {
+  if (tied && spec.head_stage() > 0) {
     const int block = spec.ranks_per_stage();
     groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
   }

@@ -1,5 +1,5 @@
-// Lowering of one plan. Reading order: lower() and StageLowering::build(), then forward_pass, backward_pass and
-// finish_block, then the small helpers that make buffers, views and steps.
+// Lowering of one plan. Reading order: lower() and StageLowering::build(), then forward_pass and backward_pass
+// (plan/lower_finish.cpp: the end of the step), then the small helpers that make buffers, views and steps.
 //
 // Per stage: block "begin" zeroes gradients; "forward" and "backward" run once per micro-batch in the pipeline order,
 // of each chunk when stages are interleaved; "finish" reduces gradients, clips, updates and gathers. Births and deaths
@@ -13,6 +13,7 @@
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
 #include "plan/groups.h"
+#include "plan/lower_finish.h"
 #include "plan/orders.h"
 
 namespace orrery::plan {
@@ -48,10 +49,11 @@ class StageLowering {
     class_.representative = plan_.rank(stage_, 0, 0);
     class_.buckets = parameters_.buckets;
     forward_tensors_.resize(parameters_.layers.size());
+    backward_tensors_.resize(parameters_.layers.size());
     persistent_buffers();
     begin_block();
-    interleaved() ? chunk_blocks() : whole_blocks();
-    finish_block();
+    in_moves() ? chunk_blocks() : whole_blocks();
+    lower_finish({build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_});
     build_.settle_lives();
     order();
     return std::move(build_.result());
@@ -64,7 +66,7 @@ class StageLowering {
   };
 
   // -- one chunk of layers, or several in turn --------------------------------------------------------------------
-  bool interleaved() const { return spec_.virtual_stages > 1; }
+  bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward(); }
 
   // Messages stand inside the passes: a receive at the start, a send at the end.
   void whole_blocks() {
@@ -83,35 +85,56 @@ class StageLowering {
   }
 
   // Messages stand between the passes, in blocks of their own: one that is sent waits for its turn (plan/orders.h).
+  // Blocks stand in the order in which a micro-batch runs through them. What the next chunk of this stage takes is
+  // handed on without a message.
   void chunk_blocks() {
-    std::size_t first = 0;
+    std::vector<Chunk> chunks;
+    std::vector<int> made;  // by chunk
     for (int c = 0; c < spec_.virtual_stages; ++c) {
-      Chunk chunk{first, first};
+      Chunk chunk{chunks.empty() ? 0 : chunks.back().last, 0};
+      chunk.last = chunk.first;
       while (chunk.last < parameters_.layers.size() && parameters_.layers[chunk.last].chunk == c) ++chunk.last;
-      first = chunk.last;
-      const bool begins = stage_ == 0 && c == 0;
-      const bool ends = stage_ + 1 == spec_.pipeline && c + 1 == spec_.virtual_stages;
+      chunks.push_back(chunk);
+    }
+    int x = -1, dy = -1;
+    for (int c = 0; c < spec_.virtual_stages; ++c) {
       const std::string suffix = "." + std::to_string(c);
-      int x = -1, dy = -1;
-      if (!begins) {
+      if (spec_.receives(stage_, c, true)) {
         open(Move::Kind::receive_activation, c, "receive_forward" + suffix);
         receive(x = boundary("received" + suffix), Phase::forward, c);
       }
       open(Move::Kind::forward, c, "forward" + suffix);
-      load_inputs(chunk);
-      const int y = forward_pass(chunk, x);
-      if (!ends) {
-        open(Move::Kind::send_activation, c, "send_forward" + suffix);
-        send(y, Phase::forward, c);
-        open(Move::Kind::receive_gradient, c, "receive_backward" + suffix);
-        receive(dy = boundary("received_gradient" + suffix), Phase::backward, c);
-      }
-      open(Move::Kind::backward, c, "backward" + suffix);
-      const int dx = backward_pass(chunk, dy);
-      if (begins) continue;
+      load_inputs(chunks[static_cast<std::size_t>(c)]);
+      made.push_back(x = forward_pass(chunks[static_cast<std::size_t>(c)], x));
+      if (!spec_.sends(stage_, c, true)) continue;
+      open(Move::Kind::send_activation, c, "send_forward" + suffix);
+      send(x, Phase::forward, c);
+    }
+    for (int c = spec_.virtual_stages; c-- > 0;)
+      dy = backward_blocks(c, chunks[static_cast<std::size_t>(c)], made[static_cast<std::size_t>(c)], dy);
+  }
+
+  // A stage whose passes are split computes on while what it has made is under way: it is freed where the receiver has
+  // long had it.
+  int backward_blocks(int c, const Chunk& chunk, int y, int dy) {
+    const std::string suffix = "." + std::to_string(c);
+    if (spec_.receives(stage_, c, false)) {
+      open(Move::Kind::receive_gradient, c, "receive_backward" + suffix);
+      receive(dy = boundary("received_gradient" + suffix), Phase::backward, c);
+    }
+    open(Move::Kind::backward, c, "backward" + suffix);
+    const int dx = backward_pass(chunk, dy);
+    const bool splits = spec_.splits_backward();
+    if (splits && spec_.sends(stage_, c, true)) build_.keep(y);
+    if (spec_.sends(stage_, c, false)) {
       open(Move::Kind::send_gradient, c, "send_backward" + suffix);
       send(dx, Phase::backward, c);
     }
+    if (!splits) return dx;
+    open(Move::Kind::weights, c, "weights" + suffix);
+    weights_pass(chunk);
+    if (spec_.sends(stage_, c, false)) build_.keep(dx);
+    return dx;
   }
 
   void open(Move::Kind kind, int chunk, const std::string& name) {
@@ -123,23 +146,20 @@ class StageLowering {
     return build_.buffer(name, Purpose::activations, compute_dtype(), boundary_elements());
   }
 
-  // The neighbour ahead of the last stage is the first, one chunk further; behind the first the last, one chunk back.
-  // A message is tagged with its sender's chunk.
+  // Of interleaved chunks the neighbour ahead of the last stage is the first, one chunk further; of folded ones the
+  // second goes back up the stages. A message is tagged with its sender's chunk.
   void send(int buffer, Phase phase, int chunk) {
     const bool forward = phase == Phase::forward;
-    build_.send(phase, to_neighbour(forward), 2 * chunk + (forward ? kForwardTag : kBackwardTag), buffer);
+    build_.send(phase, to_neighbour(forward, chunk), 2 * chunk + (forward ? kForwardTag : kBackwardTag), buffer);
   }
   void receive(int buffer, Phase phase, int chunk) {
     const bool forward = phase == Phase::forward;
-    const int peer = to_neighbour(!forward);
-    const bool wraps = peer != (forward ? -1 : 1);
-    const int sender = wraps ? (forward ? chunk - 1 : chunk + 1) : chunk;
-    build_.receive(phase, peer, 2 * sender + (forward ? kForwardTag : kBackwardTag), buffer);
+    const int sender = spec_.place_of(stage_, chunk) + (forward ? -1 : 1);
+    build_.receive(phase, to_neighbour(!forward, chunk),
+                   2 * (sender / spec_.pipeline) + (forward ? kForwardTag : kBackwardTag), buffer);
   }
-  int to_neighbour(bool ahead) const {
-    const int last = spec_.pipeline - 1;
-    if (ahead) return stage_ == last ? -last : 1;
-    return stage_ == 0 ? last : -1;
+  int to_neighbour(bool ahead, int chunk) const {
+    return spec_.stage_at(spec_.place_of(stage_, chunk) + (ahead ? 1 : -1)) - stage_;
   }
 
   // -- what lives for the whole run -------------------------------------------------------------------------------
@@ -375,12 +395,30 @@ class StageLowering {
             options_.recompute_whole_layer ? layer.program.forward : needed_parts(layer.program);
         run_parts(layer, context, parts, Phase::recompute);
       }
-      run_parts(layer, context, backward_parts(layer.program, layer.recompute), Phase::backward, std::move(zero));
+      std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
+      if (spec_.splits_backward()) parts = split_backward(layer.program, parts).inputs;
+      run_parts(layer, context, parts, Phase::backward, std::move(zero));
+      backward_tensors_[k] = context;
       if (layer.program.dx >= 0) dy = build_.view_at(view_of(layer, context, layer.program.dx)).buffer;
       reduce_transient(layer, context);
     }
     flush_accumulations();
     return dy;
+  }
+
+  // The last product stands alone: it frees the message that the pass before has sent, and must not hold up the others.
+  void weights_pass(const Chunk& chunk) {
+    for (std::size_t k = chunk.last; k-- > chunk.first;) {
+      StageLayer& layer = parameters_.layers[k];
+      const std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
+      std::vector<models::Part> weights = split_backward(layer.program, parts).weights;
+      const bool lowest = k == chunk.first;
+      if (lowest && !weights.empty() && weights.back().ops.size() > 1) {
+        weights.push_back({.ops = {weights.back().ops.back()}});
+        weights[weights.size() - 2].ops.pop_back();
+      }
+      run_parts(layer, backward_tensors_[k], weights, Phase::backward);
+    }
   }
 
   static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
@@ -437,7 +475,7 @@ class StageLowering {
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
       const int b = layer.buckets[i];
       const Bucket bucket = build_.bucket(b);
-      sum_partial(bucket, context.gradients[i], static_cast<std::int32_t>(layer.layer), b);
+      sum_partial(build_, groups_, bucket, context.gradients[i], static_cast<std::int32_t>(layer.layer), b);
       const int reduced = build_.buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
                                         gradient_dtype(spec_.precision), bucket.shard_elements());
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
@@ -459,107 +497,19 @@ class StageLowering {
     pending_.clear();
   }
 
-  // -- the end of a step ----------------------------------------------------------------------------------------
-  // The gradient values that this rank optimizes: all of them, or its shard.
-  View optimized_gradient(const Bucket& b) const {
-    if (zero_ >= 2) return build_.whole(b.gradient_shard);
-    if (zero_ == 1) return {b.gradients, 0, b.shard_elements(), true};
-    return build_.whole(b.gradients);
-  }
-  View optimized_values(const Bucket& b) const {
-    if (zero_ == 3) return build_.whole(b.shard);
-    if (zero_ >= 1) return {b.parameters, 0, b.shard_elements(), true};
-    return build_.whole(b.parameters);
-  }
-
-  void finish_block() {
-    build_.open("finish");
-    for (std::size_t b = 0; b < class_.buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
-    if (groups_.embedding >= 0 && parameters_.shared >= 0 && (stage_ == 0 || stage_ == spec_.pipeline - 1)) {
-      const View v = optimized_gradient(build_.bucket(parameters_.shared));
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
-                        parameters_.shared);
-    }
-    clip();
-    update();
-    if (groups_.loss >= 0)
-      build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
-                        build_.whole(class_.loss), build_.whole(class_.loss), -1, -1);
-  }
-
-  // Sequence parallelism: gradients of what is used row by row, of which each tensor rank saw some rows. On the data
-  // stream, ahead of the reduction over replicas, which reads the sums.
-  void sum_partial(const Bucket& bucket, int gradients, std::int32_t layer, int b) {
-    if (bucket.partial_elements == 0) return;
-    const View v{gradients, 0, bucket.partial_elements, false};
-    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.tensor, v, v, layer, b);
-  }
-
-  void reduce_gradients(int b) {
-    if (partitions_gradients()) return;
-    const Bucket bucket = build_.bucket(b);
-    sum_partial(bucket, bucket.gradients, -1, b);
-    if (groups_.data < 0) return;
-    if (zero_ == 0) {
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data,
-                        build_.whole(bucket.gradients), build_.whole(bucket.gradients), -1, b);
-      return;
-    }
-    const DType dtype = gradient_dtype(spec_.precision);
-    const int reduced = build_.buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
-    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
-                      build_.whole(bucket.gradients), build_.whole(reduced), -1, b);
-    Step& step =
-        build_.compute(Phase::gradient_reduce, -1, "keep_shard",
-                       {build_.flat(OpKind::copy, dtype, bucket.shard_elements(), {build_.view(build_.whole(reduced))},
-                                    {build_.view(optimized_gradient(bucket))})});
-    step.bucket = b;
-  }
-
-  void clip() {
-    std::vector<Op> squares;
-    for (const Bucket& b : class_.buckets) {
-      const View v = optimized_gradient(b);
-      squares.push_back(build_.flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {build_.view(v)},
-                                    {build_.view(build_.whole(norm_squared_))}));
-      squares.back().accumulate = true;
-    }
-    build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
-    if (groups_.norm >= 0)
-      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
-                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
-    build_.compute(
-        Phase::optimizer, -1, "clip",
-        {build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
-                     {build_.view(build_.whole(class_.gradient_norm)), build_.view(build_.whole(coefficient_))})});
-  }
-
-  void update() {
-    const int coefficient = build_.view(build_.whole(coefficient_));
-    for (std::size_t i = 0; i < class_.buckets.size(); ++i) {
-      const Bucket b = class_.buckets[i];
-      const View values = optimized_values(b);
-      std::vector<int> out = {b.master >= 0 ? build_.view(build_.whole(b.master)) : build_.view(values),
-                              build_.view(build_.whole(b.first_moment)), build_.view(build_.whole(b.second_moment))};
-      if (b.master >= 0) out.push_back(build_.view(values));
-      Step& step = build_.compute(Phase::optimizer, -1, "adamw",
-                                  {build_.flat(OpKind::adamw, gradient_dtype(spec_.precision), values.elements,
-                                               {build_.view(optimized_gradient(b)), coefficient}, std::move(out))});
-      step.bucket = static_cast<std::int32_t>(i);
-      if (zero_ == 1 || zero_ == 2)
-        build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data, values,
-                          build_.whole(b.parameters), -1, static_cast<std::int32_t>(i));
-    }
-  }
-
   void order() {
     class_.program.push_back({0, -1});
-    if (interleaved())
-      for (const Move& move : plan::interleaved(stage_, spec_.pipeline, spec_.virtual_stages, plan_.micro_batches()))
+    if (in_moves()) {
+      const std::vector<Move> moves =
+          spec_.splits_backward()
+              ? zero_bubble(spec_.order, spec_.pipeline, plan_.micro_batches())[static_cast<std::size_t>(stage_)]
+              : plan::interleaved(stage_, spec_.pipeline, spec_.virtual_stages, plan_.micro_batches());
+      for (const Move& move : moves)
         class_.program.push_back({block_of_.at({move.kind, move.chunk}), move.micro_batch});
-    else
+    } else {
       for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
         class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
+    }
     class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
   }
 
@@ -572,8 +522,8 @@ class StageLowering {
   StageParameters parameters_;
   ClassBuilder build_;
   RankClass& class_ = build_.result();
-  std::vector<Context> forward_tensors_;
-  std::map<std::pair<Move::Kind, int>, std::int32_t> block_of_;  ///< by move and chunk, when interleaved
+  std::vector<Context> forward_tensors_, backward_tensors_;
+  std::map<std::pair<Move::Kind, int>, std::int32_t> block_of_;  ///< by move and chunk, where messages stand apart
   std::vector<std::pair<int, int>> pending_;
   int tokens_ = -1, targets_ = -1, norm_squared_ = -1, coefficient_ = -1;
 };

@@ -21,6 +21,12 @@ struct LowerOptions {
 /// Backward of a layer under that recomputation: selective has the core of the attention run again just before its
 /// gradient.
 [[nodiscard]] std::vector<models::Part> backward_parts(const models::LayerProgram& program, Recompute recompute);
+/// A backward pass in two: what leads to the input's gradient, and the products that make weights' gradients, with what
+/// they alone gather again.
+struct SplitBackward {
+  std::vector<models::Part> inputs, weights;
+};
+[[nodiscard]] SplitBackward split_backward(const models::LayerProgram& program, const std::vector<models::Part>& parts);
 /// The tensor that the core of the attention leaves to its gradient (probabilities or row statistics); -1: no
 /// attention.
 [[nodiscard]] int core_tensor(const models::LayerProgram& program);

@@ -49,6 +49,44 @@ int core_tensor(const models::LayerProgram& program) {
   return core ? core->out.at(1) : -1;
 }
 
+SplitBackward split_backward(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
+  const auto of_weights = [&](const Op& op) {
+    return op.kind == OpKind::matmul &&
+           program.tensors[static_cast<std::size_t>(op.out.front())].role == models::TensorRole::gradient;
+  };
+  std::set<int> for_inputs;  // what anything but the weights' products reads
+  for (const models::Part& part : parts) {
+    if (part.is_communication()) for_inputs.insert(part.source >= 0 ? part.source : part.tensor);
+    for (const Op& op : part.ops)
+      if (!of_weights(op)) for_inputs.insert(op.in.begin(), op.in.end());
+  }
+  SplitBackward out;
+  bool join = false;  // what stood between two runs of operators has moved
+  for (const models::Part& part : parts) {
+    if (part.is_communication()) {
+      const bool moves = part.source >= 0 && part.tensor != program.dx && !for_inputs.contains(part.tensor);
+      (moves ? out.weights : out.inputs).push_back(part);
+      join = moves;
+      continue;
+    }
+    models::Part inputs{.ops = {}, .recomputed = part.recomputed}, weights{};
+    for (const Op& op : part.ops) (of_weights(op) ? weights : inputs).ops.push_back(op);
+    if (!inputs.ops.empty()) {
+      if (join && !out.inputs.empty() && !out.inputs.back().is_communication())
+        out.inputs.back().ops.insert(out.inputs.back().ops.end(), inputs.ops.begin(), inputs.ops.end());
+      else
+        out.inputs.push_back(std::move(inputs));
+      join = false;
+    }
+    if (weights.ops.empty()) continue;
+    if (!out.weights.empty() && !out.weights.back().is_communication())
+      out.weights.back().ops.insert(out.weights.back().ops.end(), weights.ops.begin(), weights.ops.end());
+    else
+      out.weights.push_back(std::move(weights));
+  }
+  return out;
+}
+
 std::vector<models::Part> backward_parts(const models::LayerProgram& program, Recompute recompute) {
   const Op* core = core_of(program);
   if (recompute != Recompute::selective || !core) return program.backward;

@@ -2,8 +2,11 @@
 #include "plan/orders.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "base/ensure.h"
+#include "plan/plan.h"
 
 namespace orrery::plan {
 
@@ -53,6 +56,137 @@ std::vector<Move> interleaved(int stage, int stages, int chunks, std::int64_t mi
     message(Move::Kind::receive_gradient, b + 1, false, false);
   }
   return moves;
+}
+
+namespace {
+
+using Kind = Move::Kind;
+
+// The passes of zb_h1 and zb_h2.
+std::vector<Move> straight_passes(Order order, int stage, int stages, std::int32_t m) {
+  const int ways = order == Order::zb_h2 ? 2 : 1;
+  const std::int32_t warm_up = std::min<std::int32_t>(ways * (stages - 1 - stage), m), behind = ways * stage;
+  std::vector<Move> out;
+  for (std::int32_t i = 0; i < warm_up; ++i) out.push_back({Kind::forward, i, 0});
+  for (std::int32_t i = 0; i < m; ++i) {
+    if (warm_up + i < m) out.push_back({Kind::forward, warm_up + i, 0});
+    out.push_back({Kind::backward, i, 0});
+    if (i >= behind) out.push_back({Kind::weights, i - behind, 0});
+  }
+  for (std::int32_t i = std::max(0, m - behind); i < m; ++i) out.push_back({Kind::weights, i, 0});
+  return out;
+}
+
+// The passes of zb_v, for at least 2 p - 1 micro-batches; those that are not there are left out.
+std::vector<Move> folded_passes(int stage, int stages, std::int32_t m) {
+  const std::int32_t all = std::max(2 * stages - 1, m);
+  std::vector<Move> out;
+  std::int32_t forwards[2] = {0, 0}, backwards[2] = {0, 0}, weights[2] = {0, 0};
+  const auto add = [&](Kind kind, std::int32_t chunk, std::int32_t(&count)[2]) {
+    const std::int32_t micro_batch = count[chunk]++;
+    if (micro_batch < m) out.push_back({kind, micro_batch, chunk});
+  };
+  const auto forward = [&](std::int32_t chunk) { add(Kind::forward, chunk, forwards); };
+  const auto backward = [&](std::int32_t chunk) { add(Kind::backward, chunk, backwards); };
+  const auto weight = [&](std::int32_t chunk) { add(Kind::weights, chunk, weights); };
+  for (int i = 0; i < 2 * (stages - stage) - 1; ++i) forward(0);
+  for (int i = 0; i < stage; ++i) forward(1), forward(0);
+  for (int i = 0; i < stages - stage; ++i) forward(1), backward(1), weight(1);
+  while (forwards[1] < forwards[0] || forwards[0] < all) {
+    if (forwards[0] < all) forward(0);
+    backward(0), weight(0), forward(1), backward(1), weight(1);
+  }
+  for (int i = 0; i < stage; ++i) backward(0), backward(1);
+  for (int i = 0; i < stages - stage; ++i) backward(0), weight(0);
+  while (weights[1] < backwards[1]) weight(1);
+  while (weights[0] < backwards[0]) weight(0);
+  return out;
+}
+
+// When each pass of each stage begins and ends if all take equally long and messages no time.
+struct Times {
+  std::vector<std::vector<int>> begin;                      // by stage and pass; a pass takes 1
+  std::map<std::tuple<bool, int, std::int32_t>, int> made;  // end, by direction, virtual stage and micro-batch
+};
+
+Times times_of(const PlanSpec& spec, const std::vector<std::vector<Move>>& passes) {
+  Times t;
+  t.begin.resize(passes.size());
+  std::vector<int> free(passes.size(), 0);
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (std::size_t s = 0; s < passes.size(); ++s)
+      while (t.begin[s].size() < passes[s].size()) {
+        const Move& pass = passes[s][t.begin[s].size()];
+        const bool forward = pass.kind == Kind::forward;
+        const int place = spec.place_of(static_cast<int>(s), pass.chunk);
+        int begin = free[s];
+        const bool takes = pass.kind != Kind::weights && !(forward ? spec.begins(static_cast<int>(s), pass.chunk)
+                                                                   : spec.ends(static_cast<int>(s), pass.chunk));
+        if (takes) {
+          const auto found = t.made.find({forward, place + (forward ? -1 : 1), pass.micro_batch});
+          if (found == t.made.end()) break;
+          begin = std::max(begin, found->second);
+        }
+        t.begin[s].push_back(begin);
+        free[s] = begin + 1;
+        if (pass.kind != Kind::weights) t.made[{forward, place, pass.micro_batch}] = begin + 1;
+        moved = true;
+      }
+  }
+  return t;
+}
+
+// A message is received in the order in which messages are made, and posted before the pass during which it is: so
+// every rank sends and receives in one order of time, and no two wait for each other.
+std::vector<Move> with_messages(const PlanSpec& spec, int stage, const std::vector<Move>& passes, const Times& times) {
+  struct Receive {
+    int made = 0, sender = 0;
+    Move move;
+  };
+  std::vector<Receive> receives;
+  for (const Move& pass : passes) {
+    const bool forward = pass.kind == Kind::forward;
+    if (pass.kind == Kind::weights || !spec.receives(stage, pass.chunk, forward)) continue;
+    const int sender = spec.place_of(stage, pass.chunk) + (forward ? -1 : 1);
+    receives.push_back({times.made.at({forward, sender, pass.micro_batch}),
+                        spec.stage_at(sender),
+                        {forward ? Kind::receive_activation : Kind::receive_gradient, pass.micro_batch, pass.chunk}});
+  }
+  std::stable_sort(receives.begin(), receives.end(), [](const Receive& a, const Receive& b) {
+    return std::tie(a.made, a.sender) < std::tie(b.made, b.sender);
+  });
+  std::vector<Move> out;
+  std::size_t posted = 0;
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const int end = times.begin[static_cast<std::size_t>(stage)][i] + 1;
+    while (posted < receives.size() && receives[posted].made < end) out.push_back(receives[posted++].move);
+    const Move& pass = passes[i];
+    out.push_back(pass);
+    const bool forward = pass.kind == Kind::forward;
+    if (pass.kind != Kind::weights && spec.sends(stage, pass.chunk, forward))
+      out.push_back({forward ? Kind::send_activation : Kind::send_gradient, pass.micro_batch, pass.chunk});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches) {
+  ENSURE(stages >= 2 && micro_batches >= 1, "{} micro-batches on {} stages", micro_batches, stages);
+  PlanSpec spec;
+  spec.order = order;
+  spec.pipeline = stages;
+  spec.virtual_stages = order == Order::zb_v ? 2 : 1;
+  const auto m = static_cast<std::int32_t>(micro_batches);
+  std::vector<std::vector<Move>> out;
+  for (int s = 0; s < stages; ++s)
+    out.push_back(order == Order::zb_v ? folded_passes(s, stages, m) : straight_passes(order, s, stages, m));
+  const Times times = times_of(spec, out);
+  for (int s = 0; s < stages; ++s)
+    out[static_cast<std::size_t>(s)] = with_messages(spec, s, out[static_cast<std::size_t>(s)], times);
+  return out;
 }
 
 std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches) {

@@ -18,7 +18,7 @@ struct Turn {
 /// remaining backwards; one synchronous update (PipeDream-Flush, Narayanan et al. 2021, figure 4).
 [[nodiscard]] std::vector<Turn> turns(Order order, int stage, int stages, std::int64_t micro_batches);
 
-/// One entry of an interleaved program: a pass, or a message that lies between passes.
+/// One entry of a program of chunks or of split passes: a pass, or a message that lies between passes.
 struct Move {
   enum class Kind : std::uint8_t {
     forward,
@@ -26,7 +26,8 @@ struct Move {
     send_activation,
     send_gradient,
     receive_activation,
-    receive_gradient
+    receive_gradient,
+    weights  ///< the weights' gradients of a backward pass that is split
   };
   Kind kind = Kind::forward;
   std::int32_t micro_batch = 0;
@@ -44,8 +45,8 @@ struct Move {
 
 /// 1F1B with backward in two halves, the input's gradient (B) and later the weights' (W): Qi et al. 2023, "Zero Bubble
 /// Pipeline Parallelism". h1, h2: the orders of its sections 2.1 and 2.2; the one found within the activations of p
-/// micro-batches (section 3, ZB-1p) holds what h1 does. limit_2p: found within 2p (ZB-2p). Known for their memory; they
-/// are not lowered.
+/// micro-batches (section 3, ZB-1p) holds what h1 does. limit_2p: found within 2p (ZB-2p). For the memory of
+/// runs that are timed as 1F1B; what is lowered is below.
 enum class ZeroBubble : std::uint8_t { none, h1, h2, limit_2p };
 
 /// Micro-batches that a stage holds at once: whole, and those of which only the inputs of W are left.
@@ -58,6 +59,17 @@ struct Held {
 /// 2p: as many forwards as fit before the first B can run, two more than in h2 as a B takes longer than a forward, and
 /// the rest of the limit is halves; the first stage needs no more than in h2.
 [[nodiscard]] Held held(ZeroBubble order, int stage, int stages, std::int64_t micro_batches);
+
+/// The zero-bubble orders (Qi, Wan, Huang, Lin 2023, "Zero Bubble Pipeline Parallelism", arXiv:2401.10241; the V of
+/// theirs of 2024, arXiv:2405.15362), in which `backward` makes the input's gradient alone and `weights` the rest,
+/// later. With t_F, t_B, t_W of the three passes, p stages, free transfers and m >= 2 p - 1 a stage waits at most
+///   zb_h1  min(p - 1 - s, m) forwards, then 1F1B, weights s micro-batches behind: (p - 1) (t_F + t_B - t_W), and each
+///          stage holds p micro-batches (section 2.3; 1F1B: (p - 1) (t_F + t_B + t_W), as many on the first stage)
+///   zb_h2  min(2 (p - 1 - s), m) forwards, weights 2 s behind: (p - 1) (t_F + t_B - 2 t_W), 2 p - 1 micro-batches
+///   zb_v   two chunks a stage, folded; hand-made for t_F = t_B = t_W: then nothing, at p micro-batches
+/// Messages lie between the passes: sent right behind the pass that made them, posted for receipt where they are made
+/// if all passes take equally long. By stage.
+[[nodiscard]] std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches);
 
 /// The most micro-batches whose activations a stage holds at once under that order.
 [[nodiscard]] std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches);

@@ -17,8 +17,8 @@ namespace orrery::plan {
 struct PlanSpec {
   int data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
   int virtual_stages = 1;  ///< chunks of layers on each rank, run interleaved (Narayanan et al. 2021, section 2.2.2)
-  /// Blocks of each stage, in the order of the model; with virtual stages of each chunk: entry c * pipeline + s is
-  /// chunk c of rank s. Empty = as even as possible.
+  /// Blocks of each stage, in the order of the model; with virtual stages of each chunk: entry place_of(s, c) is chunk
+  /// c of rank s. Empty = as even as possible.
   std::vector<std::int64_t> layers_per_stage;
   bool ends_as_layers = false;   ///< an even split counts embedding and head as a layer each: fewer blocks beside them
   std::int64_t micro_batch = 1;  ///< B: sequences per micro-batch and replica
@@ -38,6 +38,30 @@ struct PlanSpec {
   bool operator==(const PlanSpec&) const = default;
   /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
+  /// Whether a backward pass is two: gradients of inputs, and of weights (the zero-bubble orders).
+  [[nodiscard]] bool splits_backward() const {
+    return order == Order::zb_h1 || order == Order::zb_h2 || order == Order::zb_v;
+  }
+  /// Where a chunk stands in the model's order of virtual stages: down the stages with each chunk, or, folded into a V,
+  /// down with the first and up again with the second, so that one rank has both ends of the model.
+  [[nodiscard]] int place_of(int stage, int chunk) const {
+    return order == Order::zb_v && chunk == 1 ? 2 * pipeline - 1 - stage : chunk * pipeline + stage;
+  }
+  [[nodiscard]] int stage_at(int place) const {
+    return order == Order::zb_v && place >= pipeline ? 2 * pipeline - 1 - place : place % pipeline;
+  }
+  [[nodiscard]] bool begins(int stage, int chunk) const { return place_of(stage, chunk) == 0; }
+  [[nodiscard]] bool ends(int stage, int chunk) const {
+    return place_of(stage, chunk) + 1 == pipeline * virtual_stages;
+  }
+  /// Whether what a chunk makes, forward or backward, goes to another rank.
+  [[nodiscard]] bool sends(int stage, int chunk, bool forward) const {
+    if (forward ? ends(stage, chunk) : begins(stage, chunk)) return false;
+    return stage_at(place_of(stage, chunk) + (forward ? 1 : -1)) != stage;
+  }
+  /// Whether what it takes comes from another rank.
+  [[nodiscard]] bool receives(int stage, int chunk, bool forward) const { return sends(stage, chunk, !forward); }
+  [[nodiscard]] int head_stage() const { return stage_at(pipeline * virtual_stages - 1); }
   /// What is recomputed of the block at `place` of its stage.
   [[nodiscard]] Recompute recompute_of(std::int64_t place) const {
     if (recompute_layers >= 0 && place >= recompute_layers) return Recompute::none;
@@ -60,7 +84,7 @@ class Plan {
   /// Index of the first block of a stage's chunk.
   [[nodiscard]] std::int64_t first_layer(int stage, int chunk = 0) const;
   [[nodiscard]] std::int64_t chunk_layers(int stage, int chunk) const {
-    return spec_.layers_per_stage[static_cast<std::size_t>(chunk * spec_.pipeline + stage)];
+    return spec_.layers_per_stage[static_cast<std::size_t>(spec_.place_of(stage, chunk))];
   }
   [[nodiscard]] std::int64_t layers(int stage) const;  ///< of all chunks
   [[nodiscard]] int rank(int stage, int replica, int shard, int part = 0) const {

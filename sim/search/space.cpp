@@ -106,17 +106,20 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
       shardings = {false};
       if (spec.tensor > 1 && spec.sequence % spec.tensor == 0) shardings.push_back(true);
     }
+    const int mesh_chunks = spec.virtual_stages;
     for (const std::int64_t micro_batch : micro_batches(job, spec.data))
       for (const Order order : orders) {
-        const bool free_chunks = b.virtual_stages.empty() && spec.virtual_stages > 1;
+        const bool free_chunks = b.virtual_stages.empty() && mesh_chunks > 1;
         const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.data * micro_batch);
         if (free_chunks && (order != Order::one_f_one_b || passes % spec.pipeline != 0)) continue;
+        const int chunks = order == Order::zb_v && b.virtual_stages.empty() ? 2 : mesh_chunks;
         for (const int zero : zeros) {
-          if (zero > 0 && spec.data == 1 && b.zero_stage.empty()) continue;
+          if (zero > 0 && spec.replicas() == 1 && b.zero_stage.empty()) continue;
           for (const bool sharded : shardings)
             for (const Recompute recompute : recomputes) {
               spec.micro_batch = micro_batch;
               spec.order = order;
+              spec.virtual_stages = chunks;
               spec.zero_stage = zero;
               spec.sequence_parallel = sharded;
               spec.recompute = recompute;
@@ -151,6 +154,8 @@ std::string reason_of(const std::string& code) {
       {"P18", "pipeline does not divide the micro-batches of interleaved stages"},
       {"P20", "2 x context chunks do not divide the sequence"},
       {"P21", "expert parallelism is not lowered yet"},
+      {"P23", "a zero-bubble order without its stages or chunks"},
+      {"P24", "a zero-bubble order with ZeRO 2 or 3"},
       {"P22", "context parallelism without row statistics"},
   };
   const auto found = kReasons.find(code);

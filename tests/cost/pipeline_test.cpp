@@ -92,6 +92,39 @@ TEST(InterleavedPipeline, HasTheBubbleOfThePaper) {
             << stages << " stages of " << chunks << " chunks, " << rounds << " rounds";
 }
 
+double zero_bubble_makespan(Order order, int stages, std::int64_t micro_batches, double forward, double backward,
+                            double weights, double hop = 0) {
+  InterleavedTimes t;
+  const auto p = static_cast<std::size_t>(stages), v = static_cast<std::size_t>(order == Order::zb_v ? 2 : 1);
+  const auto chunks = static_cast<double>(v);
+  t.forward.assign(p, std::vector<double>(v, forward / chunks));
+  t.backward.assign(p, std::vector<double>(v, backward / chunks));
+  t.weights.assign(p, std::vector<double>(v, weights / chunks));
+  t.hop.assign(p, hop);
+  const std::vector<double> end = zero_bubble_pipeline(t, order, micro_batches).end;
+  return *std::max_element(end.begin(), end.end());
+}
+
+// Qi et al. 2023, section 2.3 and table 1: the bubble of H1 is (p - 1)(f + b - w). H2 has none, and ends a
+// parallelogram: the last stage begins (p - 1) f later. The V of 2024 begins the last stage (p - 1) f/2 later.
+TEST(ZeroBubble, HasTheBubblesOfThePapers) {
+  for (const int stages : {2, 3, 4, 8})
+    for (const std::int64_t m : {2 * stages, 3 * stages, 10 * stages}) {
+      const double work = 3.0 * static_cast<double>(m), others = stages - 1;
+      EXPECT_NEAR(zero_bubble_makespan(Order::zb_h1, stages, m, 1, 1, 1), work + others, 1e-9) << stages << " " << m;
+      EXPECT_NEAR(zero_bubble_makespan(Order::zb_h2, stages, m, 1, 1, 1), work + others, 1e-9) << stages << " " << m;
+      EXPECT_NEAR(zero_bubble_makespan(Order::zb_v, stages, m, 1, 1, 1), work + others / 2, 1e-9) << stages << " " << m;
+      EXPECT_NEAR(zero_bubble_makespan(Order::zb_h1, stages, m, 1, 1.2, 0.9),
+                  3.1 * static_cast<double>(m) + 1.3 * others, 1e-9)
+          << stages << " " << m;
+    }
+}
+
+TEST(ZeroBubble, MessagesThatAreFastHideBehindThePasses) {
+  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v})
+    EXPECT_NEAR(zero_bubble_makespan(order, 4, 40, 1, 1, 1, 0.01), zero_bubble_makespan(order, 4, 40, 1, 1, 1), 1.0);
+}
+
 TEST(InterleavedPipeline, ExtrapolatesAsLongReplaysGo) {
   const double period = interleaved_makespan(4, 2, 16, 0.1) - interleaved_makespan(4, 2, 12, 0.1);
   for (const std::int64_t m : {16, 20, 40})

@@ -127,6 +127,78 @@ INSTANTIATE_TEST_SUITE_P(
                        [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; })),
     [](const auto& one) { return std::string(one.param.first); });
 
+// Two stages, and four with more and fewer micro-batches than fill them.
+class ZeroBubble : public ::testing::TestWithParam<std::pair<const char*, void (*)(plan::PlanSpec&)>> {};
+
+TEST_P(ZeroBubble, EqualsSerialInLossGradientsAndMemory) {
+  static const auto deep_trial = [] {
+    Trial trial = seeded_trial();
+    trial.model.layers = 8;
+    trial.spec.batch = 8;
+    trial.steps = 20;
+    trial.gradients_at = {0, 19};
+    return trial;
+  };
+  static const Outcome serial = testing::train(deep_trial());
+  Trial trial = deep_trial();
+  trial.spec.pipeline = 2;
+  trial.spec.micro_batch = 1;
+  GetParam().second(trial.spec);
+  if (trial.spec.order == plan::Order::zb_v) trial.spec.virtual_stages = 2;
+  const Outcome split = testing::train(trial);
+  const double loss = testing::loss_distance(split, serial);
+  const double first = testing::relative_distance(split.gradients.at(0), serial.gradients.at(0));
+  const double last = testing::relative_distance(split.gradients.at(19), serial.gradients.at(19));
+  EXPECT_LE(loss, 1e-5);
+  EXPECT_LE(first, 1e-5);
+  EXPECT_LE(last, 1e-5);
+  std::printf("[ errors   ] %-24s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", GetParam().first, loss, first,
+              last);
+  for (std::size_t rank = 0; rank < split.memory.size(); ++rank) {
+    EXPECT_EQ(split.memory[rank].peak_extent, split.placements[rank].arena_bytes) << "rank " << rank;
+    EXPECT_EQ(split.memory[rank].peak_live, split.placements[rank].peak_live_bytes) << "rank " << rank;
+  }
+}
+
+using plan::Order;
+INSTANTIATE_TEST_SUITE_P(
+    Plans, ZeroBubble,
+    ::testing::Values(
+        std::make_pair("zb_h1", [](plan::PlanSpec& s) { s.order = Order::zb_h1; }),
+        std::make_pair("zb_h1_pipeline_4", [](plan::PlanSpec& s) { s.order = Order::zb_h1, s.pipeline = 4; }),
+        std::make_pair("zb_h1_recompute",
+                       [](plan::PlanSpec& s) { s.order = Order::zb_h1, s.recompute = plan::Recompute::full; }),
+        std::make_pair("zb_h1_tensor_2_sequence_zero_1",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::zb_h1, s.tensor = s.data = 2, s.sequence_parallel = true, s.zero_stage = 1;
+                       }),
+        std::make_pair("zb_h2", [](plan::PlanSpec& s) { s.order = Order::zb_h2; }),
+        std::make_pair("zb_h2_pipeline_4", [](plan::PlanSpec& s) { s.order = Order::zb_h2, s.pipeline = 4; }),
+        std::make_pair("zb_h2_data_2_few",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::zb_h2, s.pipeline = 4, s.data = 2, s.micro_batch = 2;
+                       }),
+        std::make_pair("zb_v", [](plan::PlanSpec& s) { s.order = Order::zb_v; }),
+        std::make_pair("zb_v_pipeline_4", [](plan::PlanSpec& s) { s.order = Order::zb_v, s.pipeline = 4; }),
+        std::make_pair("zb_v_few", [](plan::PlanSpec& s) { s.order = Order::zb_v, s.pipeline = 4, s.micro_batch = 4; }),
+        std::make_pair("zb_v_context_2_tensor_2_zero_1",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::zb_v, s.context = s.tensor = 2, s.zero_stage = 1, s.sequence_parallel = true;
+                       }),
+        std::make_pair("zb_v_selective",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::zb_v, s.flash = false, s.recompute = plan::Recompute::selective;
+                       })),
+    [](const auto& one) { return std::string(one.param.first); });
+
+TEST(EqualModels, LlamaOverAFoldedPipeline) {
+  Trial trial = llama_trial();
+  trial.model.layers = 5;
+  expect_equal(trial, [](plan::PlanSpec& s) {
+    s.pipeline = s.virtual_stages = 2, s.order = Order::zb_v, s.layers_per_stage = {1, 2, 1, 1}, s.micro_batch = 1;
+  });
+}
+
 TEST(EqualModels, LlamaOverInterleavedUnevenChunks) {
   Trial trial = llama_trial();
   trial.model.layers = 7;

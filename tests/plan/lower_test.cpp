@@ -350,9 +350,9 @@ TEST(Orders, OneFOneBMatchesTheFigureForFourStages) {
 std::string text_of(const std::vector<Move>& moves, bool messages) {
   std::string text;
   for (const Move& m : moves) {
-    const bool pass = m.kind == Move::Kind::forward || m.kind == Move::Kind::backward;
+    const bool pass = m.kind == Move::Kind::forward || m.kind == Move::Kind::backward || m.kind == Move::Kind::weights;
     if (!pass && !messages) continue;
-    static const char* const kNames[] = {"F", "B", "s", "t", "r", "g"};
+    static const char* const kNames[] = {"F", "B", "s", "t", "r", "g", "W"};
     text +=
         kNames[static_cast<std::size_t>(m.kind)] + std::to_string(m.chunk) + "." + std::to_string(m.micro_batch) + " ";
   }
@@ -366,6 +366,110 @@ TEST(Orders, InterleavedStagesMatchTheFigureForFourDevices) {
             "F1.4 B1.4 F1.5 B1.5 F1.6 B1.6 F1.7 B1.7 B0.4 B0.5 B0.6 B0.7 ");
   const std::string first = text_of(interleaved(0, 4, 2, 8), false);
   EXPECT_EQ(first.substr(0, 65), "F0.0 F0.1 F0.2 F0.3 F1.0 F1.1 F1.2 F1.3 F0.4 F0.5 F0.6 B1.0 F0.7 ");
+}
+
+// Qi et al. 2023, figures 2 and 3: four devices, eight micro-batches.
+TEST(Orders, ZeroBubbleStagesMatchTheFiguresForFourDevices) {
+  EXPECT_EQ(text_of(zero_bubble(Order::zb_h1, 4, 8)[0], false),
+            "F0.0 F0.1 F0.2 F0.3 B0.0 W0.0 F0.4 B0.1 W0.1 F0.5 B0.2 W0.2 F0.6 B0.3 W0.3 F0.7 B0.4 W0.4 B0.5 W0.5 B0.6 "
+            "W0.6 B0.7 W0.7 ");
+  EXPECT_EQ(text_of(zero_bubble(Order::zb_h1, 4, 8)[3], false),
+            "F0.0 B0.0 F0.1 B0.1 F0.2 B0.2 F0.3 B0.3 W0.0 F0.4 B0.4 W0.1 F0.5 B0.5 W0.2 F0.6 B0.6 W0.3 F0.7 B0.7 W0.4 "
+            "W0.5 W0.6 W0.7 ");
+  EXPECT_EQ(text_of(zero_bubble(Order::zb_h2, 4, 8)[0], false).substr(0, 55),
+            "F0.0 F0.1 F0.2 F0.3 F0.4 F0.5 F0.6 B0.0 W0.0 F0.7 B0.1 ");
+}
+
+// Every stage holds as much as the paper says (tables 1 of both): from a forward pass to its weights' gradients.
+TEST(Orders, ZeroBubbleStagesHoldWhatThePapersSay) {
+  const auto held = [](Order order, int stage, int stages) {
+    int now = 0, most = 0;
+    const auto moves = zero_bubble(order, stages, 5 * stages);
+    for (const Move& m : moves[static_cast<std::size_t>(stage)]) {
+      now += m.kind == Move::Kind::forward ? 1 : m.kind == Move::Kind::weights ? -1 : 0;
+      most = std::max(most, now);
+    }
+    return most;
+  };
+  for (const int stages : {2, 3, 4, 8})
+    for (int stage = 0; stage < stages; ++stage) {
+      EXPECT_EQ(held(Order::zb_h1, stage, stages), stages);
+      EXPECT_EQ(held(Order::zb_h2, stage, stages), 2 * stages - 1);
+      EXPECT_EQ(held(Order::zb_v, stage, stages), 2 * stages);  // chunks of half a stage
+    }
+}
+
+TEST(Lowering, ZeroBubbleOrdersAreSoundForEveryNumberOfStagesAndMicroBatches) {
+  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v})
+    for (const int pipeline : {2, 3, 4, 5, 8})
+      for (const int micro_batches : {1, 2, 3, 5, 8, 16, 31}) {
+        PlanSpec spec;
+        spec.order = order;
+        spec.pipeline = pipeline;
+        spec.virtual_stages = order == Order::zb_v ? 2 : 1;
+        spec.micro_batch = 2;
+        spec.batch = 2 * micro_batches;
+        const Schedule schedule = lower(samples::make(spec, samples::tiny_gpt(2 * pipeline, 8, 16)));
+        EXPECT_EQ(findings(schedule), "") << name_of(order) << ", " << pipeline << " stages, " << micro_batches;
+      }
+}
+
+TEST(Lowering, ASplitBackwardDoesWhatTheWholeOneDoes) {
+  const auto count = [](Order order, models::OpKind kind) {
+    PlanSpec spec;
+    spec.order = order;
+    spec.pipeline = 2;
+    spec.virtual_stages = order == Order::zb_v ? 2 : 1;
+    std::size_t n = 0;
+    for (const RankClass& c : lower(samples::make(spec)).classes)
+      for (const Block& block : c.blocks)
+        for (const Step& step : block.steps)
+          for (const models::Op& op : step.ops) n += op.kind == kind ? 1 : 0;
+    return n;
+  };
+  using models::OpKind;
+  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v})
+    for (const OpKind kind : {OpKind::matmul, OpKind::bias_grad, OpKind::layer_norm_grad, OpKind::attention_grad,
+                              OpKind::embedding_grad, OpKind::adamw})
+      // One stage fewer holds the token table where the model is folded.
+      EXPECT_EQ(count(order, kind), count(Order::one_f_one_b, kind) - (order == Order::zb_v && kind == OpKind::adamw))
+          << name_of(order) << " " << models::name_of(kind);
+}
+
+TEST(Lowering, AFoldedModelHasBothEndsOnTheFirstStageAndNoMessageAtTheLast) {
+  PlanSpec spec;
+  spec.order = Order::zb_v;
+  spec.pipeline = 2;
+  spec.virtual_stages = 2;
+  spec.layers_per_stage = {1, 2, 3, 1};
+  const Plan plan = samples::make(spec, samples::tiny_gpt(7));
+  EXPECT_EQ(plan.layers(0), 2);
+  EXPECT_EQ(plan.layers(1), 5);
+  EXPECT_EQ(plan.first_layer(0, 1), 6);
+  const Schedule schedule = lower(plan);
+  EXPECT_EQ(findings(schedule), "");
+  for (const Group& group : schedule.groups) EXPECT_NE(group.name, "embedding");
+  int sends = 0;
+  for (const Block& block : schedule.classes[1].blocks)
+    for (const Step& step : block.steps) sends += step.kind == StepKind::send;
+  EXPECT_EQ(sends, 2);  // forward of the second chunk, backward of the first
+}
+
+TEST(MakePlan, RefusesZeroBubbleOrdersThatCannotBe) {
+  const auto code = [](auto set) {
+    PlanSpec spec;
+    spec.order = Order::zb_h1;
+    spec.pipeline = 2;
+    set(spec);
+    const auto made = samples::try_make(spec);
+    return made ? std::string() : made.error().front().code;
+  };
+  EXPECT_EQ(code([](PlanSpec&) {}), "");
+  EXPECT_EQ(code([](PlanSpec& s) { s.pipeline = 1; }), "P23");
+  EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::zb_v; }), "P23");
+  EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::zb_v, s.virtual_stages = 2; }), "");
+  EXPECT_EQ(code([](PlanSpec& s) { s.virtual_stages = 2; }), "P17");
+  EXPECT_EQ(code([](PlanSpec& s) { s.data = 2, s.zero_stage = 2; }), "P24");
 }
 
 TEST(Orders, InterleavedMessagesLieBetweenTurns) {

@@ -1,0 +1,132 @@
+// The end of a training step: gradients are reduced and clipped, parameters updated and gathered, the loss summed up.
+#include "plan/lower_finish.h"
+
+#include "plan/lower.h"
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+// Sequence parallelism: gradients of what is used row by row, of which each tensor rank saw some rows. On the data
+// stream, ahead of the reduction over replicas, which reads the sums.
+void sum_partial(ClassBuilder& build, const Groups& groups, const Bucket& bucket, int gradients, std::int32_t layer,
+                 int b) {
+  if (bucket.partial_elements == 0) return;
+  const View v{gradients, 0, bucket.partial_elements, false};
+  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups.tensor, v, v, layer, b);
+}
+
+namespace {
+
+class Finish {
+ public:
+  explicit Finish(const StepEnd& end)
+      : build_(end.build),
+        groups_(end.groups),
+        spec_(end.spec),
+        zero_(end.zero),
+        stage_(end.stage),
+        shared_(end.shared),
+        norm_squared_(end.norm_squared),
+        coefficient_(end.coefficient) {}
+
+  void run() {
+    build_.open("finish");
+    for (std::size_t b = 0; b < build_.result().buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
+    if (groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage())) {
+      const View v = optimized_gradient(build_.bucket(shared_));
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
+                        shared_);
+    }
+    clip();
+    update();
+    if (groups_.loss >= 0)
+      build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
+                        build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
+  }
+
+ private:
+  // The gradient values that this rank optimizes: all of them, or its shard.
+  View optimized_gradient(const Bucket& b) const {
+    if (zero_ >= 2) return build_.whole(b.gradient_shard);
+    if (zero_ == 1) return {b.gradients, 0, b.shard_elements(), true};
+    return build_.whole(b.gradients);
+  }
+  View optimized_values(const Bucket& b) const {
+    if (zero_ == 3) return build_.whole(b.shard);
+    if (zero_ >= 1) return {b.parameters, 0, b.shard_elements(), true};
+    return build_.whole(b.parameters);
+  }
+
+  void reduce_gradients(int b) {
+    if (zero_ >= 2) return;
+    const Bucket bucket = build_.bucket(b);
+    sum_partial(build_, groups_, bucket, bucket.gradients, -1, b);
+    if (groups_.data < 0) return;
+    if (zero_ == 0) {
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data,
+                        build_.whole(bucket.gradients), build_.whole(bucket.gradients), -1, b);
+      return;
+    }
+    const DType dtype = gradient_dtype(spec_.precision);
+    const int reduced = build_.buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
+    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
+                      build_.whole(bucket.gradients), build_.whole(reduced), -1, b);
+    Step& step =
+        build_.compute(Phase::gradient_reduce, -1, "keep_shard",
+                       {build_.flat(OpKind::copy, dtype, bucket.shard_elements(), {build_.view(build_.whole(reduced))},
+                                    {build_.view(optimized_gradient(bucket))})});
+    step.bucket = b;
+  }
+
+  void clip() {
+    std::vector<Op> squares;
+    for (const Bucket& b : build_.result().buckets) {
+      const View v = optimized_gradient(b);
+      squares.push_back(build_.flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {build_.view(v)},
+                                    {build_.view(build_.whole(norm_squared_))}));
+      squares.back().accumulate = true;
+    }
+    build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
+    if (groups_.norm >= 0)
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+    build_.compute(Phase::optimizer, -1, "clip",
+                   {build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
+                                {build_.view(build_.whole(build_.result().gradient_norm)),
+                                 build_.view(build_.whole(coefficient_))})});
+  }
+
+  void update() {
+    const int coefficient = build_.view(build_.whole(coefficient_));
+    for (std::size_t i = 0; i < build_.result().buckets.size(); ++i) {
+      const Bucket b = build_.result().buckets[i];
+      const View values = optimized_values(b);
+      std::vector<int> out = {b.master >= 0 ? build_.view(build_.whole(b.master)) : build_.view(values),
+                              build_.view(build_.whole(b.first_moment)), build_.view(build_.whole(b.second_moment))};
+      if (b.master >= 0) out.push_back(build_.view(values));
+      Step& step = build_.compute(Phase::optimizer, -1, "adamw",
+                                  {build_.flat(OpKind::adamw, gradient_dtype(spec_.precision), values.elements,
+                                               {build_.view(optimized_gradient(b)), coefficient}, std::move(out))});
+      step.bucket = static_cast<std::int32_t>(i);
+      if (zero_ == 1 || zero_ == 2)
+        build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data, values,
+                          build_.whole(b.parameters), -1, static_cast<std::int32_t>(i));
+    }
+  }
+
+  ClassBuilder& build_;
+  const Groups& groups_;
+  const PlanSpec& spec_;
+  int zero_, stage_, shared_, norm_squared_, coefficient_;
+};
+
+}  // namespace
+
+void lower_finish(const StepEnd& end) {
+  Finish(end).run();
+}
+
+}  // namespace orrery::plan

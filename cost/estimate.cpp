@@ -30,6 +30,7 @@ struct StageTimes {
   double prelude = 0;                          ///< of a backward pass, before the received gradient is read
   std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, of each chunk
   std::vector<double> weights_pass;                 ///< of a split backward; then backward_pass is without it
+  std::vector<double> preludes;                     ///< of each chunk
   double begin = 0;                                 ///< zeroing gradients
   double reduce = 0, keep = 0, norm = 0;            ///< messages; copies; squares
   double update = 0, gather = 0;                    ///< optimizer and what its gathers add
@@ -281,6 +282,7 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     t.forward_pass.push_back(one.forward_pass.front());
     t.backward_pass.push_back(one.backward_pass.front());
     t.weights_pass.push_back(one.weights_pass.front());
+    t.preludes.push_back(one.prelude);
   }
   finish(t, spec, this->stage(plan, stage), group, tensor_group);
   return t;
@@ -358,10 +360,12 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
   const int last = spec.pipeline - 1;
   if (spec.virtual_stages > 1 || spec.splits_backward()) {
     InterleavedTimes times;
+    times.overlaps = !spec.splits_backward() || pricing->overlaps(plan::Stream::pipeline_recv);
     for (int s = 0; s <= last; ++s) {
       times.forward.push_back(stages[static_cast<std::size_t>(s)].forward_pass);
       times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
       times.weights.push_back(stages[static_cast<std::size_t>(s)].weights_pass);
+      times.prelude.push_back(stages[static_cast<std::size_t>(s)].preludes);
       times.hop.push_back(hop(s, s < last ? s + 1 : 0));
     }
     return spec.splits_backward() ? zero_bubble_pipeline(times, spec.order, plan.micro_batches())

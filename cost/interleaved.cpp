@@ -96,7 +96,7 @@ class Replay {
       case Move::Kind::receive_activation:
       case Move::Kind::receive_gradient: {
         const std::size_t id = taken(move.kind == Move::Kind::receive_activation, stage, move);
-        messages_[id].wanted = me.computed;
+        if (times_.overlaps) messages_[id].wanted = me.computed;
         me.receives.push_back(id);
         break;
       }
@@ -124,22 +124,33 @@ class Replay {
     return message.end;
   }
 
+  static double at(const std::vector<std::vector<double>>& seconds, int stage, const Move& move) {
+    return seconds[static_cast<std::size_t>(stage)][static_cast<std::size_t>(move.chunk)];
+  }
+  /// A rank that waits takes everything that is sent to it.
+  bool attend(Rank& me) {
+    for (const std::size_t id : me.receives)
+      if (messages_[id].wanted < 0) messages_[id].wanted = me.computed, settled_ = true;
+    return false;
+  }
+
   bool compute(int stage, const Move& move) {
     Rank& me = rank(stage);
     settle(stage);
     const std::optional<double> free = freed(stage, move);
-    if (!free) return false;
+    if (!free) return attend(me);
     const bool forward = move.kind == Move::Kind::forward, weights = move.kind == Move::Kind::weights;
     double start = me.computed;
     if (!weights) start = std::max(start, *free);
     if (!weights && spec_.receives(stage, move.chunk, forward)) {
       const Message& message = messages_[taken(forward, stage, move)];
-      if (message.end < 0) return false;
-      start = std::max(start, message.end);
+      if (message.end < 0) return attend(me);
+      const double prelude =
+          forward || !spec_.splits_backward() || times_.prelude.empty() ? 0 : at(times_.prelude, stage, move);
+      start = std::max(start, message.end - prelude);
       me.transfer += std::min(message.end - message.begin, std::max(0.0, message.end - me.computed));
     }
-    const auto& seconds = (forward ? times_.forward : weights ? times_.weights : times_.backward);
-    me.computed = start + seconds[static_cast<std::size_t>(stage)][static_cast<std::size_t>(move.chunk)];
+    me.computed = start + at(forward ? times_.forward : weights ? times_.weights : times_.backward, stage, move);
     if (weights) me.computed = std::max(me.computed, *free);  // its last product frees it
     return true;
   }
@@ -156,7 +167,7 @@ class Replay {
       const int to = spec_.stage_at(place + (forward ? 1 : -1));
       Rank& other = rank(to);
       Message& message = messages_[id];
-      if (other.receives.empty() || other.receives.front() != id) break;
+      if (other.receives.empty() || other.receives.front() != id || message.wanted < 0) break;
       message.begin = std::max({message.sent, message.wanted, me.send_free, other.receive_free});
       message.end = message.begin + times_.hop[static_cast<std::size_t>(spec_.splits_backward() ? std::min(stage, to)
                                                                         : forward               ? stage

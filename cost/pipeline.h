@@ -29,6 +29,8 @@ struct PipelineResult {
 struct InterleavedTimes {
   std::vector<std::vector<double>> forward, backward;
   std::vector<std::vector<double>> weights = {};  ///< of the zero-bubble orders, whose `backward` is without it
+  std::vector<std::vector<double>> prelude = {};  ///< of theirs: of a backward pass, before its gradient is read
+  bool overlaps = true;                           ///< of theirs: else a receive makes progress while its rank waits
   std::vector<double> hop;  ///< of a transfer between stage s and s + 1; the last: between the last stage and the first
 };
 

@@ -118,6 +118,8 @@ const cost::Stack* Translator::stack_of(const Setup& setup, std::vector<std::str
     notes.push_back(fmt::format("stack '{}' with ZeRO 3 is taken as deepspeed-2021", s.stack));
     s.stack = "deepspeed-2021";
   }
+  // Without ZeRO the DeepSpeed engine has nothing to do: what trains is the Megatron-LM that it was forked from.
+  if (s.stack == "megatron-deepspeed-2022" && s.zero_stage.value_or(0) == 0) s.stack += "-bare";
   const cost::Stack* best = nullptr;
   std::size_t most = 0;
   for (const cost::Stack& stack : library_.stacks) {

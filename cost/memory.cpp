@@ -360,15 +360,16 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == saved.size();
       saved[c] += (begins ? 0 : boundary) + (ends ? 0 : boundary);
     }
-  if (spec.splits_backward()) {
-    m.activations = split_slabs(chunks, spec, stage, micro_batches);
-  } else if (spec.virtual_stages > 1) {
-    m.activations = interleaved_slabs(saved, boundary, spec, stage, micro_batches);
-  } else if (spec.order == plan::Order::one_f_one_b && question.zero_bubble != plan::ZeroBubble::none) {
+  if (spec.virtual_stages == 1 && question.zero_bubble != plan::ZeroBubble::none) {
+    // What a framework holds, which frees what it has sent and what the weights' gradients do not read.
     const plan::Held held = plan::held(question.zero_bubble, stage, spec.pipeline, micro_batches);
     double half = 0;
     for (const LayerRun& run : layers) half += static_cast<double>(run.count) * run.costs->weight_inputs;
     m.activations = saved.front() * static_cast<double>(held.whole) + half * static_cast<double>(held.for_weights);
+  } else if (spec.splits_backward()) {
+    m.activations = split_slabs(chunks, spec, stage, micro_batches);
+  } else if (spec.virtual_stages > 1) {
+    m.activations = interleaved_slabs(saved, boundary, spec, stage, micro_batches);
   } else {
     m.activations =
         saved.front() * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));

@@ -19,7 +19,8 @@ enum class MemoryKind : std::uint8_t {
 /// What is asked of a stage's memory.
 struct MemoryQuestion {
   MemoryKind kind = MemoryKind::device;
-  plan::ZeroBubble zero_bubble = plan::ZeroBubble::none;  ///< runs so, where the plan says 1F1B
+  plan::ZeroBubble zero_bubble =
+      plan::ZeroBubble::none;  ///< a framework's own account of the order, of one chunk a stage
 };
 
 /// What a row's words on its figure mean ("nvidia-smi max over GPUs"); `otherwise` where they say nothing of the kind.

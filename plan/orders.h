@@ -45,8 +45,8 @@ struct Move {
 
 /// 1F1B with backward in two halves, the input's gradient (B) and later the weights' (W): Qi et al. 2023, "Zero Bubble
 /// Pipeline Parallelism". h1, h2: the orders of its sections 2.1 and 2.2; the one found within the activations of p
-/// micro-batches (section 3, ZB-1p) holds what h1 does. limit_2p: found within 2p (ZB-2p). For the memory of
-/// runs that are timed as 1F1B; what is lowered is below.
+/// micro-batches (section 3, ZB-1p) holds what h1 does. limit_2p: found within 2p (ZB-2p). What a
+/// framework holds in them; what is lowered is below.
 enum class ZeroBubble : std::uint8_t { none, h1, h2, limit_2p };
 
 /// Micro-batches that a stage holds at once: whole, and those of which only the inputs of W are left.

@@ -100,6 +100,17 @@ plan::ZeroBubble zero_bubble(const std::string& schedule) {
   return plan::ZeroBubble::none;
 }
 
+/// The zero-bubble paper's orders; those that it finds by search are taken as the hand-made ones of their memory.
+plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
+  if (s.schedule == "ZB-V") return plan::Order::zb_v;
+  const plan::ZeroBubble kind = zero_bubble(s.schedule);
+  if (kind == plan::ZeroBubble::none) return plan::Order::one_f_one_b;
+  const plan::Order order = kind == plan::ZeroBubble::h1 ? plan::Order::zb_h1 : plan::Order::zb_h2;
+  if (s.schedule.find('H') == std::string::npos)
+    notes.push_back(fmt::format("{} is taken as {}", s.schedule, plan::name_of(order)));
+  return order;
+}
+
 /// How much two names of devices or software have in common: the length of their common beginning.
 std::size_t likeness(const std::string& a, const std::string& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -193,6 +204,7 @@ Result<Subject> Translator::translate(const Setup& s) {
       notes.push_back(fmt::format("interleaved: {} chunks of {} layers", spec.virtual_stages, kChunk));
     }
   }
+  if (spec.pipeline > 1) spec.order = order_of(s, notes);
   // Where stages do not divide the layers, but would with embedding and head counted as a layer each: the convention of
   // BLOOM's and the zero-bubble paper's runs.
   const std::int64_t chunks = *s.pipeline * spec.virtual_stages;

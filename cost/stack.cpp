@@ -24,6 +24,8 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.name = root.at("stack").text();
     s.flash = root.at("flash").boolean(true);
     s.host_inline = root.at("host_inline").boolean(false);
+    s.without_zero = root.optional("without_zero").exists() ? root.at("without_zero").text() : "";
+    s.with_zero_3 = root.optional("with_zero_3").exists() ? root.at("with_zero_3").text() : "";
     s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
     const base::Cursor overlap = root.at("overlap");
     s.overlap_tensor = overlap.at("tensor").boolean(false);

@@ -122,24 +122,26 @@ std::size_t likeness(const std::string& a, const std::string& b) {
 
 Translator::Translator(Library library) : library_(std::move(library)) {}
 
-const cost::Stack* Translator::stack_of(const Setup& setup, std::vector<std::string>& notes) const {
-  Setup s = setup;
-  // Megatron-LM partitions no parameters: whoever measured ZeRO-3 beside it ran DeepSpeed.
-  if (s.zero_stage == 3 && s.stack.rfind("megatron-20", 0) == 0) {
-    notes.push_back(fmt::format("stack '{}' with ZeRO 3 is taken as deepspeed-2021", s.stack));
-    s.stack = "deepspeed-2021";
-  }
-  // Without ZeRO the DeepSpeed engine has nothing to do: what trains is the Megatron-LM that it was forked from.
-  if (s.stack == "megatron-deepspeed-2022" && s.zero_stage.value_or(0) == 0) s.stack += "-bare";
+const cost::Stack* Translator::stack_like(const std::string& name) const {
   const cost::Stack* best = nullptr;
-  std::size_t most = 0;
+  const auto rank = [&](const cost::Stack& stack) {
+    return std::tuple(stack.name != name, -static_cast<std::int64_t>(likeness(stack.name, name)), stack.name.size());
+  };
   for (const cost::Stack& stack : library_.stacks) {
-    if (stack.name == s.stack) return &stack;
-    if (stack.name.rfind("orrery", 0) == 0) continue;
-    const std::size_t alike = likeness(stack.name, s.stack);
-    if (!best || alike > most) best = &stack, most = alike;
+    const bool ours = stack.name.rfind("orrery", 0) == 0;
+    if ((!ours || stack.name == name) && (!best || rank(stack) < rank(*best))) best = &stack;
   }
-  if (best) notes.push_back(fmt::format("stack '{}' is taken as {}", s.stack, best->name));
+  return best;
+}
+
+const cost::Stack* Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
+  const cost::Stack* best = stack_like(s.stack);
+  if (best) {
+    const std::int64_t zero = s.zero_stage.value_or(0);
+    const std::string& other = zero == 0 ? best->without_zero : zero == 3 ? best->with_zero_3 : best->name;
+    if (!other.empty()) best = stack_like(other);
+    if (best->name != s.stack) notes.push_back(fmt::format("stack '{}' is taken as {}", s.stack, best->name));
+  }
   return best;
 }
 

@@ -42,6 +42,8 @@ class Translator {
   [[nodiscard]] base::Result<Subject> translate(const Setup& setup);
 
  private:
+  /// The stack of this name, else the one whose name begins most alike, the shortest of such; none in an empty library.
+  [[nodiscard]] const cost::Stack* stack_like(const std::string& name) const;
   [[nodiscard]] const cost::Stack* stack_of(const Setup& setup, std::vector<std::string>& notes) const;
   [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> cluster_of(const Setup& setup,
                                                                                   std::vector<std::string>& notes);

@@ -68,10 +68,12 @@ void gpu(Calibration& c, const clusters::Device& device) {
   c.set("device.attention.efficiency", k.flash, hopper ? kFlash3 : kFlash2);
   c.set("device.attention.grad_efficiency", k.flash_grad, hopper ? kFlash3 : kFlash2);
   c.set("device.attention.generation_1", k.generation_1,
-        "FlashAttention-2 (Dao 2023), section 1: the first reaches 25 to 40 % of A100's peak; H100: half of the "
-        "second's");
+        "FlashAttention-2 (Dao 2023), section 1: the first reaches 25 to 40 % of A100's peak; other devices: "
+        "assumption, uncalibrated: about half of the second's");
   c.set("device.attention.generation_2", k.generation_2,
-        hopper ? "FlashAttention-3 (Shah et al. 2024), section 1: the second reaches 35 % of H100's peak" : kFlash2);
+        hopper ? "FlashAttention-3 (Shah et al. 2024), section 1: the second reaches 35 % of H100's peak; B200: "
+                 "assumption, uncalibrated"
+               : kFlash2);
   c.set(
       "device.attention.misaligned_efficiency", 0.06,
       "BigScience, chronicles of the 176B model: heads 108 and 150 wide make steps of 13,824 and 14,400 wide models a "

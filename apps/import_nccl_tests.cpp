@@ -34,19 +34,6 @@ base::Result<clusters::Cluster> measured_cluster(const ImportOptions& options, c
   return clusters::resized(*cluster, nodes * cluster->devices_per_node);
 }
 
-base::Diagnostics worse(const cost::FitResult& result, const std::string& file) {
-  if (result.error_after < result.error_before) return {};
-  return {
-      {base::Severity::warning,
-       "F03",
-       {file, 0, 0, 1},
-       fmt::format("the fitted coefficients predict the logs no better than those before: mean error {:.1f} % after, "
-                   "{:.1f} % before",
-                   100 * result.error_after, 100 * result.error_before),
-       "measure on an idle machine before using the file",
-       {}}};
-}
-
 }  // namespace
 
 Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::string>& texts, const Context& context) {
@@ -87,7 +74,8 @@ Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::s
 
   Outcome outcome;
   outcome.diagnostics = std::move(warnings);
-  const base::Diagnostics poor = worse(fitted->result, options.output);
+  const base::Diagnostics poor =
+      no_better(fitted->result, "logs", options.output, "measure on an idle machine before using the file");
   outcome.diagnostics.insert(outcome.diagnostics.end(), poor.begin(), poor.end());
   nlohmann::json json = reports::calibrate_json(fitted->result);
   json["inputs"] = nlohmann::json::array();

@@ -147,4 +147,17 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+base::Diagnostics no_better(const cost::FitResult& result, const char* measured, const std::string& file,
+                            std::string help) {
+  if (result.error_after < result.error_before) return {};
+  return {{base::Severity::warning,
+           "F03",
+           {file, 0, 0, 1},
+           fmt::format("the fitted coefficients predict the {} no better than those before: mean error {:.1f} % after, "
+                       "{:.1f} % before",
+                       measured, 100 * result.error_after, 100 * result.error_before),
+           std::move(help),
+           {}}};
+}
+
 }  // namespace orrery::apps

@@ -56,4 +56,8 @@ struct Run {
 /// The middle value; 0 of none.
 [[nodiscard]] double median(std::vector<double> values);
 
+/// A warning where a fit is no better than what was believed before. `measured`: "runs", "logs".
+[[nodiscard]] base::Diagnostics no_better(const cost::FitResult& result, const char* measured, const std::string& file,
+                                          std::string help);
+
 }  // namespace orrery::apps

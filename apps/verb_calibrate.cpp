@@ -36,20 +36,6 @@ std::vector<std::string> weaknesses(const std::vector<const Run*>& fitted, int s
   return notes;
 }
 
-/// A fit that is no better than what was believed before is worth a warning.
-base::Diagnostics worse(const cost::FitResult& result, const std::string& file) {
-  if (result.error_after < result.error_before) return {};
-  return {
-      {base::Severity::warning,
-       "F03",
-       {file, 0, 0, 1},
-       fmt::format("the fitted coefficients predict the runs no better than those before: mean error {:.1f} % after, "
-                   "{:.1f} % before",
-                   100 * result.error_after, 100 * result.error_before),
-       "measure more steps and more kinds of plans on an idle machine before using the file",
-       {}}};
-}
-
 }  // namespace
 
 Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
@@ -78,7 +64,9 @@ Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
 
   write_file(options.output, cost::write_calibration(fitted->calibration));
   Outcome outcome;
-  outcome.diagnostics = worse(fitted->result, options.output);
+  outcome.diagnostics =
+      no_better(fitted->result, "runs", options.output,
+                "measure more steps and more kinds of plans on an idle machine before using the file");
   outcome.json = reports::calibrate_json(fitted->result).dump();
   outcome.text = reports::fit_text(fitted->result, context.terminal.style);
   outcome.text +=

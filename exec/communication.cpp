@@ -9,8 +9,48 @@ bool conflict(const Touch& a, const Touch& b) {
   return (a.writes || b.writes) && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
 }
 
+Communication::Communication(const Waiter& waiter, Progress progress) : waiter_(waiter) {
+  if (progress == Progress::thread) thread_ = std::thread([this] { serve(); });
+}
+
+Communication::~Communication() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard guard(lock_);
+    ending_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+// Naps between looks: a core that polls is one that does not compute.
+void Communication::serve() {
+  constexpr std::chrono::microseconds kNap{20};
+  std::unique_lock guard(lock_);
+  while (!ending_ && !failure_) {
+    if (pending_ == 0) {
+      work_.wait(guard, [this] { return ending_ || pending_ > 0; });
+      continue;
+    }
+    try {
+      move_on();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    guard.unlock();
+    std::this_thread::sleep_for(kNap);
+    guard.lock();
+  }
+}
+
+void Communication::fail_as_the_thread() {
+  if (failure_) std::rethrow_exception(failure_);
+}
+
 void Communication::submit(plan::Stream stream, std::vector<Touch> touches, bool frees, Start start, Observer observer,
                            Describe describe) {
+  const std::lock_guard guard(lock_);
+  fail_as_the_thread();
   Message message;
   message.number = next_++;
   message.touches = std::move(touches);
@@ -21,7 +61,18 @@ void Communication::submit(plan::Stream stream, std::vector<Touch> touches, bool
   queues_[static_cast<std::size_t>(stream)].push_back(std::move(message));
   ++pending_;
   freeing_ += frees ? 1 : 0;
-  progress();
+  move_on();
+  if (pending_ > 0) work_.notify_one();
+}
+
+bool Communication::idle() const {
+  const std::lock_guard guard(lock_);
+  return pending_ == 0;
+}
+
+bool Communication::conflicts(const std::vector<Touch>& touches) const {
+  const std::lock_guard guard(lock_);
+  return conflicts(touches, next_);
 }
 
 bool Communication::conflicts(const std::vector<Touch>& touches, std::int64_t before) const {
@@ -61,6 +112,12 @@ bool Communication::advance(Queue& queue) {
 }
 
 void Communication::progress() {
+  const std::lock_guard guard(lock_);
+  fail_as_the_thread();
+  move_on();
+}
+
+void Communication::move_on() {
   if (pending_ == 0) return;
   bool moved = true;
   while (moved) {  // the end of one step may let a step of another stream start
@@ -70,34 +127,34 @@ void Communication::progress() {
   }
 }
 
-void Communication::wait_for(const std::vector<Touch>& touches) {
-  if (pending_ == 0 || !conflicts(touches, next_)) return;
+void Communication::wait(const std::function<bool()>& done) {
+  {
+    const std::lock_guard guard(lock_);
+    if (done()) return;
+  }
   waiter_.until(
       [&] {
-        progress();
-        return !conflicts(touches, next_);
+        const std::lock_guard guard(lock_);
+        fail_as_the_thread();
+        move_on();
+        return done();
       },
-      [&] { return describe_pending(); });
+      [&] {
+        const std::lock_guard guard(lock_);
+        return describe_pending();
+      });
+}
+
+void Communication::wait_for(const std::vector<Touch>& touches) {
+  wait([&] { return pending_ == 0 || !conflicts(touches, next_); });
 }
 
 void Communication::wait_for_freeing() {
-  if (freeing_ == 0) return;
-  waiter_.until(
-      [&] {
-        progress();
-        return freeing_ == 0;
-      },
-      [&] { return describe_pending(); });
+  wait([&] { return freeing_ == 0; });
 }
 
 void Communication::wait_for_all() {
-  if (pending_ == 0) return;
-  waiter_.until(
-      [&] {
-        progress();
-        return pending_ == 0;
-      },
-      [&] { return describe_pending(); });
+  wait([&] { return pending_ == 0; });
 }
 
 std::string Communication::describe_pending() const {

@@ -40,10 +40,10 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       transport_(transport),
       options_(options),
       data_rank_(transport.rank() / schedule.spec.tensor % schedule.spec.replicas()),
-      communication_(waiter),
       arena_(backend, class_, placement, options.check),
       loss_(kNone),
-      norm_(kNone) {
+      norm_(kNone),
+      communication_(waiter, options.progress) {
   make_groups();
   connect_peers();
   find_optimizer();

@@ -3,6 +3,7 @@
 /// every step it executes. It decides nothing.
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,7 +61,9 @@ class Executor {
  public:
   struct Options {
     Arena::Check check = Arena::Check::none;
-    bool record = true;                  ///< spans
+    bool record = true;  ///< spans
+    /// thread: messages move while this rank computes; for transports whose calls return at once.
+    Communication::Progress progress = Communication::Progress::inlined;
     std::size_t most_iterations = 1000;  ///< recording stops here: a long run must not fill the memory
   };
 
@@ -74,7 +77,7 @@ class Executor {
   [[nodiscard]] Arena& arena() { return arena_; }
   [[nodiscard]] const Arena& arena() const { return arena_; }
   [[nodiscard]] const plan::RankClass& rank_class() const { return class_; }
-  [[nodiscard]] const std::vector<RawSpan>& spans() const { return spans_; }
+  [[nodiscard]] std::vector<RawSpan> spans() const { return {spans_.begin(), spans_.end()}; }
   [[nodiscard]] const std::vector<IterationRecord>& iterations() const { return iterations_; }
   /// Times of single operators; empty on asynchronous backends. The first training step does not count where there
   /// are others: it touches pages.
@@ -121,12 +124,11 @@ class Executor {
   Transport& transport_;
   Options options_;
   int data_rank_ = 0;
-  Communication communication_;
   Arena arena_;
   std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
   std::map<int, std::vector<ElementRange>> ranges_;         ///< by the gradient's view
-  plan::StepRef optimizer_;  ///< the first step that updates a parameter; entry -1 when there is none
-  std::vector<RawSpan> spans_;
+  plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
+  std::deque<RawSpan> spans_;  ///< a message in flight writes to its own while others come
   std::vector<IterationRecord> iterations_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::vector<float>>> operators_;  ///< by block and step
   bool recording_ = false;
@@ -138,6 +140,7 @@ class Executor {
   std::vector<Marked> marked_;  ///< asynchronous backends: resolved at the end of the step
   std::vector<std::int32_t> tokens_, targets_;
   double loss_, norm_;
+  Communication communication_;  ///< last: a thread of its own may still write spans
 };
 
 }  // namespace orrery::exec

@@ -43,10 +43,9 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
   backend_.synchronise();  // a message may leave only what has been computed; free on the host
   Communication::Observer observer;
   if (recording_) {
-    const std::size_t index = spans_.size();
-    spans_.push_back({current_iteration_, place.at, place.micro_batch, now(), 0});
-    observer.started = [this, index] { spans_[index].ready = now(); };
-    observer.finished = [this, index] { spans_[index].end = now(); };
+    RawSpan* span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.micro_batch, now(), 0});
+    observer.started = [span] { span->ready = now(); };
+    observer.finished = [span] { span->end = now(); };
   }
   communication_.submit(step.stream, touches(step, place.micro_batch), !step.deaths.empty(),
                         starter(step, place.micro_batch), observer,

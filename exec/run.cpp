@@ -57,7 +57,9 @@ class Session {
         options_(options),
         before_(memory_now(nullptr)),
         trainer_(plan, training, schedule, backend, transport, waiter, std::move(batches),
-                 {options.check, true, recorded_iterations(schedule)}),
+                 {options.check, true,
+                  options.progress_thread ? Communication::Progress::thread : Communication::Progress::inlined,
+                  recorded_iterations(schedule)}),
         context_{schedule, trainer_.executor().arena(), backend, transport} {}
 
   /// The run directory for this run alone; a second trainer in it would mix two runs.

@@ -30,6 +30,7 @@ struct RunOptions {
   std::set<std::int64_t> dump_gradients;         ///< steps from 1, to gradients/step-000001.safetensors
   int threads = 1;
   bool oversubscribed = false;
+  bool progress_thread = false;  ///< messages move while the rank computes
   Arena::Check check = Arena::Check::none;
   const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end
   /// Rank 0 only. Lines of JSON: {"event": "preparing" | "started" | "step" | "checkpoint" | "gradients" | "stopped" |

@@ -145,6 +145,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   run.checkpoint_interval = options.checkpoint_interval;
   run.dump_gradients = options.dump_gradients;
   run.stop = &stop_requested;
+  run.progress_thread = options.progress_thread && options.backend == "cpu";
   if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
   run.report = print_event;
   exec::Transport& transport = device_transport ? *device_transport : host;

@@ -30,7 +30,8 @@ const char* usage() {
   return "usage: mpiexec -n RANKS orrery-worker --plan FILE --run DIR [--steps N] [--backend cpu|cuda] [--threads K]\n"
          "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
          "         [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
-         "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--check-memory]\n"
+         "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--progress-thread]\n"
+         "         [--check-memory]\n"
          "   or: mpiexec -n RANKS orrery-worker --probe [--budget SECONDS] [--most-bytes N] [--stream-bytes N]\n";
 }
 
@@ -67,6 +68,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--resume", [&o] { o.resume = true; }},
       {"--probe", [&o] { o.probe = true; }},
       {"--no-checkpoint", [&o] { o.checkpoint = false; }},
+      {"--progress-thread", [&o] { o.progress_thread = true; }},
       {"--recompute-whole-layer", [&o] { o.recompute_whole_layer = true; }},
       {"--check-memory", [&o] { o.check_memory = true; }}};
   for (int i = 1; i < count; ++i) {

@@ -20,7 +20,8 @@ struct Options {
   bool checkpoint = true;
   bool resume = false;
   bool recompute_whole_layer = false;
-  bool check_memory = false;  ///< overlap checks and NaN in newborn buffers
+  bool progress_thread = false;  ///< CPU ranks: messages move while the rank computes
+  bool check_memory = false;     ///< overlap checks and NaN in newborn buffers
   std::set<std::int64_t> dump_gradients;
   std::chrono::seconds deadline{120};
   bool probe = false;             ///< measure this machine instead of training

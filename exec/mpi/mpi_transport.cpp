@@ -240,10 +240,10 @@ class MpiTransport : public Transport {
 
 MpiSession::MpiSession(int* argc, char*** argv) {
   int provided = 0;
-  check(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  check(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  if (provided < MPI_THREAD_FUNNELED)
-    throw Failure("this MPI does not allow threads beside it", FailureKind::environment);
+  if (provided < MPI_THREAD_SERIALIZED)
+    throw Failure("this MPI does not allow two threads to call it in turn", FailureKind::environment);
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
   MPI_Comm node = MPI_COMM_NULL;

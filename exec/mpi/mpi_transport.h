@@ -9,7 +9,7 @@
 
 namespace orrery::exec {
 
-/// MPI_Init_thread (funneled) and MPI_Finalize. Made first in main, destroyed last.
+/// MPI_Init_thread (serialized: a progress thread may call it) and MPI_Finalize. Made first in main, destroyed last.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);

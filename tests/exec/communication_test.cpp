@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
+#include <thread>
 
 #include "exec/failure.h"
 
@@ -100,6 +102,57 @@ TEST_F(Script, AWaitThatIsTooLongNamesAllThatIsPending) {
   } catch (const Failure& failure) {
     EXPECT_NE(std::string(failure.what()).find("first; second (not started)"), std::string::npos) << failure.what();
   }
+}
+
+// -- a progress thread ----------------------------------------------------------------------------------------------
+
+struct Flagged : Request {
+  explicit Flagged(std::atomic<bool>& flag) : done(flag) {}
+  bool test() override { return done; }
+  std::atomic<bool>& done;
+};
+
+const Waiter& patient() {
+  static const Waiter waiter{WaitPolicy{}};
+  return waiter;
+}
+
+TEST(ProgressThread, FinishesAndStartsStepsWhileNobodyAsks) {
+  std::atomic<bool> first{false}, second{false}, started{false}, finished{false};
+  Communication communication(patient(), Communication::Progress::thread);
+  communication.submit(
+      plan::Stream::data, {}, false, [&] { return std::make_unique<Flagged>(first); }, {}, [] { return "first"; });
+  communication.submit(
+      plan::Stream::data, {}, false, [&] { return std::make_unique<Flagged>(second); },
+      {[&] { started = true; }, [&] { finished = true; }}, [] { return "second"; });
+  EXPECT_FALSE(started);
+  first = true;
+  while (!started) std::this_thread::yield();
+  second = true;
+  while (!finished) std::this_thread::yield();
+  communication.wait_for_all();
+  EXPECT_TRUE(communication.idle());
+}
+
+TEST(ProgressThread, AFailureThereIsThrownWhereTheRankAsksNext) {
+  struct Broken : Request {
+    bool test() override {
+      if (calls++ > 0) throw Failure("the link is down");
+      return false;
+    }
+    int calls = 0;
+  };
+  Communication communication(patient(), Communication::Progress::thread);
+  communication.submit(
+      plan::Stream::data, {}, false, [] { return std::make_unique<Broken>(); }, {}, [] { return "a message"; });
+  EXPECT_THROW(communication.wait_for_all(), Failure);
+}
+
+TEST(ProgressThread, EndsWithMessagesStillUnderWay) {
+  std::atomic<bool> never{false};
+  Communication communication(patient(), Communication::Progress::thread);
+  communication.submit(
+      plan::Stream::data, {}, false, [&] { return std::make_unique<Flagged>(never); }, {}, [] { return "lost"; });
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ struct Trial {
   std::int64_t steps = 20;
   std::set<std::int64_t> gradients_at = {0, 19};
   Arena::Check check = Arena::Check::overlaps_and_poison;
+  Communication::Progress progress = Communication::Progress::inlined;
   std::function<Devices(Transport& host)> devices;  ///< empty: the CPU backend
 };
 

@@ -139,6 +139,7 @@ Outcome train(const Trial& trial) {
                     plan.spec().batch, plan.spec().sequence, trial.model.vocab);
     Executor::Options options;
     options.check = trial.check;
+    options.progress = trial.progress;
     Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options);
     if (trial.training.initial_weights.empty()) {
       initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));

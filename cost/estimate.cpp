@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
 #include "cost/memory.h"
 #include "cost/pipeline.h"
@@ -86,6 +87,16 @@ struct Estimator::Memo {
                      const std::vector<int>& group, const std::vector<int>& tensor_group);
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
               const std::vector<int>& group, const std::vector<int>& tensor_group);
+  /// Seconds to sum up a bucket's gradients under ZeRO 0 or 1: over the tensor group what its ranks have parts of, then
+  /// over the replicas.
+  double reduction(const BucketSize& b, const plan::PlanSpec& spec, const std::vector<int>& group,
+                   const std::vector<int>& tensor_group) const {
+    const models::DType gradient = plan::gradient_dtype(spec.precision);
+    const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
+    return message(partitions ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, b.elements, gradient,
+                   group) +
+           message(CollectiveKind::all_reduce, b.partial, gradient, tensor_group);
+  }
   Agreements agree(const plan::Plan& plan);
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
@@ -245,12 +256,9 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
-    if (zero == 0) t.reduce += count * message(CollectiveKind::all_reduce, b.elements, gradient, group);
-    if (zero == 1) {
-      t.reduce += count * message(CollectiveKind::reduce_scatter, b.elements, gradient, group);
+    if (zero < 2) t.reduce += count * reduction(b, spec, group, tensor_group);
+    if (zero == 1 && !spec.reduces_early())
       t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
-    }
-    if (zero < 2) t.reduce += count * message(CollectiveKind::all_reduce, b.partial, gradient, tensor_group);
     t.norm += count * op(flat(models::OpKind::norm_squared, gradient, optimized));
     adamw.m = optimized;
     const double update = op(adamw) + dispatch();
@@ -285,6 +293,9 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     t.preludes.push_back(one.prelude);
   }
   finish(t, spec, this->stage(plan, stage), group, tensor_group);
+  if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))
+    t.reduce = late_reductions(chunks(plan, stage), spec, stage,
+                               [&](const BucketSize& b) { return reduction(b, spec, group, tensor_group); });
   return t;
 }
 

@@ -335,7 +335,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
     m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
     m.optimizer_states += count * states * arena_bytes(optimized, models::DType::fp32);
-    if (zero == 1) reduced = std::max(reduced, arena_bytes(b.shard, gradient));
+    if (zero == 1 && !spec.reduces_early()) reduced = std::max(reduced, arena_bytes(b.shard, gradient));
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized);
   }

@@ -31,6 +31,7 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.overlap_tensor = overlap.at("tensor").boolean(false);
     s.overlap_data = overlap.at("data").boolean(false);
     s.overlap_pipeline = overlap.at("pipeline").boolean(false);
+    s.overlap_gradients = overlap.optional("gradients").boolean(false);
     s.memory = read_memory_recipe(root.optional("memory"));
     s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
     for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);

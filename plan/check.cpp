@@ -145,11 +145,16 @@ class Lives {
     std::map<std::int32_t, std::vector<std::int32_t>> blocks_of;
     for (const Entry& entry : class_.program)
       if (entry.micro_batch >= 0) blocks_of[entry.micro_batch].push_back(entry.block);
+    const auto plain = [&](std::int32_t block) {
+      const std::int32_t of = class_.blocks[at(block)].variant_of;
+      return of < 0 ? block : of;
+    };
     std::vector<std::int32_t> out;
     std::set<std::vector<std::int32_t>> orders;
     std::vector<std::int32_t> first;
     for (auto& [micro_batch, blocks] : blocks_of) {
       if (orders.insert(blocks).second) out.push_back(micro_batch);
+      for (std::int32_t& block : blocks) block = plain(block);
       std::sort(blocks.begin(), blocks.end());
       if (first.empty()) first = blocks;
       if (blocks != first)

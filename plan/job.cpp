@@ -67,6 +67,7 @@ Bounds read_bounds(const Cursor& at) {
   if (const Cursor layers = at.optional("recompute_layers"); layers.exists())
     b.recompute_layers = layers.integer(0, kMostLayers, 0);
   if (const Cursor ends = at.optional("ends_as_layers"); ends.exists()) b.ends_as_layers = ends.boolean(false);
+  if (const Cursor early = at.optional("overlap_gradients"); early.exists()) b.overlap_gradients = early.boolean(true);
   return b;
 }
 
@@ -170,6 +171,7 @@ void write_bounds(Writer& w, const Bounds& b) {
   w.list("sequence_parallel", b.sequence_parallel, 2);
   if (b.recompute_layers) w.line("recompute_layers", *b.recompute_layers, 2);
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
+  if (b.overlap_gradients) w.line("overlap_gradients", *b.overlap_gradients, 2);
 }
 
 void write_training(Writer& w, const Training& t) {

@@ -64,6 +64,7 @@ struct Bounds {
   std::vector<bool> sequence_parallel;
   std::optional<std::int64_t> recompute_layers;
   std::optional<bool> ends_as_layers;
+  std::optional<bool> overlap_gradients;
   bool operator==(const Bounds&) const = default;
 };
 

@@ -15,6 +15,7 @@
 #include "plan/groups.h"
 #include "plan/lower_finish.h"
 #include "plan/orders.h"
+#include "plan/reduce_early.h"
 
 namespace orrery::plan {
 
@@ -56,6 +57,7 @@ class StageLowering {
     lower_finish({build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_});
     build_.settle_lives();
     order();
+    if (spec_.reduces_early()) reduce_early(build_, groups_, zero_);
     return std::move(build_.result());
   }
 

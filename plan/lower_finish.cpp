@@ -61,7 +61,7 @@ class Finish {
   }
 
   void reduce_gradients(int b) {
-    if (zero_ >= 2) return;
+    if (zero_ >= 2 || spec_.reduces_early()) return;
     const Bucket bucket = build_.bucket(b);
     sum_partial(build_, groups_, bucket, bucket.gradients, -1, b);
     if (groups_.data < 0) return;

@@ -209,6 +209,7 @@ std::string describe(const PlanSpec& spec) {
   if (spec.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.zero_stage);
   if (spec.sequence_parallel) text += ", sequence-parallel";
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
+  if (spec.reduces_early()) text += ", gradients overlapped";
   if (spec.recompute_layers >= 0) text += fmt::format(" of {} layers a stage", spec.recompute_layers);
   return text;
 }

@@ -31,6 +31,9 @@ struct PlanSpec {
   std::int64_t recompute_layers = -1;  ///< of each stage, the first so many blocks are recomputed; -1: all
   bool sequence_parallel = false;      ///< norms and residuals by rows over the tensor group (same paper, 4.2.2)
   bool flash = true;                   ///< attention keeps row statistics; context parallelism needs them
+  /// Gradients are reduced while the last micro-batch's backward pass runs, each layer's as soon as it has them all
+  /// (ZeRO 0 and 1; ZeRO 2 and 3 reduce there anyway).
+  bool overlap_gradients = false;
   std::int64_t vocab_multiple = 128;
   std::int64_t batch = 1;     ///< sequences per step over all ranks
   std::int64_t sequence = 1;  ///< T
@@ -70,6 +73,8 @@ struct PlanSpec {
   [[nodiscard]] int ranks() const { return data * tensor * pipeline * context * expert; }
   /// Ranks that hold the same parameters and add up their gradients: those of data and of context parallelism.
   [[nodiscard]] int replicas() const { return data * context; }
+  /// Whether reductions stand within the last backward pass instead of behind it.
+  [[nodiscard]] bool reduces_early() const { return overlap_gradients && replicas() > 1 && zero_stage <= 1; }
   [[nodiscard]] int ranks_per_stage() const { return data * context * tensor; }
   /// Tokens that a rank has of a sequence (context parallelism).
   [[nodiscard]] std::int64_t tokens_per_rank() const { return sequence / context; }

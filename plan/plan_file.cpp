@@ -51,6 +51,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
     s.layers_per_stage.push_back(item.integer(1, kMostLayers, 1));
   }
   s.ends_as_layers = at.optional("ends_as_layers").boolean(s.ends_as_layers);
+  s.overlap_gradients = at.optional("overlap_gradients").boolean(s.overlap_gradients);
   s.micro_batch = at.optional("micro_batch").integer(1, kMostBatch, s.micro_batch);
   s.order = choose(at.optional("schedule"), kOrderWords, s.order);
   s.zero_stage = small(at.optional("zero_stage"), 0, 3, s.zero_stage);
@@ -97,6 +98,7 @@ std::string write_spec(const PlanSpec& s) {
   line("virtual_stages", s.virtual_stages);
   if (!s.layers_per_stage.empty()) line("layers_per_stage", fmt::format("[{}]", fmt::join(s.layers_per_stage, ", ")));
   if (s.ends_as_layers) line("ends_as_layers", s.ends_as_layers);
+  if (s.overlap_gradients) line("overlap_gradients", s.overlap_gradients);
   line("micro_batch", s.micro_batch);
   line("schedule", name_of(s.order));
   line("zero_stage", s.zero_stage);

@@ -147,6 +147,9 @@ struct Step {
 struct Block {
   std::string name;  ///< "begin", "forward", "backward", "finish"; of chunk c > 0 "forward.c", "backward.c"
   std::vector<Step> steps;
+  /// The block whose place this one takes for some micro-batches: it has the same steps, and reductions between them.
+  /// -1: none. Stands behind it.
+  std::int32_t variant_of = -1;
 };
 
 struct Entry {

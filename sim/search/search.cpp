@@ -68,7 +68,8 @@ using Cluster = std::shared_ptr<const clusters::Cluster>;
 bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Pricing& pricing,
               double capacity) {
   cost::Estimator estimator(model, pricing);
-  for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, pricing.stack().flash)) {
+  for (const plan::PlanSpec& spec :
+       space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients)) {
     const auto made = plan::make_plan(model, cluster, spec);
     if (made && estimator.memory_peak(*made) <= capacity) return true;
   }
@@ -171,7 +172,8 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
                           const SearchOptions& options) {
   const double began = options.now ? options.now() : 0;
   const double capacity = cluster->device().memory.value * options.memory_fraction;
-  const std::vector<plan::PlanSpec> space = space_of(*cluster, *model, job, pricing.stack().flash);
+  const std::vector<plan::PlanSpec> space =
+      space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients);
   cost::SearchResult result;
   result.candidates = static_cast<std::int64_t>(space.size());
   cost::Estimator estimator(model, pricing);

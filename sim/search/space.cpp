@@ -78,7 +78,7 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
 }  // namespace
 
 std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
-                                     bool flash) {
+                                     bool flash, bool overlap_gradients) {
   using plan::Order;
   using plan::Recompute;
   const plan::Bounds& b = job.bounds;
@@ -91,6 +91,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   for (plan::PlanSpec spec : meshes(cluster, model, job)) {
     spec.layers_per_stage = b.layers_per_stage;
     spec.ends_as_layers = b.ends_as_layers.value_or(false);
+    spec.overlap_gradients = b.overlap_gradients.value_or(overlap_gradients && spec.replicas() > 1);
     spec.batch = job.batch;
     spec.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
     spec.precision = job.precision;

@@ -16,9 +16,10 @@ namespace orrery::sim {
 
 /// Every spec of the space, in a fixed order in which simpler plans (less ZeRO, no recomputation, smaller micro-batch)
 /// come before others with the same mesh. Free degrees are the factorings of the cluster's size; a free micro-batch
-/// divides the replica's share of the batch. Where a batch does not divide, one point stands for the mesh.
+/// divides the replica's share of the batch. Where a batch does not divide, one point stands for the mesh. `flash` and
+/// `overlap_gradients`: what the software does where the job does not say.
 [[nodiscard]] std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model,
-                                                   const plan::Job& job, bool flash);
+                                                   const plan::Job& job, bool flash, bool overlap_gradients = false);
 
 /// A diagnostic of make_plan as a reason that can be counted: its code and what the rule is about, without numbers.
 [[nodiscard]] std::string reason_of(const std::string& code);

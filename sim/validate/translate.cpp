@@ -217,6 +217,7 @@ Result<Subject> Translator::translate(const Setup& s) {
       std::max<std::int64_t>(1, std::llround(token_share(*stack, *s.sequence) * static_cast<double>(*s.sequence)));
   spec.precision = *precision;
   spec.flash = s.flash_attention.value_or(stack->flash);
+  spec.overlap_gradients = stack->overlap_gradients;
   spec.zero_stage = spec.data > 1 ? static_cast<int>(s.zero_stage.value_or(0)) : 0;
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full
                    : s.recompute == "selective" ? plan::Recompute::selective

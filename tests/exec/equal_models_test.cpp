@@ -122,6 +122,10 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_pair("interleaved_data_2_zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }),
         std::make_pair("interleaved_data_2_zero_3_recompute",
                        [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full; }),
+        std::make_pair("interleaved_data_2_overlapped",
+                       [](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }),
+        std::make_pair("interleaved_data_2_zero_1_overlapped",
+                       [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }),
         std::make_pair("interleaved_context_2_zero_2", [](plan::PlanSpec& s) { s.context = 2, s.zero_stage = 2; }),
         std::make_pair("interleaved_selective",
                        [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; })),
@@ -180,6 +184,12 @@ INSTANTIATE_TEST_SUITE_P(
                        }),
         std::make_pair("zb_v", [](plan::PlanSpec& s) { s.order = Order::zb_v; }),
         std::make_pair("zb_v_pipeline_4", [](plan::PlanSpec& s) { s.order = Order::zb_v, s.pipeline = 4; }),
+        std::make_pair("zb_h1_data_2_overlapped",
+                       [](plan::PlanSpec& s) { s.order = Order::zb_h1, s.data = 2, s.overlap_gradients = true; }),
+        std::make_pair("zb_v_data_2_zero_1_overlapped",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::zb_v, s.data = 2, s.zero_stage = 1, s.overlap_gradients = true;
+                       }),
         std::make_pair("zb_v_few", [](plan::PlanSpec& s) { s.order = Order::zb_v, s.pipeline = 4, s.micro_batch = 4; }),
         std::make_pair("zb_v_context_2_tensor_2_zero_1",
                        [](plan::PlanSpec& s) {

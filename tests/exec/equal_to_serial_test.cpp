@@ -179,10 +179,43 @@ INSTANTIATE_TEST_SUITE_P(
              [](plan::PlanSpec& s) { s.context = 2, s.tensor = 2, s.sequence_parallel = true; }},
         Case{"context_2_tensor_2_pipeline_2",
              [](plan::PlanSpec& s) { s.context = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1; }},
+        Case{"data_2_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }},
+        Case{"data_4_one_micro_batch_overlapped",
+             [](plan::PlanSpec& s) { s.data = 4, s.micro_batch = 2, s.overlap_gradients = true; }},
+        Case{"zero_1_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }},
+        Case{"zero_1_tensor_2_sequence_pipeline_2_recompute_overlapped",
+             [](plan::PlanSpec& s) {
+               s.data = 2, s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true, s.zero_stage = 1;
+               s.recompute = plan::Recompute::full, s.overlap_gradients = true;
+             }},
+        Case{"context_2_data_2_overlapped",
+             [](plan::PlanSpec& s) { s.context = 2, s.data = 2, s.overlap_gradients = true; }},
         Case{"zero_3_tensor_2_recompute",
              [](plan::PlanSpec&
                     s) { s.data = 2, s.tensor = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full; }}),
     [](const auto& one) { return std::string(one.param.name); });
+
+// What messages are about to read or write stays as it is while they move, whoever moves them.
+TEST(EqualToSerial, WithAProgressThreadBesideEachRank) {
+  using Set = void (*)(plan::PlanSpec&);
+  for (const Set set : {Set([](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }),
+                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }),
+                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }), Set([](plan::PlanSpec& s) {
+                          s.data = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full;
+                        }),
+                        Set([](plan::PlanSpec& s) { s.tensor = s.pipeline = 2, s.sequence_parallel = true; }),
+                        Set([](plan::PlanSpec& s) { s.context = 2, s.pipeline = 2; })}) {
+    Trial trial = testing::golden_trial("cosine_clipped");
+    set(trial.spec);
+    SCOPED_TRACE(plan::describe(trial.spec));
+    trial.progress = Communication::Progress::thread;
+    const Outcome split = testing::train(trial);
+    EXPECT_LE(testing::loss_distance(split, serial()), 1e-5);
+    EXPECT_LE(testing::relative_distance(split.gradients.at(19), serial().gradients.at(19)), 1e-5);
+    for (const std::vector<RawSpan>& spans : split.spans)
+      for (const RawSpan& span : spans) EXPECT_LE(span.ready, span.end);
+  }
+}
 
 TEST(EqualToSerial, TheComparisonSeesAWrongGradient) {
   LogicalTensors wrong = serial().gradients.at(0);

@@ -51,6 +51,7 @@ TEST_P(OverMpi, TrainingEqualsTheSerialRun) {
   const Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
   command.dump_gradients = {1, 20};
+  command.progress_thread = trial.spec.overlap_gradients;
   std::int64_t reported = 0;
   const RunOutcome outcome = supervise(command, {[&](const StepReport& step) { reported = step.step; }, {}}, nullptr);
   ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << "\n" << outcome.error_tail;
@@ -88,6 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"pipeline_2_1f1b", [](plan::PlanSpec& s) { s.pipeline = 2; }},
         Case{"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
         Case{"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
+        Case{"data_2_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }},
+        Case{"zero_1_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }},
         Case{"zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
         Case{"data_2_tensor_2", [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2; }},
         Case{"data_2_pipeline_2", [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2; }},

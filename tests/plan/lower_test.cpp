@@ -339,6 +339,63 @@ TEST(Place, GPipeHoldsAllMicroBatchesAndOneFOneBOnlyThePipelineDepth) {
   EXPECT_EQ(in_flight(Order::one_f_one_b, 0, 2, 8), 2);
 }
 
+// What a rank's program communicates over replicas, and reads of each bucket's gradients afterwards.
+std::vector<std::int64_t> bytes_reduced(const RankClass& c) {
+  std::vector<std::int64_t> bytes(c.buckets.size());
+  for (const Entry& entry : c.program)
+    for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
+      if (step.phase == Phase::gradient_reduce && step.kind == StepKind::collective && step.bucket >= 0)
+        bytes[static_cast<std::size_t>(step.bucket)] += step.message_bytes(c.buffers);
+  return bytes;
+}
+
+TEST(Lowering, OverlappedGradientsAreReducedOnceAndBehindTheirLastWriter) {
+  int seen = 0;
+  for (const auto& [name, spec] : samples::splits()) {
+    if (!spec.reduces_early()) continue;
+    SCOPED_TRACE(name);
+    ++seen;
+    PlanSpec behind = spec;
+    behind.overlap_gradients = false;
+    const Schedule early = lower(samples::make(spec)), late = lower(samples::make(behind));
+    for (std::size_t k = 0; k < early.classes.size(); ++k) {
+      const RankClass& c = early.classes[k];
+      EXPECT_EQ(bytes_reduced(c), bytes_reduced(late.classes[k]));
+      for (std::size_t b = 0; b < c.buckets.size(); ++b) {
+        int last_written = -1, first_reduced = -1, at = 0;
+        bool within = false;
+        for (const Entry& entry : c.program)
+          for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps) {
+            ++at;
+            const bool writes =
+                std::find(step.writes.begin(), step.writes.end(), c.buckets[b].gradients) != step.writes.end();
+            if (writes && step.kind == StepKind::compute) last_written = at;
+            if (!writes || step.kind == StepKind::compute || first_reduced >= 0) continue;
+            first_reduced = at;
+            within = entry.micro_batch + 1 == spec.batch / (spec.micro_batch * spec.data);
+          }
+        EXPECT_EQ(first_reduced, last_written + 1) << c.buckets[b].name;
+        EXPECT_TRUE(within) << c.buckets[b].name;
+      }
+    }
+  }
+  EXPECT_GT(seen, 10);
+}
+
+TEST(Lowering, ZeroTwoAndThreeAndOneReplicaReduceWhereTheyDidWithOverlapAskedFor) {
+  for (const int zero : {0, 2, 3}) {
+    PlanSpec spec;
+    spec.data = zero == 0 ? 1 : 2;
+    spec.zero_stage = zero;
+    spec.micro_batch = 2;
+    const Schedule plain = lower(samples::make(spec));
+    spec.overlap_gradients = true;
+    const Schedule asked = lower(samples::make(spec));
+    EXPECT_EQ(asked.classes.front().blocks.size(), plain.classes.front().blocks.size());
+    EXPECT_EQ(asked.steps(), plain.steps());
+  }
+}
+
 TEST(Orders, OneFOneBMatchesTheFigureForFourStages) {
   // Stage 2 of 4 with 4 micro-batches: F0, F1 B0, F2 B1, F3 B2, B3.
   std::string text;

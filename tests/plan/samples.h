@@ -133,6 +133,12 @@ inline std::vector<std::pair<std::string, plan::PlanSpec>> splits() {
         all.back().second.micro_batch = 1;
       }
     }
+  // Each that reduces behind its passes also reduces within them.
+  for (std::size_t i = 0, n = all.size(); i < n; ++i) {
+    plan::PlanSpec early = all[i].second;
+    early.overlap_gradients = true;
+    if (early.reduces_early()) all.emplace_back(all[i].first + ", gradients overlapped", early);
+  }
   return all;
 }
 

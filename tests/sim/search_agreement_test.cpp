@@ -120,6 +120,18 @@ INSTANTIATE_TEST_SUITE_P(
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
                 b.schedule = {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::zb_v};
               }, 0.09},
+        Space{"gradients reduced within backward on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
+              models::DType::bf16, 3, true,
+              [](plan::Bounds& b) {
+                b.overlap_gradients = true, b.data = {2, 4, 8}, b.zero_stage = {0, 1};
+                b.schedule = {plan::Order::one_f_one_b};
+              }, kHostTime},
+        Space{"gradients reduced within backward across nodes", "gpt2-1558m", "hgx-h100-1024", 64, "megatron-lm", 0, 64,
+              1024, models::DType::bf16, 3, true,
+              [](plan::Bounds& b) {
+                b.overlap_gradients = true, b.data = {8, 16, 32, 64}, b.zero_stage = {0, 1};
+                b.schedule = {plan::Order::one_f_one_b}, b.virtual_stages = {1};
+              }, kHostTime},
         Space{"interleaved on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 24, 64, 1024, models::DType::bf16, 5,
               true, [](plan::Bounds& b) { b.pipeline = {2, 4, 8}, b.virtual_stages = {2, 3}; }, kHostTime},
         Space{"interleaved on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32,

@@ -1,0 +1,41 @@
+// Two chains: passes of layers, and reductions behind them.
+#include "cost/late_reductions.h"
+
+#include <algorithm>
+
+namespace orrery::cost {
+
+namespace {
+
+/// Seconds of the pass behind which a layer's gradients are complete.
+double last_pass(const LayerCosts& costs, bool splits_backward) {
+  if (splits_backward) return costs.weights.compute + costs.weights.messages;
+  double seconds = costs.backward.compute + costs.backward.messages + costs.backward.recomputed;
+  if (costs.recomputation == plan::Recompute::full) seconds += costs.recompute.compute + costs.recompute.messages;
+  return seconds;
+}
+
+}  // namespace
+
+double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
+                       const std::function<double(const BucketSize&)>& reduction) {
+  double computed = 0, reduced = 0;
+  for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk)
+    for (auto run = chunk->rbegin(); run != chunk->rend(); ++run) {
+      LayerCosts buckets;
+      buckets.own_elements = run->costs->own_elements;
+      buckets.partial_elements = run->costs->partial_elements;
+      // A tied table on the stage of the embedding is complete with the embedding's pass, not with the head's.
+      const bool waits = stage == 0 && run->costs->kind == models::LayerKind::head;
+      buckets.shared_elements = waits ? 0 : run->costs->shared_elements;
+      double messages = 0;
+      for (const BucketSize& b : buckets_of({{&buckets, 1}}, spec.replicas())) messages += reduction(b);
+      for (std::int64_t i = 0; i < run->count; ++i) {
+        computed += last_pass(*run->costs, spec.splits_backward());
+        reduced = std::max(reduced, computed) + messages;
+      }
+    }
+  return std::max(0.0, reduced - computed);
+}
+
+}  // namespace orrery::cost

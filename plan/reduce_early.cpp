@@ -1,0 +1,78 @@
+// Variants of blocks, in which reductions stand right behind the last step that writes what they reduce.
+#include "plan/reduce_early.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+
+#include "base/ensure.h"
+#include "plan/lower_finish.h"
+
+namespace orrery::plan {
+
+namespace {
+
+// The last step of a block that writes `buffer`; -1: none.
+int last_writer(const Block& block, int buffer) {
+  for (int s = static_cast<int>(block.steps.size()); s-- > 0;) {
+    const std::vector<int>& writes = block.steps[static_cast<std::size_t>(s)].writes;
+    if (std::find(writes.begin(), writes.end(), buffer) != writes.end()) return s;
+  }
+  return -1;
+}
+
+StepRef last_writer(const RankClass& c, int buffer) {
+  for (int e = static_cast<int>(c.program.size()); e-- > 0;) {
+    const Entry& entry = c.program[static_cast<std::size_t>(e)];
+    if (entry.micro_batch < 0) continue;
+    const int s = last_writer(c.blocks[static_cast<std::size_t>(entry.block)], buffer);
+    if (s >= 0) return {e, s};
+  }
+  ENSURE(false, "stage {}: no pass writes the gradients in {}", c.stage,
+         c.buffers[static_cast<std::size_t>(buffer)].name);
+}
+
+std::vector<Step> reduction(ClassBuilder& build, const Groups& groups, int zero, int b) {
+  const Bucket bucket = build.bucket(b);
+  build.open("reduction");
+  sum_partial(build, groups, bucket, bucket.gradients, -1, b);
+  const View all = build.whole(bucket.gradients);
+  const View own{bucket.gradients, 0, bucket.shard_elements(), true};
+  build.collective(Phase::gradient_reduce, Stream::data,
+                   zero == 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, groups.data, all,
+                   zero == 0 ? all : own, -1, b);
+  std::vector<Step> steps = std::move(build.result().blocks.back().steps);
+  build.result().blocks.pop_back();
+  return steps;
+}
+
+}  // namespace
+
+void reduce_early(ClassBuilder& build, const Groups& groups, int zero) {
+  RankClass& c = build.result();
+  std::map<StepRef, std::vector<Step>> behind;
+  for (std::size_t b = 0; b < c.buckets.size(); ++b) {
+    std::vector<Step> steps = reduction(build, groups, zero, static_cast<int>(b));
+    std::vector<Step>& place = behind[last_writer(c, c.buckets[b].gradients)];
+    place.insert(place.end(), std::make_move_iterator(steps.begin()), std::make_move_iterator(steps.end()));
+  }
+  for (auto at = behind.begin(); at != behind.end();) {
+    const std::int32_t e = at->first.entry;
+    Entry& entry = c.program[static_cast<std::size_t>(e)];
+    Block variant = c.blocks[static_cast<std::size_t>(entry.block)];
+    variant.variant_of = entry.block;
+    variant.name += ".last";
+    std::ptrdiff_t shift = 1;  // behind the step, and behind what has been put in before it
+    for (; at != behind.end() && at->first.entry == e; ++at) {
+      std::vector<Step>& steps = at->second;
+      const auto count = static_cast<std::ptrdiff_t>(steps.size());
+      variant.steps.insert(variant.steps.begin() + at->first.step + shift, std::make_move_iterator(steps.begin()),
+                           std::make_move_iterator(steps.end()));
+      shift += count;
+    }
+    entry.block = static_cast<std::int32_t>(c.blocks.size());
+    c.blocks.push_back(std::move(variant));
+  }
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,13 @@
+#pragma once
+/// Reductions of gradients within the backward pass, as data-parallel frameworks overlap them (Li et al. 2020, "PyTorch
+/// Distributed", section 3.2.3, with a bucket a layer). Private to plan/: a pass over a lowered class.
+#include "plan/class_builder.h"
+#include "plan/groups.h"
+
+namespace orrery::plan {
+
+/// Where the program writes a bucket's gradients for the last time in a step, its reduction follows at once. The blocks
+/// concerned get variants, which the last micro-batch runs. ZeRO-1 reduces into its own part of the gradients.
+void reduce_early(ClassBuilder& build, const Groups& groups, int zero);
+
+}  // namespace orrery::plan

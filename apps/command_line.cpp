@@ -106,6 +106,10 @@ void add_running(CLI::App& app, Verbs& verbs) {
   train->add_option("--checkpoint-every", verbs.train.checkpoint_every, "Steps between checkpoints; default: a minute")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->option_text("N");
+  train
+      ->add_flag("--verify-serial", verbs.train.verify_serial,
+                 "Run the same job on one rank as well, and compare losses and gradients; 20 steps unless told")
+      ->excludes("--resume");
   train->add_option("--threads", verbs.train.threads, "Threads of each rank")
       ->check(CLI::Range(1, 1024))
       ->option_text("K");

@@ -47,6 +47,7 @@ struct TrainOptions {
   bool resume = false;
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
   int threads = 1;                    ///< per rank
+  bool verify_serial = false;
 };
 
 struct CalibrateOptions {

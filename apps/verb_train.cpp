@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
 #include "apps/verbs.h"
+#include "apps/verify_serial.h"
 #include "base/units.h"
 #include "exec/supervise.h"
 #include "reports/json.h"
@@ -49,23 +51,65 @@ reports::TrainSummary summary_of(const std::string& run, const exec::Completion&
   return summary;
 }
 
+/// The rest of a command line's wishes as a command of the worker's.
+exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& loaded) {
+  exec::TrainCommand command;
+  command.worker = program_folder() / "orrery-worker";
+  command.ranks = loaded.file.spec.ranks();
+  command.plan = options.plan;
+  command.run = options.run;
+  command.steps = options.steps.value_or(0);
+  command.threads = options.threads;
+  command.backend = loaded.file.cluster.device().kind == clusters::DeviceKind::gpu ? "cuda" : "cpu";
+  command.resume = options.resume;
+  command.checkpoint_every = options.checkpoint_every;
+  command.progress_thread = loaded.stack.overlap_data;
+  command.recompute_whole_layer = loaded.stack.recompute_whole_layer;
+  return command;
+}
+
+/// Few enough for rounding to stay small.
+constexpr std::int64_t kComparedSteps = 20;
+
+/// Runs the same job on one rank, below the run's own directory, and compares. Diagnostics are appended.
+std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split, const LoadedPlan& loaded,
+                                                const exec::RunWatchers& watchers, Outcome& outcome) {
+  const auto add = [&](const base::Diagnostics& found) {
+    outcome.diagnostics.insert(outcome.diagnostics.end(), found.begin(), found.end());
+    outcome.exit_code = kFailure;
+    return std::nullopt;
+  };
+  const auto serial = serial_of(loaded.file);
+  if (!serial) return add(serial.error());
+  exec::TrainCommand command = split;
+  command.run = split.run / "serial";
+  command.plan = split.run / "serial.yaml";
+  command.ranks = 1;
+  write_file(command.plan.string(), plan::write_plan_file(*serial));
+  const exec::RunOutcome run = exec::supervise(command, watchers, &Interrupt::requested());
+  if (run.end != exec::RunEnd::completed) {
+    add(run.diagnostics);
+    return add({base::Diagnostic{
+        base::Severity::error, "R0005", {}, "the serial run failed: " + run.reason, run.error_tail, {}}});
+  }
+  auto compared = compare_with_serial(split.run, command.run, command.steps, serial_bound(loaded.file.spec.precision));
+  if (!compared) return add(compared.error());
+  if (!compared->equal) outcome.exit_code = kCheckFailed;
+  return *compared;
+}
+
 }  // namespace
 
 Outcome run_train(const TrainOptions& options, const Context& context) {
   const auto loaded = load_plan(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
 
-  exec::TrainCommand command;
-  command.worker = program_folder() / "orrery-worker";
-  command.ranks = loaded->file.spec.ranks();
-  command.plan = options.plan;
-  command.run = options.run;
-  command.steps = options.steps.value_or(0);
-  command.threads = options.threads;
-  command.backend = loaded->file.cluster.device().kind == clusters::DeviceKind::gpu ? "cuda" : "cpu";
-  command.resume = options.resume;
-  command.checkpoint_every = options.checkpoint_every;
-  command.recompute_whole_layer = loaded->stack.recompute_whole_layer;
+  exec::TrainCommand command = command_for(options, *loaded);
+  if (options.verify_serial) {
+    if (command.steps == 0) command.steps = std::min(kComparedSteps, loaded->file.job.training.steps);
+    command.dump_gradients = {1, command.steps};
+    command.checkpoint = false;
+  }
 
   Progress progress(context.terminal.progress);
   exec::RunWatchers watchers;
@@ -85,11 +129,15 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
       (run.exit_code == kBadInput || run.exit_code == kCheckFailed || run.exit_code == kMissing))
     outcome.exit_code = run.exit_code;  // the worker's own codes mean the same
   if (run.completion) {
-    const reports::TrainSummary summary = summary_of(options.run, *run.completion);
+    reports::TrainSummary summary = summary_of(options.run, *run.completion);
+    if (options.verify_serial && run.end == exec::RunEnd::completed) {
+      summary.serial = verify(command, *loaded, watchers, outcome);
+      progress.clear();
+    }
     outcome.json = reports::train_json(summary).dump();
     outcome.text = reports::train_text(summary, context.terminal.style);
   }
-  outcome.diagnostics = run.diagnostics;
+  outcome.diagnostics.insert(outcome.diagnostics.begin(), run.diagnostics.begin(), run.diagnostics.end());
   for (base::Diagnostic& one : outcome.diagnostics)
     if (one.where.file.empty()) one.where.file = options.plan;  // what has no place of its own is asked for there
   const bool said = std::any_of(run.diagnostics.begin(), run.diagnostics.end(),

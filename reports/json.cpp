@@ -181,15 +181,24 @@ json simulate_json(const cost::Prediction& p) {
 }
 
 json train_json(const TrainSummary& s) {
-  return {{"run", s.directory},
-          {"steps", s.steps},
-          {"first_loss", s.first_loss},
-          {"final_loss", s.final_loss},
-          {"step_time_s", s.step_time_s},
-          {"tokens_per_s", s.tokens_per_s},
-          {"memory_peak_bytes", whole(s.memory_peak_bytes)},
-          {"completed", s.completed},
-          {"backend", s.backend}};
+  json out = {{"run", s.directory},
+              {"steps", s.steps},
+              {"first_loss", s.first_loss},
+              {"final_loss", s.final_loss},
+              {"step_time_s", s.step_time_s},
+              {"tokens_per_s", s.tokens_per_s},
+              {"memory_peak_bytes", whole(s.memory_peak_bytes)},
+              {"completed", s.completed},
+              {"backend", s.backend}};
+  if (s.serial)
+    out["serial"] = {{"run", s.serial->run},
+                     {"steps", s.serial->steps},
+                     {"loss", s.serial->loss},
+                     {"gradient_first", s.serial->gradient_first},
+                     {"gradient_last", s.serial->gradient_last},
+                     {"bound", s.serial->bound},
+                     {"equal", s.serial->equal}};
+  return out;
 }
 
 json calibrate_json(const cost::FitResult& fit) {

@@ -128,6 +128,11 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"step time", time_text(summary.step_time_s) + " (median)"},
                 {"tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
+  if (const auto& s = summary.serial)
+    table.rows.push_back({"against serial", fmt::format("{}: loss {:.1e}, gradient {:.1e} at step 1, {:.1e} at step {} "
+                                                        "(bound {:.0e})",
+                                                        s->equal ? "equal" : "NOT EQUAL", s->loss, s->gradient_first,
+                                                        s->gradient_last, s->steps, s->bound)});
   return figures(table, style);
 }
 

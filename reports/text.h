@@ -1,6 +1,7 @@
 #pragma once
 /// What the verbs print on a terminal: tables put together with a heading and the figures that belong to them.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,16 @@ namespace orrery::reports {
 [[nodiscard]] std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableStyle& style);
 [[nodiscard]] std::string scaling_text(const std::vector<cost::ScalingPoint>& points, const TableStyle& style);
 /// What `train` returns, read back from the run directory by apps.
+/// A split run beside the serial run of the same job: largest relative differences.
+struct SerialComparison {
+  std::string run;  ///< the serial run's directory
+  std::int64_t steps = 0;
+  double loss = 0;                               ///< of all steps
+  double gradient_first = 0, gradient_last = 0;  ///< |g - g'| / |g| of the whole gradient at the first and last step
+  double bound = 0;
+  bool equal = false;  ///< all within the bound
+};
+
 struct TrainSummary {
   std::string directory;
   std::int64_t steps = 0;  ///< steps done, over all resumptions
@@ -28,6 +39,7 @@ struct TrainSummary {
   double memory_peak_bytes = 0;  ///< worst rank
   bool completed = false;        ///< by the run's own completion record
   std::string backend;           ///< "cpu", "cuda"
+  std::optional<SerialComparison> serial;
 };
 
 /// `train`: the run's figures.

@@ -37,6 +37,22 @@ class Loop : public ::testing::Test {
   Scratch scratch_;
 };
 
+TEST_F(Loop, VerifiesASplitRunAgainstTheSerialOne) {
+  const std::string file = plan("split", "{data: 2, micro_batch: 1, zero_stage: 2}", "2");
+  const Ran ran = orrery({"train", file, "--run", path("run"), "--steps", "3", "--verify-serial", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json serial = ran.result().at("serial");
+  expect_keys(serial, {"run", "steps", "loss", "gradient_first", "gradient_last", "bound", "equal"});
+  EXPECT_EQ(serial.at("equal"), true);
+  EXPECT_EQ(serial.at("steps"), 3);
+  for (const char* key : {"loss", "gradient_first", "gradient_last"}) {
+    EXPECT_LE(serial.at(key).get<double>(), 1e-5) << key;
+    EXPECT_GT(serial.at(key).get<double>(), 0) << key << ": two runs of different order agree to the last bit";
+  }
+  const Ran again = orrery({"train", file, "--run", path("run2"), "--verify-serial", "--resume"});
+  EXPECT_EQ(again.exit_code, 2) << "there is nothing to resume";
+}
+
 TEST_F(Loop, TrainsFromAnotherFolderAndKeepsItsPromises) {
   const std::string file = plan("data2", "{data: 2, micro_batch: 2}", "2");
   fs::create_directory(scratch_.path() / "elsewhere");

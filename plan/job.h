@@ -13,7 +13,7 @@
 namespace orrery::plan {
 
 enum class Objective { time, cost, energy, memory };
-enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v };  ///< plan/orders.h
+enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v, dualpipe_v };  ///< plan/orders.h
 enum class Recompute { none, selective, full };
 enum class DataOrder { sequential, shuffled };
 enum class OptimizerKind { adamw };
@@ -86,7 +86,7 @@ struct Job {
 [[nodiscard]] Job read_job(const base::Cursor& at);
 [[nodiscard]] std::string write_job(const Job& job, int indent = 0);
 
-[[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v"
+[[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"
 [[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "selective", "full"
 [[nodiscard]] const char* name_of(Objective objective);
 

@@ -2,6 +2,7 @@
 #include "plan/orders.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <tuple>
 
@@ -103,6 +104,47 @@ std::vector<Move> folded_passes(int stage, int stages, std::int32_t m) {
   return out;
 }
 
+// The passes of DualPipeV for at least 2 p micro-batches; those that are not there are left out. Where a pass of the
+// published order is a forward and a backward that overlap, the forward goes first.
+std::vector<Move> dual_passes(int stage, int stages, std::int32_t m) {
+  const std::int32_t all = std::max(2 * stages, m);
+  std::vector<Move> out;
+  std::deque<Move> waiting;  // weights whose inputs' gradients are made
+  std::int32_t forwards[2] = {0, 0}, backwards[2] = {0, 0};
+  const auto add = [&](const Move& move) {
+    if (move.micro_batch < m) out.push_back(move);
+  };
+  const auto forward = [&](std::int32_t chunk) { add({Kind::forward, forwards[chunk]++, chunk}); };
+  const auto backward = [&](std::int32_t chunk, bool split = false) {
+    const std::int32_t micro_batch = backwards[chunk]++;
+    add({Kind::backward, micro_batch, chunk});
+    const Move weights{Kind::weights, micro_batch, chunk};
+    split ? waiting.push_back(weights) : add(weights);
+  };
+  const auto weights = [&] {
+    add(waiting.front());
+    waiting.pop_front();
+  };
+  const int below = stages - stage - 1;
+  for (int i = 0; i < 2 * below; ++i) forward(0);
+  for (int i = 0; i <= stage; ++i) forward(0), forward(1);
+  for (int i = 0; i < below; ++i) backward(1, true), weights(), forward(1);
+  for (int i = 0; i < all - 2 * stages + stage + 1; ++i) forward(0), backward(1), forward(1), backward(0);
+  for (int i = 0; i < below; ++i) backward(1), forward(1), backward(0);
+  // The second half of what is left goes without its weights; on odd stages the first of that half is chunk 1's.
+  const int half = (stage + 1) / 2;
+  bool split = false;
+  for (int i = 0; i <= stage; ++i) {
+    if (i == half && stage % 2 == 1) split = true;
+    backward(1, split);
+    if (i == half && stage % 2 == 0) split = true;
+    backward(0, split);
+  }
+  for (int i = 0; i < below; ++i) weights(), backward(0, true);
+  while (!waiting.empty()) weights();
+  return out;
+}
+
 // When each pass of each stage begins and ends if all take equally long and messages no time.
 struct Times {
   std::vector<std::vector<int>> begin;                      // by stage and pass; a pass takes 1
@@ -178,11 +220,13 @@ std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t
   PlanSpec spec;
   spec.order = order;
   spec.pipeline = stages;
-  spec.virtual_stages = order == Order::zb_v ? 2 : 1;
+  spec.virtual_stages = spec.folds() ? 2 : 1;
   const auto m = static_cast<std::int32_t>(micro_batches);
   std::vector<std::vector<Move>> out;
   for (int s = 0; s < stages; ++s)
-    out.push_back(order == Order::zb_v ? folded_passes(s, stages, m) : straight_passes(order, s, stages, m));
+    out.push_back(order == Order::zb_v         ? folded_passes(s, stages, m)
+                  : order == Order::dualpipe_v ? dual_passes(s, stages, m)
+                                               : straight_passes(order, s, stages, m));
   const Times times = times_of(spec, out);
   for (int s = 0; s < stages; ++s)
     out[static_cast<std::size_t>(s)] = with_messages(spec, s, out[static_cast<std::size_t>(s)], times);

@@ -67,6 +67,10 @@ struct Held {
 ///          stage holds p micro-batches (section 2.3; 1F1B: (p - 1) (t_F + t_B + t_W), as many on the first stage)
 ///   zb_h2  min(2 (p - 1 - s), m) forwards, weights 2 s behind: (p - 1) (t_F + t_B - 2 t_W), 2 p - 1 micro-batches
 ///   zb_v   two chunks a stage, folded; hand-made for t_F = t_B = t_W: then nothing, at p micro-batches
+///   dualpipe_v  two chunks a stage, folded: DualPipe (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3.2.1)
+///          cut in half, so that no stage stands twice (deepseek-ai/DualPipe, DualPipeV; m >= 2 p):
+///          (p - 1) (t_F + t_B - t_W) by the passes of a chunk, if these take about equally long, at p + 1/2
+///          micro-batches
 /// Messages lie between the passes: sent right behind the pass that made them, posted for receipt where they are made
 /// if all passes take equally long. By stage.
 [[nodiscard]] std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches);

@@ -87,15 +87,16 @@ class Rules {
     rule(chunks <= model_.layers, "P06",
          fmt::format("{} pipeline stages for {} layers leave a stage without a layer", chunks, model_.layers),
          "use fewer stages");
-    const bool folded = spec_.order == Order::zb_v && spec_.virtual_stages == 2;
+    const bool folded = spec_.folds() && spec_.virtual_stages == 2;
     rule(spec_.virtual_stages == 1 || folded || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b), "P17",
          "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
          "virtual_stages: 1, or more pipeline stages and schedule: 1f1b");
     rule(!spec_.splits_backward() || spec_.pipeline > 1, "P23",
          fmt::format("{} orders the passes of a pipeline, and there is one stage", name_of(spec_.order)),
          "more pipeline stages, or schedule: 1f1b");
-    rule(spec_.order != Order::zb_v || spec_.virtual_stages == 2, "P23",
-         "zb-v folds the model over the stages: each has two chunks", "virtual_stages: 2");
+    rule(!spec_.folds() || spec_.virtual_stages == 2, "P23",
+         fmt::format("{} folds the model over the stages: each has two chunks", name_of(spec_.order)),
+         "virtual_stages: 2");
     rule(!spec_.splits_backward() || spec_.zero_stage <= 1, "P24",
          fmt::format("{} adds up a layer's gradients when other micro-batches have passed it, where ZeRO {} has given "
                      "their memory back",
@@ -123,8 +124,7 @@ class Rules {
     rule(spec_.batch / per_round <= kMostMicroBatches, "P13",
          fmt::format("{} micro-batches a rank, more than {}", spec_.batch / per_round, kMostMicroBatches),
          "use a larger micro-batch, more data parallelism or a smaller batch");
-    rule(spec_.virtual_stages == 1 || spec_.order == Order::zb_v || spec_.batch / per_round % spec_.pipeline == 0,
-         "P18",
+    rule(spec_.virtual_stages == 1 || spec_.folds() || spec_.batch / per_round % spec_.pipeline == 0, "P18",
          fmt::format(
              "interleaved stages take as many micro-batches at a time as there are stages: {} does not divide {}",
              spec_.pipeline, spec_.batch / per_round),
@@ -204,7 +204,7 @@ std::string describe(const PlanSpec& spec) {
   degree("expert", spec.expert);
   if (text.empty()) text = "serial";
   if (spec.pipeline > 1) text += fmt::format(", {}", name_of(spec.order));
-  if (spec.virtual_stages > 1 && spec.order != Order::zb_v) text += fmt::format(" of {} chunks", spec.virtual_stages);
+  if (spec.virtual_stages > 1 && !spec.folds()) text += fmt::format(" of {} chunks", spec.virtual_stages);
   text += fmt::format(", micro-batch {}", spec.micro_batch);
   if (spec.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.zero_stage);
   if (spec.sequence_parallel) text += ", sequence-parallel";

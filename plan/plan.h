@@ -41,17 +41,17 @@ struct PlanSpec {
   bool operator==(const PlanSpec&) const = default;
   /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
-  /// Whether a backward pass is two: gradients of inputs, and of weights (the zero-bubble orders).
-  [[nodiscard]] bool splits_backward() const {
-    return order == Order::zb_h1 || order == Order::zb_h2 || order == Order::zb_v;
-  }
+  /// Whether a backward pass is two: gradients of inputs, and of weights (the zero-bubble orders and DualPipeV).
+  [[nodiscard]] bool splits_backward() const { return order == Order::zb_h1 || order == Order::zb_h2 || folds(); }
+  /// Whether the model is folded into a V over the stages, so that each has two chunks and the first both its ends.
+  [[nodiscard]] bool folds() const { return order == Order::zb_v || order == Order::dualpipe_v; }
   /// Where a chunk stands in the model's order of virtual stages: down the stages with each chunk, or, folded into a V,
   /// down with the first and up again with the second, so that one rank has both ends of the model.
   [[nodiscard]] int place_of(int stage, int chunk) const {
-    return order == Order::zb_v && chunk == 1 ? 2 * pipeline - 1 - stage : chunk * pipeline + stage;
+    return folds() && chunk == 1 ? 2 * pipeline - 1 - stage : chunk * pipeline + stage;
   }
   [[nodiscard]] int stage_at(int place) const {
-    return order == Order::zb_v && place >= pipeline ? 2 * pipeline - 1 - place : place % pipeline;
+    return folds() && place >= pipeline ? 2 * pipeline - 1 - place : place % pipeline;
   }
   [[nodiscard]] bool begins(int stage, int chunk) const { return place_of(stage, chunk) == 0; }
   [[nodiscard]] bool ends(int stage, int chunk) const {

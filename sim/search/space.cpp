@@ -113,7 +113,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
         const bool free_chunks = b.virtual_stages.empty() && mesh_chunks > 1;
         const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.data * micro_batch);
         if (free_chunks && (order != Order::one_f_one_b || passes % spec.pipeline != 0)) continue;
-        const int chunks = order == Order::zb_v && b.virtual_stages.empty() ? 2 : mesh_chunks;
+        const bool folds = order == Order::zb_v || order == Order::dualpipe_v;
+        const int chunks = folds && b.virtual_stages.empty() ? 2 : mesh_chunks;
         for (const int zero : zeros) {
           if (zero > 0 && spec.replicas() == 1 && b.zero_stage.empty()) continue;
           for (const bool sharded : shardings)

@@ -95,7 +95,8 @@ TEST(InterleavedPipeline, HasTheBubbleOfThePaper) {
 double zero_bubble_makespan(Order order, int stages, std::int64_t micro_batches, double forward, double backward,
                             double weights, double hop = 0) {
   InterleavedTimes t;
-  const auto p = static_cast<std::size_t>(stages), v = static_cast<std::size_t>(order == Order::zb_v ? 2 : 1);
+  const auto p = static_cast<std::size_t>(stages),
+             v = static_cast<std::size_t>(order == Order::zb_v || order == Order::dualpipe_v ? 2 : 1);
   const auto chunks = static_cast<double>(v);
   t.forward.assign(p, std::vector<double>(v, forward / chunks));
   t.backward.assign(p, std::vector<double>(v, backward / chunks));
@@ -117,11 +118,15 @@ TEST(ZeroBubble, HasTheBubblesOfThePapers) {
       EXPECT_NEAR(zero_bubble_makespan(Order::zb_h1, stages, m, 1, 1.2, 0.9),
                   3.1 * static_cast<double>(m) + 1.3 * others, 1e-9)
           << stages << " " << m;
+      // DualPipeV, whose chunks are half a stage: half of (p - 1)(f + b - w).
+      EXPECT_NEAR(zero_bubble_makespan(Order::dualpipe_v, stages, m, 1.1, 1.1, 0.9),
+                  3.1 * static_cast<double>(m) + 1.3 / 2 * others, 1e-9)
+          << stages << " " << m;
     }
 }
 
 TEST(ZeroBubble, MessagesThatAreFastHideBehindThePasses) {
-  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v})
+  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v})
     EXPECT_NEAR(zero_bubble_makespan(order, 4, 40, 1, 1, 1, 0.01), zero_bubble_makespan(order, 4, 40, 1, 1, 1), 1.0);
 }
 

@@ -148,7 +148,7 @@ TEST_P(ZeroBubble, EqualsSerialInLossGradientsAndMemory) {
   trial.spec.pipeline = 2;
   trial.spec.micro_batch = 1;
   GetParam().second(trial.spec);
-  if (trial.spec.order == plan::Order::zb_v) trial.spec.virtual_stages = 2;
+  if (trial.spec.folds()) trial.spec.virtual_stages = 2;
   const Outcome split = testing::train(trial);
   const double loss = testing::loss_distance(split, serial);
   const double first = testing::relative_distance(split.gradients.at(0), serial.gradients.at(0));
@@ -189,6 +189,13 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_pair("zb_v_data_2_zero_1_overlapped",
                        [](plan::PlanSpec& s) {
                          s.order = Order::zb_v, s.data = 2, s.zero_stage = 1, s.overlap_gradients = true;
+                       }),
+        std::make_pair("dualpipe_v", [](plan::PlanSpec& s) { s.order = Order::dualpipe_v; }),
+        std::make_pair("dualpipe_v_pipeline_4", [](plan::PlanSpec& s) { s.order = Order::dualpipe_v, s.pipeline = 4; }),
+        std::make_pair("dualpipe_v_few_tensor_2_data_2_zero_1_overlapped",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::dualpipe_v, s.micro_batch = 2, s.tensor = s.data = 2, s.zero_stage = 1;
+                         s.sequence_parallel = true, s.overlap_gradients = true;
                        }),
         std::make_pair("zb_v_few", [](plan::PlanSpec& s) { s.order = Order::zb_v, s.pipeline = 4, s.micro_batch = 4; }),
         std::make_pair("zb_v_context_2_tensor_2_zero_1",

@@ -453,17 +453,18 @@ TEST(Orders, ZeroBubbleStagesHoldWhatThePapersSay) {
       EXPECT_EQ(held(Order::zb_h1, stage, stages), stages);
       EXPECT_EQ(held(Order::zb_h2, stage, stages), 2 * stages - 1);
       EXPECT_EQ(held(Order::zb_v, stage, stages), 2 * stages);  // chunks of half a stage
+      EXPECT_EQ(held(Order::dualpipe_v, stage, stages), 2 * stages + 1);
     }
 }
 
 TEST(Lowering, ZeroBubbleOrdersAreSoundForEveryNumberOfStagesAndMicroBatches) {
-  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v})
+  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v})
     for (const int pipeline : {2, 3, 4, 5, 8})
       for (const int micro_batches : {1, 2, 3, 5, 8, 16, 31}) {
         PlanSpec spec;
         spec.order = order;
         spec.pipeline = pipeline;
-        spec.virtual_stages = order == Order::zb_v ? 2 : 1;
+        spec.virtual_stages = spec.folds() ? 2 : 1;
         spec.micro_batch = 2;
         spec.batch = 2 * micro_batches;
         const Schedule schedule = lower(samples::make(spec, samples::tiny_gpt(2 * pipeline, 8, 16)));
@@ -476,7 +477,7 @@ TEST(Lowering, ASplitBackwardDoesWhatTheWholeOneDoes) {
     PlanSpec spec;
     spec.order = order;
     spec.pipeline = 2;
-    spec.virtual_stages = order == Order::zb_v ? 2 : 1;
+    spec.virtual_stages = spec.folds() ? 2 : 1;
     std::size_t n = 0;
     for (const RankClass& c : lower(samples::make(spec)).classes)
       for (const Block& block : c.blocks)
@@ -485,12 +486,14 @@ TEST(Lowering, ASplitBackwardDoesWhatTheWholeOneDoes) {
     return n;
   };
   using models::OpKind;
-  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v})
+  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v})
     for (const OpKind kind : {OpKind::matmul, OpKind::bias_grad, OpKind::layer_norm_grad, OpKind::attention_grad,
-                              OpKind::embedding_grad, OpKind::adamw})
+                              OpKind::embedding_grad, OpKind::adamw}) {
+      const bool folds = order == Order::zb_v || order == Order::dualpipe_v;
       // One stage fewer holds the token table where the model is folded.
-      EXPECT_EQ(count(order, kind), count(Order::one_f_one_b, kind) - (order == Order::zb_v && kind == OpKind::adamw))
+      EXPECT_EQ(count(order, kind), count(Order::one_f_one_b, kind) - (folds && kind == OpKind::adamw))
           << name_of(order) << " " << models::name_of(kind);
+    }
 }
 
 TEST(Lowering, AFoldedModelHasBothEndsOnTheFirstStageAndNoMessageAtTheLast) {
@@ -525,6 +528,8 @@ TEST(MakePlan, RefusesZeroBubbleOrdersThatCannotBe) {
   EXPECT_EQ(code([](PlanSpec& s) { s.pipeline = 1; }), "P23");
   EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::zb_v; }), "P23");
   EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::zb_v, s.virtual_stages = 2; }), "");
+  EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::dualpipe_v; }), "P23");
+  EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::dualpipe_v, s.virtual_stages = 2; }), "");
   EXPECT_EQ(code([](PlanSpec& s) { s.virtual_stages = 2; }), "P17");
   EXPECT_EQ(code([](PlanSpec& s) { s.data = 2, s.zero_stage = 2; }), "P24");
 }

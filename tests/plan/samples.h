@@ -123,13 +123,13 @@ inline std::vector<std::pair<std::string, plan::PlanSpec>> splits() {
   chunked("data 2 x tensor 2 x pipeline 2 of 2 chunks, ZeRO 2, recompute", 2, 2, 2, 2, 2, Recompute::full);
   chunked("tensor 2 x pipeline 2 of 2 chunks, sequence-parallel", 1, 2, 2, 2, 0, Recompute::selective);
   all.back().second.sequence_parallel = true;
-  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v})
+  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       const std::string name = std::string(plan::name_of(order)) + ", recompute " + plan::name_of(recompute);
       for (const bool sharded : {false, true}) {
         add(name, 2, sharded ? 2 : 1, 2, 1, order, recompute);
         all.back().second.sequence_parallel = sharded;
-        all.back().second.virtual_stages = order == Order::zb_v ? 2 : 1;
+        all.back().second.virtual_stages = all.back().second.folds() ? 2 : 1;
         all.back().second.micro_batch = 1;
       }
     }

@@ -111,14 +111,14 @@ INSTANTIATE_TEST_SUITE_P(
               true,
               [](plan::Bounds& b) {
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
-                b.schedule = {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::zb_v};
+                b.schedule = {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::zb_v, plan::Order::dualpipe_v};
               }, kHostTime},
         // Transfers move while a rank waits; which of the two ways of a folded pipeline goes first, the sum guesses: 8.2 %.
         Space{"zero bubble on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32, models::DType::fp32,
               1, true,
               [](plan::Bounds& b) {
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
-                b.schedule = {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::zb_v};
+                b.schedule = {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::zb_v, plan::Order::dualpipe_v};
               }, 0.09},
         Space{"gradients reduced within backward on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
               models::DType::bf16, 3, true,

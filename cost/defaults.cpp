@@ -103,6 +103,7 @@ void cpu(Calibration& c, const clusters::Device& device) {
     c.set(fmt::format("device.vector.{}.rate", name_of(family)), bytes_per_second, from);
   };
   c.set("device.cache.bandwidth", 80e9, kernels);
+  c.set("device.conversion.bandwidth", 60e9, kernels);
   rate(Family::copy, 400e9, kernels);
   rate(Family::reduction, 200e9, kernels);
   rate(Family::activation, 27e9, kernels);
@@ -113,6 +114,8 @@ void cpu(Calibration& c, const clusters::Device& device) {
   rate(Family::scores, 10e9, chosen);
   rate(Family::optimizer, 100e9, chosen);
   rate(Family::norm_squared, 15e9, chosen);
+  rate(Family::factored, 5.8e9, kernels);
+  rate(Family::quantised, 1.3e9, kernels);
   rate(Family::embedding, 200e9, kernels);
 }
 

@@ -10,6 +10,7 @@
 #include "cost/layer_costs.h"
 #include "cost/memory.h"
 #include "cost/pipeline.h"
+#include "cost/update.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 
@@ -71,7 +72,7 @@ struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split backward) -> costs
-  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool>, LayerCosts> layers;
+  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int>, LayerCosts> layers;
   /// (replicas, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, bool>, std::pair<double, double>> agreements;
 
@@ -91,6 +92,8 @@ struct Estimator::Memo {
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
+  double agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters, const plan::FactorCount& factors,
+                              const std::vector<int>& group, const std::vector<int>& tensor_group);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group,
@@ -103,15 +106,16 @@ struct Estimator::Memo {
 };
 
 const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
-  const auto key = std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
-                                   static_cast<int>(spec.precision), spec.flash, spec.shards_rows(),
-                                   static_cast<int>(recompute), spec.splits_backward());
+  const auto key =
+      std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
+                      static_cast<int>(spec.precision), spec.flash, spec.shards_rows(), static_cast<int>(recompute),
+                      spec.splits_backward(), static_cast<int>(spec.optimizer));
   const auto found = layers.find(key);
   if (found != layers.end()) return found->second;
   const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));
   return layers
       .emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor),
-                                strided(0, spec.tensor, spec.context), spec.splits_backward()))
+                                strided(0, spec.tensor, spec.context), spec.splits_backward(), spec.optimizer))
       .first->second;
 }
 
@@ -208,7 +212,7 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     double gather = 0, reduce = 0, touch = dispatch();
     for (const std::int64_t own : {c.own_elements, c.shared_elements}) {
       if (own == 0) continue;
-      const std::int64_t unit = spec.replicas() * plan::kParameterAlignment;
+      const std::int64_t unit = spec.replicas() * plan::parameter_alignment(spec.optimizer);
       const std::int64_t elements = (own + unit - 1) / unit * unit;
       if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, group);
       reduce += message(CollectiveKind::reduce_scatter, elements, gradient, group);
@@ -236,12 +240,17 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
                              const std::vector<int>& group, const std::vector<int>& tensor_group) {
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
-  models::Op adamw = flat(models::OpKind::adamw, gradient, 0);
-  adamw.out.assign(compute == models::DType::fp32 ? 3 : 4, 0);
   t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
   t.norm = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
+  if (spec.precision == models::DType::fp16) {
+    t.norm += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
+              op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
+    if (zero == 0) t.norm += message(CollectiveKind::all_reduce, 1, models::DType::fp32, group);
+  }
+  std::int64_t parameters = 0;
+  plan::FactorCount factors;
   double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
-  for (const BucketSize& b : buckets_of(layers_of, spec.replicas())) {
+  for (const BucketSize& b : buckets_of(layers_of, spec)) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
@@ -252,8 +261,12 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     }
     if (zero < 2) t.reduce += count * message(CollectiveKind::all_reduce, b.partial, gradient, tensor_group);
     t.norm += count * op(flat(models::OpKind::norm_squared, gradient, optimized));
-    adamw.m = optimized;
-    const double update = op(adamw) + dispatch();
+    const UpdateOps ops = update_ops(b, optimized, spec);
+    const double update = op(ops.update) + dispatch();
+    for (const models::Op& before : ops.before) t.norm += count * (op(before) + dispatch());
+    parameters += b.count * b.parameters;
+    factors.elements += b.count * b.factors.elements;
+    factors.met += b.count * b.factors.met;
     const double gather = zero == 1 || zero == 2 ? message(CollectiveKind::all_gather, b.elements, compute, group) : 0;
     t.update += count * update;
     for (std::int64_t i = 0; i < b.count; ++i) {
@@ -263,6 +276,27 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     if (!pricing->overlaps(plan::Stream::data)) t.gather += count * gather;
   }
   if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
+  t.norm += agreement_on_tensors(spec, parameters, factors, group, tensor_group);
+}
+
+/// What optimizers that look at whole tensors sum up over the ranks that have parts of them, and what they make of it.
+double Estimator::Memo::agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters,
+                                             const plan::FactorCount& factors, const std::vector<int>& group,
+                                             const std::vector<int>& tensor_group) {
+  if (!plan::looks_at_tensors(spec.optimizer)) return 0;
+  constexpr auto kSum = CollectiveKind::all_reduce;
+  constexpr auto kType = models::DType::fp32;
+  const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
+  const std::vector<int> parts = !partitions       ? tensor_group
+                                 : spec.tensor > 1 ? strided(group.front(), 1, spec.tensor * spec.replicas())
+                                                   : group;
+  double t = op(flat(models::OpKind::fill_zero, kType, 2 * parameters)) + message(kSum, 2 * parameters, kType, parts);
+  if (spec.optimizer != plan::OptimizerKind::adafactor) return t;
+  t += op(flat(models::OpKind::fill_zero, kType, factors.elements)) + dispatch() +
+       op(flat(models::OpKind::factor_moments, kType, factors.elements)) +
+       message(kSum, factors.met, kType, tensor_group);
+  if (partitions) t += message(kSum, factors.elements, kType, group);
+  return t;
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
@@ -303,7 +337,7 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   }
   const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
   if (spec.head_stage() > 0 && table > 0) {
-    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec.replicas());
+    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec);
     const std::int64_t elements = partitions ? buckets.front().shard : buckets.front().elements;
     a.embedding = message(CollectiveKind::all_reduce, elements, plan::gradient_dtype(spec.precision),
                           {plan.rank(0, 0, 0), plan.rank(spec.pipeline - 1, 0, 0)});

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cost/split_slabs.h"
+#include "cost/update.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 #include "plan/orders.h"
@@ -15,10 +16,6 @@ namespace {
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
-}
-
-double arena_bytes(std::int64_t elements, models::DType dtype) {
-  return static_cast<double>(round_up(elements * models::size_of(dtype), plan::kAlignment));
 }
 
 /// More equal layers in a row than this need no more memory at once.
@@ -163,7 +160,7 @@ class Passes {
   }
 
   [[nodiscard]] std::int64_t padded(std::int64_t elements) const {
-    return round_up(elements, spec_.replicas() * plan::kParameterAlignment);
+    return round_up(elements, spec_.replicas() * plan::parameter_alignment(spec_.optimizer));
   }
   [[nodiscard]] double full(const LayerCosts& layer, models::DType dtype) const {
     double sum = 0;
@@ -206,20 +203,23 @@ class Passes {
 
 }  // namespace
 
-std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int replicas) {
+std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec) {
   std::vector<BucketSize> out;
   bool shared = false;
-  const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial = 0) {
+  const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial, std::int64_t parameters,
+                       const plan::FactorCount& factors, bool embedding) {
     if (elements == 0) return;
-    const std::int64_t padded = round_up(elements, replicas * plan::kParameterAlignment);
-    out.push_back({padded, padded / replicas, count, partial});
+    const std::int64_t padded = round_up(elements, spec.replicas() * plan::parameter_alignment(spec.optimizer));
+    out.push_back({padded, padded / spec.replicas(), count, partial, parameters, factors, embedding});
   };
   for (const LayerRun& run : layers) {
-    if (!shared && run.costs->shared_elements > 0) {
-      add(run.costs->shared_elements, 1);
+    const LayerCosts& c = *run.costs;
+    if (!shared && c.shared_elements > 0) {
+      add(c.shared_elements, 1, 0, c.shared_parameters, c.shared_factors, true);
       shared = true;
     }
-    add(run.costs->own_elements, run.count, run.costs->partial_elements);
+    add(c.own_elements, run.count, c.partial_elements, c.own_parameters, c.own_factors,
+        c.kind == models::LayerKind::embedding);
   }
   return out;
 }
@@ -326,22 +326,22 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   StageMemory m;
   Elements elements;
   double reduced = 0;
-  // Both moments and, in mixed precision, the master.
-  const double states = recipe.moment_bytes / static_cast<double>(models::size_of(models::DType::fp32)) +
-                        (compute != models::DType::fp32 ? 1 : 0);
-  for (const BucketSize& b : buckets_of(layers, spec.replicas())) {
+  const std::vector<BucketSize> buckets = buckets_of(layers, spec);
+  for (const BucketSize& b : buckets) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
     m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
-    m.optimizer_states += count * states * arena_bytes(optimized, models::DType::fp32);
+    m.optimizer_states += count * state_bytes(b, optimized, spec, recipe.moment_bytes);
     if (zero == 1) reduced = std::max(reduced, arena_bytes(b.shard, gradient));
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized);
   }
   std::vector<double> saved;
   double boundary = 0;
-  m.workspace = reduced;
+  const TensorBytes of_tensors = tensor_bytes(buckets, spec);
+  m.optimizer_states += of_tensors.states;
+  m.workspace = std::max(reduced, of_tensors.temporary);
   for (const std::vector<LayerRun>& chunk : chunks) {
     Passes passes(chunk, spec);
     double slab = 0;
@@ -374,7 +374,8 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     m.activations =
         saved.front() * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
   }
-  m.input = 4 * static_cast<double>(plan::kAlignment);  // loss, gradient norm, its square, clip coefficient
+  // Loss, gradient norm, its square, clip coefficient, and loss scaling.
+  m.input = (spec.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
   m.software = software;
   if (recipe.stated) add_framework(m, elements, spec, recipe, question.kind);
   return m;

@@ -24,6 +24,7 @@ std::size_t index_of(models::DType dtype) {
     case models::DType::tf32: return 4;
     case models::DType::fp32:
     case models::DType::int32:
+    case models::DType::uint8:
     case models::DType::int64: return 0;
   }
   return 0;
@@ -76,12 +77,24 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.halving_loss = c.at("device.matmul.halving_loss");
   } else {
     r.operand_bandwidth = c.at("device.matmul.operand_bandwidth");
+    r.conversion = c.get("device.conversion.bandwidth", r.operand_bandwidth);
     r.cache = c.at("device.cache.bandwidth");
     r.cache_size = c.at("device.cache.size");
   }
   for (std::size_t i = 0; i < r.vector.size(); ++i)
     r.vector[i] = c.get(std::string("device.vector.") + name_of(static_cast<Family>(i)) + ".rate", 0);
   return r;
+}
+
+Seconds conversion_time(const DeviceRates& r, const models::Op& op) {
+  constexpr double kPanel = 256, kMoved = 6;
+  models::Op wide = op;
+  wide.dtype = models::DType::fp32;
+  double values = (models::bytes_of(wide) - models::bytes_of(op)) / 2;
+  if (op.kind == models::OpKind::matmul)
+    values +=
+        static_cast<double>(op.m) * static_cast<double>(op.k) * (std::ceil(static_cast<double>(op.n) / kPanel) - 1);
+  return Seconds{kMoved * values / r.conversion};
 }
 
 Seconds side_time(const DeviceRates& r, const models::Op& op) {
@@ -125,6 +138,8 @@ Seconds cpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, dou
 bool moves_once(Family family) {
   switch (family) {
     case Family::optimizer:
+    case Family::factored:
+    case Family::quantised:
     case Family::norm_squared:
     case Family::embedding:
     case Family::scores: return true;
@@ -144,7 +159,8 @@ Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
   const double rate = r.vector[static_cast<std::size_t>(family)];
   const double vector = rate > 0 ? bytes / rate : 0;
   // The optimizer walks over more than any cache holds, one bucket after the other.
-  const double missing = family == Family::optimizer ? 1 : missing_share(r, bytes);
+  const bool updates = family == Family::optimizer || family == Family::factored || family == Family::quantised;
+  const double missing = updates ? 1 : missing_share(r, bytes);
   return Seconds{vector + bytes * ((1 - missing) / r.cache + missing / r.memory)};
 }
 
@@ -186,6 +202,12 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
 
 Seconds device_time(const DeviceRates& r, const models::Op& op) {
   using K = models::OpKind;
+  const bool narrow = op.dtype == models::DType::bf16 || op.dtype == models::DType::fp16;
+  if (!r.gpu && narrow && op.kind != K::fill_zero && op.kind != K::copy) {
+    models::Op wide = op;
+    wide.dtype = models::DType::fp32;
+    return device_time(r, wide) + conversion_time(r, op);
+  }
   switch (op.kind) {
     case K::matmul: {
       const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
@@ -225,7 +247,17 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::accumulate_into:
     case K::norm_squared:
     case K::clip_coefficient:
-    case K::adamw: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+    case K::overflow:
+    case K::loss_scale:
+    case K::adamw:
+    case K::sgd:
+    case K::lamb_moments:
+    case K::lamb:
+    case K::factor_sums:
+    case K::factor_moments:
+    case K::factor_norms:
+    case K::adafactor:
+    case K::adamw_8bit: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
   }
   ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
 }

@@ -19,6 +19,7 @@ struct DeviceRates {
   std::array<double, kRates> peak{};    ///< FLOP/s of the datasheet, by the same
   double k_half = 0, tile_rows = 1, tile_columns = 1, halving_loss = 0;
   double operand_bandwidth = 0;                     ///< bytes/s; CPU only
+  double conversion = 0;                            ///< bytes/s; CPU only: see conversion_time
   double memory = 0;                                ///< bytes/s
   double cache = 0, cache_size = 0;                 ///< bytes/s, bytes; CPU only
   double elementwise_passes = 1, score_passes = 1;  ///< of the stack; GPUs only
@@ -35,6 +36,10 @@ struct DeviceRates {
 /// Operands are `dtype` in memory and `arithmetic` in the product.
 [[nodiscard]] base::Seconds gpu_matmul_time(const DeviceRates& rates, models::DType dtype, models::DType arithmetic,
                                             double m, double n, double k);
+
+/// A CPU computes in fp32 what is stored in 16 bits: what it takes to widen operands and to round results, 6 bytes a
+/// value. A product widens A again for each panel of columns of the result (exec/cpu/gemm_panels.cpp).
+[[nodiscard]] base::Seconds conversion_time(const DeviceRates& rates, const models::Op& op);
 
 /// What a product costs beside itself. Of an fp8 product the activation or gradient that enters is read once and
 /// written twice, as it is and transposed for the weight's gradient, which then finds both operands cast (Transformer

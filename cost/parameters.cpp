@@ -36,6 +36,8 @@ void add_device(std::vector<ParameterKind>& all) {
       {"device.matmul.halving_loss", Unit::number, 0, 1, 0, "share of the rate lost each time a GPU tile is halved"});
   all.push_back({"device.matmul.operand_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
                  "CPU: bytes per second of packing A and B and of writing C"});
+  all.push_back({"device.conversion.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
+                 "CPU: bytes per second of widening 16-bit values to fp32 and of rounding results, 6 a value"});
   all.push_back({"device.memory.efficiency", Unit::number, 1e-3, 20, 0.4, "streaming bandwidth over the datasheet's"});
   all.push_back({"device.cache.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.7,
                  "CPU: bandwidth of an op whose operands fit the cache"});
@@ -163,7 +165,14 @@ Family family_of(models::OpKind kind) {
     case K::bias_grad:
     case K::softmax_max: return Family::reduction;
     case K::norm_squared: return Family::norm_squared;
-    case K::adamw: return Family::optimizer;
+    case K::adamw:
+    case K::sgd:
+    case K::lamb_moments:
+    case K::lamb: return Family::optimizer;
+    case K::factor_sums:
+    case K::factor_norms:
+    case K::adafactor: return Family::factored;
+    case K::adamw_8bit: return Family::quantised;
     case K::matmul:
     case K::rope:
     case K::rope_grad:
@@ -178,6 +187,9 @@ Family family_of(models::OpKind kind) {
     case K::fill_zero:
     case K::copy:
     case K::accumulate_into:
+    case K::overflow:
+    case K::loss_scale:
+    case K::factor_moments:
     case K::clip_coefficient: return Family::copy;
   }
   return Family::copy;
@@ -196,6 +208,8 @@ const char* name_of(Family family) {
     case Family::optimizer: return "optimizer";
     case Family::norm_squared: return "norm_squared";
     case Family::embedding: return "embedding";
+    case Family::factored: return "factored";
+    case Family::quantised: return "quantised";
   }
   return "?";
 }

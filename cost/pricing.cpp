@@ -38,6 +38,10 @@ std::uint32_t optional_operands(const models::Op& op) {
   std::uint32_t present = op.out.size() > 3 ? 1 : 0;
   if (op.in.size() > 5 && op.in[5] >= 0) present |= 2;
   if (op.in.size() > 4 && op.in[4] >= 0) present |= 4;
+  // Updates: which states and copies there are.
+  if (models::updates_parameters(op.kind))
+    present = static_cast<std::uint32_t>(op.out.size()) | (op.out.size() > 1 && op.out[1] >= 0 ? 8U : 0U) |
+              (op.stochastic ? 16U : 0U);
   return present;
 }
 
@@ -45,8 +49,8 @@ OpKey key_of(const models::Op& op) {
   const std::uint32_t flags = static_cast<std::uint32_t>(op.kind) | static_cast<std::uint32_t>(op.dtype) << 8 |
                               static_cast<std::uint32_t>(op.accumulate) << 16 |
                               static_cast<std::uint32_t>(op.causal) << 17 | static_cast<std::uint32_t>(op.flash) << 18 |
-                              optional_operands(op) << 19 | static_cast<std::uint32_t>(op.rounded) << 24 |
-                              static_cast<std::uint32_t>(op.trans_a) << 25;
+                              optional_operands(op) << 19 | static_cast<std::uint32_t>(op.rounded) << 25 |
+                              static_cast<std::uint32_t>(op.trans_a) << 26;
   return {op.m, op.n, op.k, op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, flags};
 }
 
@@ -140,9 +144,11 @@ Seconds Pricing::host_time(std::span<const models::Op> ops) const {
   // Frameworks run what is done to whole buckets as a few multi-tensor kernels, and read tokens ahead.
   const auto issued = std::count_if(ops.begin(), ops.end(), [](const models::Op& op) {
     const Family family = family_of(op.kind);
-    return family != Family::optimizer && family != Family::norm_squared && op.kind != models::OpKind::fill_zero &&
-           op.kind != models::OpKind::copy && op.kind != models::OpKind::accumulate_into &&
-           op.kind != models::OpKind::clip_coefficient && op.kind != models::OpKind::load_tokens;
+    return family != Family::optimizer && family != Family::factored && family != Family::quantised &&
+           family != Family::norm_squared && op.kind != models::OpKind::fill_zero && op.kind != models::OpKind::copy &&
+           op.kind != models::OpKind::accumulate_into && op.kind != models::OpKind::clip_coefficient &&
+           op.kind != models::OpKind::overflow && op.kind != models::OpKind::loss_scale &&
+           op.kind != models::OpKind::factor_moments && op.kind != models::OpKind::load_tokens;
   });
   // A softmax in parts is four calls more, forward as backward.
   constexpr double kParts = 4;

@@ -13,6 +13,7 @@
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/safetensors.h"
+#include "exec/stored_values.h"
 
 namespace orrery::exec {
 
@@ -30,13 +31,15 @@ CheckpointFile write_own_file(const CheckpointContext& context, const fs::path& 
   for (const OwnedPart& one : owned) entries.push_back({one.part.key, "F32", {one.part.end - one.part.begin}, 0, 0});
   SafetensorsWriter writer(folder / owned.front().part.file, std::move(entries), {{"format", "orrery checkpoint 1.0"}});
   std::vector<float> host;
-  for (const OwnedPart& one : owned)
+  const plan::RankClass& rank_class = context.schedule.class_of(context.transport.rank());
+  for (const OwnedPart& one : owned) {
+    StoredValues values(rank_class, context.arena, context.backend, one.buffer);
     for (std::int64_t done = 0, all = one.part.end - one.part.begin; done < all; done += kChunk) {
       host.resize(static_cast<std::size_t>(std::min(kChunk, all - done)));
-      context.backend.copy_to_host(std::as_writable_bytes(std::span(host)),
-                                   context.arena.data(one.buffer, -1) + 4 * (one.buffer_offset + done));
+      values.read(one.buffer_offset + done, host);
       writer.append(host);
     }
+  }
   const std::uint32_t crc = writer.finish();
   return {owned.front().part.file, writer.bytes(), crc};
 }
@@ -94,11 +97,10 @@ struct Files {
 };
 
 /// Fills one holding from whatever parts overlap it. Returns how many of its logical elements were filled.
-std::int64_t fill_holding(const CheckpointContext& context, Files& files,
-                          const std::vector<const CheckpointPart*>& parts, const Holding& holding, int buffer,
-                          int tensor_rank) {
+std::int64_t fill_holding(Files& files, const std::vector<const CheckpointPart*>& parts, const Holding& holding,
+                          StoredValues& values, int tensor_rank) {
   const std::vector<Run> mine = runs_of(holding.range->tensor, tensor_rank, holding.local_begin, holding.local_end);
-  std::byte* base = context.arena.data(buffer, -1) + 4 * (holding.buffer_offset - holding.local_begin);
+  const std::int64_t base = holding.buffer_offset - holding.local_begin;
   std::int64_t filled = 0;
   std::vector<float> host;
   for (const CheckpointPart* part : parts) {
@@ -115,8 +117,7 @@ std::int64_t fill_holding(const CheckpointContext& context, Files& files,
         if (!entry || entry->elements() != part->end - part->begin)
           throw Failure(fmt::format("{}: no tensor \"{}\" as the manifest says", file.name(), part->key));
         file.read(*entry, theirs[j].local - part->begin + at - theirs[j].logical, host);
-        context.backend.copy_to_device(base + 4 * (mine[i].local + at - mine[i].logical),
-                                       std::as_bytes(std::span(host)));
+        values.write(base + mine[i].local + at - mine[i].logical, host);
         filled += static_cast<std::int64_t>(host.size());
       }
       if (mine[i].logical + mine[i].elements <= theirs[j].logical + theirs[j].elements)
@@ -130,23 +131,30 @@ std::int64_t fill_holding(const CheckpointContext& context, Files& files,
   return wanted - filled;
 }
 
+/// Fills one holding, of whatever state; it must be there as a whole.
+void fill(Files& files, const Index& index, State state, const Holding& holding, StoredValues& values,
+          int tensor_rank) {
+  const auto found = index.find({state, holding.range->name});
+  const std::int64_t missing =
+      found == index.end() ? -1 : fill_holding(files, found->second, holding, values, tensor_rank);
+  if (missing != 0)
+    throw Failure(fmt::format("the checkpoint {} of {} of {}",
+                              missing < 0   ? "has nothing"
+                              : missing > 0 ? "has only a part"
+                                            : "has too much",
+                              name_of(state), holding.range->name));
+}
+
 void fill_bucket(const CheckpointContext& context, Files& files, const Index& index, const plan::Bucket& bucket,
                  State state, int buffer) {
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
   const int tensor_rank = rank % context.schedule.spec.tensor;
   const int data_rank = rank / context.schedule.spec.tensor % context.schedule.spec.replicas();
-  for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
-    const auto found = index.find({state, holding.range->name});
-    const std::int64_t missing =
-        found == index.end() ? -1 : fill_holding(context, files, found->second, holding, buffer, tensor_rank);
-    if (missing != 0)
-      throw Failure(fmt::format("the checkpoint {} of {} of {}",
-                                missing < 0   ? "has nothing"
-                                : missing > 0 ? "has only a part"
-                                              : "has too much",
-                                name_of(state), holding.range->name));
-  }
+  StoredValues values(rank_class, context.arena, context.backend, buffer);
+  for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank))
+    fill(files, index, state, holding, values, tensor_rank);
+  values.finish();
 }
 
 }  // namespace
@@ -171,7 +179,8 @@ void save_checkpoint(const CheckpointContext& context, const fs::path& folder, s
   for (const OwnedPart& one : owned) parts.push_back(one.part);
   const std::vector<std::string> shares = context.transport.gather_text(write_share(file, parts));
   if (context.transport.rank() == 0) {
-    write_atomically(temporary / "manifest.json", join_shares(step, shares));
+    write_atomically(temporary / "manifest.json",
+                     join_shares(step, plan::name_of(context.schedule.spec.optimizer), shares));
     fs::remove_all(final_name);  // only a rerun of the same step finds one
     fs::rename(temporary, final_name);
     sync_folder(folder);
@@ -184,6 +193,9 @@ void save_checkpoint(const CheckpointContext& context, const fs::path& folder, s
 std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& checkpoint) {
   const fs::path name = checkpoint / "manifest.json";
   const Manifest manifest = parse_manifest(read_file(name, kMostManifest), name.string());
+  if (const std::string ours = plan::name_of(context.schedule.spec.optimizer); manifest.optimizer != ours)
+    throw Failure(fmt::format("{}: the run was trained with {}, whose states {} cannot go on from", name.string(),
+                              manifest.optimizer, ours));
   const auto ranks = static_cast<std::size_t>(context.transport.size());
   for (std::size_t i = static_cast<std::size_t>(context.transport.rank()); i < manifest.files.size(); i += ranks) {
     const CheckpointFile& file = manifest.files[i];
@@ -194,15 +206,19 @@ std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& c
   Index index;
   for (const CheckpointPart& part : manifest.parts) index[{part.state, part.tensor.name}].push_back(&part);
   Files files{checkpoint, {}};
-  for (const plan::Bucket& bucket : context.schedule.class_of(context.transport.rank()).buckets) {
+  const plan::RankClass& rank_class = context.schedule.class_of(context.transport.rank());
+  for (const plan::Bucket& bucket : rank_class.buckets) {
     for (const State state : kStates)
       if (const int buffer = buffer_of(bucket, state); buffer >= 0)
         fill_bucket(context, files, index, bucket, state, buffer);
-    if (bucket.parameters >= 0 && bucket.parameters != weight_buffer(bucket) &&
-        context.schedule.class_of(context.transport.rank())
-            .buffers[static_cast<std::size_t>(bucket.parameters)]
-            .persistent)
-      fill_bucket(context, files, index, bucket, State::weight, bucket.parameters);
+    for (const int copy : {bucket.parameters, bucket.shard})  // what compute reads beside a master
+      if (copy >= 0 && copy != weight_buffer(bucket) && rank_class.buffers[static_cast<std::size_t>(copy)].persistent)
+        fill_bucket(context, files, index, bucket, State::weight, copy);
+  }
+  for (const OwnState& own : own_states(rank_class)) {
+    StoredValues values(rank_class, context.arena, context.backend, own.buffer);
+    fill(files, index, own.state, {&own.range, own.offset, 0, own.range.tensor.elements()}, values,
+         context.transport.rank() % context.schedule.spec.tensor);
   }
   context.backend.synchronise();
   return manifest.step;

@@ -9,8 +9,10 @@
 
 namespace orrery::exec {
 
-enum class State { weight, first_moment, second_moment };
-inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};
+/// Moments of 8-bit Adam are saved in fp32; SGD's momentum is a first moment. Adafactor's factors are tensors of their
+/// own, and so is loss scaling.
+enum class State { weight, first_moment, second_moment, factor_sum, factor_rows, factor_columns, scaling };
+inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};  ///< of each element
 [[nodiscard]] const char* name_of(State state);
 [[nodiscard]] int buffer_of(const plan::Bucket& bucket, State state);
 
@@ -32,15 +34,26 @@ struct CheckpointFile {
 
 struct Manifest {
   std::int64_t step = 0;
+  std::string optimizer;
   std::vector<CheckpointFile> files;
   std::vector<CheckpointPart> parts;
 };
 
 /// One rank's contribution and the whole, as JSON text.
 [[nodiscard]] std::string write_share(const CheckpointFile& file, const std::vector<CheckpointPart>& parts);
-[[nodiscard]] std::string join_shares(std::int64_t step, const std::vector<std::string>& shares);
+[[nodiscard]] std::string join_shares(std::int64_t step, const std::string& optimizer,
+                                      const std::vector<std::string>& shares);
 /// Throws Failure naming `name` when the text is not a manifest of this format.
 [[nodiscard]] Manifest parse_manifest(const std::string& text, const std::string& name);
+
+/// A run of values that stands by itself in a buffer of the class: factors, loss scaling.
+struct OwnState {
+  State state{};
+  plan::ParameterRange range;  ///< name and shapes
+  int buffer = -1;
+  std::int64_t offset = 0;
+};
+[[nodiscard]] std::vector<OwnState> own_states(const plan::RankClass& rank_class);
 
 /// What rank `rank` writes: its own shard where the states are sharded, else every data-th bucket; a replicated
 /// parameter from tensor rank 0 alone; a second copy of the tied table not at all.

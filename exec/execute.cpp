@@ -7,11 +7,11 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "base/ensure.h"
 #include "exec/failure.h"
-#include "exec/ranges.h"
 
 namespace orrery::exec {
 namespace {
@@ -20,9 +20,19 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMostOperands = 8;  // of any operator in models/op.h, either side
 
 bool updates_parameters(const plan::Step& step) {
-  for (const models::Op& op : step.ops)
-    if (op.kind == models::OpKind::adamw) return true;
-  return false;
+  return std::any_of(step.ops.begin(), step.ops.end(),
+                     [](const models::Op& op) { return models::updates_parameters(op.kind); });
+}
+
+// Operators that treat the elements of a bucket by the parameter they belong to, and how finely.
+std::optional<RangeGrain> grain_of(const models::Op& op) {
+  using K = models::OpKind;
+  if (op.stochastic) return RangeGrain::run;
+  if (op.kind == K::lamb_moments || op.kind == K::lamb || op.kind == K::factor_sums || op.kind == K::factor_norms ||
+      op.kind == K::adafactor)
+    return RangeGrain::parameter;
+  if (op.kind == K::norm_squared || models::updates_parameters(op.kind)) return RangeGrain::treatment;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -100,6 +110,7 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   const Nanoseconds begin = now();
   const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
   arena_.begin_step();
+  read_loss_scale(0, loss_scale_.scale);
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
     const plan::Entry& entry = class_.program[e];
     const plan::Block& block = class_.blocks[static_cast<std::size_t>(entry.block)];
@@ -110,6 +121,9 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   backend_.synchronise();
   for (const int scalar : {class_.loss, class_.gradient_norm})
     if (scalar >= 0 && arena_.alive(scalar, -1)) (scalar == class_.loss ? loss_ : norm_) = read_scalar(scalar);
+  double skipped = 0;
+  read_loss_scale(3, skipped);
+  loss_scale_.skipped = skipped != 0;
   for (const Marked& m : marked_) {
     spans_[m.span].ready = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.from));
     spans_[m.span].end = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.to));
@@ -118,6 +132,13 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   const Nanoseconds end = now();
   if (recording_) iterations_.push_back({current_iteration_, begin, end});
   return std::chrono::nanoseconds(end - begin);
+}
+
+void Executor::read_loss_scale(std::size_t value, double& into) {
+  if (class_.scaling < 0) return;
+  std::array<float, 4> all{};
+  backend_.copy_to_host(std::as_writable_bytes(std::span(all)), arena_.data(class_.scaling, -1));
+  into = static_cast<double>(all[value]);
 }
 
 void Executor::run_one(const plan::Step& step, const Place& place, const StepInput& input) {
@@ -231,7 +252,7 @@ std::byte* Executor::address(const plan::View& view, int micro_batch) const {
 Operand Executor::operand(int view, int micro_batch) const {
   if (view < 0) return {};
   const plan::View& v = class_.views[static_cast<std::size_t>(view)];
-  return {address(v, micro_batch), v.elements};
+  return {address(v, micro_batch), v.elements, class_.buffers[static_cast<std::size_t>(v.buffer)].dtype};
 }
 
 void Executor::run_op(const models::Op& op, int micro_batch, const StepInput& input) {
@@ -242,7 +263,7 @@ void Executor::run_op(const models::Op& op, int micro_batch, const StepInput& in
   for (std::size_t i = 0; i < op.in.size(); ++i) in[i] = operand(op.in[i], micro_batch);
   for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], micro_batch);
   std::span<const ElementRange> ranged;
-  if (op.kind == models::OpKind::adamw || op.kind == models::OpKind::norm_squared) ranged = ranges(op);
+  if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, input.context);
 }
 
@@ -271,16 +292,18 @@ void Executor::keep_part(const models::Op& op, int part) {
   }
 }
 
-const std::vector<ElementRange>& Executor::ranges(const models::Op& op) {
-  const int gradient = op.in.front();  // of both adamw and norm_squared
-  const auto found = ranges_.find(gradient);
+const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGrain grain) {
+  const int operand = op.in.front();  // a view of its own: the gradient's, or LAMB's first moment
+  const auto found = ranges_.find(operand);
   if (found != ranges_.end()) return found->second;
-  const plan::View& view = class_.views[static_cast<std::size_t>(gradient)];
+  const plan::View& view = class_.views[static_cast<std::size_t>(operand)];
   for (const plan::Bucket& bucket : class_.buckets) {
-    if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard) continue;
-    const bool of_shard = view.buffer == bucket.gradient_shard;
+    if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard && view.buffer != bucket.first_moment)
+      continue;
+    const bool of_shard = class_.buffers[static_cast<std::size_t>(view.buffer)].elements != bucket.elements;
     const std::int64_t begin = element_offset(view) + (of_shard ? shard_offset(bucket) : 0);
-    return ranges_[gradient] = element_ranges(bucket, begin, view.elements, schedule_.spec.tensor);
+    const int ways = schedule_.spec.tensor;
+    return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, transport_.rank() % ways, grain);
   }
   ENSURE(false, "{} works on no bucket's gradients", models::name_of(op.kind));
 }

@@ -14,6 +14,7 @@
 #include "exec/arena.h"
 #include "exec/backend.h"
 #include "exec/communication.h"
+#include "exec/ranges.h"
 #include "exec/transport.h"
 #include "exec/waiter.h"
 #include "plan/place.h"
@@ -84,6 +85,12 @@ class Executor {
   /// The step's mean loss and the global gradient norm, where this rank's class has them (NaN elsewhere).
   [[nodiscard]] double loss() const { return loss_; }
   [[nodiscard]] double gradient_norm() const { return norm_; }
+  /// fp16: the scale that the step's loss had, and whether its update was skipped.
+  struct LossScale {
+    double scale = 0;  ///< 0: gradients are not scaled
+    bool skipped = false;
+  };
+  [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
 
  private:
   struct Place {
@@ -109,8 +116,9 @@ class Executor {
   [[nodiscard]] std::int64_t element_offset(const plan::View& view) const;
   [[nodiscard]] Operand operand(int view, int micro_batch) const;
   [[nodiscard]] std::byte* address(const plan::View& view, int micro_batch) const;
-  [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op);
+  [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op, RangeGrain grain);
   [[nodiscard]] double read_scalar(int buffer);
+  void read_loss_scale(std::size_t value, double& into);
   void make_groups();
   void connect_peers();
   void find_optimizer();
@@ -124,7 +132,7 @@ class Executor {
   Communication communication_;
   Arena arena_;
   std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
-  std::map<int, std::vector<ElementRange>> ranges_;         ///< by the gradient's view
+  std::map<int, std::vector<ElementRange>> ranges_;         ///< by the first operand's view
   plan::StepRef optimizer_;  ///< the first step that updates a parameter; entry -1 when there is none
   std::vector<RawSpan> spans_;
   std::vector<IterationRecord> iterations_;
@@ -138,6 +146,7 @@ class Executor {
   std::vector<Marked> marked_;  ///< asynchronous backends: resolved at the end of the step
   std::vector<std::int32_t> tokens_, targets_;
   double loss_, norm_;
+  LossScale loss_scale_;
 };
 
 }  // namespace orrery::exec

@@ -28,14 +28,15 @@ using LogicalSource = std::function<void(const plan::ParameterRange& range, std:
 [[nodiscard]] base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule);
 
 /// Writes initial values into parameters (or shards), master values, and zeros into the moments and every other
-/// persistent buffer, through a small host buffer.
-void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source);
+/// persistent buffer, through a small host buffer. `loss_scale`: where fp16 begins.
+void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source,
+                double loss_scale = 65536);
 
 /// Walks holdings of a buffer in runs of consecutive logical elements, a small host buffer at a time: `visit` fills
-/// `values` (to_device) or reads them (from_device). Padding is left alone.
+/// `values` (to_device) or reads them (from_device), in fp32 whatever the buffer's type. Padding is left alone.
 enum class Transfer { to_device, from_device };
 using Visit = std::function<void(const Holding& holding, const Run& run, std::span<float> values)>;
-void transfer(std::byte* buffer, const std::vector<Holding>& holdings, int tensor_rank, Backend& backend,
-              Transfer direction, const Visit& visit);
+void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>& holdings, int tensor_rank,
+              Backend& backend, Transfer direction, const Visit& visit);
 
 }  // namespace orrery::exec

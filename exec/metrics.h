@@ -38,6 +38,8 @@ struct StepMetrics {
   double seconds = 0;  ///< of the slowest rank
   double tokens_per_s = 0;
   double memory_peak = 0;  ///< arena, worst rank
+  double loss_scale = 0;   ///< fp16; 0: none
+  bool skipped = false;    ///< the update, because gradients overflowed
 };
 [[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks);
 

@@ -15,6 +15,7 @@
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
+#include "exec/half.h"
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
@@ -95,9 +96,11 @@ class Session {
       if (!file) return base::fail(file.error());
       auto source = file_source(*file, schedule_);
       if (!source) return base::fail(source.error());
-      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, *source);
+      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, *source,
+                 training_.loss_scaling.initial);
     } else {
-      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, seeded_source(training_.seed));
+      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, seeded_source(training_.seed),
+                 training_.loss_scaling.initial);
     }
     return true;
   }
@@ -227,6 +230,8 @@ class Session {
     StepMetrics step = join_metrics(ranks);
     step.step = done_;
     step.learning_rate = mine.learning_rate;
+    step.loss_scale = mine.loss_scale;
+    step.skipped = mine.skipped;
     step.tokens_per_s = tokens() / step.seconds;
     metrics_->append(step, ranks);
     if (std::isnan(first_loss_)) first_loss_ = step.loss;
@@ -319,10 +324,12 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
 
 base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule,
                        Backend& backend, Transport& transport, const Waiter& waiter, const RunOptions& options) {
-  if (plan.spec().precision != models::DType::fp32)
+  const models::DType precision = plan.spec().precision;
+  const bool narrow = is_16_bit(precision) && backend.name() == "cpu";
+  if (precision != models::DType::fp32 && !narrow)
     return base::fail("E0623",
-                      fmt::format("the plan computes in {}, the {} backend in fp32",
-                                  models::name_of(plan.spec().precision), backend.name()),
+                      fmt::format("the plan computes in {}, the {} backend in {}", models::name_of(precision),
+                                  backend.name(), backend.name() == "cpu" ? "fp32, bf16 and fp16" : "fp32"),
                       "make the plan with precision: fp32");
   if (!plan.model().causal)
     return base::fail("E0624",

@@ -33,10 +33,19 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   input.iteration = index;
   input.context.step = index;
   input.context.learning_rate = plan::learning_rate_at(training_, index);
-  input.context.beta1 = training_.optimizer.beta1;
-  input.context.beta2 = training_.optimizer.beta2;
-  input.context.epsilon = training_.optimizer.epsilon;
-  input.context.weight_decay = training_.optimizer.weight_decay;
+  const plan::Optimizer& optimizer = training_.optimizer;
+  input.context.beta1 = optimizer.beta1;
+  input.context.beta2 = optimizer.beta2;
+  input.context.epsilon = optimizer.epsilon;
+  input.context.weight_decay = optimizer.weight_decay;
+  input.context.momentum = optimizer.momentum;
+  input.context.nesterov = optimizer.nesterov;
+  input.context.adaptive = optimizer.adaptive;
+  input.context.clip_update = optimizer.clip_update;
+  input.context.decay_power = optimizer.decay_power;
+  input.context.scale_factor = training_.loss_scaling.factor;
+  input.context.scale_interval = training_.loss_scaling.interval;
+  input.context.seed = training_.seed;
   input.context.clip_norm = training_.clip_norm.value_or(0);
   input.context.tensor_rank = plan_.shard_of(transport_.rank());
   input.context.tensor_ways = spec.tensor;
@@ -51,6 +60,8 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   result.learning_rate = input.context.learning_rate;
   result.loss = executor_.loss();
   result.gradient_norm = executor_.gradient_norm();
+  result.loss_scale = executor_.loss_scale().scale;
+  result.skipped = executor_.loss_scale().skipped;
   return result;
 }
 

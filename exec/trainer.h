@@ -17,7 +17,9 @@ struct StepResult {
   double loss = 0;           ///< mean over the step's tokens, before the update
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  double seconds = 0;  ///< of the slowest rank
+  double loss_scale = 0;  ///< fp16; 0: none
+  bool skipped = false;   ///< its gradients overflowed
+  double seconds = 0;     ///< of the slowest rank
 };
 
 class Trainer {

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "plan/factors.h"
+
 namespace orrery::plan {
 
 Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
@@ -24,6 +26,10 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   }
   groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});
   groups.loss = add("loss", {data, pipeline});
+  if (looks_at_tensors(spec.optimizer) && spec.zero_stage > 0)
+    groups.parts = spec.tensor > 1 && spec.replicas() > 1 ? add("parts", {tensor, data})
+                   : spec.tensor > 1                      ? groups.tensor
+                                                          : groups.data;
   return groups;
 }
 

@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "base/ensure.h"
+#include "plan/job_optimizer.h"
 #include "plan/words.h"
 
 namespace orrery::plan {
@@ -17,7 +18,6 @@ namespace {
 using base::Cursor;
 
 const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
-const std::vector<std::string> kOptimizerWords = {"adamw"};
 const std::vector<std::string> kDecayWords = {"none", "cosine"};
 
 // A scalar or a list, each value once; a list that is given but empty leaves the search nothing.
@@ -70,19 +70,6 @@ Bounds read_bounds(const Cursor& at) {
   return b;
 }
 
-Optimizer read_optimizer(const Cursor& at) {
-  constexpr double kBelowOne = 1 - 1e-12;
-  constexpr double kAboveZero = 1e-30;
-  Optimizer o;
-  o.kind = choose(at.optional("name"), kOptimizerWords, o.kind);
-  o.learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
-  o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);
-  o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
-  o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
-  o.weight_decay = at.optional("weight_decay").number(0, 1e3, o.weight_decay);
-  return o;
-}
-
 LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
   LearningRateSchedule s;
   if (at.is_scalar()) {
@@ -118,6 +105,10 @@ Training read_training(const Cursor& at) {
   t.optimizer = read_optimizer(at.optional("optimizer"));
   t.schedule = read_schedule(at.optional("learning_rate_schedule"), t);
   if (const Cursor clip = at.optional("clip_norm"); clip.exists()) t.clip_norm = clip.number(1e-30, 1e30, 1);
+  const Cursor scaling = at.optional("loss_scaling");
+  t.loss_scaling.initial = scaling.optional("initial").number(1, 1e30, t.loss_scaling.initial);
+  t.loss_scaling.interval = scaling.optional("interval").integer(1, kMostSteps, t.loss_scaling.interval);
+  t.loss_scaling.factor = scaling.optional("factor").number(1.0001, 1e6, t.loss_scaling.factor);
   t.seed = static_cast<std::uint64_t>(at.optional("seed").integer(0, std::numeric_limits<std::int64_t>::max(), 1));
   return t;
 }
@@ -179,12 +170,7 @@ void write_training(Writer& w, const Training& t) {
   w.line("order", kDataOrderWords[static_cast<std::size_t>(t.order)], 2);
   if (!t.initial_weights.empty()) w.line("initial_weights", base::yaml_text(t.initial_weights), 2);
   w.open("optimizer", 2);
-  w.line("name", kOptimizerWords[static_cast<std::size_t>(t.optimizer.kind)], 4);
-  w.line("learning_rate", t.optimizer.learning_rate, 4);
-  w.line("beta1", t.optimizer.beta1, 4);
-  w.line("beta2", t.optimizer.beta2, 4);
-  w.line("epsilon", t.optimizer.epsilon, 4);
-  w.line("weight_decay", t.optimizer.weight_decay, 4);
+  for (const auto& [key, value] : optimizer_lines(t.optimizer)) w.line(key.c_str(), value, 4);
   if (t.schedule == LearningRateSchedule{}) {
     w.line("learning_rate_schedule", "constant", 2);
   } else {
@@ -194,6 +180,12 @@ void write_training(Writer& w, const Training& t) {
     w.line("minimum", t.schedule.minimum, 4);
   }
   if (t.clip_norm) w.line("clip_norm", *t.clip_norm, 2);
+  if (t.loss_scaling != LossScaling{}) {
+    w.open("loss_scaling", 2);
+    w.line("initial", t.loss_scaling.initial, 4);
+    w.line("interval", t.loss_scaling.interval, 4);
+    w.line("factor", t.loss_scaling.factor, 4);
+  }
   w.line("seed", t.seed, 2);
 }
 
@@ -224,6 +216,11 @@ Job read_job(const Cursor& at) {
   job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
   check_tokens(batch, job.batch, job.sequence);
   job.precision = choose(at.optional("precision"), kPrecisionWords, job.precision);
+  const Cursor rounding = at.optional("rounding");
+  job.rounding = choose(rounding, kRoundingWords, job.rounding);
+  if (job.rounding == Rounding::stochastic && job.precision != models::DType::bf16)
+    rounding.error("E0121", "stochastic rounding is of bf16 parameters without fp32 masters",
+                   "write precision: bf16, or leave rounding out");
   job.objective = choose(at.optional("objective"), kObjectiveWords, job.objective);
   job.stack = at.optional("stack").text();
   job.bounds = read_bounds(at.optional("plan"));
@@ -242,6 +239,7 @@ std::string write_job(const Job& job, int indent) {
   w.line("batch", job.batch);
   if (job.sequence > 0) w.line("sequence", job.sequence);
   w.line("precision", models::name_of(job.precision));
+  if (job.rounding != Rounding::nearest) w.line("rounding", name_of(job.rounding));
   w.line("objective", name_of(job.objective));
   if (!job.stack.empty()) w.line("stack", base::yaml_text(job.stack));
   write_bounds(w, job.bounds);

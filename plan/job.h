@@ -16,17 +16,32 @@ enum class Objective { time, cost, energy, memory };
 enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v };  ///< plan/orders.h
 enum class Recompute { none, selective, full };
 enum class DataOrder { sequential, shuffled };
-enum class OptimizerKind { adamw };
+enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit };
+enum class Rounding { nearest, stochastic };
 enum class Decay { none, cosine };
 
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
   double learning_rate = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
+  double beta1 = 0.9;     ///< Adam's kind and LAMB
+  double beta2 = 0.95;    ///< the same
+  double epsilon = 1e-8;  ///< the same
   double weight_decay = 0.1;
+  double momentum = 0.9;     ///< sgd; 0: without, and without its state
+  bool nesterov = false;     ///< sgd
+  bool adaptive = true;      ///< adafactor: rates are relative to the parameter's own size (its section 8)
+  double clip_update = 1;    ///< adafactor: d of its section 6
+  double decay_power = 0.8;  ///< adafactor: beta2 of step t is 1 - t^-decay_power (section 7.2)
   bool operator==(const Optimizer&) const = default;
+};
+
+/// Dynamic loss scaling of fp16: after `interval` steps without overflow the scale grows by `factor`, with each
+/// overflow it shrinks by it and the step is skipped.
+struct LossScaling {
+  double initial = 65536;
+  std::int64_t interval = 2000;
+  double factor = 2;
+  bool operator==(const LossScaling&) const = default;
 };
 
 /// Constant, or linear warm-up then cosine decay to `minimum` over `steps` of the run.
@@ -45,6 +60,7 @@ struct Training {
   Optimizer optimizer;
   LearningRateSchedule schedule;
   std::optional<double> clip_norm;
+  LossScaling loss_scaling;
   std::uint64_t seed = 1;
   bool operator==(const Training&) const = default;
 };
@@ -73,6 +89,7 @@ struct Job {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;  ///< 0: the model's max_sequence
   models::DType precision = models::DType::fp32;
+  Rounding rounding = Rounding::nearest;  ///< stochastic: bf16 parameters without masters
   Objective objective = Objective::time;
   std::string stack;  ///< software stack by name; empty: the cluster's default
   Bounds bounds;
@@ -88,5 +105,7 @@ struct Job {
 [[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v"
 [[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "selective", "full"
 [[nodiscard]] const char* name_of(Objective objective);
+[[nodiscard]] const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd", "lamb", "adafactor", "adamw-8bit"
+[[nodiscard]] const char* name_of(Rounding rounding);
 
 }  // namespace orrery::plan

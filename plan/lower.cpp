@@ -14,6 +14,7 @@
 #include "plan/class_builder.h"
 #include "plan/groups.h"
 #include "plan/lower_finish.h"
+#include "plan/lower_optimizer.h"
 #include "plan/orders.h"
 
 namespace orrery::plan {
@@ -53,7 +54,8 @@ class StageLowering {
     persistent_buffers();
     begin_block();
     in_moves() ? chunk_blocks() : whole_blocks();
-    lower_finish({build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_});
+    lower_finish(
+        {build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_, parameters_.factors});
     build_.settle_lives();
     order();
     return std::move(build_.result());
@@ -168,7 +170,6 @@ class StageLowering {
   DType compute_dtype() const { return expand_options(spec_).dtype; }
 
   void persistent_buffers() {
-    const bool mixed = compute_dtype() != DType::fp32;
     const DType gradient = gradient_dtype(spec_.precision);
     for (Bucket& b : class_.buckets) {
       const std::int64_t optimized = zero_ >= 1 ? b.shard_elements() : b.elements;
@@ -181,15 +182,18 @@ class StageLowering {
             build_.buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
       else
         b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
-      if (mixed) b.master = build_.buffer(b.name + ".master", Purpose::optimizer_states, DType::fp32, optimized, true);
-      b.first_moment = build_.buffer(b.name + ".first_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
-      b.second_moment =
-          build_.buffer(b.name + ".second_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
+      b.partitioned = zero_ >= 1;
+      add_states(build_, spec_, b, optimized);
     }
+    if (spec_.optimizer == OptimizerKind::adafactor)
+      class_.factors =
+          build_.buffer("factors", Purpose::optimizer_states, DType::fp32, parameters_.factors.factors.elements, true);
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
     norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
     coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
+    if (spec_.precision == DType::fp16)
+      class_.scaling = build_.buffer("loss_scaling", Purpose::scalars, DType::fp32, 4, true);
   }
 
   // -- layers ---------------------------------------------------------------------------------------------------
@@ -283,6 +287,8 @@ class StageLowering {
       for (Op op : part.ops) {
         for (int& t : op.in) t = view_of(layer, context, t);
         for (int& t : op.out) t = view_of(layer, context, t);
+        if (op.kind == OpKind::cross_entropy_grad && class_.scaling >= 0)
+          op.in.push_back(build_.view({class_.scaling, 0, 1, false}));
         ops.push_back(std::move(op));
       }
       std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);

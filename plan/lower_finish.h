@@ -1,6 +1,7 @@
 #pragma once
 /// The end of a training step as lowering notes it down. Private to plan/.
 #include "plan/class_builder.h"
+#include "plan/factors.h"
 #include "plan/groups.h"
 
 namespace orrery::plan {
@@ -12,6 +13,7 @@ struct StepEnd {
   int zero = 0, stage = 0;
   int shared = -1;                          ///< bucket of the tied token table, if the stage has it
   int norm_squared = -1, coefficient = -1;  ///< buffers
+  const FactorLayout& layout;
 };
 
 /// Block "finish": reduces gradients, clips, updates and gathers.

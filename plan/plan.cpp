@@ -38,6 +38,7 @@ class Rules {
     stages();
     batch();
     context();
+    rounding();
     unbuilt();
     return std::move(found_);
   }
@@ -149,6 +150,13 @@ class Rules {
          "flash: true, or context: 1");
   }
 
+  void rounding() {
+    rule(spec_.rounding == Rounding::nearest || spec_.precision == models::DType::bf16, "P50",
+         fmt::format("stochastic rounding is of bf16 parameters, the plan has them in {}",
+                     models::name_of(spec_.precision)),
+         "precision: bf16, or rounding: nearest");
+  }
+
   void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }
 
   const models::Model& model_;
@@ -210,6 +218,8 @@ std::string describe(const PlanSpec& spec) {
   if (spec.sequence_parallel) text += ", sequence-parallel";
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
   if (spec.recompute_layers >= 0) text += fmt::format(" of {} layers a stage", spec.recompute_layers);
+  if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
+  if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));
   return text;
 }
 

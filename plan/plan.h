@@ -35,6 +35,9 @@ struct PlanSpec {
   std::int64_t batch = 1;     ///< sequences per step over all ranks
   std::int64_t sequence = 1;  ///< T
   models::DType precision = models::DType::fp32;
+  OptimizerKind optimizer = OptimizerKind::adamw;  ///< the job's: its states and steps are the schedule's
+  bool momentum = true;                            ///< sgd: whether it has any
+  Rounding rounding = Rounding::nearest;
   bool operator==(const PlanSpec&) const = default;
   /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
@@ -111,6 +114,9 @@ class Plan {
 /// (P01 …), so that the search can count reasons. Memory is not checked here: that is cost's and the search's.
 [[nodiscard]] base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
                                            std::shared_ptr<const clusters::Cluster> cluster, PlanSpec spec);
+
+/// What of a job's training is the schedule's business: which states an optimizer has, and the steps of its update.
+void take_optimizer(PlanSpec& spec, const Training& training);
 
 /// "data 2 x tensor 4 x pipeline 8, 1f1b, micro-batch 1, zero 1, recompute full"
 [[nodiscard]] std::string describe(const PlanSpec& spec);

@@ -70,6 +70,8 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   const Cursor precision = at.optional("precision");
   s.precision = choose(precision, kPrecisionWords, job.precision);
   same_as_job(precision, "precision", s.precision, job.precision);
+  s.rounding = job.rounding;
+  take_optimizer(s, job.training);
   return s;
 }
 

@@ -102,6 +102,9 @@ struct ParameterRange {
   bool counts_in_norm = true;  ///< false on the copy of the tied table on the last stage
   bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
   models::Tensor tensor;       ///< shapes, split and initial values
+  /// Adafactor: where in the class's factors stand its sum, its rows and its columns; without rows each element.
+  std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
+  std::int64_t norms = -1;  ///< which pair of the class's `norms` is its own; -1: the optimizer looks at no tensor
 };
 
 /// A flat, padded run of parameters that is reduced, sharded and gathered as one: one per layer, one for a tied table.
@@ -109,15 +112,18 @@ struct Bucket {
   std::string name;
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
   int shards = 1;             ///< data-parallel ways, context included
+  bool partitioned = false;   ///< a rank optimizes its shard alone (ZeRO)
   /// From the start: gradients of which each tensor rank has a part, summed over the group (sequence parallelism).
   std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
+  bool embedding = false;   ///< has the tables of the input: 8-bit optimizers keep their states in fp32
   int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
   int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
   int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
   int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
   int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
-  int first_moment = -1, second_moment = -1;
+  int first_moment = -1, second_moment = -1;  ///< buffers; SGD's momentum is a first moment; bytes with adamw_8bit
+  int first_scale = -1, second_scale = -1;    ///< buffers of adamw_8bit: of each block
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };
 
@@ -165,6 +171,8 @@ struct RankClass {
   std::vector<Entry> program;
   int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
   int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
+  int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
+  int scaling = -1;        ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
 };
 
 struct Schedule {

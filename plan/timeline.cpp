@@ -37,10 +37,14 @@ void write_spec(Out out, const PlanSpec& s) {
       "{{\"data\":{},\"tensor\":{},\"pipeline\":{},\"context\":{},\"expert\":{},\"virtual_stages\":{},"
       "\"layers_per_stage\":[{}],\"micro_batch\":{},\"schedule\":\"{}\",\"zero_stage\":{},\"recompute\":\"{}\","
       "\"recompute_layers\":{},\"sequence_parallel\":{},\"flash\":{},\"vocab_multiple\":{},\"batch\":{},\"sequence\":{}"
-      ",\"precision\":\"{}\"}}",
+      ",\"precision\":\"{}\"",
       s.data, s.tensor, s.pipeline, s.context, s.expert, s.virtual_stages, fmt::join(s.layers_per_stage, ","),
       s.micro_batch, name_of(s.order), s.zero_stage, name_of(s.recompute), s.recompute_layers, s.sequence_parallel,
       s.flash, s.vocab_multiple, s.batch, s.sequence, models::name_of(s.precision));
+  if (s.optimizer != OptimizerKind::adamw) fmt::format_to(out, ",\"optimizer\":\"{}\"", name_of(s.optimizer));
+  if (!s.momentum) fmt::format_to(out, ",\"momentum\":false");
+  if (s.rounding != Rounding::nearest) fmt::format_to(out, ",\"rounding\":\"{}\"", name_of(s.rounding));
+  fmt::format_to(out, "}}");
 }
 
 void write_step(Out out, const Step& step, const std::vector<Buffer>& buffers) {
@@ -145,6 +149,12 @@ PlanSpec read_spec(JsonReader& in) {
       s.sequence = in.integer(1, kMostSequence);
     else if (key == "precision")
       s.precision = word_of<models::DType>(in, kPrecisionWords);
+    else if (key == "optimizer")
+      s.optimizer = word_of<OptimizerKind>(in, kOptimizerWords);
+    else if (key == "momentum")
+      s.momentum = in.boolean();
+    else if (key == "rounding")
+      s.rounding = word_of<Rounding>(in, kRoundingWords);
     else if (key == "layers_per_stage") {
       for (in.open_array(); in.item();) s.layers_per_stage.push_back(in.integer(1, kMostLayers));
     } else

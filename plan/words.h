@@ -14,6 +14,8 @@ namespace orrery::plan {
 inline const std::vector<std::string> kOrderWords = {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v"};
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
+inline const std::vector<std::string> kOptimizerWords = {"adamw", "sgd", "lamb", "adafactor", "adamw-8bit"};
+inline const std::vector<std::string> kRoundingWords = {"nearest", "stochastic"};
 inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};
 
 // Far above any cluster or batch, and small enough that their products fit 64 bits.

@@ -10,6 +10,7 @@
 #include "exec/cpu/blas_core.h"
 #include "exec/cpu/dispatch.h"
 #include "exec/failure.h"
+#include "exec/half.h"
 
 // Weak: only OpenBLAS has threads of its own to turn off.
 extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
@@ -85,15 +86,22 @@ double CpuBackend::seconds_between(Mark from, Mark to) {
 
 std::int64_t CpuBackend::scratch_bytes() const {
   const std::size_t table = machine_.rope.cosines.size() + machine_.rope.sines.size();
-  return machine_.scratch.bytes() + static_cast<std::int64_t>(table * sizeof(float));
+  return machine_.scratch.bytes() + machine_.widened.bytes() + static_cast<std::int64_t>(table * sizeof(float));
 }
 
 void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
                      std::span<const ElementRange> ranges, const StepContext& context) {
-  if (op.dtype != models::DType::fp32 && !any_dtype(op.kind))
-    throw Failure(fmt::format("the CPU backend computes in fp32 only, not {} in {}", models::name_of(op.kind),
-                              models::name_of(op.dtype)));
+  if ((op.dtype != models::DType::fp32 && !is_16_bit(op.dtype) && !any_dtype(op.kind)) || op.rounded)
+    throw Failure(fmt::format("the CPU backend computes in fp32, bf16 and fp16, not {} in {}", models::name_of(op.kind),
+                              op.rounded ? "fp8 or tf32" : models::name_of(op.dtype)));
   const Call call{op, in, out, ranges, context};
+  if (has_16_bit(call) && !any_dtype(op.kind))
+    return run_widened(machine_, call, [this](const Call& wide) { run_in_fp32(wide); });
+  run_in_fp32(call);
+}
+
+void CpuBackend::run_in_fp32(const Call& call) {
+  const models::Op& op = call.op;
   switch (op.kind) {
     case OpKind::load_tokens: throw Failure("load_tokens is for the executor: it has no arithmetic");
     case OpKind::embedding: return run_embedding(machine_, call);
@@ -129,7 +137,17 @@ void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::spa
     case OpKind::accumulate_into: return run_accumulate(machine_, call);
     case OpKind::norm_squared: return run_norm_squared(machine_, call);
     case OpKind::clip_coefficient: return run_clip_coefficient(machine_, call);
+    case OpKind::overflow: return run_overflow(machine_, call);
+    case OpKind::loss_scale: return run_loss_scale(machine_, call);
     case OpKind::adamw: return run_adamw(machine_, call);
+    case OpKind::sgd: return run_sgd(machine_, call);
+    case OpKind::lamb_moments: return run_lamb_moments(machine_, call);
+    case OpKind::lamb: return run_lamb(machine_, call);
+    case OpKind::factor_sums: return run_factor_sums(machine_, call);
+    case OpKind::factor_moments: return run_factor_moments(machine_, call);
+    case OpKind::factor_norms: return run_factor_norms(machine_, call);
+    case OpKind::adafactor: return run_adafactor(machine_, call);
+    case OpKind::adamw_8bit: return run_adamw_8bit(machine_, call);
   }
 }
 

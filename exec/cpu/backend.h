@@ -1,5 +1,6 @@
 #pragma once
-/// CpuBackend: operators on this machine's cores in fp32. Matrix products by CBLAS, everything else by exec/cpu/simd.
+/// CpuBackend: operators on this machine's cores, computed in fp32 from tensors in fp32, bf16 or fp16. Matrix products
+/// by CBLAS, everything else by exec/cpu/simd.
 #include <chrono>
 
 #include "exec/backend.h"
@@ -28,6 +29,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::int64_t scratch_bytes() const override;
 
  private:
+  void run_in_fp32(const Call& call);
   struct Arena {
     std::byte* data = nullptr;
     std::size_t bytes = 0;

@@ -94,6 +94,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.batch = job.batch;
     spec.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
     spec.precision = job.precision;
+    spec.rounding = job.rounding;
+    plan::take_optimizer(spec, job.training);
     spec.flash = b.flash.value_or(flash);
     // One stage has no order to choose; partitioning over one replica is nothing.
     std::vector<Order> orders = b.schedule;

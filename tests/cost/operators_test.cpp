@@ -217,7 +217,7 @@ TEST(Pricing, TellsOpsOfOneShapeButOtherFlagsApart) {
 
 TEST(Pricing, HasAPositivePriceForEveryKindOfOperator) {
   const Pricing pricing(testing::cpu_cluster(1), testing::cpu_stack());
-  for (int kind = 0; kind <= static_cast<int>(OpKind::adamw); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(models::kLastOpKind); ++kind) {
     Op op;
     op.kind = static_cast<OpKind>(kind);
     op.m = op.n = op.k = 32;

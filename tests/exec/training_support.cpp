@@ -78,8 +78,9 @@ Trial golden_trial(const std::string& run) {
 }
 
 plan::Plan plan_of(const Trial& trial) {
-  return value_of(
-      plan::make_plan(std::make_shared<const models::Model>(trial.model), localhost(trial.spec.ranks()), trial.spec));
+  plan::PlanSpec spec = trial.spec;
+  plan::take_optimizer(spec, trial.training);
+  return value_of(plan::make_plan(std::make_shared<const models::Model>(trial.model), localhost(spec.ranks()), spec));
 }
 
 std::string plan_text(const Trial& trial) {
@@ -93,6 +94,7 @@ std::string plan_text(const Trial& trial) {
   file.job.batch = plan.spec().batch;
   file.job.sequence = plan.spec().sequence;
   file.job.precision = plan.spec().precision;
+  file.job.rounding = plan.spec().rounding;
   file.job.training = trial.training;
   return plan::write_plan_file(file);
 }
@@ -141,10 +143,12 @@ Outcome train(const Trial& trial) {
     options.check = trial.check;
     Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options);
     if (trial.training.initial_weights.empty()) {
-      initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
+      initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed),
+                 trial.training.loss_scaling.initial);
     } else {
       const SafetensorsFile file = value_of(SafetensorsFile::open(trial.training.initial_weights));
-      initialise(schedule, rank, trainer.executor().arena(), *backend, value_of(file_source(file, schedule)));
+      initialise(schedule, rank, trainer.executor().arena(), *backend, value_of(file_source(file, schedule)),
+                 trial.training.loss_scaling.initial);
     }
     for (std::int64_t step = 0; step < trial.steps; ++step) {
       std::function<void()> capture;

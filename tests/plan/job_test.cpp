@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "plan/plan.h"
+
 namespace orrery::plan {
 namespace {
 
@@ -90,6 +92,40 @@ TEST(Job, WritesWhatItReads) {
   EXPECT_EQ(read(write_job(odd)), odd) << write_job(odd);
 }
 
+TEST(Job, GivesEachOptimizerItsOwnKeysAndDefaults) {
+  const auto optimizer = [](const std::string& text) {
+    const Job job = read(kLeast + ("training: {optimizer: " + text + "}\n"));
+    EXPECT_EQ(read(write_job(job)), job) << write_job(job);
+    return job.training.optimizer;
+  };
+  EXPECT_EQ(optimizer("{name: lamb}").beta2, 0.999);
+  EXPECT_EQ(optimizer("{name: lamb}").epsilon, 1e-6);
+  EXPECT_EQ(optimizer("{name: adamw-8bit}").beta2, 0.95);
+  const Optimizer sgd = optimizer("{name: sgd, momentum: 0.5, nesterov: true, weight_decay: 1e-4}");
+  EXPECT_EQ(sgd.momentum, 0.5);
+  EXPECT_TRUE(sgd.nesterov);
+  EXPECT_EQ(sgd.weight_decay, 1e-4);
+  const Optimizer adafactor = optimizer("{name: adafactor, adaptive: false, clip_update: 2, decay_power: 0.5}");
+  EXPECT_FALSE(adafactor.adaptive);
+  EXPECT_EQ(adafactor.clip_update, 2);
+  EXPECT_EQ(adafactor.decay_power, 0.5);
+  PlanSpec spec;
+  Training training;
+  training.optimizer = optimizer("{name: sgd, momentum: 0}");
+  take_optimizer(spec, training);
+  EXPECT_EQ(spec.optimizer, OptimizerKind::sgd);
+  EXPECT_FALSE(spec.momentum) << "a state that nobody needs";
+}
+
+TEST(Job, TakesRoundingAndLossScaling) {
+  const Job job = read(
+      std::string(kLeast) +
+      "precision: bf16\nrounding: stochastic\ntraining: {loss_scaling: {initial: 1024, interval: 9, factor: 4}}\n");
+  EXPECT_EQ(job.rounding, Rounding::stochastic);
+  EXPECT_EQ(job.training.loss_scaling, (LossScaling{1024, 9, 4}));
+  EXPECT_EQ(read(write_job(job)), job) << write_job(job);
+}
+
 TEST(Job, ReportsAllErrorsAtOnceWithCaretsAndHints) {
   EXPECT_EQ(refused("modle: gpt2-124m\n"
                     "cluster: localhost-2\n"
@@ -115,7 +151,7 @@ error[E0103]: unknown key `modle`
 1 | modle: gpt2-124m
   | ^^^^^
   |
-  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, objective, stack, plan, training
+  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, rounding, objective, stack, plan, training
 
 error[E0105]: `batch` must be from 1 to 16777216, found `0`
  --> job.yaml:3:8
@@ -173,7 +209,7 @@ error[E0103]: unknown key `optimiser` in `training`
 8 |   optimiser: {learning_rate: 1e-3}
   |   ^^^^^^^^^
   |
-  = help: did you mean `optimizer`? known keys: steps, data, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, seed
+  = help: did you mean `optimizer`? known keys: steps, data, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, loss_scaling, seed
 
 error[E0105]: `training.clip_norm` must be from 1e-30 to 1e+30, found `-1`
  --> job.yaml:9:14
@@ -207,7 +243,17 @@ TEST(Job, RefusesValuesThatNoRunCanHave) {
            "stack: ''\n",
            "training: {steps: 0}\n",
            "training: {seed: -1}\n",
-           "training: {optimizer: {name: sgd}}\n",
+           "training: {optimizer: {name: rmsprop}}\n",
+           "training: {optimizer: {name: sgd, beta1: 0.9}}\n",
+           "training: {optimizer: {name: sgd, momentum: 1}}\n",
+           "training: {optimizer: {name: sgd, momentum: 0, nesterov: true}}\n",
+           "training: {optimizer: {name: adafactor, beta2: 0.99}}\n",
+           "training: {optimizer: {name: adafactor, clip_update: 0}}\n",
+           "training: {loss_scaling: {factor: 1}}\n",
+           "training: {loss_scaling: {initial: 0}}\n",
+           "rounding: up\n",
+           "rounding: stochastic\n",
+           "precision: fp16\nrounding: stochastic\n",
            "training: {optimizer: {beta1: 1}}\n",
            "training: {optimizer: {epsilon: 0}}\n",
            "training: {optimizer: {learning_rate: .inf}}\n",

@@ -31,6 +31,7 @@ struct Space {
   void (*bound)(plan::Bounds&) = nullptr;
   double time = kTime;
   double memory = kMemory;
+  plan::OptimizerKind optimizer = plan::OptimizerKind::adamw;
 };
 
 void PrintTo(const Space& space, std::ostream* out) {
@@ -52,6 +53,7 @@ TEST_P(ClosedForm, AgreesWithTheReplay) {
   job.sequence = s.sequence;
   job.precision = s.precision;
   if (s.bound) s.bound(job.bounds);
+  job.training.optimizer.kind = s.optimizer;
   cost::Estimator estimator(model, pricing);
   int compared = 0;
   double worst_time = 0, worst_memory = 0;
@@ -83,6 +85,16 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Space{"tiny on 4 CPU ranks", "tiny-gpt", "localhost-4", 0, "orrery-cpu", 0, 16, 64, models::DType::fp32, 3},
         Space{"tiny on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 7},
+        Space{"SGD on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 17, true,
+              nullptr, kTime, kMemory, plan::OptimizerKind::sgd},
+        Space{"LAMB on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 11,
+              true, nullptr, kTime, kMemory, plan::OptimizerKind::lamb},
+        Space{"Adafactor on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32,
+              11, true, nullptr, kTime, kMemory, plan::OptimizerKind::adafactor},
+        Space{"8-bit Adam on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32,
+              13, true, nullptr, kTime, kMemory, plan::OptimizerKind::adamw_8bit},
+        Space{"LAMB in bf16 on 8 A100", "gpt2-124m", "dgx-a100", 0, "orrery-cuda", 0, 64, 1024, models::DType::bf16, 19,
+              true, nullptr, kTime, kMemory, plan::OptimizerKind::lamb},
         Space{"GPT-2 on 8 A100", "gpt2-124m", "dgx-a100", 0, "orrery-cuda", 0, 64, 1024, models::DType::bf16, 13},
         // Large pieces of one recomputed layer leave a hole in the scratch of sequence-parallel plans: 2.6 %.
         Space{"Llama-2 on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm", 8, 64, 4096, models::DType::bf16,

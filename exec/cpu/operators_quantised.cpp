@@ -16,6 +16,19 @@ std::uint8_t* codes(const Call& call, std::size_t index) {
   return reinterpret_cast<std::uint8_t*>(call.out[index].data);
 }
 
+/// Neighbours with the same decay as one: blocks go on over the parts of a fused parameter, however finely the call's
+/// ranges tell them apart.
+std::vector<ElementRange> joined(std::span<const ElementRange> ranges) {
+  std::vector<ElementRange> out;
+  for (const ElementRange& range : ranges) {
+    if (!out.empty() && out.back().end == range.begin && out.back().decay == range.decay)
+      out.back().end = range.end;
+    else
+      out.push_back(range);
+  }
+  return out;
+}
+
 }  // namespace
 
 void run_adamw_8bit(Machine& machine, const Call& call) {
@@ -34,7 +47,7 @@ void run_adamw_8bit(Machine& machine, const Call& call) {
   all.gradient = coefficient == nullptr ? 1.0F : coefficient[0];
   all.step = static_cast<float>(context.learning_rate / (1 - std::pow(context.beta1, clock.time)));
   const ElementRange everything{0, m, false, 1};
-  for (const ElementRange& range : ranges_of(call, everything)) {
+  for (const ElementRange& range : joined(ranges_of(call, everything))) {
     ENSURE(range.begin % block == 0, "a parameter begins at {}, within a block", range.begin);
     AdamWFactors factors = all;
     factors.keep = range.decay ? static_cast<float>(1 - context.learning_rate * context.weight_decay) : 1.0F;

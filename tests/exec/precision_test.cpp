@@ -142,6 +142,43 @@ TEST(LossScaling, AStepThatIsSkippedChangesNothing) {
   EXPECT_EQ(testing::relative_distance(outcome.weights, testing::train(trial).weights), 0);
 }
 
+// Masters, copies, shards and skipped steps of every optimizer: what compute reads is what it would be in fp32,
+// rounded.
+TEST(Precision, EveryOptimizerTrainsInSixteenBitsOnEveryKindOfShard) {
+  using plan::OptimizerKind;
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lamb, OptimizerKind::adafactor, OptimizerKind::adamw_8bit}) {
+    Trial trial = trial_in(DType::fp32);
+    trial.training.optimizer.kind = kind;
+    trial.training.optimizer.learning_rate = kind == OptimizerKind::adamw_8bit ? 3e-3 : 2e-2;
+    trial.gradients_at = {};
+    trial.spec.data = trial.spec.tensor = 2;
+    trial.spec.zero_stage = 1;
+    trial.steps = 8;
+    const Outcome full = testing::train(trial);
+    for (const auto& [precision, rounding] :
+         {std::pair(DType::bf16, plan::Rounding::nearest), std::pair(DType::fp16, plan::Rounding::nearest),
+          std::pair(DType::bf16, plan::Rounding::stochastic)})
+      for (const int zero : {1, 3}) {
+        SCOPED_TRACE(std::string(plan::name_of(kind)) + " " + models::name_of(precision) + " " +
+                     plan::name_of(rounding) + ", ZeRO " + std::to_string(zero));
+        Trial narrow = trial;
+        narrow.spec.precision = precision;
+        narrow.spec.rounding = rounding;
+        narrow.spec.zero_stage = zero;
+        const Outcome outcome = testing::train(narrow);
+        EXPECT_LE(testing::loss_distance(outcome, full), 1e-2);
+        expect_memory_as_predicted(outcome);
+        if (precision != DType::fp16) continue;
+        narrow.training.loss_scaling = {std::ldexp(1.0, 40), 100, 1024};
+        const Outcome late = testing::train(narrow);
+        EXPECT_TRUE(late.steps.front().skipped);
+        EXPECT_FALSE(late.steps.back().skipped);
+        EXPECT_TRUE(std::isfinite(late.steps.back().loss) && late.steps.back().loss < late.steps.front().loss);
+      }
+  }
+}
+
 TEST(StochasticRounding, HasNoMastersAndDrawsTheSameForAnyShard) {
   Trial trial = trial_in(DType::bf16, plan::Rounding::stochastic);
   trial.steps = 1;

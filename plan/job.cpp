@@ -18,7 +18,7 @@ using base::Cursor;
 
 const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
 const std::vector<std::string> kOptimizerWords = {"adamw"};
-const std::vector<std::string> kDecayWords = {"none", "cosine"};
+const std::vector<std::string> kDecayWords = {"none", "cosine", "linear", "inverse_square_root", "wsd"};
 
 // A scalar or a list, each value once; a list that is given but empty leaves the search nothing.
 template <class T, class Read>
@@ -92,6 +92,8 @@ LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
   const Cursor warmup = at.optional("warmup_steps");
   s.warmup_steps = warmup.integer(0, kMostSteps, 0);
   s.decay = choose(at.optional("decay"), kDecayWords, s.decay);
+  const Cursor decay_steps = at.optional("decay_steps");
+  s.decay_steps = decay_steps.integer(1, kMostSteps, 0);
   const Cursor minimum = at.optional("minimum");
   s.minimum = minimum.number(0, 1e3, 0);
   if (s.minimum > training.optimizer.learning_rate) {
@@ -106,19 +108,39 @@ LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
   if (minimum.exists() && s.decay == Decay::none) {
     minimum.warning("E0122", "minimum has no effect without decay", "add `decay: cosine`");
   }
+  if (decay_steps.exists() && s.decay != Decay::wsd) {
+    decay_steps.warning("E0122", "decay_steps has no effect without `decay: wsd`", "the others decay to the run's end");
+  }
+  if (s.decay == Decay::wsd && s.warmup_steps + s.decay_steps > training.steps) {
+    decay_steps.warning("E0122",
+                        fmt::format("{} steps of warm-up and {} of decay are more than the run's {} steps",
+                                    s.warmup_steps, s.decay_steps, training.steps),
+                        "the decay begins within the warm-up");
+  }
   return s;
+}
+
+Evaluation read_evaluation(const Cursor& at) {
+  Evaluation e;
+  e.data = at.at("data").text();
+  e.every = at.optional("every").integer(1, kMostSteps, e.every);
+  e.batches = at.optional("batches").integer(1, kMostSteps, e.batches);
+  return e;
 }
 
 Training read_training(const Cursor& at) {
   Training t;
   t.steps = at.optional("steps").integer(1, kMostSteps, t.steps);
   t.data = at.optional("data").text();
+  t.tokenizer = at.optional("tokenizer").text();
   t.order = choose(at.optional("order"), kDataOrderWords, t.order);
   t.initial_weights = at.optional("initial_weights").text();
   t.optimizer = read_optimizer(at.optional("optimizer"));
   t.schedule = read_schedule(at.optional("learning_rate_schedule"), t);
   if (const Cursor clip = at.optional("clip_norm"); clip.exists()) t.clip_norm = clip.number(1e-30, 1e30, 1);
   t.seed = static_cast<std::uint64_t>(at.optional("seed").integer(0, std::numeric_limits<std::int64_t>::max(), 1));
+  if (const Cursor evaluation = at.optional("evaluation"); evaluation.exists())
+    t.evaluation = read_evaluation(evaluation);
   return t;
 }
 
@@ -176,6 +198,7 @@ void write_training(Writer& w, const Training& t) {
   w.open("training");
   w.line("steps", t.steps, 2);
   if (!t.data.empty()) w.line("data", base::yaml_text(t.data), 2);
+  if (!t.tokenizer.empty()) w.line("tokenizer", base::yaml_text(t.tokenizer), 2);
   w.line("order", kDataOrderWords[static_cast<std::size_t>(t.order)], 2);
   if (!t.initial_weights.empty()) w.line("initial_weights", base::yaml_text(t.initial_weights), 2);
   w.open("optimizer", 2);
@@ -192,9 +215,15 @@ void write_training(Writer& w, const Training& t) {
     w.line("warmup_steps", t.schedule.warmup_steps, 4);
     w.line("decay", kDecayWords[static_cast<std::size_t>(t.schedule.decay)], 4);
     w.line("minimum", t.schedule.minimum, 4);
+    if (t.schedule.decay_steps > 0) w.line("decay_steps", t.schedule.decay_steps, 4);
   }
   if (t.clip_norm) w.line("clip_norm", *t.clip_norm, 2);
   w.line("seed", t.seed, 2);
+  if (!t.evaluation) return;
+  w.open("evaluation", 2);
+  w.line("data", base::yaml_text(t.evaluation->data), 4);
+  w.line("every", t.evaluation->every, 4);
+  w.line("batches", t.evaluation->batches, 4);
 }
 
 }  // namespace
@@ -203,10 +232,25 @@ double learning_rate_at(const Training& training, std::int64_t step) {
   const double peak = training.optimizer.learning_rate;
   const LearningRateSchedule& s = training.schedule;
   if (step < s.warmup_steps) return peak * static_cast<double>(step + 1) / static_cast<double>(s.warmup_steps);
-  if (s.decay == Decay::none) return peak;
+  const auto toward_minimum = [&](double share) { return s.minimum + (peak - s.minimum) * share; };
   const std::int64_t length = std::max<std::int64_t>(1, training.steps - s.warmup_steps);
   const double progress = std::min(1.0, static_cast<double>(step - s.warmup_steps) / static_cast<double>(length));
-  return s.minimum + (peak - s.minimum) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  switch (s.decay) {
+    case Decay::none: return peak;
+    case Decay::cosine: return toward_minimum(0.5 * (1 + std::cos(std::numbers::pi * progress)));
+    case Decay::linear: return toward_minimum(1 - progress);
+    case Decay::inverse_square_root: {
+      const auto warm = static_cast<double>(std::max<std::int64_t>(1, s.warmup_steps));
+      return std::max(s.minimum, peak * std::sqrt(warm / std::max(warm, static_cast<double>(step + 1))));
+    }
+    case Decay::wsd: {
+      constexpr std::int64_t kPart = 10;
+      const std::int64_t decay = s.decay_steps > 0 ? s.decay_steps : std::max<std::int64_t>(1, training.steps / kPart);
+      const double done = static_cast<double>(step - (training.steps - decay)) / static_cast<double>(decay);
+      return toward_minimum(1 - std::clamp(done, 0.0, 1.0));
+    }
+  }
+  return peak;
 }
 
 void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {

@@ -17,7 +17,7 @@ enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v };  ///< plan/orders.h
 enum class Recompute { none, selective, full };
 enum class DataOrder { sequential, shuffled };
 enum class OptimizerKind { adamw };
-enum class Decay { none, cosine };
+enum class Decay { none, cosine, linear, inverse_square_root, wsd };
 
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
@@ -29,29 +29,47 @@ struct Optimizer {
   bool operator==(const Optimizer&) const = default;
 };
 
-/// Constant, or linear warm-up then cosine decay to `minimum` over `steps` of the run.
+/// Constant, or linear warm-up and then a decay towards `minimum` (learning_rate_at).
 struct LearningRateSchedule {
   std::int64_t warmup_steps = 0;
   Decay decay = Decay::none;
   double minimum = 0;
+  std::int64_t decay_steps = 0;  ///< wsd: the run's last so many decay; 0: a tenth of the run
   bool operator==(const LearningRateSchedule&) const = default;
+};
+
+/// Loss on held-out data, during the run.
+struct Evaluation {
+  std::string data;           ///< path, read as `Training::data` is
+  std::int64_t every = 100;   ///< after every so many steps, and after the last
+  std::int64_t batches = 10;  ///< of Job::batch sequences, from the start of the data
+  bool operator==(const Evaluation&) const = default;
 };
 
 struct Training {
   std::int64_t steps = 20;
-  std::string data;  ///< path as written; resolved against the job file's folder by apps/
+  std::string data;       ///< path as written; resolved against the job file's folder by apps/
+  std::string tokenizer;  ///< path of a byte-level BPE vocabulary for text; empty: a byte is a token
   DataOrder order = DataOrder::sequential;
   std::string initial_weights;  ///< safetensors; empty = seeded
   Optimizer optimizer;
   LearningRateSchedule schedule;
   std::optional<double> clip_norm;
   std::uint64_t seed = 1;
+  std::optional<Evaluation> evaluation;
   bool operator==(const Training&) const = default;
 };
 
 /// Learning rate of step s (from 0) in a run of N = training.steps, with W warm-up steps, peak L and minimum M:
-/// L (s+1)/W while s < W; then L without decay, or M + (L-M) (1 + cos(pi min(1, (s-W)/max(1, N-W))))/2. Warm-up and
-/// cosine as in llm.c's llmc/schedulers.h; the cosine is SGDR's (Loshchilov and Hutter 2017, equation 5).
+/// L (s+1)/W while s < W; then, with p = min(1, (s-W)/max(1, N-W)),
+///   none                 L
+///   cosine               M + (L-M) (1 + cos(pi p))/2   (llm.c's llmc/schedulers.h; SGDR, Loshchilov and Hutter 2017,
+///                        equation 5)
+///   linear               M + (L-M) (1 - p)
+///   inverse_square_root  max(M, L sqrt(w/max(w, s+1))), w = max(1, W)   (Vaswani et al. 2017, equation 3)
+///   wsd                  L, and over the last D = decay_steps steps M + (L-M) (1 - min(1, (s-(N-D))/D))   (warm-up,
+///                        stable, decay: Hu et al. 2024, MiniCPM, section 4, with a linear decay as in Haegele et al.
+///                        2024)
 [[nodiscard]] double learning_rate_at(const Training& training, std::int64_t step);
 
 /// What the search may choose: an empty list leaves the dimension free, one value fixes it.

@@ -53,7 +53,8 @@ class StageLowering {
     persistent_buffers();
     begin_block();
     in_moves() ? chunk_blocks() : whole_blocks();
-    lower_finish({build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_});
+    const StepEnd end{build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_};
+    options_.forward_only ? lower_report(end) : lower_finish(end);
     build_.settle_lives();
     order();
     return std::move(build_.result());
@@ -77,6 +78,7 @@ class StageLowering {
     if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
     const int y = forward_pass(all, x);
     if (stage_ + 1 < spec_.pipeline) send(y, Phase::forward, 0);
+    if (options_.forward_only) return;
     build_.open("backward");
     int dy = -1;
     if (stage_ + 1 < spec_.pipeline) receive(dy = boundary("received_gradient"), Phase::backward, 0);
@@ -110,6 +112,7 @@ class StageLowering {
       open(Move::Kind::send_activation, c, "send_forward" + suffix);
       send(x, Phase::forward, c);
     }
+    if (options_.forward_only) return;
     for (int c = spec_.virtual_stages; c-- > 0;)
       dy = backward_blocks(c, chunks[static_cast<std::size_t>(c)], made[static_cast<std::size_t>(c)], dy);
   }
@@ -176,6 +179,7 @@ class StageLowering {
         b.shard = build_.buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
       else
         b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, compute_dtype(), b.elements, true);
+      if (options_.forward_only) continue;
       if (partitions_gradients())
         b.gradient_shard =
             build_.buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
@@ -187,6 +191,7 @@ class StageLowering {
           build_.buffer(b.name + ".second_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
     }
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
+    if (options_.forward_only) return;
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
     norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
     coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
@@ -232,8 +237,9 @@ class StageLowering {
     } else if (t.role == TensorRole::targets) {
       known = build_.view(build_.whole(targets_));
     } else {
-      known = build_.view(build_.whole(
-          build_.buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations, t.dtype, t.elements())));
+      const bool kept = options_.keep_logits && layer.kind == models::LayerKind::head && t.name == "logits";
+      known = build_.view(build_.whole(build_.buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations,
+                                                     t.dtype, t.elements(), kept)));
     }
     return known;
   }
@@ -322,6 +328,10 @@ class StageLowering {
   // -- blocks ---------------------------------------------------------------------------------------------------
   void begin_block() {
     build_.open("begin");
+    if (options_.forward_only) {
+      build_.compute(Phase::reporting, -1, "zero_loss", {build_.zero_of(class_.loss)});
+      return;
+    }
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
     for (const Bucket& b : class_.buckets)
       ops.push_back(build_.zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
@@ -505,10 +515,11 @@ class StageLowering {
               ? zero_bubble(spec_.order, spec_.pipeline, plan_.micro_batches())[static_cast<std::size_t>(stage_)]
               : plan::interleaved(stage_, spec_.pipeline, spec_.virtual_stages, plan_.micro_batches());
       for (const Move& move : moves)
-        class_.program.push_back({block_of_.at({move.kind, move.chunk}), move.micro_batch});
+        if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
+          class_.program.push_back({block->second, move.micro_batch});
     } else {
       for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
-        class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
+        if (turn.forward || !options_.forward_only) class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
     }
     class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
   }

@@ -42,6 +42,10 @@ class Finish {
     }
     clip();
     update();
+    report();
+  }
+
+  void report() {
     if (groups_.loss >= 0)
       build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
                         build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
@@ -127,6 +131,11 @@ class Finish {
 
 void lower_finish(const StepEnd& end) {
   Finish(end).run();
+}
+
+void lower_report(const StepEnd& end) {
+  end.build.open("finish");
+  Finish(end).report();
 }
 
 }  // namespace orrery::plan

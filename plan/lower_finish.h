@@ -17,6 +17,9 @@ struct StepEnd {
 /// Block "finish": reduces gradients, clips, updates and gathers.
 void lower_finish(const StepEnd& end);
 
+/// The same of an evaluation: the loss is summed up, and nothing else.
+void lower_report(const StepEnd& end);
+
 /// The all-reduce over the tensor group of what each of its ranks has a part of.
 void sum_partial(ClassBuilder& build, const Groups& groups, const Bucket& bucket, int gradients, std::int32_t layer,
                  int b);

@@ -313,4 +313,30 @@ Placement place(const RankClass& rank_class) {
   return Placing(rank_class).run();
 }
 
+Placement place_beside(const RankClass& training, const Placement& placed, const RankClass& evaluation) {
+  const auto persistent_end = [](const RankClass& rank_class, const Placement& placement) {
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
+      if (rank_class.buffers[i].persistent)
+        end = std::max(end, placement.persistent[i] + aligned(rank_class.buffers[i].bytes()));
+    return end;
+  };
+  std::map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < training.buffers.size(); ++i)
+    if (training.buffers[i].persistent) known[training.buffers[i].name] = i;
+  Placement result = place(evaluation);
+  const std::int64_t shift = persistent_end(training, placed) - persistent_end(evaluation, result);
+  for (std::size_t i = 0; i < evaluation.buffers.size(); ++i) {
+    const Buffer& mine = evaluation.buffers[i];
+    if (!mine.persistent) continue;
+    const auto theirs = known.find(mine.name);
+    ENSURE(theirs != known.end() && training.buffers[theirs->second].elements == mine.elements,
+           "the training step has no buffer {} of {} elements", mine.name, mine.elements);
+    result.persistent[i] = placed.persistent[theirs->second];
+  }
+  for (Placed& birth : result.births) birth.offset += shift;
+  result.arena_bytes = std::max(placed.arena_bytes, result.arena_bytes + shift);
+  return result;
+}
+
 }  // namespace orrery::plan

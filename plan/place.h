@@ -31,6 +31,12 @@ struct Placement {
 
 [[nodiscard]] Placement place(const RankClass& rank_class);
 
+/// Where the buffers of an evaluation (LowerOptions::forward_only) lie in the arena of the training step of the same
+/// plan, which rests meanwhile: persistent buffers where those of the same name are, all others behind the last
+/// persistent one. `arena_bytes` is what the arena must hold; by_purpose and peak_live_bytes count the evaluation
+/// alone.
+[[nodiscard]] Placement place_beside(const RankClass& training, const Placement& placed, const RankClass& evaluation);
+
 /// Slabs of nearly equal size (within an eighth of the larger) share their slots, which have the largest one's size.
 /// For each slab the index of its pool, numbered from the largest; sizes of pools follow from the first of each.
 [[nodiscard]] std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs);

@@ -41,6 +41,8 @@ training:
   learning_rate_schedule: {warmup_steps: 3, decay: cosine, minimum: 6e-5}
   clip_norm: 1.0
   seed: 42
+  tokenizer: vocab.json
+  evaluation: {data: held-out.txt, every: 50, batches: 7}
 )";
 
 TEST(Job, HasDefaultsForEverythingButModelClusterAndBatch) {
@@ -77,6 +79,8 @@ TEST(Job, ReadsEveryKey) {
   EXPECT_EQ(job.training.schedule, (LearningRateSchedule{3, Decay::cosine, 6e-5}));
   EXPECT_EQ(job.training.clip_norm, std::optional<double>(1.0));
   EXPECT_EQ(job.training.seed, 42U);
+  EXPECT_EQ(job.training.tokenizer, "vocab.json");
+  EXPECT_EQ(job.training.evaluation, (Evaluation{"held-out.txt", 50, 7}));
 }
 
 TEST(Job, WritesWhatItReads) {
@@ -173,7 +177,7 @@ error[E0103]: unknown key `optimiser` in `training`
 8 |   optimiser: {learning_rate: 1e-3}
   |   ^^^^^^^^^
   |
-  = help: did you mean `optimizer`? known keys: steps, data, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, seed
+  = help: did you mean `optimizer`? known keys: steps, data, tokenizer, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, seed, evaluation
 
 error[E0105]: `training.clip_norm` must be from 1e-30 to 1e+30, found `-1`
  --> job.yaml:9:14
@@ -213,7 +217,11 @@ TEST(Job, RefusesValuesThatNoRunCanHave) {
            "training: {optimizer: {learning_rate: .inf}}\n",
            "training: {clip_norm: 0}\n",
            "training: {learning_rate_schedule: linear}\n",
-           "training: {learning_rate_schedule: {decay: linear}}\n",
+           "training: {learning_rate_schedule: {decay: quadratic}}\n",
+           "training: {learning_rate_schedule: {decay: wsd, decay_steps: 0}}\n",
+           "training: {evaluation: {every: 10}}\n",
+           "training: {evaluation: {data: a.txt, every: 0}}\n",
+           "training: {evaluation: {data: a.txt, batches: 0}}\n",
            "training: {learning_rate_schedule: {decay: cosine, minimum: 1}}\n",
            "training: {order: random}\n",
            "training: {learning_rate_schedule: [cosine]}\n",
@@ -233,6 +241,16 @@ TEST(Job, WarnsOfWhatHasNoEffect) {
   EXPECT_EQ(warnings[0].severity, base::Severity::warning);
   EXPECT_EQ(warnings[0].message, "6 warm-up steps are more than the run's 5 steps");
   EXPECT_EQ(warnings[1].message, "minimum has no effect without decay");
+  for (const auto& [schedule, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"{decay: cosine, decay_steps: 3}", "decay_steps has no effect without `decay: wsd`"},
+           {"{decay: wsd, warmup_steps: 3, decay_steps: 3}",
+            "3 steps of warm-up and 3 of decay are more than the run's 5 steps"}}) {
+    warnings.clear();
+    ASSERT_TRUE(parse_job(std::string(kLeast) + "training: {steps: 5, learning_rate_schedule: " + schedule + "}\n",
+                          "job.yaml", &warnings));
+    ASSERT_EQ(warnings.size(), 1U);
+    EXPECT_EQ(warnings[0].message, expected);
+  }
 }
 
 TEST(Job, EveryExampleReadsWithoutAWarningAndWritesTheSame) {
@@ -274,7 +292,39 @@ TEST(LearningRate, WarmsUpLinearlyThenFollowsACosineToItsMinimum) {
   EXPECT_DOUBLE_EQ(learning_rate_at(t, 100), 0.1);  // stays there
 }
 
+TEST(LearningRate, FallsInAStraightLineToItsMinimum) {
+  const Training t = training(14, {4, Decay::linear, 0.1});
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 1), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 4), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 9), 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 14), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 20), 0.1);
+}
+
+TEST(LearningRate, FallsWithTheInverseSquareRootFromTheEndOfTheWarmUpOn) {
+  const Training t = training(1000, {4, Decay::inverse_square_root, 0.1});
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 0), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 3), 1.0);   // the fourth step: both branches meet
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 15), 0.5);  // the sixteenth: sqrt(4/16)
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 399), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 999), 0.1);  // sqrt(4/1000) is below the minimum
+  EXPECT_DOUBLE_EQ(learning_rate_at(training(9, {0, Decay::inverse_square_root, 0}), 3), 0.5);
+}
+
+TEST(LearningRate, StaysAndDecaysOverTheLastStepsAlone) {
+  const Training t = training(100, {4, Decay::wsd, 0.2, 40});
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 1), 0.5);
+  for (const std::int64_t step : {4, 30, 60}) EXPECT_DOUBLE_EQ(learning_rate_at(t, step), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 80), 0.6);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 100), 0.2);
+  const Training tenth = training(100, {4, Decay::wsd, 0});
+  EXPECT_DOUBLE_EQ(learning_rate_at(tenth, 90), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(tenth, 95), 0.5);
+}
+
 TEST(LearningRate, NeverDividesByNothing) {
+  EXPECT_EQ(learning_rate_at(training(4, {4, Decay::wsd, 0}), 3), 1.0);
+
   EXPECT_EQ(learning_rate_at(training(4, {4, Decay::cosine, 0}), 3), 1.0);
   EXPECT_EQ(learning_rate_at(training(4, {4, Decay::cosine, 0}), 4), 1.0);
   EXPECT_EQ(learning_rate_at(training(4, {9, Decay::cosine, 0}), 3), 4.0 / 9);

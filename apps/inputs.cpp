@@ -139,6 +139,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (job->sequence == 0) job->sequence = model->max_sequence;
   plan::Training& training = job->training;
   if (!training.data.empty()) training.data = relative_to(folder, training.data).string();
+  if (!training.tokenizer.empty()) training.tokenizer = relative_to(folder, training.tokenizer).string();
+  if (training.evaluation) training.evaluation->data = relative_to(folder, training.evaluation->data).string();
   if (!training.initial_weights.empty())
     training.initial_weights = relative_to(folder, training.initial_weights).string();
   return LoadedJob{std::move(*job), std::make_shared<const models::Model>(std::move(*model)),

@@ -69,6 +69,19 @@ std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Inte
   return cost::spread_of(intervals, loaded.stack.name, cluster.size() > cluster.devices_per_node);
 }
 
+/// The forward passes of an evaluation, where the job asks for one: from the same lowering as the step.
+void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, double step_s, nlohmann::json& json,
+                    std::string& text) {
+  const auto& evaluation = loaded.file.job.training.evaluation;
+  if (!evaluation) return;
+  const plan::Schedule schedule = plan::lower(loaded.plan, {.forward_only = true});
+  const double batch_s = sim::simulate(loaded.plan, schedule, pricing, {.spans = false}).prediction.step_time_s;
+  const double time_s = batch_s * static_cast<double>(evaluation->batches);
+  json["evaluation"] = {{"time_s", time_s}, {"batch_time_s", batch_s}, {"every_steps", evaluation->every}};
+  text += fmt::format("\nEvaluation takes {:.4g} s after every {} steps: {:.2g} % of the run.\n", time_s,
+                      evaluation->every, 100 * time_s / (time_s + step_s * static_cast<double>(evaluation->every)));
+}
+
 nlohmann::json pair_of(const cost::Interval& interval) {
   return nlohmann::json::array({interval.low, interval.high});
 }
@@ -111,6 +124,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
     outcome.text += fmt::format("\nFour of five such runs, by published ones, take from {:.4g} s to {:.4g} s a step.\n",
                                 time.low, time.high);
   }
+  add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text);
   if (other) {
     json["step_time_alone_s"] = alone;
     json["beside"] = reports::simulate_json(other->prediction);

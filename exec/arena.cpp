@@ -7,7 +7,8 @@
 
 namespace orrery::exec {
 
-Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check)
+Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check,
+             std::byte* base)
     : backend_(backend), class_(rank_class), placement_(placement), check_(check) {
   for (const plan::Entry& entry : class_.program) micro_batches_ = std::max(micro_batches_, entry.micro_batch + 1);
   std::size_t slots = 0;
@@ -16,13 +17,13 @@ Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Pl
     slots += buffer.per_micro_batch ? static_cast<std::size_t>(micro_batches_) : 1;
   }
   instances_.resize(slots);
-  base_ = backend_.allocate_arena(placement_.arena_bytes);
+  base_ = base != nullptr ? base : backend_.allocate_arena(placement_.arena_bytes);
   for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
     if (!class_.buffers[i].persistent) continue;
     const auto buffer = static_cast<int>(i);
     const std::int64_t rounded =
         (class_.buffers[i].bytes() + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment;
-    hand_out(slot(buffer, -1), buffer, placement_.persistent.at(i), rounded, true);
+    hand_out(slot(buffer, -1), buffer, placement_.persistent.at(i), rounded, base == nullptr);
   }
 }
 

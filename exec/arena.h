@@ -23,8 +23,10 @@ class Arena {
  public:
   enum class Check { none, overlaps, overlaps_and_poison };  ///< poison: newborn buffers are filled with NaN (tests)
 
-  /// Allocates placement.arena_bytes from the backend and hands out the persistent buffers.
-  Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check);
+  /// Allocates placement.arena_bytes from the backend and hands out the persistent buffers. With `base`, the memory is
+  /// another arena's, whose step rests (plan::place_beside): what lasts there is left as it is.
+  Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check,
+        std::byte* base = nullptr);
 
   /// Before the first birth of a training step.
   void begin_step();

@@ -41,7 +41,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       options_(options),
       data_rank_(transport.rank() / schedule.spec.tensor % schedule.spec.replicas()),
       communication_(waiter),
-      arena_(backend, class_, placement, options.check),
+      arena_(backend, class_, placement, options.check, options.arena),
       loss_(kNone),
       norm_(kNone) {
   make_groups();

@@ -62,6 +62,7 @@ class Executor {
     Arena::Check check = Arena::Check::none;
     bool record = true;                  ///< spans
     std::size_t most_iterations = 1000;  ///< recording stops here: a long run must not fill the memory
+    std::byte* arena = nullptr;          ///< another executor's memory to work in, while that one rests
   };
 
   /// Collective: makes the groups of the schedule on all ranks. Allocates the arena.

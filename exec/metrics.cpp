@@ -108,6 +108,7 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
       "\"memory_peak_bytes\":{:.0f}",
       step.step, number(step.loss), number(step.gradient_norm), number(step.learning_rate), number(step.seconds),
       number(step.tokens_per_s), step.memory_peak);
+  if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
   line += ",\"arena_peak_bytes_by_rank\":" + by_rank(ranks, [](const RankMetrics& r) { return r.memory.arena_peak; });
   line += ",\"arena_live_peak_bytes_by_rank\":" +
           by_rank(ranks, [](const RankMetrics& r) { return r.memory.arena_live_peak; });

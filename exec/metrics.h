@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct StepMetrics {
   double loss = 0, gradient_norm = 0, learning_rate = 0;
   double seconds = 0;  ///< of the slowest rank
   double tokens_per_s = 0;
-  double memory_peak = 0;  ///< arena, worst rank
+  double memory_peak = 0;               ///< arena, worst rank
+  std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
 };
 [[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks);
 

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "exec/checkpoint.h"
+#include "exec/encode_data.h"
 #include "exec/events.h"
 #include "exec/failure.h"
 #include "exec/files.h"
@@ -18,6 +19,7 @@
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
+#include "exec/weight_names.h"
 #include "plan/plan_file.h"
 
 namespace orrery::exec {
@@ -44,10 +46,15 @@ std::size_t recorded_iterations(const plan::Schedule& schedule) {
   return std::max<std::size_t>(2, kMostSpans / longest / static_cast<std::size_t>(schedule.spec.ranks()));
 }
 
+struct Data {
+  Batches batches;
+  std::optional<Batches> held_out;
+};
+
 class Session {
  public:
   Session(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
-          Transport& transport, const Waiter& waiter, const RunOptions& options, Batches batches)
+          Transport& transport, const Waiter& waiter, const RunOptions& options, Data data)
       : plan_(plan),
         training_(training),
         schedule_(schedule),
@@ -56,9 +63,10 @@ class Session {
         waiter_(waiter),
         options_(options),
         before_(memory_now(nullptr)),
-        trainer_(plan, training, schedule, backend, transport, waiter, std::move(batches),
-                 {options.check, true, recorded_iterations(schedule)}),
-        context_{schedule, trainer_.executor().arena(), backend, transport} {}
+        trainer_(plan, training, schedule, backend, transport, waiter, std::move(data.batches),
+                 {options.check, true, recorded_iterations(schedule)}, std::move(data.held_out)),
+        context_{schedule, trainer_.executor().arena(), backend, transport},
+        saver_(context_, options.directory / "checkpoints", options.keep) {}
 
   /// The run directory for this run alone; a second trainer in it would mix two runs.
   base::Result<bool> lock() {
@@ -91,9 +99,9 @@ class Session {
             "E0621", fmt::format("the run has done {} steps already, {} were asked for", first_step_, options_.steps),
             "ask for more with --steps, or train into another directory");
     } else if (!training_.initial_weights.empty()) {
-      auto file = SafetensorsFile::open(training_.initial_weights);
-      if (!file) return base::fail(file.error());
-      auto source = file_source(*file, schedule_);
+      auto files = open_weights(training_.initial_weights);
+      if (!files) return base::fail(files.error());
+      auto source = file_source(*files, schedule_);
       if (!source) return base::fail(source.error());
       initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, *source);
     } else {
@@ -131,6 +139,7 @@ class Session {
       stopped = one_step();
       const bool last = done_ == options_.steps || stopped;
       if (options_.checkpoint && (last || due_)) save();
+      if (saver_.pending() && (last || transport_.maximum(saver_.written() ? 0.0 : 1.0) == 0)) commit();
     }
     clock_.end = read_clock(transport_, waiter_);
     return done_ == options_.steps;
@@ -185,12 +194,16 @@ class Session {
     if (first_rank() && options_.report) options_.report(event.dump());
   }
 
+  /// Sets out a checkpoint, which is written behind the next steps.
   void save() {
-    const Clock::time_point begin = Clock::now();
-    save_checkpoint(context_, options_.directory / "checkpoints", done_);
+    if (saver_.pending()) commit();  // asked for faster than the disk takes it
     saved_ = Clock::now();
-    saving_ = saved_ - begin;
-    report({{"event", "checkpoint"}, {"step", done_}});
+    saver_.begin(done_);
+  }
+  void commit() {
+    const std::int64_t step = saver_.commit();
+    saving_ = Clock::now() - saved_;
+    report({{"event", "checkpoint"}, {"step", step}});
   }
 
   /// Whether this rank thinks that a checkpoint is due: every so many steps, or after so much time, of which saving
@@ -211,22 +224,32 @@ class Session {
     line.gradient_norm = mine.gradient_norm;
     line.seconds = mine.seconds;
     line.memory = memory_now(&trainer_.executor().arena());
+    line.memory.arena_peak = trainer_.arena_peak();
     line.memory.scratch = backend_.scratch_bytes();
     line.resident_before = before_.resident;
     const std::vector<std::string> lines = transport_.gather_text(pack_metrics(line));
-    if (first_rank()) note(mine, lines);
+    const std::optional<double> held_out = evaluate();
+    if (first_rank()) note(mine, lines, held_out);
     const double wish = options_.stop && options_.stop->load() ? kStop : due() ? kSave : 0;
     const double agreed = transport_.maximum(wish);
     due_ = agreed == kSave;
     return agreed == kStop;
   }
 
-  void note(const StepResult& mine, const std::vector<std::string>& lines) {
+  /// The loss on held-out data where it is due after this step.
+  std::optional<double> evaluate() {
+    const auto& evaluation = training_.evaluation;
+    if (!evaluation || (done_ % evaluation->every != 0 && done_ != options_.steps)) return std::nullopt;
+    return trainer_.evaluate();
+  }
+
+  void note(const StepResult& mine, const std::vector<std::string>& lines, std::optional<double> held_out) {
     std::vector<RankMetrics> ranks;
     for (const std::string& line : lines) ranks.push_back(unpack_metrics(line));
     StepMetrics step = join_metrics(ranks);
     step.step = done_;
     step.learning_rate = mine.learning_rate;
+    step.held_out_loss = held_out;
     step.tokens_per_s = tokens() / step.seconds;
     metrics_->append(step, ranks);
     if (std::isnan(first_loss_)) first_loss_ = step.loss;
@@ -242,6 +265,7 @@ class Session {
             {"step_time_s", step.seconds},
             {"tokens_per_s", step.tokens_per_s},
             {"memory_peak_bytes", step.memory_peak}});
+    if (held_out) report({{"event", "evaluation"}, {"step", done_}, {"loss", *held_out}});
     if (!std::isfinite(step.loss))
       throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", done_));
   }
@@ -278,6 +302,7 @@ class Session {
   MemoryNow before_;  ///< before the arena
   Trainer trainer_;
   CheckpointContext context_;
+  CheckpointSaver saver_;
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;  ///< rank 0
   std::int64_t first_step_ = 0, done_ = 0;
@@ -315,6 +340,35 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
                           {}};
 }
 
+template <class T>
+base::Result<bool> whether(const base::Result<T>& result) {
+  return result ? base::Result<bool>(true) : base::Result<bool>(base::fail(result.error()));
+}
+
+/// The run's tokens, and those to evaluate on. Text is encoded by rank 0 alone, into the run directory.
+base::Result<Data> open_data(const plan::Plan& plan, const plan::Training& training, Transport& transport,
+                             const RunOptions& options) {
+  if (training.data.empty())
+    return base::fail("E0610", "the plan's job names no training data", "add training.data to the job");
+  const auto encode = [&] { return job_tokens(training, plan.model().vocab, options.directory); };
+  base::Result<JobTokens> tokens = JobTokens{};
+  if (transport.rank() == 0) tokens = encode();
+  if (auto all = agreed(transport, whether(tokens)); !all) return base::fail(all.error());
+  if (transport.rank() != 0) tokens = encode();  // rank 0 has left it there
+  auto stream = tokens ? TokenStream::open(tokens->data) : base::Result<TokenStream>(base::fail(tokens.error()));
+  if (auto all = agreed(transport, whether(stream)); !all) return base::fail(all.error());
+  const plan::PlanSpec& spec = plan.spec();
+  const auto batches = [&](TokenStream from, plan::DataOrder order) {
+    return Batches(std::move(from), order, training.seed, spec.batch, spec.sequence, plan.model().vocab);
+  };
+  Data data{batches(std::move(*stream), training.order), std::nullopt};
+  if (!training.evaluation) return data;
+  auto held_out = TokenStream::open(tokens->held_out);
+  if (auto all = agreed(transport, whether(held_out)); !all) return base::fail(all.error());
+  data.held_out = batches(std::move(*held_out), plan::DataOrder::sequential);
+  return data;
+}
+
 }  // namespace
 
 base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule,
@@ -330,18 +384,12 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
                                   "to predict",
                                   plan.model().name),
                       "models that look both ways (BERT) are planned and simulated, not trained; train a causal one");
-  auto stream = training.data.empty()
-                    ? base::Result<TokenStream>(
-                          base::fail("E0610", "the plan's job names no training data", "add training.data to the job"))
-                    : TokenStream::open(training.data);
-  auto opened = agreed(transport, stream ? base::Result<bool>(true) : base::Result<bool>(base::fail(stream.error())));
-  if (!opened) return opened;
-  Batches batches(std::move(*stream), training.order, training.seed, plan.spec().batch, plan.spec().sequence,
-                  plan.model().vocab);
+  auto opened = open_data(plan, training, transport, options);
+  if (!opened) return base::fail(opened.error());
   if (transport.rank() == 0 && options.report)
-    if (const auto warning = short_data(training, plan.spec(), batches.stream(), options.steps))
+    if (const auto warning = short_data(training, plan.spec(), opened->batches.stream(), options.steps))
       options.report(diagnostic_event(*warning).dump());
-  Session one(plan, training, schedule, backend, transport, waiter, options, std::move(batches));
+  Session one(plan, training, schedule, backend, transport, waiter, options, std::move(*opened));
   auto locked = agreed(transport, one.lock());
   if (!locked) return locked;
   auto loaded = agreed(transport, one.load());

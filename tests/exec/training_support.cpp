@@ -135,17 +135,29 @@ Outcome train(const Trial& trial) {
     const Devices devices = trial.devices ? trial.devices(*host) : Devices{make_cpu_backend(1), nullptr};
     Backend* const backend = devices.backend.get();
     Transport* const transport = devices.transport ? devices.transport.get() : host.get();
-    Batches batches(value_of(TokenStream::open(trial.training.data)), trial.training.order, trial.training.seed,
-                    plan.spec().batch, plan.spec().sequence, trial.model.vocab);
+    const auto read = [&](const std::string& path, plan::DataOrder order) {
+      return Batches(value_of(TokenStream::open(path)), order, trial.training.seed, plan.spec().batch,
+                     plan.spec().sequence, trial.model.vocab);
+    };
+    Batches batches = read(trial.training.data, trial.training.order);
+    std::optional<Batches> held_out;
+    if (trial.training.evaluation) held_out.emplace(read(trial.training.evaluation->data, plan::DataOrder::sequential));
     Executor::Options options;
     options.check = trial.check;
-    Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options);
+    Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options,
+                    std::move(held_out));
     if (trial.training.initial_weights.empty()) {
       initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
     } else {
       const SafetensorsFile file = value_of(SafetensorsFile::open(trial.training.initial_weights));
       initialise(schedule, rank, trainer.executor().arena(), *backend, value_of(file_source(file, schedule)));
     }
+    const auto evaluate = [&] {
+      if (!trial.training.evaluation) return;
+      const double loss = trainer.evaluate();
+      if (rank == 0) out.held_out.push_back(loss);
+    };
+    evaluate();
     for (std::int64_t step = 0; step < trial.steps; ++step) {
       std::function<void()> capture;
       if (trial.gradients_at.count(step))
@@ -156,6 +168,7 @@ Outcome train(const Trial& trial) {
         };
       const StepResult result = trainer.step(step, capture);
       if (rank == 0) out.steps.push_back(result);
+      evaluate();
     }
     LogicalTensors weights =
         gather_logical(schedule, Gathered::weights, trainer.executor().arena(), *backend, *transport);

@@ -119,4 +119,11 @@ std::int64_t Arena::bytes(int buffer) const {
   return class_.buffers[static_cast<std::size_t>(buffer)].bytes();
 }
 
+bool Arena::resting() const {
+  for (std::size_t i = 0; i < class_.buffers.size(); ++i)
+    for (std::size_t s = first_slot_[i]; s < (i + 1 < first_slot_.size() ? first_slot_[i + 1] : instances_.size()); ++s)
+      if (!class_.buffers[i].persistent && instances_[s].offset >= 0) return false;
+  return true;
+}
+
 }  // namespace orrery::exec

@@ -41,6 +41,8 @@ class Arena {
   [[nodiscard]] std::int64_t bytes(int buffer) const;
   [[nodiscard]] const ArenaUse& use() const { return use_; }
   [[nodiscard]] std::byte* base() const { return base_; }
+  /// Whether nothing lives but what lasts: only then may another arena lie in this one's memory.
+  [[nodiscard]] bool resting() const;
 
  private:
   struct Instance {

@@ -93,6 +93,7 @@ class Session {
                                {}}));
     if (latest) {
       if (auto same = same_model(); !same) return same;
+      if (const auto other = other_data()) report(diagnostic_event(*other));
       first_step_ = load_checkpoint(context_, *latest);
       if (first_step_ >= options_.steps)
         return base::fail(
@@ -186,6 +187,33 @@ class Session {
         fmt::format("the run to be resumed trains another model: {}, not {}", stored->model.name, plan_.model().name),
         "train into another directory, or without --resume to begin anew",
         {}}});
+  }
+
+  /// A warning where the next step would not read what the run that is resumed would have read: the place in the data
+  /// is the checkpoint's step, counted in this job's batches.
+  std::optional<base::Diagnostic> other_data() const {
+    const fs::path path = options_.directory / "plan.yaml";
+    if (!first_rank() || !fs::exists(path)) return std::nullopt;
+    const auto stored = plan::parse_plan_file(read_file(path, kMostPlan), path.string());
+    if (!stored) return std::nullopt;
+    const plan::Training& theirs = stored->job.training;
+    const plan::PlanSpec &then = stored->spec, &now = plan_.spec();
+    const char* const what = theirs.data != training_.data                                                ? "data"
+                             : theirs.tokenizer != training_.tokenizer                                    ? "tokenizer"
+                             : theirs.order != training_.order                                            ? "order"
+                             : theirs.order == plan::DataOrder::shuffled && theirs.seed != training_.seed ? "seed"
+                             : then.batch != now.batch                                                    ? "batch"
+                             : then.sequence != now.sequence                                              ? "sequence"
+                                                                                                          : nullptr;
+    if (what == nullptr) return std::nullopt;
+    return base::Diagnostic{base::Severity::warning,
+                            "E0628",
+                            {path.string(), 0, 0, 1},
+                            fmt::format("the job has another {} than the run to be resumed: some data is read twice, "
+                                        "or not at all",
+                                        what),
+                            "the place in the data is the step, in batches of this job",
+                            {}};
   }
 
   bool first_rank() const { return transport_.rank() == 0; }

@@ -11,8 +11,10 @@
 #include "base/random.h"
 #include "clusters/read.h"
 #include "exec/checkpoint.h"
+#include "exec/checkpoint_files.h"
 #include "exec/failure.h"
 #include "exec/files.h"
+#include "exec/initialise.h"
 #include "plan/lower.h"
 #include "plan/plan_file.h"
 
@@ -27,6 +29,23 @@ constexpr std::size_t kMostPlan = 64U << 20;
 base::Diagnostics wrong(const char* code, const std::string& file, const std::string& message,
                         const std::string& help) {
   return {{base::Severity::error, code, {file, 0, 0, 1}, message, help, {}}};
+}
+
+/// A checkpoint's weights alone: its optimizer's states are nobody's here. A tensor is asked for in runs, one after the
+/// other, and read once.
+LogicalSource weights_of(const CheckpointReader& reader) {
+  struct Last {
+    std::string name;
+    std::vector<float> values;
+  };
+  return [&reader, last = std::make_shared<Last>()](const plan::ParameterRange& range, std::int64_t first,
+                                                    std::span<float> out) {
+    if (last->name != range.name) {
+      last->values = reader.tensor(State::weight, range.name, range.tensor.logical_shape);
+      last->name = range.name;
+    }
+    std::copy_n(last->values.begin() + first, out.size(), out.begin());
+  };
 }
 
 }  // namespace
@@ -142,7 +161,9 @@ base::Result<std::string> sample_run(const fs::path& run, const SampleOptions& o
   auto model =
       LanguageModel::make(file->model, file->cluster, std::max<std::int64_t>(1, longest), backend, transport, waiter);
   if (!model) return base::fail(model.error());
-  load_checkpoint({(*model)->schedule(), (*model)->arena(), backend, transport}, *checkpoint);
+  const CheckpointReader reader(*checkpoint);
+  reader.check_files();
+  initialise((*model)->schedule(), 0, (*model)->arena(), backend, weights_of(reader));
   std::string text;
   draw_tokens(**model, options, ids, [&](std::int32_t id) { text += tokenizer->piece(id); });
   return text;

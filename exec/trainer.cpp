@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/ensure.h"
+#include "exec/failure.h"
 #include "plan/check.h"
 #include "plan/lower.h"
 
@@ -76,6 +77,10 @@ StepInput Trainer::input_of(const Batches& batches, std::int64_t index) const {
 double Trainer::evaluate() {
   ENSURE(held_out_ && training_.evaluation, "the job does not evaluate");
   Executor& executor = *held_out_->executor;
+  // On all ranks alike: one whose stage holds nothing would wait for the others for ever.
+  if (transport_.maximum(executor_.arena().resting() ? 0.0 : 1.0) > 0)
+    throw Failure("the plan's pipeline holds micro-batches from step to step: it cannot evaluate between steps",
+                  FailureKind::input);
   double sum = 0;
   for (std::int64_t batch = 0; batch < training_.evaluation->batches; ++batch) {
     (void)executor.run_step(input_of(held_out_->batches, batch));

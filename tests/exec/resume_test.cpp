@@ -108,6 +108,24 @@ TEST_F(Resume, OnAnotherPlanGoesOnWithTheSameTokens) {
   }
 }
 
+TEST_F(Resume, WithOtherDataSaysSo) {
+  go(trial(), "run", 2);
+  const auto warned = [&](const Trial& other, std::int64_t steps) {
+    for (const auto& event : go(other, "run", steps, [](RunOptions& o) { o.resume = true; }))
+      if (event.at("event") == "diagnostic" && event.at("code") == "E0628")
+        return event.at("message").get<std::string>();
+    return std::string();
+  };
+  EXPECT_EQ(warned(trial(), 3), "");
+  Trial other = trial();
+  other.training.seed = 9;
+  EXPECT_NE(warned(other, 4).find("another seed"), std::string::npos);
+  other.spec.batch = 4;
+  EXPECT_NE(warned(other, 5).find("another batch"), std::string::npos);
+  other.training.order = plan::DataOrder::sequential;
+  EXPECT_NE(warned(other, 6).find("another order"), std::string::npos);
+}
+
 TEST_F(Resume, CheckpointsOfEveryStepAreWrittenWhileTrainingGoesOn) {
   const auto events = go(trial(), "run", 6, [](RunOptions& o) {
     o.checkpoint_every = 1;

@@ -41,6 +41,11 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
         base::Diagnostics{problem("P93", options.beside, "the two plans are not for machines and switches of one kind",
                                   "plan both for the same regular cluster; `plan --gpus N` takes part of one")});
   }
+  for (const LoadedPlan* one : {&first, &*second})
+    if (one->plan.spec().asynchronous())
+      return tl::unexpected(base::Diagnostics{
+          problem("P94", options.beside, "a pipeline that never drains has no step that begins with another job's",
+                  "simulate it alone, or beside a plan of schedule: 1f1b")});
   const auto both = clusters::resized(a, a.size() + b.size());
   if (!both) return tl::unexpected(both.error());
   const auto cluster = std::make_shared<const clusters::Cluster>(*both);

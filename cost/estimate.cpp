@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "cost/asynchronous.h"
 #include "cost/layer_costs.h"
 #include "cost/memory.h"
 #include "cost/pipeline.h"
+#include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 
@@ -45,7 +47,7 @@ struct Agreements {
 /// Ranks of the group of rank 0 that runs over some of the mesh's dimensions.
 std::vector<int> mesh_members(const plan::PlanSpec& spec, bool tensor, bool data) {
   std::vector<int> out;
-  for (int s = 0; s < spec.pipeline; ++s)
+  for (int s = 0; s < (spec.asynchronous() ? 1 : spec.pipeline); ++s)  // whose stages do not agree on anything
     for (int d = 0; d < (data ? spec.replicas() : 1); ++d)
       for (int t = 0; t < (tensor ? spec.tensor : 1); ++t) out.push_back((s * spec.replicas() + d) * spec.tensor + t);
   return out;
@@ -90,6 +92,8 @@ struct Estimator::Memo {
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
+  double hop(const plan::Plan& plan, int from, int to) const;
+  SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
@@ -285,6 +289,12 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     t.preludes.push_back(one.prelude);
   }
   finish(t, spec, this->stage(plan, stage), group, tensor_group);
+  if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
+    t.keep += dispatch();
+    for (const BucketSize& b : buckets_of(this->stage(plan, stage), spec.replicas()))
+      t.keep +=
+          static_cast<double>(b.count) * op(flat(models::OpKind::copy, plan::expand_options(spec).dtype, b.elements));
+  }
   return t;
 }
 
@@ -292,7 +302,7 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
   Agreements a;
-  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.pipeline, partitions);
+  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.asynchronous() ? 1 : spec.pipeline, partitions);
   const auto found = agreements.find(key);
   if (found != agreements.end()) {
     std::tie(a.norm, a.loss) = found->second;
@@ -345,18 +355,39 @@ std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQues
   return out;
 }
 
-/// The passes of all stages in their order.
-PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
+/// Seconds between a stage and another.
+double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
   const plan::PlanSpec& spec = plan.spec();
   const std::int64_t rows = spec.micro_batch * spec.tokens_per_rank() / (spec.shards_rows() ? spec.tensor : 1);
   const Bytes boundary{static_cast<double>(rows * model->hidden * models::size_of(plan::expand_options(spec).dtype))};
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
-  const auto hop = [&](int from, int to) {
-    const int first = plan.rank(from, 0, 0), second = plan.rank(to, 0, 0);
-    const Pricing::Boundary b =
-        pricing->boundary(boundary, spec.tensor, !spec.shards_rows(), first / per_node == second / per_node);
-    return pricing->send_time(b.sent, first, second).value + b.gather.value;
-  };
+  const int first = plan.rank(from, 0, 0), second = plan.rank(to, 0, 0);
+  const Pricing::Boundary b =
+      pricing->boundary(boundary, spec.tensor, !spec.shards_rows(), first / per_node == second / per_node);
+  return pricing->send_time(b.sent, first, second).value + b.gather.value;
+}
+
+/// A training step of a pipeline that never drains.
+SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<StageTimes>& stages,
+                                   const Agreements& agree) {
+  AsynchronousTimes times;
+  times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);
+  times.tied = agree.embedding > 0;
+  const std::size_t last = stages.size() - 1;
+  for (std::size_t s = 0; s <= last; ++s) {
+    const StageTimes& t = stages[s];
+    times.forward.push_back(t.forward_pass.front());
+    times.backward.push_back(t.backward_pass.front());
+    times.update.push_back(t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
+                           (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0));
+    if (s < last) times.hop.push_back(hop(plan, static_cast<int>(s), static_cast<int>(s) + 1));
+  }
+  return asynchronous_pipeline(times, plan.micro_batches());
+}
+
+/// The passes of all stages in their order.
+PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
+  const plan::PlanSpec& spec = plan.spec();
   const int last = spec.pipeline - 1;
   if (spec.virtual_stages > 1 || spec.splits_backward()) {
     InterleavedTimes times;
@@ -366,7 +397,7 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
       times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
       times.weights.push_back(stages[static_cast<std::size_t>(s)].weights_pass);
       times.prelude.push_back(stages[static_cast<std::size_t>(s)].preludes);
-      times.hop.push_back(hop(s, s < last ? s + 1 : 0));
+      times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
     }
     return spec.splits_backward() ? zero_bubble_pipeline(times, spec.order, plan.micro_batches())
                                   : interleaved_pipeline(times, plan.micro_batches());
@@ -378,7 +409,7 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
     times.forward.push_back(t.forward_pass.front());
     times.backward.push_back(t.backward_pass.front());
     times.prelude.push_back(t.prelude);
-    if (s < last) times.hop.push_back(hop(s, s + 1));
+    if (s < last) times.hop.push_back(hop(plan, s, s + 1));
   }
   return pipeline(times, spec.order, plan.micro_batches());
 }
@@ -438,6 +469,17 @@ Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   const std::vector<StageTimes> stages = memo.all_times(plan);
   const Agreements agree = memo.agree(plan);
   const std::size_t last = stages.size() - 1;
+  Estimate e;
+  const double overhead = memo.pricing->step_overhead().value;
+  if (plan.spec().asynchronous()) {
+    SteadyStep step = memo.steady(plan, stages, agree);
+    const auto m = static_cast<double>(plan.micro_batches());
+    e.step_time = step.period + overhead;
+    e.breakdown = breakdown_of(stages, {{}, std::move(step.transfer)}, agree, m, e.step_time, overhead);
+    e.bubble = e.breakdown.bubble;
+    std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, question);
+    return e;
+  }
   const PipelineResult passes = memo.run(plan, stages);
 
   std::vector<double> reduced;
@@ -449,8 +491,6 @@ Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   normed += agree.norm;
   for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
 
-  Estimate e;
-  const double overhead = memo.pricing->step_overhead().value;
   e.step_time = updated + agree.loss + overhead;
   e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
   e.bubble = e.breakdown.bubble;

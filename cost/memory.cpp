@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cost/split_slabs.h"
+#include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 #include "plan/orders.h"
@@ -49,7 +50,7 @@ class Passes {
  public:
   Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec)
       : spec_(spec),
-        messages_apart_(spec.virtual_stages > 1 || spec.splits_backward()),
+        messages_apart_(spec.virtual_stages > 1 || spec.splits_backward() || spec.asynchronous()),
         zero_(spec.replicas() > 1 ? spec.zero_stage : 0),
         compute_(plan::expand_options(spec).dtype),
         gradient_(plan::gradient_dtype(spec.precision)) {
@@ -315,6 +316,19 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
 
 }  // namespace
 
+namespace {
+
+/// What a pipeline that never drains keeps: p - s micro-batches, what it has received for one more and one gradient, a
+/// buffer for each message that it sends, and versions of its weights.
+void add_asynchronous(StageMemory& m, double saved, double boundary, const plan::PlanSpec& spec, int stage) {
+  const bool first = stage == 0, last = stage + 1 == spec.pipeline;
+  m.activations = saved * (spec.pipeline - stage) + (first ? 0 : boundary) + (last ? 0 : boundary);
+  m.communication += (first ? 0 : boundary) + (last ? 0 : boundary);
+  m.parameters *= 1 + plan::weight_delay(spec, stage);
+}
+
+}  // namespace
+
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
                          std::int64_t micro_batches, double software, const MemoryRecipe& recipe,
                          MemoryQuestion question) {
@@ -368,6 +382,8 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     m.activations = saved.front() * static_cast<double>(held.whole) + half * static_cast<double>(held.for_weights);
   } else if (spec.splits_backward()) {
     m.activations = split_slabs(chunks, spec, stage, micro_batches);
+  } else if (spec.asynchronous()) {
+    add_asynchronous(m, saved.front(), boundary, spec, stage);
   } else if (spec.virtual_stages > 1) {
     m.activations = interleaved_slabs(saved, boundary, spec, stage, micro_batches);
   } else {

@@ -11,6 +11,14 @@
 
 namespace orrery::exec {
 
+/// Which of a buffer's instances: the training step that it belongs to, and the micro-batch of that step. Both matter
+/// only to buffers that have an instance for each.
+struct Instance {
+  Instance(int of_micro_batch = -1, std::int64_t of_step = 0) : micro_batch(of_micro_batch), step(of_step) {}
+  int micro_batch;
+  std::int64_t step;
+};
+
 /// What was handed out, in bytes.
 struct ArenaUse {
   std::int64_t current = 0;      ///< alive now
@@ -29,23 +37,24 @@ class Arena {
   /// Before the first birth of a training step.
   void begin_step();
   /// Where the coming birth of `buffer` will lie; `birth` hands it out. Births come in the placement's order of steps.
-  [[nodiscard]] std::byte* birthplace(plan::StepRef at, int buffer);
+  [[nodiscard]] std::byte* birthplace(plan::StepRef at, int buffer, const Instance& of);
   /// `may_poison`: false while a message still leaves from memory that a queued step will write.
-  void birth(plan::StepRef at, int buffer, int micro_batch, bool may_poison = true);
-  void death(int buffer, int micro_batch);
+  void birth(plan::StepRef at, int buffer, const Instance& of, bool may_poison = true);
+  void death(int buffer, const Instance& of);
   /// Start of a living buffer.
-  [[nodiscard]] std::byte* data(int buffer, int micro_batch) const;
-  [[nodiscard]] bool alive(int buffer, int micro_batch) const;
+  [[nodiscard]] std::byte* data(int buffer, const Instance& of) const;
+  [[nodiscard]] bool alive(int buffer, const Instance& of) const;
   [[nodiscard]] std::int64_t bytes(int buffer) const;
   [[nodiscard]] const ArenaUse& use() const { return use_; }
   [[nodiscard]] std::byte* base() const { return base_; }
 
  private:
-  struct Instance {
+  struct Held {
     std::int64_t offset = -1;  ///< -1: not alive
     std::int64_t bytes = 0;
   };
-  [[nodiscard]] std::size_t slot(int buffer, int micro_batch) const;
+  [[nodiscard]] std::size_t slot(int buffer, const Instance& of) const;
+  [[nodiscard]] std::int64_t offset_of(const plan::Placed& place, const Instance& of) const;
   [[nodiscard]] const plan::Placed& placed(plan::StepRef at, int buffer);
   void hand_out(std::size_t slot, int buffer, std::int64_t offset, std::int64_t bytes, bool may_poison);
   void check_overlap(int buffer, std::int64_t offset, std::int64_t bytes) const;
@@ -57,8 +66,9 @@ class Arena {
   Check check_;
   std::byte* base_ = nullptr;
   int micro_batches_ = 1;
+  int steps_in_flight_ = 1;
   std::vector<std::size_t> first_slot_;  ///< by buffer
-  std::vector<Instance> instances_;
+  std::vector<Held> instances_;
   std::size_t cursor_ = 0;  ///< into placement_.births: the first of the current step
   ArenaUse use_;
 };

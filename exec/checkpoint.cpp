@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <tuple>
 
 #include "base/ensure.h"
 #include "exec/checkpoint_parts.h"
@@ -33,8 +34,9 @@ CheckpointFile write_own_file(const CheckpointContext& context, const fs::path& 
   for (const OwnedPart& one : owned)
     for (std::int64_t done = 0, all = one.part.end - one.part.begin; done < all; done += kChunk) {
       host.resize(static_cast<std::size_t>(std::min(kChunk, all - done)));
-      context.backend.copy_to_host(std::as_writable_bytes(std::span(host)),
-                                   context.arena.data(one.buffer, -1) + 4 * (one.buffer_offset + done));
+      context.backend.copy_to_host(
+          std::as_writable_bytes(std::span(host)),
+          context.arena.data(one.buffer, {-1, one.part.version}) + 4 * (one.buffer_offset + done));
       writer.append(host);
     }
   const std::uint32_t crc = writer.finish();
@@ -76,8 +78,8 @@ std::uint32_t checksum_of(const fs::path& path, std::int64_t expected) {
   return crc;
 }
 
-/// The parts that can serve each (state, logical tensor).
-using Index = std::map<std::pair<State, std::string>, std::vector<const CheckpointPart*>>;
+/// The parts that can serve each (state, version, logical tensor).
+using Index = std::map<std::tuple<State, int, std::string>, std::vector<const CheckpointPart*>>;
 
 struct Files {
   fs::path folder;
@@ -95,10 +97,10 @@ struct Files {
 
 /// Fills one holding from whatever parts overlap it. Returns how many of its logical elements were filled.
 std::int64_t fill_holding(const CheckpointContext& context, Files& files,
-                          const std::vector<const CheckpointPart*>& parts, const Holding& holding, int buffer,
+                          const std::vector<const CheckpointPart*>& parts, const Holding& holding, std::byte* buffer,
                           int tensor_rank) {
   const std::vector<Run> mine = runs_of(holding.range->tensor, tensor_rank, holding.local_begin, holding.local_end);
-  std::byte* base = context.arena.data(buffer, -1) + 4 * (holding.buffer_offset - holding.local_begin);
+  std::byte* base = buffer + 4 * (holding.buffer_offset - holding.local_begin);
   std::int64_t filled = 0;
   std::vector<float> host;
   for (const CheckpointPart* part : parts) {
@@ -130,16 +132,26 @@ std::int64_t fill_holding(const CheckpointContext& context, Files& files,
   return wanted - filled;
 }
 
+int kept_versions(const Index& index, const std::string& tensor) {
+  int versions = 0;
+  while (index.count({State::stashed, versions, tensor}) > 0) ++versions;
+  return versions;
+}
+
 void fill_bucket(const CheckpointContext& context, Files& files, const Index& index, const plan::Bucket& bucket,
-                 State state, int buffer) {
+                 State state, int buffer, int version = 0) {
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
   const int tensor_rank = rank % context.schedule.spec.tensor;
   const int data_rank = rank / context.schedule.spec.tensor % context.schedule.spec.replicas();
   for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
-    const auto found = index.find({state, holding.range->name});
+    // A run whose pipeline is another kept other versions, or none: then this one begins anew with the weights.
+    const bool same = state != State::stashed || kept_versions(index, holding.range->name) ==
+                                                     rank_class.buffers[static_cast<std::size_t>(buffer)].versions;
+    const auto found = index.find({same ? state : State::weight, same ? version : 0, holding.range->name});
+    std::byte* const into = context.arena.data(buffer, {-1, version});
     const std::int64_t missing =
-        found == index.end() ? -1 : fill_holding(context, files, found->second, holding, buffer, tensor_rank);
+        found == index.end() ? -1 : fill_holding(context, files, found->second, holding, into, tensor_rank);
     if (missing != 0)
       throw Failure(fmt::format("the checkpoint {} of {} of {}",
                                 missing < 0   ? "has nothing"
@@ -192,12 +204,12 @@ std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& c
   }
   context.transport.barrier();  // no rank goes on before all files are known to be whole
   Index index;
-  for (const CheckpointPart& part : manifest.parts) index[{part.state, part.tensor.name}].push_back(&part);
+  for (const CheckpointPart& part : manifest.parts)
+    index[{part.state, part.version, part.tensor.name}].push_back(&part);
   Files files{checkpoint, {}};
   for (const plan::Bucket& bucket : context.schedule.class_of(context.transport.rank()).buckets) {
-    for (const State state : kStates)
-      if (const int buffer = buffer_of(bucket, state); buffer >= 0)
-        fill_bucket(context, files, index, bucket, state, buffer);
+    for (const auto& [state, version] : saved_states(context.schedule.class_of(context.transport.rank()), bucket))
+      fill_bucket(context, files, index, bucket, state, buffer_of(bucket, state), version);
     if (bucket.parameters >= 0 && bucket.parameters != weight_buffer(bucket) &&
         context.schedule.class_of(context.transport.rank())
             .buffers[static_cast<std::size_t>(bucket.parameters)]

@@ -15,16 +15,18 @@ using nlohmann::ordered_json;
 constexpr const char* kFormat = "1.0";
 
 ordered_json part_json(const CheckpointPart& part) {
-  return {{"file", part.file},
-          {"key", part.key},
-          {"state", name_of(part.state)},
-          {"tensor", part.tensor.name},
-          {"logical_shape", part.tensor.logical_shape},
-          {"part_shape", part.tensor.shape},
-          {"split_axis", part.tensor.split_axis},
-          {"split_index", part.tensor_rank},
-          {"begin", part.begin},
-          {"end", part.end}};
+  ordered_json json = {{"file", part.file},
+                       {"key", part.key},
+                       {"state", name_of(part.state)},
+                       {"tensor", part.tensor.name},
+                       {"logical_shape", part.tensor.logical_shape},
+                       {"part_shape", part.tensor.shape},
+                       {"split_axis", part.tensor.split_axis},
+                       {"split_index", part.tensor_rank},
+                       {"begin", part.begin},
+                       {"end", part.end}};
+  if (part.state == State::stashed) json["version"] = part.version;
+  return json;
 }
 
 CheckpointPart read_part(const ordered_json& json) {
@@ -34,7 +36,9 @@ CheckpointPart read_part(const ordered_json& json) {
   const auto state = json.at("state").get<std::string>();
   part.state = state == "first_moment"    ? State::first_moment
                : state == "second_moment" ? State::second_moment
+               : state == "stashed"       ? State::stashed
                                           : State::weight;
+  if (part.state == State::stashed) part.version = json.at("version").get<int>();
   part.tensor.name = json.at("tensor").get<std::string>();
   part.tensor.logical_shape = json.at("logical_shape").get<std::vector<std::int64_t>>();
   part.tensor.shape = json.at("part_shape").get<std::vector<std::int64_t>>();
@@ -61,6 +65,7 @@ const char* name_of(State state) {
     case State::weight: return "weight";
     case State::first_moment: return "first_moment";
     case State::second_moment: return "second_moment";
+    case State::stashed: return "stashed";
   }
   return "?";
 }
@@ -70,8 +75,19 @@ int buffer_of(const plan::Bucket& bucket, State state) {
     case State::weight: return weight_buffer(bucket);
     case State::first_moment: return bucket.first_moment;
     case State::second_moment: return bucket.second_moment;
+    case State::stashed: return bucket.stashed;
   }
   return -1;
+}
+
+std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const plan::Bucket& bucket) {
+  std::vector<SavedState> out;
+  for (const State state : kStates)
+    if (buffer_of(bucket, state) >= 0) out.push_back({state, 0});
+  if (bucket.stashed >= 0)
+    for (int v = 0; v < rank_class.buffers[static_cast<std::size_t>(bucket.stashed)].versions; ++v)
+      out.push_back({State::stashed, v});
+  return out;
 }
 
 std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
@@ -80,19 +96,21 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
   std::vector<OwnedPart> out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b)
-    for (const State state : kStates) {
+    for (const auto& [state, version] : saved_states(rank_class, rank_class.buckets[b])) {
       const plan::Bucket& bucket = rank_class.buckets[b];
       const int buffer = buffer_of(bucket, state);
       const int writer = static_cast<int>(b) % schedule.spec.replicas();  // of what every replica has: they take turns
-      if (buffer < 0 || (!is_sharded(rank_class, bucket, buffer) && data_rank != writer)) continue;
+      if (!is_sharded(rank_class, bucket, buffer) && data_rank != writer) continue;
       for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
         const plan::ParameterRange& range = *holding.range;
         if ((range.replicated && tensor_rank != 0) || !range.counts_in_norm) continue;
         CheckpointPart part;
         part.file = fmt::format("rank-{:05}.safetensors", rank);
-        part.key = fmt::format("{}/{}/{}/{}-{}", name_of(state), range.name, tensor_rank, holding.local_begin,
-                               holding.local_end);
+        part.key = fmt::format("{}{}/{}/{}/{}-{}", name_of(state),
+                               state == State::stashed ? fmt::format("-{}", version) : std::string(), range.name,
+                               tensor_rank, holding.local_begin, holding.local_end);
         part.state = state;
+        part.version = version;
         part.tensor = range.tensor;
         part.tensor.name = range.name;
         part.tensor_rank = tensor_rank;

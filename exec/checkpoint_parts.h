@@ -9,7 +9,8 @@
 
 namespace orrery::exec {
 
-enum class State { weight, first_moment, second_moment };
+/// stashed: an earlier version of a weight, of a pipeline that does not drain.
+enum class State { weight, first_moment, second_moment, stashed };
 inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};
 [[nodiscard]] const char* name_of(State state);
 [[nodiscard]] int buffer_of(const plan::Bucket& bucket, State state);
@@ -19,6 +20,7 @@ struct CheckpointPart {
   std::string file;  ///< "rank-00000.safetensors"
   std::string key;   ///< name of the tensor in that file; one dimension
   State state{};
+  int version = 0;        ///< of what is stashed: its place in the ring
   models::Tensor tensor;  ///< name, shape, logical_shape and split_axis only
   int tensor_rank = 0;
   std::int64_t begin = 0, end = 0;
@@ -49,6 +51,13 @@ struct OwnedPart {
   int buffer = -1;
   std::int64_t buffer_offset = 0;
 };
+
+/// A state of a bucket in one of its versions, as it is saved and loaded.
+struct SavedState {
+  State state{};
+  int version = 0;
+};
+[[nodiscard]] std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const plan::Bucket& bucket);
 [[nodiscard]] std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank);
 
 }  // namespace orrery::exec

@@ -102,10 +102,13 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   arena_.begin_step();
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
     const plan::Entry& entry = class_.program[e];
+    const Instance of(entry.micro_batch, input.iteration + entry.ahead);
+    if ((entry.opening && opened_) || of.step >= input.end) continue;
     const plan::Block& block = class_.blocks[static_cast<std::size_t>(entry.block)];
     for (std::size_t s = 0; s < block.steps.size(); ++s)
-      run_one(block.steps[s], {{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, entry.micro_batch}, input);
+      run_one(block.steps[s], {{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of}, input);
   }
+  opened_ = true;
   communication_.wait_for_all();
   backend_.synchronise();
   for (const int scalar : {class_.loss, class_.gradient_norm})
@@ -134,7 +137,7 @@ void Executor::run_one(const plan::Step& step, const Place& place, const StepInp
   for (const int buffer : step.deaths) {
     if (buffer == class_.loss) loss_ = read_scalar(buffer);
     if (buffer == class_.gradient_norm) norm_ = read_scalar(buffer);
-    arena_.death(buffer, place.micro_batch);
+    arena_.death(buffer, place.of);
   }
 }
 
@@ -150,25 +153,25 @@ void Executor::give_birth(const plan::Step& step, const Place& place) {
   for (const int buffer : step.births) {
     bool in_flight = false;
     if (!communication_.idle()) {
-      const std::vector<Touch> newborn{{arena_.birthplace(place.at, buffer), arena_.bytes(buffer), true}};
+      const std::vector<Touch> newborn{{arena_.birthplace(place.at, buffer, place.of), arena_.bytes(buffer), true}};
       if (step.kind == plan::StepKind::compute) communication_.wait_for(newborn);
       in_flight = communication_.conflicts(newborn);
     }
-    arena_.birth(place.at, buffer, place.micro_batch, !in_flight);  // a message may still leave from that memory
+    arena_.birth(place.at, buffer, place.of, !in_flight);  // a message may still leave from that memory
   }
 }
 
-Touch Executor::touch(int buffer, int micro_batch, bool writes) const {
-  return {arena_.data(buffer, micro_batch), arena_.bytes(buffer), writes};
+Touch Executor::touch(int buffer, const Instance& of, bool writes) const {
+  return {arena_.data(buffer, of), arena_.bytes(buffer), writes};
 }
 
-std::vector<Touch> Executor::touches(const plan::Step& step, int micro_batch) const {
+std::vector<Touch> Executor::touches(const plan::Step& step, const Instance& of) const {
   std::vector<Touch> out;
-  for (const int buffer : step.reads) out.push_back(touch(buffer, micro_batch, false));
-  for (const int buffer : step.writes) out.push_back(touch(buffer, micro_batch, true));
-  for (const int buffer : step.births) out.push_back(touch(buffer, micro_batch, true));
+  for (const int buffer : step.reads) out.push_back(touch(buffer, of, false));
+  for (const int buffer : step.writes) out.push_back(touch(buffer, of, true));
+  for (const int buffer : step.births) out.push_back(touch(buffer, of, true));
   if (step.kind == plan::StepKind::compute)
-    for (const int buffer : step.deaths) out.push_back(touch(buffer, micro_batch, true));
+    for (const int buffer : step.deaths) out.push_back(touch(buffer, of, true));
   return out;
 }
 
@@ -176,7 +179,7 @@ void Executor::compute(const plan::Step& step, const Place& place, const StepInp
   if (!communication_.idle()) {
     communication_.progress();
     communication_.wait_for_freeing();
-    communication_.wait_for(touches(step, place.micro_batch));
+    communication_.wait_for(touches(step, place.of));
   }
   const bool marks = recording_ && backend_.asynchronous();
   const Nanoseconds begin = now();
@@ -184,10 +187,10 @@ void Executor::compute(const plan::Step& step, const Place& place, const StepInp
   if (recording_ && !marks)
     run_timed(step, place, input);
   else
-    for (const models::Op& op : step.ops) run_op(op, place.micro_batch, input);
+    for (const models::Op& op : step.ops) run_op(op, place.of, input);
   if (!recording_) return;
   if (marks) marked_.push_back({spans_.size(), from, backend_.mark()});
-  spans_.push_back({current_iteration_, place.at, place.micro_batch, begin, now()});
+  spans_.push_back({current_iteration_, place.at, place.of.micro_batch, begin, now()});
 }
 
 void Executor::run_timed(const plan::Step& step, const Place& place, const StepInput& input) {
@@ -196,7 +199,7 @@ void Executor::run_timed(const plan::Step& step, const Place& place, const StepI
   samples.resize(step.ops.size());
   Nanoseconds from = now();
   for (std::size_t i = 0; i < step.ops.size(); ++i) {
-    run_op(step.ops[i], place.micro_batch, input);
+    run_op(step.ops[i], place.of, input);
     const Nanoseconds to = now();
     samples[i].push_back(static_cast<float>(to - from) * 1e-9F);
     from = to;
@@ -223,39 +226,38 @@ std::int64_t Executor::element_offset(const plan::View& view) const {
   return view.offset + (view.own ? data_rank_ * view.elements : 0);
 }
 
-std::byte* Executor::address(const plan::View& view, int micro_batch) const {
+std::byte* Executor::address(const plan::View& view, const Instance& of) const {
   const plan::Buffer& buffer = class_.buffers[static_cast<std::size_t>(view.buffer)];
-  return arena_.data(view.buffer, micro_batch) + element_offset(view) * models::size_of(buffer.dtype);
+  return arena_.data(view.buffer, of) + element_offset(view) * models::size_of(buffer.dtype);
 }
 
-Operand Executor::operand(int view, int micro_batch) const {
+Operand Executor::operand(int view, const Instance& of) const {
   if (view < 0) return {};
   const plan::View& v = class_.views[static_cast<std::size_t>(view)];
-  return {address(v, micro_batch), v.elements};
+  return {address(v, of), v.elements};
 }
 
-void Executor::run_op(const models::Op& op, int micro_batch, const StepInput& input) {
-  if (op.kind == models::OpKind::load_tokens) return load_tokens(op, micro_batch, input);
+void Executor::run_op(const models::Op& op, const Instance& of, const StepInput& input) {
+  if (op.kind == models::OpKind::load_tokens) return load_tokens(op, of, input);
   std::array<Operand, kMostOperands> in, out;
   ENSURE(op.in.size() <= kMostOperands && op.out.size() <= kMostOperands, "{} has too many operands",
          models::name_of(op.kind));
-  for (std::size_t i = 0; i < op.in.size(); ++i) in[i] = operand(op.in[i], micro_batch);
-  for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], micro_batch);
+  for (std::size_t i = 0; i < op.in.size(); ++i) in[i] = operand(op.in[i], of);
+  for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], of);
   std::span<const ElementRange> ranged;
   if (op.kind == models::OpKind::adamw || op.kind == models::OpKind::norm_squared) ranged = ranges(op);
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, input.context);
 }
 
-void Executor::load_tokens(const models::Op& op, int micro_batch, const StepInput& input) {
+void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
   const auto n = static_cast<std::size_t>(op.batch * op.sequence * op.context);
   tokens_.resize(n);
   targets_.resize(n);
-  input.load(micro_batch, tokens_, targets_);
+  input.load(of, tokens_, targets_);
   keep_part(op, input.context.part);
   const std::array<const std::vector<std::int32_t>*, 2> sources{&tokens_, &targets_};
   for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i)
-    if (op.out[i] >= 0)
-      backend_.copy_to_device(operand(op.out[i], micro_batch).data, std::as_bytes(std::span(*sources[i])));
+    if (op.out[i] >= 0) backend_.copy_to_device(operand(op.out[i], of).data, std::as_bytes(std::span(*sources[i])));
 }
 
 // Of whole sequences the rows that this rank has.

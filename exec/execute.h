@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -50,8 +51,10 @@ struct IterationRecord {
 struct StepInput {
   std::int64_t iteration = 0;
   StepContext context;
+  /// Training steps of the run, all told: passes of later ones are not run ahead. Never: far away.
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
   /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences.
-  std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
+  std::function<void(const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
   /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
   std::function<void()> before_optimizer;
 };
@@ -88,27 +91,27 @@ class Executor {
  private:
   struct Place {
     plan::StepRef at;
-    int micro_batch = -1;
+    Instance of;
   };
   void run_one(const plan::Step& step, const Place& place, const StepInput& input);
   void give_birth(const plan::Step& step, const Place& place);
   void compute(const plan::Step& step, const Place& place, const StepInput& input);
   void run_timed(const plan::Step& step, const Place& place, const StepInput& input);
-  void run_op(const models::Op& op, int micro_batch, const StepInput& input);
-  void load_tokens(const models::Op& op, int micro_batch, const StepInput& input);
+  void run_op(const models::Op& op, const Instance& of, const StepInput& input);
+  void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
   void keep_part(const models::Op& op, int part);
   struct Ring {
     int next = 0, previous = 0;
   };
   [[nodiscard]] Ring ring_of(const plan::Step& step) const;  ///< this rank's neighbours in a ring shift's group
   void communicate(const plan::Step& step, const Place& place);
-  [[nodiscard]] Communication::Start starter(const plan::Step& step, int micro_batch);
+  [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of);
   [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
-  [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, int micro_batch) const;
-  [[nodiscard]] Touch touch(int buffer, int micro_batch, bool writes) const;
+  [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, const Instance& of) const;
+  [[nodiscard]] Touch touch(int buffer, const Instance& of, bool writes) const;
   [[nodiscard]] std::int64_t element_offset(const plan::View& view) const;
-  [[nodiscard]] Operand operand(int view, int micro_batch) const;
-  [[nodiscard]] std::byte* address(const plan::View& view, int micro_batch) const;
+  [[nodiscard]] Operand operand(int view, const Instance& of) const;
+  [[nodiscard]] std::byte* address(const plan::View& view, const Instance& of) const;
   [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op);
   [[nodiscard]] double read_scalar(int buffer);
   void make_groups();
@@ -130,6 +133,7 @@ class Executor {
   std::vector<IterationRecord> iterations_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::vector<float>>> operators_;  ///< by block and step
   bool recording_ = false;
+  bool opened_ = false;  ///< a step has run: entries that open a run have
   std::int32_t current_iteration_ = 0;
   struct Marked {
     std::size_t span;

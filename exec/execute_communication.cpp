@@ -9,10 +9,16 @@
 namespace orrery::exec {
 namespace {
 
-/// A tag of its own for every (step pair, micro-batch).
-int message_tag(const plan::Step& step, int micro_batch, std::int64_t micro_batches) {
-  const auto slots = static_cast<int>(micro_batches) + 1;
-  return step.tag * slots + micro_batch + 1;
+std::int64_t micro_batches(const plan::PlanSpec& spec) {
+  return spec.batch / (spec.micro_batch * spec.data);
+}
+
+/// A tag of its own for every (step pair, micro-batch) that is in flight: of a step, or of as many steps as a pipeline
+/// that does not drain has stages.
+int message_tag(const plan::Step& step, const Instance& of, const plan::PlanSpec& spec) {
+  const std::int64_t at_once = micro_batches(spec) * (spec.asynchronous() ? spec.pipeline : 1);
+  const std::int64_t number = spec.asynchronous() ? of.step * micro_batches(spec) + of.micro_batch : of.micro_batch;
+  return static_cast<int>(step.tag * (at_once + 1) + number % at_once + 1);
 }
 
 /// Two requests as one.
@@ -33,10 +39,6 @@ class Both : public Request {
   std::unique_ptr<Request> a_, b_;
 };
 
-std::int64_t micro_batches(const plan::PlanSpec& spec) {
-  return spec.batch / (spec.micro_batch * spec.data);
-}
-
 }  // namespace
 
 void Executor::communicate(const plan::Step& step, const Place& place) {
@@ -44,23 +46,22 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
   Communication::Observer observer;
   if (recording_) {
     const std::size_t index = spans_.size();
-    spans_.push_back({current_iteration_, place.at, place.micro_batch, now(), 0});
+    spans_.push_back({current_iteration_, place.at, place.of.micro_batch, now(), 0});
     observer.started = [this, index] { spans_[index].ready = now(); };
     observer.finished = [this, index] { spans_[index].end = now(); };
   }
-  communication_.submit(step.stream, touches(step, place.micro_batch), !step.deaths.empty(),
-                        starter(step, place.micro_batch), observer,
+  communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), starter(step, place.of), observer,
                         [this, &step, place] { return describe(step, place); });
 }
 
-Communication::Start Executor::starter(const plan::Step& step, int micro_batch) {
+Communication::Start Executor::starter(const plan::Step& step, const Instance& of) {
   const plan::View& source = step.source;
   const plan::View& target = step.target;
-  const std::byte* from = source.buffer >= 0 ? address(source, micro_batch) : nullptr;
-  std::byte* to = target.buffer >= 0 ? address(target, micro_batch) : nullptr;
+  const std::byte* from = source.buffer >= 0 ? address(source, of) : nullptr;
+  std::byte* to = target.buffer >= 0 ? address(target, of) : nullptr;
   const int stage = schedule_.spec.ranks_per_stage();
   const int peer = transport_.rank() + step.peer * stage;
-  const int tag = message_tag(step, micro_batch, micro_batches(schedule_.spec));
+  const int tag = message_tag(step, of, schedule_.spec);
   if (step.kind == plan::StepKind::send) {
     const models::DType dtype = class_.buffers[static_cast<std::size_t>(source.buffer)].dtype;
     return [this, peer, tag, dtype, from, n = source.elements] { return transport_.send(peer, tag, dtype, from, n); };
@@ -116,7 +117,7 @@ std::string Executor::describe(const plan::Step& step, const Place& place) const
       ", buffer \"{}\", {} elements, training step {}, entry {} ({}), step {}, micro-batch {}",
       class_.buffers[static_cast<std::size_t>(view.buffer)].name, view.elements, current_iteration_, place.at.entry,
       class_.blocks[static_cast<std::size_t>(class_.program[static_cast<std::size_t>(place.at.entry)].block)].name,
-      place.at.step, place.micro_batch);
+      place.at.step, place.of.micro_batch);
   return text;
 }
 

@@ -15,10 +15,11 @@ constexpr std::int64_t kChunk = 1 << 16;  // elements on the host at a time
 void fill_zero(const plan::RankClass& rank_class, int buffer, Arena& arena, Backend& backend) {
   const std::int64_t bytes = rank_class.buffers[static_cast<std::size_t>(buffer)].bytes();
   const std::vector<std::byte> zeros(static_cast<std::size_t>(std::min(bytes, kChunk * 4)));
-  for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(zeros.size()))
-    backend.copy_to_device(arena.data(buffer, -1) + at,
-                           {zeros.data(), static_cast<std::size_t>(std::min<std::int64_t>(
-                                              bytes - at, static_cast<std::int64_t>(zeros.size())))});
+  for (int version = 0; version < rank_class.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
+    for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(zeros.size()))
+      backend.copy_to_device(arena.data(buffer, {-1, version}) + at,
+                             {zeros.data(), static_cast<std::size_t>(std::min<std::int64_t>(
+                                                bytes - at, static_cast<std::int64_t>(zeros.size())))});
 }
 
 }  // namespace
@@ -59,14 +60,15 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
   for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
     if (rank_class.buffers[i].persistent) fill_zero(rank_class, static_cast<int>(i), arena, backend);
   for (const plan::Bucket& bucket : rank_class.buckets)
-    for (const int buffer : {bucket.parameters, bucket.shard, bucket.master}) {
+    for (const int buffer : {bucket.parameters, bucket.shard, bucket.master, bucket.stashed}) {
       if (buffer < 0 || !rank_class.buffers[static_cast<std::size_t>(buffer)].persistent) continue;
       ENSURE(rank_class.buffers[static_cast<std::size_t>(buffer)].dtype == models::DType::fp32, "buffer {} is not fp32",
              rank_class.buffers[static_cast<std::size_t>(buffer)].name);
-      transfer(arena.data(buffer, -1), holdings(rank_class, bucket, buffer, data_rank), tensor_rank, backend,
-               Transfer::to_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
-                 source(*holding.range, run.logical, values);
-               });
+      for (int version = 0; version < rank_class.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
+        transfer(arena.data(buffer, {-1, version}), holdings(rank_class, bucket, buffer, data_rank), tensor_rank,
+                 backend, Transfer::to_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
+                   source(*holding.range, run.logical, values);
+                 });
     }
   backend.synchronise();
 }

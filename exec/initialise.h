@@ -27,8 +27,8 @@ using LogicalSource = std::function<void(const plan::ParameterRange& range, std:
 /// every parameter of every class is there with its shape. The file must outlive the source.
 [[nodiscard]] base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule);
 
-/// Writes initial values into parameters (or shards), master values, and zeros into the moments and every other
-/// persistent buffer, through a small host buffer.
+/// Writes initial values into parameters (or shards), all versions of them, master values, and zeros into the moments
+/// and every other persistent buffer, through a small host buffer.
 void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source);
 
 /// Walks holdings of a buffer in runs of consecutive logical elements, a small host buffer at a time: `visit` fills

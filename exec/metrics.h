@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/arena.h"
+#include "plan/plan.h"
 
 namespace orrery::exec {
 
@@ -39,7 +40,8 @@ struct StepMetrics {
   double tokens_per_s = 0;
   double memory_peak = 0;  ///< arena, worst rank
 };
-[[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks);
+/// Stages of an asynchronous pipeline have gradient norms of their own: the step's is that of all together.
+[[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan);
 
 /// The file, line by line. Lines of steps after `keep` (of a run that is resumed from an earlier checkpoint) are taken
 /// out; keep 0 begins anew.

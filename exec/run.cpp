@@ -30,8 +30,9 @@ constexpr std::size_t kMostPlan = 64U << 20;
 constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks: about 25 MB
 
 using Clock = std::chrono::steady_clock;
-constexpr int kMostSaving = 10;         // a checkpoint by time waits at least ten times as long as the last one took
-constexpr double kSave = 1, kStop = 2;  // what a rank wishes after a step; the largest counts
+constexpr int kMostSaving = 10;  // a checkpoint by time waits at least ten times as long as the last one took
+constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
+constexpr double kSave = 1, kStop = 2;              // what a rank wishes after a step; the largest counts
 
 std::size_t recorded_iterations(const plan::Schedule& schedule) {
   std::size_t longest = 1;
@@ -127,8 +128,9 @@ class Session {
             {"oversubscribed", options_.oversubscribed}});
     bool stopped = false;
     done_ = first_step_;
+    trainer_.ends_after(options_.steps);
     while (done_ < options_.steps && !stopped) {
-      stopped = one_step();
+      stopped = some_steps();
       const bool last = done_ == options_.steps || stopped;
       if (options_.checkpoint && (last || due_)) save();
     }
@@ -200,32 +202,51 @@ class Session {
     return Clock::now() - saved_ >= std::max<Clock::duration>(options_.checkpoint_interval, kMostSaving * saving_);
   }
 
-  /// Returns true when some rank was asked to stop; sets due_, on all ranks alike.
-  bool one_step() {
-    std::function<void()> capture;
-    if (options_.dump_gradients.count(done_ + 1)) capture = [this] { dump_gradients(); };
-    const StepResult mine = trainer_.step_here(done_, capture);
-    ++done_;
-    RankMetrics line;
-    line.loss = mine.loss;
-    line.gradient_norm = mine.gradient_norm;
-    line.seconds = mine.seconds;
-    line.memory = memory_now(&trainer_.executor().arena());
-    line.memory.scratch = backend_.scratch_bytes();
-    line.resident_before = before_.resident;
-    const std::vector<std::string> lines = transport_.gather_text(pack_metrics(line));
-    if (first_rank()) note(mine, lines);
+  /// Where ranks meet next: after every step, or, where steps overlap from rank to rank, after a few, for meeting
+  /// drains what would overlap.
+  std::int64_t meeting() const {
+    if (!plan_.spec().asynchronous()) return done_ + 1;
+    std::int64_t at = std::min(options_.steps, (done_ / kStepsBetweenMeetings + 1) * kStepsBetweenMeetings);
+    if (options_.checkpoint_every > 0)
+      at = std::min(at, (done_ / options_.checkpoint_every + 1) * options_.checkpoint_every);
+    return at;
+  }
+
+  /// Steps until ranks meet. Returns true when some rank was asked to stop; sets due_, on all ranks alike.
+  bool some_steps() {
+    const std::int64_t first = done_, until = meeting();
+    std::vector<StepResult> mine;
+    std::string packed;
+    while (done_ < until) {
+      std::function<void()> capture;
+      if (options_.dump_gradients.count(done_ + 1)) capture = [this] { dump_gradients(); };
+      mine.push_back(trainer_.step_here(done_, capture));
+      ++done_;
+      RankMetrics line;
+      line.loss = mine.back().loss;
+      line.gradient_norm = mine.back().gradient_norm;
+      line.seconds = mine.back().seconds;
+      line.memory = memory_now(&trainer_.executor().arena());
+      line.memory.scratch = backend_.scratch_bytes();
+      line.resident_before = before_.resident;
+      packed += pack_metrics(line);
+    }
+    const std::vector<std::string> lines = transport_.gather_text(packed);
+    if (first_rank())
+      for (std::size_t i = 0; i < mine.size(); ++i) note(first + static_cast<std::int64_t>(i) + 1, mine[i], lines, i);
     const double wish = options_.stop && options_.stop->load() ? kStop : due() ? kSave : 0;
     const double agreed = transport_.maximum(wish);
     due_ = agreed == kSave;
     return agreed == kStop;
   }
 
-  void note(const StepResult& mine, const std::vector<std::string>& lines) {
+  /// `lines`: by rank, of as many steps as were done since ranks met; this is the one at `place` of them.
+  void note(std::int64_t number, const StepResult& mine, const std::vector<std::string>& lines, std::size_t place) {
     std::vector<RankMetrics> ranks;
-    for (const std::string& line : lines) ranks.push_back(unpack_metrics(line));
-    StepMetrics step = join_metrics(ranks);
-    step.step = done_;
+    for (const std::string& line : lines)
+      ranks.push_back(unpack_metrics(line.substr(place * sizeof(RankMetrics), sizeof(RankMetrics))));
+    StepMetrics step = join_metrics(ranks, plan_);
+    step.step = number;
     step.learning_rate = mine.learning_rate;
     step.tokens_per_s = tokens() / step.seconds;
     metrics_->append(step, ranks);
@@ -234,7 +255,7 @@ class Session {
     memory_peak_ = step.memory_peak;
     durations_.push_back(step.seconds);
     report({{"event", "step"},
-            {"step", done_},
+            {"step", number},
             {"steps", options_.steps},
             {"loss", step.loss},
             {"gradient_norm", step.gradient_norm},
@@ -243,7 +264,7 @@ class Session {
             {"tokens_per_s", step.tokens_per_s},
             {"memory_peak_bytes", step.memory_peak}});
     if (!std::isfinite(step.loss))
-      throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", done_));
+      throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", number));
   }
 
   void dump_gradients() {

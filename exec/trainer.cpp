@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/asynchronous.h"
+
 namespace orrery::exec {
 namespace {
 
@@ -42,8 +44,9 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   input.context.tensor_ways = spec.tensor;
   input.context.part = plan_.part_of(transport_.rank());
   const std::int64_t first = plan_.replica_of(transport_.rank()) * (spec.batch / spec.data);
-  input.load = [&, first](int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
-    batches_.load(index, first + micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);
+  input.end = end_;
+  input.load = [&, first](const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+    batches_.load(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);
   };
   input.before_optimizer = before_optimizer;
   StepResult result;
@@ -58,7 +61,14 @@ StepResult Trainer::step(std::int64_t index, const std::function<void()>& before
   StepResult result = step_here(index, before_optimizer);
   const plan::RankClass& rank_class = executor_.rank_class();
   result.loss = agree(transport_, result.loss, rank_class.loss >= 0);
-  result.gradient_norm = agree(transport_, result.gradient_norm, rank_class.gradient_norm >= 0);
+  if (plan_.spec().asynchronous()) {
+    double squares = 0;
+    for (int stage = 0; stage < plan::stages_with_norms(plan_); ++stage)
+      squares += std::pow(agree(transport_, result.gradient_norm, rank_class.stage == stage), 2);
+    result.gradient_norm = std::sqrt(squares);
+  } else {
+    result.gradient_norm = agree(transport_, result.gradient_norm, rank_class.gradient_norm >= 0);
+  }
   result.seconds = transport_.maximum(result.seconds);
   return result;
 }

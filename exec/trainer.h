@@ -3,6 +3,7 @@
 /// exec/run.h adds the run directory.
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 
 #include "exec/data.h"
@@ -14,8 +15,9 @@
 namespace orrery::exec {
 
 struct StepResult {
-  double loss = 0;           ///< mean over the step's tokens, before the update
-  double gradient_norm = 0;  ///< before clipping
+  double loss = 0;  ///< mean over the step's tokens, before the update
+  double gradient_norm =
+      0;  ///< before clipping; of an asynchronous pipeline over all stages, which each clip by their own
   double learning_rate = 0;
   double seconds = 0;  ///< of the slowest rank
 };
@@ -25,6 +27,9 @@ class Trainer {
   /// Collective. `schedule` must be lower(plan), checked, and outlive the trainer; so must the rest but `batches`.
   Trainer(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
           Transport& transport, const Waiter& waiter, Batches batches, const Executor::Options& options);
+
+  /// The run's last step is `steps` - 1: a pipeline that does not drain between steps takes in nothing beyond.
+  void ends_after(std::int64_t steps) { end_ = steps; }
 
   /// One training step, counted from 0, as this rank saw it: loss and norm are NaN where its stage has none.
   StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {});
@@ -42,6 +47,7 @@ class Trainer {
   plan::Placement placement_;
   Batches batches_;
   Executor executor_;
+  std::int64_t end_ = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace orrery::exec

@@ -10,6 +10,8 @@
 #include <set>
 #include <tuple>
 
+#include "plan/asynchronous.h"
+
 namespace orrery::plan {
 
 namespace {
@@ -152,7 +154,8 @@ class Lives {
       if (orders.insert(blocks).second) out.push_back(micro_batch);
       std::sort(blocks.begin(), blocks.end());
       if (first.empty()) first = blocks;
-      if (blocks != first)
+      // Of passes that fill a pipeline or find it full, variants run.
+      if (blocks != first && !schedule_.spec.asynchronous())
         report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch 0", class_.stage,
                                          micro_batch));
     }
@@ -331,9 +334,34 @@ class Rehearsal {
   std::map<Key, Meeting> meetings_;
 };
 
+// Training steps that do not close: a whole run of them, which fills, stays full and drains, and whether each
+// mini-batch meets the same weights on its way back as on its way forward.
+base::Diagnostics check_run(const Schedule& schedule) {
+  std::int64_t most = 1;
+  for (const RankClass& c : schedule.classes) most = std::max<std::int64_t>(most, steps_in_flight(c));
+  const std::int64_t steps = 2 * most + 2;
+  const Schedule run = unrolled(schedule, steps, true).schedule;
+  Report report;
+  for (const RankClass& c : run.classes) Lives(run, c, report).run();
+  if (!report.found.empty()) return report.found;
+  Rehearsal(run, report).run();
+  const std::vector<std::vector<int>> ages = staleness(schedule, steps);
+  for (std::size_t c = 0; c < ages.size(); ++c)
+    for (std::size_t t = 0; t < ages[c].size(); ++t)
+      if (const int due = std::min(static_cast<int>(t), weight_delay(schedule.spec, schedule.classes[c].stage));
+          ages[c][t] != due)
+        report.fault("S13", fmt::format("stage {}: step {} reads {}, not weights that are {} updates old",
+                                        schedule.classes[c].stage, t,
+                                        ages[c][t] < 0 ? std::string("several versions of its weights")
+                                                       : fmt::format("weights that are {} updates old", ages[c][t]),
+                                        due));
+  return report.found;
+}
+
 }  // namespace
 
 base::Diagnostics check(const Schedule& schedule) {
+  if (is_asynchronous(schedule)) return check_run(schedule);
   Report report;
   for (const RankClass& c : schedule.classes) Lives(schedule, c, report).run();
   if (report.found.empty()) Rehearsal(schedule, report).run();

@@ -22,6 +22,11 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
     const int block = spec.ranks_per_stage();
     groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
   }
+  if (spec.asynchronous()) {  // what all stages agree on in every step would drain the pipeline
+    groups.norm = spec.zero_stage == 0 ? groups.tensor : add("stage", {tensor, data});
+    groups.loss = groups.data;
+    return groups;
+  }
   groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});
   groups.loss = add("loss", {data, pipeline});
   return groups;

@@ -13,7 +13,8 @@
 namespace orrery::plan {
 
 enum class Objective { time, cost, energy, memory };
-enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v };  ///< plan/orders.h
+/// plan/orders.h; the last three are asynchronous and change the mathematics (plan/asynchronous.h).
+enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v, pipedream, pipedream_vertical, pipedream_2bw };
 enum class Recompute { none, selective, full };
 enum class DataOrder { sequential, shuffled };
 enum class OptimizerKind { adamw };
@@ -85,7 +86,7 @@ struct Job {
 [[nodiscard]] Job read_job(const base::Cursor& at);
 [[nodiscard]] std::string write_job(const Job& job, int indent = 0);
 
-[[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v"
+[[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", … as in job files
 [[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "selective", "full"
 [[nodiscard]] const char* name_of(Objective objective);
 

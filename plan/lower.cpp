@@ -10,6 +10,7 @@
 #include <map>
 
 #include "base/ensure.h"
+#include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
 #include "plan/groups.h"
@@ -55,7 +56,10 @@ class StageLowering {
     in_moves() ? chunk_blocks() : whole_blocks();
     lower_finish({build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_});
     build_.settle_lives();
-    order();
+    if (spec_.asynchronous())
+      make_asynchronous(plan_, stage_, block_of_, class_);
+    else
+      order();
     return std::move(build_.result());
   }
 
@@ -66,7 +70,7 @@ class StageLowering {
   };
 
   // -- one chunk of layers, or several in turn --------------------------------------------------------------------
-  bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward(); }
+  bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward() || spec_.asynchronous(); }
 
   // Messages stand inside the passes: a receive at the start, a send at the end.
   void whole_blocks() {
@@ -523,7 +527,7 @@ class StageLowering {
   ClassBuilder build_;
   RankClass& class_ = build_.result();
   std::vector<Context> forward_tensors_, backward_tensors_;
-  std::map<std::pair<Move::Kind, int>, std::int32_t> block_of_;  ///< by move and chunk, where messages stand apart
+  BlocksOfMoves block_of_;  ///< where messages stand apart
   std::vector<std::pair<int, int>> pending_;
   int tokens_ = -1, targets_ = -1, norm_squared_ = -1, coefficient_ = -1;
 };

@@ -35,19 +35,22 @@ class Finish {
   void run() {
     build_.open("finish");
     for (std::size_t b = 0; b < build_.result().buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
-    if (groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage())) {
+    if (shares_table()) {
       const View v = optimized_gradient(build_.bucket(shared_));
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
                         shared_);
     }
     clip();
     update();
-    if (groups_.loss >= 0)
+    if (groups_.loss >= 0 && (!spec_.asynchronous() || stage_ == spec_.head_stage()))
       build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
                         build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
   }
 
  private:
+  bool shares_table() const {
+    return groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage());
+  }
   // The gradient values that this rank optimizes: all of them, or its shard.
   View optimized_gradient(const Bucket& b) const {
     if (zero_ >= 2) return build_.whole(b.gradient_shard);
@@ -92,6 +95,10 @@ class Finish {
     build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
     if (groups_.norm >= 0)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+    // Stages that clip by their own norms take one where they share a table, or its copies would part.
+    if (spec_.asynchronous() && shares_table())
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
     build_.compute(Phase::optimizer, -1, "clip",
                    {build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/ensure.h"
+#include "plan/asynchronous.h"
 
 namespace orrery::plan {
 
@@ -100,6 +101,7 @@ class Placing {
  private:
   const Buffer& buffer(int index) const { return class_.buffers[at(index)]; }
   std::int64_t bytes(int index) const { return aligned(buffer(index).bytes()); }
+  std::int64_t all_versions(int index) const { return buffer(index).versions * bytes(index); }
   bool crosses(int index) const { return buffer(index).per_micro_batch; }
 
   void persistent() {
@@ -107,7 +109,7 @@ class Placing {
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
       if (!class_.buffers[i].persistent) continue;
       result_.persistent[i] = persistent_;
-      persistent_ += bytes(static_cast<int>(i));
+      persistent_ += all_versions(static_cast<int>(i));
     }
   }
 
@@ -130,7 +132,12 @@ class Placing {
       in_slab_[i] = slabs_[at(kind->second)];
       slabs_[at(kind->second)] += bytes(static_cast<int>(i));
     }
-    pool_of_ = slab_pools(slabs_);
+    if (steps_in_flight(class_) > 1) {  // each kind has a ring of its own
+      pool_of_.resize(slabs_.size());
+      std::iota(pool_of_.begin(), pool_of_.end(), 0);
+    } else {
+      pool_of_ = slab_pools(slabs_);
+    }
     for (std::size_t k = 0; k < slabs_.size(); ++k) {
       if (at(pool_of_[k]) >= pools_.size()) pools_.resize(at(pool_of_[k]) + 1);
       Pool& pool = pools_[at(pool_of_[k])];
@@ -172,20 +179,35 @@ class Placing {
     }
   }
 
+  // What runs, and which entry of the program each is. What lives from training step to training step is in flight for
+  // good after as many steps, and stays so.
+  Walk walk() const {
+    const int in_flight = steps_in_flight(class_);
+    if (in_flight > 1) return unrolled(class_, 2 * static_cast<std::int64_t>(in_flight) + 1, false);
+    Walk all{class_.program, {}};
+    for (std::size_t e = 0; e < class_.program.size(); ++e) all.origins.push_back({0, static_cast<std::int32_t>(e)});
+    return all;
+  }
+
   // Regions, from the start: persistent, scratch of the running block, pools of slabs.
   void program() {
+    const Walk all = walk();
+    std::vector<bool> placed_before(class_.program.size(), false);
     std::map<std::pair<int, std::int32_t>, Slab> taken;  // by kind and micro-batch
     std::vector<std::int64_t> alive(slabs_.size(), 0), alive_at_peak = alive;
     std::vector<std::size_t> slot_of_birth;
     std::int64_t crossing_live = 0;
     StepRef peak{-1, 0};
-    for (int e = 0; e < static_cast<int>(class_.program.size()); ++e) {
-      const Entry& entry = class_.program[at(e)];
+    for (int w = 0; w < static_cast<int>(all.program.size()); ++w) {
+      const Entry& entry = all.program[at(w)];
+      const std::int32_t e = all.origins[at(w)].entry;
+      const bool again = placed_before[at(e)];
+      placed_before[at(e)] = true;
       const Block& block = class_.blocks[at(entry.block)];
       const Profile& profile = profiles_[at(entry.block)];
       if (persistent_ + crossing_live + profile.peak > result_.peak_live_bytes || peak.entry < 0) {
         result_.peak_live_bytes = persistent_ + crossing_live + profile.peak;
-        peak = {e, profile.peak_step};
+        peak = {entry.block, profile.peak_step};
         alive_at_peak = alive;
       }
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
@@ -199,7 +221,7 @@ class Placing {
           }
         for (int index : step.births) {
           Placed placed{{e, s}, index, entry.micro_batch, persistent_ + in_block_[at(index)], bytes(index)};
-          slot_of_birth.push_back(0);
+          std::size_t slot = 0;
           if (crosses(index)) {
             const int kind = slab_of_[at(index)];
             Pool& pool = pools_[at(pool_of_[at(kind)])];
@@ -209,10 +231,14 @@ class Placing {
               slab.slot = pool.free.back();
               pool.free.pop_back();
               ++alive[at(kind)];
+              const std::int32_t oldest = taken.lower_bound({kind, 0})->first.second;
+              pool.ring = std::max(pool.ring, std::abs(entry.micro_batch - oldest) + 1);
             }
-            slot_of_birth.back() = slab.slot;
+            slot = slab.slot;
           }
+          if (again) continue;
           result_.births.push_back(placed);
+          slot_of_birth.push_back(slot);
         }
         for (int index : step.deaths) {
           if (!crosses(index)) continue;
@@ -227,7 +253,12 @@ class Placing {
       }
       crossing_live += profile.change;
     }
-    settle_slabs(slot_of_birth);
+    if (steps_in_flight(class_) > 1)
+      settle_rings();
+    else
+      settle_slabs(slot_of_birth);
+    std::stable_sort(result_.births.begin(), result_.births.end(),
+                     [](const Placed& a, const Placed& b) { return a.at < b.at; });
     purposes(peak, alive_at_peak);
   }
 
@@ -248,7 +279,26 @@ class Placing {
     }
   }
 
+  // Micro-batches pass in order: those alive at once are numbered in a row, and a ring of as many places has one for
+  // each.
+  void settle_rings() {
+    std::int64_t end = persistent_ + scratch_;
+    for (Pool& pool : pools_) {
+      pool.begin = end;
+      end += pool.ring * pool.bytes;
+    }
+    result_.arena_bytes = end;
+    for (Placed& placed : result_.births) {
+      if (!crosses(placed.buffer)) continue;
+      const Pool& pool = pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])];
+      placed.offset = pool.begin + in_slab_[at(placed.buffer)];
+      placed.ring = pool.ring;
+      placed.stride = pool.bytes;
+    }
+  }
+
   // What is alive at the peak, by purpose. The slabs that the entry finds are whole.
+  // `peak`: block, and step of it.
   void purposes(StepRef peak, const std::vector<std::int64_t>& slabs) {
     result_.by_purpose.assign(static_cast<std::size_t>(Purpose::scalars) + 1, 0);
     const auto add = [&](int index, std::int64_t amount) {
@@ -256,11 +306,11 @@ class Placing {
     };
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
       const int index = static_cast<int>(i);
-      if (buffer(index).persistent) add(index, bytes(index));
+      if (buffer(index).persistent) add(index, all_versions(index));
       if (crosses(index)) add(index, bytes(index) * slabs[at(slab_of_[i])]);
     }
     if (peak.entry < 0) return;
-    const Block& block = class_.blocks[at(class_.program[at(peak.entry)].block)];
+    const Block& block = class_.blocks[at(peak.entry)];
     for (int s = 0; s <= peak.step; ++s) {
       for (int index : block.steps[at(s)].births) add(index, bytes(index));
       if (s < peak.step)
@@ -271,6 +321,7 @@ class Placing {
   struct Pool {
     std::int64_t bytes = 0, begin = 0;
     std::size_t slots = 0;
+    std::int32_t ring = 0;                   ///< widest run of micro-batches alive at once
     std::vector<std::size_t> free, leaving;  ///< leaving: freed by a message that may be under way
   };
   struct Slab {

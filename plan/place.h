@@ -19,12 +19,15 @@ struct Placed {
   std::int32_t micro_batch = -1;
   std::int64_t offset = 0;  ///< bytes from the arena's start
   std::int64_t bytes = 0;   ///< rounded up to kAlignment
+  /// What lives from training step to training step: instance i, counted over the run, lies i % ring strides further.
+  std::int32_t ring = 1;
+  std::int64_t stride = 0;  ///< bytes
 };
 
 struct Placement {
   std::int64_t arena_bytes = 0;          ///< the arena's size = its high-water mark over one step
   std::int64_t peak_live_bytes = 0;      ///< most bytes alive at once, without fragmentation
-  std::vector<std::int64_t> persistent;  ///< offset by buffer index; -1 where not persistent
+  std::vector<std::int64_t> persistent;  ///< offset by buffer index, of version 0; -1 where not persistent
   std::vector<Placed> births;            ///< every birth of one step in program order
   std::vector<std::int64_t> by_purpose;  ///< bytes alive by Purpose at the moment of peak_live_bytes
 };

@@ -37,6 +37,7 @@ class Rules {
     tensor();
     stages();
     batch();
+    asynchronous();
     context();
     unbuilt();
     return std::move(found_);
@@ -136,6 +137,27 @@ class Rules {
          "0, 1, 2 or 3");
     rule(spec_.zero_stage == 0 || spec_.replicas() > 1, "P12",
          fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage), "use zero_stage 0");
+  }
+
+  void asynchronous() {
+    if (!spec_.asynchronous()) return;
+    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
+    const char* name = name_of(spec_.order);
+    rule(spec_.pipeline > 1, "P40", fmt::format("{} keeps a pipeline full, and there is one stage", name),
+         "more pipeline stages, or schedule: 1f1b");
+    const bool pairs = spec_.order == Order::pipedream_2bw;
+    rule(pairs || passes == 1, "P41",
+         fmt::format("{} updates after every micro-batch, and a step has {}", name, passes),
+         "micro_batch: batch / data, or schedule: pipedream-2bw");
+    rule(!pairs || passes >= spec_.pipeline, "P41",
+         fmt::format("{} keeps two versions of the weights, which is enough from as many micro-batches a step as there "
+                     "are stages: {} of {}",
+                     name, passes, spec_.pipeline),
+         "a smaller micro_batch, or fewer stages");
+    rule(spec_.zero_stage <= 1, "P42",
+         fmt::format("{} keeps whole versions of the weights and their gradients, which ZeRO {} partitions", name,
+                     spec_.zero_stage),
+         "zero_stage: 1");
   }
 
   void context() {

@@ -42,6 +42,10 @@ struct PlanSpec {
   [[nodiscard]] bool splits_backward() const {
     return order == Order::zb_h1 || order == Order::zb_h2 || order == Order::zb_v;
   }
+  /// Whether the pipeline never drains: gradients are of older weights than those that they update.
+  [[nodiscard]] bool asynchronous() const {
+    return order == Order::pipedream || order == Order::pipedream_vertical || order == Order::pipedream_2bw;
+  }
   /// Where a chunk stands in the model's order of virtual stages: down the stages with each chunk, or, folded into a V,
   /// down with the first and up again with the second, so that one rank has both ends of the model.
   [[nodiscard]] int place_of(int stage, int chunk) const {

@@ -13,6 +13,8 @@
 ///  3. A compute step starts once every communication step before it in program order that wrote what it reads or
 ///     writes, or that still uses what it writes or frees, has finished; and once every communication step before it
 ///     that itself lists deaths has finished (its memory may be handed out again).
+/// A program is one training step. Where entries are of later steps, buffers of a micro-batch live from step to step,
+/// and every message is received in the step in which it is sent; plan/asynchronous.h unrolls it.
 /// Overlap is thus expressed by place in the program alone. A buffer is born just before the step that lists it in
 /// `births` and dies just after the step that lists it in `deaths`.
 #include <cstdint>
@@ -62,6 +64,8 @@ struct Buffer {
   std::int64_t elements = 0;
   bool persistent = false;
   bool per_micro_batch = false;
+  /// Persistent: so many instances, each of elements; a step touches that of its training step modulo `versions`.
+  std::int32_t versions = 1;
   [[nodiscard]] std::int64_t bytes() const { return elements * models::size_of(dtype); }
 };
 
@@ -114,6 +118,7 @@ struct Bucket {
   std::vector<ParameterRange> ranges = {};
   int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
   int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
+  int stashed = -1;         ///< buffer: earlier versions of the parameters, for passes in flight; -1: none
   int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
   int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
   int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
@@ -152,6 +157,10 @@ struct Block {
 struct Entry {
   std::int32_t block = 0;
   std::int32_t micro_batch = -1;  ///< -1: none
+  /// Of which training step: so many after the one that runs (asynchronous pipelines, which do not drain between
+  /// steps). A run that ends before that step leaves the entry out.
+  std::int32_t ahead = 0;
+  bool opening = false;  ///< only in a run's first step, new or resumed: it fills the pipeline
 };
 
 struct RankClass {

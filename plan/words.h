@@ -11,7 +11,8 @@
 namespace orrery::plan {
 
 // Orders follow the enumerations.
-inline const std::vector<std::string> kOrderWords = {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v"};
+inline const std::vector<std::string> kOrderWords = {
+    "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "pipedream", "pipedream-vertical", "pipedream-2bw"};
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
 inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};

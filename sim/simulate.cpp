@@ -8,11 +8,13 @@
 #include "base/ensure.h"
 #include "cost/estimate.h"
 #include "models/counts.h"
+#include "plan/asynchronous.h"
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "plan/place.h"
 #include "sim/fabric.h"
 #include "sim/replay.h"
+#include "sim/steady.h"
 
 namespace orrery::sim {
 
@@ -257,7 +259,12 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
       taken[static_cast<std::size_t>(device)] = true;
     }
   }
-  Replay replayed = replay(placed, cluster, fabric.get(), {options.spans, options.every_rank});
+  const bool never_drains =
+      std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return plan::is_asynchronous(*job.schedule); });
+  ENSURE(!never_drains || jobs.size() == 1, "{} jobs in company, of which one has no first step", jobs.size());
+  const ReplayOptions how{options.spans, options.every_rank};
+  Replay replayed = never_drains ? steady_step(placed.front(), cluster, fabric.get(), how)
+                                 : replay(placed, cluster, fabric.get(), how);
   std::vector<Simulation> results;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const int job = static_cast<int>(j);

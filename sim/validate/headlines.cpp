@@ -47,7 +47,8 @@ void read_quantity(const base::Cursor& item, Headline& out) {
     for (const base::Cursor& steps : item.at("steps").items()) out.steps.push_back(steps.integer(1, kMostSteps));
   if (item.has("order")) {
     const std::string order = item.at("order").text();
-    for (const plan::Order one : {plan::Order::gpipe, plan::Order::one_f_one_b})
+    for (const plan::Order one : {plan::Order::gpipe, plan::Order::one_f_one_b, plan::Order::pipedream,
+                                  plan::Order::pipedream_vertical, plan::Order::pipedream_2bw})
       if (order == plan::name_of(one)) out.order = one;
     if (!out.order) item.at("order").error("E0105", fmt::format("no order is called '{}'", order));
   }
@@ -76,6 +77,8 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   if (order) {
     plan::PlanSpec spec = plan.spec();
     spec.order = *order;
+    // Orders that update after every micro-batch take the run's batch as one.
+    if (spec.asynchronous() && spec.order != plan::Order::pipedream_2bw) spec.micro_batch = spec.batch / spec.data;
     auto other = plan::make_plan(subject->model, subject->pricing->shared_cluster(), spec);
     if (!other) return base::fail(other.error());
     plan = std::move(*other);

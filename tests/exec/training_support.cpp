@@ -146,6 +146,7 @@ Outcome train(const Trial& trial) {
       const SafetensorsFile file = value_of(SafetensorsFile::open(trial.training.initial_weights));
       initialise(schedule, rank, trainer.executor().arena(), *backend, value_of(file_source(file, schedule)));
     }
+    trainer.ends_after(trial.steps);
     for (std::int64_t step = 0; step < trial.steps; ++step) {
       std::function<void()> capture;
       if (trial.gradients_at.count(step))

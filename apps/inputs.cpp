@@ -9,6 +9,7 @@
 #include "base/yaml.h"
 #include "clusters/read.h"
 #include "models/read.h"
+#include "plan/asynchronous.h"
 #include "plan/lower.h"
 
 namespace orrery::apps {
@@ -162,6 +163,19 @@ base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& pa
   auto stack = load_stack(catalog, stack_of(file->job, file->cluster), place_of(document, "cluster"));
   if (!stack) return base::fail(stack.error());
   return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
+}
+
+std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
+  if (!spec.asynchronous()) return std::nullopt;
+  return base::Diagnostic{
+      base::Severity::warning,
+      "P43",
+      {file, 1, 1, 1},
+      fmt::format("{} changes what is computed: gradients are of weights up to {} old", plan::name_of(spec.order),
+                  plan::weight_delay(spec, 0) == 1 ? std::string("one update")
+                                                   : fmt::format("{} updates", plan::weight_delay(spec, 0))),
+      "schedule: 1f1b updates each step with its own gradients",
+      {}};
 }
 
 plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {

@@ -130,6 +130,8 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   if (!options.trace.empty()) wrote("trace", options.trace, reports::trace_json(simulation.timeline, schedule));
   if (!options.timeline.empty())
     wrote("timeline", options.timeline, plan::write_timeline(simulation.timeline, schedule));
+  if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
+    outcome.diagnostics.push_back(std::move(*warning));
   if (const auto& p = simulation.prediction; p.memory_peak_bytes > p.memory_capacity_bytes)
     outcome.diagnostics.push_back(base::Diagnostic{base::Severity::warning,
                                                    "P92",

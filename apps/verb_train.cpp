@@ -90,6 +90,8 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
     outcome.text = reports::train_text(summary, context.terminal.style);
   }
   outcome.diagnostics = run.diagnostics;
+  if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
+    outcome.diagnostics.insert(outcome.diagnostics.begin(), std::move(*warning));
   for (base::Diagnostic& one : outcome.diagnostics)
     if (one.where.file.empty()) one.where.file = options.plan;  // what has no place of its own is asked for there
   const bool said = std::any_of(run.diagnostics.begin(), run.diagnostics.end(),

@@ -230,6 +230,7 @@ class Session {
       line.memory.scratch = backend_.scratch_bytes();
       line.resident_before = before_.resident;
       packed += pack_metrics(line);
+      if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; its loss is elsewhere
     }
     const std::vector<std::string> lines = transport_.gather_text(packed);
     if (first_rank())

@@ -29,7 +29,7 @@ struct Case {
 
 class StaleSerial : public ::testing::TestWithParam<Case> {};
 
-TEST_P(StaleSerial, IsEqualInLossGradientsAndMemory) {
+TEST_P(StaleSerial, IsEqualInLossGradientsParametersAndMemory) {
   Trial trial = testing::asynchronous_trial(GetParam().order, GetParam().stages);
   GetParam().change(trial);
   const Outcome serial = testing::train_stale(trial);
@@ -43,7 +43,7 @@ TEST_P(StaleSerial, IsEqualInLossGradientsAndMemory) {
   EXPECT_LE(first, 1e-5);
   EXPECT_LE(last, 1e-5);
   EXPECT_LE(testing::relative_distance(split.weights, serial.weights), 1e-5);
-  std::printf("[ errors   ] %-32s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", GetParam().name, loss, first,
+  std::printf("[ errors   ] %-24s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", GetParam().name, loss, first,
               last);
   for (std::size_t i = 0; i < serial.steps.size() && !trial.model.tied_embeddings; ++i)
     EXPECT_NEAR(split.steps[i].gradient_norm, serial.steps[i].gradient_norm, 1e-5 * serial.steps[i].gradient_norm);

@@ -1,5 +1,5 @@
-// Pipelines that never drain, replayed: a step without bubble, what a flush and a tied table would cost, and a breakdown
-// that adds up.
+// Pipelines that never drain, replayed: a step without bubble, what a flush and a tied table would cost, and a
+// breakdown that adds up.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -103,7 +103,8 @@ TEST(SimulateAsynchronous, SpansAreThoseOfOneStep) {
   for (const plan::RankClass& c : schedule.classes) {
     std::int64_t steps = 0;
     for (const plan::Entry& entry : c.program)
-      if (!entry.opening) steps += static_cast<std::int64_t>(c.blocks[static_cast<std::size_t>(entry.block)].steps.size());
+      if (!entry.opening)
+        steps += static_cast<std::int64_t>(c.blocks[static_cast<std::size_t>(entry.block)].steps.size());
     EXPECT_EQ(std::count_if(s.timeline.spans.begin(), s.timeline.spans.end(),
                             [&](const plan::Span& span) { return span.rank == c.representative; }),
               steps)

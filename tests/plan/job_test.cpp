@@ -151,7 +151,7 @@ error[E0105]: `plan.zero_stage` must be from 0 to 3, found `4`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                    ^
 
-error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, zb-h1, zb-h2, zb-v, found `1fb1`
+error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, zb-h1, zb-h2, zb-v, pipedream, pipedream-vertical, pipedream-2bw, found `1fb1`
  --> job.yaml:6:49
   |
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}

@@ -169,7 +169,7 @@ std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, 
   if (!spec.asynchronous()) return std::nullopt;
   return base::Diagnostic{
       base::Severity::warning,
-      "P43",
+      "P33",
       {file, 1, 1, 1},
       fmt::format("{} changes what is computed: gradients are of weights up to {} old", plan::name_of(spec.order),
                   plan::weight_delay(spec, 0) == 1 ? std::string("one update")

@@ -44,7 +44,7 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
   for (const LoadedPlan* one : {&first, &*second})
     if (one->plan.spec().asynchronous())
       return tl::unexpected(base::Diagnostics{
-          problem("P94", options.beside, "a pipeline that never drains has no step that begins with another job's",
+          problem("P34", options.beside, "a pipeline that never drains has no step that begins with another job's",
                   "simulate it alone, or beside a plan of schedule: 1f1b")});
   const auto both = clusters::resized(a, a.size() + b.size());
   if (!both) return tl::unexpected(both.error());

@@ -143,18 +143,18 @@ class Rules {
     if (!spec_.asynchronous()) return;
     const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
     const char* name = name_of(spec_.order);
-    rule(spec_.pipeline > 1, "P40", fmt::format("{} keeps a pipeline full, and there is one stage", name),
+    rule(spec_.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, and there is one stage", name),
          "more pipeline stages, or schedule: 1f1b");
     const bool pairs = spec_.order == Order::pipedream_2bw;
-    rule(pairs || passes == 1, "P41",
+    rule(pairs || passes == 1, "P31",
          fmt::format("{} updates after every micro-batch, and a step has {}", name, passes),
          "micro_batch: batch / data, or schedule: pipedream-2bw");
-    rule(!pairs || passes >= spec_.pipeline, "P41",
+    rule(!pairs || passes >= spec_.pipeline, "P31",
          fmt::format("{} keeps two versions of the weights, which is enough from as many micro-batches a step as there "
                      "are stages: {} of {}",
                      name, passes, spec_.pipeline),
          "a smaller micro_batch, or fewer stages");
-    rule(spec_.zero_stage <= 1, "P42",
+    rule(spec_.zero_stage <= 1, "P32",
          fmt::format("{} keeps whole versions of the weights and their gradients, which ZeRO {} partitions", name,
                      spec_.zero_stage),
          "zero_stage: 1");

@@ -156,9 +156,9 @@ std::string reason_of(const std::string& code) {
       {"P21", "expert parallelism is not lowered yet"},
       {"P23", "a zero-bubble order without its stages or chunks"},
       {"P24", "a zero-bubble order with ZeRO 2 or 3"},
-      {"P40", "an asynchronous order of one stage"},
-      {"P41", "an asynchronous order with too many or too few micro-batches a step"},
-      {"P42", "an asynchronous order with ZeRO 2 or 3"},
+      {"P30", "an asynchronous order of one stage"},
+      {"P31", "an asynchronous order with too many or too few micro-batches a step"},
+      {"P32", "an asynchronous order with ZeRO 2 or 3"},
       {"P22", "context parallelism without row statistics"},
   };
   const auto found = kReasons.find(code);

@@ -80,9 +80,10 @@ class Run {
       if (ready == kUnknown) return false;
       const double hop = times_.hop[at(std::min(s, from))];
       double& arrived = sender.taken[way][at(g)];
-      if (arrived == kUnknown) arrived = (times_.overlaps ? ready : std::max(ready, me.computed)) + hop;
-      if (arrived > start) me.transfer += std::min(hop, arrived - start);
-      start = std::max(start, arrived);
+      const double prelude = forward || times_.prelude.empty() ? 0 : times_.prelude[at(s)];
+      if (arrived == kUnknown) arrived = (times_.overlaps ? ready : std::max(ready, start + prelude)) + hop;
+      if (arrived > start + prelude) me.transfer += std::min(hop, arrived - start - prelude);
+      start = std::max(start, arrived - prelude);
     }
     me.computed = start + (forward ? times_.forward : times_.backward)[at(s)];
     me.made[way][at(g)] = me.computed;

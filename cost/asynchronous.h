@@ -10,6 +10,7 @@ namespace orrery::cost {
 
 struct AsynchronousTimes {
   std::vector<double> forward, backward;  ///< seconds of one micro-batch's pass, by stage
+  std::vector<double> prelude = {};       ///< of a backward pass, before its received gradient is read; empty: none
   std::vector<double> update;             ///< of the rest of a step: zeroing, reduction, clipping, versions, update
   std::vector<double> hop;                ///< of a transfer between stage s and s + 1
   bool overlaps = true;  ///< a transfer needs no attention; else it makes progress while its receiver waits

@@ -378,6 +378,7 @@ SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<Sta
     const StageTimes& t = stages[s];
     times.forward.push_back(t.forward_pass.front());
     times.backward.push_back(t.backward_pass.front());
+    times.prelude.push_back(t.prelude);
     times.update.push_back(t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
                            (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0));
     if (s < last) times.hop.push_back(hop(plan, static_cast<int>(s), static_cast<int>(s) + 1));

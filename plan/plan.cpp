@@ -154,6 +154,9 @@ class Rules {
                      "are stages: {} of {}",
                      name, passes, spec_.pipeline),
          "a smaller micro_batch, or fewer stages");
+    rule(spec_.precision != models::DType::fp16, "P35",
+         fmt::format("fp16 scales its loss by what all stages agree on in every step, which would drain {}", name),
+         "precision: bf16");
     rule(spec_.zero_stage <= 1, "P32",
          fmt::format("{} keeps whole versions of the weights and their gradients, which ZeRO {} partitions", name,
                      spec_.zero_stage),

@@ -159,6 +159,7 @@ std::string reason_of(const std::string& code) {
       {"P30", "an asynchronous order of one stage"},
       {"P31", "an asynchronous order with too many or too few micro-batches a step"},
       {"P32", "an asynchronous order with ZeRO 2 or 3"},
+      {"P35", "an asynchronous order in fp16"},
       {"P22", "context parallelism without row statistics"},
   };
   const auto found = kReasons.find(code);

@@ -183,6 +183,9 @@ TEST(Asynchronous, WhatMakesNoSenseIsRefusedByName) {
   spec.micro_batch = 2;
   EXPECT_EQ(code(spec), "P32");
   spec = spec_of(Order::pipedream, 2);
+  spec.precision = models::DType::fp16;
+  EXPECT_EQ(code(spec), "P35");
+  spec = spec_of(Order::pipedream, 2);
   spec.virtual_stages = 2;
   EXPECT_EQ(code(spec), "P17");
 }

@@ -59,7 +59,7 @@ Bounds read_bounds(const Cursor& at) {
   b.recompute = choices<Recompute>(at.optional("recompute"),
                                    [](const Cursor& item) { return choose(item, kRecomputeWords, Recompute::none); });
   for (const Cursor& item : at.optional("layers_per_stage").items()) {
-    b.layers_per_stage.push_back(item.integer(1, kMostLayers, 1));
+    b.layers_per_stage.push_back(item.integer(0, kMostLayers, 1));
   }
   if (const Cursor flash = at.optional("flash"); flash.exists()) b.flash = flash.boolean(true);
   b.sequence_parallel =

@@ -26,6 +26,8 @@ std::int64_t Plan::layers(int stage) const {
 
 namespace {
 
+constexpr std::int64_t kEnds = 2;  // embedding and head
+
 class Rules {
  public:
   Rules(const models::Model& model, const clusters::Cluster& cluster, const PlanSpec& spec)
@@ -84,9 +86,12 @@ class Rules {
 
   void stages() {
     const std::int64_t chunks = static_cast<std::int64_t>(spec_.pipeline) * spec_.virtual_stages;
-    rule(chunks <= model_.layers, "P06",
+    const bool ends = spec_.ends_as_layers || !spec_.layers_per_stage.empty();
+    rule(chunks <= model_.layers + (ends ? kEnds : 0), "P06",
          fmt::format("{} pipeline stages for {} layers leave a stage without a layer", chunks, model_.layers),
-         "use fewer stages");
+         !ends && chunks <= model_.layers + kEnds
+             ? "use fewer stages, or ends_as_layers: true, which gives embedding and head stages of their own"
+             : "use fewer stages");
     const bool folded = spec_.order == Order::zb_v && spec_.virtual_stages == 2;
     rule(spec_.virtual_stages == 1 || folded || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b), "P17",
          "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
@@ -110,7 +115,11 @@ class Rules {
          fmt::format("layers_per_stage adds up to {}, the model has {} layers",
                      std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers),
          "");
-    for (std::int64_t layers : split) rule(layers >= 1, "P06", "a pipeline stage without a layer", "");
+    // The first holds the embedding and the last the head, which is enough for a stage; both may be one stage's.
+    for (std::size_t i = 0; i < split.size(); ++i) {
+      const bool end = split.size() > 1 && (i == 0 || i + 1 == split.size());
+      rule(split[i] >= (end ? 0 : 1), "P06", "a pipeline stage without a layer", "");
+    }
   }
 
   void batch() {
@@ -159,10 +168,11 @@ class Rules {
 
 // As even as possible. The first and last stages also carry embedding and head: what is left over goes to the middle
 // from the front, so that the ends never have more than the others. Where the ends count as layers, the first stage has
-// one block less for the embedding and the last one less for the head (BLOOM: 70 layers on 12 stages as 5, 6 ... 6, 5).
+// one block less for the embedding and the last one less for the head (BLOOM: 70 layers on 12 stages as 5, 6 ... 6, 5),
+// none where there are as many stages as layers with both.
 std::vector<std::int64_t> even_split(std::int64_t layers, int stages, bool ends_as_layers) {
-  if (ends_as_layers && layers + 2 >= 2 * static_cast<std::int64_t>(stages) && stages > 1) {
-    std::vector<std::int64_t> split = even_split(layers + 2, stages, false);
+  if (ends_as_layers && stages > 1) {
+    std::vector<std::int64_t> split = even_split(layers + kEnds, stages, false);
     --split.front();
     --split.back();
     return split;

@@ -48,7 +48,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   }
   s.virtual_stages = small(at.optional("virtual_stages"), 1, kMostLayers, s.virtual_stages);
   for (const Cursor& item : at.optional("layers_per_stage").items()) {
-    s.layers_per_stage.push_back(item.integer(1, kMostLayers, 1));
+    s.layers_per_stage.push_back(item.integer(0, kMostLayers, 1));
   }
   s.ends_as_layers = at.optional("ends_as_layers").boolean(s.ends_as_layers);
   s.micro_batch = at.optional("micro_batch").integer(1, kMostBatch, s.micro_batch);

@@ -146,7 +146,7 @@ PlanSpec read_spec(JsonReader& in) {
     else if (key == "precision")
       s.precision = word_of<models::DType>(in, kPrecisionWords);
     else if (key == "layers_per_stage") {
-      for (in.open_array(); in.item();) s.layers_per_stage.push_back(in.integer(1, kMostLayers));
+      for (in.open_array(); in.item();) s.layers_per_stage.push_back(in.integer(0, kMostLayers));
     } else
       in.skip();
   }

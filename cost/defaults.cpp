@@ -63,6 +63,9 @@ void gpu(Calibration& c, const clusters::Device& device) {
   c.set("device.matmul.halving_loss", 0.1,
         "assumption, uncalibrated: the guide above shows smaller tiles slower, without a number");
   c.set("device.matmul.k_half", 128, "assumption, uncalibrated: prologue and epilogue of two 64-deep tile steps");
+  c.set("device.matmul.narrow_load_loss", 0.3,
+        "vTrain's layer times: products with 50,257 columns at a third of their rate; nanoGPT (Karpathy 2023) steps a "
+        "quarter faster with 50,304, which makes it half at most; one digit");
   c.set("device.memory.efficiency", 0.9, "nvbandwidth device-to-device: H100 87 %, GB200 92 % of the datasheet");
   const bool hopper = k.matmul < 0.85;
   c.set("device.attention.efficiency", k.flash, hopper ? kFlash3 : kFlash2);

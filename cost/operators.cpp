@@ -74,6 +74,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.tile_rows = c.at("device.matmul.tile_rows");
     r.tile_columns = c.at("device.matmul.tile_columns");
     r.halving_loss = c.at("device.matmul.halving_loss");
+    r.narrow_load_loss = c.get("device.matmul.narrow_load_loss", 0);
   } else {
     r.operand_bandwidth = c.at("device.matmul.operand_bandwidth");
     r.cache = c.at("device.cache.bandwidth");
@@ -109,6 +110,16 @@ Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType
   }
   const double bytes = (m * k + k * n + m * n) * static_cast<double>(models::size_of(dtype));
   return Seconds{std::max(best, bytes / r.memory)};
+}
+
+double alignment_share(const DeviceRates& r, const models::Op& op) {
+  constexpr std::int64_t kWidest = 16;
+  const std::int64_t rows[] = {op.trans_a ? op.m : op.k, op.trans_b ? op.k : op.n, op.n};
+  double share = 1;
+  for (std::int64_t width = kWidest, size = models::size_of(op.dtype); width > size; width /= 2)
+    if (std::any_of(std::begin(rows), std::end(rows), [&](std::int64_t row) { return row * size % width != 0; }))
+      share *= 1 - r.narrow_load_loss;
+  return share;
 }
 
 double missing_share(const DeviceRates& r, double bytes) {
@@ -190,7 +201,8 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::matmul: {
       const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
       if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k);
-      return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value + side_time(r, op).value};
+      return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value / alignment_share(r, op) +
+                     side_time(r, op).value};
     }
     case K::attention:
     case K::attention_grad:

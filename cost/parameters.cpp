@@ -34,6 +34,10 @@ void add_device(std::vector<ParameterKind>& all) {
   all.push_back({"device.matmul.tile_columns", Unit::number, 1, 4096, 0, "columns of a GPU output tile"});
   all.push_back(
       {"device.matmul.halving_loss", Unit::number, 0, 1, 0, "share of the rate lost each time a GPU tile is halved"});
+  all.push_back(
+      {"device.matmul.narrow_load_loss", Unit::number, 0, 1, 0,
+       "GPUs: share of a product's rate lost each time that its rows' length in bytes divides by half as much, "
+       "below 16"});
   all.push_back({"device.matmul.operand_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
                  "CPU: bytes per second of packing A and B and of writing C"});
   all.push_back({"device.memory.efficiency", Unit::number, 1e-3, 20, 0.4, "streaming bandwidth over the datasheet's"});
@@ -100,6 +104,19 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.op_overhead", Unit::seconds, 0, 1, 1.0, "an op's cost beyond its arithmetic"});
   all.push_back({"stack.host_op_time", Unit::seconds, 0, 1, 0.7,
                  "GPUs: what the host needs to issue one op (its kernels, and the framework's calls around them)"});
+  all.push_back(
+      {"stack.host_grad_share", Unit::number, 0.01, 10, 0,
+       "GPUs: what the host needs to issue an op of a backward pass, of host_op_time: autograd's C++ walks the "
+       "graph that Python has built"});
+  all.push_back(
+      {"stack.host_runs_ahead", Unit::number, 0, 1, 0,
+       "GPUs: whether the host issues operators while the device is at earlier ones or waits for a message; 0: "
+       "each run of operators takes the longer of the two, as where layers are timed one by one"});
+  all.push_back({"stack.recomputes", Unit::number, 0, 1, 0,
+                 "whether recomputation that a published run states is part of its figures (0 or 1)"});
+  all.push_back({"stack.cuts_vocabulary", Unit::number, 0, 1, 0,
+                 "1: tensor ranks get a whole number of rows of the vocabulary each and the rest is left out; 0: it is "
+                 "padded"});
   all.push_back({"stack.elementwise_passes", Unit::number, 0.1, 100, 0.4,
                  "GPUs: how often elementwise and normalisation ops move their bytes, where kernels are not fused or "
                  "dropout is drawn"});

@@ -41,8 +41,8 @@ class Pricing {
   [[nodiscard]] base::Seconds op_time(const models::Op& op) const;
   [[nodiscard]] base::Seconds compute_time(const plan::Step& step) const;
   [[nodiscard]] base::Seconds compute_time(std::span<const models::Op> ops) const;
-  /// What the host needs to issue them (stack.host_op_time). It runs ahead of the device, so a pass takes as long as
-  /// the slower of the two.
+  /// What the host needs to issue them (stack.host_op_time) while it runs ahead of the device: a pass takes as long as
+  /// the slower of the two. Where it does not (stack.host_runs_ahead), compute_time has it and this is 0.
   [[nodiscard]] base::Seconds host_time(std::span<const models::Op> ops) const;
 
   /// `message` as Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`

@@ -76,6 +76,7 @@ Setup setup_of(const Cursor& row) {
   s.head_dim = integer_at(row, "head_dim");
   s.ffn_hidden = integer_at(row, "ffn_hidden");
   s.vocab = integer_at(row, "vocab");
+  if (text_at(row, "vocab_note") == "assumed") s.vocab.reset();
   s.sequence = integer_at(row, "seq_len");
   s.experts = integer_at(row, "experts");
   s.experts_per_token = integer_at(row, "moe_topk");

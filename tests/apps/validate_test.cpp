@@ -27,12 +27,12 @@ TEST(Validate, TheErrorOnTheCarriedRowsDoesNotRise) {
   const nlohmann::json result = orrery({"validate", "--json"}).result();
   int left_out = 0;
   for (const nlohmann::json& row : result.at("left_out")) left_out += row.at("scorable").get<bool>() ? 1 : 0;
-  EXPECT_GE(result.at("scorable").get<int>(), 376);
-  EXPECT_LE(left_out, 13);
+  EXPECT_GE(result.at("scorable").get<int>(), 387);
+  EXPECT_LE(left_out, 2);
   EXPECT_LT(result.at("median_error").get<double>(), 0.034);
   EXPECT_LT(result.at("p90_error").get<double>(), 0.13);
   EXPECT_LT(result.at("memory").at("median_error").get<double>(), 0.026);
-  EXPECT_LT(result.at("memory").at("p90_error").get<double>(), 0.065);
+  EXPECT_LT(result.at("memory").at("p90_error").get<double>(), 0.07);
 }
 
 TEST(Validate, LeavesSourcesOutAndJudgesIntervalsByThem) {

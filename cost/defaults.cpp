@@ -78,6 +78,9 @@ void gpu(Calibration& c, const clusters::Device& device) {
       "device.attention.misaligned_efficiency", 0.06,
       "BigScience, chronicles of the 176B model: heads 108 and 150 wide make steps of 13,824 and 14,400 wide models a "
       "third longer; one digit");
+  c.set("device.host.efficiency", 0.43,
+        "ZeRO-Offload (Ren et al. 2021), table 4: CPU-Adam updates 10 billion parameters in 2.57 s on a DGX-2, whose "
+        "memory has 256 GB/s; 28 bytes each");
   c.set("device.attention.unfused_efficiency", 0.4,
         "assumption, uncalibrated: batched products with an inner dimension of one head");
 }
@@ -175,6 +178,10 @@ void gpu_network(Calibration& c, const clusters::Cluster& cluster) {
   c.set("network.hierarchical", staged ? 1 : 0,
         staged ? "messages pass through the hosts' memory, as on Zion: two levels are tried"
                : "NCCL has no such algorithm");
+  c.set("network.copy.latency", 10e-6, "assumption, uncalibrated: launch and completion of an asynchronous copy");
+  c.set("network.copy.efficiency", 12.0 / 15.75, std::string(kTopo) + "12 of PCIe 3 x16's 15.75 GB/s");
+  c.set("network.copy.nvme_efficiency", 0.9,
+        "ZeRO-Infinity (Rajbhandari et al. 2021), section 6.3: near peak sequential read and write; round figure");
   c.set("network.send.efficiency", 0.65, "Calculon systems/a100_80g.json: NVLink processor efficiency");
   c.set("network.send.channel_bandwidth", link.send_channel, link.send_source);
   c.set("network.all_to_all.efficiency", 0.9, "SimAI inputs/ratio, all-to-all of 16 GiB: mean over 2 to 16 nodes");
@@ -193,6 +200,10 @@ void network(Calibration& c, const clusters::Cluster& cluster) {
     c.set(fmt::format("network.{}.latency", operation), 3e-6, source);
     c.set(fmt::format("network.{}.bandwidth", operation), 3e9, source);
   }
+  const std::string copies = "placeholder, uncalibrated: a thread that copies; run `orrery calibrate`";
+  c.set("network.copy.latency", 20e-6, copies);
+  c.set("network.copy.bandwidth", 5e9, copies);
+  c.set("network.copy.file_bandwidth", 1e9, copies);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/ensure.h"
 #include "cost/layer_costs.h"
 #include "cost/memory.h"
+#include "cost/offload.h"
 #include "cost/pipeline.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
@@ -27,6 +28,7 @@ struct StageTimes {
   double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
   double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
   double weights = 0;                          ///< of a split backward: its weights' gradients
+  double copies = 0;                           ///< that a micro-batch's passes wait for
   double prelude = 0;                          ///< of a backward pass, before the received gradient is read
   std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, of each chunk
   std::vector<double> weights_pass;                 ///< of a split backward; then backward_pass is without it
@@ -82,6 +84,7 @@ struct Estimator::Memo {
   std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
   StageTimes times(const plan::Plan& plan, int stage);
   void passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers);
+  void copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers);
   void data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
                      const std::vector<int>& group, const std::vector<int>& tensor_group);
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
@@ -192,6 +195,17 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   t.backward_pass = {backward_pass};
 }
 
+void Estimator::Memo::copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
+                                 const std::vector<LayerRun>& layers_of) {
+  if (!plan.spec().offload.any()) return;
+  const bool head = layers_of.back().costs->kind == LayerKind::head;
+  const std::int64_t staying = staying_blocks(plan.spec(), stage, chunk, head, plan.micro_batches());
+  const CopyWaits waits = cost::copy_waits(layers_of, plan.spec(), staying, *pricing);
+  t.copies = waits.forward + waits.backward;
+  t.forward_pass.front() += waits.forward;
+  t.backward_pass.front() += waits.backward;
+}
+
 /// ZeRO-2 and 3 exchange with every micro-batch. A layer's parameters are gathered while the layer before it runs;
 /// its gradients are reduced before the next layer begins, because their memory is given back.
 void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
@@ -263,6 +277,23 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     if (!pricing->overlaps(plan::Stream::data)) t.gather += count * gather;
   }
   if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
+  if (spec.offload.optimizer == plan::Space::device) return;
+  std::vector<double> reduce;
+  const std::vector<BucketSize> buckets = buckets_of(layers_of, spec.replicas());
+  for (const BucketSize& b : buckets)
+    reduce.push_back(zero >= 2   ? 0
+                     : zero == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, group)
+                                 : message(CollectiveKind::all_reduce, b.elements, gradient, group));
+  const HostUpdate host = host_update(buckets, spec, reduce, *pricing);
+  t.update = host.update;
+  t.reduce += host.reduce;
+  t.keep = 0;
+  double norm = 0;
+  for (const BucketSize& b : buckets) {
+    const models::Op square = flat(models::OpKind::norm_squared, gradient, zero >= 1 ? b.shard : b.elements);
+    norm += static_cast<double>(b.count) * (pricing->on_host_time({&square, 1}).value - dispatch());
+  }
+  t.norm = 2 * dispatch() + norm + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
@@ -275,9 +306,10 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     StageTimes one;
     data_messages(one, spec, layers_of, group, tensor_group);
     passes(one, plan, layers_of);
+    copy_waits(one, plan, stage, c, layers_of);
     for (double StageTimes::*part :
          {&StageTimes::input, &StageTimes::forward, &StageTimes::recompute, &StageTimes::backward, &StageTimes::tensor,
-          &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude})
+          &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude, &StageTimes::copies})
       t.*part += one.*part;
     t.forward_pass.push_back(one.forward_pass.front());
     t.backward_pass.push_back(one.backward_pass.front());
@@ -423,10 +455,11 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
                              (tied ? agree.embedding : 0)) /
                             n;
     b.pipeline_communication += passes.transfer[s] / n;
+    b.copies += m * t.copies / n;
   }
   b.overhead = overhead;
   const double used = b.forward + b.recompute + b.backward + b.optimizer + b.tensor_communication +
-                      b.data_communication + b.pipeline_communication + b.overhead;
+                      b.data_communication + b.pipeline_communication + b.copies + b.overhead;
   b.bubble = std::max(0.0, step_time - used);
   return b;
 }
@@ -466,6 +499,20 @@ StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion 
   return memo_->memory(plan, stage, question);
 }
 
+bool Estimator::fits_beside(const plan::Plan& plan) {
+  if (!plan.spec().offload.any()) return true;
+  const clusters::Cluster& cluster = memo_->pricing->cluster();
+  const auto fits = [&](double rank, base::Bytes capacity) {
+    const int ranks = std::min(cluster.devices_per_node, plan.spec().ranks());
+    return capacity.value == 0 || rank * ranks <= capacity.value;
+  };
+  for (int stage = 0; stage < plan.spec().pipeline; ++stage) {
+    const StageMemory m = memory(plan, stage);
+    if (!fits(m.host, cluster.host_memory.capacity) || !fits(m.nvme, cluster.nvme.capacity)) return false;
+  }
+  return true;
+}
+
 std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
   std::vector<MemoryRow> rows;
   for (int s = 0; s < plan.spec().pipeline; ++s) {
@@ -473,6 +520,8 @@ std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
     MemoryRow row;
     row.stage = s;
     row.total = m.total();
+    row.host = m.host;
+    row.nvme = m.nvme;
     row.by_purpose = {
         {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
         {"activations", m.activations}, {"workspace", m.workspace}, {"communication", m.communication},
@@ -491,8 +540,8 @@ Prediction Estimator::predict(const plan::Plan& plan) {
   p.memory_peak_bytes = e.memory_peak;
   p.breakdown = e.breakdown;
   p.bubble_fraction = e.bubble / e.step_time;
-  p.exposed_communication_s =
-      e.breakdown.tensor_communication + e.breakdown.data_communication + e.breakdown.pipeline_communication;
+  p.exposed_communication_s = e.breakdown.tensor_communication + e.breakdown.data_communication +
+                              e.breakdown.pipeline_communication + e.breakdown.copies;
   p.memory = memory(plan);
   derive(p, plan);
   return p;

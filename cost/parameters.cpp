@@ -40,6 +40,8 @@ void add_device(std::vector<ParameterKind>& all) {
   all.push_back({"device.cache.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.7,
                  "CPU: bandwidth of an op whose operands fit the cache"});
   all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0.7, "CPU: the cache one rank can call its own"});
+  all.push_back({"device.host.efficiency", Unit::number, 1e-3, 1.5, 0.4,
+                 "GPUs: what an optimizer on the host's cores reaches of the host memory's datasheet bandwidth"});
   all.push_back({"device.neighbour_slowdown", Unit::number, 0, 10, 1.0,
                  "CPU: share by which computing takes longer while the other ranks compute (clock, caches, memory)"});
   all.push_back({"device.attention.efficiency", Unit::number, 1e-4, 20, 0.7,
@@ -90,6 +92,16 @@ void add_network(std::vector<ParameterKind>& all) {
                  "GPUs: one channel of a message within a node; up to 64 MiB have four"});
   all.push_back({"network.all_to_all.efficiency", Unit::number, 1e-3, 1.5, 0.3,
                  "GPUs: all-to-all between nodes over what the NICs give to other collectives"});
+  all.push_back(
+      {"network.copy.latency", Unit::seconds, 0, 10, 1.0, "a copy between a rank's memories, beyond its bytes"});
+  all.push_back({"network.copy.bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
+                 "CPU ranks: bytes per second of a copy between the device's arena and the host's"});
+  all.push_back({"network.copy.file_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
+                 "CPU ranks: bytes per second of a copy between the host's arena and a file"});
+  all.push_back({"network.copy.efficiency", Unit::number, 1e-3, 1.5, 0.3,
+                 "GPUs: large copies between device and host over the slowest link's datasheet"});
+  all.push_back({"network.copy.nvme_efficiency", Unit::number, 1e-3, 1.5, 0.3,
+                 "GPUs: large copies between host and drives over the drives' datasheets"});
   all.push_back({"network.size_half", Unit::bytes, 0, kTera, 0.7,
                  "GPUs: message size at which an all-reduce's transfer takes twice its time at large sizes"});
   all.push_back(

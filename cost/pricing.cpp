@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/ensure.h"
+#include "cost/copies.h"
 #include "cost/operators.h"
 
 namespace orrery::cost {
@@ -70,6 +71,7 @@ struct GroupHash {
 
 struct Pricing::Memo {
   DeviceRates rates;
+  HostRates host;
   double op_overhead = 0, host_op_time = 0, load_overhead = 0, jitter = 0, neighbours = 0, dispatch_overhead = 0,
          communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1, gather_messages = 1,
          tensor_hidden = 0;
@@ -96,6 +98,7 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   for (const Parameter& parameter : stack_.parameters) calibration_.parameters[parameter.name] = parameter;
   calibration_ = merge(std::move(calibration_), calibrations);
   memo_->rates = device_rates(*cluster_, calibration_);
+  memo_->host = host_rates(*cluster_, calibration_);
   memo_->op_overhead = calibration_.get("stack.op_overhead", 0);
   memo_->load_overhead = calibration_.get("stack.load_overhead", 0);
   memo_->host_op_time = calibration_.get("stack.host_op_time", 0);
@@ -127,7 +130,7 @@ Seconds Pricing::op_time(const models::Op& op) const {
 }
 
 Seconds Pricing::compute_time(const plan::Step& step) const {
-  return compute_time(step.ops);
+  return step.on_host ? on_host_time(step.ops) : compute_time(step.ops);
 }
 
 Seconds Pricing::compute_time(std::span<const models::Op> ops) const {
@@ -218,6 +221,27 @@ Alone Pricing::send_alone(Bytes message, const clusters::Span& span) const {
   Alone alone = message_alone(*cluster_, calibration_, message, span);
   alone.latency.value += memo_->communication_dispatch;
   return alone;
+}
+
+Alone Pricing::copy_alone(plan::Stream stream, Bytes bytes, bool accumulate) const {
+  const CopyRate& rate = memo_->host.copies[static_cast<std::size_t>(stream)];
+  // Two values are read and one is written for each that arrives, behind those that are still on the way.
+  const double added = accumulate && memo_->host.memory > 0 ? 3 * bytes.value / memo_->host.memory : 0;
+  const Seconds transfer{std::max(rate.alone > 0 ? bytes.value / rate.alone : 0, added)};
+  return {Seconds{rate.latency + memo_->communication_dispatch}, transfer};
+}
+
+Seconds Pricing::copy_time(plan::Stream stream, Bytes bytes, bool accumulate) const {
+  const CopyRate& rate = memo_->host.copies[static_cast<std::size_t>(stream)];
+  const Alone alone = copy_alone(stream, bytes, accumulate);
+  return alone.latency + std::max(alone.transfer, Seconds{rate.shared > 0 ? bytes.value / rate.shared : 0});
+}
+
+Seconds Pricing::on_host_time(std::span<const models::Op> ops) const {
+  if (!memo_->rates.gpu) return compute_time(ops);
+  double time = memo_->dispatch_overhead;
+  for (const models::Op& op : ops) time += host_op_time(memo_->host, op);
+  return Seconds{time};
 }
 
 double Pricing::jitter() const {

@@ -59,6 +59,13 @@ class Pricing {
   [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
                                         int to) const;
 
+  /// A copy between a rank's memories (cost/copies.h): with the other ranks of its node copying too, and with the links
+  /// to itself. What is added up on the way costs the host's memory too.
+  [[nodiscard]] base::Seconds copy_time(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const;
+  [[nodiscard]] Alone copy_alone(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const;
+  /// Operators on the host's cores. CPU ranks: the same core as the device's.
+  [[nodiscard]] base::Seconds on_host_time(std::span<const models::Op> ops) const;
+
   /// What one rank sends of the activations between two stages, and what it takes to have them whole again. Where the
   /// stack scatters and gathers (stack.pipeline_scatter; Narayanan et al. 2021, section 4.1), tensor ranks hold the
   /// same and send a part each to the next node. `whole`: every tensor rank holds all of it, no rows of its own.

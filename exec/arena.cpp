@@ -2,12 +2,14 @@
 #include "exec/arena.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/ensure.h"
 
 namespace orrery::exec {
 
-Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check)
+Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check,
+             const std::string& state_file)
     : backend_(backend), class_(rank_class), placement_(placement), check_(check) {
   for (const plan::Entry& entry : class_.program) micro_batches_ = std::max(micro_batches_, entry.micro_batch + 1);
   std::size_t slots = 0;
@@ -16,7 +18,13 @@ Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Pl
     slots += buffer.per_micro_batch ? static_cast<std::size_t>(micro_batches_) : 1;
   }
   instances_.resize(slots);
-  base_ = backend_.allocate_arena(placement_.arena_bytes);
+  bases_[index(plan::Space::device)] = backend_.allocate_arena(placement_.arena_bytes);
+  if (placement_.host.arena_bytes > 0)
+    bases_[index(plan::Space::host)] = backend_.allocate_host(placement_.host.arena_bytes);
+  if (placement_.nvme.arena_bytes > 0) {
+    file_ = std::make_unique<StateFile>(state_file, placement_.nvme.arena_bytes);
+    bases_[index(plan::Space::nvme)] = file_->address();
+  }
   for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
     if (!class_.buffers[i].persistent) continue;
     const auto buffer = static_cast<int>(i);
@@ -54,7 +62,7 @@ const plan::Placed& Arena::placed(plan::StepRef at, int buffer) {
 }
 
 std::byte* Arena::birthplace(plan::StepRef at, int buffer) {
-  return base_ + placed(at, buffer).offset;
+  return base(space_of(buffer)) + placed(at, buffer).offset;
 }
 
 void Arena::birth(plan::StepRef at, int buffer, int micro_batch, bool may_poison) {
@@ -66,40 +74,49 @@ void Arena::hand_out(std::size_t slot, int buffer, std::int64_t offset, std::int
   Instance& instance = instances_[slot];
   const std::string& name = class_.buffers[static_cast<std::size_t>(buffer)].name;
   ENSURE(instance.offset < 0, "buffer {} is born twice", name);
-  ENSURE(offset >= 0 && offset + bytes <= placement_.arena_bytes &&
+  const plan::Space space = space_of(buffer);
+  ENSURE(offset >= 0 && offset + bytes <= placement_.arena_bytes_of(space) &&
              bytes >= class_.buffers[static_cast<std::size_t>(buffer)].bytes(),
-         "buffer {} at {} + {} leaves the arena of {}", name, offset, bytes, placement_.arena_bytes);
+         "buffer {} at {} + {} leaves the arena of {}", name, offset, bytes, placement_.arena_bytes_of(space));
   if (check_ != Check::none) check_overlap(buffer, offset, bytes);
   instance = {offset, bytes};
-  use_.current += bytes;
-  use_.peak_live = std::max(use_.peak_live, use_.current);
-  use_.peak_extent = std::max(use_.peak_extent, offset + bytes);
-  ++use_.births;
-  if (check_ == Check::overlaps_and_poison && may_poison && bytes > 0) poison(offset, bytes);
+  ArenaUse& use = uses_[index(space)];
+  use.current += bytes;
+  use.peak_live = std::max(use.peak_live, use.current);
+  use.peak_extent = std::max(use.peak_extent, offset + bytes);
+  ++use.births;
+  if (check_ == Check::overlaps_and_poison && may_poison && bytes > 0) poison(space, offset, bytes);
 }
 
 void Arena::check_overlap(int buffer, std::int64_t offset, std::int64_t bytes) const {
-  for (std::size_t i = 0; i < class_.buffers.size(); ++i)
+  for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
+    if (class_.buffers[i].space != space_of(buffer)) continue;
     for (std::size_t s = first_slot_[i]; s < (i + 1 < first_slot_.size() ? first_slot_[i + 1] : instances_.size()); ++s)
       ENSURE(instances_[s].offset < 0 || instances_[s].offset >= offset + bytes ||
                  instances_[s].offset + instances_[s].bytes <= offset,
              "buffer {} would overlap living buffer {}", class_.buffers[static_cast<std::size_t>(buffer)].name,
              class_.buffers[i].name);
+  }
 }
 
-void Arena::poison(std::int64_t offset, std::int64_t bytes) {
+void Arena::poison(plan::Space space, std::int64_t offset, std::int64_t bytes) {
+  if (space == plan::Space::nvme) return;
+  if (space == plan::Space::host) {
+    std::memset(base(space) + offset, 0xff, static_cast<std::size_t>(bytes));
+    return;
+  }
   const std::vector<std::byte> chunk(static_cast<std::size_t>(std::min<std::int64_t>(bytes, 1 << 16)), std::byte{0xff});
   for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(chunk.size())) {
     const auto part =
         static_cast<std::size_t>(std::min<std::int64_t>(bytes - at, static_cast<std::int64_t>(chunk.size())));
-    backend_.copy_to_device(base_ + offset + at, {chunk.data(), part});
+    backend_.copy_to_device(base() + offset + at, {chunk.data(), part});
   }
 }
 
 void Arena::death(int buffer, int micro_batch) {
   Instance& instance = instances_[slot(buffer, micro_batch)];
   ENSURE(instance.offset >= 0, "buffer {} dies unborn", class_.buffers[static_cast<std::size_t>(buffer)].name);
-  use_.current -= instance.bytes;
+  uses_[index(space_of(buffer))].current -= instance.bytes;
   instance = {};
 }
 
@@ -107,7 +124,29 @@ std::byte* Arena::data(int buffer, int micro_batch) const {
   const Instance& instance = instances_[slot(buffer, micro_batch)];
   ENSURE(instance.offset >= 0, "buffer {} is used while it does not live",
          class_.buffers[static_cast<std::size_t>(buffer)].name);
-  return base_ + instance.offset;
+  return base(space_of(buffer)) + instance.offset;
+}
+
+void Arena::write(int buffer, std::int64_t at, std::span<const std::byte> values) {
+  std::byte* to = data(buffer, -1) + at;
+  switch (space_of(buffer)) {
+    case plan::Space::device: return backend_.copy_to_device(to, values);
+    case plan::Space::host:
+      if (!values.empty()) std::memcpy(to, values.data(), values.size());
+      return;
+    case plan::Space::nvme: return file_->write(to, values);
+  }
+}
+
+void Arena::read(int buffer, std::int64_t at, std::span<std::byte> values) const {
+  const std::byte* from = data(buffer, -1) + at;
+  switch (space_of(buffer)) {
+    case plan::Space::device: return backend_.copy_to_host(values, from);
+    case plan::Space::host:
+      if (!values.empty()) std::memcpy(values.data(), from, values.size());
+      return;
+    case plan::Space::nvme: return file_->read(values, from);
+  }
 }
 
 bool Arena::alive(int buffer, int micro_batch) const {

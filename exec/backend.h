@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "exec/failure.h"
 #include "models/op.h"
 
 namespace orrery::exec {
@@ -51,6 +52,13 @@ class Backend {
   [[nodiscard]] virtual std::string device_name() const = 0;
   /// The one allocation of the run. Throws exec::Failure when the device cannot give it.
   [[nodiscard]] virtual std::byte* allocate_arena(std::int64_t bytes) = 0;
+  /// Memory of the host beside it, for what a plan offloads; computed on where a step says so. A backend without has
+  /// its reason.
+  [[nodiscard]] virtual std::byte* allocate_host(std::int64_t bytes) {
+    static_cast<void>(bytes);
+    throw Failure("the " + name() + " backend does not run copy steps yet: plans that offload run on CPU",
+                  FailureKind::environment);
+  }
   virtual void copy_to_device(std::byte* device, std::span<const std::byte> host) = 0;
   virtual void copy_to_host(std::span<std::byte> host, const std::byte* device) = 0;
   /// Runs one operator; asynchronous backends queue it on the compute stream. `ranges` for adamw and norm_squared.
@@ -69,6 +77,7 @@ class Backend {
   [[nodiscard]] virtual std::int64_t scratch_bytes() const { return 0; }
 };
 
-[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads);
+/// `device_memory`: the most that an arena may take, in bytes; 0: whatever the system gives.
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads, std::int64_t device_memory = 0);
 
 }  // namespace orrery::exec

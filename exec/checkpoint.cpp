@@ -33,8 +33,7 @@ CheckpointFile write_own_file(const CheckpointContext& context, const fs::path& 
   for (const OwnedPart& one : owned)
     for (std::int64_t done = 0, all = one.part.end - one.part.begin; done < all; done += kChunk) {
       host.resize(static_cast<std::size_t>(std::min(kChunk, all - done)));
-      context.backend.copy_to_host(std::as_writable_bytes(std::span(host)),
-                                   context.arena.data(one.buffer, -1) + 4 * (one.buffer_offset + done));
+      context.arena.read(one.buffer, 4 * (one.buffer_offset + done), std::as_writable_bytes(std::span(host)));
       writer.append(host);
     }
   const std::uint32_t crc = writer.finish();
@@ -98,7 +97,7 @@ std::int64_t fill_holding(const CheckpointContext& context, Files& files,
                           const std::vector<const CheckpointPart*>& parts, const Holding& holding, int buffer,
                           int tensor_rank) {
   const std::vector<Run> mine = runs_of(holding.range->tensor, tensor_rank, holding.local_begin, holding.local_end);
-  std::byte* base = context.arena.data(buffer, -1) + 4 * (holding.buffer_offset - holding.local_begin);
+  const std::int64_t base = 4 * (holding.buffer_offset - holding.local_begin);
   std::int64_t filled = 0;
   std::vector<float> host;
   for (const CheckpointPart* part : parts) {
@@ -115,8 +114,7 @@ std::int64_t fill_holding(const CheckpointContext& context, Files& files,
         if (!entry || entry->elements() != part->end - part->begin)
           throw Failure(fmt::format("{}: no tensor \"{}\" as the manifest says", file.name(), part->key));
         file.read(*entry, theirs[j].local - part->begin + at - theirs[j].logical, host);
-        context.backend.copy_to_device(base + 4 * (mine[i].local + at - mine[i].logical),
-                                       std::as_bytes(std::span(host)));
+        context.arena.write(buffer, base + 4 * (mine[i].local + at - mine[i].logical), std::as_bytes(std::span(host)));
         filled += static_cast<std::int64_t>(host.size());
       }
       if (mine[i].logical + mine[i].elements <= theirs[j].logical + theirs[j].elements)

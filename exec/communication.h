@@ -67,7 +67,7 @@ class Communication {
   [[nodiscard]] std::string describe_pending() const;
 
   const Waiter& waiter_;
-  std::array<Queue, 6> queues_;  ///< by plan::Stream
+  std::array<Queue, plan::kStreams> queues_;  ///< by plan::Stream
   std::int64_t next_ = 0;
   int pending_ = 0;
   int freeing_ = 0;  ///< pending steps that free memory

@@ -40,8 +40,8 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       transport_(transport),
       options_(options),
       data_rank_(transport.rank() / schedule.spec.tensor % schedule.spec.replicas()),
+      arena_(backend, class_, placement, options.check, options.state_file),
       communication_(waiter),
-      arena_(backend, class_, placement, options.check),
       loss_(kNone),
       norm_(kNone) {
   make_groups();

@@ -14,6 +14,7 @@
 #include "exec/arena.h"
 #include "exec/backend.h"
 #include "exec/communication.h"
+#include "exec/copies.h"
 #include "exec/transport.h"
 #include "exec/waiter.h"
 #include "plan/place.h"
@@ -62,6 +63,7 @@ class Executor {
     Arena::Check check = Arena::Check::none;
     bool record = true;                  ///< spans
     std::size_t most_iterations = 1000;  ///< recording stops here: a long run must not fill the memory
+    std::string state_file = {};         ///< this rank's file for what the plan has on NVMe
   };
 
   /// Collective: makes the groups of the schedule on all ranks. Allocates the arena.
@@ -103,6 +105,7 @@ class Executor {
   [[nodiscard]] Ring ring_of(const plan::Step& step) const;  ///< this rank's neighbours in a ring shift's group
   void communicate(const plan::Step& step, const Place& place);
   [[nodiscard]] Communication::Start starter(const plan::Step& step, int micro_batch);
+  [[nodiscard]] Communication::Start copier(const plan::Step& step, int micro_batch);
   [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
   [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, int micro_batch) const;
   [[nodiscard]] Touch touch(int buffer, int micro_batch, bool writes) const;
@@ -121,8 +124,9 @@ class Executor {
   Transport& transport_;
   Options options_;
   int data_rank_ = 0;
-  Communication communication_;
   Arena arena_;
+  CopyEngines copies_;
+  Communication communication_;
   std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
   std::map<int, std::vector<ElementRange>> ranges_;         ///< by the gradient's view
   plan::StepRef optimizer_;  ///< the first step that updates a parameter; entry -1 when there is none

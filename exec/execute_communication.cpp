@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/ensure.h"
 #include "exec/execute.h"
@@ -53,7 +54,32 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
                         [this, &step, place] { return describe(step, place); });
 }
 
+Communication::Start Executor::copier(const plan::Step& step, int micro_batch) {
+  const std::byte* from = address(step.source, micro_batch);
+  std::byte* to = address(step.target, micro_batch);
+  const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
+  const auto bytes = static_cast<std::size_t>(step.source.elements * models::size_of(dtype));
+  StateFile* file = arena_.state_file();
+  std::function<void()> work;
+  if (step.stream == plan::Stream::to_nvme) {
+    work = [=] { file->write(to, {from, bytes}); };
+  } else if (step.stream == plan::Stream::from_nvme) {
+    work = [=] { file->read({to, bytes}, from); };
+  } else if (step.accumulate) {
+    ENSURE(dtype == models::DType::fp32, "a copy adds up {}", models::name_of(dtype));
+    work = [=, n = step.source.elements] {
+      const auto* const x = reinterpret_cast<const float*>(from);
+      auto* const y = reinterpret_cast<float*>(to);
+      for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+    };
+  } else {
+    work = [=] { std::memcpy(to, from, bytes); };
+  }
+  return [this, stream = step.stream, work] { return copies_.run(stream, work); };
+}
+
 Communication::Start Executor::starter(const plan::Step& step, int micro_batch) {
+  if (step.kind == plan::StepKind::copy) return copier(step, micro_batch);
   const plan::View& source = step.source;
   const plan::View& target = step.target;
   const std::byte* from = source.buffer >= 0 ? address(source, micro_batch) : nullptr;
@@ -108,6 +134,8 @@ std::string Executor::describe(const plan::Step& step, const Place& place) const
   if (step.kind == plan::StepKind::collective)
     text += fmt::format("{} over group \"{}\"", plan::name_of(step.collective),
                         schedule_.groups[static_cast<std::size_t>(step.group)].name);
+  else if (step.kind == plan::StepKind::copy)
+    text += fmt::format("copy {}", plan::name_of(step.stream));
   else
     text += fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
                         step.kind == plan::StepKind::send ? "to" : "from",

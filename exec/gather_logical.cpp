@@ -22,7 +22,7 @@ struct RunHeader {
   std::int64_t logical = 0, elements = 0;
 };
 
-std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend, int rank) {
+std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
   const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
@@ -33,7 +33,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
     const std::vector<Holding> mine = what == Gathered::gradients
                                           ? gradient_holdings(rank_class, bucket, data_rank, buffer)
                                           : holdings(rank_class, bucket, buffer, data_rank);
-    transfer(arena.data(buffer, -1), mine, tensor_rank, backend, Transfer::from_device,
+    transfer(arena, buffer, mine, tensor_rank, Transfer::from_device,
              [&](const Holding& holding, const Run& run, std::span<float> values) {
                const RunHeader header{static_cast<std::int32_t>(b),
                                       static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical,
@@ -47,9 +47,9 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
 
 }  // namespace
 
-LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend,
+LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend&,
                               Transport& transport) {
-  const std::vector<std::string> texts = transport.gather_text(pack(schedule, what, arena, backend, transport.rank()));
+  const std::vector<std::string> texts = transport.gather_text(pack(schedule, what, arena, transport.rank()));
   LogicalTensors out;
   std::map<std::string, std::vector<bool>> filled;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {

@@ -35,7 +35,7 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
 /// `values` (to_device) or reads them (from_device). Padding is left alone.
 enum class Transfer { to_device, from_device };
 using Visit = std::function<void(const Holding& holding, const Run& run, std::span<float> values)>;
-void transfer(std::byte* buffer, const std::vector<Holding>& holdings, int tensor_rank, Backend& backend,
-              Transfer direction, const Visit& visit);
+void transfer(Arena& arena, int buffer, const std::vector<Holding>& holdings, int tensor_rank, Transfer direction,
+              const Visit& visit);
 
 }  // namespace orrery::exec

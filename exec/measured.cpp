@@ -90,7 +90,7 @@ class Merger {
       const double ready = std::max(0.0, seconds(rank, raw.ready) - zero);
       const double end = std::max(ready, seconds(rank, raw.end) - zero);
       timeline_.spans.push_back({rank, raw.iteration, raw.at, raw.micro_batch, ready, ready, end});
-      if (step.kind == plan::StepKind::compute) continue;
+      if (step.kind == plan::StepKind::compute || step.kind == plan::StepKind::copy) continue;
       const Meeting meeting = meeting_of(rank, raw, step, sequence);
       const auto [at, fresh] = latest_.try_emplace(meeting, ready);
       if (!fresh) at->second = std::max(at->second, ready);
@@ -122,7 +122,7 @@ class Merger {
     if (step.kind == plan::StepKind::collective) {
       const int first = schedule_.groups[static_cast<std::size_t>(step.group)].base(rank);
       const std::int64_t call = sequence[{raw.iteration, step.group, stream}]++;
-      return {raw.iteration, step.group * 8 + stream, first, call, 0};
+      return {raw.iteration, step.group * static_cast<int>(plan::kStreams) + stream, first, call, 0};
     }
     const int peer = rank + step.peer * schedule_.spec.ranks_per_stage();
     const int from = step.kind == plan::StepKind::send ? rank : peer;

@@ -44,6 +44,13 @@ std::size_t recorded_iterations(const plan::Schedule& schedule) {
   return std::max<std::size_t>(2, kMostSpans / longest / static_cast<std::size_t>(schedule.spec.ranks()));
 }
 
+// A rank's file for what the plan has on NVMe, in the run's directory, which may be a link to a drive.
+std::string state_file(const RunOptions& options, int rank) {
+  std::error_code ignored;  // that it cannot be made shows where the file is
+  fs::create_directories(options.directory, ignored);
+  return (options.directory / fmt::format("offload-{}-rank-{:05}.state", options.run_id, rank)).string();
+}
+
 class Session {
  public:
   Session(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
@@ -57,7 +64,7 @@ class Session {
         options_(options),
         before_(memory_now(nullptr)),
         trainer_(plan, training, schedule, backend, transport, waiter, std::move(batches),
-                 {options.check, true, recorded_iterations(schedule)}),
+                 {options.check, true, recorded_iterations(schedule), state_file(options, transport.rank())}),
         context_{schedule, trainer_.executor().arena(), backend, transport} {}
 
   /// The run directory for this run alone; a second trainer in it would mix two runs.

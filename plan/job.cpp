@@ -67,6 +67,16 @@ Bounds read_bounds(const Cursor& at) {
   if (const Cursor layers = at.optional("recompute_layers"); layers.exists())
     b.recompute_layers = layers.integer(0, kMostLayers, 0);
   if (const Cursor ends = at.optional("ends_as_layers"); ends.exists()) b.ends_as_layers = ends.boolean(false);
+  const Cursor offload = at.optional("offload");
+  const auto spaces = [&](const char* key) {
+    return choices<Space>(offload.optional(key),
+                          [](const Cursor& item) { return choose(item, kSpaceWords, Space::device); });
+  };
+  b.offload_activations = spaces("activations");
+  b.offload_optimizer = spaces("optimizer");
+  b.offload_parameters = spaces("parameters");
+  if (const Cursor prefetch = offload.optional("prefetch"); prefetch.exists())
+    b.offload_prefetch = small(prefetch, 1, kMostPrefetch, 1);
   return b;
 }
 
@@ -152,6 +162,13 @@ std::vector<std::string> words_of(const std::vector<Enum>& values) {
   return words;
 }
 
+// What stays on the device is not offloaded: `none`.
+std::vector<std::string> places_of(const std::vector<Space>& values) {
+  std::vector<std::string> words;
+  for (const Space value : values) words.push_back(kSpaceWords[static_cast<std::size_t>(value)]);
+  return words;
+}
+
 void write_bounds(Writer& w, const Bounds& b) {
   if (b == Bounds{}) return;
   w.open("plan");
@@ -170,6 +187,14 @@ void write_bounds(Writer& w, const Bounds& b) {
   w.list("sequence_parallel", b.sequence_parallel, 2);
   if (b.recompute_layers) w.line("recompute_layers", *b.recompute_layers, 2);
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
+  if (b.offload_activations.empty() && b.offload_optimizer.empty() && b.offload_parameters.empty() &&
+      !b.offload_prefetch)
+    return;
+  w.open("offload", 2);
+  w.list("activations", places_of(b.offload_activations), 4);
+  w.list("optimizer", places_of(b.offload_optimizer), 4);
+  w.list("parameters", places_of(b.offload_parameters), 4);
+  if (b.offload_prefetch) w.line("prefetch", *b.offload_prefetch, 4);
 }
 
 void write_training(Writer& w, const Training& t) {
@@ -257,6 +282,15 @@ const char* name_of(Recompute recompute) {
 }
 const char* name_of(Objective objective) {
   return kObjectiveWords[static_cast<std::size_t>(objective)].c_str();
+}
+
+const char* name_of(Space space) {
+  switch (space) {
+    case Space::device: return "device";
+    case Space::host: return "host";
+    case Space::nvme: return "nvme";
+  }
+  return "?";
 }
 
 }  // namespace orrery::plan

@@ -15,9 +15,28 @@ namespace orrery::plan {
 enum class Objective { time, cost, energy, memory };
 enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v };  ///< plan/orders.h
 enum class Recompute { none, selective, full };
+/// Memories of a rank: the device's own, its share of the host's, files on the node's drives.
+enum class Space : std::uint8_t { device, host, nvme };
+inline constexpr std::size_t kSpaces = 3;
 enum class DataOrder { sequential, shuffled };
 enum class OptimizerKind { adamw };
 enum class Decay { none, cosine };
+
+/// What lives outside the device's memory (plan/offload.h); `device`: it stays.
+struct Offload {
+  /// host: what blocks save for backward leaves after forward and comes back ahead of it; with full recomputation their
+  /// checkpoints (ZeRO, Rajbhandari et al. 2020, section 6.1: P_a+cpu).
+  Space activations = Space::device;
+  /// host: master values, moments and summed gradients, and the update on the host's cores (ZeRO-Offload, Ren et al.
+  /// 2021); nvme: master values and moments are streamed from files through the host (ZeRO-Infinity, Rajbhandari 2021).
+  Space optimizer = Space::device;
+  Space parameters = Space::device;  ///< host, nvme: a layer's values come for its passes and go (ZeRO-Infinity)
+  int prefetch = 1;                  ///< layers ahead of their use that values come back
+  bool operator==(const Offload&) const = default;
+  [[nodiscard]] bool any() const {
+    return activations != Space::device || optimizer != Space::device || parameters != Space::device;
+  }
+};
 
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
@@ -64,6 +83,8 @@ struct Bounds {
   std::vector<bool> sequence_parallel;
   std::optional<std::int64_t> recompute_layers;
   std::optional<bool> ends_as_layers;
+  std::vector<Space> offload_activations, offload_optimizer, offload_parameters;  ///< empty: the device, if all fits
+  std::optional<int> offload_prefetch;
   bool operator==(const Bounds&) const = default;
 };
 
@@ -88,5 +109,6 @@ struct Job {
 [[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v"
 [[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "selective", "full"
 [[nodiscard]] const char* name_of(Objective objective);
+[[nodiscard]] const char* name_of(Space space);  ///< "device", "host", "nvme"
 
 }  // namespace orrery::plan

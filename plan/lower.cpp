@@ -14,6 +14,7 @@
 #include "plan/class_builder.h"
 #include "plan/groups.h"
 #include "plan/lower_finish.h"
+#include "plan/offload.h"
 #include "plan/orders.h"
 
 namespace orrery::plan {
@@ -56,6 +57,9 @@ class StageLowering {
     lower_finish({build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_});
     build_.settle_lives();
     order();
+    if (spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device)
+      offload_states(class_, spec_.offload);
+    if (spec_.offload.activations == Space::host) offload_activations(class_, spec_.offload.prefetch);
     return std::move(build_.result());
   }
 
@@ -168,7 +172,8 @@ class StageLowering {
   DType compute_dtype() const { return expand_options(spec_).dtype; }
 
   void persistent_buffers() {
-    const bool mixed = compute_dtype() != DType::fp32;
+    // The host updates values of its own, whatever type the device computes in (ZeRO-Offload).
+    const bool keeps_master = compute_dtype() != DType::fp32 || spec_.offload.optimizer != Space::device;
     const DType gradient = gradient_dtype(spec_.precision);
     for (Bucket& b : class_.buckets) {
       const std::int64_t optimized = zero_ >= 1 ? b.shard_elements() : b.elements;
@@ -181,7 +186,8 @@ class StageLowering {
             build_.buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
       else
         b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
-      if (mixed) b.master = build_.buffer(b.name + ".master", Purpose::optimizer_states, DType::fp32, optimized, true);
+      if (keeps_master)
+        b.master = build_.buffer(b.name + ".master", Purpose::optimizer_states, DType::fp32, optimized, true);
       b.first_moment = build_.buffer(b.name + ".first_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
       b.second_moment =
           build_.buffer(b.name + ".second_moment", Purpose::optimizer_states, DType::fp32, optimized, true);

@@ -87,7 +87,7 @@ struct Profile {
 
 class Placing {
  public:
-  explicit Placing(const RankClass& rank_class) : class_(rank_class) {}
+  Placing(const RankClass& rank_class, Space space) : class_(rank_class), space_(space) {}
 
   Placement run() {
     persistent();
@@ -101,11 +101,12 @@ class Placing {
   const Buffer& buffer(int index) const { return class_.buffers[at(index)]; }
   std::int64_t bytes(int index) const { return aligned(buffer(index).bytes()); }
   bool crosses(int index) const { return buffer(index).per_micro_batch; }
+  bool here(int index) const { return buffer(index).space == space_; }
 
   void persistent() {
     result_.persistent.assign(class_.buffers.size(), -1);
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
-      if (!class_.buffers[i].persistent) continue;
+      if (!class_.buffers[i].persistent || !here(static_cast<int>(i))) continue;
       result_.persistent[i] = persistent_;
       persistent_ += bytes(static_cast<int>(i));
     }
@@ -123,7 +124,7 @@ class Placing {
       }
     std::map<std::pair<int, int>, int> kinds;
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
-      if (!class_.buffers[i].per_micro_batch) continue;
+      if (!class_.buffers[i].per_micro_batch || !here(static_cast<int>(i))) continue;
       const auto [kind, fresh] = kinds.try_emplace({born[i], dead[i]}, static_cast<int>(slabs_.size()));
       if (fresh) slabs_.push_back(0);
       slab_of_[i] = kind->second;
@@ -145,24 +146,26 @@ class Placing {
       std::map<int, std::size_t> open;
       Profile profile;
       int fullest = 0;
-      std::int64_t live = 0, here = 0, most = 0;  // here: of buffers that live within the block
+      std::int64_t live = 0, within = 0, most = 0;  // within: of buffers that live within the block
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
         const Step& step = block.steps[at(s)];
         for (int index : step.births) {
+          if (!here(index)) continue;
           live += bytes(index);
           profile.change += crosses(index) ? bytes(index) : 0;
           if (crosses(index)) continue;
-          here += bytes(index);
-          if (here > most) most = here, fullest = s;
+          within += bytes(index);
+          if (within > most) most = within, fullest = s;
           open[index] = intervals.size();
           intervals.push_back({index, s, static_cast<int>(block.steps.size()), bytes(index), 0});
         }
         if (live > profile.peak) profile.peak = live, profile.peak_step = s;
         for (int index : step.deaths) {
+          if (!here(index)) continue;
           live -= bytes(index);
           profile.change -= crosses(index) ? bytes(index) : 0;
           if (crosses(index)) continue;
-          here -= bytes(index);
+          within -= bytes(index);
           intervals[open.at(index)].to = s;
         }
       }
@@ -198,6 +201,7 @@ class Placing {
             pool.leaving.clear();
           }
         for (int index : step.births) {
+          if (!here(index)) continue;
           Placed placed{{e, s}, index, entry.micro_batch, persistent_ + in_block_[at(index)], bytes(index)};
           slot_of_birth.push_back(0);
           if (crosses(index)) {
@@ -215,7 +219,7 @@ class Placing {
           result_.births.push_back(placed);
         }
         for (int index : step.deaths) {
-          if (!crosses(index)) continue;
+          if (!crosses(index) || !here(index)) continue;
           const int kind = slab_of_[at(index)];
           const auto slab = taken.find({kind, entry.micro_batch});
           if (--slab->second.alive > 0) continue;
@@ -256,15 +260,18 @@ class Placing {
     };
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
       const int index = static_cast<int>(i);
+      if (!here(index)) continue;
       if (buffer(index).persistent) add(index, bytes(index));
       if (crosses(index)) add(index, bytes(index) * slabs[at(slab_of_[i])]);
     }
     if (peak.entry < 0) return;
     const Block& block = class_.blocks[at(class_.program[at(peak.entry)].block)];
     for (int s = 0; s <= peak.step; ++s) {
-      for (int index : block.steps[at(s)].births) add(index, bytes(index));
+      for (int index : block.steps[at(s)].births)
+        if (here(index)) add(index, bytes(index));
       if (s < peak.step)
-        for (int index : block.steps[at(s)].deaths) add(index, -bytes(index));
+        for (int index : block.steps[at(s)].deaths)
+          if (here(index)) add(index, -bytes(index));
     }
   }
 
@@ -279,6 +286,7 @@ class Placing {
   };
 
   const RankClass& class_;
+  Space space_;
   Placement result_;
   std::int64_t persistent_ = 0, scratch_ = 0;
   std::vector<std::int64_t> in_slab_, in_block_;  // by buffer
@@ -310,7 +318,23 @@ std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs) {
 }
 
 Placement place(const RankClass& rank_class) {
-  return Placing(rank_class).run();
+  Placement all = Placing(rank_class, Space::device).run();
+  bool merged = false;
+  for (const Space space : {Space::host, Space::nvme}) {
+    const bool used = std::any_of(rank_class.buffers.begin(), rank_class.buffers.end(),
+                                  [space](const Buffer& b) { return b.space == space; });
+    if (!used) continue;
+    Placement one = Placing(rank_class, space).run();
+    (space == Space::host ? all.host : all.nvme) = {one.arena_bytes, one.peak_live_bytes, std::move(one.by_purpose)};
+    for (std::size_t i = 0; i < one.persistent.size(); ++i)
+      if (one.persistent[i] >= 0) all.persistent[i] = one.persistent[i];
+    all.births.insert(all.births.end(), one.births.begin(), one.births.end());
+    merged = true;
+  }
+  if (merged)
+    std::stable_sort(all.births.begin(), all.births.end(),
+                     [](const Placed& a, const Placed& b) { return a.at < b.at; });
+  return all;
 }
 
 }  // namespace orrery::plan

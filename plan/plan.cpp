@@ -38,6 +38,7 @@ class Rules {
     stages();
     batch();
     context();
+    offload();
     unbuilt();
     return std::move(found_);
   }
@@ -149,6 +150,33 @@ class Rules {
          "flash: true, or context: 1");
   }
 
+  void offload() {
+    const Offload& o = spec_.offload;
+    rule(o.activations != Space::nvme, "P51", "activations leave for the host's memory, not for files",
+         "offload: {activations: host}");
+    rule(o.optimizer == Space::device || !spec_.splits_backward(), "P52",
+         fmt::format("{} adds up a layer's gradients when other micro-batches have passed it, and an offloaded "
+                     "optimizer has sent them to the host",
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or offload: {optimizer: none}");
+    const bool partitions_some = spec_.replicas() > 1 && (spec_.zero_stage == 1 || spec_.zero_stage == 2);
+    rule(o.parameters == Space::device || !partitions_some, "P53",
+         fmt::format("ZeRO {} keeps whole parameters on every device; those that live elsewhere are whole (0) or "
+                     "partitioned (3)",
+                     spec_.zero_stage),
+         "zero_stage: 3, or offload: {parameters: none}");
+    rule(o.parameters == Space::device || !spec_.splits_backward(), "P52",
+         fmt::format("{} reads a layer's parameters in two passes, for which they would come twice",
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or offload: {parameters: none}");
+    const bool files = o.optimizer == Space::nvme || o.parameters == Space::nvme;
+    const bool gpu = cluster_.device().kind == clusters::DeviceKind::gpu;
+    rule(!files || !gpu || cluster_.nvme.read.value > 0, "P54",
+         fmt::format("the nodes of {} have no NVMe drives to offload to", cluster_.name),
+         "give the cluster's `node` an `nvme`, or offload to the host");
+    rule(o.prefetch >= 1, "P01", "offload.prefetch must be at least 1", "");
+  }
+
   void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }
 
   const models::Model& model_;
@@ -210,6 +238,12 @@ std::string describe(const PlanSpec& spec) {
   if (spec.sequence_parallel) text += ", sequence-parallel";
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
   if (spec.recompute_layers >= 0) text += fmt::format(" of {} layers a stage", spec.recompute_layers);
+  const auto leaves = [&](const char* what, Space space) {
+    if (space != Space::device) text += fmt::format(", {} on {}", what, name_of(space));
+  };
+  leaves("activations", spec.offload.activations);
+  leaves("optimizer", spec.offload.optimizer);
+  leaves("parameters", spec.offload.parameters);
   return text;
 }
 

@@ -31,6 +31,7 @@ struct PlanSpec {
   std::int64_t recompute_layers = -1;  ///< of each stage, the first so many blocks are recomputed; -1: all
   bool sequence_parallel = false;      ///< norms and residuals by rows over the tensor group (same paper, 4.2.2)
   bool flash = true;                   ///< attention keeps row statistics; context parallelism needs them
+  Offload offload;                     ///< what lives outside the device's memory
   std::int64_t vocab_multiple = 128;
   std::int64_t batch = 1;     ///< sequences per step over all ranks
   std::int64_t sequence = 1;  ///< T

@@ -13,6 +13,8 @@
 ///  3. A compute step starts once every communication step before it in program order that wrote what it reads or
 ///     writes, or that still uses what it writes or frees, has finished; and once every communication step before it
 ///     that itself lists deaths has finished (its memory may be handed out again).
+/// "Communication" is here every step that is not compute: copies between a rank's memories are among them, each
+/// direction a stream of its own.
 /// Overlap is thus expressed by place in the program alone. A buffer is born just before the step that lists it in
 /// `births` and dies just after the step that lists it in `deaths`.
 #include <cstdint>
@@ -25,8 +27,20 @@
 
 namespace orrery::plan {
 
-enum class StepKind : std::uint8_t { compute, collective, send, recv };
-enum class Stream : std::uint8_t { compute, tensor, data, pipeline_send, pipeline_recv, context };
+enum class StepKind : std::uint8_t { compute, collective, send, recv, copy };
+enum class Stream : std::uint8_t {
+  compute,
+  tensor,
+  data,
+  pipeline_send,
+  pipeline_recv,
+  context,
+  to_host,    ///< device -> host
+  from_host,  ///< host -> device
+  to_nvme,    ///< host -> files
+  from_nvme   ///< files -> host
+};
+inline constexpr std::size_t kStreams = 10;
 enum class Phase : std::uint8_t {
   input,
   forward,
@@ -62,6 +76,7 @@ struct Buffer {
   std::int64_t elements = 0;
   bool persistent = false;
   bool per_micro_batch = false;
+  Space space = Space::device;
   [[nodiscard]] std::int64_t bytes() const { return elements * models::size_of(dtype); }
 };
 
@@ -135,12 +150,15 @@ struct Step {
   int group = -1;  ///< collective: index into Schedule::groups
   int peer = 0;    ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
   int tag = 0;     ///< send, recv: pairs with the peer's step of equal tag and micro-batch
-  View source = {}, target = {};  ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
-                                  ///< place (source == target); send reads source; recv writes target
+  bool on_host = false;     ///< compute: on the host's cores, over buffers of the host
+  bool accumulate = false;  ///< copy: target += source; by the host's cores, so that the target is the host's
+  View source = {},
+       target = {};  ///< copy: source -> target, in two memories. collective: all_gather and reduce_scatter source ->
+                     ///< target; all_reduce in place (source == target); send reads source; recv writes target
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for
-  /// send and ring_shift.
+  /// send and ring_shift; what a copy moves.
   [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
 };
 
@@ -181,6 +199,12 @@ struct StepRef {
   std::int32_t step = 0;
   auto operator<=>(const StepRef&) const = default;
 };
+
+/// From which memory to which a stream copies; device to device for those that do not.
+struct CopyDirection {
+  Space from = Space::device, to = Space::device;
+};
+[[nodiscard]] CopyDirection direction_of(Stream stream);
 
 [[nodiscard]] const char* name_of(StepKind kind);
 [[nodiscard]] const char* name_of(Stream stream);

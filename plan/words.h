@@ -13,6 +13,7 @@ namespace orrery::plan {
 // Orders follow the enumerations.
 inline const std::vector<std::string> kOrderWords = {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v"};
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
+inline const std::vector<std::string> kSpaceWords = {"none", "host", "nvme"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
 inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};
 
@@ -22,6 +23,7 @@ inline constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostSequence = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  ///< of one step
 inline constexpr std::int64_t kMostLayers = 10'000;
+inline constexpr std::int64_t kMostPrefetch = 64;  ///< layers
 inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 
 template <class Enum>

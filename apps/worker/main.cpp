@@ -133,7 +133,9 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
     device_transport = cuda.module->make_transport(*backend, host, {});
     run.oversubscribed = seat.ranks_on_node > cuda.module->devices();
   } else {
-    backend = exec::make_cpu_backend(run.threads);
+    // A CPU rank's device is an arena of as much memory as the cluster gives it.
+    backend =
+        exec::make_cpu_backend(run.threads, static_cast<std::int64_t>(loaded.plan.cluster().device().memory.value));
   }
   run.directory = options.run;
   run.plan_text = loaded.text;

@@ -39,7 +39,8 @@ bool any_dtype(OpKind kind) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(int threads, const Kernels& kernels) : machine_(threads, kernels) {
+CpuBackend::CpuBackend(int threads, const Kernels& kernels, std::int64_t device_memory)
+    : machine_(threads, kernels), device_memory_(device_memory) {
   // The pool divides matrix products: OpenBLAS's own threads would go on spinning for tens of milliseconds after
   // each, on cores that other ranks need.
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
@@ -57,10 +58,24 @@ std::string CpuBackend::device_name() const {
 }
 
 std::byte* CpuBackend::allocate_arena(std::int64_t bytes) {
+  if (device_memory_ > 0 && bytes > device_memory_)
+    throw Failure(
+        fmt::format("the plan needs {} bytes of device memory, the cluster's device has {}: recompute, offload "
+                    "or split more of the model",
+                    bytes, device_memory_),
+        FailureKind::environment);
+  return map(bytes, "an arena");
+}
+
+std::byte* CpuBackend::allocate_host(std::int64_t bytes) {
+  return map(bytes, "the host's arena");
+}
+
+std::byte* CpuBackend::map(std::int64_t bytes, const char* what) {
   const std::size_t size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
-    throw Failure(fmt::format("cannot allocate an arena of {} bytes: {}", bytes, std::strerror(errno)),
+    throw Failure(fmt::format("cannot allocate {} of {} bytes: {}", what, bytes, std::strerror(errno)),
                   FailureKind::environment);
   // Large pages where the system has them: streams over whole parameters run up to twice as fast. Advice only.
   if (size >= large_arena) madvise(data, size, MADV_HUGEPAGE);
@@ -133,8 +148,8 @@ void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::spa
   }
 }
 
-std::unique_ptr<Backend> make_cpu_backend(int threads) {
-  return std::make_unique<CpuBackend>(threads, best_kernels());
+std::unique_ptr<Backend> make_cpu_backend(int threads, std::int64_t device_memory) {
+  return std::make_unique<CpuBackend>(threads, best_kernels(), device_memory);
 }
 
 }  // namespace orrery::exec

@@ -10,7 +10,7 @@ namespace orrery::exec {
 class CpuBackend final : public Backend {
  public:
   /// `threads` >= 1, the caller's included. `kernels` is for tests.
-  explicit CpuBackend(int threads, const Kernels& kernels);
+  explicit CpuBackend(int threads, const Kernels& kernels, std::int64_t device_memory = 0);
   ~CpuBackend() override;
   CpuBackend(const CpuBackend&) = delete;
   CpuBackend& operator=(const CpuBackend&) = delete;
@@ -18,6 +18,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::string name() const override { return "cpu"; }
   [[nodiscard]] std::string device_name() const override;
   [[nodiscard]] std::byte* allocate_arena(std::int64_t bytes) override;
+  [[nodiscard]] std::byte* allocate_host(std::int64_t bytes) override;
   void copy_to_device(std::byte* device, std::span<const std::byte> host) override;
   void copy_to_host(std::span<std::byte> host, const std::byte* device) override;
   void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
@@ -32,7 +33,9 @@ class CpuBackend final : public Backend {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
   };
+  [[nodiscard]] std::byte* map(std::int64_t bytes, const char* what);
   Machine machine_;
+  std::int64_t device_memory_ = 0;
   std::vector<Arena> arenas_;
 };
 

@@ -222,6 +222,10 @@ Result<Subject> Translator::translate(const Setup& s) {
                    : s.recompute == "selective" ? plan::Recompute::selective
                                                 : plan::Recompute::none;
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
+  const auto place = [](const std::string& word) {
+    return word == "host" ? plan::Space::host : word == "nvme" ? plan::Space::nvme : plan::Space::device;
+  };
+  spec.offload = {place(s.offload_activations), place(s.offload_optimizer), place(s.offload_parameters), 1};
   auto plan = plan::make_plan(*model, *cluster, spec);
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);

@@ -75,9 +75,9 @@ class Checkpoint : public ::testing::Test {
     const int rank = c.transport.rank();
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
     const int buffer = buffer_of(bucket, state);
-    transfer(c.arena.data(buffer, -1),
+    transfer(c.arena, buffer,
              holdings(rank_class, bucket, buffer, rank / c.schedule.spec.tensor % c.schedule.spec.replicas()),
-             rank % c.schedule.spec.tensor, c.backend, direction, visit);
+             rank % c.schedule.spec.tensor, direction, visit);
   }
   /// Every state holds what fill() gave it.
   static void expect_filled(const CheckpointContext& c) {

@@ -20,6 +20,7 @@ struct Outcome {
   std::map<std::int64_t, LogicalTensors> gradients;  ///< by step, from 0
   LogicalTensors weights;                            ///< after the last step
   std::vector<ArenaUse> memory;                      ///< by rank
+  std::vector<ArenaUse> host_memory, file_memory;    ///< of what is offloaded, by rank
   std::vector<plan::Placement> placements;           ///< by rank
   std::vector<std::vector<RawSpan>> spans;           ///< by rank
 };

@@ -2,6 +2,7 @@
 #include "tests/exec/training.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -128,6 +129,7 @@ Outcome train(const Trial& trial) {
   ThreadWorld world(ranks);
   Outcome out;
   out.memory.resize(static_cast<std::size_t>(ranks));
+  out.host_memory = out.file_memory = out.memory;
   out.placements.resize(out.memory.size());
   out.spans.resize(out.memory.size());
   const auto body = [&](int rank) {
@@ -139,6 +141,7 @@ Outcome train(const Trial& trial) {
                     plan.spec().batch, plan.spec().sequence, trial.model.vocab);
     Executor::Options options;
     options.check = trial.check;
+    options.state_file = ::testing::TempDir() + "state-" + std::to_string(::getpid()) + "-" + std::to_string(rank);
     Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options);
     if (trial.training.initial_weights.empty()) {
       initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
@@ -162,6 +165,8 @@ Outcome train(const Trial& trial) {
     if (rank == 0) out.weights = std::move(weights);
     const auto i = static_cast<std::size_t>(rank);
     out.memory[i] = trainer.executor().arena().use();
+    out.host_memory[i] = trainer.executor().arena().use(plan::Space::host);
+    out.file_memory[i] = trainer.executor().arena().use(plan::Space::nvme);
     out.placements[i] = trainer.placement();
     out.spans[i] = trainer.executor().spans();
   };

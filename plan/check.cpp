@@ -99,7 +99,7 @@ class Lives {
                        (!step.accumulate || (moves && copies.to == Space::host)) &&
                        (!step.on_host || step.kind == StepKind::compute);
     if (!right)
-      report_.fault("S13", fmt::format("{}: a buffer lies in another memory than the step works in",
+      report_.fault("S20", fmt::format("{}: a buffer lies in another memory than the step works in",
                                        place_text(class_, block, index)));
   }
 

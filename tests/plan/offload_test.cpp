@@ -130,7 +130,7 @@ TEST(Offload, AScheduleThatReachesIntoAnotherMemoryIsRefused) {
   Schedule wrong = sound;
   for (Buffer& b : wrong.classes.front().buffers)
     if (b.space == Space::host) b.space = Space::nvme;
-  EXPECT_THAT(codes(wrong), HasSubstr("S13"));
+  EXPECT_THAT(codes(wrong), HasSubstr("S20"));
   wrong = sound;
   for (Block& b : wrong.classes.front().blocks)
     for (Step& step : b.steps)
@@ -140,7 +140,7 @@ TEST(Offload, AScheduleThatReachesIntoAnotherMemoryIsRefused) {
   for (Block& b : wrong.classes.front().blocks)
     for (Step& step : b.steps)
       if (step.kind == StepKind::compute && !step.reads.empty()) step.on_host = true;
-  EXPECT_THAT(codes(wrong), HasSubstr("S13"));
+  EXPECT_THAT(codes(wrong), HasSubstr("S20"));
 }
 
 TEST(Offload, PlansThatCannotLeaveSaySo) {

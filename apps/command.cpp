@@ -28,6 +28,7 @@ Outcome run(const Verb& verb, const Context& context) {
     Outcome operator()(const DoctorOptions& o) const { return run_doctor(o, context); }
     Outcome operator()(const ProbeOptions& o) const { return run_probe(o, context); }
     Outcome operator()(const ImportOptions& o) const { return run_import(o, context); }
+    Outcome operator()(const ExportOptions& o) const { return run_export(o, context); }
   };
   return std::visit(Dispatch{context}, verb);
 }

@@ -59,6 +59,7 @@ struct Verbs {
   DoctorOptions doctor;
   ProbeOptions probe;
   ImportOptions import_;
+  ExportOptions export_;
 };
 
 void add_predicting(CLI::App& app, Verbs& verbs) {
@@ -97,7 +98,7 @@ void add_predicting(CLI::App& app, Verbs& verbs) {
 
 void add_running(CLI::App& app, Verbs& verbs) {
   CLI::App* train = app.add_subcommand("train", "Run a plan on this machine's ranks");
-  train->add_option("PLAN", verbs.train.plan, "Plan file")->required();
+  train->add_option("PLAN", verbs.train.plan, "Plan file; may be left out with --sample: then nothing is trained");
   train->add_option("--run", verbs.train.run, "Run directory to write")->required()->option_text("DIR");
   train->add_option("--steps", verbs.train.steps, "Training steps; default: as the job says")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
@@ -110,9 +111,36 @@ void add_running(CLI::App& app, Verbs& verbs) {
       ->add_flag("--verify-serial", verbs.train.verify_serial,
                  "Run the same job on one rank as well, and compare losses and gradients; 20 steps unless told")
       ->excludes("--resume");
+  train->add_option("--keep", verbs.train.keep, "Newest checkpoints that are kept; default 2")
+      ->check(CLI::Range(1, 1 << 20))
+      ->option_text("N");
   train->add_option("--threads", verbs.train.threads, "Threads of each rank")
       ->check(CLI::Range(1, 1024))
       ->option_text("K");
+  exec::SampleOptions& text = verbs.train.text;
+  train->add_flag("--sample", verbs.train.sample, "Print text from the model, by the run's newest checkpoint");
+  train->add_option("--prompt", text.prompt, "What the text goes on from")->option_text("TEXT");
+  train->add_option("--tokens", text.tokens, "Tokens to draw; default 128")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30))
+      ->option_text("N");
+  train->add_option("--temperature", text.temperature, "0: always the most likely token; default 1")
+      ->check(CLI::Range(0.0, 1e6))
+      ->option_text("T");
+  train->add_option("--top-k", text.top_k, "Draw from the K most likely tokens; default: from all")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->option_text("K");
+  train->add_option("--sample-seed", text.seed, "Of the draws; default 1")->option_text("S");
+  train->add_option("--tokenizer", text.tokenizer, "Vocabulary of the text; default: the job's, else bytes")
+      ->option_text("PATH");
+}
+
+void add_exporting(CLI::App& app, ExportOptions& options) {
+  CLI::App* verb = app.add_subcommand("export", "A run's weights as Hugging Face's model.safetensors and config.json");
+  verb->add_option("RUN", options.run, "Run directory")->required();
+  verb->add_option("--step", options.step, "Of the checkpoint; default: the newest")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->option_text("N");
+  verb->add_option("-o,--output", options.output, "Folder to write")->required()->option_text("DIR");
 }
 
 void add_learning(CLI::App& app, Verbs& verbs) {
@@ -243,6 +271,7 @@ Verb chosen(const std::string& name, Verbs& verbs) {
   if (name == "report") return std::move(verbs.report);
   if (name == "validate") return std::move(verbs.validate);
   if (name == "explain") return std::move(verbs.explain);
+  if (name == "export") return std::move(verbs.export_);
   if (name == "import") return std::move(verbs.import_);
   if (name == "collective") return std::move(verbs.collective);
   return std::move(verbs.doctor);
@@ -293,10 +322,13 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   add_looking(app, verbs);
   add_probe(app, verbs);
   add_importing(app, verbs.import_);
+  add_exporting(app, verbs.export_);
 
   Parsed parsed;
   try {
     app.parse(argc, argv);
+    if (app.got_subcommand("train") && verbs.train.plan.empty() && !verbs.train.sample)
+      throw CLI::RequiredError("PLAN");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help or version
       std::ostringstream out;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "exec/sample.h"
 
 namespace orrery::apps {
 
@@ -46,8 +47,11 @@ struct TrainOptions {
   std::optional<std::int64_t> steps;
   bool resume = false;
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
+  int keep = 2;                       ///< newest checkpoints that are kept
   int threads = 1;                    ///< per rank
   bool verify_serial = false;
+  bool sample = false;  ///< print text from the model when the run has ended; without a plan, from `run`
+  exec::SampleOptions text;
 };
 
 struct CalibrateOptions {
@@ -117,9 +121,15 @@ struct ImportOptions {
   std::string output;         ///< cluster file; empty: stdout
 };
 
-using Verb =
-    std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
-                 ExplainOptions, ValidateOptions, CollectiveOptions, DoctorOptions, ProbeOptions, ImportOptions>;
+struct ExportOptions {
+  std::string run;
+  std::int64_t step = 0;  ///< of the checkpoint; 0: the newest
+  std::string output;     ///< folder
+};
+
+using Verb = std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
+                          ExplainOptions, ValidateOptions, CollectiveOptions, DoctorOptions, ProbeOptions,
+                          ImportOptions, ExportOptions>;
 
 struct CommandLine {
   CommonOptions common;

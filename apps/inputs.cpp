@@ -9,6 +9,7 @@
 #include "base/yaml.h"
 #include "clusters/read.h"
 #include "models/read.h"
+#include "plan/asynchronous.h"
 #include "plan/lower.h"
 
 namespace orrery::apps {
@@ -139,6 +140,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (job->sequence == 0) job->sequence = model->max_sequence;
   plan::Training& training = job->training;
   if (!training.data.empty()) training.data = relative_to(folder, training.data).string();
+  if (!training.tokenizer.empty()) training.tokenizer = relative_to(folder, training.tokenizer).string();
+  if (training.evaluation) training.evaluation->data = relative_to(folder, training.evaluation->data).string();
   if (!training.initial_weights.empty())
     training.initial_weights = relative_to(folder, training.initial_weights).string();
   return LoadedJob{std::move(*job), std::make_shared<const models::Model>(std::move(*model)),
@@ -162,6 +165,19 @@ base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& pa
   auto stack = load_stack(catalog, stack_of(file->job, file->cluster), place_of(document, "cluster"));
   if (!stack) return base::fail(stack.error());
   return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
+}
+
+std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
+  if (!spec.asynchronous()) return std::nullopt;
+  return base::Diagnostic{
+      base::Severity::warning,
+      "P33",
+      {file, 1, 1, 1},
+      fmt::format("{} changes what is computed: gradients are of weights up to {} old", plan::name_of(spec.order),
+                  plan::weight_delay(spec, 0) == 1 ? std::string("one update")
+                                                   : fmt::format("{} updates", plan::weight_delay(spec, 0))),
+      "schedule: 1f1b updates each step with its own gradients",
+      {}};
 }
 
 plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {

@@ -3,6 +3,7 @@
 /// paths inside a job file start at the job file's folder.
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,9 @@ struct LoadedPlan {
   cost::Stack stack;
 };
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
+
+/// A warning where the plan's order changes what is computed, with the place that names it.
+[[nodiscard]] std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file);
 
 /// The schedule as the plan's stack runs it: what simulate predicts, train runs and calibrate compares.
 [[nodiscard]] plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack);

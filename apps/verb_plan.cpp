@@ -123,7 +123,10 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     const base::Diagnostics reasons = nothing_fits(result, options.job);
     outcome.diagnostics.insert(outcome.diagnostics.end(), reasons.begin(), reasons.end());
     outcome.exit_code = kInfeasible;
-  } else if (!options.output.empty()) {
+  } else if (auto warning = changed_mathematics(result.plans.front().spec, options.job)) {
+    outcome.diagnostics.push_back(std::move(*warning));
+  }
+  if (!result.plans.empty() && !options.output.empty()) {
     write_file(options.output, plan::write_plan_file(file_of(result.plans.front().spec)));
     outcome.text += fmt::format("\nWrote {}    next: orrery simulate {}\n", options.output, options.output);
   }

@@ -41,6 +41,11 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
         base::Diagnostics{problem("P93", options.beside, "the two plans are not for machines and switches of one kind",
                                   "plan both for the same regular cluster; `plan --gpus N` takes part of one")});
   }
+  for (const LoadedPlan* one : {&first, &*second})
+    if (one->plan.spec().asynchronous())
+      return tl::unexpected(base::Diagnostics{
+          problem("P34", options.beside, "a pipeline that never drains has no step that begins with another job's",
+                  "simulate it alone, or beside a plan of schedule: 1f1b")});
   const auto both = clusters::resized(a, a.size() + b.size());
   if (!both) return tl::unexpected(both.error());
   const auto cluster = std::make_shared<const clusters::Cluster>(*both);
@@ -67,6 +72,19 @@ std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Inte
   const clusters::Cluster& cluster = loaded.file.cluster;
   if (!alone || cluster.device().kind != clusters::DeviceKind::gpu) return std::nullopt;
   return cost::spread_of(intervals, loaded.stack.name, cluster.size() > cluster.devices_per_node);
+}
+
+/// The forward passes of an evaluation, where the job asks for one: from the same lowering as the step.
+void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, double step_s, nlohmann::json& json,
+                    std::string& text) {
+  const auto& evaluation = loaded.file.job.training.evaluation;
+  if (!evaluation) return;
+  const plan::Schedule schedule = plan::lower(loaded.plan, {.forward_only = true});
+  const double batch_s = sim::simulate(loaded.plan, schedule, pricing, {.spans = false}).prediction.step_time_s;
+  const double time_s = batch_s * static_cast<double>(evaluation->batches);
+  json["evaluation"] = {{"time_s", time_s}, {"batch_time_s", batch_s}, {"every_steps", evaluation->every}};
+  text += fmt::format("\nEvaluation takes {:.4g} s after every {} steps: {:.2g} % of the run.\n", time_s,
+                      evaluation->every, 100 * time_s / (time_s + step_s * static_cast<double>(evaluation->every)));
 }
 
 nlohmann::json pair_of(const cost::Interval& interval) {
@@ -111,6 +129,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
     outcome.text += fmt::format("\nFour of five such runs, by published ones, take from {:.4g} s to {:.4g} s a step.\n",
                                 time.low, time.high);
   }
+  add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text);
   if (other) {
     json["step_time_alone_s"] = alone;
     json["beside"] = reports::simulate_json(other->prediction);
@@ -125,6 +144,8 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   if (!options.trace.empty()) wrote("trace", options.trace, reports::trace_json(simulation.timeline, schedule));
   if (!options.timeline.empty())
     wrote("timeline", options.timeline, plan::write_timeline(simulation.timeline, schedule));
+  if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
+    outcome.diagnostics.push_back(std::move(*warning));
   if (const auto& p = simulation.prediction; p.memory_peak_bytes > p.memory_capacity_bytes)
     outcome.diagnostics.push_back(base::Diagnostic{base::Severity::warning,
                                                    "P92",

@@ -11,6 +11,8 @@
 #include "apps/verbs.h"
 #include "apps/verify_serial.h"
 #include "base/units.h"
+#include "exec/encode_data.h"
+#include "exec/sample_child.h"
 #include "exec/supervise.h"
 #include "reports/json.h"
 #include "reports/text.h"
@@ -63,6 +65,7 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
   command.backend = loaded.file.cluster.device().kind == clusters::DeviceKind::gpu ? "cuda" : "cpu";
   command.resume = options.resume;
   command.checkpoint_every = options.checkpoint_every;
+  command.keep = options.keep;
   command.progress_thread = loaded.stack.overlap_data;
   command.recompute_whole_layer = loaded.stack.recompute_whole_layer;
   return command;
@@ -98,20 +101,65 @@ std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split,
   return *compared;
 }
 
+/// Text from the run, added to what the outcome says already.
+void add_sample(const TrainOptions& options, Outcome& outcome) {
+  exec::SampleCommand command;
+  command.worker = program_folder() / "orrery-worker";
+  command.run = options.run;
+  command.options = options.text;
+  command.threads = options.threads;
+  const Interrupt interrupt;
+  const exec::SampleOutcome sampled = exec::sample_with_worker(command, &Interrupt::requested());
+  outcome.diagnostics.insert(outcome.diagnostics.end(), sampled.diagnostics.begin(), sampled.diagnostics.end());
+  if (!sampled.text) {
+    outcome.exit_code = Interrupt::requested().load() ? kInterrupted
+                        : sampled.exit_code > 6       ? kFailure
+                                                      : std::max(sampled.exit_code, 1);
+    const bool said = std::any_of(sampled.diagnostics.begin(), sampled.diagnostics.end(),
+                                  [](const auto& one) { return one.severity == base::Severity::error; });
+    if (!said)
+      outcome.diagnostics.push_back(
+          {base::Severity::error, "R0005", {options.run, 0, 0, 1}, "no text was drawn", sampled.error_tail, {}});
+    return;
+  }
+  nlohmann::json result =
+      outcome.json.empty() ? nlohmann::json{{"run", options.run}} : nlohmann::json::parse(outcome.json);
+  result["sample"] = {{"prompt", options.text.prompt}, {"text", *sampled.text}};
+  outcome.json = result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  outcome.text += (outcome.text.empty() ? "" : "\n") + exec::printable(options.text.prompt) + *sampled.text + "\n";
+}
+
 }  // namespace
 
 Outcome run_train(const TrainOptions& options, const Context& context) {
+  if (options.plan.empty()) {
+    Outcome outcome;
+    add_sample(options, outcome);
+    return outcome;
+  }
   const auto loaded = load_plan(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
 
+  // Encoding a corpus takes longer than ranks wait for each other: it is done before they start.
+  Progress progress(context.terminal.progress);
+  if (!loaded->file.job.training.tokenizer.empty()) {
+    const auto tokens = exec::job_tokens(
+        loaded->file.job.training, loaded->file.model.vocab, options.run, [&](std::int64_t done, std::int64_t all) {
+          progress.line(fmt::format("encoding text: {} of {}", base::human(base::Bytes{static_cast<double>(done)}),
+                                    base::human(base::Bytes{static_cast<double>(all)})));
+        });
+    progress.clear();
+    if (!tokens) return bad_input(tokens.error());
+  }
+
   exec::TrainCommand command = command_for(options, *loaded);
   if (options.verify_serial) {
+    if (const auto serial = serial_of(loaded->file); !serial) return bad_input(serial.error());
     if (command.steps == 0) command.steps = std::min(kComparedSteps, loaded->file.job.training.steps);
     command.dump_gradients = {1, command.steps};
     command.checkpoint = false;
   }
 
-  Progress progress(context.terminal.progress);
   exec::RunWatchers watchers;
   watchers.step = [&](const exec::StepReport& report) { progress.line(progress_line(report)); };
   watchers.message = [&](const std::string& text) {
@@ -138,6 +186,8 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
     outcome.text = reports::train_text(summary, context.terminal.style);
   }
   outcome.diagnostics.insert(outcome.diagnostics.begin(), run.diagnostics.begin(), run.diagnostics.end());
+  if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
+    outcome.diagnostics.insert(outcome.diagnostics.begin(), std::move(*warning));
   for (base::Diagnostic& one : outcome.diagnostics)
     if (one.where.file.empty()) one.where.file = options.plan;  // what has no place of its own is asked for there
   const bool said = std::any_of(run.diagnostics.begin(), run.diagnostics.end(),
@@ -151,6 +201,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
                                                    stopped ? "go on with --resume" : run.error_tail,
                                                    {}});
   }
+  if (options.sample && run.end == exec::RunEnd::completed) add_sample(options, outcome);
   return outcome;
 }
 

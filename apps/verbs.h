@@ -29,6 +29,7 @@ struct Context {
 [[nodiscard]] Outcome run_doctor(const DoctorOptions& options, const Context& context);
 [[nodiscard]] Outcome run_probe(const ProbeOptions& options, const Context& context);
 [[nodiscard]] Outcome run_import(const ImportOptions& options, const Context& context);
+[[nodiscard]] Outcome run_export(const ExportOptions& options, const Context& context);
 /// Logs of nccl-tests to a calibration file; `texts` are those of options.files.
 [[nodiscard]] Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::string>& texts,
                                         const Context& context);

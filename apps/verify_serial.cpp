@@ -14,6 +14,10 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 
 base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file) {
+  if (file.spec.asynchronous())
+    return base::fail("E0210",
+                      "an asynchronous pipeline trains on older weights than a serial run: they cannot be equal",
+                      "compare a synchronous schedule");
   auto cluster = clusters::resized(file.cluster, 1);
   if (!cluster) return base::fail(cluster.error());
   plan::PlanFile out = file;
@@ -25,6 +29,9 @@ base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file) {
   out.spec.sequence = file.spec.sequence;
   out.spec.precision = file.spec.precision;
   out.spec.flash = file.spec.flash;
+  out.spec.optimizer = file.spec.optimizer;
+  out.spec.momentum = file.spec.momentum;
+  out.spec.rounding = file.spec.rounding;
   out.job.bounds = {};
   return out;
 }

@@ -10,7 +10,8 @@
 
 namespace orrery::apps {
 
-/// The plan on one rank: nothing split, nothing partitioned or recomputed, its micro-batch kept.
+/// The plan on one rank: nothing split, nothing partitioned or recomputed, its micro-batch kept. E0210
+/// where no serial program computes the same.
 [[nodiscard]] base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file);
 
 /// How far rounding may carry two orders of the same sums apart: 1e-5 in fp32 (relative; 20 steps).

@@ -4,7 +4,10 @@ find_path(CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas-pthread openblas)
 # hwloc describes the machine for `orrery probe`; MPICH brings it along.
 find_path(HWLOC_INCLUDE hwloc.h REQUIRED)
 find_library(HWLOC_LIBRARY hwloc REQUIRED)
-orrery_room(exec DEPENDS base models clusters plan LINK Threads::Threads ${CMAKE_DL_LIBS} ${HWLOC_LIBRARY}
+# PCRE2 splits text by Unicode classes before byte-pair encoding.
+find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+orrery_room(exec DEPENDS base models clusters plan LINK Threads::Threads ${CMAKE_DL_LIBS} ${HWLOC_LIBRARY} ${PCRE2_LIBRARY}
             EXCLUDE "/exec/mpi/" "/exec/cuda/" "/exec/cpu/")
 
 file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cpu/*.cpp)

@@ -63,6 +63,9 @@ void gpu(Calibration& c, const clusters::Device& device) {
   c.set("device.matmul.halving_loss", 0.1,
         "assumption, uncalibrated: the guide above shows smaller tiles slower, without a number");
   c.set("device.matmul.k_half", 128, "assumption, uncalibrated: prologue and epilogue of two 64-deep tile steps");
+  c.set("device.matmul.narrow_load_loss", 0.3,
+        "vTrain's layer times: products with 50,257 columns at a third of their rate; nanoGPT (Karpathy 2023) steps a "
+        "quarter faster with 50,304, which makes it half at most; one digit");
   c.set("device.memory.efficiency", 0.9, "nvbandwidth device-to-device: H100 87 %, GB200 92 % of the datasheet");
   const bool hopper = k.matmul < 0.85;
   c.set("device.attention.efficiency", k.flash, hopper ? kFlash3 : kFlash2);
@@ -78,6 +81,9 @@ void gpu(Calibration& c, const clusters::Device& device) {
       "device.attention.misaligned_efficiency", 0.06,
       "BigScience, chronicles of the 176B model: heads 108 and 150 wide make steps of 13,824 and 14,400 wide models a "
       "third longer; one digit");
+  c.set("device.host.efficiency", 0.43,
+        "ZeRO-Offload (Ren et al. 2021), table 4: CPU-Adam updates 10 billion parameters in 2.57 s on a DGX-2, whose "
+        "memory has 256 GB/s; 28 bytes each");
   c.set("device.attention.unfused_efficiency", 0.4,
         "assumption, uncalibrated: batched products with an inner dimension of one head");
 }
@@ -103,6 +109,7 @@ void cpu(Calibration& c, const clusters::Device& device) {
     c.set(fmt::format("device.vector.{}.rate", name_of(family)), bytes_per_second, from);
   };
   c.set("device.cache.bandwidth", 80e9, kernels);
+  c.set("device.conversion.bandwidth", 60e9, kernels);
   rate(Family::copy, 400e9, kernels);
   rate(Family::reduction, 200e9, kernels);
   rate(Family::activation, 27e9, kernels);
@@ -113,6 +120,8 @@ void cpu(Calibration& c, const clusters::Device& device) {
   rate(Family::scores, 10e9, chosen);
   rate(Family::optimizer, 100e9, chosen);
   rate(Family::norm_squared, 15e9, chosen);
+  rate(Family::factored, 5.8e9, kernels);
+  rate(Family::quantised, 1.3e9, kernels);
   rate(Family::embedding, 200e9, kernels);
 }
 
@@ -175,6 +184,10 @@ void gpu_network(Calibration& c, const clusters::Cluster& cluster) {
   c.set("network.hierarchical", staged ? 1 : 0,
         staged ? "messages pass through the hosts' memory, as on Zion: two levels are tried"
                : "NCCL has no such algorithm");
+  c.set("network.copy.latency", 10e-6, "assumption, uncalibrated: launch and completion of an asynchronous copy");
+  c.set("network.copy.efficiency", 12.0 / 15.75, std::string(kTopo) + "12 of PCIe 3 x16's 15.75 GB/s");
+  c.set("network.copy.nvme_efficiency", 0.9,
+        "ZeRO-Infinity (Rajbhandari et al. 2021), section 6.3: near peak sequential read and write; round figure");
   c.set("network.send.efficiency", 0.65, "Calculon systems/a100_80g.json: NVLink processor efficiency");
   c.set("network.send.channel_bandwidth", link.send_channel, link.send_source);
   c.set("network.all_to_all.efficiency", 0.9, "SimAI inputs/ratio, all-to-all of 16 GiB: mean over 2 to 16 nodes");
@@ -193,6 +206,10 @@ void network(Calibration& c, const clusters::Cluster& cluster) {
     c.set(fmt::format("network.{}.latency", operation), 3e-6, source);
     c.set(fmt::format("network.{}.bandwidth", operation), 3e9, source);
   }
+  const std::string copies = "placeholder, uncalibrated: a thread that copies; run `orrery calibrate`";
+  c.set("network.copy.latency", 20e-6, copies);
+  c.set("network.copy.bandwidth", 5e9, copies);
+  c.set("network.copy.file_bandwidth", 1e9, copies);
 }
 
 }  // namespace

@@ -7,10 +7,15 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "cost/asynchronous.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
 #include "cost/memory.h"
+#include "cost/offload.h"
 #include "cost/pipeline.h"
+#include "cost/stage_times.h"
+#include "cost/update.h"
+#include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 
@@ -22,31 +27,10 @@ using base::Bytes;
 using models::LayerKind;
 using plan::CollectiveKind;
 
-/// Seconds of one stage: of one micro-batch's passes, and of the end of the training step.
-struct StageTimes {
-  double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch
-  double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
-  double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
-  double weights = 0;                          ///< of a split backward: its weights' gradients
-  double prelude = 0;                          ///< of a backward pass, before the received gradient is read
-  std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, of each chunk
-  std::vector<double> weights_pass;                 ///< of a split backward; then backward_pass is without it
-  std::vector<double> preludes;                     ///< of each chunk
-  double begin = 0;                                 ///< zeroing gradients
-  double reduce = 0, keep = 0, norm = 0;            ///< messages; copies; squares
-  double update = 0, gather = 0;                    ///< optimizer and what its gathers add
-};
-
-/// Messages at the end of the step that tie stages together: sums of the gradient's norm, of the loss, and of the tied
-/// table's two gradients.
-struct Agreements {
-  double norm = 0, loss = 0, embedding = 0;
-};
-
 /// Ranks of the group of rank 0 that runs over some of the mesh's dimensions.
 std::vector<int> mesh_members(const plan::PlanSpec& spec, bool tensor, bool data) {
   std::vector<int> out;
-  for (int s = 0; s < spec.pipeline; ++s)
+  for (int s = 0; s < (spec.asynchronous() ? 1 : spec.pipeline); ++s)  // whose stages do not agree on anything
     for (int d = 0; d < (data ? spec.replicas() : 1); ++d)
       for (int t = 0; t < (tensor ? spec.tensor : 1); ++t) out.push_back((s * spec.replicas() + d) * spec.tensor + t);
   return out;
@@ -72,7 +56,7 @@ struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split backward) -> costs
-  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool>, LayerCosts> layers;
+  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int>, LayerCosts> layers;
   /// (replicas, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, bool>, std::pair<double, double>> agreements;
 
@@ -83,6 +67,7 @@ struct Estimator::Memo {
   std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
   StageTimes times(const plan::Plan& plan, int stage);
   void passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers);
+  void copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers);
   void data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
                      const std::vector<int>& group, const std::vector<int>& tensor_group);
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
@@ -101,7 +86,11 @@ struct Estimator::Memo {
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
+  double hop(const plan::Plan& plan, int from, int to) const;
+  SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
+  double agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters, const plan::FactorCount& factors,
+                              const std::vector<int>& group, const std::vector<int>& tensor_group);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group,
@@ -114,15 +103,16 @@ struct Estimator::Memo {
 };
 
 const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
-  const auto key = std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
-                                   static_cast<int>(spec.precision), spec.flash, spec.shards_rows(),
-                                   static_cast<int>(recompute), spec.splits_backward());
+  const auto key =
+      std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
+                      static_cast<int>(spec.precision), spec.flash, spec.shards_rows(), static_cast<int>(recompute),
+                      spec.splits_backward(), static_cast<int>(spec.optimizer));
   const auto found = layers.find(key);
   if (found != layers.end()) return found->second;
   const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));
   return layers
       .emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor),
-                                strided(0, spec.tensor, spec.context), spec.splits_backward()))
+                                strided(0, spec.tensor, spec.context), spec.splits_backward(), spec.optimizer))
       .first->second;
 }
 
@@ -203,6 +193,17 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   t.backward_pass = {backward_pass};
 }
 
+void Estimator::Memo::copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
+                                 const std::vector<LayerRun>& layers_of) {
+  if (!plan.spec().offload.any()) return;
+  const bool head = layers_of.back().costs->kind == LayerKind::head;
+  const std::int64_t staying = staying_blocks(plan.spec(), stage, chunk, head, plan.micro_batches());
+  const CopyWaits waits = cost::copy_waits(layers_of, plan.spec(), staying, *pricing);
+  t.copies = waits.forward + waits.backward;
+  t.forward_pass.front() += waits.forward;
+  t.backward_pass.front() += waits.backward;
+}
+
 /// ZeRO-2 and 3 exchange with every micro-batch. A layer's parameters are gathered while the layer before it runs;
 /// its gradients are reduced before the next layer begins, because their memory is given back.
 void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
@@ -219,7 +220,7 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     double gather = 0, reduce = 0, touch = dispatch();
     for (const std::int64_t own : {c.own_elements, c.shared_elements}) {
       if (own == 0) continue;
-      const std::int64_t unit = spec.replicas() * plan::kParameterAlignment;
+      const std::int64_t unit = spec.replicas() * plan::parameter_alignment(spec.optimizer);
       const std::int64_t elements = (own + unit - 1) / unit * unit;
       if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, group);
       reduce += message(CollectiveKind::reduce_scatter, elements, gradient, group);
@@ -247,12 +248,17 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
                              const std::vector<int>& group, const std::vector<int>& tensor_group) {
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
-  models::Op adamw = flat(models::OpKind::adamw, gradient, 0);
-  adamw.out.assign(compute == models::DType::fp32 ? 3 : 4, 0);
   t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
   t.norm = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
+  if (spec.precision == models::DType::fp16) {
+    t.norm += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
+              op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
+    if (zero == 0) t.norm += message(CollectiveKind::all_reduce, 1, models::DType::fp32, group);
+  }
+  std::int64_t parameters = 0;
+  plan::FactorCount factors;
   double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
-  for (const BucketSize& b : buckets_of(layers_of, spec.replicas())) {
+  for (const BucketSize& b : buckets_of(layers_of, spec)) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
@@ -260,8 +266,12 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     if (zero == 1 && !spec.reduces_early())
       t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
     t.norm += count * op(flat(models::OpKind::norm_squared, gradient, optimized));
-    adamw.m = optimized;
-    const double update = op(adamw) + dispatch();
+    const UpdateOps ops = update_ops(b, optimized, spec);
+    const double update = op(ops.update) + dispatch();
+    for (const models::Op& before : ops.before) t.norm += count * (op(before) + dispatch());
+    parameters += b.count * b.parameters;
+    factors.elements += b.count * b.factors.elements;
+    factors.met += b.count * b.factors.met;
     const double gather = zero == 1 || zero == 2 ? message(CollectiveKind::all_gather, b.elements, compute, group) : 0;
     t.update += count * update;
     for (std::int64_t i = 0; i < b.count; ++i) {
@@ -271,6 +281,44 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     if (!pricing->overlaps(plan::Stream::data)) t.gather += count * gather;
   }
   if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
+  t.norm += agreement_on_tensors(spec, parameters, factors, group, tensor_group);
+  if (spec.offload.optimizer == plan::Space::device) return;
+  std::vector<double> reduce;
+  const std::vector<BucketSize> buckets = buckets_of(layers_of, spec);
+  for (const BucketSize& b : buckets)
+    reduce.push_back(zero >= 2   ? 0
+                     : zero == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, group)
+                                 : message(CollectiveKind::all_reduce, b.elements, gradient, group));
+  const HostUpdate host = host_update(buckets, spec, reduce, *pricing);
+  t.update = host.update;
+  t.reduce += host.reduce;
+  t.keep = 0;
+  double norm = 0;
+  for (const BucketSize& b : buckets) {
+    const models::Op square = flat(models::OpKind::norm_squared, gradient, zero >= 1 ? b.shard : b.elements);
+    norm += static_cast<double>(b.count) * (pricing->on_host_time({&square, 1}).value - dispatch());
+  }
+  t.norm = 2 * dispatch() + norm + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
+}
+
+/// What optimizers that look at whole tensors sum up over the ranks that have parts of them, and what they make of it.
+double Estimator::Memo::agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters,
+                                             const plan::FactorCount& factors, const std::vector<int>& group,
+                                             const std::vector<int>& tensor_group) {
+  if (!plan::looks_at_tensors(spec.optimizer)) return 0;
+  constexpr auto kSum = CollectiveKind::all_reduce;
+  constexpr auto kType = models::DType::fp32;
+  const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
+  const std::vector<int> parts = !partitions       ? tensor_group
+                                 : spec.tensor > 1 ? strided(group.front(), 1, spec.tensor * spec.replicas())
+                                                   : group;
+  double t = op(flat(models::OpKind::fill_zero, kType, 2 * parameters)) + message(kSum, 2 * parameters, kType, parts);
+  if (spec.optimizer != plan::OptimizerKind::adafactor) return t;
+  t += op(flat(models::OpKind::fill_zero, kType, factors.elements)) + dispatch() +
+       op(flat(models::OpKind::factor_moments, kType, factors.elements)) +
+       message(kSum, factors.met, kType, tensor_group);
+  if (partitions) t += message(kSum, factors.elements, kType, group);
+  return t;
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
@@ -283,9 +331,10 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     StageTimes one;
     data_messages(one, spec, layers_of, group, tensor_group);
     passes(one, plan, layers_of);
+    copy_waits(one, plan, stage, c, layers_of);
     for (double StageTimes::*part :
          {&StageTimes::input, &StageTimes::forward, &StageTimes::recompute, &StageTimes::backward, &StageTimes::tensor,
-          &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude})
+          &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude, &StageTimes::copies})
       t.*part += one.*part;
     t.forward_pass.push_back(one.forward_pass.front());
     t.backward_pass.push_back(one.backward_pass.front());
@@ -296,6 +345,12 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))
     t.reduce = late_reductions(chunks(plan, stage), spec, stage,
                                [&](const BucketSize& b) { return reduction(b, spec, group, tensor_group); });
+  if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
+    t.keep += dispatch();
+    for (const BucketSize& b : buckets_of(this->stage(plan, stage), spec))
+      t.keep +=
+          static_cast<double>(b.count) * op(flat(models::OpKind::copy, plan::expand_options(spec).dtype, b.elements));
+  }
   return t;
 }
 
@@ -303,7 +358,7 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
   Agreements a;
-  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.pipeline, partitions);
+  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.asynchronous() ? 1 : spec.pipeline, partitions);
   const auto found = agreements.find(key);
   if (found != agreements.end()) {
     std::tie(a.norm, a.loss) = found->second;
@@ -314,7 +369,7 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   }
   const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
   if (spec.head_stage() > 0 && table > 0) {
-    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec.replicas());
+    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec);
     const std::int64_t elements = partitions ? buckets.front().shard : buckets.front().elements;
     a.embedding = message(CollectiveKind::all_reduce, elements, plan::gradient_dtype(spec.precision),
                           {plan.rank(0, 0, 0), plan.rank(spec.pipeline - 1, 0, 0)});
@@ -356,18 +411,40 @@ std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQues
   return out;
 }
 
-/// The passes of all stages in their order.
-PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
+/// Seconds between a stage and another.
+double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
   const plan::PlanSpec& spec = plan.spec();
   const std::int64_t rows = spec.micro_batch * spec.tokens_per_rank() / (spec.shards_rows() ? spec.tensor : 1);
   const Bytes boundary{static_cast<double>(rows * model->hidden * models::size_of(plan::expand_options(spec).dtype))};
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
-  const auto hop = [&](int from, int to) {
-    const int first = plan.rank(from, 0, 0), second = plan.rank(to, 0, 0);
-    const Pricing::Boundary b =
-        pricing->boundary(boundary, spec.tensor, !spec.shards_rows(), first / per_node == second / per_node);
-    return pricing->send_time(b.sent, first, second).value + b.gather.value;
-  };
+  const int first = plan.rank(from, 0, 0), second = plan.rank(to, 0, 0);
+  const Pricing::Boundary b =
+      pricing->boundary(boundary, spec.tensor, !spec.shards_rows(), first / per_node == second / per_node);
+  return pricing->send_time(b.sent, first, second).value + b.gather.value;
+}
+
+/// A training step of a pipeline that never drains.
+SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<StageTimes>& stages,
+                                   const Agreements& agree) {
+  AsynchronousTimes times;
+  times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);
+  times.tied = agree.embedding > 0;
+  const std::size_t last = stages.size() - 1;
+  for (std::size_t s = 0; s <= last; ++s) {
+    const StageTimes& t = stages[s];
+    times.forward.push_back(t.forward_pass.front());
+    times.backward.push_back(t.backward_pass.front());
+    times.prelude.push_back(t.prelude);
+    times.update.push_back(t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
+                           (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0));
+    if (s < last) times.hop.push_back(hop(plan, static_cast<int>(s), static_cast<int>(s) + 1));
+  }
+  return asynchronous_pipeline(times, plan.micro_batches());
+}
+
+/// The passes of all stages in their order.
+PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
+  const plan::PlanSpec& spec = plan.spec();
   const int last = spec.pipeline - 1;
   if (spec.virtual_stages > 1 || spec.splits_backward()) {
     InterleavedTimes times;
@@ -377,7 +454,7 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
       times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
       times.weights.push_back(stages[static_cast<std::size_t>(s)].weights_pass);
       times.prelude.push_back(stages[static_cast<std::size_t>(s)].preludes);
-      times.hop.push_back(hop(s, s < last ? s + 1 : 0));
+      times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
     }
     return spec.splits_backward() ? zero_bubble_pipeline(times, spec.order, plan.micro_batches())
                                   : interleaved_pipeline(times, plan.micro_batches());
@@ -389,7 +466,7 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
     times.forward.push_back(t.forward_pass.front());
     times.backward.push_back(t.backward_pass.front());
     times.prelude.push_back(t.prelude);
-    if (s < last) times.hop.push_back(hop(s, s + 1));
+    if (s < last) times.hop.push_back(hop(plan, s, s + 1));
   }
   return pipeline(times, spec.order, plan.micro_batches());
 }
@@ -415,40 +492,22 @@ Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& 
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 
-namespace {
-
-/// Means over the stages; what no stage computes or transfers is waiting for another.
-Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResult& passes, const Agreements& agree,
-                       double m, double step_time, double overhead) {
-  const auto n = static_cast<double>(stages.size());
-  Breakdown b;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const StageTimes& t = stages[s];
-    const bool tied = s == 0 || s + 1 == stages.size();
-    b.forward += m * (t.forward + t.input) / n;
-    b.recompute += m * t.recompute / n;
-    b.backward += m * t.backward / n;
-    b.optimizer += (t.begin + t.keep + t.norm + t.update) / n;
-    b.tensor_communication += m * t.tensor / n;
-    b.data_communication += (m * (t.data_forward + t.data_backward) + t.reduce + t.gather + agree.norm + agree.loss +
-                             (tied ? agree.embedding : 0)) /
-                            n;
-    b.pipeline_communication += passes.transfer[s] / n;
-  }
-  b.overhead = overhead;
-  const double used = b.forward + b.recompute + b.backward + b.optimizer + b.tensor_communication +
-                      b.data_communication + b.pipeline_communication + b.overhead;
-  b.bubble = std::max(0.0, step_time - used);
-  return b;
-}
-
-}  // namespace
-
 Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   Memo& memo = *memo_;
   const std::vector<StageTimes> stages = memo.all_times(plan);
   const Agreements agree = memo.agree(plan);
   const std::size_t last = stages.size() - 1;
+  Estimate e;
+  const double overhead = memo.pricing->step_overhead().value;
+  if (plan.spec().asynchronous()) {
+    SteadyStep step = memo.steady(plan, stages, agree);
+    const auto m = static_cast<double>(plan.micro_batches());
+    e.step_time = step.period + overhead;
+    e.breakdown = breakdown_of(stages, {{}, std::move(step.transfer)}, agree, m, e.step_time, overhead);
+    e.bubble = e.breakdown.bubble;
+    std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, question);
+    return e;
+  }
   const PipelineResult passes = memo.run(plan, stages);
 
   std::vector<double> reduced;
@@ -460,8 +519,6 @@ Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   normed += agree.norm;
   for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
 
-  Estimate e;
-  const double overhead = memo.pricing->step_overhead().value;
   e.step_time = updated + agree.loss + overhead;
   e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
   e.bubble = e.breakdown.bubble;
@@ -477,6 +534,20 @@ StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion 
   return memo_->memory(plan, stage, question);
 }
 
+bool Estimator::fits_beside(const plan::Plan& plan) {
+  if (!plan.spec().offload.any()) return true;
+  const clusters::Cluster& cluster = memo_->pricing->cluster();
+  const auto fits = [&](double rank, base::Bytes capacity) {
+    const int ranks = std::min(cluster.devices_per_node, plan.spec().ranks());
+    return capacity.value == 0 || rank * ranks <= capacity.value;
+  };
+  for (int stage = 0; stage < plan.spec().pipeline; ++stage) {
+    const StageMemory m = memory(plan, stage);
+    if (!fits(m.host, cluster.host_memory.capacity) || !fits(m.nvme, cluster.nvme.capacity)) return false;
+  }
+  return true;
+}
+
 std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
   std::vector<MemoryRow> rows;
   for (int s = 0; s < plan.spec().pipeline; ++s) {
@@ -484,6 +555,8 @@ std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
     MemoryRow row;
     row.stage = s;
     row.total = m.total();
+    row.host = m.host;
+    row.nvme = m.nvme;
     row.by_purpose = {
         {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
         {"activations", m.activations}, {"workspace", m.workspace}, {"communication", m.communication},
@@ -502,8 +575,8 @@ Prediction Estimator::predict(const plan::Plan& plan) {
   p.memory_peak_bytes = e.memory_peak;
   p.breakdown = e.breakdown;
   p.bubble_fraction = e.bubble / e.step_time;
-  p.exposed_communication_s =
-      e.breakdown.tensor_communication + e.breakdown.data_communication + e.breakdown.pipeline_communication;
+  p.exposed_communication_s = e.breakdown.tensor_communication + e.breakdown.data_communication +
+                              e.breakdown.pipeline_communication + e.breakdown.copies;
   p.memory = memory(plan);
   derive(p, plan);
   return p;

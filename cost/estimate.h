@@ -19,6 +19,7 @@ namespace orrery::cost {
 struct StageMemory {
   double parameters = 0, gradients = 0, optimizer_states = 0, activations = 0, workspace = 0, communication = 0;
   double input = 0, software = 0;
+  double host = 0, nvme = 0;  ///< in other memories: not in the total
   [[nodiscard]] double total() const {
     return parameters + gradients + optimizer_states + activations + workspace + communication + input + software;
   }
@@ -44,6 +45,9 @@ class Estimator {
   /// Bytes of the worst rank alone, for a search that need not time what does not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
+  /// Whether what the ranks of a node offload fits its host's memory and its drives, where the cluster says what they
+  /// hold.
+  [[nodiscard]] bool fits_beside(const plan::Plan& plan);
   /// Of every stage, as the device holds it.
   [[nodiscard]] std::vector<MemoryRow> memory(const plan::Plan& plan);
   /// The full record, for reports: MFU, tokens/s, cost, energy, memory by stage, communication by dimension.

@@ -7,12 +7,15 @@ namespace orrery::cost {
 
 namespace {
 
-/// Seconds of the pass behind which a layer's gradients are complete.
+/// Seconds of the pass behind which a layer's gradients are complete: of the device, or of the host that issues it.
 double last_pass(const LayerCosts& costs, bool splits_backward) {
-  if (splits_backward) return costs.weights.compute + costs.weights.messages;
-  double seconds = costs.backward.compute + costs.backward.messages + costs.backward.recomputed;
-  if (costs.recomputation == plan::Recompute::full) seconds += costs.recompute.compute + costs.recompute.messages;
-  return seconds;
+  const Pass& pass = splits_backward ? costs.weights : costs.backward;
+  double seconds = pass.compute + pass.messages + pass.recomputed, host = pass.host;
+  if (!splits_backward && costs.recomputation == plan::Recompute::full) {
+    seconds += costs.recompute.compute + costs.recompute.messages;
+    host += costs.recompute.host;
+  }
+  return std::max(seconds, host);
 }
 
 }  // namespace
@@ -29,7 +32,7 @@ double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const p
       const bool waits = stage == 0 && run->costs->kind == models::LayerKind::head;
       buckets.shared_elements = waits ? 0 : run->costs->shared_elements;
       double messages = 0;
-      for (const BucketSize& b : buckets_of({{&buckets, 1}}, spec.replicas())) messages += reduction(b);
+      for (const BucketSize& b : buckets_of({{&buckets, 1}}, spec)) messages += reduction(b);
       for (std::int64_t i = 0; i < run->count; ++i) {
         computed += last_pass(*run->costs, spec.splits_backward());
         reduced = std::max(reduced, computed) + messages;

@@ -212,10 +212,23 @@ class FrameworkLives {
   const MemoryRecipe& recipe_;
 };
 
+void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorCount& factors) {
+  const auto count = [&](const models::Tensor& piece) {
+    const plan::FactorCount one = plan::factor_count(piece);
+    ++tensors;
+    factors.elements += one.elements;
+    factors.met += one.met;
+  };
+  if (t.pieces.empty()) count(t);
+  for (const models::Tensor& piece : t.pieces) count(piece);
+}
+
 }  // namespace
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
-                       const std::vector<int>& tensor_group, const std::vector<int>& context_group, bool split) {
+                       const std::vector<int>& tensor_group, const std::vector<int>& context_group, bool split,
+                       plan::OptimizerKind optimizer) {
+  const std::int64_t alignment = plan::parameter_alignment(optimizer);
   const LayerGroups group{tensor_group, context_group};
   LayerCosts out;
   out.recomputation = recomputation;
@@ -225,9 +238,10 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
     const models::Tensor& t = program.tensors[i];
     if (t.role == models::TensorRole::parameter) {
       std::int64_t& elements = t.shared ? out.shared_elements : out.own_elements;
-      elements = round_up(elements, plan::kParameterAlignment) + t.elements();
-      if (t.partial_gradient)
-        out.partial_elements = round_up(out.partial_elements, plan::kParameterAlignment) + t.elements();
+      elements = round_up(elements, alignment) + t.elements();
+      count_tensors(t, t.shared ? out.shared_parameters : out.own_parameters,
+                    t.shared ? out.shared_factors : out.own_factors);
+      if (t.partial_gradient) out.partial_elements = round_up(out.partial_elements, alignment) + t.elements();
     } else if (t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss) {
       life_of[i] = static_cast<int>(out.lives.size());
       out.lives.push_back({static_cast<double>(round_up(t.bytes(), plan::kAlignment)), t.role});

@@ -6,6 +6,7 @@
 
 #include "cost/pricing.h"
 #include "models/expand.h"
+#include "plan/factors.h"
 #include "plan/job.h"
 
 namespace orrery::cost {
@@ -41,16 +42,19 @@ struct LayerCosts {
   std::int64_t partial_elements =
       0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
   std::int64_t shared_elements = 0;  ///< of the tied table's bucket, if the layer uses it
-  double weight_inputs = 0;          ///< bytes that the weights' gradients read, what is left when W waits for B
+  std::int64_t own_parameters = 0, shared_parameters = 0;  ///< tensors of these buckets
+  plan::FactorCount own_factors, shared_factors;           ///< and what Adafactor keeps of them
+  double weight_inputs = 0;  ///< bytes that the weights' gradients read, what is left when W waits for B
   bool backward_reads_parameters = false;
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
 };
 
 /// `split_backward`: as the zero-bubble orders run it. The groups of rank 0: of tensor and of context parallelism; one
-/// rank where there is none.
+/// rank where there is none. `optimizer`: how its states want parameters aligned.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
                                      const Pricing& pricing, const std::vector<int>& tensor_group,
-                                     const std::vector<int>& context_group, bool split_backward = false);
+                                     const std::vector<int>& context_group, bool split_backward = false,
+                                     plan::OptimizerKind optimizer = plan::OptimizerKind::adamw);
 
 }  // namespace orrery::cost

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include "cost/offload.h"
 #include "cost/split_slabs.h"
+#include "cost/update.h"
+#include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 #include "plan/orders.h"
@@ -15,10 +18,6 @@ namespace {
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
-}
-
-double arena_bytes(std::int64_t elements, models::DType dtype) {
-  return static_cast<double>(round_up(elements * models::size_of(dtype), plan::kAlignment));
 }
 
 /// More equal layers in a row than this need no more memory at once.
@@ -47,31 +46,32 @@ double most_alive(const std::vector<Interval>& intervals, int steps) {
 /// The passes of a stage as lowering lays them out, with few of many equal layers.
 class Passes {
  public:
-  Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec)
+  /// `staying`: blocks at the top that keep on the device what the others send to the host.
+  Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, std::int64_t staying)
       : spec_(spec),
-        messages_apart_(spec.virtual_stages > 1 || spec.splits_backward()),
+        messages_apart_(spec.virtual_stages > 1 || spec.splits_backward() || spec.asynchronous()),
         zero_(spec.replicas() > 1 ? spec.zero_stage : 0),
         compute_(plan::expand_options(spec).dtype),
         gradient_(plan::gradient_dtype(spec.precision)) {
+    const std::int64_t distinct =
+        leaves() ? std::max<std::int64_t>(kDistinctInARow, staying + spec.offload.prefetch + 2) : kDistinctInARow;
     for (const LayerRun& run : layers)
-      for (std::int64_t i = 0; i < std::min(run.count, kDistinctInARow); ++i) layers_.push_back(run.costs);
-  }
-
-  /// Bytes that one micro-batch keeps from forward to backward, of one layer.
-  [[nodiscard]] double saved(const LayerCosts& layer) const {
-    double sum = 0;
-    for (std::size_t i = 0; i < layer.lives.size(); ++i)
-      if (static_cast<int>(i) != layer.y && crosses(layer, static_cast<int>(i))) sum += layer.lives[i].bytes;
-    return sum;
+      for (std::int64_t i = 0; i < std::min(run.count, distinct); ++i) layers_.push_back(run.costs);
+    leaving_.assign(layers_.size(), false);
+    for (std::size_t k = layers_.size(); k-- > 0;)
+      leaving_[k] = leaves() && layers_[k]->kind == models::LayerKind::block && staying-- <= 0;
   }
 
   [[nodiscard]] double forward() {
     begin();
     step();  // receive or load
     if (gathers()) gather(*layers_.front(), false);
+    std::vector<int> starts;
     for (std::size_t k = 0; k < layers_.size(); ++k) {
       const LayerCosts& layer = *layers_[k];
+      starts.push_back(at_);
       if (gathers() && k + 1 < layers_.size()) gather(*layers_[k + 1], false);
+      fetch_parameters(layer, starts, at_ + layer.forward.steps - 1);
       const bool last = k + 1 == layers_.size();
       for (std::size_t i = 0; i < layer.lives.size(); ++i) {
         const Life& life = layer.lives[i];
@@ -84,18 +84,22 @@ class Passes {
       at_ += layer.forward.steps;
       if (gathers()) end_gathered();
     }
+    leave(starts);
     step();  // send
     return most_alive(intervals_, at_);
   }
 
   [[nodiscard]] double backward() {
     begin();
+    std::vector<int> starts;
     int received = at_;  // where the gradient at hand was born
     double received_bytes = 0;
     step();
     if (gathers()) gather(*layers_.back(), true);
     for (std::size_t k = layers_.size(); k-- > 0;) {
       const LayerCosts& layer = *layers_[k];
+      starts.push_back(at_);
+      if (leaving_[k]) come_back(layer, starts);
       if (gathers() && k > 0) gather(*layers_[k - 1], true);
       const int recompute = at_, backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
       const int after = backward + layer.backward.steps;
@@ -110,10 +114,14 @@ class Passes {
         received = backward + std::max(0, layer.lives[static_cast<std::size_t>(layer.dx)].backward_first);
         received_bytes = layer.lives[static_cast<std::size_t>(layer.dx)].bytes;
       }
+      if (layer.backward_reads_parameters) fetch_parameters(layer, starts, after - 1);
       at_ = after;
       if (gathers() && layer.backward_reads_parameters) end_gathered();
       reduce(layer, backward);
+      make_gradients(layer, backward);
     }
+    for (const auto& [from, bytes] : made_) add(from, at_, bytes);
+    made_.clear();
     step();  // accumulate the last, or send
     if (layers_.front()->dx >= 0 && !messages_apart_) add(received, at_, received_bytes);
     step();
@@ -135,11 +143,40 @@ class Passes {
  private:
   [[nodiscard]] bool gathers() const { return zero_ == 3; }
   [[nodiscard]] static bool recomputes(const LayerCosts& layer) { return layer.recomputation == plan::Recompute::full; }
-  [[nodiscard]] bool crosses(const LayerCosts& layer, int index) const {
-    const Life& life = layer.lives[static_cast<std::size_t>(index)];
-    if (index == layer.x) return true;
-    if (recomputes(layer) || life.dropped) return false;
-    return life.forward_first >= 0 && (life.backward_first >= 0 || life.weights_first >= 0);
+  [[nodiscard]] bool leaves() const { return spec_.offload.activations == plan::Space::host; }
+
+  /// Forward: what leaves for the host lives until the layer behind its own has run.
+  void leave(const std::vector<int>& starts) {
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+      if (!leaving_[k]) continue;
+      const LayerCosts& layer = *layers_[k];
+      const int end = k + 2 < starts.size() ? starts[k + 2] : at_;
+      for (std::size_t i = 0; i < layer.lives.size(); ++i) {
+        const int index = static_cast<int>(i);
+        if (index == layer.y || !crosses(layer, index)) continue;
+        int from = starts[k] + std::max(0, layer.lives[i].forward_first);
+        if (index == layer.x && k > 0) {
+          const LayerCosts& before = *layers_[k - 1];
+          from = starts[k - 1] + std::max(0, before.lives[static_cast<std::size_t>(before.y)].forward_first);
+        } else if (index == layer.x) {
+          from = 0;
+        }
+        add(from, end, layer.lives[i].bytes);
+      }
+    }
+  }
+  /// Backward: what left has come by the time that the layers ahead of its own begin.
+  void come_back(const LayerCosts& layer, const std::vector<int>& starts) {
+    const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch);
+    const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
+    const int backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
+    for (std::size_t i = 0; i < layer.lives.size(); ++i) {
+      const Life& life = layer.lives[i];
+      if (static_cast<int>(i) == layer.y || !crosses(layer, static_cast<int>(i))) continue;
+      const int read_again = recomputes(layer) ? at_ + std::max(0, life.recompute_last) : 0;
+      const int read = life.backward_last >= 0 ? backward + life.backward_last : 0;
+      add(from, life.weights_last >= 0 ? kToTheEnd : std::max(read_again, read), life.bytes);
+    }
   }
 
   void begin() {
@@ -163,7 +200,23 @@ class Passes {
   }
 
   [[nodiscard]] std::int64_t padded(std::int64_t elements) const {
-    return round_up(elements, spec_.replicas() * plan::kParameterAlignment);
+    return round_up(elements, spec_.replicas() * plan::parameter_alignment(spec_.optimizer));
+  }
+  /// Parameters that live elsewhere come ahead of a layer's pass, as shards ahead of their gathering.
+  void fetch_parameters(const LayerCosts& layer, const std::vector<int>& starts, int last) {
+    if (spec_.offload.parameters == plan::Space::device) return;
+    const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch) + (gathers() ? 1 : 0);
+    const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
+    add(from, last, full(layer, compute_) / (gathers() ? spec_.replicas() : 1));
+  }
+  /// Gradients whose sums are the host's live until the layer behind has run.
+  void make_gradients(const LayerCosts& layer, int backward) {
+    if (spec_.offload.optimizer == plan::Space::device || zero_ >= 2) return;
+    if (made_.size() >= 2) {
+      add(made_.front().first, at_ - 1, made_.front().second);
+      made_.erase(made_.begin());
+    }
+    made_.emplace_back(backward, full(layer, gradient_));
   }
   [[nodiscard]] double full(const LayerCosts& layer, models::DType dtype) const {
     double sum = 0;
@@ -195,31 +248,37 @@ class Passes {
     step();
   }
 
+  static constexpr int kToTheEnd = 1 << 30;
   const plan::PlanSpec& spec_;
+  std::vector<bool> leaving_;
   bool messages_apart_;  ///< what is received and sent lives between blocks, not within
   int zero_;
   models::DType compute_, gradient_;
   std::vector<const LayerCosts*> layers_;
   std::vector<Interval> intervals_, gathered_;
+  std::vector<std::pair<int, double>> made_;  ///< gradients under way to the host: from when, bytes
   int at_ = 0;
 };
 
 }  // namespace
 
-std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int replicas) {
+std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec) {
   std::vector<BucketSize> out;
   bool shared = false;
-  const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial = 0) {
+  const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial, std::int64_t parameters,
+                       const plan::FactorCount& factors, bool embedding) {
     if (elements == 0) return;
-    const std::int64_t padded = round_up(elements, replicas * plan::kParameterAlignment);
-    out.push_back({padded, padded / replicas, count, partial});
+    const std::int64_t padded = round_up(elements, spec.replicas() * plan::parameter_alignment(spec.optimizer));
+    out.push_back({padded, padded / spec.replicas(), count, partial, parameters, factors, embedding});
   };
   for (const LayerRun& run : layers) {
-    if (!shared && run.costs->shared_elements > 0) {
-      add(run.costs->shared_elements, 1);
+    const LayerCosts& c = *run.costs;
+    if (!shared && c.shared_elements > 0) {
+      add(c.shared_elements, 1, 0, c.shared_parameters, c.shared_factors, true);
       shared = true;
     }
-    add(run.costs->own_elements, run.count, run.costs->partial_elements);
+    add(c.own_elements, run.count, c.partial_elements, c.own_parameters, c.own_factors,
+        c.kind == models::LayerKind::embedding);
   }
   return out;
 }
@@ -315,6 +374,19 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
 
 }  // namespace
 
+namespace {
+
+/// What a pipeline that never drains keeps: p - s micro-batches, what it has received for one more and one gradient, a
+/// buffer for each message that it sends, and versions of its weights.
+void add_asynchronous(StageMemory& m, double saved, double boundary, const plan::PlanSpec& spec, int stage) {
+  const bool first = stage == 0, last = stage + 1 == spec.pipeline;
+  m.activations = saved * (spec.pipeline - stage) + (first ? 0 : boundary) + (last ? 0 : boundary);
+  m.communication += (first ? 0 : boundary) + (last ? 0 : boundary);
+  m.parameters *= 1 + plan::weight_delay(spec, stage);
+}
+
+}  // namespace
+
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
                          std::int64_t micro_batches, double software, const MemoryRecipe& recipe,
                          MemoryQuestion question) {
@@ -326,27 +398,40 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   StageMemory m;
   Elements elements;
   double reduced = 0;
-  // Both moments and, in mixed precision, the master.
-  const double states = recipe.moment_bytes / static_cast<double>(models::size_of(models::DType::fp32)) +
-                        (compute != models::DType::fp32 ? 1 : 0);
-  for (const BucketSize& b : buckets_of(layers, spec.replicas())) {
+  const std::vector<BucketSize> buckets = buckets_of(layers, spec);
+  for (const BucketSize& b : buckets) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
-    m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
-    m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
-    m.optimizer_states += count * states * arena_bytes(optimized, models::DType::fp32);
+    if (spec.offload.parameters == plan::Space::device)
+      m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
+    if (spec.offload.optimizer == plan::Space::device) {
+      m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
+      m.optimizer_states += count * state_bytes(b, optimized, spec, recipe.moment_bytes);
+    }
     if (zero == 1 && !spec.reduces_early()) reduced = std::max(reduced, arena_bytes(b.shard, gradient));
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized);
   }
   std::vector<double> saved;
   double boundary = 0;
-  m.workspace = reduced;
-  for (const std::vector<LayerRun>& chunk : chunks) {
-    Passes passes(chunk, spec);
-    double slab = 0;
+  const TensorBytes of_tensors = tensor_bytes(buckets, spec);
+  m.optimizer_states += of_tensors.states;
+  const StatesElsewhere elsewhere = states_elsewhere(buckets, spec);
+  m.host += elsewhere.host;
+  m.nvme += elsewhere.nvme;
+  m.workspace = std::max({reduced, of_tensors.temporary, elsewhere.finish});
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const std::vector<LayerRun>& chunk = chunks[c];
+    const bool leaves = spec.offload.activations == plan::Space::host;
+    const bool head = chunk.back().costs->kind == models::LayerKind::head;
+    const std::int64_t staying = leaves ? staying_blocks(spec, stage, static_cast<int>(c), head, micro_batches) : 0;
+    Passes passes(chunk, spec, staying);
+    double slab = leaves ? -leaving_bytes(chunk, staying) : 0;
+    if (leaves)
+      m.host += leaving_bytes(chunk, staying) *
+                static_cast<double>(most_in_flight(spec, stage, static_cast<int>(c), micro_batches));
     for (const LayerRun& run : chunk) {
-      slab += static_cast<double>(run.count) * passes.saved(*run.costs);
+      slab += static_cast<double>(run.count) * saved_bytes(*run.costs);
       if (run.costs->x >= 0) boundary = run.costs->lives[static_cast<std::size_t>(run.costs->x)].bytes;
       const bool block = run.costs->kind == models::LayerKind::block;
       const std::int64_t table = std::max(run.costs->shared_elements, block ? 0 : run.costs->own_elements);
@@ -368,13 +453,16 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     m.activations = saved.front() * static_cast<double>(held.whole) + half * static_cast<double>(held.for_weights);
   } else if (spec.splits_backward()) {
     m.activations = split_slabs(chunks, spec, stage, micro_batches);
+  } else if (spec.asynchronous()) {
+    add_asynchronous(m, saved.front(), boundary, spec, stage);
   } else if (spec.virtual_stages > 1) {
     m.activations = interleaved_slabs(saved, boundary, spec, stage, micro_batches);
   } else {
     m.activations =
         saved.front() * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
   }
-  m.input = 4 * static_cast<double>(plan::kAlignment);  // loss, gradient norm, its square, clip coefficient
+  // Loss, gradient norm, its square, clip coefficient, and loss scaling.
+  m.input = (spec.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
   m.software = software;
   if (recipe.stated) add_framework(m, elements, spec, recipe, question.kind);
   return m;

@@ -7,16 +7,20 @@
 #include "cost/estimate.h"
 #include "cost/layer_costs.h"
 #include "cost/memory_recipe.h"
+#include "plan/factors.h"
 #include "plan/plan.h"
 
 namespace orrery::cost {
 
 /// A flat bucket of parameters as plan/buckets.h pads it.
 struct BucketSize {
-  std::int64_t elements = 0;  ///< padded to shards
-  std::int64_t shard = 0;     ///< elements / replicas
-  std::int64_t count = 1;     ///< equal buckets in a row
-  std::int64_t partial = 0;   ///< elements that the tensor group sums
+  std::int64_t elements = 0;    ///< padded to shards
+  std::int64_t shard = 0;       ///< elements / replicas
+  std::int64_t count = 1;       ///< equal buckets in a row
+  std::int64_t partial = 0;     ///< elements that the tensor group sums
+  std::int64_t parameters = 0;  ///< tensors
+  plan::FactorCount factors = {};
+  bool embedding = false;  ///< has the tables of the input
 };
 
 /// A run of equal layers of a stage.
@@ -26,7 +30,7 @@ struct LayerRun {
 };
 
 /// Buckets of a stage in order; equal neighbours stand together.
-[[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, int replicas);
+[[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec);
 
 /// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes beside the arena, which only
 /// MemoryKind::device counts.

@@ -28,6 +28,11 @@ double predicted(const Observation& o, const Pricing& pricing) {
       const double inside = pricing.stack().host_inline ? dispatch : 0;
       return pricing.send_time(*o.step, o.rank_class->buffers, o.members[0], o.members[1]).value - inside;
     }
+    case plan::StepKind::copy: {
+      const double inside = pricing.stack().host_inline ? dispatch : 0;
+      const base::Bytes bytes{static_cast<double>(o.step->message_bytes(o.rank_class->buffers))};
+      return pricing.copy_time(o.step->stream, bytes, o.step->accumulate).value - inside;
+    }
   }
   return 0;
 }
@@ -80,6 +85,7 @@ std::string words(const plan::Schedule& schedule, const plan::Step& step) {
                          schedule.groups[static_cast<std::size_t>(step.group)].name);
     case plan::StepKind::send:
     case plan::StepKind::recv: return "send";
+    case plan::StepKind::copy: return fmt::format("copy {}", plan::name_of(step.stream));
   }
   return step.part;
 }

@@ -24,6 +24,7 @@ std::size_t index_of(models::DType dtype) {
     case models::DType::tf32: return 4;
     case models::DType::fp32:
     case models::DType::int32:
+    case models::DType::uint8:
     case models::DType::int64: return 0;
   }
   return 0;
@@ -74,14 +75,27 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.tile_rows = c.at("device.matmul.tile_rows");
     r.tile_columns = c.at("device.matmul.tile_columns");
     r.halving_loss = c.at("device.matmul.halving_loss");
+    r.narrow_load_loss = c.get("device.matmul.narrow_load_loss", 0);
   } else {
     r.operand_bandwidth = c.at("device.matmul.operand_bandwidth");
+    r.conversion = c.get("device.conversion.bandwidth", r.operand_bandwidth);
     r.cache = c.at("device.cache.bandwidth");
     r.cache_size = c.at("device.cache.size");
   }
   for (std::size_t i = 0; i < r.vector.size(); ++i)
     r.vector[i] = c.get(std::string("device.vector.") + name_of(static_cast<Family>(i)) + ".rate", 0);
   return r;
+}
+
+Seconds conversion_time(const DeviceRates& r, const models::Op& op) {
+  constexpr double kPanel = 256, kMoved = 6;
+  models::Op wide = op;
+  wide.dtype = models::DType::fp32;
+  double values = (models::bytes_of(wide) - models::bytes_of(op)) / 2;
+  if (op.kind == models::OpKind::matmul)
+    values +=
+        static_cast<double>(op.m) * static_cast<double>(op.k) * (std::ceil(static_cast<double>(op.n) / kPanel) - 1);
+  return Seconds{kMoved * values / r.conversion};
 }
 
 Seconds side_time(const DeviceRates& r, const models::Op& op) {
@@ -111,6 +125,16 @@ Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType
   return Seconds{std::max(best, bytes / r.memory)};
 }
 
+double alignment_share(const DeviceRates& r, const models::Op& op) {
+  constexpr std::int64_t kWidest = 16;
+  const std::int64_t rows[] = {op.trans_a ? op.m : op.k, op.trans_b ? op.k : op.n, op.n};
+  double share = 1;
+  for (std::int64_t width = kWidest, size = models::size_of(op.dtype); width > size; width /= 2)
+    if (std::any_of(std::begin(rows), std::end(rows), [&](std::int64_t row) { return row * size % width != 0; }))
+      share *= 1 - r.narrow_load_loss;
+  return share;
+}
+
 double missing_share(const DeviceRates& r, double bytes) {
   return std::clamp(bytes / r.cache_size - 1, 0.0, 1.0);
 }
@@ -125,6 +149,8 @@ Seconds cpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, dou
 bool moves_once(Family family) {
   switch (family) {
     case Family::optimizer:
+    case Family::factored:
+    case Family::quantised:
     case Family::norm_squared:
     case Family::embedding:
     case Family::scores: return true;
@@ -144,7 +170,8 @@ Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
   const double rate = r.vector[static_cast<std::size_t>(family)];
   const double vector = rate > 0 ? bytes / rate : 0;
   // The optimizer walks over more than any cache holds, one bucket after the other.
-  const double missing = family == Family::optimizer ? 1 : missing_share(r, bytes);
+  const bool updates = family == Family::optimizer || family == Family::factored || family == Family::quantised;
+  const double missing = updates ? 1 : missing_share(r, bytes);
   return Seconds{vector + bytes * ((1 - missing) / r.cache + missing / r.memory)};
 }
 
@@ -186,11 +213,18 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
 
 Seconds device_time(const DeviceRates& r, const models::Op& op) {
   using K = models::OpKind;
+  const bool narrow = op.dtype == models::DType::bf16 || op.dtype == models::DType::fp16;
+  if (!r.gpu && narrow && op.kind != K::fill_zero && op.kind != K::copy) {
+    models::Op wide = op;
+    wide.dtype = models::DType::fp32;
+    return device_time(r, wide) + conversion_time(r, op);
+  }
   switch (op.kind) {
     case K::matmul: {
       const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
       if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k);
-      return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value + side_time(r, op).value};
+      return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value / alignment_share(r, op) +
+                     side_time(r, op).value};
     }
     case K::attention:
     case K::attention_grad:
@@ -225,7 +259,17 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::accumulate_into:
     case K::norm_squared:
     case K::clip_coefficient:
-    case K::adamw: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+    case K::overflow:
+    case K::loss_scale:
+    case K::adamw:
+    case K::sgd:
+    case K::lamb_moments:
+    case K::lamb:
+    case K::factor_sums:
+    case K::factor_moments:
+    case K::factor_norms:
+    case K::adafactor:
+    case K::adamw_8bit: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
   }
   ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
 }

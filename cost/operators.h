@@ -17,8 +17,9 @@ struct DeviceRates {
   int multiprocessors = 1;
   std::array<double, kRates> matmul{};  ///< FLOP/s at best shapes: fp32, bf16, fp16, fp8, tf32
   std::array<double, kRates> peak{};    ///< FLOP/s of the datasheet, by the same
-  double k_half = 0, tile_rows = 1, tile_columns = 1, halving_loss = 0;
+  double k_half = 0, tile_rows = 1, tile_columns = 1, halving_loss = 0, narrow_load_loss = 0;
   double operand_bandwidth = 0;                     ///< bytes/s; CPU only
+  double conversion = 0;                            ///< bytes/s; CPU only: see conversion_time
   double memory = 0;                                ///< bytes/s
   double cache = 0, cache_size = 0;                 ///< bytes/s, bytes; CPU only
   double elementwise_passes = 1, score_passes = 1;  ///< of the stack; GPUs only
@@ -35,6 +36,14 @@ struct DeviceRates {
 /// Operands are `dtype` in memory and `arithmetic` in the product.
 [[nodiscard]] base::Seconds gpu_matmul_time(const DeviceRates& rates, models::DType dtype, models::DType arithmetic,
                                             double m, double n, double k);
+
+/// A CPU computes in fp32 what is stored in 16 bits: what it takes to widen operands and to round results, 6 bytes a
+/// value. A product widens A again for each panel of columns of the result (exec/cpu/gemm_panels.cpp).
+[[nodiscard]] base::Seconds conversion_time(const DeviceRates& rates, const models::Op& op);
+/// Share of its rate that a product keeps whose rows are no multiple of 16 bytes long: a load half as wide each time
+/// that the narrowest of them divides by two less (`narrow_load_loss`). NVIDIA, Matrix Multiplication Background User's
+/// Guide, section 3: tensor cores are fed 16 bytes at a time.
+[[nodiscard]] double alignment_share(const DeviceRates& rates, const models::Op& op);
 
 /// What a product costs beside itself. Of an fp8 product the activation or gradient that enters is read once and
 /// written twice, as it is and transposed for the weight's gradient, which then finds both operands cast (Transformer

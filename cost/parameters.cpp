@@ -34,12 +34,20 @@ void add_device(std::vector<ParameterKind>& all) {
   all.push_back({"device.matmul.tile_columns", Unit::number, 1, 4096, 0, "columns of a GPU output tile"});
   all.push_back(
       {"device.matmul.halving_loss", Unit::number, 0, 1, 0, "share of the rate lost each time a GPU tile is halved"});
+  all.push_back(
+      {"device.matmul.narrow_load_loss", Unit::number, 0, 1, 0,
+       "GPUs: share of a product's rate lost each time that its rows' length in bytes divides by half as much, "
+       "below 16"});
   all.push_back({"device.matmul.operand_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
                  "CPU: bytes per second of packing A and B and of writing C"});
+  all.push_back({"device.conversion.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
+                 "CPU: bytes per second of widening 16-bit values to fp32 and of rounding results, 6 a value"});
   all.push_back({"device.memory.efficiency", Unit::number, 1e-3, 20, 0.4, "streaming bandwidth over the datasheet's"});
   all.push_back({"device.cache.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.7,
                  "CPU: bandwidth of an op whose operands fit the cache"});
   all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0.7, "CPU: the cache one rank can call its own"});
+  all.push_back({"device.host.efficiency", Unit::number, 1e-3, 1.5, 0.4,
+                 "GPUs: what an optimizer on the host's cores reaches of the host memory's datasheet bandwidth"});
   all.push_back({"device.neighbour_slowdown", Unit::number, 0, 10, 1.0,
                  "CPU: share by which computing takes longer while the other ranks compute (clock, caches, memory)"});
   all.push_back({"device.attention.efficiency", Unit::number, 1e-4, 20, 0.7,
@@ -90,6 +98,16 @@ void add_network(std::vector<ParameterKind>& all) {
                  "GPUs: one channel of a message within a node; up to 64 MiB have four"});
   all.push_back({"network.all_to_all.efficiency", Unit::number, 1e-3, 1.5, 0.3,
                  "GPUs: all-to-all between nodes over what the NICs give to other collectives"});
+  all.push_back(
+      {"network.copy.latency", Unit::seconds, 0, 10, 1.0, "a copy between a rank's memories, beyond its bytes"});
+  all.push_back({"network.copy.bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
+                 "CPU ranks: bytes per second of a copy between the device's arena and the host's"});
+  all.push_back({"network.copy.file_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
+                 "CPU ranks: bytes per second of a copy between the host's arena and a file"});
+  all.push_back({"network.copy.efficiency", Unit::number, 1e-3, 1.5, 0.3,
+                 "GPUs: large copies between device and host over the slowest link's datasheet"});
+  all.push_back({"network.copy.nvme_efficiency", Unit::number, 1e-3, 1.5, 0.3,
+                 "GPUs: large copies between host and drives over the drives' datasheets"});
   all.push_back({"network.size_half", Unit::bytes, 0, kTera, 0.7,
                  "GPUs: message size at which an all-reduce's transfer takes twice its time at large sizes"});
   all.push_back(
@@ -100,6 +118,19 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.op_overhead", Unit::seconds, 0, 1, 1.0, "an op's cost beyond its arithmetic"});
   all.push_back({"stack.host_op_time", Unit::seconds, 0, 1, 0.7,
                  "GPUs: what the host needs to issue one op (its kernels, and the framework's calls around them)"});
+  all.push_back(
+      {"stack.host_grad_share", Unit::number, 0.01, 10, 0,
+       "GPUs: what the host needs to issue an op of a backward pass, of host_op_time: autograd's C++ walks the "
+       "graph that Python has built"});
+  all.push_back(
+      {"stack.host_runs_ahead", Unit::number, 0, 1, 0,
+       "GPUs: whether the host issues operators while the device is at earlier ones or waits for a message; 0: "
+       "each run of operators takes the longer of the two, as where layers are timed one by one"});
+  all.push_back({"stack.recomputes", Unit::number, 0, 1, 0,
+                 "whether recomputation that a published run states is part of its figures (0 or 1)"});
+  all.push_back({"stack.cuts_vocabulary", Unit::number, 0, 1, 0,
+                 "1: tensor ranks get a whole number of rows of the vocabulary each and the rest is left out; 0: it is "
+                 "padded"});
   all.push_back({"stack.elementwise_passes", Unit::number, 0.1, 100, 0.4,
                  "GPUs: how often elementwise and normalisation ops move their bytes, where kernels are not fused or "
                  "dropout is drawn"});
@@ -163,7 +194,14 @@ Family family_of(models::OpKind kind) {
     case K::bias_grad:
     case K::softmax_max: return Family::reduction;
     case K::norm_squared: return Family::norm_squared;
-    case K::adamw: return Family::optimizer;
+    case K::adamw:
+    case K::sgd:
+    case K::lamb_moments:
+    case K::lamb: return Family::optimizer;
+    case K::factor_sums:
+    case K::factor_norms:
+    case K::adafactor: return Family::factored;
+    case K::adamw_8bit: return Family::quantised;
     case K::matmul:
     case K::rope:
     case K::rope_grad:
@@ -178,6 +216,9 @@ Family family_of(models::OpKind kind) {
     case K::fill_zero:
     case K::copy:
     case K::accumulate_into:
+    case K::overflow:
+    case K::loss_scale:
+    case K::factor_moments:
     case K::clip_coefficient: return Family::copy;
   }
   return Family::copy;
@@ -196,6 +237,8 @@ const char* name_of(Family family) {
     case Family::optimizer: return "optimizer";
     case Family::norm_squared: return "norm_squared";
     case Family::embedding: return "embedding";
+    case Family::factored: return "factored";
+    case Family::quantised: return "quantised";
   }
   return "?";
 }

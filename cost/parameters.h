@@ -38,9 +38,11 @@ enum class Family {
   scores,  ///< the exponentials inside attention
   optimizer,
   norm_squared,  ///< of gradients, summed in double precision
-  embedding
+  embedding,
+  factored,  ///< Adafactor's passes
+  quantised  ///< moments in 8 bits
 };
-inline constexpr int kFamilies = 11;
+inline constexpr int kFamilies = 13;
 [[nodiscard]] Family family_of(models::OpKind kind);
 [[nodiscard]] const char* name_of(Family family);
 

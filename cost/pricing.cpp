@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/ensure.h"
+#include "cost/copies.h"
 #include "cost/operators.h"
 
 namespace orrery::cost {
@@ -38,6 +39,10 @@ std::uint32_t optional_operands(const models::Op& op) {
   std::uint32_t present = op.out.size() > 3 ? 1 : 0;
   if (op.in.size() > 5 && op.in[5] >= 0) present |= 2;
   if (op.in.size() > 4 && op.in[4] >= 0) present |= 4;
+  // Updates: which states and copies there are.
+  if (models::updates_parameters(op.kind))
+    present = static_cast<std::uint32_t>(op.out.size()) | (op.out.size() > 1 && op.out[1] >= 0 ? 8U : 0U) |
+              (op.stochastic ? 16U : 0U);
   return present;
 }
 
@@ -45,8 +50,9 @@ OpKey key_of(const models::Op& op) {
   const std::uint32_t flags = static_cast<std::uint32_t>(op.kind) | static_cast<std::uint32_t>(op.dtype) << 8 |
                               static_cast<std::uint32_t>(op.accumulate) << 16 |
                               static_cast<std::uint32_t>(op.causal) << 17 | static_cast<std::uint32_t>(op.flash) << 18 |
-                              optional_operands(op) << 19 | static_cast<std::uint32_t>(op.rounded) << 24 |
-                              static_cast<std::uint32_t>(op.trans_a) << 25;
+                              optional_operands(op) << 19 | static_cast<std::uint32_t>(op.rounded) << 25 |
+                              static_cast<std::uint32_t>(op.trans_a) << 26 |
+                              static_cast<std::uint32_t>(op.trans_b) << 27;
   return {op.m, op.n, op.k, op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, flags};
 }
 
@@ -66,14 +72,25 @@ struct GroupHash {
   }
 };
 
+/// Whether autograd issues it. Of products forward ones alone read their weight transposed (models/expand.cpp).
+bool is_of_backward(const models::Op& op) {
+  using K = models::OpKind;
+  constexpr K kinds[] = {K::embedding_grad,      K::position_grad, K::layer_norm_grad, K::rms_norm_grad,
+                         K::bias_grad,           K::rope_grad,     K::attention_grad,  K::merge_kv,
+                         K::ring_attention_grad, K::gelu_grad,     K::swiglu_grad,     K::cross_entropy_grad};
+  if (op.kind == K::matmul) return !op.trans_b;
+  return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);
+}
+
 }  // namespace
 
 struct Pricing::Memo {
   DeviceRates rates;
-  double op_overhead = 0, host_op_time = 0, load_overhead = 0, jitter = 0, neighbours = 0, dispatch_overhead = 0,
-         communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1, gather_messages = 1,
-         tensor_hidden = 0;
-  bool scatters = false;
+  HostRates host;
+  double op_overhead = 0, host_op_time = 0, host_grad_share = 1, load_overhead = 0, jitter = 0, neighbours = 0,
+         dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1,
+         gather_messages = 1, tensor_hidden = 0;
+  bool scatters = false, host_runs_ahead = true;
 
   /// What the stack makes of a collective that takes `latency` and `transfer` at the library's best.
   [[nodiscard]] Alone as_run(plan::CollectiveKind kind, plan::Stream stream, Alone best) const {
@@ -84,6 +101,7 @@ struct Pricing::Memo {
     best.transfer.value *= best.stretch;
     return best;
   }
+  [[nodiscard]] double host_time(std::span<const models::Op> issued) const;
   std::unordered_map<OpKey, double, OpHash> ops;
   std::unordered_map<GroupKey, double, GroupHash> messages;
 };
@@ -96,9 +114,11 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   for (const Parameter& parameter : stack_.parameters) calibration_.parameters[parameter.name] = parameter;
   calibration_ = merge(std::move(calibration_), calibrations);
   memo_->rates = device_rates(*cluster_, calibration_);
+  memo_->host = host_rates(*cluster_, calibration_);
   memo_->op_overhead = calibration_.get("stack.op_overhead", 0);
   memo_->load_overhead = calibration_.get("stack.load_overhead", 0);
   memo_->host_op_time = calibration_.get("stack.host_op_time", 0);
+  memo_->host_grad_share = calibration_.get("stack.host_grad_share", 1);
   memo_->jitter = cluster_->size() > 1 ? calibration_.get("stack.rank_jitter", 0) : 0;
   memo_->neighbours = cluster_->size() > 1 ? calibration_.get("device.neighbour_slowdown", 0) : 0;
   memo_->dispatch_overhead = calibration_.get("stack.dispatch_overhead", 0);
@@ -107,6 +127,7 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->software = calibration_.get("stack.context_memory", 0);
   memo_->tensor_hidden = calibration_.get("stack.tensor_hidden", 0);
   memo_->data_share = calibration_.get("stack.data_share", 1);
+  memo_->host_runs_ahead = calibration_.get("stack.host_runs_ahead", 1) != 0;
   memo_->scatters = calibration_.get("stack.pipeline_scatter", 0) != 0;
   memo_->gather_messages = calibration_.get("stack.gather_messages", 1);
 }
@@ -127,30 +148,37 @@ Seconds Pricing::op_time(const models::Op& op) const {
 }
 
 Seconds Pricing::compute_time(const plan::Step& step) const {
-  return compute_time(step.ops);
+  return step.on_host ? on_host_time(step.ops) : compute_time(step.ops);
 }
 
 Seconds Pricing::compute_time(std::span<const models::Op> ops) const {
   double device = memo_->dispatch_overhead;
   for (const models::Op& op : ops) device += op_time(op).value;
-  return Seconds{device};
+  return Seconds{memo_->host_runs_ahead ? device : std::max(device, memo_->host_time(ops))};
 }
 
 Seconds Pricing::host_time(std::span<const models::Op> ops) const {
-  // Frameworks run what is done to whole buckets as a few multi-tensor kernels, and read tokens ahead.
-  const auto issued = std::count_if(ops.begin(), ops.end(), [](const models::Op& op) {
-    const Family family = family_of(op.kind);
-    return family != Family::optimizer && family != Family::norm_squared && op.kind != models::OpKind::fill_zero &&
-           op.kind != models::OpKind::copy && op.kind != models::OpKind::accumulate_into &&
-           op.kind != models::OpKind::clip_coefficient && op.kind != models::OpKind::load_tokens;
-  });
+  return Seconds{memo_->host_runs_ahead ? memo_->host_time(ops) : 0};
+}
+
+double Pricing::Memo::host_time(std::span<const models::Op> issued) const {
   // A softmax in parts is four calls more, forward as backward.
   constexpr double kParts = 4;
-  const auto split = std::count_if(ops.begin(), ops.end(), [&](const models::Op& op) {
-    return (op.kind == models::OpKind::attention || op.kind == models::OpKind::attention_grad) && !op.flash &&
-           !softmax_is_fused(memo_->rates, op);
-  });
-  return Seconds{memo_->host_op_time * (static_cast<double>(issued) + kParts * static_cast<double>(split))};
+  double calls = 0;
+  for (const models::Op& op : issued) {
+    const Family family = family_of(op.kind);
+    // Frameworks run what is done to whole buckets as a few multi-tensor kernels, and read tokens ahead.
+    if (family == Family::optimizer || family == Family::factored || family == Family::quantised ||
+        family == Family::norm_squared || op.kind == models::OpKind::fill_zero || op.kind == models::OpKind::copy ||
+        op.kind == models::OpKind::accumulate_into || op.kind == models::OpKind::clip_coefficient ||
+        op.kind == models::OpKind::overflow || op.kind == models::OpKind::loss_scale ||
+        op.kind == models::OpKind::factor_moments || op.kind == models::OpKind::load_tokens)
+      continue;
+    const bool attends = op.kind == models::OpKind::attention || op.kind == models::OpKind::attention_grad;
+    const double more = attends && !op.flash && !softmax_is_fused(rates, op) ? kParts : 0;
+    calls += (1 + more) * (is_of_backward(op) ? host_grad_share : 1);
+  }
+  return host_op_time * calls;
 }
 
 Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::span<const int> members,
@@ -218,6 +246,27 @@ Alone Pricing::send_alone(Bytes message, const clusters::Span& span) const {
   Alone alone = message_alone(*cluster_, calibration_, message, span);
   alone.latency.value += memo_->communication_dispatch;
   return alone;
+}
+
+Alone Pricing::copy_alone(plan::Stream stream, Bytes bytes, bool accumulate) const {
+  const CopyRate& rate = memo_->host.copies[static_cast<std::size_t>(stream)];
+  // Two values are read and one is written for each that arrives, behind those that are still on the way.
+  const double added = accumulate && memo_->host.memory > 0 ? 3 * bytes.value / memo_->host.memory : 0;
+  const Seconds transfer{std::max(rate.alone > 0 ? bytes.value / rate.alone : 0, added)};
+  return {Seconds{rate.latency + memo_->communication_dispatch}, transfer};
+}
+
+Seconds Pricing::copy_time(plan::Stream stream, Bytes bytes, bool accumulate) const {
+  const CopyRate& rate = memo_->host.copies[static_cast<std::size_t>(stream)];
+  const Alone alone = copy_alone(stream, bytes, accumulate);
+  return alone.latency + std::max(alone.transfer, Seconds{rate.shared > 0 ? bytes.value / rate.shared : 0});
+}
+
+Seconds Pricing::on_host_time(std::span<const models::Op> ops) const {
+  if (!memo_->rates.gpu) return compute_time(ops);
+  double time = memo_->dispatch_overhead;
+  for (const models::Op& op : ops) time += host_op_time(memo_->host, op);
+  return Seconds{time};
 }
 
 double Pricing::jitter() const {

@@ -41,8 +41,8 @@ class Pricing {
   [[nodiscard]] base::Seconds op_time(const models::Op& op) const;
   [[nodiscard]] base::Seconds compute_time(const plan::Step& step) const;
   [[nodiscard]] base::Seconds compute_time(std::span<const models::Op> ops) const;
-  /// What the host needs to issue them (stack.host_op_time). It runs ahead of the device, so a pass takes as long as
-  /// the slower of the two.
+  /// What the host needs to issue them (stack.host_op_time) while it runs ahead of the device: a pass takes as long as
+  /// the slower of the two. Where it does not (stack.host_runs_ahead), compute_time has it and this is 0.
   [[nodiscard]] base::Seconds host_time(std::span<const models::Op> ops) const;
 
   /// `message` as Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`
@@ -58,6 +58,13 @@ class Pricing {
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
   [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
                                         int to) const;
+
+  /// A copy between a rank's memories (cost/copies.h): with the other ranks of its node copying too, and with the links
+  /// to itself. What is added up on the way costs the host's memory too.
+  [[nodiscard]] base::Seconds copy_time(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const;
+  [[nodiscard]] Alone copy_alone(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const;
+  /// Operators on the host's cores. CPU ranks: the same core as the device's.
+  [[nodiscard]] base::Seconds on_host_time(std::span<const models::Op> ops) const;
 
   /// What one rank sends of the activations between two stages, and what it takes to have them whole again. Where the
   /// stack scatters and gathers (stack.pipeline_scatter; Narayanan et al. 2021, section 4.1), tensor ranks hold the

@@ -15,6 +15,7 @@ namespace orrery::cost {
 struct Breakdown {
   double forward = 0, backward = 0, recompute = 0, optimizer = 0;                       ///< compute
   double tensor_communication = 0, data_communication = 0, pipeline_communication = 0;  ///< exposed
+  double copies = 0;                                                                    ///< offload, exposed
   double bubble = 0;                                                                    ///< waiting for another stage
   double overhead = 0;  ///< per-step cost of the software outside the schedule
 };
@@ -39,7 +40,8 @@ struct LinkRow {
 /// Memory of one rank class, by purpose, at its peak.
 struct MemoryRow {
   int stage = 0;
-  double total = 0;                          ///< arena + software overhead
+  double total = 0;                          ///< of the device: arena + software overhead
+  double host = 0, nvme = 0;                 ///< of a rank, where the plan offloads
   std::map<std::string, double> by_purpose;  ///< "parameters", "gradients", …, "software"
 };
 

@@ -14,6 +14,10 @@ bool Stack::overlaps(plan::Stream stream) const {
     case plan::Stream::pipeline_send:
     case plan::Stream::pipeline_recv: return overlap_pipeline;
     case plan::Stream::context: return overlap_context;
+    case plan::Stream::to_host:
+    case plan::Stream::from_host:
+    case plan::Stream::to_nvme:
+    case plan::Stream::from_nvme: return overlap_copies;
   }
   return false;
 }
@@ -34,6 +38,7 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.overlap_gradients = overlap.optional("gradients").boolean(false);
     s.memory = read_memory_recipe(root.optional("memory"));
     s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
+    s.overlap_copies = overlap.optional("copies").boolean(true);
     for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
     const base::Cursor sources = root.optional("sources");
     if (sources.exists())

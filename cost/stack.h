@@ -21,6 +21,7 @@ struct Stack {
   /// Whether transfers of a kind proceed while the same rank computes. Where not, a transfer makes progress
   /// only while the compute stream waits for it: a simulator then runs it at the place of the first wait.
   bool overlap_tensor = false, overlap_data = false, overlap_pipeline = false;
+  bool overlap_copies = true;  ///< between a rank's memories; not stated: they do, by engines or threads of their own
   bool overlap_gradients = false;  ///< gradients are reduced within backward (PlanSpec::overlap_gradients)
   bool overlap_context = false;    ///< the ring of context parallelism; not stated: unless the host works inline
   /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, also what backward does not read.

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "exec/failure.h"
 #include "models/op.h"
 
 namespace orrery::exec {
@@ -17,6 +18,13 @@ struct StepContext {
   double learning_rate = 0;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
   double clip_norm = 0;  ///< 0: no clipping
+  double momentum = 0.9;
+  bool nesterov = false;
+  bool adaptive = true;  ///< Adafactor: see plan::Optimizer, as the next two
+  double clip_update = 1, decay_power = 0.8;
+  double scale_factor = 2;  ///< loss scaling
+  std::int64_t scale_interval = 2000;
+  std::uint64_t seed = 1;  ///< of stochastic rounding
   int tensor_rank = 0;
   int tensor_ways = 1;
   int part = 0;  ///< of context parallelism: this rank has chunks `part` and 2 context - 1 - part of each sequence
@@ -36,12 +44,22 @@ struct ElementRange {
   std::int64_t begin = 0, end = 0;  ///< elements, relative to the operand
   bool decay = false;
   double norm_weight = 1;  ///< 0 where another rank counts it, 1/tensor where replicated
+  // For optimizers that look at whole tensors; such ranges are not joined.
+  std::int64_t norms = -1;   ///< which pair of the operand `norms` is this parameter's
+  double share = 1;          ///< of this rank in sums over the tensor group: 1/tensor where replicated
+  std::int64_t first = 0;    ///< which element of the rank's part of the parameter is `begin`
+  std::int64_t columns = 0;  ///< of that part as a matrix; 0: it is none
+  std::int64_t all_rows = 0, all_columns = 0;                           ///< of the whole parameter, without padding
+  std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;  ///< places in the operand `factors`
+  std::uint64_t stream = 0;                                             ///< of random numbers: base::stream_of(name)
+  std::int64_t logical = 0;  ///< which element of the whole parameter is `begin` (stochastic rounding)
 };
 
 /// An operand: `elements` values at `data` in the backend's memory.
 struct Operand {
   std::byte* data = nullptr;  ///< null when absent
   std::int64_t elements = 0;
+  models::DType dtype = models::DType::fp32;
 };
 
 class Backend {
@@ -51,9 +69,16 @@ class Backend {
   [[nodiscard]] virtual std::string device_name() const = 0;
   /// The one allocation of the run. Throws exec::Failure when the device cannot give it.
   [[nodiscard]] virtual std::byte* allocate_arena(std::int64_t bytes) = 0;
+  /// Memory of the host beside it, for what a plan offloads; computed on where a step says so. A backend without has
+  /// its reason.
+  [[nodiscard]] virtual std::byte* allocate_host(std::int64_t bytes) {
+    static_cast<void>(bytes);
+    throw Failure("the " + name() + " backend does not run copy steps yet: plans that offload run on CPU",
+                  FailureKind::environment);
+  }
   virtual void copy_to_device(std::byte* device, std::span<const std::byte> host) = 0;
   virtual void copy_to_host(std::span<std::byte> host, const std::byte* device) = 0;
-  /// Runs one operator; asynchronous backends queue it on the compute stream. `ranges` for adamw and norm_squared.
+  /// Runs one operator; asynchronous backends queue it on the compute stream. `ranges` for updates and norms.
   /// load_tokens is not passed here: the executor copies the batch.
   virtual void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
                    std::span<const ElementRange> ranges, const StepContext& context) = 0;
@@ -69,6 +94,7 @@ class Backend {
   [[nodiscard]] virtual std::int64_t scratch_bytes() const { return 0; }
 };
 
-[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads);
+/// `device_memory`: the most that an arena may take, in bytes; 0: whatever the system gives.
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads, std::int64_t device_memory = 0);
 
 }  // namespace orrery::exec

@@ -4,15 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <memory>
+#include <utility>
 
 #include "base/ensure.h"
-#include "exec/checkpoint_parts.h"
-#include "exec/checksum.h"
+#include "exec/checkpoint_files.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/safetensors.h"
+#include "exec/stored_values.h"
 
 namespace orrery::exec {
 
@@ -20,25 +19,20 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int64_t kChunk = 1 << 16;           // elements on the host at a time
-constexpr std::size_t kMostManifest = 256U << 20;  // bytes
+constexpr std::int64_t kChunk = 1 << 16;  // elements on the host at a time
 
-CheckpointFile write_own_file(const CheckpointContext& context, const fs::path& folder,
-                              const std::vector<OwnedPart>& owned) {
-  if (owned.empty()) return {};
+CheckpointFile write_own_file(const fs::path& folder, const std::vector<CheckpointPart>& parts,
+                              std::vector<std::vector<float>>& values) {
+  if (parts.empty()) return {};
   std::vector<TensorEntry> entries;
-  for (const OwnedPart& one : owned) entries.push_back({one.part.key, "F32", {one.part.end - one.part.begin}, 0, 0});
-  SafetensorsWriter writer(folder / owned.front().part.file, std::move(entries), {{"format", "orrery checkpoint 1.0"}});
-  std::vector<float> host;
-  for (const OwnedPart& one : owned)
-    for (std::int64_t done = 0, all = one.part.end - one.part.begin; done < all; done += kChunk) {
-      host.resize(static_cast<std::size_t>(std::min(kChunk, all - done)));
-      context.backend.copy_to_host(std::as_writable_bytes(std::span(host)),
-                                   context.arena.data(one.buffer, -1) + 4 * (one.buffer_offset + done));
-      writer.append(host);
-    }
+  for (const CheckpointPart& part : parts) entries.push_back({part.key, "F32", {part.end - part.begin}, 0, 0});
+  SafetensorsWriter writer(folder / parts.front().file, std::move(entries), {{"format", "orrery checkpoint 1.0"}});
+  for (std::vector<float>& one : values) {
+    writer.append(one);
+    std::vector<float>().swap(one);  // the copy goes as it is written
+  }
   const std::uint32_t crc = writer.finish();
-  return {owned.front().part.file, writer.bytes(), crc};
+  return {parts.front().file, writer.bytes(), crc};
 }
 
 std::optional<std::int64_t> step_of(const fs::path& checkpoint) {
@@ -61,47 +55,14 @@ std::vector<fs::path> checkpoints_below(const fs::path& folder) {
   return out;
 }
 
-std::uint32_t checksum_of(const fs::path& path, std::int64_t expected) {
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) throw Failure(fmt::format("{}: {}", path.string(), error.message()));
-  if (static_cast<std::int64_t>(size) != expected)
-    throw Failure(fmt::format("{}: {} bytes, the manifest says {}", path.string(), size, expected));
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (!file) throw Failure(fmt::format("{}: cannot be opened", path.string()));
-  std::vector<std::byte> chunk(1 << 20);
-  std::uint32_t crc = 0;
-  for (std::size_t n = 0; (n = std::fread(chunk.data(), 1, chunk.size(), file.get())) > 0;)
-    crc = crc32({chunk.data(), n}, crc);
-  return crc;
-}
-
-/// The parts that can serve each (state, logical tensor).
-using Index = std::map<std::pair<State, std::string>, std::vector<const CheckpointPart*>>;
-
-struct Files {
-  fs::path folder;
-  std::map<std::string, SafetensorsFile> open;
-  const SafetensorsFile& at(const std::string& name) {
-    auto found = open.find(name);
-    if (found == open.end()) {
-      auto file = SafetensorsFile::open(folder / name);
-      if (!file) throw Failure(base::render(file.error(), false));
-      found = open.emplace(name, std::move(*file)).first;
-    }
-    return found->second;
-  }
-};
-
 /// Fills one holding from whatever parts overlap it. Returns how many of its logical elements were filled.
-std::int64_t fill_holding(const CheckpointContext& context, Files& files,
-                          const std::vector<const CheckpointPart*>& parts, const Holding& holding, int buffer,
-                          int tensor_rank) {
+std::int64_t fill_holding(const CheckpointReader& reader, const SavedState& saved, const Holding& holding,
+                          StoredValues& values, int tensor_rank) {
   const std::vector<Run> mine = runs_of(holding.range->tensor, tensor_rank, holding.local_begin, holding.local_end);
-  std::byte* base = context.arena.data(buffer, -1) + 4 * (holding.buffer_offset - holding.local_begin);
+  const std::int64_t base = holding.buffer_offset - holding.local_begin;
   std::int64_t filled = 0;
   std::vector<float> host;
-  for (const CheckpointPart* part : parts) {
+  for (const CheckpointPart* part : reader.parts(saved.state, holding.range->name, saved.version)) {
     if (part->tensor.logical_shape != holding.range->tensor.logical_shape)
       throw Failure(fmt::format("checkpoint tensor {} has another shape than the plan's", part->tensor.name));
     const std::vector<Run> theirs = runs_of(part->tensor, part->tensor_rank, part->begin, part->end);
@@ -110,13 +71,8 @@ std::int64_t fill_holding(const CheckpointContext& context, Files& files,
       const std::int64_t high = std::min(mine[i].logical + mine[i].elements, theirs[j].logical + theirs[j].elements);
       for (std::int64_t at = low; at < high; at += kChunk) {
         host.resize(static_cast<std::size_t>(std::min(kChunk, high - at)));
-        const SafetensorsFile& file = files.at(part->file);
-        const TensorEntry* entry = file.header().find(part->key);
-        if (!entry || entry->elements() != part->end - part->begin)
-          throw Failure(fmt::format("{}: no tensor \"{}\" as the manifest says", file.name(), part->key));
-        file.read(*entry, theirs[j].local - part->begin + at - theirs[j].logical, host);
-        context.backend.copy_to_device(base + 4 * (mine[i].local + at - mine[i].logical),
-                                       std::as_bytes(std::span(host)));
+        reader.read(*part, theirs[j].local - part->begin + at - theirs[j].logical, host);
+        values.write(base + mine[i].local + at - mine[i].logical, host);
         filled += static_cast<std::int64_t>(host.size());
       }
       if (mine[i].logical + mine[i].elements <= theirs[j].logical + theirs[j].elements)
@@ -130,23 +86,34 @@ std::int64_t fill_holding(const CheckpointContext& context, Files& files,
   return wanted - filled;
 }
 
-void fill_bucket(const CheckpointContext& context, Files& files, const Index& index, const plan::Bucket& bucket,
-                 State state, int buffer) {
+/// Fills one holding, of whatever state; it must be there as a whole.
+void fill(const CheckpointReader& reader, const SavedState& saved, const Holding& holding, StoredValues& values,
+          int tensor_rank) {
+  const bool none = reader.parts(saved.state, holding.range->name, saved.version).empty();
+  const std::int64_t missing = none ? -1 : fill_holding(reader, saved, holding, values, tensor_rank);
+  if (missing != 0)
+    throw Failure(fmt::format("the checkpoint {} of {} of {}",
+                              missing < 0   ? "has nothing"
+                              : missing > 0 ? "has only a part"
+                                            : "has too much",
+                              name_of(saved.state), holding.range->name));
+}
+
+void fill_bucket(const CheckpointContext& context, const CheckpointReader& reader, const plan::Bucket& bucket,
+                 const SavedState& saved, int buffer) {
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
   const int tensor_rank = rank % context.schedule.spec.tensor;
   const int data_rank = rank / context.schedule.spec.tensor % context.schedule.spec.replicas();
+  StoredValues values(rank_class, context.arena, context.backend, buffer, saved.version);
   for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
-    const auto found = index.find({state, holding.range->name});
-    const std::int64_t missing =
-        found == index.end() ? -1 : fill_holding(context, files, found->second, holding, buffer, tensor_rank);
-    if (missing != 0)
-      throw Failure(fmt::format("the checkpoint {} of {} of {}",
-                                missing < 0   ? "has nothing"
-                                : missing > 0 ? "has only a part"
-                                              : "has too much",
-                                name_of(state), holding.range->name));
+    // A run whose pipeline is another kept other versions, or none: then this one begins anew with the weights.
+    const bool same =
+        saved.state != State::stashed ||
+        reader.versions(holding.range->name) == rank_class.buffers[static_cast<std::size_t>(buffer)].versions;
+    fill(reader, same ? saved : SavedState{State::weight, 0}, holding, values, tensor_rank);
   }
+  values.finish();
 }
 
 }  // namespace
@@ -157,55 +124,95 @@ std::optional<fs::path> latest_checkpoint(const fs::path& folder) {
   return all.back();
 }
 
-void save_checkpoint(const CheckpointContext& context, const fs::path& folder, std::int64_t step, int keep) {
-  const fs::path final_name = folder / fmt::format("step-{:06}", step);
-  const fs::path temporary = final_name.string() + ".tmp";
-  if (context.transport.rank() == 0) {
+CheckpointSaver::CheckpointSaver(const CheckpointContext& context, fs::path folder, int keep)
+    : context_(context), folder_(std::move(folder)), keep_(keep) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  if (writer_.joinable()) writer_.join();
+}
+
+void CheckpointSaver::begin(std::int64_t step) {
+  ENSURE(!pending(), "a checkpoint is being written");
+  step_ = step;
+  const fs::path temporary = temporary_name();
+  if (context_.transport.rank() == 0) {
     fs::remove_all(temporary);
     fs::create_directories(temporary);
   }
-  context.transport.barrier();
-  const std::vector<OwnedPart> owned = owned_parts(context.schedule, context.transport.rank());
-  const CheckpointFile file = write_own_file(context, temporary, owned);
-  std::vector<CheckpointPart> parts;
-  for (const OwnedPart& one : owned) parts.push_back(one.part);
-  const std::vector<std::string> shares = context.transport.gather_text(write_share(file, parts));
-  if (context.transport.rank() == 0) {
-    write_atomically(temporary / "manifest.json", join_shares(step, shares));
+  context_.transport.barrier();
+  parts_.clear();
+  std::vector<std::vector<float>> values;
+  const plan::RankClass& rank_class = context_.schedule.class_of(context_.transport.rank());
+  for (const OwnedPart& one : owned_parts(context_.schedule, context_.transport.rank())) {
+    parts_.push_back(one.part);
+    values.emplace_back(static_cast<std::size_t>(one.part.end - one.part.begin));
+    StoredValues(rank_class, context_.arena, context_.backend, one.buffer, one.part.version)
+        .read(one.buffer_offset, values.back());
+  }
+  failure_ = nullptr;
+  file_ = {};
+  written_ = false;
+  writer_ = std::thread([this, temporary, held = std::move(values)]() mutable {
+    try {
+      file_ = write_own_file(temporary, parts_, held);
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+    written_ = true;
+  });
+}
+
+std::int64_t CheckpointSaver::commit() {
+  ENSURE(pending(), "no checkpoint is being written");
+  writer_.join();
+  if (failure_) std::rethrow_exception(failure_);
+  const std::vector<std::string> shares = context_.transport.gather_text(write_share(file_, parts_));
+  if (context_.transport.rank() == 0) {
+    const fs::path temporary = temporary_name(), final_name = folder_ / fmt::format("step-{:06}", step_);
+    write_atomically(temporary / "manifest.json",
+                     join_shares(step_, plan::name_of(context_.schedule.spec.optimizer), shares));
     fs::remove_all(final_name);  // only a rerun of the same step finds one
     fs::rename(temporary, final_name);
-    sync_folder(folder);
-    const std::vector<fs::path> all = checkpoints_below(folder);
-    for (std::size_t i = 0; i + static_cast<std::size_t>(std::max(1, keep)) < all.size(); ++i) fs::remove_all(all[i]);
+    sync_folder(folder_);
+    const std::vector<fs::path> all = checkpoints_below(folder_);
+    for (std::size_t i = 0; i + static_cast<std::size_t>(std::max(1, keep_)) < all.size(); ++i) fs::remove_all(all[i]);
   }
-  context.transport.barrier();
+  context_.transport.barrier();
+  return step_;
+}
+
+fs::path CheckpointSaver::temporary_name() const {
+  return folder_ / fmt::format("step-{:06}.tmp", step_);
+}
+
+void save_checkpoint(const CheckpointContext& context, const fs::path& folder, std::int64_t step, int keep) {
+  CheckpointSaver saver(context, folder, keep);
+  saver.begin(step);
+  (void)saver.commit();
 }
 
 std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& checkpoint) {
-  const fs::path name = checkpoint / "manifest.json";
-  const Manifest manifest = parse_manifest(read_file(name, kMostManifest), name.string());
-  const auto ranks = static_cast<std::size_t>(context.transport.size());
-  for (std::size_t i = static_cast<std::size_t>(context.transport.rank()); i < manifest.files.size(); i += ranks) {
-    const CheckpointFile& file = manifest.files[i];
-    if (file.name.find('/') != std::string::npos || checksum_of(checkpoint / file.name, file.bytes) != file.crc)
-      throw Failure(fmt::format("{}: damaged: its checksum is not the manifest's", (checkpoint / file.name).string()));
-  }
+  const CheckpointReader reader(checkpoint);
+  if (const std::string ours = plan::name_of(context.schedule.spec.optimizer); reader.optimizer() != ours)
+    throw Failure(fmt::format("{}: the run was trained with {}, whose states {} cannot go on from",
+                              (checkpoint / "manifest.json").string(), reader.optimizer(), ours));
+  reader.check_files(context.transport.rank(), context.transport.size());
   context.transport.barrier();  // no rank goes on before all files are known to be whole
-  Index index;
-  for (const CheckpointPart& part : manifest.parts) index[{part.state, part.tensor.name}].push_back(&part);
-  Files files{checkpoint, {}};
-  for (const plan::Bucket& bucket : context.schedule.class_of(context.transport.rank()).buckets) {
-    for (const State state : kStates)
-      if (const int buffer = buffer_of(bucket, state); buffer >= 0)
-        fill_bucket(context, files, index, bucket, state, buffer);
-    if (bucket.parameters >= 0 && bucket.parameters != weight_buffer(bucket) &&
-        context.schedule.class_of(context.transport.rank())
-            .buffers[static_cast<std::size_t>(bucket.parameters)]
-            .persistent)
-      fill_bucket(context, files, index, bucket, State::weight, bucket.parameters);
+  const plan::RankClass& rank_class = context.schedule.class_of(context.transport.rank());
+  for (const plan::Bucket& bucket : rank_class.buckets) {
+    for (const SavedState& saved : saved_states(rank_class, bucket))
+      fill_bucket(context, reader, bucket, saved, buffer_of(bucket, saved.state));
+    for (const int copy : {bucket.parameters, bucket.shard})  // what compute reads beside a master
+      if (copy >= 0 && copy != weight_buffer(bucket) && rank_class.buffers[static_cast<std::size_t>(copy)].persistent)
+        fill_bucket(context, reader, bucket, {State::weight, 0}, copy);
+  }
+  for (const OwnState& own : own_states(rank_class)) {
+    StoredValues values(rank_class, context.arena, context.backend, own.buffer);
+    fill(reader, {own.state, 0}, {&own.range, own.offset, 0, own.range.tensor.elements()}, values,
+         context.transport.rank() % context.schedule.spec.tensor);
   }
   context.backend.synchronise();
-  return manifest.step;
+  return reader.step();
 }
 
 }  // namespace orrery::exec

@@ -6,13 +6,18 @@
 ///
 /// A checkpoint is written under a temporary name, synced and renamed: what has the name is whole. Every file's length
 /// and CRC-32 are checked before a value reaches the model.
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "exec/arena.h"
 #include "exec/backend.h"
+#include "exec/checkpoint_parts.h"
 #include "exec/transport.h"
 #include "plan/schedule.h"
 
@@ -26,7 +31,41 @@ struct CheckpointContext {
   Transport& transport;
 };
 
-/// Collective. `step`: how many training steps are done. Keeps the newest `keep` checkpoints (at least 1).
+/// Saves behind the training: begin() copies what this rank owns to the host, a thread writes and syncs it while the
+/// next steps run, and commit(), once all ranks have written, gives the checkpoint its name. A rank holds a second copy
+/// of its weights and states meanwhile.
+class CheckpointSaver {
+ public:
+  /// Keeps the newest `keep` checkpoints of `folder` (at least 1).
+  CheckpointSaver(const CheckpointContext& context, std::filesystem::path folder, int keep);
+  /// What was begun and not committed has no name, and is no checkpoint.
+  ~CheckpointSaver();
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  /// Collective. `step`: how many training steps are done. Nothing else may be pending.
+  void begin(std::int64_t step);
+  [[nodiscard]] bool pending() const { return writer_.joinable(); }
+  /// Whether this rank's part is on the disk, or has failed: commit() would not wait for it.
+  [[nodiscard]] bool written() const { return written_; }
+  /// Collective. Waits for what begin() set out, and returns its step. Throws Failure where a file could not be
+  /// written.
+  std::int64_t commit();
+
+ private:
+  [[nodiscard]] std::filesystem::path temporary_name() const;
+  CheckpointContext context_;
+  std::filesystem::path folder_;
+  int keep_;
+  std::int64_t step_ = 0;
+  std::vector<CheckpointPart> parts_;
+  CheckpointFile file_;
+  std::exception_ptr failure_;
+  std::atomic<bool> written_{false};
+  std::thread writer_;
+};
+
+/// Collective. begin() and commit() in one. Keeps the newest `keep` checkpoints (at least 1).
 void save_checkpoint(const CheckpointContext& context, const std::filesystem::path& folder, std::int64_t step,
                      int keep = 2);
 

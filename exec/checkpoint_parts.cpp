@@ -15,16 +15,18 @@ using nlohmann::ordered_json;
 constexpr const char* kFormat = "1.0";
 
 ordered_json part_json(const CheckpointPart& part) {
-  return {{"file", part.file},
-          {"key", part.key},
-          {"state", name_of(part.state)},
-          {"tensor", part.tensor.name},
-          {"logical_shape", part.tensor.logical_shape},
-          {"part_shape", part.tensor.shape},
-          {"split_axis", part.tensor.split_axis},
-          {"split_index", part.tensor_rank},
-          {"begin", part.begin},
-          {"end", part.end}};
+  ordered_json json = {{"file", part.file},
+                       {"key", part.key},
+                       {"state", name_of(part.state)},
+                       {"tensor", part.tensor.name},
+                       {"logical_shape", part.tensor.logical_shape},
+                       {"part_shape", part.tensor.shape},
+                       {"split_axis", part.tensor.split_axis},
+                       {"split_index", part.tensor_rank},
+                       {"begin", part.begin},
+                       {"end", part.end}};
+  if (part.state == State::stashed) json["version"] = part.version;
+  return json;
 }
 
 CheckpointPart read_part(const ordered_json& json) {
@@ -32,9 +34,12 @@ CheckpointPart read_part(const ordered_json& json) {
   part.file = json.at("file").get<std::string>();
   part.key = json.at("key").get<std::string>();
   const auto state = json.at("state").get<std::string>();
-  part.state = state == "first_moment"    ? State::first_moment
-               : state == "second_moment" ? State::second_moment
-                                          : State::weight;
+  bool known = false;
+  for (const State one : {State::weight, State::first_moment, State::second_moment, State::stashed, State::factor_sum,
+                          State::factor_rows, State::factor_columns, State::scaling})
+    if (state == name_of(one)) part.state = one, known = true;
+  if (!known) throw Failure(fmt::format("state \"{}\" is not one that this program knows", state));
+  if (part.state == State::stashed) part.version = json.at("version").get<int>();
   part.tensor.name = json.at("tensor").get<std::string>();
   part.tensor.logical_shape = json.at("logical_shape").get<std::vector<std::int64_t>>();
   part.tensor.shape = json.at("part_shape").get<std::vector<std::int64_t>>();
@@ -61,6 +66,11 @@ const char* name_of(State state) {
     case State::weight: return "weight";
     case State::first_moment: return "first_moment";
     case State::second_moment: return "second_moment";
+    case State::stashed: return "stashed";
+    case State::factor_sum: return "factor_sum";
+    case State::factor_rows: return "factor_rows";
+    case State::factor_columns: return "factor_columns";
+    case State::scaling: return "loss_scaling";
   }
   return "?";
 }
@@ -70,8 +80,59 @@ int buffer_of(const plan::Bucket& bucket, State state) {
     case State::weight: return weight_buffer(bucket);
     case State::first_moment: return bucket.first_moment;
     case State::second_moment: return bucket.second_moment;
+    case State::stashed: return bucket.stashed;
+    case State::factor_sum:
+    case State::factor_rows:
+    case State::factor_columns:
+    case State::scaling: break;
   }
   return -1;
+}
+
+std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
+  std::vector<OwnState> out;
+  const auto add = [&](State state, const plan::ParameterRange& of, int buffer, std::int64_t offset, int axis) {
+    if (offset < 0) return;
+    OwnState own{state, of, buffer, offset};
+    models::Tensor& t = own.range.tensor;
+    if (axis >= 0) {  // one axis of a matrix
+      const bool split = t.split_axis == axis;
+      t.shape = {t.shape[static_cast<std::size_t>(axis)]};
+      t.logical_shape = {t.logical_shape[static_cast<std::size_t>(axis)]};
+      t.split_axis = split ? 0 : -1;
+    } else if (of.factor_rows >= 0) {  // its sum
+      t.shape = t.logical_shape = {1};
+      t.split_axis = -1;
+    }
+    own.range.replicated = t.split_axis < 0;
+    out.push_back(std::move(own));
+  };
+  if (rank_class.factors >= 0)
+    for (const plan::Bucket& bucket : rank_class.buckets)
+      for (const plan::ParameterRange& range : bucket.ranges) {
+        add(State::factor_sum, range, rank_class.factors, range.factor_sum, -1);
+        add(State::factor_rows, range, rank_class.factors, range.factor_rows, 0);
+        add(State::factor_columns, range, rank_class.factors, range.factor_columns, 1);
+      }
+  if (rank_class.scaling >= 0) {
+    plan::ParameterRange all;
+    all.name = name_of(State::scaling);
+    all.tensor.shape = all.tensor.logical_shape = {4};
+    all.replicated = true;
+    all.counts_in_norm = rank_class.stage == 0;
+    out.push_back({State::scaling, std::move(all), rank_class.scaling, 0});
+  }
+  return out;
+}
+
+std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const plan::Bucket& bucket) {
+  std::vector<SavedState> out;
+  for (const State state : kStates)
+    if (buffer_of(bucket, state) >= 0) out.push_back({state, 0});
+  if (bucket.stashed >= 0)
+    for (int v = 0; v < rank_class.buffers[static_cast<std::size_t>(bucket.stashed)].versions; ++v)
+      out.push_back({State::stashed, v});
+  return out;
 }
 
 std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
@@ -79,28 +140,33 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const int tensor_rank = rank % schedule.spec.tensor;
   const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
   std::vector<OwnedPart> out;
+  const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, std::int64_t begin,
+                         std::int64_t end, int buffer, std::int64_t offset) {
+    if ((range.replicated && tensor_rank != 0) || !range.counts_in_norm) return;
+    CheckpointPart part;
+    part.file = fmt::format("rank-{:05}.safetensors", rank);
+    const std::string version = saved.state == State::stashed ? fmt::format("-{}", saved.version) : "";
+    part.key = fmt::format("{}{}/{}/{}/{}-{}", name_of(saved.state), version, range.name, tensor_rank, begin, end);
+    part.state = saved.state;
+    part.version = saved.version;
+    part.tensor = range.tensor;
+    part.tensor.name = range.name;
+    part.tensor_rank = tensor_rank;
+    part.begin = begin;
+    part.end = end;
+    out.push_back({std::move(part), buffer, offset});
+  };
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b)
-    for (const State state : kStates) {
+    for (const auto& [state, version] : saved_states(rank_class, rank_class.buckets[b])) {
       const plan::Bucket& bucket = rank_class.buckets[b];
       const int buffer = buffer_of(bucket, state);
       const int writer = static_cast<int>(b) % schedule.spec.replicas();  // of what every replica has: they take turns
-      if (buffer < 0 || (!is_sharded(rank_class, bucket, buffer) && data_rank != writer)) continue;
-      for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
-        const plan::ParameterRange& range = *holding.range;
-        if ((range.replicated && tensor_rank != 0) || !range.counts_in_norm) continue;
-        CheckpointPart part;
-        part.file = fmt::format("rank-{:05}.safetensors", rank);
-        part.key = fmt::format("{}/{}/{}/{}-{}", name_of(state), range.name, tensor_rank, holding.local_begin,
-                               holding.local_end);
-        part.state = state;
-        part.tensor = range.tensor;
-        part.tensor.name = range.name;
-        part.tensor_rank = tensor_rank;
-        part.begin = holding.local_begin;
-        part.end = holding.local_end;
-        out.push_back({std::move(part), buffer, holding.buffer_offset});
-      }
+      if (!is_sharded(rank_class, bucket, buffer) && data_rank != writer) continue;
+      for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank))
+        write({state, version}, *holding.range, holding.local_begin, holding.local_end, buffer, holding.buffer_offset);
     }
+  for (const OwnState& own : own_states(rank_class))  // the same on every replica
+    if (data_rank == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
   return out;
 }
 
@@ -112,10 +178,11 @@ std::string write_share(const CheckpointFile& file, const std::vector<Checkpoint
   return share.dump();
 }
 
-std::string join_shares(std::int64_t step, const std::vector<std::string>& shares) {
+std::string join_shares(std::int64_t step, const std::string& optimizer, const std::vector<std::string>& shares) {
   ordered_json manifest;
   manifest["format_version"] = kFormat;
   manifest["step"] = step;
+  manifest["optimizer"] = optimizer;
   manifest["files"] = ordered_json::array();
   manifest["parts"] = ordered_json::array();
   for (const std::string& text : shares) {
@@ -134,6 +201,7 @@ Manifest parse_manifest(const std::string& text, const std::string& name) {
       throw Failure(fmt::format("format_version {}, this program reads {}", json.at("format_version").dump(), kFormat));
     Manifest manifest;
     manifest.step = json.at("step").get<std::int64_t>();
+    manifest.optimizer = json.value("optimizer", "adamw");  // files from before there were others
     for (const ordered_json& file : json.at("files"))
       manifest.files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::int64_t>(),
                                 file.at("crc32").get<std::uint32_t>()});

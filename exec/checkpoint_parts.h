@@ -9,8 +9,10 @@
 
 namespace orrery::exec {
 
-enum class State { weight, first_moment, second_moment };
-inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};
+/// Moments of 8-bit Adam are saved in fp32; SGD's momentum is a first moment. Adafactor's factors are tensors of their
+/// own, and so is loss scaling. stashed: an earlier version of a weight, of a pipeline that does not drain.
+enum class State { weight, first_moment, second_moment, stashed, factor_sum, factor_rows, factor_columns, scaling };
+inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};  ///< of each element
 [[nodiscard]] const char* name_of(State state);
 [[nodiscard]] int buffer_of(const plan::Bucket& bucket, State state);
 
@@ -19,6 +21,7 @@ struct CheckpointPart {
   std::string file;  ///< "rank-00000.safetensors"
   std::string key;   ///< name of the tensor in that file; one dimension
   State state{};
+  int version = 0;        ///< of what is stashed: its place in the ring
   models::Tensor tensor;  ///< name, shape, logical_shape and split_axis only
   int tensor_rank = 0;
   std::int64_t begin = 0, end = 0;
@@ -32,15 +35,26 @@ struct CheckpointFile {
 
 struct Manifest {
   std::int64_t step = 0;
+  std::string optimizer;
   std::vector<CheckpointFile> files;
   std::vector<CheckpointPart> parts;
 };
 
 /// One rank's contribution and the whole, as JSON text.
 [[nodiscard]] std::string write_share(const CheckpointFile& file, const std::vector<CheckpointPart>& parts);
-[[nodiscard]] std::string join_shares(std::int64_t step, const std::vector<std::string>& shares);
+[[nodiscard]] std::string join_shares(std::int64_t step, const std::string& optimizer,
+                                      const std::vector<std::string>& shares);
 /// Throws Failure naming `name` when the text is not a manifest of this format.
 [[nodiscard]] Manifest parse_manifest(const std::string& text, const std::string& name);
+
+/// A run of values that stands by itself in a buffer of the class: factors, loss scaling.
+struct OwnState {
+  State state{};
+  plan::ParameterRange range;  ///< name and shapes
+  int buffer = -1;
+  std::int64_t offset = 0;
+};
+[[nodiscard]] std::vector<OwnState> own_states(const plan::RankClass& rank_class);
 
 /// What rank `rank` writes: its own shard where the states are sharded, else every data-th bucket; a replicated
 /// parameter from tensor rank 0 alone; a second copy of the tied table not at all.
@@ -49,6 +63,13 @@ struct OwnedPart {
   int buffer = -1;
   std::int64_t buffer_offset = 0;
 };
+
+/// A state of a bucket in one of its versions, as it is saved and loaded.
+struct SavedState {
+  State state{};
+  int version = 0;
+};
+[[nodiscard]] std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const plan::Bucket& bucket);
 [[nodiscard]] std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank);
 
 }  // namespace orrery::exec

@@ -87,7 +87,7 @@ class Communication {
   const Waiter& waiter_;
   mutable std::mutex lock_;
   std::condition_variable work_;
-  std::array<Queue, 6> queues_;  ///< by plan::Stream
+  std::array<Queue, plan::kStreams> queues_;  ///< by plan::Stream
   std::int64_t next_ = 0;
   int pending_ = 0;
   int freeing_ = 0;  ///< pending steps that free memory

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "exec/data.h"
+#include "exec/encode_data.h"
 
 namespace orrery::exec {
 
@@ -77,16 +78,9 @@ struct TokenStreamBuilder {
   }
 
   void folder(const fs::path& path) {
-    std::error_code error;
-    std::vector<fs::path> found;
-    auto walk = fs::recursive_directory_iterator(path, error);
-    for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
-      std::error_code none;  // of one entry, such as a link to nothing: it is left out
-      if (walk->is_regular_file(none) && !walk->is_symlink(none)) found.push_back(walk->path());
-    }
-    if (error) throw Bad{kUnreadable, fmt::format("{}: {}", path.string(), error.message()), "check training.data"};
-    std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) { return a.string() < b.string(); });
-    for (const fs::path& file : found) bytes(file);
+    const auto found = data_files(path);
+    if (!found) throw Bad{kUnreadable, found.error().front().message, "check training.data"};
+    for (const fs::path& file : *found) bytes(file);
     stream.format_ = "bytes";
   }
 

@@ -7,11 +7,11 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "base/ensure.h"
 #include "exec/failure.h"
-#include "exec/ranges.h"
 
 namespace orrery::exec {
 namespace {
@@ -20,9 +20,19 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kMostOperands = 8;  // of any operator in models/op.h, either side
 
 bool updates_parameters(const plan::Step& step) {
-  for (const models::Op& op : step.ops)
-    if (op.kind == models::OpKind::adamw) return true;
-  return false;
+  return std::any_of(step.ops.begin(), step.ops.end(),
+                     [](const models::Op& op) { return models::updates_parameters(op.kind); });
+}
+
+// Operators that treat the elements of a bucket by the parameter they belong to, and how finely.
+std::optional<RangeGrain> grain_of(const models::Op& op) {
+  using K = models::OpKind;
+  if (op.stochastic) return RangeGrain::run;
+  if (op.kind == K::lamb_moments || op.kind == K::lamb || op.kind == K::factor_sums || op.kind == K::factor_norms ||
+      op.kind == K::adafactor)
+    return RangeGrain::parameter;
+  if (op.kind == K::norm_squared || models::updates_parameters(op.kind)) return RangeGrain::treatment;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -40,7 +50,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       transport_(transport),
       options_(options),
       data_rank_(transport.rank() / schedule.spec.tensor % schedule.spec.replicas()),
-      arena_(backend, class_, placement, options.check),
+      arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
       norm_(kNone),
       communication_(waiter, options.progress) {
@@ -100,16 +110,23 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   const Nanoseconds begin = now();
   const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
   arena_.begin_step();
+  read_loss_scale(0, loss_scale_.scale);
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
     const plan::Entry& entry = class_.program[e];
+    const Instance of(entry.micro_batch, input.iteration + entry.ahead);
+    if ((entry.opening && opened_) || of.step >= input.end) continue;
     const plan::Block& block = class_.blocks[static_cast<std::size_t>(entry.block)];
     for (std::size_t s = 0; s < block.steps.size(); ++s)
-      run_one(block.steps[s], {{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, entry.micro_batch}, input);
+      run_one(block.steps[s], {{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of}, input);
   }
+  opened_ = true;
   communication_.wait_for_all();
   backend_.synchronise();
   for (const int scalar : {class_.loss, class_.gradient_norm})
     if (scalar >= 0 && arena_.alive(scalar, -1)) (scalar == class_.loss ? loss_ : norm_) = read_scalar(scalar);
+  double skipped = 0;
+  read_loss_scale(3, skipped);
+  loss_scale_.skipped = skipped != 0;
   for (const Marked& m : marked_) {
     spans_[m.span].ready = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.from));
     spans_[m.span].end = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.to));
@@ -118,6 +135,13 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   const Nanoseconds end = now();
   if (recording_) iterations_.push_back({current_iteration_, begin, end});
   return std::chrono::nanoseconds(end - begin);
+}
+
+void Executor::read_loss_scale(std::size_t value, double& into) {
+  if (class_.scaling < 0) return;
+  std::array<float, 4> all{};
+  backend_.copy_to_host(std::as_writable_bytes(std::span(all)), arena_.data(class_.scaling, -1));
+  into = static_cast<double>(all[value]);
 }
 
 void Executor::run_one(const plan::Step& step, const Place& place, const StepInput& input) {
@@ -134,7 +158,7 @@ void Executor::run_one(const plan::Step& step, const Place& place, const StepInp
   for (const int buffer : step.deaths) {
     if (buffer == class_.loss) loss_ = read_scalar(buffer);
     if (buffer == class_.gradient_norm) norm_ = read_scalar(buffer);
-    arena_.death(buffer, place.micro_batch);
+    arena_.death(buffer, place.of);
   }
 }
 
@@ -150,25 +174,25 @@ void Executor::give_birth(const plan::Step& step, const Place& place) {
   for (const int buffer : step.births) {
     bool in_flight = false;
     if (!communication_.idle()) {
-      const std::vector<Touch> newborn{{arena_.birthplace(place.at, buffer), arena_.bytes(buffer), true}};
+      const std::vector<Touch> newborn{{arena_.birthplace(place.at, buffer, place.of), arena_.bytes(buffer), true}};
       if (step.kind == plan::StepKind::compute) communication_.wait_for(newborn);
       in_flight = communication_.conflicts(newborn);
     }
-    arena_.birth(place.at, buffer, place.micro_batch, !in_flight);  // a message may still leave from that memory
+    arena_.birth(place.at, buffer, place.of, !in_flight);  // a message may still leave from that memory
   }
 }
 
-Touch Executor::touch(int buffer, int micro_batch, bool writes) const {
-  return {arena_.data(buffer, micro_batch), arena_.bytes(buffer), writes};
+Touch Executor::touch(int buffer, const Instance& of, bool writes) const {
+  return {arena_.data(buffer, of), arena_.bytes(buffer), writes};
 }
 
-std::vector<Touch> Executor::touches(const plan::Step& step, int micro_batch) const {
+std::vector<Touch> Executor::touches(const plan::Step& step, const Instance& of) const {
   std::vector<Touch> out;
-  for (const int buffer : step.reads) out.push_back(touch(buffer, micro_batch, false));
-  for (const int buffer : step.writes) out.push_back(touch(buffer, micro_batch, true));
-  for (const int buffer : step.births) out.push_back(touch(buffer, micro_batch, true));
+  for (const int buffer : step.reads) out.push_back(touch(buffer, of, false));
+  for (const int buffer : step.writes) out.push_back(touch(buffer, of, true));
+  for (const int buffer : step.births) out.push_back(touch(buffer, of, true));
   if (step.kind == plan::StepKind::compute)
-    for (const int buffer : step.deaths) out.push_back(touch(buffer, micro_batch, true));
+    for (const int buffer : step.deaths) out.push_back(touch(buffer, of, true));
   return out;
 }
 
@@ -176,7 +200,7 @@ void Executor::compute(const plan::Step& step, const Place& place, const StepInp
   if (!communication_.idle()) {
     communication_.progress();
     communication_.wait_for_freeing();
-    communication_.wait_for(touches(step, place.micro_batch));
+    communication_.wait_for(touches(step, place.of));
   }
   const bool marks = recording_ && backend_.asynchronous();
   const Nanoseconds begin = now();
@@ -184,10 +208,10 @@ void Executor::compute(const plan::Step& step, const Place& place, const StepInp
   if (recording_ && !marks)
     run_timed(step, place, input);
   else
-    for (const models::Op& op : step.ops) run_op(op, place.micro_batch, input);
+    for (const models::Op& op : step.ops) run_op(op, place.of, input);
   if (!recording_) return;
   if (marks) marked_.push_back({spans_.size(), from, backend_.mark()});
-  spans_.push_back({current_iteration_, place.at, place.micro_batch, begin, now()});
+  spans_.push_back({current_iteration_, place.at, place.of.micro_batch, begin, now()});
 }
 
 void Executor::run_timed(const plan::Step& step, const Place& place, const StepInput& input) {
@@ -196,7 +220,7 @@ void Executor::run_timed(const plan::Step& step, const Place& place, const StepI
   samples.resize(step.ops.size());
   Nanoseconds from = now();
   for (std::size_t i = 0; i < step.ops.size(); ++i) {
-    run_op(step.ops[i], place.micro_batch, input);
+    run_op(step.ops[i], place.of, input);
     const Nanoseconds to = now();
     samples[i].push_back(static_cast<float>(to - from) * 1e-9F);
     from = to;
@@ -223,39 +247,38 @@ std::int64_t Executor::element_offset(const plan::View& view) const {
   return view.offset + (view.own ? data_rank_ * view.elements : 0);
 }
 
-std::byte* Executor::address(const plan::View& view, int micro_batch) const {
+std::byte* Executor::address(const plan::View& view, const Instance& of) const {
   const plan::Buffer& buffer = class_.buffers[static_cast<std::size_t>(view.buffer)];
-  return arena_.data(view.buffer, micro_batch) + element_offset(view) * models::size_of(buffer.dtype);
+  return arena_.data(view.buffer, of) + element_offset(view) * models::size_of(buffer.dtype);
 }
 
-Operand Executor::operand(int view, int micro_batch) const {
+Operand Executor::operand(int view, const Instance& of) const {
   if (view < 0) return {};
   const plan::View& v = class_.views[static_cast<std::size_t>(view)];
-  return {address(v, micro_batch), v.elements};
+  return {address(v, of), v.elements, class_.buffers[static_cast<std::size_t>(v.buffer)].dtype};
 }
 
-void Executor::run_op(const models::Op& op, int micro_batch, const StepInput& input) {
-  if (op.kind == models::OpKind::load_tokens) return load_tokens(op, micro_batch, input);
+void Executor::run_op(const models::Op& op, const Instance& of, const StepInput& input) {
+  if (op.kind == models::OpKind::load_tokens) return load_tokens(op, of, input);
   std::array<Operand, kMostOperands> in, out;
   ENSURE(op.in.size() <= kMostOperands && op.out.size() <= kMostOperands, "{} has too many operands",
          models::name_of(op.kind));
-  for (std::size_t i = 0; i < op.in.size(); ++i) in[i] = operand(op.in[i], micro_batch);
-  for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], micro_batch);
+  for (std::size_t i = 0; i < op.in.size(); ++i) in[i] = operand(op.in[i], of);
+  for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], of);
   std::span<const ElementRange> ranged;
-  if (op.kind == models::OpKind::adamw || op.kind == models::OpKind::norm_squared) ranged = ranges(op);
+  if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, input.context);
 }
 
-void Executor::load_tokens(const models::Op& op, int micro_batch, const StepInput& input) {
+void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
   const auto n = static_cast<std::size_t>(op.batch * op.sequence * op.context);
   tokens_.resize(n);
   targets_.resize(n);
-  input.load(micro_batch, tokens_, targets_);
+  input.load(of, tokens_, targets_);
   keep_part(op, input.context.part);
   const std::array<const std::vector<std::int32_t>*, 2> sources{&tokens_, &targets_};
   for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i)
-    if (op.out[i] >= 0)
-      backend_.copy_to_device(operand(op.out[i], micro_batch).data, std::as_bytes(std::span(*sources[i])));
+    if (op.out[i] >= 0) backend_.copy_to_device(operand(op.out[i], of).data, std::as_bytes(std::span(*sources[i])));
 }
 
 // Of whole sequences the rows that this rank has.
@@ -271,16 +294,18 @@ void Executor::keep_part(const models::Op& op, int part) {
   }
 }
 
-const std::vector<ElementRange>& Executor::ranges(const models::Op& op) {
-  const int gradient = op.in.front();  // of both adamw and norm_squared
-  const auto found = ranges_.find(gradient);
+const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGrain grain) {
+  const int operand = op.in.front();  // a view of its own: the gradient's, or LAMB's first moment
+  const auto found = ranges_.find(operand);
   if (found != ranges_.end()) return found->second;
-  const plan::View& view = class_.views[static_cast<std::size_t>(gradient)];
+  const plan::View& view = class_.views[static_cast<std::size_t>(operand)];
   for (const plan::Bucket& bucket : class_.buckets) {
-    if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard) continue;
-    const bool of_shard = view.buffer == bucket.gradient_shard;
+    if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard && view.buffer != bucket.first_moment)
+      continue;
+    const bool of_shard = class_.buffers[static_cast<std::size_t>(view.buffer)].elements != bucket.elements;
     const std::int64_t begin = element_offset(view) + (of_shard ? shard_offset(bucket) : 0);
-    return ranges_[gradient] = element_ranges(bucket, begin, view.elements, schedule_.spec.tensor);
+    const int ways = schedule_.spec.tensor;
+    return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, transport_.rank() % ways, grain);
   }
   ENSURE(false, "{} works on no bucket's gradients", models::name_of(op.kind));
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -15,6 +16,8 @@
 #include "exec/arena.h"
 #include "exec/backend.h"
 #include "exec/communication.h"
+#include "exec/copies.h"
+#include "exec/ranges.h"
 #include "exec/transport.h"
 #include "exec/waiter.h"
 #include "plan/place.h"
@@ -51,8 +54,10 @@ struct IterationRecord {
 struct StepInput {
   std::int64_t iteration = 0;
   StepContext context;
+  /// Training steps of the run, all told: passes of later ones are not run ahead. Never: far away.
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
   /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences.
-  std::function<void(int micro_batch, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
+  std::function<void(const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
   /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
   std::function<void()> before_optimizer;
 };
@@ -65,6 +70,8 @@ class Executor {
     /// thread: messages move while this rank computes; for transports whose calls return at once.
     Communication::Progress progress = Communication::Progress::inlined;
     std::size_t most_iterations = 1000;  ///< recording stops here: a long run must not fill the memory
+    const Arena* arena = nullptr;        ///< another executor's memories to work in, while that one rests
+    std::string state_file = {};         ///< this rank's file for what the plan has on NVMe
   };
 
   /// Collective: makes the groups of the schedule on all ranks. Allocates the arena.
@@ -87,33 +94,41 @@ class Executor {
   /// The step's mean loss and the global gradient norm, where this rank's class has them (NaN elsewhere).
   [[nodiscard]] double loss() const { return loss_; }
   [[nodiscard]] double gradient_norm() const { return norm_; }
+  /// fp16: the scale that the step's loss had, and whether its update was skipped.
+  struct LossScale {
+    double scale = 0;  ///< 0: gradients are not scaled
+    bool skipped = false;
+  };
+  [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
 
  private:
   struct Place {
     plan::StepRef at;
-    int micro_batch = -1;
+    Instance of;
   };
   void run_one(const plan::Step& step, const Place& place, const StepInput& input);
   void give_birth(const plan::Step& step, const Place& place);
   void compute(const plan::Step& step, const Place& place, const StepInput& input);
   void run_timed(const plan::Step& step, const Place& place, const StepInput& input);
-  void run_op(const models::Op& op, int micro_batch, const StepInput& input);
-  void load_tokens(const models::Op& op, int micro_batch, const StepInput& input);
+  void run_op(const models::Op& op, const Instance& of, const StepInput& input);
+  void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
   void keep_part(const models::Op& op, int part);
   struct Ring {
     int next = 0, previous = 0;
   };
   [[nodiscard]] Ring ring_of(const plan::Step& step) const;  ///< this rank's neighbours in a ring shift's group
   void communicate(const plan::Step& step, const Place& place);
-  [[nodiscard]] Communication::Start starter(const plan::Step& step, int micro_batch);
+  [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of);
+  [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of);
   [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
-  [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, int micro_batch) const;
-  [[nodiscard]] Touch touch(int buffer, int micro_batch, bool writes) const;
+  [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, const Instance& of) const;
+  [[nodiscard]] Touch touch(int buffer, const Instance& of, bool writes) const;
   [[nodiscard]] std::int64_t element_offset(const plan::View& view) const;
-  [[nodiscard]] Operand operand(int view, int micro_batch) const;
-  [[nodiscard]] std::byte* address(const plan::View& view, int micro_batch) const;
-  [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op);
+  [[nodiscard]] Operand operand(int view, const Instance& of) const;
+  [[nodiscard]] std::byte* address(const plan::View& view, const Instance& of) const;
+  [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op, RangeGrain grain);
   [[nodiscard]] double read_scalar(int buffer);
+  void read_loss_scale(std::size_t value, double& into);
   void make_groups();
   void connect_peers();
   void find_optimizer();
@@ -125,13 +140,15 @@ class Executor {
   Options options_;
   int data_rank_ = 0;
   Arena arena_;
+  CopyEngines copies_;
   std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
-  std::map<int, std::vector<ElementRange>> ranges_;         ///< by the gradient's view
+  std::map<int, std::vector<ElementRange>> ranges_;         ///< by the first operand's view
   plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
   std::deque<RawSpan> spans_;  ///< a message in flight writes to its own while others come
   std::vector<IterationRecord> iterations_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::vector<float>>> operators_;  ///< by block and step
   bool recording_ = false;
+  bool opened_ = false;  ///< a step has run: entries that open a run have
   std::int32_t current_iteration_ = 0;
   struct Marked {
     std::size_t span;
@@ -140,6 +157,7 @@ class Executor {
   std::vector<Marked> marked_;  ///< asynchronous backends: resolved at the end of the step
   std::vector<std::int32_t> tokens_, targets_;
   double loss_, norm_;
+  LossScale loss_scale_;
   Communication communication_;  ///< last: a thread of its own may still write spans
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/ensure.h"
 #include "exec/execute.h"
@@ -9,10 +10,16 @@
 namespace orrery::exec {
 namespace {
 
-/// A tag of its own for every (step pair, micro-batch).
-int message_tag(const plan::Step& step, int micro_batch, std::int64_t micro_batches) {
-  const auto slots = static_cast<int>(micro_batches) + 1;
-  return step.tag * slots + micro_batch + 1;
+std::int64_t micro_batches(const plan::PlanSpec& spec) {
+  return spec.batch / (spec.micro_batch * spec.data);
+}
+
+/// A tag of its own for every (step pair, micro-batch) that is in flight: of a step, or of as many steps as a pipeline
+/// that does not drain has stages.
+int message_tag(const plan::Step& step, const Instance& of, const plan::PlanSpec& spec) {
+  const std::int64_t at_once = micro_batches(spec) * (spec.asynchronous() ? spec.pipeline : 1);
+  const std::int64_t number = spec.asynchronous() ? of.step * micro_batches(spec) + of.micro_batch : of.micro_batch;
+  return static_cast<int>(step.tag * (at_once + 1) + number % at_once + 1);
 }
 
 /// Two requests as one.
@@ -33,33 +40,55 @@ class Both : public Request {
   std::unique_ptr<Request> a_, b_;
 };
 
-std::int64_t micro_batches(const plan::PlanSpec& spec) {
-  return spec.batch / (spec.micro_batch * spec.data);
-}
-
 }  // namespace
 
 void Executor::communicate(const plan::Step& step, const Place& place) {
   backend_.synchronise();  // a message may leave only what has been computed; free on the host
   Communication::Observer observer;
   if (recording_) {
-    RawSpan* span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.micro_batch, now(), 0});
+    RawSpan* span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.of.micro_batch, now(), 0});
     observer.started = [span] { span->ready = now(); };
     observer.finished = [span] { span->end = now(); };
   }
-  communication_.submit(step.stream, touches(step, place.micro_batch), !step.deaths.empty(),
-                        starter(step, place.micro_batch), observer,
+  communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), starter(step, place.of), observer,
                         [this, &step, place] { return describe(step, place); });
 }
 
-Communication::Start Executor::starter(const plan::Step& step, int micro_batch) {
+Communication::Start Executor::copier(const plan::Step& step, const Instance& of) {
+  const std::byte* from = address(step.source, of);
+  std::byte* to = address(step.target, of);
+  const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
+  const auto bytes = static_cast<std::size_t>(step.source.elements * models::size_of(dtype));
+  StateFile* file = arena_.state_file();
+  std::function<void()> work;
+  if (step.stream == plan::Stream::to_nvme) {
+    work = [=] { file->write(to, {from, bytes}); };
+  } else if (step.stream == plan::Stream::from_nvme) {
+    work = [=] { file->read({to, bytes}, from); };
+  } else if (step.accumulate) {
+    if (dtype != models::DType::fp32)
+      throw Failure(fmt::format("gradients that are summed on the host are in fp32, not in {}", models::name_of(dtype)),
+                    FailureKind::environment);
+    work = [=, n = step.source.elements] {
+      const auto* const x = reinterpret_cast<const float*>(from);
+      auto* const y = reinterpret_cast<float*>(to);
+      for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
+    };
+  } else {
+    work = [=] { std::memcpy(to, from, bytes); };
+  }
+  return [this, stream = step.stream, work] { return copies_.run(stream, work); };
+}
+
+Communication::Start Executor::starter(const plan::Step& step, const Instance& of) {
+  if (step.kind == plan::StepKind::copy) return copier(step, of);
   const plan::View& source = step.source;
   const plan::View& target = step.target;
-  const std::byte* from = source.buffer >= 0 ? address(source, micro_batch) : nullptr;
-  std::byte* to = target.buffer >= 0 ? address(target, micro_batch) : nullptr;
+  const std::byte* from = source.buffer >= 0 ? address(source, of) : nullptr;
+  std::byte* to = target.buffer >= 0 ? address(target, of) : nullptr;
   const int stage = schedule_.spec.ranks_per_stage();
   const int peer = transport_.rank() + step.peer * stage;
-  const int tag = message_tag(step, micro_batch, micro_batches(schedule_.spec));
+  const int tag = message_tag(step, of, schedule_.spec);
   if (step.kind == plan::StepKind::send) {
     const models::DType dtype = class_.buffers[static_cast<std::size_t>(source.buffer)].dtype;
     return [this, peer, tag, dtype, from, n = source.elements] { return transport_.send(peer, tag, dtype, from, n); };
@@ -107,6 +136,8 @@ std::string Executor::describe(const plan::Step& step, const Place& place) const
   if (step.kind == plan::StepKind::collective)
     text += fmt::format("{} over group \"{}\"", plan::name_of(step.collective),
                         schedule_.groups[static_cast<std::size_t>(step.group)].name);
+  else if (step.kind == plan::StepKind::copy)
+    text += fmt::format("copy {}", plan::name_of(step.stream));
   else
     text += fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
                         step.kind == plan::StepKind::send ? "to" : "from",
@@ -115,7 +146,7 @@ std::string Executor::describe(const plan::Step& step, const Place& place) const
       ", buffer \"{}\", {} elements, training step {}, entry {} ({}), step {}, micro-batch {}",
       class_.buffers[static_cast<std::size_t>(view.buffer)].name, view.elements, current_iteration_, place.at.entry,
       class_.blocks[static_cast<std::size_t>(class_.program[static_cast<std::size_t>(place.at.entry)].block)].name,
-      place.at.step, place.micro_batch);
+      place.at.step, place.of.micro_batch);
   return text;
 }
 

@@ -33,8 +33,8 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
     const std::vector<Holding> mine = what == Gathered::gradients
                                           ? gradient_holdings(rank_class, bucket, data_rank, buffer)
                                           : holdings(rank_class, bucket, buffer, data_rank);
-    transfer(arena.data(buffer, -1), mine, tensor_rank, backend, Transfer::from_device,
-             [&](const Holding& holding, const Run& run, std::span<float> values) {
+    transfer(arena.data(buffer, -1), rank_class.buffers[static_cast<std::size_t>(buffer)].dtype, mine, tensor_rank,
+             backend, Transfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
                const RunHeader header{static_cast<std::int32_t>(b),
                                       static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical,
                                       run.elements};

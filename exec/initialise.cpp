@@ -2,10 +2,12 @@
 #include "exec/initialise.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/ensure.h"
 #include "base/random.h"
+#include "exec/half.h"
 
 namespace orrery::exec {
 namespace {
@@ -15,10 +17,11 @@ constexpr std::int64_t kChunk = 1 << 16;  // elements on the host at a time
 void fill_zero(const plan::RankClass& rank_class, int buffer, Arena& arena, Backend& backend) {
   const std::int64_t bytes = rank_class.buffers[static_cast<std::size_t>(buffer)].bytes();
   const std::vector<std::byte> zeros(static_cast<std::size_t>(std::min(bytes, kChunk * 4)));
-  for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(zeros.size()))
-    backend.copy_to_device(arena.data(buffer, -1) + at,
-                           {zeros.data(), static_cast<std::size_t>(std::min<std::int64_t>(
-                                              bytes - at, static_cast<std::int64_t>(zeros.size())))});
+  for (int version = 0; version < rank_class.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
+    for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(zeros.size()))
+      backend.copy_to_device(arena.data(buffer, {-1, version}) + at,
+                             {zeros.data(), static_cast<std::size_t>(std::min<std::int64_t>(
+                                                bytes - at, static_cast<std::int64_t>(zeros.size())))});
 }
 
 }  // namespace
@@ -37,37 +40,51 @@ LogicalSource seeded_source(std::uint64_t seed) {
   };
 }
 
-void transfer(std::byte* buffer, const std::vector<Holding>& holdings, int tensor_rank, Backend& backend,
-              Transfer direction, const Visit& visit) {
+void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>& holdings, int tensor_rank,
+              Backend& backend, Transfer direction, const Visit& visit) {
   std::vector<float> host;
+  std::vector<std::byte> stored;
+  const std::int64_t size = models::size_of(dtype);
   for (const Holding& holding : holdings)
     for (const Run& whole : runs_of(holding.range->tensor, tensor_rank, holding.local_begin, holding.local_end))
       for (std::int64_t done = 0; done < whole.elements; done += kChunk) {
         const Run run{whole.local + done, whole.logical + done, std::min(kChunk, whole.elements - done)};
         host.resize(static_cast<std::size_t>(run.elements));
-        std::byte* device = buffer + 4 * (holding.buffer_offset + run.local - holding.local_begin);
-        if (direction == Transfer::from_device) backend.copy_to_host(std::as_writable_bytes(std::span(host)), device);
+        stored.resize(static_cast<std::size_t>(run.elements * size));
+        std::byte* device = buffer + size * (holding.buffer_offset + run.local - holding.local_begin);
+        if (direction == Transfer::from_device) {
+          backend.copy_to_host(stored, device);
+          widen(dtype, stored.data(), host);
+        }
         visit(holding, run, host);
-        if (direction == Transfer::to_device) backend.copy_to_device(device, std::as_bytes(std::span(host)));
+        if (direction == Transfer::to_device) {
+          narrow(dtype, host, stored.data());
+          backend.copy_to_device(device, stored);
+        }
       }
 }
 
-void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source) {
+void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source,
+                double loss_scale) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
   const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
   for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
     if (rank_class.buffers[i].persistent) fill_zero(rank_class, static_cast<int>(i), arena, backend);
   for (const plan::Bucket& bucket : rank_class.buckets)
-    for (const int buffer : {bucket.parameters, bucket.shard, bucket.master}) {
+    for (const int buffer : {bucket.parameters, bucket.shard, bucket.master, bucket.stashed}) {
       if (buffer < 0 || !rank_class.buffers[static_cast<std::size_t>(buffer)].persistent) continue;
-      ENSURE(rank_class.buffers[static_cast<std::size_t>(buffer)].dtype == models::DType::fp32, "buffer {} is not fp32",
-             rank_class.buffers[static_cast<std::size_t>(buffer)].name);
-      transfer(arena.data(buffer, -1), holdings(rank_class, bucket, buffer, data_rank), tensor_rank, backend,
-               Transfer::to_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
-                 source(*holding.range, run.logical, values);
-               });
+      for (int version = 0; version < rank_class.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
+        transfer(arena.data(buffer, {-1, version}), rank_class.buffers[static_cast<std::size_t>(buffer)].dtype,
+                 holdings(rank_class, bucket, buffer, data_rank), tensor_rank, backend, Transfer::to_device,
+                 [&](const Holding& holding, const Run& run, std::span<float> values) {
+                   source(*holding.range, run.logical, values);
+                 });
     }
+  if (rank_class.scaling >= 0) {
+    const std::array<float, 4> scaling = {static_cast<float>(loss_scale), 0, 0, 0};
+    backend.copy_to_device(arena.data(rank_class.scaling, -1), std::as_bytes(std::span(scaling)));
+  }
   backend.synchronise();
 }
 

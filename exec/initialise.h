@@ -1,6 +1,6 @@
 #pragma once
 /// Initial values of parameters and optimizer states: drawn from counter-based random numbers by logical name and
-/// global index, so that any sharding draws the same, or read from a safetensors file with Hugging Face's GPT-2 names.
+/// global index, so that any sharding draws the same, or read from safetensors files with Hugging Face's names.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -22,20 +22,23 @@ using LogicalSource = std::function<void(const plan::ParameterRange& range, std:
 /// normal(seed, stream_of(name), index) * stddev, or the constant initial value.
 [[nodiscard]] LogicalSource seeded_source(std::uint64_t seed);
 
-/// From a file with the names and orientations of Hugging Face's GPT-2 (Conv1D weights are (in, out); q, k and v are
-/// one c_attn), with or without the prefix "transformer."; or with our own logical names and orientations. Checks that
-/// every parameter of every class is there with its shape. The file must outlive the source.
+/// From files with the names and orientations of Hugging Face's GPT-2, Llama or BERT (exec/weight_names.h), with or
+/// without the family's prefix; or with our own logical names and orientations. Checks that every parameter of every
+/// class is there with its shape. The files must outlive the source.
+[[nodiscard]] base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files,
+                                                      const plan::Schedule& schedule);
 [[nodiscard]] base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule);
 
-/// Writes initial values into parameters (or shards), master values, and zeros into the moments and every other
-/// persistent buffer, through a small host buffer.
-void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source);
+/// Writes initial values into parameters (or shards), all versions of them, master values, and zeros into the moments
+/// and every other persistent buffer, through a small host buffer. `loss_scale`: where fp16 begins.
+void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source,
+                double loss_scale = 65536);
 
 /// Walks holdings of a buffer in runs of consecutive logical elements, a small host buffer at a time: `visit` fills
-/// `values` (to_device) or reads them (from_device). Padding is left alone.
+/// `values` (to_device) or reads them (from_device), in fp32 whatever the buffer's type. Padding is left alone.
 enum class Transfer { to_device, from_device };
 using Visit = std::function<void(const Holding& holding, const Run& run, std::span<float> values)>;
-void transfer(std::byte* buffer, const std::vector<Holding>& holdings, int tensor_rank, Backend& backend,
-              Transfer direction, const Visit& visit);
+void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>& holdings, int tensor_rank,
+              Backend& backend, Transfer direction, const Visit& visit);
 
 }  // namespace orrery::exec

@@ -76,8 +76,8 @@ std::vector<Holding> holdings(const plan::RankClass& rank_class, const plan::Buc
 std::vector<Holding> gradient_holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket, int data_rank,
                                        int& buffer) {
   buffer = bucket.gradient_shard >= 0 ? bucket.gradient_shard : bucket.gradients;
-  const bool part = bucket.first_moment >= 0 && is_sharded(rank_class, bucket, bucket.first_moment);
-  if (!part || is_sharded(rank_class, bucket, buffer)) return holdings(rank_class, bucket, buffer, data_rank);
+  if (!bucket.partitioned || is_sharded(rank_class, bucket, buffer))
+    return holdings(rank_class, bucket, buffer, data_rank);
   const std::int64_t begin = data_rank * bucket.shard_elements();  // the reduced part of a full buffer (ZeRO-1)
   return holdings_between(bucket, begin, begin + bucket.shard_elements(), 0);
 }

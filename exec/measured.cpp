@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <tuple>
 #include <type_traits>
@@ -71,9 +72,15 @@ class Merger {
         if (!fresh) at->second = {std::min(at->second.first, begin), std::max(at->second.second, end)};
       }
     std::vector<double> durations;
-    for (const auto& [iteration, times] : steps) {
+    // Steps of a pipeline that does not drain overlap: they end a period apart.
+    const bool apart = schedule_.spec.asynchronous() && steps.size() > 1;
+    for (auto at = steps.begin(); at != steps.end(); ++at) {
+      const auto& [iteration, times] = *at;
       zero_[iteration] = times.first;
-      durations.push_back(times.second - times.first);
+      if (!apart)
+        durations.push_back(times.second - times.first);
+      else if (at != steps.begin())
+        durations.push_back(times.second - std::prev(at)->second.second);
     }
     if (durations.size() >= 3) durations.erase(durations.begin());  // pages are touched and connections made
     timeline_.step_time = median(durations);
@@ -90,7 +97,7 @@ class Merger {
       const double ready = std::max(0.0, seconds(rank, raw.ready) - zero);
       const double end = std::max(ready, seconds(rank, raw.end) - zero);
       timeline_.spans.push_back({rank, raw.iteration, raw.at, raw.micro_batch, ready, ready, end});
-      if (step.kind == plan::StepKind::compute) continue;
+      if (step.kind == plan::StepKind::compute || step.kind == plan::StepKind::copy) continue;
       const Meeting meeting = meeting_of(rank, raw, step, sequence);
       const auto [at, fresh] = latest_.try_emplace(meeting, ready);
       if (!fresh) at->second = std::max(at->second, ready);
@@ -122,12 +129,14 @@ class Merger {
     if (step.kind == plan::StepKind::collective) {
       const int first = schedule_.groups[static_cast<std::size_t>(step.group)].base(rank);
       const std::int64_t call = sequence[{raw.iteration, step.group, stream}]++;
-      return {raw.iteration, step.group * 8 + stream, first, call, 0};
+      return {raw.iteration, step.group * static_cast<int>(plan::kStreams) + stream, first, call, 0};
     }
     const int peer = rank + step.peer * schedule_.spec.ranks_per_stage();
     const int from = step.kind == plan::StepKind::send ? rank : peer;
     const int to = step.kind == plan::StepKind::send ? peer : rank;
-    return {raw.iteration, -1 - step.tag, from, to, raw.micro_batch};
+    const std::int64_t micro_batches = schedule_.spec.batch / (schedule_.spec.micro_batch * schedule_.spec.data);
+    const plan::Entry& entry = schedule_.class_of(rank).program[static_cast<std::size_t>(raw.at.entry)];
+    return {raw.iteration, -1 - step.tag, from, to, raw.micro_batch + static_cast<int>(entry.ahead * micro_batches)};
   }
 
   const plan::Schedule& schedule_;

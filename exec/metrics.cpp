@@ -18,6 +18,7 @@
 #include "exec/allocation_hook.h"
 #include "exec/failure.h"
 #include "exec/files.h"
+#include "plan/asynchronous.h"
 
 namespace orrery::exec {
 namespace {
@@ -65,7 +66,7 @@ RankMetrics unpack_metrics(const std::string& bytes) {
   return metrics;
 }
 
-StepMetrics join_metrics(const std::vector<RankMetrics>& ranks) {
+StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan) {
   StepMetrics step;
   step.loss = step.gradient_norm = std::numeric_limits<double>::quiet_NaN();
   for (const RankMetrics& rank : ranks) {
@@ -73,6 +74,12 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks) {
     if (std::isnan(step.gradient_norm)) step.gradient_norm = rank.gradient_norm;
     step.seconds = std::max(step.seconds, rank.seconds);
     step.memory_peak = std::max(step.memory_peak, static_cast<double>(rank.memory.arena_peak));
+  }
+  if (plan.spec().asynchronous()) {
+    double squares = 0;
+    for (int stage = 0; stage < plan::stages_with_norms(plan); ++stage)
+      squares += std::pow(ranks[static_cast<std::size_t>(plan.rank(stage, 0, 0))].gradient_norm, 2);
+    step.gradient_norm = std::sqrt(squares);
   }
   return step;
 }
@@ -108,6 +115,8 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
       "\"memory_peak_bytes\":{:.0f}",
       step.step, number(step.loss), number(step.gradient_norm), number(step.learning_rate), number(step.seconds),
       number(step.tokens_per_s), step.memory_peak);
+  if (step.loss_scale > 0) line += fmt::format(",\"loss_scale\":{},\"skipped\":{}", step.loss_scale, step.skipped);
+  if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
   line += ",\"arena_peak_bytes_by_rank\":" + by_rank(ranks, [](const RankMetrics& r) { return r.memory.arena_peak; });
   line += ",\"arena_live_peak_bytes_by_rank\":" +
           by_rank(ranks, [](const RankMetrics& r) { return r.memory.arena_live_peak; });

@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "exec/arena.h"
+#include "plan/plan.h"
 
 namespace orrery::exec {
 
@@ -37,9 +39,13 @@ struct StepMetrics {
   double loss = 0, gradient_norm = 0, learning_rate = 0;
   double seconds = 0;  ///< of the slowest rank
   double tokens_per_s = 0;
-  double memory_peak = 0;  ///< arena, worst rank
+  double memory_peak = 0;               ///< arena, worst rank
+  double loss_scale = 0;                ///< fp16; 0: none
+  bool skipped = false;                 ///< the update, because gradients overflowed
+  std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
 };
-[[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks);
+/// Stages of an asynchronous pipeline have gradient norms of their own: the step's is that of all together.
+[[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan);
 
 /// The file, line by line. Lines of steps after `keep` (of a run that is resumed from an earlier checkpoint) are taken
 /// out; keep 0 begins anew.

@@ -8,8 +8,8 @@
 
 namespace orrery::exec {
 
-/// into[i] = into[i] (+ or max) from[i]. bf16 is summed in fp32 and rounded to nearest even. Throws Failure for fp16
-/// and fp8.
+/// into[i] = into[i] (+ or max) from[i]. bf16 and fp16 are summed in fp32 and rounded to nearest even. Throws Failure
+/// for fp8.
 void reduce_into(std::byte* into, const std::byte* from, std::int64_t elements, models::DType dtype,
                  plan::Reduce reduce);
 

@@ -11,13 +11,16 @@
 #include <optional>
 
 #include "exec/checkpoint.h"
+#include "exec/encode_data.h"
 #include "exec/events.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
+#include "exec/half.h"
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
+#include "exec/weight_names.h"
 #include "plan/plan_file.h"
 
 namespace orrery::exec {
@@ -30,8 +33,9 @@ constexpr std::size_t kMostPlan = 64U << 20;
 constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks: about 25 MB
 
 using Clock = std::chrono::steady_clock;
-constexpr int kMostSaving = 10;         // a checkpoint by time waits at least ten times as long as the last one took
-constexpr double kSave = 1, kStop = 2;  // what a rank wishes after a step; the largest counts
+constexpr int kMostSaving = 10;  // a checkpoint by time waits at least ten times as long as the last one took
+constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
+constexpr double kSave = 1, kStop = 2;              // what a rank wishes after a step; the largest counts
 
 std::size_t recorded_iterations(const plan::Schedule& schedule) {
   std::size_t longest = 1;
@@ -44,10 +48,21 @@ std::size_t recorded_iterations(const plan::Schedule& schedule) {
   return std::max<std::size_t>(2, kMostSpans / longest / static_cast<std::size_t>(schedule.spec.ranks()));
 }
 
+// A rank's file for what the plan has on NVMe, in the run's directory, which may be a link to a drive.
+std::string state_file(const RunOptions& options, int rank) {
+  std::error_code ignored;  // that it cannot be made shows where the file is
+  fs::create_directories(options.directory, ignored);
+  return (options.directory / fmt::format("offload-{}-rank-{:05}.state", options.run_id, rank)).string();
+}
+struct Data {
+  Batches batches;
+  std::optional<Batches> held_out;
+};
+
 class Session {
  public:
   Session(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
-          Transport& transport, const Waiter& waiter, const RunOptions& options, Batches batches)
+          Transport& transport, const Waiter& waiter, const RunOptions& options, Data data)
       : plan_(plan),
         training_(training),
         schedule_(schedule),
@@ -56,11 +71,13 @@ class Session {
         waiter_(waiter),
         options_(options),
         before_(memory_now(nullptr)),
-        trainer_(plan, training, schedule, backend, transport, waiter, std::move(batches),
+        trainer_(plan, training, schedule, backend, transport, waiter, std::move(data.batches),
                  {options.check, true,
                   options.progress_thread ? Communication::Progress::thread : Communication::Progress::inlined,
-                  recorded_iterations(schedule)}),
-        context_{schedule, trainer_.executor().arena(), backend, transport} {}
+                  recorded_iterations(schedule), nullptr, state_file(options, transport.rank())},
+                 std::move(data.held_out)),
+        context_{schedule, trainer_.executor().arena(), backend, transport},
+        saver_(context_, options.directory / "checkpoints", options.keep) {}
 
   /// The run directory for this run alone; a second trainer in it would mix two runs.
   base::Result<bool> lock() {
@@ -87,19 +104,22 @@ class Session {
                                {}}));
     if (latest) {
       if (auto same = same_model(); !same) return same;
+      if (const auto other = other_data()) report(diagnostic_event(*other));
       first_step_ = load_checkpoint(context_, *latest);
       if (first_step_ >= options_.steps)
         return base::fail(
             "E0621", fmt::format("the run has done {} steps already, {} were asked for", first_step_, options_.steps),
             "ask for more with --steps, or train into another directory");
     } else if (!training_.initial_weights.empty()) {
-      auto file = SafetensorsFile::open(training_.initial_weights);
-      if (!file) return base::fail(file.error());
-      auto source = file_source(*file, schedule_);
+      auto files = open_weights(training_.initial_weights);
+      if (!files) return base::fail(files.error());
+      auto source = file_source(*files, schedule_);
       if (!source) return base::fail(source.error());
-      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, *source);
+      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, *source,
+                 training_.loss_scaling.initial);
     } else {
-      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, seeded_source(training_.seed));
+      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, seeded_source(training_.seed),
+                 training_.loss_scaling.initial);
     }
     return true;
   }
@@ -129,10 +149,12 @@ class Session {
             {"oversubscribed", options_.oversubscribed}});
     bool stopped = false;
     done_ = first_step_;
+    trainer_.ends_after(options_.steps);
     while (done_ < options_.steps && !stopped) {
-      stopped = one_step();
+      stopped = some_steps();
       const bool last = done_ == options_.steps || stopped;
       if (options_.checkpoint && (last || due_)) save();
+      if (saver_.pending() && (last || transport_.maximum(saver_.written() ? 0.0 : 1.0) == 0)) commit();
     }
     clock_.end = read_clock(transport_, waiter_);
     return done_ == options_.steps;
@@ -181,18 +203,49 @@ class Session {
         {}}});
   }
 
+  /// A warning where the next step would not read what the run that is resumed would have read: the place in the data
+  /// is the checkpoint's step, counted in this job's batches.
+  std::optional<base::Diagnostic> other_data() const {
+    const fs::path path = options_.directory / "plan.yaml";
+    if (!first_rank() || !fs::exists(path)) return std::nullopt;
+    const auto stored = plan::parse_plan_file(read_file(path, kMostPlan), path.string());
+    if (!stored) return std::nullopt;
+    const plan::Training& theirs = stored->job.training;
+    const plan::PlanSpec &then = stored->spec, &now = plan_.spec();
+    const char* const what = theirs.data != training_.data                                                ? "data"
+                             : theirs.tokenizer != training_.tokenizer                                    ? "tokenizer"
+                             : theirs.order != training_.order                                            ? "order"
+                             : theirs.order == plan::DataOrder::shuffled && theirs.seed != training_.seed ? "seed"
+                             : then.batch != now.batch                                                    ? "batch"
+                             : then.sequence != now.sequence                                              ? "sequence"
+                                                                                                          : nullptr;
+    if (what == nullptr) return std::nullopt;
+    return base::Diagnostic{base::Severity::warning,
+                            "E0628",
+                            {path.string(), 0, 0, 1},
+                            fmt::format("the job has another {} than the run to be resumed: some data is read twice, "
+                                        "or not at all",
+                                        what),
+                            "the place in the data is the step, in batches of this job",
+                            {}};
+  }
+
   bool first_rank() const { return transport_.rank() == 0; }
   double tokens() const { return static_cast<double>(plan_.spec().batch * plan_.spec().sequence); }
   void report(const ordered_json& event) const {
     if (first_rank() && options_.report) options_.report(event.dump());
   }
 
+  /// Sets out a checkpoint, which is written behind the next steps.
   void save() {
-    const Clock::time_point begin = Clock::now();
-    save_checkpoint(context_, options_.directory / "checkpoints", done_);
+    if (saver_.pending()) commit();  // asked for faster than the disk takes it
     saved_ = Clock::now();
-    saving_ = saved_ - begin;
-    report({{"event", "checkpoint"}, {"step", done_}});
+    saver_.begin(done_);
+  }
+  void commit() {
+    const std::int64_t step = saver_.commit();
+    saving_ = Clock::now() - saved_;
+    report({{"event", "checkpoint"}, {"step", step}});
   }
 
   /// Whether this rank thinks that a checkpoint is due: every so many steps, or after so much time, of which saving
@@ -202,33 +255,68 @@ class Session {
     return Clock::now() - saved_ >= std::max<Clock::duration>(options_.checkpoint_interval, kMostSaving * saving_);
   }
 
-  /// Returns true when some rank was asked to stop; sets due_, on all ranks alike.
-  bool one_step() {
-    std::function<void()> capture;
-    if (options_.dump_gradients.count(done_ + 1)) capture = [this] { dump_gradients(); };
-    const StepResult mine = trainer_.step_here(done_, capture);
-    ++done_;
-    RankMetrics line;
-    line.loss = mine.loss;
-    line.gradient_norm = mine.gradient_norm;
-    line.seconds = mine.seconds;
-    line.memory = memory_now(&trainer_.executor().arena());
-    line.memory.scratch = backend_.scratch_bytes();
-    line.resident_before = before_.resident;
-    const std::vector<std::string> lines = transport_.gather_text(pack_metrics(line));
-    if (first_rank()) note(mine, lines);
+  /// Where ranks meet next: after every step, or, where steps overlap from rank to rank, after a few, for meeting
+  /// drains what would overlap.
+  std::int64_t meeting() const {
+    if (!plan_.spec().asynchronous()) return done_ + 1;
+    std::int64_t at = std::min(options_.steps, (done_ / kStepsBetweenMeetings + 1) * kStepsBetweenMeetings);
+    if (options_.checkpoint_every > 0)
+      at = std::min(at, (done_ / options_.checkpoint_every + 1) * options_.checkpoint_every);
+    return at;
+  }
+
+  /// Steps until ranks meet. Returns true when some rank was asked to stop; sets due_, on all ranks alike.
+  bool some_steps() {
+    const std::int64_t first = done_, until = meeting();
+    std::vector<StepResult> mine;
+    std::string packed;
+    while (done_ < until) {
+      std::function<void()> capture;
+      if (options_.dump_gradients.count(done_ + 1)) capture = [this] { dump_gradients(); };
+      mine.push_back(trainer_.step_here(done_, capture));
+      ++done_;
+      RankMetrics line;
+      line.loss = mine.back().loss;
+      line.gradient_norm = mine.back().gradient_norm;
+      line.seconds = mine.back().seconds;
+      line.memory = memory_now(&trainer_.executor().arena());
+      line.memory.arena_peak = trainer_.arena_peak();
+      line.memory.scratch = backend_.scratch_bytes();
+      line.resident_before = before_.resident;
+      packed += pack_metrics(line);
+      if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; its loss is elsewhere
+    }
+    const std::vector<std::string> lines = transport_.gather_text(packed);
+    const std::optional<double> held_out = evaluate();
+    if (first_rank())
+      for (std::size_t i = 0; i < mine.size(); ++i)
+        note(first + static_cast<std::int64_t>(i) + 1, mine[i], lines, i,
+             i + 1 == mine.size() ? held_out : std::nullopt);
     const double wish = options_.stop && options_.stop->load() ? kStop : due() ? kSave : 0;
     const double agreed = transport_.maximum(wish);
     due_ = agreed == kSave;
     return agreed == kStop;
   }
 
-  void note(const StepResult& mine, const std::vector<std::string>& lines) {
+  /// The loss on held-out data where it is due after this step.
+  std::optional<double> evaluate() {
+    const auto& evaluation = training_.evaluation;
+    if (!evaluation || (done_ % evaluation->every != 0 && done_ != options_.steps)) return std::nullopt;
+    return trainer_.evaluate();
+  }
+
+  /// `lines`: by rank, of as many steps as were done since ranks met; this is the one at `place` of them.
+  void note(std::int64_t number, const StepResult& mine, const std::vector<std::string>& lines, std::size_t place,
+            std::optional<double> held_out) {
     std::vector<RankMetrics> ranks;
-    for (const std::string& line : lines) ranks.push_back(unpack_metrics(line));
-    StepMetrics step = join_metrics(ranks);
-    step.step = done_;
+    for (const std::string& line : lines)
+      ranks.push_back(unpack_metrics(line.substr(place * sizeof(RankMetrics), sizeof(RankMetrics))));
+    StepMetrics step = join_metrics(ranks, plan_);
+    step.step = number;
     step.learning_rate = mine.learning_rate;
+    step.loss_scale = mine.loss_scale;
+    step.skipped = mine.skipped;
+    step.held_out_loss = held_out;
     step.tokens_per_s = tokens() / step.seconds;
     metrics_->append(step, ranks);
     if (std::isnan(first_loss_)) first_loss_ = step.loss;
@@ -236,7 +324,7 @@ class Session {
     memory_peak_ = step.memory_peak;
     durations_.push_back(step.seconds);
     report({{"event", "step"},
-            {"step", done_},
+            {"step", number},
             {"steps", options_.steps},
             {"loss", step.loss},
             {"gradient_norm", step.gradient_norm},
@@ -244,8 +332,9 @@ class Session {
             {"step_time_s", step.seconds},
             {"tokens_per_s", step.tokens_per_s},
             {"memory_peak_bytes", step.memory_peak}});
+    if (held_out) report({{"event", "evaluation"}, {"step", done_}, {"loss", *held_out}});
     if (!std::isfinite(step.loss))
-      throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", done_));
+      throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", number));
   }
 
   void dump_gradients() {
@@ -280,6 +369,7 @@ class Session {
   MemoryNow before_;  ///< before the arena
   Trainer trainer_;
   CheckpointContext context_;
+  CheckpointSaver saver_;
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;  ///< rank 0
   std::int64_t first_step_ = 0, done_ = 0;
@@ -317,14 +407,45 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
                           {}};
 }
 
+template <class T>
+base::Result<bool> whether(const base::Result<T>& result) {
+  return result ? base::Result<bool>(true) : base::Result<bool>(base::fail(result.error()));
+}
+
+/// The run's tokens, and those to evaluate on. Text is encoded by rank 0 alone, into the run directory.
+base::Result<Data> open_data(const plan::Plan& plan, const plan::Training& training, Transport& transport,
+                             const RunOptions& options) {
+  if (training.data.empty())
+    return base::fail("E0610", "the plan's job names no training data", "add training.data to the job");
+  const auto encode = [&] { return job_tokens(training, plan.model().vocab, options.directory); };
+  base::Result<JobTokens> tokens = JobTokens{};
+  if (transport.rank() == 0) tokens = encode();
+  if (auto all = agreed(transport, whether(tokens)); !all) return base::fail(all.error());
+  if (transport.rank() != 0) tokens = encode();  // rank 0 has left it there
+  auto stream = tokens ? TokenStream::open(tokens->data) : base::Result<TokenStream>(base::fail(tokens.error()));
+  if (auto all = agreed(transport, whether(stream)); !all) return base::fail(all.error());
+  const plan::PlanSpec& spec = plan.spec();
+  const auto batches = [&](TokenStream from, plan::DataOrder order) {
+    return Batches(std::move(from), order, training.seed, spec.batch, spec.sequence, plan.model().vocab);
+  };
+  Data data{batches(std::move(*stream), training.order), std::nullopt};
+  if (!training.evaluation) return data;
+  auto held_out = TokenStream::open(tokens->held_out);
+  if (auto all = agreed(transport, whether(held_out)); !all) return base::fail(all.error());
+  data.held_out = batches(std::move(*held_out), plan::DataOrder::sequential);
+  return data;
+}
+
 }  // namespace
 
 base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule,
                        Backend& backend, Transport& transport, const Waiter& waiter, const RunOptions& options) {
-  if (plan.spec().precision != models::DType::fp32)
+  const models::DType precision = plan.spec().precision;
+  const bool narrow = is_16_bit(precision) && backend.name() == "cpu";
+  if (precision != models::DType::fp32 && !narrow)
     return base::fail("E0623",
-                      fmt::format("the plan computes in {}, the {} backend in fp32",
-                                  models::name_of(plan.spec().precision), backend.name()),
+                      fmt::format("the plan computes in {}, the {} backend in {}", models::name_of(precision),
+                                  backend.name(), backend.name() == "cpu" ? "fp32, bf16 and fp16" : "fp32"),
                       "make the plan with precision: fp32");
   if (!plan.model().causal)
     return base::fail("E0624",
@@ -332,18 +453,16 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
                                   "to predict",
                                   plan.model().name),
                       "models that look both ways (BERT) are planned and simulated, not trained; train a causal one");
-  auto stream = training.data.empty()
-                    ? base::Result<TokenStream>(
-                          base::fail("E0610", "the plan's job names no training data", "add training.data to the job"))
-                    : TokenStream::open(training.data);
-  auto opened = agreed(transport, stream ? base::Result<bool>(true) : base::Result<bool>(base::fail(stream.error())));
-  if (!opened) return opened;
-  Batches batches(std::move(*stream), training.order, training.seed, plan.spec().batch, plan.spec().sequence,
-                  plan.model().vocab);
+  if (training.evaluation && plan.spec().asynchronous())
+    return base::fail("E0629",
+                      "an asynchronous pipeline holds micro-batches between its steps, where an evaluation works",
+                      "leave `training.evaluation` out, or use schedule: 1f1b");
+  auto opened = open_data(plan, training, transport, options);
+  if (!opened) return base::fail(opened.error());
   if (transport.rank() == 0 && options.report)
-    if (const auto warning = short_data(training, plan.spec(), batches.stream(), options.steps))
+    if (const auto warning = short_data(training, plan.spec(), opened->batches.stream(), options.steps))
       options.report(diagnostic_event(*warning).dump());
-  Session one(plan, training, schedule, backend, transport, waiter, options, std::move(batches));
+  Session one(plan, training, schedule, backend, transport, waiter, options, std::move(*opened));
   auto locked = agreed(transport, one.lock());
   if (!locked) return locked;
   auto loaded = agreed(transport, one.load());

@@ -24,6 +24,7 @@ struct RunOptions {
   std::int64_t steps = 0;  ///< of the whole run
   bool resume = false;     ///< from the newest checkpoint, if there is one
   bool checkpoint = true;
+  int keep = 2;                                  ///< newest checkpoints that are kept
   std::int64_t checkpoint_every = 0;             ///< steps; 0: by time
   std::chrono::seconds checkpoint_interval{60};  ///< by time: after the step that ends it; never to save for a tenth
                                                  ///< of the time or more
@@ -33,8 +34,8 @@ struct RunOptions {
   bool progress_thread = false;  ///< messages move while the rank computes
   Arena::Check check = Arena::Check::none;
   const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end
-  /// Rank 0 only. Lines of JSON: {"event": "preparing" | "started" | "step" | "checkpoint" | "gradients" | "stopped" |
-  /// "completed" | "diagnostic"}.
+  /// Rank 0 only. Lines of JSON: {"event": "preparing" | "started" | "step" | "evaluation" | "checkpoint" | "gradients"
+  /// | "stopped" | "completed" | "diagnostic"}.
   std::function<void(const std::string&)> report;
 };
 

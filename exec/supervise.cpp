@@ -50,6 +50,7 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   add("--checkpoint-interval", std::to_string(c.checkpoint_interval.count()));
   if (c.checkpoint_every > 0) add("--checkpoint-every", std::to_string(c.checkpoint_every));
   if (!c.dump_gradients.empty()) add("--dump-gradients", fmt::format("{}", fmt::join(c.dump_gradients, ",")));
+  if (c.keep != TrainCommand{}.keep) add("--keep", std::to_string(c.keep));
   if (c.resume) out.emplace_back("--resume");
   if (!c.checkpoint) out.emplace_back("--no-checkpoint");
   if (c.progress_thread) out.emplace_back("--progress-thread");
@@ -77,6 +78,9 @@ class Watch {
     if (what == "step" && watchers_.step) watchers_.step(step_of(event));
     if (!watchers_.message) return;
     if (what == "checkpoint") watchers_.message(fmt::format("checkpoint saved at step {:.0f}", number(event, "step")));
+    if (what == "evaluation")
+      watchers_.message(
+          fmt::format("loss on held-out data after step {:.0f}: {:.4f}", number(event, "step"), number(event, "loss")));
     if (what == "started" && event.value("oversubscribed", false))
       watchers_.message(
           fmt::format("{:.0f} ranks of {:.0f} threads are more than this machine's cores: timings mean nothing",

@@ -27,6 +27,7 @@ struct TrainCommand {
   std::string backend = "cpu";
   bool resume = false;
   bool checkpoint = true;             ///< at the end and when stopped
+  int keep = 2;                       ///< newest checkpoints that are kept
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
   std::chrono::seconds checkpoint_interval{60};
   std::set<std::int64_t> dump_gradients;    ///< steps, from 1

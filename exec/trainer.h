@@ -3,7 +3,9 @@
 /// exec/run.h adds the run directory.
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <optional>
 
 #include "exec/data.h"
 #include "exec/execute.h"
@@ -14,34 +16,59 @@
 namespace orrery::exec {
 
 struct StepResult {
-  double loss = 0;           ///< mean over the step's tokens, before the update
-  double gradient_norm = 0;  ///< before clipping
+  double loss = 0;  ///< mean over the step's tokens, before the update
+  double gradient_norm =
+      0;  ///< before clipping; of an asynchronous pipeline over all stages, which each clip by their own
   double learning_rate = 0;
-  double seconds = 0;  ///< of the slowest rank
+  double loss_scale = 0;  ///< fp16; 0: none
+  bool skipped = false;   ///< its gradients overflowed
+  double seconds = 0;     ///< of the slowest rank
 };
 
 class Trainer {
  public:
   /// Collective. `schedule` must be lower(plan), checked, and outlive the trainer; so must the rest but `batches`.
+  /// `held_out` where the job evaluates: the forward passes of the same plan are lowered for it, and run in the arena
+  /// of the training step, which is as large as both need.
   Trainer(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
-          Transport& transport, const Waiter& waiter, Batches batches, const Executor::Options& options);
+          Transport& transport, const Waiter& waiter, Batches batches, const Executor::Options& options,
+          std::optional<Batches> held_out = std::nullopt);
+
+  /// The run's last step is `steps` - 1: a pipeline that does not drain between steps takes in nothing beyond.
+  void ends_after(std::int64_t steps) { end_ = steps; }
 
   /// One training step, counted from 0, as this rank saw it: loss and norm are NaN where its stage has none.
   StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {});
   /// The same, agreed on by all ranks. Collective.
   StepResult step(std::int64_t index, const std::function<void()>& before_optimizer = {});
+  /// Mean loss over the job's evaluation batches, in their order, with the parameters as they are. Collective.
+  [[nodiscard]] double evaluate();
 
   [[nodiscard]] Executor& executor() { return executor_; }
   [[nodiscard]] const Executor& executor() const { return executor_; }
   [[nodiscard]] const plan::Placement& placement() const { return placement_; }
+  /// The highest end of anything handed out in the arena, bytes.
+  [[nodiscard]] std::int64_t arena_peak() const;
 
  private:
+  /// Evaluation's own program and books.
+  struct HeldOut {
+    HeldOut(const plan::Plan& plan, const plan::Placement& step, const plan::RankClass& step_class, int rank,
+            Batches data);
+    Batches batches;
+    plan::Schedule schedule;
+    plan::Placement placement;
+    std::optional<Executor> executor;
+  };
+  [[nodiscard]] StepInput input_of(const Batches& batches, std::int64_t index) const;
   const plan::Plan& plan_;
   const plan::Training& training_;
   Transport& transport_;
   plan::Placement placement_;
+  std::unique_ptr<HeldOut> held_out_;
   Batches batches_;
   Executor executor_;
+  std::int64_t end_ = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace orrery::exec

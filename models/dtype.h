@@ -5,7 +5,7 @@
 namespace orrery::models {
 
 /// tf32 is fp32 in memory, rounded on its way into a matrix product.
-enum class DType : std::uint8_t { fp32, bf16, fp16, fp8, int32, int64, tf32 };
+enum class DType : std::uint8_t { fp32, bf16, fp16, fp8, int32, int64, tf32, uint8 };
 
 [[nodiscard]] constexpr std::int64_t size_of(DType t) {
   switch (t) {
@@ -13,7 +13,8 @@ enum class DType : std::uint8_t { fp32, bf16, fp16, fp8, int32, int64, tf32 };
     case DType::fp32: return 4;
     case DType::bf16: return 2;
     case DType::fp16: return 2;
-    case DType::fp8: return 1;
+    case DType::fp8:
+    case DType::uint8: return 1;
     case DType::int32: return 4;
     case DType::int64: return 8;
   }
@@ -29,6 +30,7 @@ enum class DType : std::uint8_t { fp32, bf16, fp16, fp8, int32, int64, tf32 };
     case DType::tf32: return "tf32";
     case DType::int32: return "int32";
     case DType::int64: return "int64";
+    case DType::uint8: return "uint8";
   }
   return "?";
 }

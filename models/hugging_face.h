@@ -12,4 +12,8 @@ namespace orrery::models {
 /// that the Model cannot say (a sliding window, relative positions …). `name` is the fallback for `_name_or_path`.
 [[nodiscard]] Model read_hugging_face(const base::Cursor& root, const std::string& name);
 
+/// The config.json of the class that has the model with a language-modelling head: GPT2LMHeadModel, LlamaForCausalLM,
+/// BertForPreTraining. Read again it is the same model. E0604 for a variant that the class cannot say.
+[[nodiscard]] base::Result<std::string> write_hugging_face(const Model& model);
+
 }  // namespace orrery::models

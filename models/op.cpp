@@ -40,6 +40,11 @@ bool has_addend(const Op& op) {
   return op.in.size() > place && op.in[place] >= 0;
 }
 
+// An update reads and writes the parameter, or its master and besides the copy that compute reads, output `copy`.
+double parameter_bytes(const Op& op, std::size_t copy) {
+  return (op.stochastic ? 4 : 8) + (op.out.size() > copy ? 2 : 0);
+}
+
 }  // namespace
 
 double flops_of(const Op& op, bool full_attention_matrix) {
@@ -75,12 +80,23 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::accumulate_into: return static_cast<double>(op.m);
     case OpKind::norm_squared: return 2 * static_cast<double>(op.m);
     case OpKind::adamw: return 14 * static_cast<double>(op.m);
+    case OpKind::sgd: return 6 * static_cast<double>(op.m);
+    case OpKind::lamb_moments: return 20 * static_cast<double>(op.m);
+    case OpKind::lamb: return 10 * static_cast<double>(op.m);
+    case OpKind::factor_sums: return 4 * static_cast<double>(op.m);
+    case OpKind::factor_moments: return 3 * static_cast<double>(op.m);
+    case OpKind::factor_norms: return 9 * static_cast<double>(op.m);
+    case OpKind::adafactor: return 9 * static_cast<double>(op.m);
+    // Eight steps of a search for each code, beside AdamW's arithmetic.
+    case OpKind::adamw_8bit: return 40 * static_cast<double>(op.m);
     case OpKind::load_tokens:
     case OpKind::embedding:
     case OpKind::split_kv:
     case OpKind::merge_kv:
     case OpKind::fill_zero:
     case OpKind::copy:
+    case OpKind::overflow:
+    case OpKind::loss_scale:
     case OpKind::clip_coefficient: return 0;
   }
   return 0;
@@ -143,9 +159,24 @@ double bytes_of(const Op& op) {
     case OpKind::clip_coefficient: return 12;
     case OpKind::adamw:
       // Gradient read; parameter and both moments (fp32) read and written; a compute copy written.
-      return (e + 24) * m + (op.out.size() > 3 ? 2 * m : 0);
+      return (e + 16 + parameter_bytes(op, 3)) * m;
+    case OpKind::sgd: return (e + (op.out.size() > 1 && op.out[1] >= 0 ? 8 : 0) + parameter_bytes(op, 2)) * m;
+    case OpKind::lamb_moments: return (e + 16 + (op.stochastic ? 2 : 4)) * m;
+    case OpKind::lamb: return (8 + parameter_bytes(op, 1)) * m;
+    case OpKind::factor_sums: return e * m;
+    case OpKind::factor_moments: return 12 * m;
+    case OpKind::factor_norms: return (e + 4) * m;
+    case OpKind::adafactor: return (e + parameter_bytes(op, 1)) * m;
+    case OpKind::adamw_8bit: return (e + 4 + 16.0 / kQuantisedBlock + parameter_bytes(op, 5)) * m;
+    case OpKind::overflow: return 8;
+    case OpKind::loss_scale: return 32;
   }
   return 0;
+}
+
+bool updates_parameters(OpKind kind) {
+  return kind == OpKind::adamw || kind == OpKind::sgd || kind == OpKind::lamb || kind == OpKind::adafactor ||
+         kind == OpKind::adamw_8bit;
 }
 
 const char* name_of(OpKind kind) {
@@ -184,7 +215,17 @@ const char* name_of(OpKind kind) {
     case OpKind::accumulate_into: return "accumulate_into";
     case OpKind::norm_squared: return "norm_squared";
     case OpKind::clip_coefficient: return "clip_coefficient";
+    case OpKind::overflow: return "overflow";
+    case OpKind::loss_scale: return "loss_scale";
     case OpKind::adamw: return "adamw";
+    case OpKind::sgd: return "sgd";
+    case OpKind::lamb_moments: return "lamb_moments";
+    case OpKind::lamb: return "lamb";
+    case OpKind::factor_sums: return "factor_sums";
+    case OpKind::factor_moments: return "factor_moments";
+    case OpKind::factor_norms: return "factor_norms";
+    case OpKind::adafactor: return "adafactor";
+    case OpKind::adamw_8bit: return "adamw_8bit";
   }
   return "?";
 }

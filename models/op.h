@@ -54,15 +54,50 @@ enum class OpKind : std::uint8_t {
   cross_entropy_grad,  ///< in: logits, max, sums, targets. out: dlogits (n,m) = scale*(softmax - onehot) (may be
                        ///< logits)
   // -- optimizer, over flat ranges of `m` elements
-  fill_zero,         ///< out: x (m)
-  copy,              ///< in: x (m). out: y (m) = x
-  accumulate_into,   ///< in: x (m). out: y (m) += x
-  norm_squared,      ///< in: grad (m) [with weights by `ranges`]. out: total (1), accumulates
-  clip_coefficient,  ///< in: norm squared (1). out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); 1 without
-                     ///< clipping
-  adamw,             ///< in: grad (m), coefficient (1). out: param (m), first moment (m), second moment (m), and when
-                     ///< compute reads less than fp32: [compute copy (m)], param then being the fp32 master
+  fill_zero,        ///< out: x (m)
+  copy,             ///< in: x (m). out: y (m) = x
+  accumulate_into,  ///< in: x (m). out: y (m) += x
+  norm_squared,     ///< in: grad (m) [with weights by `ranges`]. out: total (1), accumulates
+  /// in: norm squared (1), [scaling (4)]. out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); 1 without
+  /// clipping.
+  /// With scaling, the norm is of the gradients without their scale, and the coefficient takes it out of them.
+  clip_coefficient,
+  overflow,  ///< in: norm squared (1). out: flag (1) = 1 where it is not finite, as no gradient's overflow leaves it
+  /// out: scaling (4) = scale, steps since it last changed, steps skipped so far, whether this step is skipped (the
+  /// flag):
+  /// the first three are brought up to date. Dynamic loss scaling (Micikevicius et al. 2018, section 3.2).
+  loss_scale,
+  // Updates. "param" is fp32 and the master where compute reads less; the compute copy (m) is then the last output.
+  // With
+  // a scaling that says so the update is skipped. Hyper-parameters come with the step.
+  adamw,  ///< in: grad (m), coefficient (1), [scaling (4)]. out: param, first moment (m), second moment (m), [copy]
+  sgd,    ///< in: grad (m), coefficient (1), [scaling]. out: param, [momentum (m)], [copy]
+  /// LAMB (You et al. 2020, algorithm 2) in two halves, between which `norms` is summed over the ranks that have parts
+  /// of
+  /// a tensor. in: grad (m), coefficient, param (m), [scaling]. out: first moment, second moment, norms (2 for each of
+  /// the n parameters of the bucket: squares of param and of its direction), accumulates.
+  lamb_moments,
+  lamb,  ///< in: first moment (m), second moment (m), norms (2n), [scaling]. out: param, [copy]
+  /// Adafactor (Shazeer and Stern 2018, algorithms 4 and 5). `factors` (k values) has for each matrix the sum, the sums
+  /// of rows and those of columns, of other parameters each element. in: grad (m), coefficient. out: sums (k) of
+  /// squared
+  /// gradients, accumulates.
+  factor_sums,
+  factor_moments,  ///< in: sums (m), [scaling]. out: factors (m), moving averages
+  /// in: grad (m), coefficient, param (m), factors (k). out: norms (2n): squares of param and of its direction,
+  /// accumulates.
+  factor_norms,
+  adafactor,  ///< in: grad (m), coefficient, factors (k), norms (2n), [scaling]. out: param, [copy]
+  /// Adam with moments in 8 bits, quantised block by block (Dettmers et al. 2022). in: grad (m), coefficient,
+  /// [scaling].
+  /// out: param, codes of the first and of the second moment (m bytes each), the blocks' scales of both
+  /// (m/kQuantisedBlock each), [copy].
+  adamw_8bit,
 };
+
+/// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
+/// keep small parameters from being padded to many times their size.
+inline constexpr std::int64_t kQuantisedBlock = 256;
 
 /// Sizes and flags; which of them an op uses is said with its kind. Sizes are local to a rank.
 struct Op {
@@ -84,10 +119,11 @@ struct Op {
   std::int64_t context = 1;
   std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t vocab = 0;  ///< global, unpadded; the shard begins at tensor_rank*m
-  double epsilon = 0;      ///< norm epsilon, or rope theta
-  bool row_shard = false;  ///< position_add: the n rows begin at row tensor_rank*n of the micro-batch
-  double scale = 1;        ///< loss scale factor: 1/(tokens of the global batch)
+  std::int64_t vocab = 0;   ///< global, unpadded; the shard begins at tensor_rank*m
+  double epsilon = 0;       ///< norm epsilon, or rope theta
+  bool row_shard = false;   ///< position_add: the n rows begin at row tensor_rank*n of the micro-batch
+  double scale = 1;         ///< loss scale factor: 1/(tokens of the global batch)
+  bool stochastic = false;  ///< updates: param is in 16 bits and rounded at random, in place of a master
   std::vector<int> in;
   std::vector<int> out;
   bool operator==(const Op&) const = default;
@@ -98,6 +134,10 @@ struct Op {
 [[nodiscard]] double flops_of(const Op& op, bool full_attention_matrix = false);
 /// Bytes read and written once each, as a kernel without reuse across ops moves them.
 [[nodiscard]] double bytes_of(const Op& op);
+/// Whether an operator updates parameters.
+[[nodiscard]] bool updates_parameters(OpKind kind);
 [[nodiscard]] const char* name_of(OpKind kind);
+/// The last kind, for those who walk over all.
+inline constexpr OpKind kLastOpKind = OpKind::adamw_8bit;
 
 }  // namespace orrery::models

@@ -14,7 +14,11 @@ std::int64_t round_up(std::int64_t value, std::int64_t unit) {
 
 class Layout {
  public:
-  Layout(const Plan& plan, int stage) : plan_(plan), stage_(stage), options_(expand_options(plan.spec())) {}
+  Layout(const Plan& plan, int stage)
+      : plan_(plan),
+        stage_(stage),
+        options_(expand_options(plan.spec())),
+        alignment_(parameter_alignment(plan.spec().optimizer)) {}
 
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
@@ -31,8 +35,9 @@ class Layout {
     }
     for (Bucket& bucket : result_.buckets) {
       bucket.shards = spec.replicas();
-      bucket.elements = round_up(bucket.elements, bucket.shards * kParameterAlignment);
+      bucket.elements = round_up(bucket.elements, bucket.shards * alignment_);
     }
+    result_.factors = place_factors(result_.buckets, spec.optimizer);
     return std::move(result_);
   }
 
@@ -52,7 +57,10 @@ class Layout {
       if (tensors[i].role == models::TensorRole::parameter) {
         int& target = tensors[i].shared ? result_.shared : own;
         const bool fresh = target < 0;
-        if (fresh) target = new_bucket(tensors[i].shared ? "wte" : name(kind, layer));
+        if (fresh) {
+          target = new_bucket(tensors[i].shared ? "wte" : name(kind, layer));
+          result_.buckets.back().embedding = tensors[i].shared || kind == models::LayerKind::embedding;
+        }
         stage_layer.bucket[i] = target;
         stage_layer.offset[i] = tensors[i].shared && !fresh ? 0 : append(target, tensors[i]);
         use(stage_layer, target);
@@ -78,7 +86,7 @@ class Layout {
 
   std::int64_t append(int bucket_index, const models::Tensor& tensor) {
     Bucket& bucket = result_.buckets[static_cast<std::size_t>(bucket_index)];
-    const std::int64_t start = round_up(bucket.elements, kParameterAlignment);
+    const std::int64_t start = round_up(bucket.elements, alignment_);
     const bool copy_of_table = tensor.shared && stage_ != 0;  // the first stage's copy counts in the norm
     std::int64_t offset = start;
     const auto range = [&](const models::Tensor& piece) {
@@ -110,6 +118,7 @@ class Layout {
   const Plan& plan_;
   int stage_;
   models::ExpandOptions options_;
+  std::int64_t alignment_;
   StageParameters result_;
 };
 

@@ -3,13 +3,14 @@
 #include <vector>
 
 #include "models/expand.h"
+#include "plan/factors.h"
 #include "plan/plan.h"
 #include "plan/schedule.h"
 
 namespace orrery::plan {
 
 /// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes
-/// fp32).
+/// fp32), but for optimizers that want more: parameter_alignment().
 inline constexpr std::int64_t kParameterAlignment = 32;
 
 struct StageLayer {
@@ -27,6 +28,7 @@ struct StageParameters {
   std::vector<StageLayer> layers;  ///< in forward order
   std::vector<Bucket> buckets;     ///< sizes and ranges; buffers not assigned yet
   int shared = -1;                 ///< bucket of the tied token table, if the stage has it
+  FactorLayout factors;            ///< of optimizers that look at whole tensors
 };
 
 [[nodiscard]] StageParameters stage_parameters(const Plan& plan, int stage);

@@ -10,6 +10,8 @@
 #include <set>
 #include <tuple>
 
+#include "plan/asynchronous.h"
+
 namespace orrery::plan {
 
 namespace {
@@ -75,13 +77,32 @@ class Lives {
       note(op.in, reads);
       note(op.out, writes);
     }
-    if (step.kind == StepKind::collective || step.kind == StepKind::send) reads.insert(step.source.buffer);
-    if (step.kind == StepKind::collective || step.kind == StepKind::recv) writes.insert(step.target.buffer);
+    if (step.kind != StepKind::compute && step.kind != StepKind::recv) reads.insert(step.source.buffer);
+    if (step.kind != StepKind::compute && step.kind != StepKind::send) writes.insert(step.target.buffer);
     if (reads != std::set<int>(step.reads.begin(), step.reads.end()) ||
         writes != std::set<int>(step.writes.begin(), step.writes.end()))
       report_.fault("S02", fmt::format("{}: reads and writes differ from what its operands touch",
                                        place_text(class_, block, index)));
     if (step.kind != StepKind::compute) message(block, index);
+    memories(block, index);
+  }
+
+  // A step works in one memory; a copy leads from one to the other of its stream.
+  void memories(const Block& block, std::size_t index) {
+    const Step& step = block.steps[index];
+    const CopyDirection copies = direction_of(step.stream);
+    const Space own = step.on_host ? Space::host : Space::device;
+    const auto all_in = [&](const std::vector<int>& buffers, Space space) {
+      return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return class_.buffers[at(b)].space == space; });
+    };
+    const bool moves = step.kind == StepKind::copy;
+    const bool right = moves == (copies.from != copies.to) && all_in(step.reads, moves ? copies.from : own) &&
+                       all_in(step.writes, moves ? copies.to : own) &&
+                       (!step.accumulate || (moves && copies.to == Space::host)) &&
+                       (!step.on_host || step.kind == StepKind::compute);
+    if (!right)
+      report_.fault("S20", fmt::format("{}: a buffer lies in another memory than the step works in",
+                                       place_text(class_, block, index)));
   }
 
   void message(const Block& block, std::size_t index) {
@@ -89,6 +110,9 @@ class Lives {
     const bool source = step.kind != StepKind::recv, target = step.kind != StepKind::send;
     if ((source && !inside(step.source)) || (target && !inside(step.target)))
       report_.fault("S01", fmt::format("{}: the message leaves its buffer", place_text(class_, block, index)));
+    if (step.kind == StepKind::copy && step.source.elements != step.target.elements)
+      report_.fault("S04", fmt::format("{}: a copy of {} elements into {}", place_text(class_, block, index),
+                                       step.source.elements, step.target.elements));
     if (step.kind != StepKind::collective) return;
     if (step.group < 0 || step.group >= static_cast<int>(schedule_.groups.size())) {
       report_.fault("S03", fmt::format("{}: no such group", place_text(class_, block, index)));
@@ -157,7 +181,8 @@ class Lives {
       for (std::int32_t& block : blocks) block = plain(block);
       std::sort(blocks.begin(), blocks.end());
       if (first.empty()) first = blocks;
-      if (blocks != first)
+      // Of passes that fill a pipeline or find it full, variants run.
+      if (blocks != first && !schedule_.spec.asynchronous())
         report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch 0", class_.stage,
                                          micro_batch));
     }
@@ -272,6 +297,7 @@ class Rehearsal {
 
   Key key(int index, const Step& step, std::int32_t micro_batch) {
     Actor& actor = actors_[at(index)];
+    if (step.kind == StepKind::copy) return {};
     if (step.kind != StepKind::collective) {
       const int other = index + step.peer;
       const std::int64_t from = step.kind == StepKind::send ? index : other;
@@ -287,8 +313,8 @@ class Rehearsal {
     for (auto& [stream, queue] : actor.queues) {
       while (!queue.empty()) {
         Pending& front = queue.front();
-        const bool alone =
-            front.step->kind == StepKind::collective && actor.stages_of_group[at(front.step->group)] <= 1;
+        const bool alone = front.step->kind == StepKind::copy || (front.step->kind == StepKind::collective &&
+                                                                  actor.stages_of_group[at(front.step->group)] <= 1);
         if (alone) {  // all members are of this class: they arrive together
           queue.pop_front();
           moved = true;
@@ -336,9 +362,34 @@ class Rehearsal {
   std::map<Key, Meeting> meetings_;
 };
 
+// Training steps that do not close: a whole run of them, which fills, stays full and drains, and whether each
+// mini-batch meets the same weights on its way back as on its way forward.
+base::Diagnostics check_run(const Schedule& schedule) {
+  std::int64_t most = 1;
+  for (const RankClass& c : schedule.classes) most = std::max<std::int64_t>(most, steps_in_flight(c));
+  const std::int64_t steps = 2 * most + 2;
+  const Schedule run = unrolled(schedule, steps, true).schedule;
+  Report report;
+  for (const RankClass& c : run.classes) Lives(run, c, report).run();
+  if (!report.found.empty()) return report.found;
+  Rehearsal(run, report).run();
+  const std::vector<std::vector<int>> ages = staleness(schedule, steps);
+  for (std::size_t c = 0; c < ages.size(); ++c)
+    for (std::size_t t = 0; t < ages[c].size(); ++t)
+      if (const int due = std::min(static_cast<int>(t), weight_delay(schedule.spec, schedule.classes[c].stage));
+          ages[c][t] != due)
+        report.fault("S13", fmt::format("stage {}: step {} reads {}, not weights that are {} updates old",
+                                        schedule.classes[c].stage, t,
+                                        ages[c][t] < 0 ? std::string("several versions of its weights")
+                                                       : fmt::format("weights that are {} updates old", ages[c][t]),
+                                        due));
+  return report.found;
+}
+
 }  // namespace
 
 base::Diagnostics check(const Schedule& schedule) {
+  if (is_asynchronous(schedule)) return check_run(schedule);
   Report report;
   for (const RankClass& c : schedule.classes) Lives(schedule, c, report).run();
   if (report.found.empty()) Rehearsal(schedule, report).run();

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "plan/factors.h"
+
 namespace orrery::plan {
 
 Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
@@ -22,8 +24,17 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
     const int block = spec.ranks_per_stage();
     groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
   }
+  if (spec.asynchronous()) {  // what all stages agree on in every step would drain the pipeline
+    groups.norm = spec.zero_stage == 0 ? groups.tensor : add("stage", {tensor, data});
+    groups.loss = groups.data;
+    return groups;
+  }
   groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});
   groups.loss = add("loss", {data, pipeline});
+  if (looks_at_tensors(spec.optimizer) && spec.zero_stage > 0)
+    groups.parts = spec.tensor > 1 && spec.replicas() > 1 ? add("parts", {tensor, data})
+                   : spec.tensor > 1                      ? groups.tensor
+                                                          : groups.data;
   return groups;
 }
 

@@ -9,6 +9,7 @@ namespace orrery::plan {
 /// Indices into Schedule::groups; -1: a group of one.
 struct Groups {
   int tensor = -1, context = -1, data = -1, embedding = -1, norm = -1, loss = -1;
+  int parts = -1;  ///< the ranks that have parts of one parameter under ZeRO, if the optimizer asks
 };
 
 /// Appends the groups of the mesh to `out`. `tied`: embedding and head share the token table.

@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "base/ensure.h"
+#include "plan/job_optimizer.h"
 #include "plan/words.h"
 
 namespace orrery::plan {
@@ -17,8 +18,7 @@ namespace {
 using base::Cursor;
 
 const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
-const std::vector<std::string> kOptimizerWords = {"adamw"};
-const std::vector<std::string> kDecayWords = {"none", "cosine"};
+const std::vector<std::string> kDecayWords = {"none", "cosine", "linear", "inverse_square_root", "wsd"};
 
 // A scalar or a list, each value once; a list that is given but empty leaves the search nothing.
 template <class T, class Read>
@@ -59,7 +59,7 @@ Bounds read_bounds(const Cursor& at) {
   b.recompute = choices<Recompute>(at.optional("recompute"),
                                    [](const Cursor& item) { return choose(item, kRecomputeWords, Recompute::none); });
   for (const Cursor& item : at.optional("layers_per_stage").items()) {
-    b.layers_per_stage.push_back(item.integer(1, kMostLayers, 1));
+    b.layers_per_stage.push_back(item.integer(0, kMostLayers, 1));
   }
   if (const Cursor flash = at.optional("flash"); flash.exists()) b.flash = flash.boolean(true);
   b.sequence_parallel =
@@ -68,20 +68,17 @@ Bounds read_bounds(const Cursor& at) {
     b.recompute_layers = layers.integer(0, kMostLayers, 0);
   if (const Cursor ends = at.optional("ends_as_layers"); ends.exists()) b.ends_as_layers = ends.boolean(false);
   if (const Cursor early = at.optional("overlap_gradients"); early.exists()) b.overlap_gradients = early.boolean(true);
+  const Cursor offload = at.optional("offload");
+  const auto spaces = [&](const char* key) {
+    return choices<Space>(offload.optional(key),
+                          [](const Cursor& item) { return choose(item, kSpaceWords, Space::device); });
+  };
+  b.offload_activations = spaces("activations");
+  b.offload_optimizer = spaces("optimizer");
+  b.offload_parameters = spaces("parameters");
+  if (const Cursor prefetch = offload.optional("prefetch"); prefetch.exists())
+    b.offload_prefetch = small(prefetch, 1, kMostPrefetch, 1);
   return b;
-}
-
-Optimizer read_optimizer(const Cursor& at) {
-  constexpr double kBelowOne = 1 - 1e-12;
-  constexpr double kAboveZero = 1e-30;
-  Optimizer o;
-  o.kind = choose(at.optional("name"), kOptimizerWords, o.kind);
-  o.learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
-  o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);
-  o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
-  o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
-  o.weight_decay = at.optional("weight_decay").number(0, 1e3, o.weight_decay);
-  return o;
 }
 
 LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
@@ -93,6 +90,8 @@ LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
   const Cursor warmup = at.optional("warmup_steps");
   s.warmup_steps = warmup.integer(0, kMostSteps, 0);
   s.decay = choose(at.optional("decay"), kDecayWords, s.decay);
+  const Cursor decay_steps = at.optional("decay_steps");
+  s.decay_steps = decay_steps.integer(1, kMostSteps, 0);
   const Cursor minimum = at.optional("minimum");
   s.minimum = minimum.number(0, 1e3, 0);
   if (s.minimum > training.optimizer.learning_rate) {
@@ -107,19 +106,43 @@ LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
   if (minimum.exists() && s.decay == Decay::none) {
     minimum.warning("E0122", "minimum has no effect without decay", "add `decay: cosine`");
   }
+  if (decay_steps.exists() && s.decay != Decay::wsd) {
+    decay_steps.warning("E0122", "decay_steps has no effect without `decay: wsd`", "the others decay to the run's end");
+  }
+  if (s.decay == Decay::wsd && s.warmup_steps + s.decay_steps > training.steps) {
+    decay_steps.warning("E0122",
+                        fmt::format("{} steps of warm-up and {} of decay are more than the run's {} steps",
+                                    s.warmup_steps, s.decay_steps, training.steps),
+                        "the decay begins within the warm-up");
+  }
   return s;
+}
+
+Evaluation read_evaluation(const Cursor& at) {
+  Evaluation e;
+  e.data = at.at("data").text();
+  e.every = at.optional("every").integer(1, kMostSteps, e.every);
+  e.batches = at.optional("batches").integer(1, kMostSteps, e.batches);
+  return e;
 }
 
 Training read_training(const Cursor& at) {
   Training t;
   t.steps = at.optional("steps").integer(1, kMostSteps, t.steps);
   t.data = at.optional("data").text();
+  t.tokenizer = at.optional("tokenizer").text();
   t.order = choose(at.optional("order"), kDataOrderWords, t.order);
   t.initial_weights = at.optional("initial_weights").text();
   t.optimizer = read_optimizer(at.optional("optimizer"));
   t.schedule = read_schedule(at.optional("learning_rate_schedule"), t);
   if (const Cursor clip = at.optional("clip_norm"); clip.exists()) t.clip_norm = clip.number(1e-30, 1e30, 1);
+  const Cursor scaling = at.optional("loss_scaling");
+  t.loss_scaling.initial = scaling.optional("initial").number(1, 1e30, t.loss_scaling.initial);
+  t.loss_scaling.interval = scaling.optional("interval").integer(1, kMostSteps, t.loss_scaling.interval);
+  t.loss_scaling.factor = scaling.optional("factor").number(1.0001, 1e6, t.loss_scaling.factor);
   t.seed = static_cast<std::uint64_t>(at.optional("seed").integer(0, std::numeric_limits<std::int64_t>::max(), 1));
+  if (const Cursor evaluation = at.optional("evaluation"); evaluation.exists())
+    t.evaluation = read_evaluation(evaluation);
   return t;
 }
 
@@ -153,6 +176,13 @@ std::vector<std::string> words_of(const std::vector<Enum>& values) {
   return words;
 }
 
+// What stays on the device is not offloaded: `none`.
+std::vector<std::string> places_of(const std::vector<Space>& values) {
+  std::vector<std::string> words;
+  for (const Space value : values) words.push_back(kSpaceWords[static_cast<std::size_t>(value)]);
+  return words;
+}
+
 void write_bounds(Writer& w, const Bounds& b) {
   if (b == Bounds{}) return;
   w.open("plan");
@@ -172,21 +202,25 @@ void write_bounds(Writer& w, const Bounds& b) {
   if (b.recompute_layers) w.line("recompute_layers", *b.recompute_layers, 2);
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
   if (b.overlap_gradients) w.line("overlap_gradients", *b.overlap_gradients, 2);
+  if (b.offload_activations.empty() && b.offload_optimizer.empty() && b.offload_parameters.empty() &&
+      !b.offload_prefetch)
+    return;
+  w.open("offload", 2);
+  w.list("activations", places_of(b.offload_activations), 4);
+  w.list("optimizer", places_of(b.offload_optimizer), 4);
+  w.list("parameters", places_of(b.offload_parameters), 4);
+  if (b.offload_prefetch) w.line("prefetch", *b.offload_prefetch, 4);
 }
 
 void write_training(Writer& w, const Training& t) {
   w.open("training");
   w.line("steps", t.steps, 2);
   if (!t.data.empty()) w.line("data", base::yaml_text(t.data), 2);
+  if (!t.tokenizer.empty()) w.line("tokenizer", base::yaml_text(t.tokenizer), 2);
   w.line("order", kDataOrderWords[static_cast<std::size_t>(t.order)], 2);
   if (!t.initial_weights.empty()) w.line("initial_weights", base::yaml_text(t.initial_weights), 2);
   w.open("optimizer", 2);
-  w.line("name", kOptimizerWords[static_cast<std::size_t>(t.optimizer.kind)], 4);
-  w.line("learning_rate", t.optimizer.learning_rate, 4);
-  w.line("beta1", t.optimizer.beta1, 4);
-  w.line("beta2", t.optimizer.beta2, 4);
-  w.line("epsilon", t.optimizer.epsilon, 4);
-  w.line("weight_decay", t.optimizer.weight_decay, 4);
+  for (const auto& [key, value] : optimizer_lines(t.optimizer)) w.line(key.c_str(), value, 4);
   if (t.schedule == LearningRateSchedule{}) {
     w.line("learning_rate_schedule", "constant", 2);
   } else {
@@ -194,9 +228,21 @@ void write_training(Writer& w, const Training& t) {
     w.line("warmup_steps", t.schedule.warmup_steps, 4);
     w.line("decay", kDecayWords[static_cast<std::size_t>(t.schedule.decay)], 4);
     w.line("minimum", t.schedule.minimum, 4);
+    if (t.schedule.decay_steps > 0) w.line("decay_steps", t.schedule.decay_steps, 4);
   }
   if (t.clip_norm) w.line("clip_norm", *t.clip_norm, 2);
+  if (t.loss_scaling != LossScaling{}) {
+    w.open("loss_scaling", 2);
+    w.line("initial", t.loss_scaling.initial, 4);
+    w.line("interval", t.loss_scaling.interval, 4);
+    w.line("factor", t.loss_scaling.factor, 4);
+  }
   w.line("seed", t.seed, 2);
+  if (!t.evaluation) return;
+  w.open("evaluation", 2);
+  w.line("data", base::yaml_text(t.evaluation->data), 4);
+  w.line("every", t.evaluation->every, 4);
+  w.line("batches", t.evaluation->batches, 4);
 }
 
 }  // namespace
@@ -205,10 +251,25 @@ double learning_rate_at(const Training& training, std::int64_t step) {
   const double peak = training.optimizer.learning_rate;
   const LearningRateSchedule& s = training.schedule;
   if (step < s.warmup_steps) return peak * static_cast<double>(step + 1) / static_cast<double>(s.warmup_steps);
-  if (s.decay == Decay::none) return peak;
+  const auto toward_minimum = [&](double share) { return s.minimum + (peak - s.minimum) * share; };
   const std::int64_t length = std::max<std::int64_t>(1, training.steps - s.warmup_steps);
   const double progress = std::min(1.0, static_cast<double>(step - s.warmup_steps) / static_cast<double>(length));
-  return s.minimum + (peak - s.minimum) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  switch (s.decay) {
+    case Decay::none: return peak;
+    case Decay::cosine: return toward_minimum(0.5 * (1 + std::cos(std::numbers::pi * progress)));
+    case Decay::linear: return toward_minimum(1 - progress);
+    case Decay::inverse_square_root: {
+      const auto warm = static_cast<double>(std::max<std::int64_t>(1, s.warmup_steps));
+      return std::max(s.minimum, peak * std::sqrt(warm / std::max(warm, static_cast<double>(step + 1))));
+    }
+    case Decay::wsd: {
+      constexpr std::int64_t kPart = 10;
+      const std::int64_t decay = s.decay_steps > 0 ? s.decay_steps : std::max<std::int64_t>(1, training.steps / kPart);
+      const double done = static_cast<double>(step - (training.steps - decay)) / static_cast<double>(decay);
+      return toward_minimum(1 - std::clamp(done, 0.0, 1.0));
+    }
+  }
+  return peak;
 }
 
 void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {
@@ -226,6 +287,11 @@ Job read_job(const Cursor& at) {
   job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
   check_tokens(batch, job.batch, job.sequence);
   job.precision = choose(at.optional("precision"), kPrecisionWords, job.precision);
+  const Cursor rounding = at.optional("rounding");
+  job.rounding = choose(rounding, kRoundingWords, job.rounding);
+  if (job.rounding == Rounding::stochastic && job.precision != models::DType::bf16)
+    rounding.error("E0121", "stochastic rounding is of bf16 parameters without fp32 masters",
+                   "write precision: bf16, or leave rounding out");
   job.objective = choose(at.optional("objective"), kObjectiveWords, job.objective);
   job.stack = at.optional("stack").text();
   job.bounds = read_bounds(at.optional("plan"));
@@ -244,6 +310,7 @@ std::string write_job(const Job& job, int indent) {
   w.line("batch", job.batch);
   if (job.sequence > 0) w.line("sequence", job.sequence);
   w.line("precision", models::name_of(job.precision));
+  if (job.rounding != Rounding::nearest) w.line("rounding", name_of(job.rounding));
   w.line("objective", name_of(job.objective));
   if (!job.stack.empty()) w.line("stack", base::yaml_text(job.stack));
   write_bounds(w, job.bounds);
@@ -259,6 +326,15 @@ const char* name_of(Recompute recompute) {
 }
 const char* name_of(Objective objective) {
   return kObjectiveWords[static_cast<std::size_t>(objective)].c_str();
+}
+
+const char* name_of(Space space) {
+  switch (space) {
+    case Space::device: return "device";
+    case Space::host: return "host";
+    case Space::nvme: return "nvme";
+  }
+  return "?";
 }
 
 }  // namespace orrery::plan

@@ -13,45 +13,99 @@
 namespace orrery::plan {
 
 enum class Objective { time, cost, energy, memory };
-enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v, dualpipe_v };  ///< plan/orders.h
+/// plan/orders.h; the last three are asynchronous and change the mathematics (plan/asynchronous.h).
+enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v, dualpipe_v, pipedream, pipedream_vertical, pipedream_2bw };
 enum class Recompute { none, selective, full };
+/// Memories of a rank: the device's own, its share of the host's, files on the node's drives.
+enum class Space : std::uint8_t { device, host, nvme };
+inline constexpr std::size_t kSpaces = 3;
 enum class DataOrder { sequential, shuffled };
-enum class OptimizerKind { adamw };
-enum class Decay { none, cosine };
+enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit };
+enum class Rounding { nearest, stochastic };
+enum class Decay { none, cosine, linear, inverse_square_root, wsd };
+
+/// What lives outside the device's memory (plan/offload.h); `device`: it stays.
+struct Offload {
+  /// host: what blocks save for backward leaves after forward and comes back ahead of it; with full recomputation their
+  /// checkpoints (ZeRO, Rajbhandari et al. 2020, section 6.1: P_a+cpu).
+  Space activations = Space::device;
+  /// host: master values, moments and summed gradients, and the update on the host's cores (ZeRO-Offload, Ren et al.
+  /// 2021); nvme: master values and moments are streamed from files through the host (ZeRO-Infinity, Rajbhandari 2021).
+  Space optimizer = Space::device;
+  Space parameters = Space::device;  ///< host, nvme: a layer's values come for its passes and go (ZeRO-Infinity)
+  int prefetch = 1;                  ///< layers ahead of their use that values come back
+  bool operator==(const Offload&) const = default;
+  [[nodiscard]] bool any() const {
+    return activations != Space::device || optimizer != Space::device || parameters != Space::device;
+  }
+};
 
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
   double learning_rate = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
+  double beta1 = 0.9;     ///< Adam's kind and LAMB
+  double beta2 = 0.95;    ///< the same
+  double epsilon = 1e-8;  ///< the same
   double weight_decay = 0.1;
+  double momentum = 0.9;     ///< sgd; 0: without, and without its state
+  bool nesterov = false;     ///< sgd
+  bool adaptive = true;      ///< adafactor: rates are relative to the parameter's own size (its section 8)
+  double clip_update = 1;    ///< adafactor: d of its section 6
+  double decay_power = 0.8;  ///< adafactor: beta2 of step t is 1 - t^-decay_power (section 7.2)
   bool operator==(const Optimizer&) const = default;
 };
 
-/// Constant, or linear warm-up then cosine decay to `minimum` over `steps` of the run.
+/// Dynamic loss scaling of fp16: after `interval` steps without overflow the scale grows by `factor`, with each
+/// overflow it shrinks by it and the step is skipped.
+struct LossScaling {
+  double initial = 65536;
+  std::int64_t interval = 2000;
+  double factor = 2;
+  bool operator==(const LossScaling&) const = default;
+};
+
+/// Constant, or linear warm-up and then a decay towards `minimum` (learning_rate_at).
 struct LearningRateSchedule {
   std::int64_t warmup_steps = 0;
   Decay decay = Decay::none;
   double minimum = 0;
+  std::int64_t decay_steps = 0;  ///< wsd: the run's last so many decay; 0: a tenth of the run
   bool operator==(const LearningRateSchedule&) const = default;
+};
+
+/// Loss on held-out data, during the run.
+struct Evaluation {
+  std::string data;           ///< path, read as `Training::data` is
+  std::int64_t every = 100;   ///< after every so many steps, and after the last
+  std::int64_t batches = 10;  ///< of Job::batch sequences, from the start of the data
+  bool operator==(const Evaluation&) const = default;
 };
 
 struct Training {
   std::int64_t steps = 20;
-  std::string data;  ///< path as written; resolved against the job file's folder by apps/
+  std::string data;       ///< path as written; resolved against the job file's folder by apps/
+  std::string tokenizer;  ///< path of a byte-level BPE vocabulary for text; empty: a byte is a token
   DataOrder order = DataOrder::sequential;
   std::string initial_weights;  ///< safetensors; empty = seeded
   Optimizer optimizer;
   LearningRateSchedule schedule;
   std::optional<double> clip_norm;
+  LossScaling loss_scaling;
   std::uint64_t seed = 1;
+  std::optional<Evaluation> evaluation;
   bool operator==(const Training&) const = default;
 };
 
 /// Learning rate of step s (from 0) in a run of N = training.steps, with W warm-up steps, peak L and minimum M:
-/// L (s+1)/W while s < W; then L without decay, or M + (L-M) (1 + cos(pi min(1, (s-W)/max(1, N-W))))/2. Warm-up and
-/// cosine as in llm.c's llmc/schedulers.h; the cosine is SGDR's (Loshchilov and Hutter 2017, equation 5).
+/// L (s+1)/W while s < W; then, with p = min(1, (s-W)/max(1, N-W)),
+///   none                 L
+///   cosine               M + (L-M) (1 + cos(pi p))/2   (llm.c's llmc/schedulers.h; SGDR, Loshchilov and Hutter 2017,
+///                        equation 5)
+///   linear               M + (L-M) (1 - p)
+///   inverse_square_root  max(M, L sqrt(w/max(w, s+1))), w = max(1, W)   (Vaswani et al. 2017, equation 3)
+///   wsd                  L, and over the last D = decay_steps steps M + (L-M) (1 - min(1, (s-(N-D))/D))   (warm-up,
+///                        stable, decay: Hu et al. 2024, MiniCPM, section 4, with a linear decay as in Haegele et al.
+///                        2024)
 [[nodiscard]] double learning_rate_at(const Training& training, std::int64_t step);
 
 /// What the search may choose: an empty list leaves the dimension free, one value fixes it.
@@ -64,6 +118,8 @@ struct Bounds {
   std::vector<bool> sequence_parallel;
   std::optional<std::int64_t> recompute_layers;
   std::optional<bool> ends_as_layers;
+  std::vector<Space> offload_activations, offload_optimizer, offload_parameters;  ///< empty: the device, if all fits
+  std::optional<int> offload_prefetch;
   std::optional<bool> overlap_gradients;
   bool operator==(const Bounds&) const = default;
 };
@@ -74,6 +130,7 @@ struct Job {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;  ///< 0: the model's max_sequence
   models::DType precision = models::DType::fp32;
+  Rounding rounding = Rounding::nearest;  ///< stochastic: bf16 parameters without masters
   Objective objective = Objective::time;
   std::string stack;  ///< software stack by name; empty: the cluster's default
   Bounds bounds;
@@ -86,8 +143,11 @@ struct Job {
 [[nodiscard]] Job read_job(const base::Cursor& at);
 [[nodiscard]] std::string write_job(const Job& job, int indent = 0);
 
-[[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"
+[[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", … as in job files
 [[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "selective", "full"
 [[nodiscard]] const char* name_of(Objective objective);
+[[nodiscard]] const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd", "lamb", "adafactor", "adamw-8bit"
+[[nodiscard]] const char* name_of(Rounding rounding);
+[[nodiscard]] const char* name_of(Space space);  ///< "device", "host", "nvme"
 
 }  // namespace orrery::plan

@@ -10,10 +10,13 @@
 #include <map>
 
 #include "base/ensure.h"
+#include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
 #include "plan/groups.h"
 #include "plan/lower_finish.h"
+#include "plan/lower_optimizer.h"
+#include "plan/offload.h"
 #include "plan/orders.h"
 #include "plan/reduce_early.h"
 
@@ -54,10 +57,21 @@ class StageLowering {
     persistent_buffers();
     begin_block();
     in_moves() ? chunk_blocks() : whole_blocks();
-    lower_finish({build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_});
+    const StepEnd end{
+        build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_, parameters_.factors};
+    options_.forward_only ? lower_report(end) : lower_finish(end);
     build_.settle_lives();
-    order();
-    if (spec_.reduces_early()) reduce_early(build_, groups_, zero_);
+    if (asynchronous())
+      make_asynchronous(plan_, stage_, block_of_, class_);
+    else
+      order();
+    // A pass over evaluation data keeps what lasts where training has it; it saves nothing.
+    if (spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device)
+      offload_states(class_, spec_.offload);
+    if (spec_.offload.activations == Space::host && !options_.forward_only)
+      offload_activations(class_, spec_.offload.prefetch);
+    // Last: it divides what stands by then.
+    if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, zero_);
     return std::move(build_.result());
   }
 
@@ -68,7 +82,9 @@ class StageLowering {
   };
 
   // -- one chunk of layers, or several in turn --------------------------------------------------------------------
-  bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward(); }
+  bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward() || asynchronous(); }
+  // An evaluation drains: it is no step of the training.
+  bool asynchronous() const { return spec_.asynchronous() && !options_.forward_only; }
 
   // Messages stand inside the passes: a receive at the start, a send at the end.
   void whole_blocks() {
@@ -79,6 +95,7 @@ class StageLowering {
     if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
     const int y = forward_pass(all, x);
     if (stage_ + 1 < spec_.pipeline) send(y, Phase::forward, 0);
+    if (options_.forward_only) return;
     build_.open("backward");
     int dy = -1;
     if (stage_ + 1 < spec_.pipeline) receive(dy = boundary("received_gradient"), Phase::backward, 0);
@@ -112,6 +129,7 @@ class StageLowering {
       open(Move::Kind::send_activation, c, "send_forward" + suffix);
       send(x, Phase::forward, c);
     }
+    if (options_.forward_only) return;
     for (int c = spec_.virtual_stages; c-- > 0;)
       dy = backward_blocks(c, chunks[static_cast<std::size_t>(c)], made[static_cast<std::size_t>(c)], dy);
   }
@@ -170,7 +188,6 @@ class StageLowering {
   DType compute_dtype() const { return expand_options(spec_).dtype; }
 
   void persistent_buffers() {
-    const bool mixed = compute_dtype() != DType::fp32;
     const DType gradient = gradient_dtype(spec_.precision);
     for (Bucket& b : class_.buckets) {
       const std::int64_t optimized = zero_ >= 1 ? b.shard_elements() : b.elements;
@@ -178,20 +195,25 @@ class StageLowering {
         b.shard = build_.buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
       else
         b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, compute_dtype(), b.elements, true);
+      if (options_.forward_only) continue;
       if (partitions_gradients())
         b.gradient_shard =
             build_.buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
       else
         b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
-      if (mixed) b.master = build_.buffer(b.name + ".master", Purpose::optimizer_states, DType::fp32, optimized, true);
-      b.first_moment = build_.buffer(b.name + ".first_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
-      b.second_moment =
-          build_.buffer(b.name + ".second_moment", Purpose::optimizer_states, DType::fp32, optimized, true);
+      b.partitioned = zero_ >= 1;
+      add_states(build_, spec_, b, optimized);
     }
+    if (spec_.optimizer == OptimizerKind::adafactor && !options_.forward_only)
+      class_.factors =
+          build_.buffer("factors", Purpose::optimizer_states, DType::fp32, parameters_.factors.factors.elements, true);
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
+    if (options_.forward_only) return;
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
     norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
     coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
+    if (spec_.precision == DType::fp16)
+      class_.scaling = build_.buffer("loss_scaling", Purpose::scalars, DType::fp32, 4, true);
   }
 
   // -- layers ---------------------------------------------------------------------------------------------------
@@ -234,8 +256,9 @@ class StageLowering {
     } else if (t.role == TensorRole::targets) {
       known = build_.view(build_.whole(targets_));
     } else {
-      known = build_.view(build_.whole(
-          build_.buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations, t.dtype, t.elements())));
+      const bool kept = options_.keep_logits && layer.kind == models::LayerKind::head && t.name == "logits";
+      known = build_.view(build_.whole(build_.buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations,
+                                                     t.dtype, t.elements(), kept)));
     }
     return known;
   }
@@ -285,6 +308,8 @@ class StageLowering {
       for (Op op : part.ops) {
         for (int& t : op.in) t = view_of(layer, context, t);
         for (int& t : op.out) t = view_of(layer, context, t);
+        if (op.kind == OpKind::cross_entropy_grad && class_.scaling >= 0)
+          op.in.push_back(build_.view({class_.scaling, 0, 1, false}));
         ops.push_back(std::move(op));
       }
       std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
@@ -324,6 +349,10 @@ class StageLowering {
   // -- blocks ---------------------------------------------------------------------------------------------------
   void begin_block() {
     build_.open("begin");
+    if (options_.forward_only) {
+      build_.compute(Phase::reporting, -1, "zero_loss", {build_.zero_of(class_.loss)});
+      return;
+    }
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
     for (const Bucket& b : class_.buckets)
       ops.push_back(build_.zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
@@ -507,10 +536,11 @@ class StageLowering {
               ? zero_bubble(spec_.order, spec_.pipeline, plan_.micro_batches())[static_cast<std::size_t>(stage_)]
               : plan::interleaved(stage_, spec_.pipeline, spec_.virtual_stages, plan_.micro_batches());
       for (const Move& move : moves)
-        class_.program.push_back({block_of_.at({move.kind, move.chunk}), move.micro_batch});
+        if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
+          class_.program.push_back({block->second, move.micro_batch});
     } else {
       for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
-        class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
+        if (turn.forward || !options_.forward_only) class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
     }
     class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
   }
@@ -525,7 +555,7 @@ class StageLowering {
   ClassBuilder build_;
   RankClass& class_ = build_.result();
   std::vector<Context> forward_tensors_, backward_tensors_;
-  std::map<std::pair<Move::Kind, int>, std::int32_t> block_of_;  ///< by move and chunk, where messages stand apart
+  BlocksOfMoves block_of_;  ///< where messages stand apart
   std::vector<std::pair<int, int>> pending_;
   int tokens_ = -1, targets_ = -1, norm_squared_ = -1, coefficient_ = -1;
 };

@@ -9,6 +9,10 @@ struct LowerOptions {
   /// Recomputation repeats the whole layer, as PyTorch's checkpoint does, even operators whose output backward does
   /// not read (the last product and its all-reduce). A property of the software stack.
   bool recompute_whole_layer = false;
+  /// The forward passes of a step's micro-batches and the loss, nothing else: evaluation on held-out data. Parameters,
+  /// the scalars and their names are those of the training step, so that both can share an arena (plan/place.h).
+  bool forward_only = false;
+  bool keep_logits = false;  ///< the head's logits outlive the pass, as a persistent buffer: sampling reads them
 };
 
 /// Element type in which gradients are kept and reduced: fp32 for fp32 and bf16 (Megatron-LM accumulates bf16 gradients

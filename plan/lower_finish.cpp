@@ -2,6 +2,7 @@
 #include "plan/lower_finish.h"
 
 #include "plan/lower.h"
+#include "plan/lower_optimizer.h"
 
 namespace orrery::plan {
 
@@ -30,36 +31,32 @@ class Finish {
         stage_(end.stage),
         shared_(end.shared),
         norm_squared_(end.norm_squared),
-        coefficient_(end.coefficient) {}
+        coefficient_(end.coefficient),
+        layout_(end.layout) {}
 
   void run() {
     build_.open("finish");
     for (std::size_t b = 0; b < build_.result().buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
-    if (groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage())) {
-      const View v = optimized_gradient(build_.bucket(shared_));
+    if (shares_table()) {
+      const View v = optimized_gradient(build_, build_.bucket(shared_), zero_);
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
                         shared_);
     }
     clip();
-    update();
-    if (groups_.loss >= 0)
+    lower_update({build_, groups_, spec_, zero_, layout_, coefficient_});
+    report();
+  }
+
+  void report() {
+    if (groups_.loss >= 0 && (!spec_.asynchronous() || stage_ == spec_.head_stage()))
       build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
                         build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
   }
 
  private:
-  // The gradient values that this rank optimizes: all of them, or its shard.
-  View optimized_gradient(const Bucket& b) const {
-    if (zero_ >= 2) return build_.whole(b.gradient_shard);
-    if (zero_ == 1) return {b.gradients, 0, b.shard_elements(), true};
-    return build_.whole(b.gradients);
+  bool shares_table() const {
+    return groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage());
   }
-  View optimized_values(const Bucket& b) const {
-    if (zero_ == 3) return build_.whole(b.shard);
-    if (zero_ >= 1) return {b.parameters, 0, b.shard_elements(), true};
-    return build_.whole(b.parameters);
-  }
-
   void reduce_gradients(int b) {
     if (zero_ >= 2 || spec_.reduces_early()) return;
     const Bucket bucket = build_.bucket(b);
@@ -77,14 +74,14 @@ class Finish {
     Step& step =
         build_.compute(Phase::gradient_reduce, -1, "keep_shard",
                        {build_.flat(OpKind::copy, dtype, bucket.shard_elements(), {build_.view(build_.whole(reduced))},
-                                    {build_.view(optimized_gradient(bucket))})});
+                                    {build_.view(optimized_gradient(build_, bucket, zero_))})});
     step.bucket = b;
   }
 
   void clip() {
     std::vector<Op> squares;
     for (const Bucket& b : build_.result().buckets) {
-      const View v = optimized_gradient(b);
+      const View v = optimized_gradient(build_, b, zero_);
       squares.push_back(build_.flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {build_.view(v)},
                                     {build_.view(build_.whole(norm_squared_))}));
       squares.back().accumulate = true;
@@ -93,40 +90,53 @@ class Finish {
     if (groups_.norm >= 0)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
-    build_.compute(Phase::optimizer, -1, "clip",
-                   {build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
-                                {build_.view(build_.whole(build_.result().gradient_norm)),
-                                 build_.view(build_.whole(coefficient_))})});
+    // Stages that clip by their own norms take one where they share a table, or its copies would part.
+    if (spec_.asynchronous() && shares_table())
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+    const int scaling = build_.result().scaling;
+    std::vector<int> in = {build_.view(build_.whole(norm_squared_))};
+    std::vector<Op> ops;
+    if (scaling >= 0) {
+      agree_on_overflow(scaling);
+      in.push_back(build_.view(build_.whole(scaling)));
+    }
+    ops.push_back(build_.flat(
+        OpKind::clip_coefficient, DType::fp32, 1, std::move(in),
+        {build_.view(build_.whole(build_.result().gradient_norm)), build_.view(build_.whole(coefficient_))}));
+    if (scaling >= 0)  // the coefficient has taken the old scale out; the next step takes the new one
+      ops.push_back(build_.flat(OpKind::loss_scale, DType::fp32, 4, {}, {build_.view(build_.whole(scaling))}));
+    build_.compute(Phase::optimizer, -1, "clip", std::move(ops));
   }
 
-  void update() {
-    const int coefficient = build_.view(build_.whole(coefficient_));
-    for (std::size_t i = 0; i < build_.result().buckets.size(); ++i) {
-      const Bucket b = build_.result().buckets[i];
-      const View values = optimized_values(b);
-      std::vector<int> out = {b.master >= 0 ? build_.view(build_.whole(b.master)) : build_.view(values),
-                              build_.view(build_.whole(b.first_moment)), build_.view(build_.whole(b.second_moment))};
-      if (b.master >= 0) out.push_back(build_.view(values));
-      Step& step = build_.compute(Phase::optimizer, -1, "adamw",
-                                  {build_.flat(OpKind::adamw, gradient_dtype(spec_.precision), values.elements,
-                                               {build_.view(optimized_gradient(b)), coefficient}, std::move(out))});
-      step.bucket = static_cast<std::int32_t>(i);
-      if (zero_ == 1 || zero_ == 2)
-        build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data, values,
-                          build_.whole(b.parameters), -1, static_cast<std::int32_t>(i));
-    }
+  // Whether the step is skipped must be one decision. Ranks that have summed one norm read the same; replicas that each
+  // have the norm of their own copy of the gradients ask one another.
+  void agree_on_overflow(int scaling) {
+    const View flag{scaling, 3, 1, false};
+    build_.compute(Phase::optimizer, -1, "overflow",
+                   {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
+                                {build_.view(flag)})});
+    if (zero_ == 0 && groups_.data >= 0)
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.data, flag, flag, -1, -1,
+                        Reduce::maximum);
   }
 
   ClassBuilder& build_;
   const Groups& groups_;
   const PlanSpec& spec_;
   int zero_, stage_, shared_, norm_squared_, coefficient_;
+  const FactorLayout& layout_;
 };
 
 }  // namespace
 
 void lower_finish(const StepEnd& end) {
   Finish(end).run();
+}
+
+void lower_report(const StepEnd& end) {
+  end.build.open("finish");
+  Finish(end).report();
 }
 
 }  // namespace orrery::plan

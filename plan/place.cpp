@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/ensure.h"
+#include "plan/asynchronous.h"
 
 namespace orrery::plan {
 
@@ -87,7 +88,7 @@ struct Profile {
 
 class Placing {
  public:
-  explicit Placing(const RankClass& rank_class) : class_(rank_class) {}
+  Placing(const RankClass& rank_class, Space space) : class_(rank_class), space_(space) {}
 
   Placement run() {
     persistent();
@@ -100,14 +101,16 @@ class Placing {
  private:
   const Buffer& buffer(int index) const { return class_.buffers[at(index)]; }
   std::int64_t bytes(int index) const { return aligned(buffer(index).bytes()); }
+  std::int64_t all_versions(int index) const { return buffer(index).versions * bytes(index); }
   bool crosses(int index) const { return buffer(index).per_micro_batch; }
+  bool here(int index) const { return buffer(index).space == space_; }
 
   void persistent() {
     result_.persistent.assign(class_.buffers.size(), -1);
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
-      if (!class_.buffers[i].persistent) continue;
+      if (!class_.buffers[i].persistent || !here(static_cast<int>(i))) continue;
       result_.persistent[i] = persistent_;
-      persistent_ += bytes(static_cast<int>(i));
+      persistent_ += all_versions(static_cast<int>(i));
     }
   }
 
@@ -123,14 +126,19 @@ class Placing {
       }
     std::map<std::pair<int, int>, int> kinds;
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
-      if (!class_.buffers[i].per_micro_batch) continue;
+      if (!class_.buffers[i].per_micro_batch || !here(static_cast<int>(i))) continue;
       const auto [kind, fresh] = kinds.try_emplace({born[i], dead[i]}, static_cast<int>(slabs_.size()));
       if (fresh) slabs_.push_back(0);
       slab_of_[i] = kind->second;
       in_slab_[i] = slabs_[at(kind->second)];
       slabs_[at(kind->second)] += bytes(static_cast<int>(i));
     }
-    pool_of_ = slab_pools(slabs_);
+    if (steps_in_flight(class_) > 1) {  // each kind has a ring of its own
+      pool_of_.resize(slabs_.size());
+      std::iota(pool_of_.begin(), pool_of_.end(), 0);
+    } else {
+      pool_of_ = slab_pools(slabs_);
+    }
     for (std::size_t k = 0; k < slabs_.size(); ++k) {
       if (at(pool_of_[k]) >= pools_.size()) pools_.resize(at(pool_of_[k]) + 1);
       Pool& pool = pools_[at(pool_of_[k])];
@@ -145,24 +153,26 @@ class Placing {
       std::map<int, std::size_t> open;
       Profile profile;
       int fullest = 0;
-      std::int64_t live = 0, here = 0, most = 0;  // here: of buffers that live within the block
+      std::int64_t live = 0, within = 0, most = 0;  // within: of buffers that live within the block
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
         const Step& step = block.steps[at(s)];
         for (int index : step.births) {
+          if (!here(index)) continue;
           live += bytes(index);
           profile.change += crosses(index) ? bytes(index) : 0;
           if (crosses(index)) continue;
-          here += bytes(index);
-          if (here > most) most = here, fullest = s;
+          within += bytes(index);
+          if (within > most) most = within, fullest = s;
           open[index] = intervals.size();
           intervals.push_back({index, s, static_cast<int>(block.steps.size()), bytes(index), 0});
         }
         if (live > profile.peak) profile.peak = live, profile.peak_step = s;
         for (int index : step.deaths) {
+          if (!here(index)) continue;
           live -= bytes(index);
           profile.change -= crosses(index) ? bytes(index) : 0;
           if (crosses(index)) continue;
-          here -= bytes(index);
+          within -= bytes(index);
           intervals[open.at(index)].to = s;
         }
       }
@@ -172,20 +182,35 @@ class Placing {
     }
   }
 
+  // What runs, and which entry of the program each is. What lives from training step to training step is in flight for
+  // good after as many steps, and stays so.
+  Walk walk() const {
+    const int in_flight = steps_in_flight(class_);
+    if (in_flight > 1) return unrolled(class_, 2 * static_cast<std::int64_t>(in_flight) + 1, false);
+    Walk all{class_.program, {}};
+    for (std::size_t e = 0; e < class_.program.size(); ++e) all.origins.push_back({0, static_cast<std::int32_t>(e)});
+    return all;
+  }
+
   // Regions, from the start: persistent, scratch of the running block, pools of slabs.
   void program() {
+    const Walk all = walk();
+    std::vector<bool> placed_before(class_.program.size(), false);
     std::map<std::pair<int, std::int32_t>, Slab> taken;  // by kind and micro-batch
     std::vector<std::int64_t> alive(slabs_.size(), 0), alive_at_peak = alive;
     std::vector<std::size_t> slot_of_birth;
     std::int64_t crossing_live = 0;
     StepRef peak{-1, 0};
-    for (int e = 0; e < static_cast<int>(class_.program.size()); ++e) {
-      const Entry& entry = class_.program[at(e)];
+    for (int w = 0; w < static_cast<int>(all.program.size()); ++w) {
+      const Entry& entry = all.program[at(w)];
+      const std::int32_t e = all.origins[at(w)].entry;
+      const bool again = placed_before[at(e)];
+      placed_before[at(e)] = true;
       const Block& block = class_.blocks[at(entry.block)];
       const Profile& profile = profiles_[at(entry.block)];
       if (persistent_ + crossing_live + profile.peak > result_.peak_live_bytes || peak.entry < 0) {
         result_.peak_live_bytes = persistent_ + crossing_live + profile.peak;
-        peak = {e, profile.peak_step};
+        peak = {entry.block, profile.peak_step};
         alive_at_peak = alive;
       }
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
@@ -198,8 +223,9 @@ class Placing {
             pool.leaving.clear();
           }
         for (int index : step.births) {
+          if (!here(index)) continue;
           Placed placed{{e, s}, index, entry.micro_batch, persistent_ + in_block_[at(index)], bytes(index)};
-          slot_of_birth.push_back(0);
+          std::size_t slot = 0;
           if (crosses(index)) {
             const int kind = slab_of_[at(index)];
             Pool& pool = pools_[at(pool_of_[at(kind)])];
@@ -209,13 +235,17 @@ class Placing {
               slab.slot = pool.free.back();
               pool.free.pop_back();
               ++alive[at(kind)];
+              const std::int32_t oldest = taken.lower_bound({kind, 0})->first.second;
+              pool.ring = std::max(pool.ring, std::abs(entry.micro_batch - oldest) + 1);
             }
-            slot_of_birth.back() = slab.slot;
+            slot = slab.slot;
           }
+          if (again) continue;
           result_.births.push_back(placed);
+          slot_of_birth.push_back(slot);
         }
         for (int index : step.deaths) {
-          if (!crosses(index)) continue;
+          if (!crosses(index) || !here(index)) continue;
           const int kind = slab_of_[at(index)];
           const auto slab = taken.find({kind, entry.micro_batch});
           if (--slab->second.alive > 0) continue;
@@ -227,7 +257,12 @@ class Placing {
       }
       crossing_live += profile.change;
     }
-    settle_slabs(slot_of_birth);
+    if (steps_in_flight(class_) > 1)
+      settle_rings();
+    else
+      settle_slabs(slot_of_birth);
+    std::stable_sort(result_.births.begin(), result_.births.end(),
+                     [](const Placed& a, const Placed& b) { return a.at < b.at; });
     purposes(peak, alive_at_peak);
   }
 
@@ -248,7 +283,26 @@ class Placing {
     }
   }
 
+  // Micro-batches pass in order: those alive at once are numbered in a row, and a ring of as many places has one for
+  // each.
+  void settle_rings() {
+    std::int64_t end = persistent_ + scratch_;
+    for (Pool& pool : pools_) {
+      pool.begin = end;
+      end += pool.ring * pool.bytes;
+    }
+    result_.arena_bytes = end;
+    for (Placed& placed : result_.births) {
+      if (!crosses(placed.buffer)) continue;
+      const Pool& pool = pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])];
+      placed.offset = pool.begin + in_slab_[at(placed.buffer)];
+      placed.ring = pool.ring;
+      placed.stride = pool.bytes;
+    }
+  }
+
   // What is alive at the peak, by purpose. The slabs that the entry finds are whole.
+  // `peak`: block, and step of it.
   void purposes(StepRef peak, const std::vector<std::int64_t>& slabs) {
     result_.by_purpose.assign(static_cast<std::size_t>(Purpose::scalars) + 1, 0);
     const auto add = [&](int index, std::int64_t amount) {
@@ -256,21 +310,25 @@ class Placing {
     };
     for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
       const int index = static_cast<int>(i);
-      if (buffer(index).persistent) add(index, bytes(index));
+      if (!here(index)) continue;
+      if (buffer(index).persistent) add(index, all_versions(index));
       if (crosses(index)) add(index, bytes(index) * slabs[at(slab_of_[i])]);
     }
     if (peak.entry < 0) return;
-    const Block& block = class_.blocks[at(class_.program[at(peak.entry)].block)];
+    const Block& block = class_.blocks[at(peak.entry)];
     for (int s = 0; s <= peak.step; ++s) {
-      for (int index : block.steps[at(s)].births) add(index, bytes(index));
+      for (int index : block.steps[at(s)].births)
+        if (here(index)) add(index, bytes(index));
       if (s < peak.step)
-        for (int index : block.steps[at(s)].deaths) add(index, -bytes(index));
+        for (int index : block.steps[at(s)].deaths)
+          if (here(index)) add(index, -bytes(index));
     }
   }
 
   struct Pool {
     std::int64_t bytes = 0, begin = 0;
     std::size_t slots = 0;
+    std::int32_t ring = 0;                   ///< widest run of micro-batches alive at once
     std::vector<std::size_t> free, leaving;  ///< leaving: freed by a message that may be under way
   };
   struct Slab {
@@ -279,6 +337,7 @@ class Placing {
   };
 
   const RankClass& class_;
+  Space space_;
   Placement result_;
   std::int64_t persistent_ = 0, scratch_ = 0;
   std::vector<std::int64_t> in_slab_, in_block_;  // by buffer
@@ -310,7 +369,59 @@ std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs) {
 }
 
 Placement place(const RankClass& rank_class) {
-  return Placing(rank_class).run();
+  Placement all = Placing(rank_class, Space::device).run();
+  bool merged = false;
+  for (const Space space : {Space::host, Space::nvme}) {
+    const bool used = std::any_of(rank_class.buffers.begin(), rank_class.buffers.end(),
+                                  [space](const Buffer& b) { return b.space == space; });
+    if (!used) continue;
+    Placement one = Placing(rank_class, space).run();
+    (space == Space::host ? all.host : all.nvme) = {one.arena_bytes, one.peak_live_bytes, std::move(one.by_purpose)};
+    for (std::size_t i = 0; i < one.persistent.size(); ++i)
+      if (one.persistent[i] >= 0) all.persistent[i] = one.persistent[i];
+    all.births.insert(all.births.end(), one.births.begin(), one.births.end());
+    merged = true;
+  }
+  if (merged)
+    std::stable_sort(all.births.begin(), all.births.end(),
+                     [](const Placed& a, const Placed& b) { return a.at < b.at; });
+  return all;
+}
+
+Placement place_beside(const RankClass& training, const Placement& placed, const RankClass& evaluation) {
+  const auto persistent_end = [](const RankClass& rank_class, const Placement& placement, Space space) {
+    std::int64_t end = 0;
+    for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
+      if (rank_class.buffers[i].persistent && rank_class.buffers[i].space == space)
+        end = std::max(end, placement.persistent[i] + aligned(rank_class.buffers[i].bytes()));
+    return end;
+  };
+  std::map<std::string, std::size_t> known;
+  for (std::size_t i = 0; i < training.buffers.size(); ++i)
+    if (training.buffers[i].persistent) known[training.buffers[i].name] = i;
+  Placement result = place(evaluation);
+  std::int64_t shift[kSpaces];
+  for (const Space space : {Space::device, Space::host, Space::nvme})
+    shift[static_cast<std::size_t>(space)] =
+        persistent_end(training, placed, space) - persistent_end(evaluation, result, space);
+  for (std::size_t i = 0; i < evaluation.buffers.size(); ++i) {
+    const Buffer& mine = evaluation.buffers[i];
+    if (!mine.persistent) continue;
+    const auto theirs = known.find(mine.name);
+    ENSURE(theirs != known.end() && training.buffers[theirs->second].elements == mine.elements &&
+               training.buffers[theirs->second].space == mine.space,
+           "the training step has no buffer {} of {} elements", mine.name, mine.elements);
+    result.persistent[i] = placed.persistent[theirs->second];
+  }
+  for (Placed& birth : result.births)
+    birth.offset += shift[static_cast<std::size_t>(evaluation.buffers[at(birth.buffer)].space)];
+  const auto larger = [&](Space space, std::int64_t& mine, std::int64_t theirs) {
+    mine = std::max(theirs, mine + shift[static_cast<std::size_t>(space)]);
+  };
+  larger(Space::device, result.arena_bytes, placed.arena_bytes);
+  larger(Space::host, result.host.arena_bytes, placed.host.arena_bytes);
+  larger(Space::nvme, result.nvme.arena_bytes, placed.nvme.arena_bytes);
+  return result;
 }
 
 }  // namespace orrery::plan

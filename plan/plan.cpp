@@ -26,6 +26,8 @@ std::int64_t Plan::layers(int stage) const {
 
 namespace {
 
+constexpr std::int64_t kEnds = 2;  // embedding and head
+
 class Rules {
  public:
   Rules(const models::Model& model, const clusters::Cluster& cluster, const PlanSpec& spec)
@@ -37,7 +39,10 @@ class Rules {
     tensor();
     stages();
     batch();
+    asynchronous();
     context();
+    offload();
+    rounding();
     unbuilt();
     return std::move(found_);
   }
@@ -84,9 +89,12 @@ class Rules {
 
   void stages() {
     const std::int64_t chunks = static_cast<std::int64_t>(spec_.pipeline) * spec_.virtual_stages;
-    rule(chunks <= model_.layers, "P06",
+    const bool ends = spec_.ends_as_layers || !spec_.layers_per_stage.empty();
+    rule(chunks <= model_.layers + (ends ? kEnds : 0), "P06",
          fmt::format("{} pipeline stages for {} layers leave a stage without a layer", chunks, model_.layers),
-         "use fewer stages");
+         !ends && chunks <= model_.layers + kEnds
+             ? "use fewer stages, or ends_as_layers: true, which gives embedding and head stages of their own"
+             : "use fewer stages");
     const bool folded = spec_.folds() && spec_.virtual_stages == 2;
     rule(spec_.virtual_stages == 1 || folded || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b), "P17",
          "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
@@ -111,7 +119,11 @@ class Rules {
          fmt::format("layers_per_stage adds up to {}, the model has {} layers",
                      std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers),
          "");
-    for (std::int64_t layers : split) rule(layers >= 1, "P06", "a pipeline stage without a layer", "");
+    // The first holds the embedding and the last the head, which is enough for a stage; both may be one stage's.
+    for (std::size_t i = 0; i < split.size(); ++i) {
+      const bool end = split.size() > 1 && (i == 0 || i + 1 == split.size());
+      rule(split[i] >= (end ? 0 : 1), "P06", "a pipeline stage without a layer", "");
+    }
   }
 
   void batch() {
@@ -138,6 +150,30 @@ class Rules {
          fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage), "use zero_stage 0");
   }
 
+  void asynchronous() {
+    if (!spec_.asynchronous()) return;
+    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
+    const char* name = name_of(spec_.order);
+    rule(spec_.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, and there is one stage", name),
+         "more pipeline stages, or schedule: 1f1b");
+    const bool pairs = spec_.order == Order::pipedream_2bw;
+    rule(pairs || passes == 1, "P31",
+         fmt::format("{} updates after every micro-batch, and a step has {}", name, passes),
+         "micro_batch: batch / data, or schedule: pipedream-2bw");
+    rule(!pairs || passes >= spec_.pipeline, "P31",
+         fmt::format("{} keeps two versions of the weights, which is enough from as many micro-batches a step as there "
+                     "are stages: {} of {}",
+                     name, passes, spec_.pipeline),
+         "a smaller micro_batch, or fewer stages");
+    rule(spec_.precision != models::DType::fp16, "P35",
+         fmt::format("fp16 scales its loss by what all stages agree on in every step, which would drain {}", name),
+         "precision: bf16");
+    rule(spec_.zero_stage <= 1, "P32",
+         fmt::format("{} keeps whole versions of the weights and their gradients, which ZeRO {} partitions", name,
+                     spec_.zero_stage),
+         "zero_stage: 1");
+  }
+
   void context() {
     const std::int64_t chunks = 2 * static_cast<std::int64_t>(spec_.context);
     rule(spec_.context == 1 || spec_.sequence % chunks == 0, "P20",
@@ -147,6 +183,50 @@ class Rules {
     rule(spec_.context == 1 || spec_.flash, "P22",
          "context parallelism merges attention by its row statistics, which an unfused kernel does not keep",
          "flash: true, or context: 1");
+  }
+
+  void offload() {
+    const Offload& o = spec_.offload;
+    rule(o.activations != Space::nvme, "P51", "activations leave for the host's memory, not for files",
+         "offload: {activations: host}");
+    rule(o.optimizer == Space::device || !spec_.splits_backward(), "P52",
+         fmt::format("{} adds up a layer's gradients when other micro-batches have passed it, and an offloaded "
+                     "optimizer has sent them to the host",
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or offload: {optimizer: none}");
+    const bool partitions_some = spec_.replicas() > 1 && (spec_.zero_stage == 1 || spec_.zero_stage == 2);
+    rule(o.parameters == Space::device || !partitions_some, "P53",
+         fmt::format("ZeRO {} keeps whole parameters on every device; those that live elsewhere are whole (0) or "
+                     "partitioned (3)",
+                     spec_.zero_stage),
+         "zero_stage: 3, or offload: {parameters: none}");
+    rule(o.parameters == Space::device || !spec_.splits_backward(), "P52",
+         fmt::format("{} reads a layer's parameters in two passes, for which they would come twice",
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or offload: {parameters: none}");
+    rule(
+        !o.any() || !spec_.asynchronous(), "P52",
+        fmt::format("{} keeps versions of weights on the device, of which none is offloaded yet", name_of(spec_.order)),
+        "schedule: 1f1b, or no offload");
+    rule(o.optimizer == Space::device || spec_.optimizer == OptimizerKind::adamw, "P55",
+         fmt::format("an offloaded optimizer is adamw, not {}", name_of(spec_.optimizer)),
+         "offload: {optimizer: none}, or the optimizer adamw");
+    rule(o.optimizer == Space::device || spec_.rounding == Rounding::nearest, "P56",
+         "an offloaded optimizer keeps fp32 masters, and stochastic rounding is for parameters without",
+         "rounding: nearest, or offload: {optimizer: none}");
+    const bool files = o.optimizer == Space::nvme || o.parameters == Space::nvme;
+    const bool gpu = cluster_.device().kind == clusters::DeviceKind::gpu;
+    rule(!files || !gpu || cluster_.nvme.read.value > 0, "P54",
+         fmt::format("the nodes of {} have no NVMe drives to offload to", cluster_.name),
+         "give the cluster's `node` an `nvme`, or offload to the host");
+    rule(o.prefetch >= 1, "P01", "offload.prefetch must be at least 1", "");
+  }
+
+  void rounding() {
+    rule(spec_.rounding == Rounding::nearest || spec_.precision == models::DType::bf16, "P50",
+         fmt::format("stochastic rounding is of bf16 parameters, the plan has them in {}",
+                     models::name_of(spec_.precision)),
+         "precision: bf16, or rounding: nearest");
   }
 
   void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }
@@ -159,10 +239,11 @@ class Rules {
 
 // As even as possible. The first and last stages also carry embedding and head: what is left over goes to the middle
 // from the front, so that the ends never have more than the others. Where the ends count as layers, the first stage has
-// one block less for the embedding and the last one less for the head (BLOOM: 70 layers on 12 stages as 5, 6 ... 6, 5).
+// one block less for the embedding and the last one less for the head (BLOOM: 70 layers on 12 stages as 5, 6 ... 6, 5),
+// none where there are as many stages as layers with both.
 std::vector<std::int64_t> even_split(std::int64_t layers, int stages, bool ends_as_layers) {
-  if (ends_as_layers && layers + 2 >= 2 * static_cast<std::int64_t>(stages) && stages > 1) {
-    std::vector<std::int64_t> split = even_split(layers + 2, stages, false);
+  if (ends_as_layers && stages > 1) {
+    std::vector<std::int64_t> split = even_split(layers + kEnds, stages, false);
     --split.front();
     --split.back();
     return split;
@@ -211,6 +292,14 @@ std::string describe(const PlanSpec& spec) {
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
   if (spec.reduces_early()) text += ", gradients overlapped";
   if (spec.recompute_layers >= 0) text += fmt::format(" of {} layers a stage", spec.recompute_layers);
+  const auto leaves = [&](const char* what, Space space) {
+    if (space != Space::device) text += fmt::format(", {} on {}", what, name_of(space));
+  };
+  leaves("activations", spec.offload.activations);
+  leaves("optimizer", spec.offload.optimizer);
+  leaves("parameters", spec.offload.parameters);
+  if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
+  if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));
   return text;
 }
 

@@ -31,6 +31,7 @@ struct PlanSpec {
   std::int64_t recompute_layers = -1;  ///< of each stage, the first so many blocks are recomputed; -1: all
   bool sequence_parallel = false;      ///< norms and residuals by rows over the tensor group (same paper, 4.2.2)
   bool flash = true;                   ///< attention keeps row statistics; context parallelism needs them
+  Offload offload;                     ///< what lives outside the device's memory
   /// Gradients are reduced while the last micro-batch's backward pass runs, each layer's as soon as it has them all
   /// (ZeRO 0 and 1; ZeRO 2 and 3 reduce there anyway).
   bool overlap_gradients = false;
@@ -38,6 +39,9 @@ struct PlanSpec {
   std::int64_t batch = 1;     ///< sequences per step over all ranks
   std::int64_t sequence = 1;  ///< T
   models::DType precision = models::DType::fp32;
+  OptimizerKind optimizer = OptimizerKind::adamw;  ///< the job's: its states and steps are the schedule's
+  bool momentum = true;                            ///< sgd: whether it has any
+  Rounding rounding = Rounding::nearest;
   bool operator==(const PlanSpec&) const = default;
   /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
@@ -45,6 +49,10 @@ struct PlanSpec {
   [[nodiscard]] bool splits_backward() const { return order == Order::zb_h1 || order == Order::zb_h2 || folds(); }
   /// Whether the model is folded into a V over the stages, so that each has two chunks and the first both its ends.
   [[nodiscard]] bool folds() const { return order == Order::zb_v || order == Order::dualpipe_v; }
+  /// Whether the pipeline never drains: gradients are of older weights than those that they update.
+  [[nodiscard]] bool asynchronous() const {
+    return order == Order::pipedream || order == Order::pipedream_vertical || order == Order::pipedream_2bw;
+  }
   /// Where a chunk stands in the model's order of virtual stages: down the stages with each chunk, or, folded into a V,
   /// down with the first and up again with the second, so that one rank has both ends of the model.
   [[nodiscard]] int place_of(int stage, int chunk) const {
@@ -74,7 +82,10 @@ struct PlanSpec {
   /// Ranks that hold the same parameters and add up their gradients: those of data and of context parallelism.
   [[nodiscard]] int replicas() const { return data * context; }
   /// Whether reductions stand within the last backward pass instead of behind it.
-  [[nodiscard]] bool reduces_early() const { return overlap_gradients && replicas() > 1 && zero_stage <= 1; }
+  [[nodiscard]] bool reduces_early() const {
+    return overlap_gradients && replicas() > 1 && zero_stage <= 1 && !asynchronous() &&
+           offload.optimizer == Space::device;
+  }
   [[nodiscard]] int ranks_per_stage() const { return data * context * tensor; }
   /// Tokens that a rank has of a sequence (context parallelism).
   [[nodiscard]] std::int64_t tokens_per_rank() const { return sequence / context; }
@@ -116,6 +127,9 @@ class Plan {
 /// (P01 …), so that the search can count reasons. Memory is not checked here: that is cost's and the search's.
 [[nodiscard]] base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
                                            std::shared_ptr<const clusters::Cluster> cluster, PlanSpec spec);
+
+/// What of a job's training is the schedule's business: which states an optimizer has, and the steps of its update.
+void take_optimizer(PlanSpec& spec, const Training& training);
 
 /// "data 2 x tensor 4 x pipeline 8, 1f1b, micro-batch 1, zero 1, recompute full"
 [[nodiscard]] std::string describe(const PlanSpec& spec);

@@ -32,6 +32,15 @@ void same_as_job(const Cursor& at, const char* key, const T& here, const T& in_j
   }
 }
 
+Offload read_offload(const Cursor& at) {
+  Offload o;
+  o.activations = choose(at.optional("activations"), kSpaceWords, o.activations);
+  o.optimizer = choose(at.optional("optimizer"), kSpaceWords, o.optimizer);
+  o.parameters = choose(at.optional("parameters"), kSpaceWords, o.parameters);
+  o.prefetch = small(at.optional("prefetch"), 1, kMostPrefetch, o.prefetch);
+  return o;
+}
+
 PlanSpec read_spec(const Cursor& at, const Job& job) {
   PlanSpec s;
   s.data = small(at.optional("data"), 1, kMostRanks, s.data);
@@ -48,7 +57,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   }
   s.virtual_stages = small(at.optional("virtual_stages"), 1, kMostLayers, s.virtual_stages);
   for (const Cursor& item : at.optional("layers_per_stage").items()) {
-    s.layers_per_stage.push_back(item.integer(1, kMostLayers, 1));
+    s.layers_per_stage.push_back(item.integer(0, kMostLayers, 1));
   }
   s.ends_as_layers = at.optional("ends_as_layers").boolean(s.ends_as_layers);
   s.overlap_gradients = at.optional("overlap_gradients").boolean(s.overlap_gradients);
@@ -60,6 +69,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
     s.recompute_layers = layers.integer(0, kMostLayers, 0);
   s.sequence_parallel = at.optional("sequence_parallel").boolean(s.sequence_parallel);
   s.flash = at.optional("flash").boolean(s.flash);
+  s.offload = read_offload(at.optional("offload"));
   s.vocab_multiple = at.optional("vocab_multiple").integer(1, 1 << 16, s.vocab_multiple);
   const Cursor batch = at.optional("batch");
   s.batch = batch.integer(1, kMostBatch, job.batch);
@@ -71,6 +81,8 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   const Cursor precision = at.optional("precision");
   s.precision = choose(precision, kPrecisionWords, job.precision);
   same_as_job(precision, "precision", s.precision, job.precision);
+  s.rounding = job.rounding;
+  take_optimizer(s, job.training);
   return s;
 }
 
@@ -106,6 +118,11 @@ std::string write_spec(const PlanSpec& s) {
   if (s.recompute_layers >= 0) line("recompute_layers", s.recompute_layers);
   line("sequence_parallel", s.sequence_parallel);
   line("flash", s.flash);
+  const auto place = [](Space space) { return kSpaceWords[static_cast<std::size_t>(space)]; };
+  if (s.offload != Offload{})
+    line("offload",
+         fmt::format("{{activations: {}, optimizer: {}, parameters: {}, prefetch: {}}}", place(s.offload.activations),
+                     place(s.offload.optimizer), place(s.offload.parameters), s.offload.prefetch));
   line("vocab_multiple", s.vocab_multiple);
   line("batch", s.batch);
   line("sequence", s.sequence);

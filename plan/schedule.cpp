@@ -57,12 +57,29 @@ std::int64_t Schedule::steps() const {
   return total;
 }
 
+CopyDirection direction_of(Stream stream) {
+  switch (stream) {
+    case Stream::to_host: return {Space::device, Space::host};
+    case Stream::from_host: return {Space::host, Space::device};
+    case Stream::to_nvme: return {Space::host, Space::nvme};
+    case Stream::from_nvme: return {Space::nvme, Space::host};
+    case Stream::compute:
+    case Stream::tensor:
+    case Stream::data:
+    case Stream::pipeline_send:
+    case Stream::pipeline_recv:
+    case Stream::context: break;
+  }
+  return {};
+}
+
 const char* name_of(StepKind kind) {
   switch (kind) {
     case StepKind::compute: return "compute";
     case StepKind::collective: return "collective";
     case StepKind::send: return "send";
     case StepKind::recv: return "recv";
+    case StepKind::copy: return "copy";
   }
   return "?";
 }
@@ -75,6 +92,10 @@ const char* name_of(Stream stream) {
     case Stream::pipeline_send: return "pipeline_send";
     case Stream::pipeline_recv: return "pipeline_recv";
     case Stream::context: return "context";
+    case Stream::to_host: return "to_host";
+    case Stream::from_host: return "from_host";
+    case Stream::to_nvme: return "to_nvme";
+    case Stream::from_nvme: return "from_nvme";
   }
   return "?";
 }

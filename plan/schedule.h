@@ -13,6 +13,10 @@
 ///  3. A compute step starts once every communication step before it in program order that wrote what it reads or
 ///     writes, or that still uses what it writes or frees, has finished; and once every communication step before it
 ///     that itself lists deaths has finished (its memory may be handed out again).
+/// "Communication" is here every step that is not compute: copies between a rank's memories are among them, each
+/// direction a stream of its own.
+/// A program is one training step. Where entries are of later steps, buffers of a micro-batch live from step to step,
+/// and every message is received in the step in which it is sent; plan/asynchronous.h unrolls it.
 /// Overlap is thus expressed by place in the program alone. A buffer is born just before the step that lists it in
 /// `births` and dies just after the step that lists it in `deaths`.
 #include <cstdint>
@@ -25,8 +29,20 @@
 
 namespace orrery::plan {
 
-enum class StepKind : std::uint8_t { compute, collective, send, recv };
-enum class Stream : std::uint8_t { compute, tensor, data, pipeline_send, pipeline_recv, context };
+enum class StepKind : std::uint8_t { compute, collective, send, recv, copy };
+enum class Stream : std::uint8_t {
+  compute,
+  tensor,
+  data,
+  pipeline_send,
+  pipeline_recv,
+  context,
+  to_host,    ///< device -> host
+  from_host,  ///< host -> device
+  to_nvme,    ///< host -> files
+  from_nvme   ///< files -> host
+};
+inline constexpr std::size_t kStreams = 10;
 enum class Phase : std::uint8_t {
   input,
   forward,
@@ -62,6 +78,9 @@ struct Buffer {
   std::int64_t elements = 0;
   bool persistent = false;
   bool per_micro_batch = false;
+  Space space = Space::device;
+  /// Persistent: so many instances, each of elements; a step touches that of its training step modulo `versions`.
+  std::int32_t versions = 1;
   [[nodiscard]] std::int64_t bytes() const { return elements * models::size_of(dtype); }
 };
 
@@ -102,6 +121,9 @@ struct ParameterRange {
   bool counts_in_norm = true;  ///< false on the copy of the tied table on the last stage
   bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
   models::Tensor tensor;       ///< shapes, split and initial values
+  /// Adafactor: where in the class's factors stand its sum, its rows and its columns; without rows each element.
+  std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
+  std::int64_t norms = -1;  ///< which pair of the class's `norms` is its own; -1: the optimizer looks at no tensor
 };
 
 /// A flat, padded run of parameters that is reduced, sharded and gathered as one: one per layer, one for a tied table.
@@ -109,15 +131,19 @@ struct Bucket {
   std::string name;
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
   int shards = 1;             ///< data-parallel ways, context included
+  bool partitioned = false;   ///< a rank optimizes its shard alone (ZeRO)
   /// From the start: gradients of which each tensor rank has a part, summed over the group (sequence parallelism).
   std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
+  bool embedding = false;   ///< has the tables of the input: 8-bit optimizers keep their states in fp32
   int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
   int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
+  int stashed = -1;         ///< buffer: earlier versions of the parameters, for passes in flight; -1: none
   int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
   int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
   int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
-  int first_moment = -1, second_moment = -1;
+  int first_moment = -1, second_moment = -1;  ///< buffers; SGD's momentum is a first moment; bytes with adamw_8bit
+  int first_scale = -1, second_scale = -1;    ///< buffers of adamw_8bit: of each block
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };
 
@@ -135,12 +161,15 @@ struct Step {
   int group = -1;  ///< collective: index into Schedule::groups
   int peer = 0;    ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
   int tag = 0;     ///< send, recv: pairs with the peer's step of equal tag and micro-batch
-  View source = {}, target = {};  ///< collective: all_gather and reduce_scatter source -> target; all_reduce in
-                                  ///< place (source == target); send reads source; recv writes target
+  bool on_host = false;     ///< compute: on the host's cores, over buffers of the host
+  bool accumulate = false;  ///< copy: target += source; by the host's cores, so that the target is the host's
+  View source = {},
+       target = {};  ///< copy: source -> target, in two memories. collective: all_gather and reduce_scatter source ->
+                     ///< target; all_reduce in place (source == target); send reads source; recv writes target
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for
-  /// send and ring_shift.
+  /// send and ring_shift; what a copy moves.
   [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
 };
 
@@ -155,6 +184,10 @@ struct Block {
 struct Entry {
   std::int32_t block = 0;
   std::int32_t micro_batch = -1;  ///< -1: none
+  /// Of which training step: so many after the one that runs (asynchronous pipelines, which do not drain between
+  /// steps). A run that ends before that step leaves the entry out.
+  std::int32_t ahead = 0;
+  bool opening = false;  ///< only in a run's first step, new or resumed: it fills the pipeline
 };
 
 struct RankClass {
@@ -168,6 +201,8 @@ struct RankClass {
   std::vector<Entry> program;
   int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
   int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
+  int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
+  int scaling = -1;        ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
 };
 
 struct Schedule {
@@ -184,6 +219,12 @@ struct StepRef {
   std::int32_t step = 0;
   auto operator<=>(const StepRef&) const = default;
 };
+
+/// From which memory to which a stream copies; device to device for those that do not.
+struct CopyDirection {
+  Space from = Space::device, to = Space::device;
+};
+[[nodiscard]] CopyDirection direction_of(Stream stream);
 
 [[nodiscard]] const char* name_of(StepKind kind);
 [[nodiscard]] const char* name_of(Stream stream);

@@ -32,15 +32,25 @@ const std::array<const char*, kColumns> kColumnNames = {"rank",        "iteratio
 using Out = std::back_insert_iterator<std::string>;
 
 void write_spec(Out out, const PlanSpec& s) {
+  const auto place = [](Space space) { return kSpaceWords[static_cast<std::size_t>(space)]; };
   fmt::format_to(
       out,
       "{{\"data\":{},\"tensor\":{},\"pipeline\":{},\"context\":{},\"expert\":{},\"virtual_stages\":{},"
       "\"layers_per_stage\":[{}],\"micro_batch\":{},\"schedule\":\"{}\",\"zero_stage\":{},\"recompute\":\"{}\","
       "\"recompute_layers\":{},\"sequence_parallel\":{},\"flash\":{},\"vocab_multiple\":{},\"batch\":{},\"sequence\":{}"
-      ",\"precision\":\"{}\"}}",
+      ",\"precision\":\"{}\"",
       s.data, s.tensor, s.pipeline, s.context, s.expert, s.virtual_stages, fmt::join(s.layers_per_stage, ","),
       s.micro_batch, name_of(s.order), s.zero_stage, name_of(s.recompute), s.recompute_layers, s.sequence_parallel,
       s.flash, s.vocab_multiple, s.batch, s.sequence, models::name_of(s.precision));
+  if (s.overlap_gradients) fmt::format_to(out, ",\"overlap_gradients\":true");
+  if (s.optimizer != OptimizerKind::adamw) fmt::format_to(out, ",\"optimizer\":\"{}\"", name_of(s.optimizer));
+  if (!s.momentum) fmt::format_to(out, ",\"momentum\":false");
+  if (s.rounding != Rounding::nearest) fmt::format_to(out, ",\"rounding\":\"{}\"", name_of(s.rounding));
+  if (s.offload != Offload{})
+    fmt::format_to(
+        out, ",\"offload\":{{\"activations\":\"{}\",\"optimizer\":\"{}\",\"parameters\":\"{}\",\"prefetch\":{}}}",
+        place(s.offload.activations), place(s.offload.optimizer), place(s.offload.parameters), s.offload.prefetch);
+  fmt::format_to(out, "}}");
 }
 
 void write_step(Out out, const Step& step, const std::vector<Buffer>& buffers) {
@@ -106,6 +116,24 @@ Enum word_of(JsonReader& in, const std::vector<std::string>& words) {
   return static_cast<Enum>(it - words.begin());
 }
 
+Offload read_offload(JsonReader& in) {
+  Offload o;
+  in.open_object();
+  for (std::string key; in.key(key);) {
+    if (key == "activations")
+      o.activations = word_of<Space>(in, kSpaceWords);
+    else if (key == "optimizer")
+      o.optimizer = word_of<Space>(in, kSpaceWords);
+    else if (key == "parameters")
+      o.parameters = word_of<Space>(in, kSpaceWords);
+    else if (key == "prefetch")
+      o.prefetch = static_cast<int>(in.integer(1, kMostPrefetch));
+    else
+      in.skip();
+  }
+  return o;
+}
+
 PlanSpec read_spec(JsonReader& in) {
   PlanSpec s;
   const auto degree = [&in](std::int64_t low, std::int64_t high) { return static_cast<int>(in.integer(low, high)); };
@@ -145,8 +173,18 @@ PlanSpec read_spec(JsonReader& in) {
       s.sequence = in.integer(1, kMostSequence);
     else if (key == "precision")
       s.precision = word_of<models::DType>(in, kPrecisionWords);
+    else if (key == "overlap_gradients")
+      s.overlap_gradients = in.boolean();
+    else if (key == "offload")
+      s.offload = read_offload(in);
+    else if (key == "optimizer")
+      s.optimizer = word_of<OptimizerKind>(in, kOptimizerWords);
+    else if (key == "momentum")
+      s.momentum = in.boolean();
+    else if (key == "rounding")
+      s.rounding = word_of<Rounding>(in, kRoundingWords);
     else if (key == "layers_per_stage") {
-      for (in.open_array(); in.item();) s.layers_per_stage.push_back(in.integer(1, kMostLayers));
+      for (in.open_array(); in.item();) s.layers_per_stage.push_back(in.integer(0, kMostLayers));
     } else
       in.skip();
   }

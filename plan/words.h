@@ -11,9 +11,13 @@
 namespace orrery::plan {
 
 // Orders follow the enumerations.
-inline const std::vector<std::string> kOrderWords = {"gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v"};
+inline const std::vector<std::string> kOrderWords = {
+    "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "pipedream", "pipedream-vertical", "pipedream-2bw"};
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
+inline const std::vector<std::string> kSpaceWords = {"none", "host", "nvme"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
+inline const std::vector<std::string> kOptimizerWords = {"adamw", "sgd", "lamb", "adafactor", "adamw-8bit"};
+inline const std::vector<std::string> kRoundingWords = {"nearest", "stochastic"};
 inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};
 
 // Far above any cluster or batch, and small enough that their products fit 64 bits.
@@ -22,6 +26,7 @@ inline constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostSequence = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  ///< of one step
 inline constexpr std::int64_t kMostLayers = 10'000;
+inline constexpr std::int64_t kMostPrefetch = 64;  ///< layers
 inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 
 template <class Enum>

@@ -28,6 +28,7 @@ json breakdown_json(const cost::Breakdown& b) {
           {"tensor_communication", b.tensor_communication},
           {"data_communication", b.data_communication},
           {"pipeline_communication", b.pipeline_communication},
+          {"copies", b.copies},
           {"bubble", b.bubble},
           {"overhead", b.overhead}};
 }
@@ -79,6 +80,7 @@ json envelope(const std::string& command, json result, const base::Diagnostics& 
 }
 
 json spec_json(const plan::PlanSpec& s) {
+  const auto place = [](plan::Space space) { return space == plan::Space::device ? "none" : plan::name_of(space); };
   return {{"data", s.data},
           {"tensor", s.tensor},
           {"pipeline", s.pipeline},
@@ -93,6 +95,11 @@ json spec_json(const plan::PlanSpec& s) {
           {"recompute_layers", s.recompute_layers >= 0 ? json(s.recompute_layers) : json(nullptr)},
           {"sequence_parallel", s.sequence_parallel},
           {"flash", s.flash},
+          {"offload",
+           {{"activations", place(s.offload.activations)},
+            {"optimizer", place(s.offload.optimizer)},
+            {"parameters", place(s.offload.parameters)},
+            {"prefetch", s.offload.prefetch}}},
           {"vocab_multiple", s.vocab_multiple},
           {"batch", s.batch},
           {"sequence", s.sequence},
@@ -154,8 +161,12 @@ json simulate_json(const cost::Prediction& p) {
   out["simulation_seconds"] = p.simulation_seconds;
   out["memory_by_stage_bytes"] = json::array();
   out["memory_by_purpose_bytes"] = json::array();
+  out["host_memory_by_stage_bytes"] = json::array();
+  out["nvme_by_stage_bytes"] = json::array();
   for (const cost::MemoryRow& row : p.memory) {
     out["memory_by_stage_bytes"].push_back(whole(row.total));
+    out["host_memory_by_stage_bytes"].push_back(whole(row.host));
+    out["nvme_by_stage_bytes"].push_back(whole(row.nvme));
     json purposes = json::object();
     for (const auto& [purpose, size] : row.by_purpose) purposes[purpose] = whole(size);
     out["memory_by_purpose_bytes"].push_back(std::move(purposes));

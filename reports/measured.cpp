@@ -35,6 +35,10 @@ double& exposed_part(cost::Breakdown& b, Stream stream) {
     case Stream::data: return b.data_communication;
     case Stream::pipeline_send:
     case Stream::pipeline_recv: return b.pipeline_communication;
+    case Stream::to_host:
+    case Stream::from_host:
+    case Stream::to_nvme:
+    case Stream::from_nvme: return b.copies;
     case Stream::compute: break;
   }
   return b.overhead;
@@ -99,7 +103,7 @@ cost::Breakdown measured_breakdown(const plan::Timeline& timeline, const plan::S
   for (const int rank : ranks) Account(sum, schedule).book(spans_of(timeline, schedule, rank, iteration), end);
   const double share = ranks.empty() ? 0 : 1.0 / static_cast<double>(ranks.size());
   for (double* part : {&sum.forward, &sum.backward, &sum.recompute, &sum.optimizer, &sum.tensor_communication,
-                       &sum.data_communication, &sum.pipeline_communication, &sum.bubble, &sum.overhead})
+                       &sum.data_communication, &sum.pipeline_communication, &sum.copies, &sum.bubble, &sum.overhead})
     *part *= share;
   return sum;
 }

@@ -124,6 +124,7 @@ std::vector<Part> parts_of(const cost::Breakdown& b) {
           {"tensor communication", b.tensor_communication},
           {"data communication", b.data_communication},
           {"pipeline communication", b.pipeline_communication},
+          {"copies", b.copies},
           {"bubble", b.bubble},
           {"overhead", b.overhead}};
 }

@@ -39,7 +39,7 @@ struct TrainSummary {
   double memory_peak_bytes = 0;  ///< worst rank
   bool completed = false;        ///< by the run's own completion record
   std::string backend;           ///< "cpu", "cuda"
-  std::optional<SerialComparison> serial;
+  std::optional<SerialComparison> serial = {};
 };
 
 /// `train`: the run's figures.

@@ -215,4 +215,16 @@ void Connections::add_pair(int from, int to, Communicator& c) {
   end(c.first_use, c.last_use);
 }
 
+void Connections::add_copies(int device, plan::Stream stream, Communicator& c) {
+  if (!hosts_) hosts_.emplace(cluster_);
+  const bool files = stream == plan::Stream::to_nvme || stream == plan::Stream::from_nvme;
+  const bool back = stream == plan::Stream::from_host || stream == plan::Stream::from_nvme;
+  for (const int link : (files ? hosts_->to_drives(device) : hosts_->to_memory(device)).links) {
+    const int direction = back ? link ^ 1 : link;
+    if (count_[at(direction)]++ == 0) touched_.push_back(direction);
+  }
+  c.connections = 1;
+  end(c.first_use, c.last_use);
+}
+
 }  // namespace orrery::sim

@@ -2,7 +2,10 @@
 /// The connections of a communicator, laid on the fabric hop by hop and counted: rings and trees as NCCL wires them.
 /// Private to sim/.
 #include <map>
+#include <optional>
 #include <vector>
+
+#include "clusters/host_paths.h"
 
 #include "sim/traffic.h"
 
@@ -26,6 +29,8 @@ class Connections {
   void add_shift(const std::vector<int>& devices, Communicator& c);
   /// One message from the first to the second.
   void add_pair(int from, int to, Communicator& c);
+  /// Between a device, its host's memory and the node's drives, as the stream leads.
+  void add_copies(int device, plan::Stream stream, Communicator& c);
 
  private:
   using Nodes = std::vector<std::vector<int>>;
@@ -42,6 +47,7 @@ class Connections {
   Traffic& traffic_;
   std::vector<int> number_, count_;  // by direction
   std::vector<int> touched_, route_;
+  std::optional<clusters::HostPaths> hosts_;
   std::map<std::pair<bool, std::vector<int>>, std::vector<std::vector<int>>> channels_;  // by members' places
 };
 

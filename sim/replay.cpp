@@ -27,7 +27,8 @@ using plan::Schedule;
 using plan::Step;
 using plan::StepKind;
 
-constexpr std::size_t kStreams = 6, kPhases = 8;
+using plan::kStreams;
+constexpr std::size_t kPhases = 8;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -174,7 +175,9 @@ class Machine {
   int communicators_of(const Folded::Ranks& ranks, const JobOnCluster& job, const Step& step) const {
     const JobRoles& roles = traffic_.jobs[at(ranks.job)];
     int role = step.group, rank = ranks.representative;
-    if (step.kind != StepKind::collective) {
+    if (step.kind == StepKind::copy) {
+      role = roles.role_of_copy(step.stream, static_cast<int>(job.schedule->groups.size()));
+    } else if (step.kind != StepKind::collective) {
       const bool sends = step.kind == StepKind::send;
       if (!sends) rank += step.peer * job.schedule->spec.ranks_per_stage();
       role = roles.role_of_peer(sends ? step.peer : -step.peer, static_cast<int>(job.schedule->groups.size()));
@@ -186,7 +189,7 @@ class Machine {
 
   // Equal messages of a class of communicators are one kind.
   int kind_of(const Step& step, const RankClass& c, int communicators) {
-    const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) : -1;
+    const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) : step.accumulate ? -2 : -1;
     const auto [found, fresh] = known_.try_emplace({communicators, what, step.message_bytes(c.buffers)}, 0);
     if (fresh) found->second = transfers_.add(step, c, communicators);
     return found->second;
@@ -269,7 +272,7 @@ class Machine {
     p.block = entry.block;
     p.ready = actor.compute_free;
     const int communicators = actor.communicators[at(entry.block)][at(actor.step)];
-    if (step.kind == StepKind::collective) {
+    if (step.kind == StepKind::collective || step.kind == StepKind::copy) {
       p.key = {communicators, actor.ordinals[communicators]++, -1};
     } else {
       p.key = {communicators, step.tag, entry.micro_batch};
@@ -311,7 +314,8 @@ class Machine {
     std::array<bool, kStreams> followed{};
     for (auto p = actor.pending.rbegin(); p != actor.pending.rend(); ++p) {
       const auto stream = static_cast<std::size_t>(p->step->stream);
-      if (!followed[stream] && !needed(*p) && p->step->kind == StepKind::collective) continue;
+      const bool alone = p->step->kind == StepKind::collective || p->step->kind == StepKind::copy;
+      if (!followed[stream] && !needed(*p) && alone) continue;
       followed[stream] = true;
       p->attended = true;
       if (!p->announced() && p->step->kind != StepKind::send && !actor.pricing->overlaps(p->step->stream))

@@ -8,11 +8,13 @@
 #include "base/ensure.h"
 #include "cost/estimate.h"
 #include "models/counts.h"
+#include "plan/asynchronous.h"
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "plan/place.h"
 #include "sim/fabric.h"
 #include "sim/replay.h"
+#include "sim/steady.h"
 
 namespace orrery::sim {
 
@@ -35,7 +37,8 @@ double bus_factor(const Step& step, int ranks) {
       if (step.collective == plan::CollectiveKind::ring_shift) return 1;
       return step.collective == plan::CollectiveKind::all_reduce ? 2 * (n - 1) / n : (n - 1) / n;
     case StepKind::send:
-    case StepKind::recv: return 1;
+    case StepKind::recv:
+    case StepKind::copy: return 1;
     case StepKind::compute: return 0;
   }
   return 0;
@@ -98,11 +101,14 @@ class Summary {
       b.tensor_communication += exposed(plan::Stream::tensor) + exposed(plan::Stream::context);
       b.data_communication += exposed(plan::Stream::data);
       b.pipeline_communication += exposed(plan::Stream::pipeline_send) + exposed(plan::Stream::pipeline_recv);
+      for (const plan::Stream stream :
+           {plan::Stream::to_host, plan::Stream::from_host, plan::Stream::to_nvme, plan::Stream::from_nvme})
+        b.copies += exposed(stream);
       b.bubble += seconds(c->totals.bubble) * weight(*c);
     }
     b.overhead = pricing_.step_overhead().value;
     p.bubble_fraction = p.step_time_s > 0 ? b.bubble / p.step_time_s : 0;
-    p.exposed_communication_s = b.tensor_communication + b.data_communication + b.pipeline_communication;
+    p.exposed_communication_s = b.tensor_communication + b.data_communication + b.pipeline_communication + b.copies;
   }
 
   void memory(cost::Prediction& p) const {
@@ -124,6 +130,8 @@ class Summary {
           row.by_purpose[plan::name_of(static_cast<plan::Purpose>(i))] = static_cast<double>(placement.by_purpose[i]);
       row.by_purpose["fragmentation"] = static_cast<double>(placement.arena_bytes - placement.peak_live_bytes);
       if (software > 0) row.by_purpose["software"] = software;
+      row.host = static_cast<double>(placement.host.arena_bytes);
+      row.nvme = static_cast<double>(placement.nvme.arena_bytes);
       p.memory_peak_bytes = std::max(p.memory_peak_bytes, row.total);
       p.memory.push_back(std::move(row));
     }
@@ -147,8 +155,13 @@ class Summary {
           const plan::Group* group = collective ? &schedule_.groups[static_cast<std::size_t>(step.group)] : nullptr;
           const double count = static_cast<double>(m.count) * weight(*c);
           const double bytes = static_cast<double>(step.message_bytes(ranks.buffers)) * count;
-          Totals& t = rows[{group ? group->name : "pipeline",
-                            collective ? plan::name_of(step.collective) : plan::name_of(step.kind)}];
+          const bool copies = step.kind == StepKind::copy;
+          Totals& t = rows[{group    ? group->name
+                            : copies ? "offload"
+                                     : "pipeline",
+                            collective ? plan::name_of(step.collective)
+                            : copies   ? plan::name_of(step.stream)
+                                       : plan::name_of(step.kind)}];
           t.count += count;
           t.bytes += bytes;
           t.time += seconds(m.time) * weight(*c);
@@ -210,7 +223,7 @@ class Summary {
       for (std::size_t b = 0; b < ranks.blocks.size(); ++b)
         for (std::size_t s = 0; s < ranks.blocks[b].steps.size(); ++s) {
           const Step& step = ranks.blocks[b].steps[s];
-          if (step.kind == StepKind::compute || step.kind == StepKind::recv) continue;
+          if (step.kind == StepKind::compute || step.kind == StepKind::recv || step.kind == StepKind::copy) continue;
           const int size =
               step.kind == StepKind::collective ? schedule_.groups[static_cast<std::size_t>(step.group)].size() : 2;
           bytes += static_cast<double>(step.message_bytes(ranks.buffers)) *
@@ -257,7 +270,12 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
       taken[static_cast<std::size_t>(device)] = true;
     }
   }
-  Replay replayed = replay(placed, cluster, fabric.get(), {options.spans, options.every_rank});
+  const bool never_drains =
+      std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return plan::is_asynchronous(*job.schedule); });
+  ENSURE(!never_drains || jobs.size() == 1, "{} jobs in company, of which one has no first step", jobs.size());
+  const ReplayOptions how{options.spans, options.every_rank};
+  Replay replayed = never_drains ? steady_step(placed.front(), cluster, fabric.get(), how)
+                                 : replay(placed, cluster, fabric.get(), how);
   std::vector<Simulation> results;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const int job = static_cast<int>(j);

@@ -5,6 +5,8 @@
 /// on the network a message takes what cost/messages.h says. The clock is an integer count of picoseconds: equal
 /// inputs, equal bytes.
 ///
+/// Of a pipeline that never drains the step is one of many: neither filling nor draining is in it.
+///
 /// Ranks are equal when they do the same and see the same network, found by colour refinement over the mesh and the
 /// cluster's links (sim/symmetry.h): the loads of all of them are on the links, and the result is that of replaying
 /// every rank. What has no symmetry is not folded.
@@ -55,7 +57,8 @@ struct JobInCompany {
   const cost::Pricing* pricing = nullptr;    ///< of the whole cluster: the same one for all jobs
   std::vector<int> devices;                  ///< of the whole cluster, one for each rank; no device runs two
 };
-/// One step of each job, begun together; each result has its own job's times and bytes.
+/// One step of each job, begun together (so none is of a pipeline that never drains); each result has its own job's
+/// times and bytes.
 [[nodiscard]] std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const SimulateOptions& options = {});
 
 }  // namespace orrery::sim

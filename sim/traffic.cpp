@@ -33,6 +33,7 @@ int ranks_per_stage(const Schedule& schedule) {
 struct Played {
   std::set<int> groups, peers;
   std::set<int> rings;  // groups whose members only send to the next
+  std::set<plan::Stream> copies;
 };
 Played played_by(const RankClass& c) {
   Played played;
@@ -42,6 +43,7 @@ Played played_by(const RankClass& c) {
       if (step.kind == StepKind::collective && step.collective == plan::CollectiveKind::ring_shift)
         played.rings.insert(step.group);
       if (step.kind == StepKind::send) played.peers.insert(step.peer);
+      if (step.kind == StepKind::copy) played.copies.insert(step.stream);
     }
   return played;
 }
@@ -67,12 +69,15 @@ class Maker {
     const Schedule& schedule = *jobs_[at(j)].schedule;
     JobRoles& roles = traffic_.jobs[at(j)];
     std::set<int> peers;
+    std::set<plan::Stream> copies;
     for (const RankClass& c : schedule.classes) {
       const Played played = played_by(c);
       peers.insert(played.peers.begin(), played.peers.end());
+      copies.insert(played.copies.begin(), played.copies.end());
     }
     roles.peers.assign(peers.begin(), peers.end());
-    roles.communicators.assign(schedule.groups.size() + roles.peers.size(),
+    roles.copies.assign(copies.begin(), copies.end());
+    roles.communicators.assign(schedule.groups.size() + roles.peers.size() + roles.copies.size(),
                                std::vector<int>(at(schedule.spec.ranks()), -1));
     for (const RankClass& c : schedule.classes) {
       const Played played = played_by(c);
@@ -80,6 +85,7 @@ class Maker {
       for (int rank = first; rank < first + c.count; ++rank) {
         for (const int g : played.groups) add_group(j, g, rank, played.rings.contains(g));
         for (const int peer : played.peers) add_pair(j, peer, rank);
+        for (const plan::Stream stream : played.copies) add_copies(j, stream, rank);
       }
     }
   }
@@ -109,6 +115,16 @@ class Maker {
     Communicator c;
     c.job = j, c.role = role, c.rank = rank;
     add(c, {jobs_[at(j)].device(rank), jobs_[at(j)].device(other)});
+  }
+
+  void add_copies(int j, plan::Stream stream, int rank) {
+    JobRoles& roles = traffic_.jobs[at(j)];
+    const int role = roles.role_of_copy(stream, static_cast<int>(jobs_[at(j)].schedule->groups.size()));
+    roles.communicators[at(role)][at(rank)] = static_cast<int>(traffic_.communicators.size());
+    Communicator c;
+    c.job = j, c.role = role, c.rank = rank, c.ranks = 1;
+    if (connections_) connections_->add_copies(jobs_[at(j)].device(rank), stream, c);
+    traffic_.communicators.push_back(c);
   }
 
   void add(Communicator c, const std::vector<int>& devices, bool ring = false) {
@@ -177,6 +193,12 @@ int JobRoles::role_of_peer(int peer, int groups) const {
   return groups + static_cast<int>(found - peers.begin());
 }
 
+int JobRoles::role_of_copy(plan::Stream stream, int groups) const {
+  const auto found = std::find(copies.begin(), copies.end(), stream);
+  ENSURE(found != copies.end(), "nobody copies {}", plan::name_of(stream));
+  return groups + static_cast<int>(peers.size() + static_cast<std::size_t>(found - copies.begin()));
+}
+
 Traffic traffic_of(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster, const Fabric* fabric) {
   return Maker(jobs, cluster, fabric).run();
 }
@@ -184,6 +206,7 @@ Traffic traffic_of(std::span<const JobOnCluster> jobs, const clusters::Cluster& 
 std::vector<int> members_of(const Communicator& c, const JobOnCluster& job, const JobRoles& roles) {
   const auto groups = static_cast<int>(job.schedule->groups.size());
   if (c.role < groups) return job.schedule->groups[at(c.role)].members(c.rank);
+  if (at(c.role - groups) >= roles.peers.size()) return {c.rank};
   return {c.rank, c.rank + roles.peers[at(c.role - groups)] * ranks_per_stage(*job.schedule)};
 }
 

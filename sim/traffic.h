@@ -1,10 +1,10 @@
 #pragma once
 /// Who talks to whom over which links: the communicators of the jobs that share a cluster, and how equal ones fold.
 ///
-/// A communicator is one process group, or one pair of neighbouring stages' ranks in one direction. A collective runs
-/// on rings, all-reduces for which the library takes trees on trees; how many connections cross each link is counted on
-/// the graph (sim/connections.h). Of a group no all-reduce of which takes longer in transfer than in latency, trees are
-/// not laid: what its few bytes do to a link is counted along the ring.
+/// A communicator is one process group, one pair of neighbouring stages' ranks in one direction, or one rank's copies
+/// in one direction. A collective runs on rings, all-reduces for which the library takes trees on trees; how many
+/// connections cross each link is counted on the graph (sim/connections.h). Of a group no all-reduce of which takes
+/// longer in transfer than in latency, trees are not laid: what its few bytes do to a link is counted along the ring.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -41,11 +41,14 @@ struct Communicator {
   std::size_t first_tree_use = 0, last_tree_use = 0;  ///< of its trees
 };
 
-/// A role is a process group of the schedule (0 ... groups - 1) or a distance that a stage sends over (after those).
+/// A role is a process group of the schedule (0 ... groups - 1), a distance that a stage sends over (after those), or a
+/// stream of copies between a rank's own memories (after those), in which a rank is alone.
 struct JobRoles {
   std::vector<int> peers;                       ///< role groups + i: to the stage `peers[i]` further
+  std::vector<plan::Stream> copies;             ///< role groups + peers + i
   std::vector<std::vector<int>> communicators;  ///< [role][rank]: of a pair the sender's; -1: none
   [[nodiscard]] int role_of_peer(int peer, int groups) const;
+  [[nodiscard]] int role_of_copy(plan::Stream stream, int groups) const;
 };
 
 struct Traffic {

@@ -57,13 +57,15 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   const cost::Pricing& pricing = *jobs_[at(c.job)].pricing;
   base::Bytes message{static_cast<double>(step.message_bytes(rank_class.buffers))};
   base::Seconds gather{0};
-  if (step.kind != StepKind::collective) {
+  const bool copies = step.kind == StepKind::copy;
+  if (step.kind != StepKind::collective && !copies) {
     const plan::PlanSpec& spec = jobs_[at(c.job)].schedule->spec;
     const cost::Pricing::Boundary b = pricing.boundary(message, spec.tensor, !spec.shards_rows(), c.span.within_node);
     message = b.sent;
     gather = b.gather;
   }
-  cost::Alone alone = step.kind == StepKind::collective
+  cost::Alone alone = copies ? pricing.copy_alone(step.stream, message, step.accumulate)
+                      : step.kind == StepKind::collective
                           ? pricing.collective_alone(step.collective, message, c.span, c.ranks, step.stream)
                           : pricing.send_alone(message, c.span);
   alone.latency += gather;
@@ -75,6 +77,12 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   // A tree's connection: one of the two trees, up or down.
   kind.bytes = kind.tree ? message.value / 2 / c.tree_connections : message.value * sent(step, c.ranks) / c.connections;
   kind.bytes *= alone.stretch;
+  // A link to drives has the rate of their faster direction.
+  const clusters::Storage& drives = pricing.cluster().nvme;
+  if (step.stream == plan::Stream::to_nvme && drives.write.value > 0)
+    kind.heavier = std::max(1.0, drives.read / drives.write);
+  if (step.stream == plan::Stream::from_nvme && drives.read.value > 0)
+    kind.heavier = std::max(1.0, drives.write / drives.read);
   if (alone.in_switch) kind.inside = inside_switch(step, c.span);
   if (!folded.uses.empty() && kind.bytes > 0 && kind.total > kind.latency)
     kind.path = path_of(kind, kind.bytes / (static_cast<double>(kind.total - kind.latency) * 1e-12));
@@ -95,6 +103,7 @@ int Transfers::path_of(const Kind& kind, double most) {
     double& scale = own(use) ? inside : elsewhere;
     scale = std::min(scale, capacities_[at(use.link)] / most / use.count);
   }
+  elsewhere *= kind.heavier;
   std::vector<Load> loads;
   for (const Use& use : uses) loads.push_back({use.link, use.times * use.count * (own(use) ? inside : elsewhere)});
   return network_.path(std::move(loads), most);

@@ -32,10 +32,11 @@ class Transfers {
   struct Kind {
     int communicators = 0;
     Picoseconds latency = 0, total = 0;
-    int path = -1;      ///< -1: shares nothing
-    bool tree = false;  ///< it runs on its communicators' trees, else on their rings
-    double bytes = 0;   ///< of one connection
-    double inside = 1;  ///< what a connection asks of the devices' own links, for each byte
+    int path = -1;       ///< -1: shares nothing
+    bool tree = false;   ///< it runs on its communicators' trees, else on their rings
+    double bytes = 0;    ///< of one connection
+    double inside = 1;   ///< what a connection asks of the devices' own links, for each byte
+    double heavier = 1;  ///< and of the others
     std::int64_t started = 0;
   };
   struct Fixed {

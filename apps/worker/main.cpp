@@ -133,7 +133,9 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
     device_transport = cuda.module->make_transport(*backend, host, {});
     run.oversubscribed = seat.ranks_on_node > cuda.module->devices();
   } else {
-    backend = exec::make_cpu_backend(run.threads);
+    // A CPU rank's device is an arena of as much memory as the cluster gives it.
+    backend =
+        exec::make_cpu_backend(run.threads, static_cast<std::int64_t>(loaded.plan.cluster().device().memory.value));
   }
   run.directory = options.run;
   run.plan_text = loaded.text;
@@ -142,6 +144,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   run.resume = options.resume;
   run.checkpoint = options.checkpoint;
   run.checkpoint_every = options.checkpoint_every;
+  run.keep = static_cast<int>(std::min<std::int64_t>(options.keep, 1 << 20));
   run.checkpoint_interval = options.checkpoint_interval;
   run.dump_gradients = options.dump_gradients;
   run.stop = &stop_requested;
@@ -153,6 +156,20 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   if (done) return 0;
   say(host.rank(), done.error());
   return kBadInput;
+}
+
+/// One rank without MPI: a forward pass needs no other.
+int sample(const Options& options) {
+  exec::ThreadWorld world(1);
+  const auto transport = world.transport(0);
+  const auto backend = exec::make_cpu_backend(threads_for(options, 1));
+  const auto text = exec::sample_run(options.run, options.text, *backend, *transport, waiter_for(options, 1));
+  if (!text) {
+    say(0, text.error());
+    return kBadInput;
+  }
+  print_event(nlohmann::ordered_json{{"event", "sample"}, {"text", exec::printable(*text)}}.dump());
+  return 0;
 }
 
 /// Loads and checks the plan. Returns an exit code, 0 to go on.
@@ -241,6 +258,7 @@ int main(int count, char** arguments) {
   if (options->backend == "cpu") exec::execute_again_with_better_blas_core(arguments);
   worker::prepare_process(*options);
   try {
+    if (options->sample) return worker::sample(*options);
     return options->transport == "threads" ? worker::over_threads(*options)
                                            : worker::over_mpi(*options, &count, &arguments);
   } catch (const exec::Failure& failure) {

@@ -2,6 +2,7 @@
 #include "apps/worker/options.h"
 
 #include <charconv>
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -11,6 +12,16 @@ namespace {
 bool read_number(const std::string& text, std::int64_t low, std::int64_t& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size() && out >= low;
+}
+
+bool read_unsigned(const std::string& text, std::uint64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool read_temperature(const std::string& text, double& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(out) && out >= 0;
 }
 
 bool read_steps(const std::string& text, std::set<std::int64_t>& out) {
@@ -29,9 +40,12 @@ bool read_steps(const std::string& text, std::set<std::int64_t>& out) {
 const char* usage() {
   return "usage: mpiexec -n RANKS orrery-worker --plan FILE --run DIR [--steps N] [--backend cpu|cuda] [--threads K]\n"
          "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
-         "         [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
+         "         [--keep N] [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
          "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--progress-thread]\n"
          "         [--check-memory]\n"
+         "   or: orrery-worker --sample --run DIR [--prompt TEXT] [--tokens N] [--temperature T] [--top-k K] [--seed "
+         "S]\n"
+         "         [--tokenizer PATH] [--threads K]\n"
          "   or: mpiexec -n RANKS orrery-worker --probe [--budget SECONDS] [--most-bytes N] [--stream-bytes N]\n";
 }
 
@@ -59,7 +73,14 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--threads", whole(threads, 1)},
       {"--checkpoint-every", whole(o.checkpoint_every, 1)},
       {"--checkpoint-interval", whole(interval, 0)},
+      {"--keep", whole(o.keep, 1)},
       {"--deadline", whole(deadline, 1)},
+      {"--prompt", text(o.text.prompt)},
+      {"--tokenizer", text(o.text.tokenizer)},
+      {"--tokens", whole(o.text.tokens, 0)},
+      {"--top-k", whole(o.text.top_k, 1)},
+      {"--seed", [&o](const std::string& v) { return read_unsigned(v, o.text.seed); }},
+      {"--temperature", [&o](const std::string& v) { return read_temperature(v, o.text.temperature); }},
       {"--budget", whole(o.budget_s, 1)},
       {"--most-bytes", whole(o.most_bytes, 1)},
       {"--stream-bytes", whole(o.stream_bytes, 1)},
@@ -67,6 +88,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
   const std::map<std::string, std::function<void()>> flags = {
       {"--resume", [&o] { o.resume = true; }},
       {"--probe", [&o] { o.probe = true; }},
+      {"--sample", [&o] { o.sample = true; }},
       {"--no-checkpoint", [&o] { o.checkpoint = false; }},
       {"--progress-thread", [&o] { o.progress_thread = true; }},
       {"--recompute-whole-layer", [&o] { o.recompute_whole_layer = true; }},
@@ -87,6 +109,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
   o.deadline = std::chrono::seconds(deadline);
   o.checkpoint_interval = std::chrono::seconds(std::min<std::int64_t>(interval, std::int64_t{1} << 30));
   if (o.probe) return o;
+  if (o.sample && !o.run.empty()) return o;
   if (o.plan.empty() || o.run.empty()) return base::fail("E0630", "--plan and --run are needed", usage());
   if (o.backend != "cpu" && o.backend != "cuda")
     return base::fail("E0630", "--backend is cpu or cuda, found " + o.backend);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "exec/sample.h"
 
 namespace orrery::worker {
 
@@ -16,6 +17,7 @@ struct Options {
   std::int64_t steps = 0;             ///< 0: as the plan's job says
   int threads = 0;                    ///< per rank; 0: cores / ranks
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
+  std::int64_t keep = 2;              ///< newest checkpoints that are kept
   std::chrono::seconds checkpoint_interval{60};
   bool checkpoint = true;
   bool resume = false;
@@ -24,6 +26,8 @@ struct Options {
   bool check_memory = false;     ///< overlap checks and NaN in newborn buffers
   std::set<std::int64_t> dump_gradients;
   std::chrono::seconds deadline{120};
+  bool sample = false;            ///< print text from the run's newest checkpoint instead of training
+  exec::SampleOptions text;       ///< of that
   bool probe = false;             ///< measure this machine instead of training
   std::int64_t budget_s = 40;     ///< time to measure in
   std::int64_t most_bytes = 0;    ///< of one workload of a probe, per rank; 0: the default

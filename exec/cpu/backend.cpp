@@ -10,6 +10,7 @@
 #include "exec/cpu/blas_core.h"
 #include "exec/cpu/dispatch.h"
 #include "exec/failure.h"
+#include "exec/half.h"
 
 // Weak: only OpenBLAS has threads of its own to turn off.
 extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
@@ -39,7 +40,8 @@ bool any_dtype(OpKind kind) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(int threads, const Kernels& kernels) : machine_(threads, kernels) {
+CpuBackend::CpuBackend(int threads, const Kernels& kernels, std::int64_t device_memory)
+    : machine_(threads, kernels), device_memory_(device_memory) {
   // The pool divides matrix products: OpenBLAS's own threads would go on spinning for tens of milliseconds after
   // each, on cores that other ranks need.
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
@@ -57,10 +59,24 @@ std::string CpuBackend::device_name() const {
 }
 
 std::byte* CpuBackend::allocate_arena(std::int64_t bytes) {
+  if (device_memory_ > 0 && bytes > device_memory_)
+    throw Failure(
+        fmt::format("the plan needs {} bytes of device memory, the cluster's device has {}: recompute, offload "
+                    "or split more of the model",
+                    bytes, device_memory_),
+        FailureKind::environment);
+  return map(bytes, "an arena");
+}
+
+std::byte* CpuBackend::allocate_host(std::int64_t bytes) {
+  return map(bytes, "the host's arena");
+}
+
+std::byte* CpuBackend::map(std::int64_t bytes, const char* what) {
   const std::size_t size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
-    throw Failure(fmt::format("cannot allocate an arena of {} bytes: {}", bytes, std::strerror(errno)),
+    throw Failure(fmt::format("cannot allocate {} of {} bytes: {}", what, bytes, std::strerror(errno)),
                   FailureKind::environment);
   // Large pages where the system has them: streams over whole parameters run up to twice as fast. Advice only.
   if (size >= large_arena) madvise(data, size, MADV_HUGEPAGE);
@@ -85,15 +101,22 @@ double CpuBackend::seconds_between(Mark from, Mark to) {
 
 std::int64_t CpuBackend::scratch_bytes() const {
   const std::size_t table = machine_.rope.cosines.size() + machine_.rope.sines.size();
-  return machine_.scratch.bytes() + static_cast<std::int64_t>(table * sizeof(float));
+  return machine_.scratch.bytes() + machine_.widened.bytes() + static_cast<std::int64_t>(table * sizeof(float));
 }
 
 void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
                      std::span<const ElementRange> ranges, const StepContext& context) {
-  if (op.dtype != models::DType::fp32 && !any_dtype(op.kind))
-    throw Failure(fmt::format("the CPU backend computes in fp32 only, not {} in {}", models::name_of(op.kind),
-                              models::name_of(op.dtype)));
+  if ((op.dtype != models::DType::fp32 && !is_16_bit(op.dtype) && !any_dtype(op.kind)) || op.rounded)
+    throw Failure(fmt::format("the CPU backend computes in fp32, bf16 and fp16, not {} in {}", models::name_of(op.kind),
+                              op.rounded ? "fp8 or tf32" : models::name_of(op.dtype)));
   const Call call{op, in, out, ranges, context};
+  if (has_16_bit(call) && !any_dtype(op.kind))
+    return run_widened(machine_, call, [this](const Call& wide) { run_in_fp32(wide); });
+  run_in_fp32(call);
+}
+
+void CpuBackend::run_in_fp32(const Call& call) {
+  const models::Op& op = call.op;
   switch (op.kind) {
     case OpKind::load_tokens: throw Failure("load_tokens is for the executor: it has no arithmetic");
     case OpKind::embedding: return run_embedding(machine_, call);
@@ -129,12 +152,22 @@ void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::spa
     case OpKind::accumulate_into: return run_accumulate(machine_, call);
     case OpKind::norm_squared: return run_norm_squared(machine_, call);
     case OpKind::clip_coefficient: return run_clip_coefficient(machine_, call);
+    case OpKind::overflow: return run_overflow(machine_, call);
+    case OpKind::loss_scale: return run_loss_scale(machine_, call);
     case OpKind::adamw: return run_adamw(machine_, call);
+    case OpKind::sgd: return run_sgd(machine_, call);
+    case OpKind::lamb_moments: return run_lamb_moments(machine_, call);
+    case OpKind::lamb: return run_lamb(machine_, call);
+    case OpKind::factor_sums: return run_factor_sums(machine_, call);
+    case OpKind::factor_moments: return run_factor_moments(machine_, call);
+    case OpKind::factor_norms: return run_factor_norms(machine_, call);
+    case OpKind::adafactor: return run_adafactor(machine_, call);
+    case OpKind::adamw_8bit: return run_adamw_8bit(machine_, call);
   }
 }
 
-std::unique_ptr<Backend> make_cpu_backend(int threads) {
-  return std::make_unique<CpuBackend>(threads, best_kernels());
+std::unique_ptr<Backend> make_cpu_backend(int threads, std::int64_t device_memory) {
+  return std::make_unique<CpuBackend>(threads, best_kernels(), device_memory);
 }
 
 }  // namespace orrery::exec

@@ -1,5 +1,6 @@
 #pragma once
-/// CpuBackend: operators on this machine's cores in fp32. Matrix products by CBLAS, everything else by exec/cpu/simd.
+/// CpuBackend: operators on this machine's cores, computed in fp32 from tensors in fp32, bf16 or fp16. Matrix products
+/// by CBLAS, everything else by exec/cpu/simd.
 #include <chrono>
 
 #include "exec/backend.h"
@@ -10,7 +11,7 @@ namespace orrery::exec {
 class CpuBackend final : public Backend {
  public:
   /// `threads` >= 1, the caller's included. `kernels` is for tests.
-  explicit CpuBackend(int threads, const Kernels& kernels);
+  explicit CpuBackend(int threads, const Kernels& kernels, std::int64_t device_memory = 0);
   ~CpuBackend() override;
   CpuBackend(const CpuBackend&) = delete;
   CpuBackend& operator=(const CpuBackend&) = delete;
@@ -18,6 +19,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::string name() const override { return "cpu"; }
   [[nodiscard]] std::string device_name() const override;
   [[nodiscard]] std::byte* allocate_arena(std::int64_t bytes) override;
+  [[nodiscard]] std::byte* allocate_host(std::int64_t bytes) override;
   void copy_to_device(std::byte* device, std::span<const std::byte> host) override;
   void copy_to_host(std::span<std::byte> host, const std::byte* device) override;
   void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
@@ -28,11 +30,14 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::int64_t scratch_bytes() const override;
 
  private:
+  void run_in_fp32(const Call& call);
   struct Arena {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
   };
+  [[nodiscard]] std::byte* map(std::int64_t bytes, const char* what);
   Machine machine_;
+  std::int64_t device_memory_ = 0;
   std::vector<Arena> arenas_;
 };
 

@@ -15,6 +15,16 @@ struct AdamWFactors {
   float step = 0;              ///< learning rate / (1 - beta1^t)
   float denominator = 1;       ///< 1 / sqrt(1 - beta2^t)
   float epsilon = 0;
+  float decay = 0;  ///< LAMB: part of its direction
+};
+
+/// Constants of one SGD update; decay is added to the gradient.
+struct SgdFactors {
+  float gradient = 1;
+  float decay = 0;
+  float momentum = 0;
+  float rate = 0;
+  bool nesterov = false;
 };
 
 struct Kernels {
@@ -67,6 +77,19 @@ struct Kernels {
   double (*sum_of_squares)(const float* x, Count count);  ///< in double precision
   void (*adamw)(const float* gradient, float* parameter, float* first, float* second, Count count,
                 const AdamWFactors& factors);
+  /// `momentum` may be null.
+  void (*sgd)(const float* gradient, float* parameter, float* momentum, Count count, const SgdFactors& factors);
+  /// Updates both moments; direction = step m / (sqrt(v) denominator + epsilon) + decay parameter.
+  void (*lamb_direction)(const float* gradient, const float* parameter, float* first, float* second, float* direction,
+                         Count count, const AdamWFactors& factors);
+  /// parameter -= rate * the same direction
+  void (*lamb_step)(const float* first, const float* second, float* parameter, Count count, const AdamWFactors& factors,
+                    float rate);
+  // -- 16-bit values: bf16 and fp16, to nearest even
+  void (*from_bf16)(const std::uint16_t* x, float* y, Count count);
+  void (*to_bf16)(const float* x, std::uint16_t* y, Count count);
+  void (*from_fp16)(const std::uint16_t* x, float* y, Count count);
+  void (*to_fp16)(const float* x, std::uint16_t* y, Count count);
 };
 
 }  // namespace orrery::exec

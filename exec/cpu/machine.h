@@ -2,6 +2,7 @@
 /// What the operators of the CPU backend share: threads, kernels, scratch memory, and checked access to operands.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -45,6 +46,7 @@ struct Machine {
   Pool pool;
   const Kernels& kernels;
   Scratch scratch;
+  Scratch widened{16};  ///< 16-bit operands in fp32: a piece for each operand
   RopeTable rope;
 };
 
@@ -63,6 +65,24 @@ struct Call {
   [[nodiscard]] float* output(std::size_t index, std::int64_t elements) const;
 };
 
+/// Elements of a chunk of streaming work: large enough to hide the hand-over, the same for any number of threads, so
+/// that partial sums are the same too.
+constexpr std::int64_t stream_chunk = std::int64_t{1} << 16;
+
+/// The ranges of the call, or `all` of it as one when none are given.
+[[nodiscard]] std::span<const ElementRange> ranges_of(const Call& call, const ElementRange& all);
+
+/// What loss scaling, input operand `index` where there is one, says of this update.
+struct UpdateClock {
+  bool skips = false;
+  double time = 1;  ///< updates so far, this one included
+};
+[[nodiscard]] UpdateClock clock_of(const Call& call, std::size_t index);
+/// Constants of Adam's kind, but for decay. `coefficient`: input operand 1, if any.
+[[nodiscard]] AdamWFactors adam_factors(const Call& call, const UpdateClock& clock);
+/// What compute reads, where the update is of a master: output operand `index`, if there is one.
+void write_copy(Machine& machine, const Call& call, const float* parameter, std::size_t index);
+
 /// Work that is worth handing to another thread, in elements of cheap arithmetic (some 10 microseconds).
 constexpr std::int64_t worthwhile_elements = 16384;
 
@@ -75,6 +95,11 @@ constexpr std::int64_t worthwhile_elements = 16384;
   constexpr std::int64_t line = 64;
   return (worthwhile_elements / std::max<std::int64_t>(1, rows) / line + 1) * line;
 }
+
+/// Whether an operand is bf16 or fp16; and `run` on operands in fp32, whose results are then rounded.
+[[nodiscard]] bool has_16_bit(const Call& call);  // widened.cpp
+void run_widened(Machine& machine, const Call& call, const std::function<void(const Call&)>& run);
+void run_matmul_by_panels(Machine& machine, const Call& call);  // gemm_panels.cpp
 
 // The operators, by file.
 void run_embedding(Machine&, const Call&);  // operators_input.cpp
@@ -108,5 +133,15 @@ void run_accumulate(Machine&, const Call&);
 void run_norm_squared(Machine&, const Call&);
 void run_clip_coefficient(Machine&, const Call&);
 void run_adamw(Machine&, const Call&);
+void run_sgd(Machine&, const Call&);  // operators_update.cpp
+void run_lamb_moments(Machine&, const Call&);
+void run_lamb(Machine&, const Call&);
+void run_overflow(Machine&, const Call&);
+void run_loss_scale(Machine&, const Call&);
+void run_factor_sums(Machine&, const Call&);  // operators_factored.cpp
+void run_factor_moments(Machine&, const Call&);
+void run_factor_norms(Machine&, const Call&);
+void run_adafactor(Machine&, const Call&);
+void run_adamw_8bit(Machine&, const Call&);  // operators_quantised.cpp
 
 }  // namespace orrery::exec

@@ -71,7 +71,8 @@ void run_cross_entropy_grad(Machine& machine, const Call& call) {
   const float* sums = call.input(2, s.rows);
   const std::int32_t* targets = call.ids(3, s.rows);
   float* dlogits = call.output(0, s.rows * s.columns);
-  const float scale = static_cast<float>(call.op.scale);
+  const float* scaling = call.optional_input(4, 1);
+  const float scale = static_cast<float>(call.op.scale) * (scaling == nullptr ? 1.0F : scaling[0]);
   machine.pool.each(s.rows, rows_per_chunk(s.columns), [&](std::int64_t begin, std::int64_t end, int) {
     const std::int64_t at = begin * s.columns;
     machine.kernels.row_softmax(logits + at, max + begin, sums + begin, dlogits + at, end - begin, s.columns, s.real,

@@ -6,13 +6,7 @@
 #include "exec/cpu/machine.h"
 
 namespace orrery::exec {
-namespace {
 
-/// Elements of a chunk of streaming work: large enough to hide the hand-over, the same for any number of threads, so
-/// that partial sums are the same too.
-constexpr std::int64_t stream_chunk = std::int64_t{1} << 16;
-
-/// The ranges of the call, or all of it as one when none are given.
 std::span<const ElementRange> ranges_of(const Call& call, const ElementRange& all) {
   if (call.ranges.empty()) return {&all, 1};
   for (const ElementRange& range : call.ranges)
@@ -20,8 +14,6 @@ std::span<const ElementRange> ranges_of(const Call& call, const ElementRange& al
            range.begin, range.end, call.op.m);
   return call.ranges;
 }
-
-}  // namespace
 
 void run_fill_zero(Machine& machine, const Call& call) {
   const std::int64_t size = models::size_of(call.op.dtype);
@@ -82,32 +74,79 @@ void run_norm_squared(Machine& machine, const Call& call) {
 // that of PyTorch's clip_grad_norm_, so that runs can be compared.
 void run_clip_coefficient(Machine&, const Call& call) {
   constexpr double guard = 1e-6;
-  const double norm = std::sqrt(static_cast<double>(call.input(0, 1)[0]));
+  const float* scaling = call.optional_input(1, 4);
+  const double scale = scaling == nullptr ? 1.0 : static_cast<double>(scaling[0]);
+  const double norm = std::sqrt(static_cast<double>(call.input(0, 1)[0])) / scale;
   const double clip = call.context.clip_norm;
   const double coefficient = clip / (norm + guard);
   call.output(0, 1)[0] = static_cast<float>(norm);
   // Written so that a norm that is no number stays visible in the coefficient.
-  call.output(1, 1)[0] = clip > 0 && !(coefficient >= 1) ? static_cast<float>(coefficient) : 1.0F;
+  call.output(1, 1)[0] = static_cast<float>((clip > 0 && !(coefficient >= 1) ? coefficient : 1.0) / scale);
+}
+
+// A sum of squares in fp32 is finite where its terms are: those of fp16 gradients are below 2^32.
+void run_overflow(Machine&, const Call& call) {
+  call.output(0, 1)[0] = std::isfinite(call.input(0, 1)[0]) ? 0.0F : 1.0F;
+}
+
+void run_loss_scale(Machine&, const Call& call) {
+  float* scaling = call.output(0, 4);
+  enum { scale, since, skipped, skips };
+  const auto factor = static_cast<float>(call.context.scale_factor);
+  if (scaling[skips] != 0) {
+    scaling[scale] = std::max(1.0F, scaling[scale] / factor);
+    scaling[since] = 0;
+    scaling[skipped] += 1;
+    return;
+  }
+  scaling[since] += 1;
+  if (scaling[since] < static_cast<float>(call.context.scale_interval)) return;
+  scaling[scale] *= factor;
+  scaling[since] = 0;
+}
+
+UpdateClock clock_of(const Call& call, std::size_t index) {
+  const float* scaling = call.optional_input(index, 4);
+  UpdateClock clock;
+  clock.skips = scaling != nullptr && scaling[3] != 0;
+  clock.time = static_cast<double>(call.context.step + 1) - (scaling == nullptr ? 0 : static_cast<double>(scaling[2]));
+  return clock;
+}
+
+AdamWFactors adam_factors(const Call& call, const UpdateClock& clock) {
+  const StepContext& context = call.context;
+  AdamWFactors factors;
+  factors.beta1 = static_cast<float>(context.beta1);
+  factors.beta2 = static_cast<float>(context.beta2);
+  factors.rest1 = static_cast<float>(1 - context.beta1);
+  factors.rest2 = static_cast<float>(1 - context.beta2);
+  factors.step = static_cast<float>(1 / (1 - std::pow(context.beta1, clock.time)));
+  factors.denominator = static_cast<float>(1 / std::sqrt(1 - std::pow(context.beta2, clock.time)));
+  factors.epsilon = static_cast<float>(context.epsilon);
+  return factors;
+}
+
+void write_copy(Machine& machine, const Call& call, const float* parameter, std::size_t index) {
+  if (call.out.size() <= index || call.out[index].data == nullptr) return;
+  float* copy = call.output(index, call.op.m);
+  machine.pool.each(call.op.m, stream_chunk, [&](std::int64_t begin, std::int64_t end, int) {
+    std::memcpy(copy + begin, parameter + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
+  });
 }
 
 void run_adamw(Machine& machine, const Call& call) {
   const std::int64_t m = call.op.m;
   const StepContext& context = call.context;
+  const UpdateClock clock = clock_of(call, 2);
+  if (clock.skips) return;
   const float* gradient = call.input(0, m);
   const float* coefficient = call.optional_input(1, 1);
   float* parameter = call.output(0, m);
   float* first = call.output(1, m);
   float* second = call.output(2, m);
-  const double t = static_cast<double>(context.step + 1);
-  AdamWFactors factors;
+  AdamWFactors factors = adam_factors(call, clock);
   factors.gradient = coefficient == nullptr ? 1.0F : coefficient[0];
-  factors.beta1 = static_cast<float>(context.beta1);
-  factors.beta2 = static_cast<float>(context.beta2);
-  factors.rest1 = static_cast<float>(1 - context.beta1);
-  factors.rest2 = static_cast<float>(1 - context.beta2);
-  factors.step = static_cast<float>(context.learning_rate / (1 - std::pow(context.beta1, t)));
-  factors.denominator = static_cast<float>(1 / std::sqrt(1 - std::pow(context.beta2, t)));
-  factors.epsilon = static_cast<float>(context.epsilon);
+  factors.step = static_cast<float>(context.learning_rate / (1 - std::pow(context.beta1, clock.time)));
   const ElementRange all{0, m, false, 1};
   for (const ElementRange& range : ranges_of(call, all)) {
     factors.keep = range.decay ? static_cast<float>(1 - context.learning_rate * context.weight_decay) : 1.0F;
@@ -116,6 +155,7 @@ void run_adamw(Machine& machine, const Call& call) {
       machine.kernels.adamw(gradient + at, parameter + at, first + at, second + at, end - begin, factors);
     });
   }
+  write_copy(machine, call, parameter, 3);
 }
 
 }  // namespace orrery::exec

@@ -20,6 +20,7 @@ ncclDataType_t nccl_type(models::DType dtype) {
     case models::DType::int32: return ncclInt32;
     case models::DType::int64: return ncclInt64;
     case models::DType::tf32:
+    case models::DType::uint8:
     case models::DType::fp8: break;
   }
   throw Failure(fmt::format("NCCL: {} cannot be communicated", models::name_of(dtype)));

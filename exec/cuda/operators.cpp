@@ -253,6 +253,18 @@ void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const
     case OpKind::clip_coefficient:
       return clip_coefficient(call.stream, call.input(0, 1), call.output(0, 1), call.output(1, 1),
                               static_cast<float>(context.clip_norm));
+    case OpKind::overflow:
+    case OpKind::loss_scale: throw Failure("the CUDA backend computes in fp32: it has no loss scaling");
+    case OpKind::sgd:
+    case OpKind::lamb_moments:
+    case OpKind::lamb:
+    case OpKind::factor_sums:
+    case OpKind::factor_moments:
+    case OpKind::factor_norms:
+    case OpKind::adafactor:
+    case OpKind::adamw_8bit:
+      throw Failure(fmt::format("the CUDA backend has no {} yet: it trains with AdamW, other optimizers run on CPU",
+                                models::name_of(op.kind)));
     case OpKind::adamw: return run_adamw(call, ranges_.find(ranges, m, stream_.get()));
   }
 }

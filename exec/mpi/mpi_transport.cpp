@@ -11,6 +11,7 @@
 
 #include "base/ensure.h"
 #include "exec/failure.h"
+#include "exec/reduce.h"
 
 namespace orrery::exec {
 namespace {
@@ -31,16 +32,49 @@ MPI_Datatype sum_type(models::DType dtype) {
     case models::DType::int32: return MPI_INT32_T;
     case models::DType::int64: return MPI_INT64_T;
     case models::DType::bf16:
-    case models::DType::fp16:
+    case models::DType::fp16: return MPI_UINT16_T;  // reduced by operations of our own
     case models::DType::tf32:
+    case models::DType::uint8:
     case models::DType::fp8: break;
   }
   throw Failure(fmt::format("MPI has no reduction of {}", models::name_of(dtype)), FailureKind::environment);
 }
 
-MPI_Op operation(plan::Reduce reduce) {
-  return reduce == plan::Reduce::sum ? MPI_SUM : MPI_MAX;
+/// MPI knows no 16-bit floating type: its user operations see whole numbers of that size.
+template <models::DType dtype, plan::Reduce reduce>
+void reduce_16(void* in, void* into, int* count, MPI_Datatype*) {
+  reduce_into(static_cast<std::byte*>(into), static_cast<const std::byte*>(in), *count, dtype, reduce);
 }
+
+class Operations {
+ public:
+  Operations() {
+    using models::DType;
+    using plan::Reduce;
+    make(0, reduce_16<DType::bf16, Reduce::sum>);
+    make(1, reduce_16<DType::bf16, Reduce::maximum>);
+    make(2, reduce_16<DType::fp16, Reduce::sum>);
+    make(3, reduce_16<DType::fp16, Reduce::maximum>);
+  }
+  ~Operations() {
+    for (MPI_Op& op : own_) MPI_Op_free(&op);
+  }
+  Operations(const Operations&) = delete;
+  Operations& operator=(const Operations&) = delete;
+
+  [[nodiscard]] MPI_Op of(models::DType dtype, plan::Reduce reduce) const {
+    const bool sum = reduce == plan::Reduce::sum;
+    if (dtype == models::DType::bf16) return own_[sum ? 0 : 1];
+    if (dtype == models::DType::fp16) return own_[sum ? 2 : 3];
+    return sum ? MPI_SUM : MPI_MAX;
+  }
+
+ private:
+  void make(std::size_t i, MPI_User_function* function) {
+    check(MPI_Op_create(function, 1, &own_[i]), "MPI_Op_create");
+  }
+  std::array<MPI_Op, 4> own_{};
+};
 
 /// Several MPI requests that end together.
 class MpiRequest : public Request {
@@ -107,7 +141,7 @@ class MpiTransport : public Transport {
     auto request = std::make_unique<MpiRequest>();
     in_chunks(elements, [&](std::int64_t first, int count) {
       check(MPI_Iallreduce(MPI_IN_PLACE, data + first * models::size_of(dtype), count, sum_type(dtype),
-                           operation(reduce), communicator(group), request->add()),
+                           operations_.of(dtype, reduce), communicator(group), request->add()),
             "MPI_Iallreduce");
     });
     return request;
@@ -138,8 +172,8 @@ class MpiTransport : public Transport {
     const int members = groups_[static_cast<std::size_t>(group)].size;
     const bool overlaps = target >= source && target < source + bytes * members;
     if (elements_per_rank * members <= kMostElements && !overlaps) {
-      check(MPI_Ireduce_scatter_block(source, target, static_cast<int>(elements_per_rank), sum_type(dtype), MPI_SUM,
-                                      comm, request->add()),
+      check(MPI_Ireduce_scatter_block(source, target, static_cast<int>(elements_per_rank), sum_type(dtype),
+                                      operations_.of(dtype, plan::Reduce::sum), comm, request->add()),
             "MPI_Ireduce_scatter_block");
       return request;
     }
@@ -149,8 +183,8 @@ class MpiTransport : public Transport {
         const std::byte* from = source + root * bytes + first * width;
         std::byte* to = target + first * width;
         const void* send = root == mine && from == to ? MPI_IN_PLACE : static_cast<const void*>(from);
-        check(MPI_Ireduce(send, root == mine ? static_cast<void*>(to) : nullptr, count, sum_type(dtype), MPI_SUM, root,
-                          comm, request->add()),
+        check(MPI_Ireduce(send, root == mine ? static_cast<void*>(to) : nullptr, count, sum_type(dtype),
+                          operations_.of(dtype, plan::Reduce::sum), root, comm, request->add()),
               "MPI_Ireduce");
       });
     return request;
@@ -230,6 +264,7 @@ class MpiTransport : public Transport {
     call(MPI_INT32_T, static_cast<int>(bytes / 4));
   }
 
+  Operations operations_;
   int rank_, size_;
   const Waiter& waiter_;
   MPI_Comm messages_ = MPI_COMM_NULL, host_ = MPI_COMM_NULL;

@@ -15,6 +15,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr const char* kMemory = "memory: does not fit the device";
+constexpr const char* kBeside = "memory: what is offloaded does not fit the node's host memory or drives";
 /// Progress is told this often over one search.
 constexpr std::int64_t kReports = 200;
 
@@ -71,9 +72,47 @@ bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, 
   for (const plan::PlanSpec& spec :
        space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients)) {
     const auto made = plan::make_plan(model, cluster, spec);
-    if (made && estimator.memory_peak(*made) <= capacity) return true;
+    if (made && estimator.memory_peak(*made) <= capacity && estimator.fits_beside(*made)) return true;
   }
   return false;
+}
+
+/// The least that would have to leave the devices for some plan to fit; empty where nothing helps, or where the job
+/// says itself what may leave. Not tried by itself: a step may take several times as long.
+std::string offloading(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Pricing& pricing,
+                       double capacity) {
+  using plan::Space;
+  const plan::Bounds& b = job.bounds;
+  if (!b.offload_activations.empty() || !b.offload_optimizer.empty() || !b.offload_parameters.empty()) return {};
+  const bool gpu = cluster->device().kind == clusters::DeviceKind::gpu;
+  if (gpu && cluster->host_memory.capacity.value == 0) return {};
+  struct Way {
+    Space activations, optimizer, parameters;
+  };
+  std::vector<Way> ways = {{Space::host, Space::device, Space::device},
+                           {Space::device, Space::host, Space::device},
+                           {Space::host, Space::host, Space::device},
+                           {Space::host, Space::host, Space::host}};
+  if (!gpu || cluster->nvme.capacity.value > 0)
+    ways.insert(ways.end(), {{Space::host, Space::nvme, Space::device},
+                             {Space::host, Space::nvme, Space::host},
+                             {Space::host, Space::nvme, Space::nvme}});
+  for (const Way& way : ways) {
+    plan::Job leaving = job;
+    leaving.bounds.offload_activations = {way.activations};
+    leaving.bounds.offload_optimizer = {way.optimizer};
+    leaving.bounds.offload_parameters = {way.parameters};
+    if (!any_fits(model, cluster, leaving, pricing, capacity)) continue;
+    std::string what;
+    const auto name = [&](const char* key, Space space) {
+      if (space != Space::device) what += fmt::format("{}{}: {}", what.empty() ? "" : ", ", key, plan::name_of(space));
+    };
+    name("activations", way.activations);
+    name("optimizer", way.optimizer);
+    name("parameters", way.parameters);
+    return fmt::format("offloading makes a plan possible, at the price of copies: plan.offload: {{{}}}", what);
+  }
+  return {};
 }
 
 /// Bounds of the job which, dropped one at a time, let some plan fit.
@@ -98,6 +137,8 @@ std::vector<std::string> relaxations(const Model& model, const Cluster& cluster,
   attempt("sequence_parallel", &plan::Bounds::sequence_parallel);
   attempt("schedule", &plan::Bounds::schedule);
   attempt("layers_per_stage", &plan::Bounds::layers_per_stage);
+  if (std::string line = offloading(model, cluster, job, pricing, capacity); !line.empty())
+    out.push_back(std::move(line));
   return out;
 }
 
@@ -197,6 +238,10 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
     if (memory > capacity) {
       ++result.rejected[kMemory];
       if (memory < miss.memory) miss = {memory, made->spec()};
+      continue;
+    }
+    if (!estimator.fits_beside(*made)) {
+      ++result.rejected[kBeside];
       continue;
     }
     const cost::Estimate estimate = estimator.estimate(*made);

@@ -51,6 +51,19 @@ std::vector<std::int64_t> micro_batches(const plan::Job& job, int data) {
   return divisors(job.batch / data);
 }
 
+/// What may live outside the device's memory: nothing, unless the job says so.
+std::vector<plan::Offload> offloads(const plan::Bounds& b) {
+  const auto or_device = [](const std::vector<plan::Space>& bound) {
+    return bound.empty() ? std::vector<plan::Space>{plan::Space::device} : bound;
+  };
+  std::vector<plan::Offload> out;
+  for (const plan::Space parameters : or_device(b.offload_parameters))
+    for (const plan::Space optimizer : or_device(b.offload_optimizer))
+      for (const plan::Space activations : or_device(b.offload_activations))
+        out.push_back({activations, optimizer, parameters, b.offload_prefetch.value_or(1)});
+  return out;
+}
+
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
 /// says so.
 std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job) {
@@ -87,6 +100,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
       !b.recompute.empty()      ? b.recompute
       : b.flash.value_or(flash) ? std::vector<Recompute>{Recompute::none, Recompute::full}
                                 : std::vector<Recompute>{Recompute::none, Recompute::selective, Recompute::full};
+  const std::vector<plan::Offload> elsewhere = offloads(b);
   std::vector<plan::PlanSpec> out;
   for (plan::PlanSpec spec : meshes(cluster, model, job)) {
     spec.layers_per_stage = b.layers_per_stage;
@@ -95,6 +109,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.batch = job.batch;
     spec.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
     spec.precision = job.precision;
+    spec.rounding = job.rounding;
+    plan::take_optimizer(spec, job.training);
     spec.flash = b.flash.value_or(flash);
     // One stage has no order to choose; partitioning over one replica is nothing.
     std::vector<Order> orders = b.schedule;
@@ -126,7 +142,10 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
               spec.sequence_parallel = sharded;
               spec.recompute = recompute;
               spec.recompute_layers = recompute == Recompute::none ? -1 : b.recompute_layers.value_or(-1);
-              out.push_back(spec);
+              for (const plan::Offload& offload : elsewhere) {
+                spec.offload = offload;
+                out.push_back(spec);
+              }
             }
         }
       }
@@ -158,6 +177,16 @@ std::string reason_of(const std::string& code) {
       {"P21", "expert parallelism is not lowered yet"},
       {"P23", "a zero-bubble order without its stages or chunks"},
       {"P24", "a zero-bubble order with ZeRO 2 or 3"},
+      {"P51", "activations have no place on NVMe"},
+      {"P52", "a zero-bubble order with what it needs twice offloaded"},
+      {"P53", "offloaded parameters with ZeRO 1 or 2"},
+      {"P55", "an offloaded optimizer other than AdamW"},
+      {"P56", "an offloaded optimizer with stochastic rounding"},
+      {"P54", "no NVMe drives to offload to"},
+      {"P30", "an asynchronous order of one stage"},
+      {"P31", "an asynchronous order with too many or too few micro-batches a step"},
+      {"P32", "an asynchronous order with ZeRO 2 or 3"},
+      {"P35", "an asynchronous order in fp16"},
       {"P22", "context parallelism without row statistics"},
   };
   const auto found = kReasons.find(code);

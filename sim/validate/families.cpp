@@ -64,7 +64,7 @@ const std::vector<Choice>& choices() {
       // 5 us: what issuing a bare kernel takes; differences below it tell nothing apart.
       {"stack.data_share", 0.8, 0, {0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}},
       {"stack.host_op_time", 50 / kMicro, 5 / kMicro,
-       in(kMicro, {0, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 85, 100, 120, 150, 200})},
+       in(kMicro, {0, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 85, 100, 120, 150, 175, 200, 250})},
       {"stack.matmul_share", 0.95, 0, {0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.05}},
       {"stack.score_passes", 1.5, 0, {0.5, 0.75, 1, 1.2, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6}},
       {"stack.step_overhead", 20 / kMilli, 2 / kMilli,

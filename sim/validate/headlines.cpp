@@ -23,6 +23,7 @@ constexpr std::pair<const char*, Quantity> kQuantities[] = {{"state_ratio", Quan
                                                             {"teraflops", Quantity::teraflops},
                                                             {"petaflops", Quantity::petaflops},
                                                             {"minutes", Quantity::minutes},
+                                                            {"largest_model", Quantity::largest_model},
                                                             {"bubble", Quantity::bubble}};
 
 bool of_two(Quantity quantity) {
@@ -47,7 +48,8 @@ void read_quantity(const base::Cursor& item, Headline& out) {
     for (const base::Cursor& steps : item.at("steps").items()) out.steps.push_back(steps.integer(1, kMostSteps));
   if (item.has("order")) {
     const std::string order = item.at("order").text();
-    for (const plan::Order one : {plan::Order::gpipe, plan::Order::one_f_one_b})
+    for (const plan::Order one : {plan::Order::gpipe, plan::Order::one_f_one_b, plan::Order::pipedream,
+                                  plan::Order::pipedream_vertical, plan::Order::pipedream_2bw})
       if (order == plan::name_of(one)) out.order = one;
     if (!out.order) item.at("order").error("E0105", fmt::format("no order is called '{}'", order));
   }
@@ -62,6 +64,7 @@ struct Simulated {
   cost::Prediction prediction;
   double states = 0, activations = 0;  // bytes of the first stage
   double flops = 0;                    // of a step, what is recomputed counted in
+  double largest = 0;                  // billions of parameters, where they are asked for
 
   [[nodiscard]] double devices() const {
     return static_cast<double>(spec.data) * spec.tensor * spec.pipeline * spec.context;
@@ -76,6 +79,8 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   if (order) {
     plan::PlanSpec spec = plan.spec();
     spec.order = *order;
+    // Orders that update after every micro-batch take the run's batch as one.
+    if (spec.asynchronous() && spec.order != plan::Order::pipedream_2bw) spec.micro_batch = spec.batch / spec.data;
     auto other = plan::make_plan(subject->model, subject->pricing->shared_cluster(), spec);
     if (!other) return base::fail(other.error());
     plan = std::move(*other);
@@ -87,11 +92,49 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   const cost::StageMemory memory = estimator.memory(plan, 0);
   out.states = memory.parameters + memory.gradients + memory.optimizer_states;
   out.activations = memory.activations;
+  constexpr double kBillion = 1e9;
+  out.largest = static_cast<double>(models::parameters(*subject->model)) / kBillion;
   const double forward = models::flops_per_token_forward(*subject->model, out.spec.sequence) *
                          static_cast<double>(out.spec.sequence * out.spec.batch);
   // Backward is twice forward; full recomputation is forward once more.
   out.flops = forward * (out.spec.recompute == plan::Recompute::full ? 4 : 3);
   return out;
+}
+
+/// Whether a run fits all the memories that it uses.
+base::Result<bool> fits(Translator& translator, const Setup& setup) {
+  auto subject = translator.translate(setup);
+  if (!subject) return base::fail(subject.error());
+  cost::Estimator estimator(subject->model, *subject->pricing);
+  return estimator.memory_peak(subject->plan) <= subject->pricing->cluster().device().memory.value &&
+         estimator.fits_beside(subject->plan);
+}
+
+/// The run with as many layers as fit, by doubling and halving; the run's own where even one does not.
+base::Result<Setup> deepest(Translator& translator, Setup setup) {
+  constexpr std::int64_t kMostLayers = 10'000;
+  const Setup given = setup;
+  std::int64_t low = 0, high = 1;
+  const auto holds = [&](std::int64_t layers) {
+    setup.layers = layers;
+    return fits(translator, setup);
+  };
+  while (high <= kMostLayers) {
+    auto held = holds(high);
+    if (!held) return base::fail(held.error());
+    if (!*held) break;
+    low = high;
+    high *= 2;
+  }
+  while (high - low > 1) {
+    const std::int64_t middle = (low + high) / 2;
+    auto held = holds(middle);
+    if (!held) return base::fail(held.error());
+    (*held ? low : high) = middle;
+  }
+  if (low == 0) return given;
+  setup.layers = low;
+  return setup;
 }
 
 double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
@@ -107,6 +150,7 @@ double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
     case Quantity::teraflops: return a.flops / a.prediction.step_time_s / a.devices() / kTera;
     case Quantity::petaflops: return a.flops / a.prediction.step_time_s / kPeta;
     case Quantity::bubble: return a.prediction.bubble_fraction;
+    case Quantity::largest_model: return a.largest;
     case Quantity::minutes: {
       double sum = 0;
       for (std::size_t i = 0; i < runs.size(); ++i)
@@ -155,7 +199,12 @@ std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, 
       const auto row = std::find_if(headlines.runs.begin(), headlines.runs.end(),
                                     [&](const Row& one) { return one.setup.id == id; });
       ENSURE(row != headlines.runs.end(), "no run {}", id);  // parse_headlines has seen to it
-      auto run = simulated(translator, row->setup, headline.order);
+      Setup setup = row->setup;
+      if (headline.quantity == Quantity::largest_model) {
+        auto deep = deepest(translator, setup);
+        if (deep) setup = std::move(*deep);
+      }
+      auto run = simulated(translator, setup, headline.order);
       if (!run) {
         result.reason = run.error().front().message;
         break;

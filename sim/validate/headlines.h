@@ -17,6 +17,9 @@ namespace orrery::sim {
 /// speedup           sequences a second, first run over second
 /// teraflops         of a device, what is recomputed counted in; petaflops: of all
 /// minutes           of all runs, each of so many steps
+/// largest_model     billions of parameters of the deepest model as wide as the run's whose every device, host and
+/// node's
+///                   drives hold their part
 /// bubble            share of the step that devices wait for another stage
 enum class Quantity {
   state_ratio,
@@ -27,6 +30,7 @@ enum class Quantity {
   teraflops,
   petaflops,
   minutes,
+  largest_model,
   bubble
 };
 

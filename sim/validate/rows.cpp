@@ -66,6 +66,9 @@ Setup setup_of(const Cursor& row) {
   s.family = text_at(row, "family");
   s.schedule = text_at(row, "pp_schedule");
   s.offload = text_at(row, "offload");
+  s.offload_activations = text_at(row, "offload_activations");
+  s.offload_optimizer = text_at(row, "offload_optimizer");
+  s.offload_parameters = text_at(row, "offload_parameters");
   s.optimizer = text_at(row, "optimizer");
   s.memory_kind = text_at(row, "peak_mem_kind");
   s.fsdp_sharding = text_at(row, "fsdp_sharding");
@@ -76,6 +79,7 @@ Setup setup_of(const Cursor& row) {
   s.head_dim = integer_at(row, "head_dim");
   s.ffn_hidden = integer_at(row, "ffn_hidden");
   s.vocab = integer_at(row, "vocab");
+  if (text_at(row, "vocab_note") == "assumed") s.vocab.reset();
   s.sequence = integer_at(row, "seq_len");
   s.experts = integer_at(row, "experts");
   s.experts_per_token = integer_at(row, "moe_topk");

@@ -16,7 +16,8 @@ struct Setup {
   std::string id, source, kind;
   bool verified = false;
   std::string stack, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
-  std::string optimizer;    ///< in the source's words
+  std::string offload_activations, offload_optimizer, offload_parameters;  ///< "host", "nvme"; else the device
+  std::string optimizer;                                                   ///< in the source's words
   std::string memory_kind;  ///< what a figure of memory counts: asked for, not measured
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
   std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn;

@@ -26,6 +26,8 @@ struct Family {
   const char* extra;
   std::int64_t vocab;  ///< where none is stated: GPT-2's, BERT's and Llama 2's own
 };
+/// A stack of this name stands for the one without it where a run stays within a node.
+constexpr const char* kWithinNode = "-within-node";
 constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
 constexpr Family kFamilies[] = {
     {"gpt", "gpt", "", kGptVocab},
@@ -34,7 +36,18 @@ constexpr Family kFamilies[] = {
     {"llama", "llama", "", kLlamaVocab},
 };
 
-Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, std::vector<std::string>& notes) {
+double number_of(const cost::Stack& stack, const char* name, double otherwise) {
+  for (const cost::Parameter& p : stack.parameters)
+    if (p.name == name) return p.value;
+  return otherwise;
+}
+
+bool cuts_vocabulary(const cost::Stack& stack) {
+  return number_of(stack, "stack.cuts_vocabulary", 0) != 0;
+}
+
+Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
+                                                      std::vector<std::string>& notes) {
   const Family* family =
       std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
   if (s.family == "moe" || s.family == "dlrm" || s.experts)
@@ -46,7 +59,8 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, std::vecto
   std::string text = fmt::format("family: {}\nname: row\nlayers: {}\nhidden: {}\nheads: {}\nmax_sequence: {}\n{}",
                                  family->family, *s.layers, *s.hidden, *s.heads, *s.sequence, family->extra);
   if (!s.vocab) notes.push_back(fmt::format("vocabulary of {}", family->vocab));
-  text += fmt::format("vocab: {}\n", s.vocab.value_or(family->vocab));
+  const std::int64_t vocab = s.vocab.value_or(family->vocab);
+  text += fmt::format("vocab: {}\n", cuts_vocabulary(stack) ? vocab / *s.tensor * *s.tensor : vocab);
   if (s.kv_heads) text += fmt::format("kv_heads: {}\n", *s.kv_heads);
   if (s.head_dim) text += fmt::format("head_dim: {}\n", *s.head_dim);
   if (s.ffn_hidden)
@@ -75,12 +89,8 @@ Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& not
 
 /// What the software computes of a padded sequence (stack.token_share).
 double token_share(const cost::Stack& stack, std::int64_t sequence) {
-  double share = 1, from = 0;
-  for (const cost::Parameter& p : stack.parameters) {
-    if (p.name == "stack.token_share") share = p.value;
-    if (p.name == "stack.token_share_from") from = p.value;
-  }
-  return static_cast<double>(sequence) >= from ? share : 1;
+  const bool leaves_out = static_cast<double>(sequence) >= number_of(stack, "stack.token_share_from", 0);
+  return leaves_out ? number_of(stack, "stack.token_share", 1) : 1;
 }
 
 /// Bytes of the optimizer's moments, a parameter: a byte each in 8 bits (Dettmers et al. 2022), else fp32.
@@ -140,6 +150,9 @@ const cost::Stack* Translator::stack_of(const Setup& s, std::vector<std::string>
     const std::int64_t zero = s.zero_stage.value_or(0);
     const std::string& other = zero == 0 ? best->without_zero : zero == 3 ? best->with_zero_3 : best->name;
     if (!other.empty()) best = stack_like(other);
+    constexpr std::int64_t kUsualNode = 8;
+    const cost::Stack* within = stack_like(best->name + kWithinNode);
+    if (*s.gpus <= s.gpus_per_node.value_or(kUsualNode) && within->name == best->name + kWithinNode) best = within;
     if (best->name != s.stack) notes.push_back(fmt::format("stack '{}' is taken as {}", s.stack, best->name));
   }
   return best;
@@ -183,7 +196,7 @@ Result<Subject> Translator::translate(const Setup& s) {
   std::vector<std::string> notes;
   const cost::Stack* stack = stack_of(s, notes);
   if (!stack) return fail("V01", "there is no stack to take it for");
-  auto model = model_of(s, notes);
+  auto model = model_of(s, *stack, notes);
   if (!model) return fail(model.error());
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
@@ -222,7 +235,16 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full
                    : s.recompute == "selective" ? plan::Recompute::selective
                                                 : plan::Recompute::none;
+  if (number_of(*stack, "stack.recomputes", 1) == 0 && spec.recompute != plan::Recompute::none) {
+    spec.recompute = plan::Recompute::none;
+    notes.push_back("nothing is recomputed");
+  }
+  if (cuts_vocabulary(*stack)) spec.vocab_multiple = 1;
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
+  const auto place = [](const std::string& word) {
+    return word == "host" ? plan::Space::host : word == "nvme" ? plan::Space::nvme : plan::Space::device;
+  };
+  spec.offload = {place(s.offload_activations), place(s.offload_optimizer), place(s.offload_parameters), 1};
   auto plan = plan::make_plan(*model, *cluster, spec);
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);

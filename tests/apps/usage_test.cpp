@@ -38,11 +38,11 @@ TEST(Usage, AnErrorStandsInTheEnvelopeToo) {
 }
 
 TEST(Usage, AnUnknownVerbIsNamed) {
-  const Ran ran = orrery({"export", "job.yaml"});
+  const Ran ran = orrery({"publish", "job.yaml"});
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.err, HasSubstr("unknown verb `export`"));
+  EXPECT_THAT(ran.err, HasSubstr("unknown verb `publish`"));
   EXPECT_THAT(ran.err, Not(HasSubstr("calibrate")));
-  EXPECT_THAT(orrery({"--color", "never", "export"}).err, HasSubstr("unknown verb `export`"));
+  EXPECT_THAT(orrery({"--color", "never", "publish"}).err, HasSubstr("unknown verb `publish`"));
 }
 
 TEST(Usage, AMistypedVerbIsAUsageErrorWithASuggestion) {
@@ -72,13 +72,6 @@ TEST(Usage, HelpAndVersionSucceedOnStdout) {
   const Ran version = orrery({"--version"});
   EXPECT_EQ(version.exit_code, 0);
   EXPECT_THAT(version.out, HasSubstr("orrery "));
-}
-
-TEST(Usage, HelpNamesNoVerbThatIsNotBuilt) {
-  for (const char* verb : {"export"}) {
-    EXPECT_EQ(orrery({verb}).exit_code, 2) << verb;
-    EXPECT_THAT(orrery({"--help"}).out, Not(HasSubstr(std::string("  ") + verb)));
-  }
 }
 
 TEST(BadInput, AMissingFileIsNamed) {

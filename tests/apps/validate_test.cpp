@@ -27,12 +27,12 @@ TEST(Validate, TheErrorOnTheCarriedRowsDoesNotRise) {
   const nlohmann::json result = orrery({"validate", "--json"}).result();
   int left_out = 0;
   for (const nlohmann::json& row : result.at("left_out")) left_out += row.at("scorable").get<bool>() ? 1 : 0;
-  EXPECT_GE(result.at("scorable").get<int>(), 376);
-  EXPECT_LE(left_out, 13);
-  EXPECT_LT(result.at("median_error").get<double>(), 0.034);
-  EXPECT_LT(result.at("p90_error").get<double>(), 0.13);
+  EXPECT_GE(result.at("scorable").get<int>(), 387);
+  EXPECT_LE(left_out, 2);
+  EXPECT_LT(result.at("median_error").get<double>(), 0.032);
+  EXPECT_LT(result.at("p90_error").get<double>(), 0.12);
   EXPECT_LT(result.at("memory").at("median_error").get<double>(), 0.026);
-  EXPECT_LT(result.at("memory").at("p90_error").get<double>(), 0.065);
+  EXPECT_LT(result.at("memory").at("p90_error").get<double>(), 0.07);
 }
 
 TEST(Validate, LeavesSourcesOutAndJudgesIntervalsByThem) {
@@ -77,11 +77,15 @@ TEST(Validate, SimulatesTheHeadlinesAndWritesAPage) {
     EXPECT_NE(one.at("predicted").is_null(), one.at("reason").is_null()) << one.at("headline");
     if (one.at("predicted").is_null()) continue;
     ++predicted;
+    if (one.at("published") == 0.0) {  // no bubble at all
+      EXPECT_LT(one.at("predicted").get<double>(), 0.01) << one.dump();
+      continue;
+    }
     const double ratio = one.at("predicted").get<double>() / one.at("published").get<double>();
     EXPECT_GT(ratio, 0.2) << one.dump();
     EXPECT_LT(ratio, 5) << one.dump();
   }
-  EXPECT_GE(predicted, 34);
+  EXPECT_GE(predicted, 37);
   EXPECT_TRUE(std::filesystem::file_size(page) > 10000);
 }
 

@@ -2,3 +2,8 @@
 add_executable(bench_all_reduce EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/all_reduce.cpp)
 target_link_libraries(bench_all_reduce PRIVATE orrery::sim orrery_flags)
 target_compile_definitions(bench_all_reduce PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+
+# Bytes, not times. scripts/bench-arena builds and runs it.
+add_executable(bench_arena EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/arena.cpp)
+target_link_libraries(bench_arena PRIVATE orrery::plan orrery_flags)
+target_include_directories(bench_arena PRIVATE ${PROJECT_SOURCE_DIR})

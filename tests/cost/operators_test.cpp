@@ -55,6 +55,31 @@ TEST(GpuMatmul, IsNeverFasterThanItsMemoryTraffic) {
                    (2 * 8 * 4096.0 + 4096.0 * 4096) * 2 / 1e9);
 }
 
+TEST(GpuMatmul, LosesByEachHalvingOfTheWidestLoadThatItsRowsAllow) {
+  DeviceRates r = four_processors();
+  r.narrow_load_loss = 0.5;
+  Op product;  // x (512,k) W^T with W (n,k): rows of k, k and n elements of two bytes
+  product.kind = OpKind::matmul, product.dtype = DType::bf16, product.trans_b = true;
+  product.m = 512, product.k = 256;
+  const auto share = [&](std::int64_t n) {
+    product.n = n;
+    return alignment_share(r, product);
+  };
+  EXPECT_DOUBLE_EQ(share(1024), 1);
+  EXPECT_DOUBLE_EQ(share(1028), 0.5);   // a multiple of 8 bytes
+  EXPECT_DOUBLE_EQ(share(1026), 0.25);  // of 4
+  EXPECT_DOUBLE_EQ(share(1025), 0.125);
+  EXPECT_DOUBLE_EQ(device_time(r, product).value,
+                   8 * gpu_matmul_time(r, DType::bf16, DType::bf16, 512, 1025, 256).value);
+  product.dtype = DType::fp32;  // four bytes an element: 1025 of them are a multiple of 4
+  EXPECT_DOUBLE_EQ(share(1025), 0.25);
+  // Rows of its other operands count alike: dx (512,1024) = dy (512,1025) W (1025,1024).
+  product = {};
+  product.kind = OpKind::matmul, product.dtype = DType::bf16;
+  product.m = 512, product.n = 1024, product.k = 1025;
+  EXPECT_DOUBLE_EQ(alignment_share(r, product), 0.125);
+}
+
 TEST(CpuMatmul, AddsPackingToArithmetic) {
   DeviceRates r;
   r.gpu = false;
@@ -215,9 +240,31 @@ TEST(Pricing, TellsOpsOfOneShapeButOtherFlagsApart) {
   EXPECT_DOUBLE_EQ(pricing.op_time(grad).value, pricing.op_time(grad).value);
 }
 
+// Forward 2 calls, backward 1 of half: 25 us of host at 10 us a call.
+TEST(Pricing, OfAHostThatDoesNotRunAheadIsTheLongerOfTheTwo) {
+  Op forward;
+  forward.kind = OpKind::matmul, forward.m = forward.n = forward.k = 1, forward.trans_b = true;
+  Op backward = forward;
+  backward.trans_b = false;
+  const std::vector<Op> ops = {forward, forward, backward};
+  Stack stack = testing::cpu_stack();
+  stack.parameters.push_back({"stack.host_op_time", 10e-6, Unit::seconds, "test"});
+  stack.parameters.push_back({"stack.host_grad_share", 0.5, Unit::number, "test"});
+  const Pricing ahead(testing::cpu_cluster(1), stack);
+  EXPECT_DOUBLE_EQ(ahead.host_time(ops).value, 25e-6);
+  EXPECT_LT(ahead.compute_time(ops).value, 25e-6);
+  stack.parameters.push_back({"stack.host_runs_ahead", 0, Unit::number, "test"});
+  const Pricing in_step(testing::cpu_cluster(1), stack);
+  EXPECT_DOUBLE_EQ(in_step.host_time(ops).value, 0);
+  EXPECT_DOUBLE_EQ(in_step.compute_time(ops).value, 25e-6);
+  std::vector<Op> large = ops;
+  for (Op& op : large) op.m = op.n = op.k = 512;
+  EXPECT_DOUBLE_EQ(in_step.compute_time(large).value, ahead.compute_time(large).value);
+}
+
 TEST(Pricing, HasAPositivePriceForEveryKindOfOperator) {
   const Pricing pricing(testing::cpu_cluster(1), testing::cpu_stack());
-  for (int kind = 0; kind <= static_cast<int>(OpKind::adamw); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(models::kLastOpKind); ++kind) {
     Op op;
     op.kind = static_cast<OpKind>(kind);
     op.m = op.n = op.k = 32;

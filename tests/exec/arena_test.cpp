@@ -43,6 +43,7 @@ TEST(Arena, HandsOutWhatThePlacementSaysAndKeepsBooks) {
     arena.birth({0, 0}, 1, -1);
     arena.birth({1, 0}, 2, 0);
     EXPECT_EQ(arena.use().current, 768);
+    EXPECT_FALSE(arena.resting()) << "another arena may not lie here now";
     arena.birth({2, 0}, 2, 1);
     EXPECT_EQ(arena.data(2, 1) - arena.base(), 768);
     EXPECT_EQ(arena.data(1, 1), arena.data(1, -1)) << "one copy for all micro-batches";
@@ -52,6 +53,7 @@ TEST(Arena, HandsOutWhatThePlacementSaysAndKeepsBooks) {
     arena.death(2, 0);
     arena.death(2, 1);
     arena.death(1, -1);
+    EXPECT_TRUE(arena.resting());
   }
   EXPECT_EQ(arena.use().current, 256);
   EXPECT_EQ(arena.use().peak_live, 1024);

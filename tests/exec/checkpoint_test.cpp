@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "exec/checkpoint_parts.h"
 #include "exec/failure.h"
@@ -32,6 +33,7 @@ class Checkpoint : public ::testing::Test {
   /// All ranks of a plan with fresh arenas; `body` gets each rank's context.
   static void with_plan(const plan::PlanSpec& spec, const std::function<void(const CheckpointContext&)>& body) {
     testing::Trial trial = testing::golden_trial("constant");
+    trial.model.layers = 4;
     trial.spec = spec;
     const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
     ThreadWorld world(spec.ranks());
@@ -75,7 +77,7 @@ class Checkpoint : public ::testing::Test {
     const int rank = c.transport.rank();
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
     const int buffer = buffer_of(bucket, state);
-    transfer(c.arena.data(buffer, -1),
+    transfer(c.arena.data(buffer, -1), models::DType::fp32,
              holdings(rank_class, bucket, buffer, rank / c.schedule.spec.tensor % c.schedule.spec.replicas()),
              rank % c.schedule.spec.tensor, c.backend, direction, visit);
   }
@@ -104,9 +106,13 @@ class Checkpoint : public ::testing::Test {
   fs::path folder_;
 };
 
+// All ordered pairs of eight plans: 56 of different ones, and each to itself.
 TEST_F(Checkpoint, OfAnyPlanIsReadByAnyOther) {
-  const std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 1), spec(1, 2, 1, 0), spec(2, 1, 2, 3),
-                                             spec(2, 2, 1, 2)};
+  std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 1), spec(1, 4, 1, 0), spec(2, 1, 2, 3),
+                                       spec(2, 2, 1, 2), spec(3, 1, 1, 3), spec(1, 1, 2, 0), spec(1, 2, 2, 1)};
+  specs[5].batch = 6;
+  specs[6].virtual_stages = 2, specs[6].micro_batch = 1;  // interleaved
+  specs[7].context = 2, specs[7].layers_per_stage = {3, 1};
   for (std::size_t from = 0; from < specs.size(); ++from) {
     fs::remove_all(folder_);
     save(specs[from], 3);
@@ -118,6 +124,64 @@ TEST_F(Checkpoint, OfAnyPlanIsReadByAnyOther) {
       });
     }
   }
+}
+
+TEST_F(Checkpoint, HoldsWhatWasThereWhenItWasBegun) {
+  with_plan(spec(2, 1, 2, 1), [&](const CheckpointContext& c) {
+    fill(c);
+    CheckpointSaver saver(c, folder_, 2);
+    saver.begin(4);
+    for (const plan::Bucket& bucket : c.schedule.class_of(c.transport.rank()).buckets)  // the next step's updates
+      for (const State state : kStates)
+        move(c, bucket, state, Transfer::to_device, [](const Holding&, const exec::Run&, std::span<float> values) {
+          std::fill(values.begin(), values.end(), 9.0F);
+        });
+    EXPECT_TRUE(saver.pending());
+    EXPECT_EQ(saver.commit(), 4);
+    EXPECT_FALSE(saver.pending());
+  });
+  with_plan(spec(1, 2, 1, 0), [&](const CheckpointContext& c) {
+    EXPECT_EQ(load_checkpoint(c, folder_ / "step-000004"), 4);
+    expect_filled(c);
+  });
+}
+
+TEST_F(Checkpoint, ThatIsNotCommittedIsNone) {
+  save(spec(1, 1, 1, 0), 2);
+  with_plan(spec(2, 1, 1, 1), [&](const CheckpointContext& c) {
+    CheckpointSaver saver(c, folder_, 2);
+    saver.begin(3);
+    while (!saver.written()) std::this_thread::yield();
+    c.transport.barrier();  // the machine dies here
+  });
+  EXPECT_TRUE(fs::exists(folder_ / "step-000003.tmp"));
+  EXPECT_EQ(latest_checkpoint(folder_), folder_ / "step-000002");
+  save(spec(2, 1, 1, 1), 3);
+  EXPECT_FALSE(fs::exists(folder_ / "step-000003.tmp"));
+  EXPECT_EQ(latest_checkpoint(folder_), folder_ / "step-000003");
+}
+
+TEST_F(Checkpoint, ThatCouldNotBeWrittenFailsTheCommit) {
+  with_plan(spec(1, 1, 1, 0), [&](const CheckpointContext& c) {
+    CheckpointSaver saver(c, folder_ / "gone", 2);
+    fs::create_directories(folder_);
+    std::ofstream(folder_ / "gone") << "a file where the folder should be";
+    EXPECT_ANY_THROW({
+      saver.begin(1);
+      (void)saver.commit();
+    });
+  });
+  EXPECT_FALSE(latest_checkpoint(folder_ / "gone"));
+}
+
+TEST_F(Checkpoint, KeepsAsManyAsAsked) {
+  with_plan(spec(1, 1, 1, 0), [&](const CheckpointContext& c) {
+    for (std::int64_t step = 1; step <= 6; ++step) save_checkpoint(c, folder_, step, 4);
+  });
+  std::size_t entries = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_)) ++entries;
+  EXPECT_EQ(entries, 4U);
+  EXPECT_TRUE(fs::exists(folder_ / "step-000003"));
 }
 
 TEST_F(Checkpoint, KeepsTheNewestTwoAndLeavesNoTemporaryBehind) {

@@ -135,16 +135,17 @@ TEST(ProgressThread, FinishesAndStartsStepsWhileNobodyAsks) {
 }
 
 TEST(ProgressThread, AFailureThereIsThrownWhereTheRankAsksNext) {
+  static std::atomic<bool> down{false};
   struct Broken : Request {
     bool test() override {
-      if (calls++ > 0) throw Failure("the link is down");
+      if (down) throw Failure("the link is down");
       return false;
     }
-    int calls = 0;
   };
   Communication communication(patient(), Communication::Progress::thread);
   communication.submit(
       plan::Stream::data, {}, false, [] { return std::make_unique<Broken>(); }, {}, [] { return "a message"; });
+  down = true;
   EXPECT_THROW(communication.wait_for_all(), Failure);
 }
 

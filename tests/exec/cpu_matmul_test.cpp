@@ -72,13 +72,13 @@ TEST(Matmul, RefusesOperandsThatAreTooSmall) {
 TEST(CpuBackend, NamesTheOperatorAndTypeThatItDoesNotCompute) {
   Numbers x(4);
   Op op = rows_op(OpKind::gelu, 2, 2);
-  op.dtype = models::DType::bf16;
+  op.dtype = models::DType::fp8;
   const auto backend = make_cpu_backend(1);
   try {
     run(*backend, op, {of(x)}, {of(x)});
-    FAIL() << "bf16 was accepted";
+    FAIL() << "fp8 was accepted";
   } catch (const Failure& failure) {
-    EXPECT_STREQ("the CPU backend computes in fp32 only, not gelu in bf16", failure.what());
+    EXPECT_STREQ("the CPU backend computes in fp32, bf16 and fp16, not gelu in fp8", failure.what());
   }
 }
 

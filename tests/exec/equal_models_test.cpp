@@ -2,6 +2,7 @@
 // weights, in shuffled order.
 #include <gtest/gtest.h>
 
+#include "plan/place.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
@@ -206,6 +207,56 @@ INSTANTIATE_TEST_SUITE_P(
                        [](plan::PlanSpec& s) {
                          s.order = Order::zb_v, s.flash = false, s.recompute = plan::Recompute::selective;
                        })),
+    [](const auto& one) { return std::string(one.param.first); });
+
+// Four places for two layers: the embedding has one to itself, and the head.
+class EndsAlone : public ::testing::TestWithParam<std::pair<const char*, void (*)(plan::PlanSpec&)>> {};
+
+TEST_P(EndsAlone, EqualsSerialInLossGradientsAndMemory) {
+  static const auto short_trial = [] {
+    Trial trial = seeded_trial();
+    trial.model.layers = 2;
+    trial.spec.batch = 8;
+    trial.steps = 20;
+    trial.gradients_at = {0, 19};
+    return trial;
+  };
+  static const Outcome serial = testing::train(short_trial());
+  Trial trial = short_trial();
+  trial.spec.pipeline = 4;
+  trial.spec.micro_batch = 1;
+  trial.spec.ends_as_layers = true;
+  GetParam().second(trial.spec);
+  const Outcome split = testing::train(trial);
+  EXPECT_LE(testing::loss_distance(split, serial), 1e-5);
+  EXPECT_LE(testing::relative_distance(split.gradients.at(0), serial.gradients.at(0)), 1e-5);
+  EXPECT_LE(testing::relative_distance(split.gradients.at(19), serial.gradients.at(19)), 1e-5);
+  for (std::size_t rank = 0; rank < split.memory.size(); ++rank) {
+    // Kinds of slabs that share a pool have the room of the largest each: the topmost may be of a smaller kind.
+    EXPECT_LE(split.memory[rank].peak_extent, split.placements[rank].arena_bytes) << "rank " << rank;
+    EXPECT_GE(split.memory[rank].peak_extent + plan::kAlignment, split.placements[rank].arena_bytes) << "rank " << rank;
+    EXPECT_EQ(split.memory[rank].peak_live, split.placements[rank].peak_live_bytes) << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, EndsAlone,
+    ::testing::Values(
+        std::make_pair("one_f_one_b", [](plan::PlanSpec&) {}),
+        std::make_pair("gpipe_recompute",
+                       [](plan::PlanSpec& s) { s.order = Order::gpipe, s.recompute = plan::Recompute::full; }),
+        std::make_pair("data_2_zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }),
+        std::make_pair("data_2_zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }),
+        std::make_pair("tensor_2_sequence", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }),
+        std::make_pair("interleaved", [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2; }),
+        std::make_pair("listed",
+                       [](plan::PlanSpec& s) {
+                         s.ends_as_layers = false, s.layers_per_stage = {0, 1, 1, 0};
+                       }),
+        std::make_pair("zb_h1", [](plan::PlanSpec& s) { s.order = Order::zb_h1; }),
+        std::make_pair("zb_h2_data_2_zero_1",
+                       [](plan::PlanSpec& s) { s.order = Order::zb_h2, s.data = 2, s.zero_stage = 1; }),
+        std::make_pair("zb_v", [](plan::PlanSpec& s) { s.order = Order::zb_v, s.pipeline = s.virtual_stages = 2; })),
     [](const auto& one) { return std::string(one.param.first); });
 
 TEST(EqualModels, LlamaOverAFoldedPipeline) {

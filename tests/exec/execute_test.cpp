@@ -99,7 +99,7 @@ TEST(Executor, CarriesEveryMicroBatchThroughAPipeline) {
         const auto transport = world.transport(rank);
         const auto backend = make_cpu_backend(1);
         Executor executor(pipe.schedule, pipe.placements[static_cast<std::size_t>(rank)], *backend, *transport, waiter,
-                          {Arena::Check::overlaps_and_poison, true, 10});
+                          {Arena::Check::overlaps_and_poison, true, Communication::Progress::inlined, 10});
         const std::vector<float> ones = {1, 1, 1, 1}, zeros(4);
         backend->copy_to_device(executor.arena().data(0, -1), std::as_bytes(std::span(ones)));
         backend->copy_to_device(executor.arena().data(2, -1), std::as_bytes(std::span(zeros)));

@@ -19,7 +19,9 @@ struct Outcome {
   std::vector<StepResult> steps;
   std::map<std::int64_t, LogicalTensors> gradients;  ///< by step, from 0
   LogicalTensors weights;                            ///< after the last step
+  std::vector<double> held_out;                      ///< loss before the first step and after each, where evaluated
   std::vector<ArenaUse> memory;                      ///< by rank
+  std::vector<ArenaUse> host_memory, file_memory;    ///< of what is offloaded, by rank
   std::vector<plan::Placement> placements;           ///< by rank
   std::vector<std::vector<RawSpan>> spans;           ///< by rank
 };

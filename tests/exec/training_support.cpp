@@ -2,6 +2,7 @@
 #include "tests/exec/training.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -78,8 +79,9 @@ Trial golden_trial(const std::string& run) {
 }
 
 plan::Plan plan_of(const Trial& trial) {
-  return value_of(
-      plan::make_plan(std::make_shared<const models::Model>(trial.model), localhost(trial.spec.ranks()), trial.spec));
+  plan::PlanSpec spec = trial.spec;
+  plan::take_optimizer(spec, trial.training);
+  return value_of(plan::make_plan(std::make_shared<const models::Model>(trial.model), localhost(spec.ranks()), spec));
 }
 
 std::string plan_text(const Trial& trial) {
@@ -93,6 +95,7 @@ std::string plan_text(const Trial& trial) {
   file.job.batch = plan.spec().batch;
   file.job.sequence = plan.spec().sequence;
   file.job.precision = plan.spec().precision;
+  file.job.rounding = plan.spec().rounding;
   file.job.training = trial.training;
   return plan::write_plan_file(file);
 }
@@ -128,6 +131,7 @@ Outcome train(const Trial& trial) {
   ThreadWorld world(ranks);
   Outcome out;
   out.memory.resize(static_cast<std::size_t>(ranks));
+  out.host_memory = out.file_memory = out.memory;
   out.placements.resize(out.memory.size());
   out.spans.resize(out.memory.size());
   const auto body = [&](int rank) {
@@ -135,18 +139,34 @@ Outcome train(const Trial& trial) {
     const Devices devices = trial.devices ? trial.devices(*host) : Devices{make_cpu_backend(1), nullptr};
     Backend* const backend = devices.backend.get();
     Transport* const transport = devices.transport ? devices.transport.get() : host.get();
-    Batches batches(value_of(TokenStream::open(trial.training.data)), trial.training.order, trial.training.seed,
-                    plan.spec().batch, plan.spec().sequence, trial.model.vocab);
+    const auto read = [&](const std::string& path, plan::DataOrder order) {
+      return Batches(value_of(TokenStream::open(path)), order, trial.training.seed, plan.spec().batch,
+                     plan.spec().sequence, trial.model.vocab);
+    };
+    Batches batches = read(trial.training.data, trial.training.order);
+    std::optional<Batches> held_out;
+    if (trial.training.evaluation) held_out.emplace(read(trial.training.evaluation->data, plan::DataOrder::sequential));
     Executor::Options options;
     options.check = trial.check;
+    options.state_file = ::testing::TempDir() + "state-" + std::to_string(::getpid()) + "-" + std::to_string(rank);
     options.progress = trial.progress;
-    Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options);
+    Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options,
+                    std::move(held_out));
     if (trial.training.initial_weights.empty()) {
-      initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
+      initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed),
+                 trial.training.loss_scaling.initial);
     } else {
       const SafetensorsFile file = value_of(SafetensorsFile::open(trial.training.initial_weights));
-      initialise(schedule, rank, trainer.executor().arena(), *backend, value_of(file_source(file, schedule)));
+      initialise(schedule, rank, trainer.executor().arena(), *backend, value_of(file_source(file, schedule)),
+                 trial.training.loss_scaling.initial);
     }
+    const auto evaluate = [&] {
+      if (!trial.training.evaluation) return;
+      const double loss = trainer.evaluate();
+      if (rank == 0) out.held_out.push_back(loss);
+    };
+    evaluate();
+    trainer.ends_after(trial.steps);
     for (std::int64_t step = 0; step < trial.steps; ++step) {
       std::function<void()> capture;
       if (trial.gradients_at.count(step))
@@ -157,12 +177,15 @@ Outcome train(const Trial& trial) {
         };
       const StepResult result = trainer.step(step, capture);
       if (rank == 0) out.steps.push_back(result);
+      evaluate();
     }
     LogicalTensors weights =
         gather_logical(schedule, Gathered::weights, trainer.executor().arena(), *backend, *transport);
     if (rank == 0) out.weights = std::move(weights);
     const auto i = static_cast<std::size_t>(rank);
     out.memory[i] = trainer.executor().arena().use();
+    out.host_memory[i] = trainer.executor().arena().use(plan::Space::host);
+    out.file_memory[i] = trainer.executor().arena().use(plan::Space::nvme);
     out.placements[i] = trainer.placement();
     out.spans[i] = trainer.executor().spans();
   };

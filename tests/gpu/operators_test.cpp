@@ -72,15 +72,32 @@ TEST_P(Operators, AgreeWithTheCpuBackendAndRepeatBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Cuda, Operators, testing::Range(std::size_t{0}, all_cases().size()),
                          [](const auto& tested) { return cases()[tested.param].name; });
 
+/// What trains with anything but AdamW in fp32, which the CUDA backend does not have yet.
+const std::set<models::OpKind>& refused_updates() {
+  using K = models::OpKind;
+  static const std::set<K> kinds = {K::overflow,    K::loss_scale,     K::sgd,          K::lamb_moments, K::lamb,
+                                    K::factor_sums, K::factor_moments, K::factor_norms, K::adafactor,    K::adamw_8bit};
+  return kinds;
+}
+
+TEST(CudaBackend, RefusesOtherOptimizersByName) {
+  for (const models::OpKind kind : refused_updates()) {
+    models::Op op;
+    op.kind = kind;
+    EXPECT_THROW(cuda_backend().run(op, {}, {}, {}, {}), Failure) << models::name_of(kind);
+  }
+}
+
 TEST(OperatorCases, CoverEveryKind) {
   std::set<models::OpKind> tested;
   for (const Case& c : cases()) tested.insert(c.op.kind);
-  for (int kind = 0; kind <= static_cast<int>(models::OpKind::adamw); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(models::kLastOpKind); ++kind) {
     const auto op = static_cast<models::OpKind>(kind);
     if (op == models::OpKind::load_tokens) continue;  // the executor's
     if (op == models::OpKind::ring_attention || op == models::OpKind::ring_attention_grad ||
         op == models::OpKind::split_kv || op == models::OpKind::merge_kv)
       continue;  // refused, see below
+    if (refused_updates().contains(op)) continue;
     EXPECT_TRUE(tested.contains(op)) << models::name_of(op);
   }
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "models/counts.h"
+#include "models/hugging_face.h"
 
 namespace orrery::models {
 namespace {
@@ -313,6 +314,21 @@ TEST(OwnForm, RefusesEmptyAndForeignFiles) {
   EXPECT_NE(refused("[1, 2]").find("must be a map of keys"), std::string::npos);
   EXPECT_NE(refused("just text").find("must be a map of keys"), std::string::npos);
   EXPECT_NE(refused("{}").find("key `family` is missing"), std::string::npos);
+}
+
+// What is written for weights that others read, read again, is the same model.
+TEST(HuggingFace, IsWrittenAsItIsRead) {
+  for (const char* name : {"gpt2-124m", "llama2-7b", "bert-large"}) {
+    const Model model = read(catalogue(name));
+    const auto text = write_hugging_face(model);
+    ASSERT_TRUE(text) << name;
+    Model again = read(*text, "config.json");
+    again.sources = model.sources;
+    EXPECT_EQ(again, model) << *text;
+  }
+  Model odd = read(catalogue("gpt2-124m"));
+  odd.positions = Positions::rope;
+  EXPECT_FALSE(write_hugging_face(odd));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "plan/plan.h"
+
 namespace orrery::plan {
 namespace {
 
@@ -41,6 +43,8 @@ training:
   learning_rate_schedule: {warmup_steps: 3, decay: cosine, minimum: 6e-5}
   clip_norm: 1.0
   seed: 42
+  tokenizer: vocab.json
+  evaluation: {data: held-out.txt, every: 50, batches: 7}
 )";
 
 TEST(Job, HasDefaultsForEverythingButModelClusterAndBatch) {
@@ -77,6 +81,8 @@ TEST(Job, ReadsEveryKey) {
   EXPECT_EQ(job.training.schedule, (LearningRateSchedule{3, Decay::cosine, 6e-5}));
   EXPECT_EQ(job.training.clip_norm, std::optional<double>(1.0));
   EXPECT_EQ(job.training.seed, 42U);
+  EXPECT_EQ(job.training.tokenizer, "vocab.json");
+  EXPECT_EQ(job.training.evaluation, (Evaluation{"held-out.txt", 50, 7}));
 }
 
 TEST(Job, WritesWhatItReads) {
@@ -88,6 +94,40 @@ TEST(Job, WritesWhatItReads) {
   odd.model = "my models/a: b #1.yaml";
   odd.training.optimizer.learning_rate = 1.0 / 3;
   EXPECT_EQ(read(write_job(odd)), odd) << write_job(odd);
+}
+
+TEST(Job, GivesEachOptimizerItsOwnKeysAndDefaults) {
+  const auto optimizer = [](const std::string& text) {
+    const Job job = read(kLeast + ("training: {optimizer: " + text + "}\n"));
+    EXPECT_EQ(read(write_job(job)), job) << write_job(job);
+    return job.training.optimizer;
+  };
+  EXPECT_EQ(optimizer("{name: lamb}").beta2, 0.999);
+  EXPECT_EQ(optimizer("{name: lamb}").epsilon, 1e-6);
+  EXPECT_EQ(optimizer("{name: adamw-8bit}").beta2, 0.95);
+  const Optimizer sgd = optimizer("{name: sgd, momentum: 0.5, nesterov: true, weight_decay: 1e-4}");
+  EXPECT_EQ(sgd.momentum, 0.5);
+  EXPECT_TRUE(sgd.nesterov);
+  EXPECT_EQ(sgd.weight_decay, 1e-4);
+  const Optimizer adafactor = optimizer("{name: adafactor, adaptive: false, clip_update: 2, decay_power: 0.5}");
+  EXPECT_FALSE(adafactor.adaptive);
+  EXPECT_EQ(adafactor.clip_update, 2);
+  EXPECT_EQ(adafactor.decay_power, 0.5);
+  PlanSpec spec;
+  Training training;
+  training.optimizer = optimizer("{name: sgd, momentum: 0}");
+  take_optimizer(spec, training);
+  EXPECT_EQ(spec.optimizer, OptimizerKind::sgd);
+  EXPECT_FALSE(spec.momentum) << "a state that nobody needs";
+}
+
+TEST(Job, TakesRoundingAndLossScaling) {
+  const Job job = read(
+      std::string(kLeast) +
+      "precision: bf16\nrounding: stochastic\ntraining: {loss_scaling: {initial: 1024, interval: 9, factor: 4}}\n");
+  EXPECT_EQ(job.rounding, Rounding::stochastic);
+  EXPECT_EQ(job.training.loss_scaling, (LossScaling{1024, 9, 4}));
+  EXPECT_EQ(read(write_job(job)), job) << write_job(job);
 }
 
 TEST(Job, ReportsAllErrorsAtOnceWithCaretsAndHints) {
@@ -115,7 +155,7 @@ error[E0103]: unknown key `modle`
 1 | modle: gpt2-124m
   | ^^^^^
   |
-  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, objective, stack, plan, training
+  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, rounding, objective, stack, plan, training
 
 error[E0105]: `batch` must be from 1 to 16777216, found `0`
  --> job.yaml:3:8
@@ -151,7 +191,7 @@ error[E0105]: `plan.zero_stage` must be from 0 to 3, found `4`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                    ^
 
-error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, zb-h1, zb-h2, zb-v, found `1fb1`
+error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, zb-h1, zb-h2, zb-v, dualpipe-v, pipedream, pipedream-vertical, pipedream-2bw, found `1fb1`
  --> job.yaml:6:49
   |
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
@@ -165,7 +205,7 @@ error[E0103]: unknown key `pipelines` in `plan`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                                       ^^^^^^^^^
   |
-  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage, schedule, recompute, layers_per_stage, flash, sequence_parallel, recompute_layers, ends_as_layers, overlap_gradients
+  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage, schedule, recompute, layers_per_stage, flash, sequence_parallel, recompute_layers, ends_as_layers, overlap_gradients, offload
 
 error[E0103]: unknown key `optimiser` in `training`
  --> job.yaml:8:3
@@ -173,7 +213,7 @@ error[E0103]: unknown key `optimiser` in `training`
 8 |   optimiser: {learning_rate: 1e-3}
   |   ^^^^^^^^^
   |
-  = help: did you mean `optimizer`? known keys: steps, data, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, seed
+  = help: did you mean `optimizer`? known keys: steps, data, tokenizer, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, loss_scaling, seed, evaluation
 
 error[E0105]: `training.clip_norm` must be from 1e-30 to 1e+30, found `-1`
  --> job.yaml:9:14
@@ -207,13 +247,27 @@ TEST(Job, RefusesValuesThatNoRunCanHave) {
            "stack: ''\n",
            "training: {steps: 0}\n",
            "training: {seed: -1}\n",
-           "training: {optimizer: {name: sgd}}\n",
+           "training: {optimizer: {name: rmsprop}}\n",
+           "training: {optimizer: {name: sgd, beta1: 0.9}}\n",
+           "training: {optimizer: {name: sgd, momentum: 1}}\n",
+           "training: {optimizer: {name: sgd, momentum: 0, nesterov: true}}\n",
+           "training: {optimizer: {name: adafactor, beta2: 0.99}}\n",
+           "training: {optimizer: {name: adafactor, clip_update: 0}}\n",
+           "training: {loss_scaling: {factor: 1}}\n",
+           "training: {loss_scaling: {initial: 0}}\n",
+           "rounding: up\n",
+           "rounding: stochastic\n",
+           "precision: fp16\nrounding: stochastic\n",
            "training: {optimizer: {beta1: 1}}\n",
            "training: {optimizer: {epsilon: 0}}\n",
            "training: {optimizer: {learning_rate: .inf}}\n",
            "training: {clip_norm: 0}\n",
            "training: {learning_rate_schedule: linear}\n",
-           "training: {learning_rate_schedule: {decay: linear}}\n",
+           "training: {learning_rate_schedule: {decay: quadratic}}\n",
+           "training: {learning_rate_schedule: {decay: wsd, decay_steps: 0}}\n",
+           "training: {evaluation: {every: 10}}\n",
+           "training: {evaluation: {data: a.txt, every: 0}}\n",
+           "training: {evaluation: {data: a.txt, batches: 0}}\n",
            "training: {learning_rate_schedule: {decay: cosine, minimum: 1}}\n",
            "training: {order: random}\n",
            "training: {learning_rate_schedule: [cosine]}\n",
@@ -233,6 +287,16 @@ TEST(Job, WarnsOfWhatHasNoEffect) {
   EXPECT_EQ(warnings[0].severity, base::Severity::warning);
   EXPECT_EQ(warnings[0].message, "6 warm-up steps are more than the run's 5 steps");
   EXPECT_EQ(warnings[1].message, "minimum has no effect without decay");
+  for (const auto& [schedule, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"{decay: cosine, decay_steps: 3}", "decay_steps has no effect without `decay: wsd`"},
+           {"{decay: wsd, warmup_steps: 3, decay_steps: 3}",
+            "3 steps of warm-up and 3 of decay are more than the run's 5 steps"}}) {
+    warnings.clear();
+    ASSERT_TRUE(parse_job(std::string(kLeast) + "training: {steps: 5, learning_rate_schedule: " + schedule + "}\n",
+                          "job.yaml", &warnings));
+    ASSERT_EQ(warnings.size(), 1U);
+    EXPECT_EQ(warnings[0].message, expected);
+  }
 }
 
 TEST(Job, EveryExampleReadsWithoutAWarningAndWritesTheSame) {
@@ -274,7 +338,39 @@ TEST(LearningRate, WarmsUpLinearlyThenFollowsACosineToItsMinimum) {
   EXPECT_DOUBLE_EQ(learning_rate_at(t, 100), 0.1);  // stays there
 }
 
+TEST(LearningRate, FallsInAStraightLineToItsMinimum) {
+  const Training t = training(14, {4, Decay::linear, 0.1});
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 1), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 4), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 9), 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 14), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 20), 0.1);
+}
+
+TEST(LearningRate, FallsWithTheInverseSquareRootFromTheEndOfTheWarmUpOn) {
+  const Training t = training(1000, {4, Decay::inverse_square_root, 0.1});
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 0), 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 3), 1.0);   // the fourth step: both branches meet
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 15), 0.5);  // the sixteenth: sqrt(4/16)
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 399), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 999), 0.1);  // sqrt(4/1000) is below the minimum
+  EXPECT_DOUBLE_EQ(learning_rate_at(training(9, {0, Decay::inverse_square_root, 0}), 3), 0.5);
+}
+
+TEST(LearningRate, StaysAndDecaysOverTheLastStepsAlone) {
+  const Training t = training(100, {4, Decay::wsd, 0.2, 40});
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 1), 0.5);
+  for (const std::int64_t step : {4, 30, 60}) EXPECT_DOUBLE_EQ(learning_rate_at(t, step), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 80), 0.6);
+  EXPECT_DOUBLE_EQ(learning_rate_at(t, 100), 0.2);
+  const Training tenth = training(100, {4, Decay::wsd, 0});
+  EXPECT_DOUBLE_EQ(learning_rate_at(tenth, 90), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(tenth, 95), 0.5);
+}
+
 TEST(LearningRate, NeverDividesByNothing) {
+  EXPECT_EQ(learning_rate_at(training(4, {4, Decay::wsd, 0}), 3), 1.0);
+
   EXPECT_EQ(learning_rate_at(training(4, {4, Decay::cosine, 0}), 3), 1.0);
   EXPECT_EQ(learning_rate_at(training(4, {4, Decay::cosine, 0}), 4), 1.0);
   EXPECT_EQ(learning_rate_at(training(4, {9, Decay::cosine, 0}), 3), 4.0 / 9);

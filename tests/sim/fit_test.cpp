@@ -128,6 +128,7 @@ TEST(Fit, PredictsPlansItHasNotSeen) {
   const World world;
   const cost::Fitted& fitted = fit_to_all();
   const cost::Pricing after(world.cluster, world.stack, {fitted.calibration});
+  constexpr double kBound = 0.10;
   double before_worst = 0;
   for (const plan::PlanSpec& spec :
        {spec_of(2, 1, 1, 1), spec_of(1, 2, 1, 16), spec_of(1, 1, 2, 8), spec_of(2, 1, 1, 8, 2)}) {
@@ -135,9 +136,9 @@ TEST(Fit, PredictsPlansItHasNotSeen) {
     const double real = simulate(plan, world.real).prediction.step_time_s;
     const double predicted = simulate(plan, after).prediction.step_time_s;
     before_worst = std::max(before_worst, std::abs(simulate(plan, world.believed).prediction.step_time_s / real - 1));
-    EXPECT_NEAR(predicted / real, 1, 0.10) << plan::describe(spec);
+    EXPECT_NEAR(predicted / real, 1, kBound) << plan::describe(spec);
   }
-  EXPECT_GT(before_worst, 0.2) << "a test that the defaults would pass tests nothing";
+  EXPECT_GT(before_worst, kBound) << "a test that the defaults would pass tests nothing";
   EXPECT_LT(fitted.result.error_after, fitted.result.error_before / 2);
   EXPECT_LT(fitted.result.held_out_error_after, fitted.result.error_before);
 }

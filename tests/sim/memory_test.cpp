@@ -129,6 +129,25 @@ TEST(ModelStates, AreZerosTable) {
   }
 }
 
+// The same table with K = 12 of AdamW and LAMB, 8 of SGD with momentum, 4 of Adafactor, whose factors every replica
+// has, and 4 + 2 + 1/32 of 8-bit Adam where there is no embedding: bytes of states a parameter, masters included.
+TEST(ModelStates, AreZerosTableForEveryOptimizer) {
+  using plan::OptimizerKind;
+  for (const auto& [kind, states] : {std::pair(OptimizerKind::lamb, 12.0), std::pair(OptimizerKind::sgd, 8.0),
+                                     std::pair(OptimizerKind::adafactor, 4.0)})
+    for (const int zero : {0, 1, 2, 3}) {
+      Case c = half_precision();
+      c.devices = c.spec.data = 8;
+      c.spec.zero_stage = zero;
+      c.spec.optimizer = kind;
+      const StageMemory m = memory_of(c, MemoryRecipe{});
+      const double elements = static_cast<double>(c.layers * (12 * c.hidden * c.hidden + 13 * c.hidden) +
+                                                  (c.vocab + c.sequence + 2) * c.hidden);
+      const double d = zero >= 1 ? 8 : 1;
+      EXPECT_NEAR(m.optimizer_states / elements, states / d, 0.01 * states) << plan::name_of(kind) << " ZeRO " << zero;
+    }
+}
+
 Case over_four_replicas(models::DType precision) {
   Case c = half_precision();
   c.layers = 8;

@@ -133,6 +133,31 @@ TEST(Validation, TakesTheNearestForWhatItDoesNotKnow) {
   EXPECT_THAT(device.rows[0].notes, ::testing::Contains(HasSubstr("A100-PCIE-80GB")));
 }
 
+TEST(Validation, TakesTheStackOfRunsWithinANodeWhereThereIsOne) {
+  Library known = library();
+  cost::Stack within = testing::stack("megatron-2021");
+  within.name += "-within-node";
+  within.parameters.push_back({"stack.recomputes", 0, cost::Unit::number, "test"});
+  known.stacks.push_back(within);
+  EXPECT_EQ(validate(rows(kRow), known).rows.at(0).stack, "megatron-2021");
+  std::string text = changed("gpus: 16", "gpus: 8");
+  text.replace(text.find("dp: 4"), 5, "dp: 2");
+  const cost::Validation v = validate(rows(text), known);
+  ASSERT_EQ(v.rows.size(), 1U);
+  EXPECT_EQ(v.rows[0].stack, "megatron-2021-within-node");
+  EXPECT_THAT(v.rows[0].plan, ::testing::Not(HasSubstr("recompute")));
+  EXPECT_THAT(v.rows[0].notes, ::testing::Contains(HasSubstr("recomputed")));
+}
+
+TEST(Validation, DoesNotBelieveAVocabularyThatWasAssumed) {
+  const auto notes = [](const char* key) {
+    return validate(rows(changed("heads: 16", key)), library()).rows.at(0).notes;
+  };
+  EXPECT_THAT(notes("heads: 16\n  vocab: 51200"), ::testing::Not(::testing::Contains(HasSubstr("vocabulary"))));
+  EXPECT_THAT(notes("heads: 16\n  vocab: 51200\n  vocab_note: assumed"),
+              ::testing::Contains(HasSubstr("vocabulary of 50257")));
+}
+
 TEST(Validation, LeavesOutWhatItCannotExpressAndSaysWhy) {
   const cost::Validation unknown = validate(rows(changed("A100-SXM4-80GB", "Tomorrow-1")), library());
   ASSERT_EQ(unknown.left_out.size(), 1U);

@@ -32,5 +32,14 @@ void row_softmax(const float* logits, const float* max, const float* total, floa
 double sum_of_squares(const float* x, Count count);
 void adamw(const float* gradient, float* parameter, float* first, float* second, Count count,
            const AdamWFactors& factors);
+void sgd(const float* gradient, float* parameter, float* momentum, Count count, const SgdFactors& factors);
+void lamb_direction(const float* gradient, const float* parameter, float* first, float* second, float* direction,
+                    Count count, const AdamWFactors& factors);
+void lamb_step(const float* first, const float* second, float* parameter, Count count, const AdamWFactors& factors,
+               float rate);
+void from_bf16(const std::uint16_t* x, float* y, Count count);
+void to_bf16(const float* x, std::uint16_t* y, Count count);
+void from_fp16(const std::uint16_t* x, float* y, Count count);
+void to_fp16(const float* x, std::uint16_t* y, Count count);
 
 }  // namespace orrery::exec::simd::ORRERY_SIMD_LEVEL

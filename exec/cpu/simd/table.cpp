@@ -32,6 +32,13 @@ const Kernels& table() {
       .row_softmax = row_softmax,
       .sum_of_squares = sum_of_squares,
       .adamw = adamw,
+      .sgd = sgd,
+      .lamb_direction = lamb_direction,
+      .lamb_step = lamb_step,
+      .from_bf16 = from_bf16,
+      .to_bf16 = to_bf16,
+      .from_fp16 = from_fp16,
+      .to_fp16 = to_fp16,
   };
   return kernels;
 }

@@ -1,0 +1,34 @@
+#pragma once
+/// What an optimizer costs, without lowering: bytes of its states and operators of its update (plan/lower_optimizer.h),
+/// a bucket at a time.
+#include <vector>
+
+#include "cost/memory.h"
+#include "models/op.h"
+#include "plan/plan.h"
+
+namespace orrery::cost {
+
+/// What a buffer takes of the arena.
+[[nodiscard]] double arena_bytes(std::int64_t elements, models::DType dtype);
+
+/// States of one bucket, `optimized` elements of which are this rank's: masters and moments. `moment_bytes`: of both of
+/// Adam's moments, a parameter.
+[[nodiscard]] double state_bytes(const BucketSize& bucket, std::int64_t optimized, const plan::PlanSpec& spec,
+                                 double moment_bytes);
+
+/// Of a stage: Adafactor's factors, and what an update has beside them while it runs: their sums, and norms.
+struct TensorBytes {
+  double states = 0, temporary = 0;
+};
+[[nodiscard]] TensorBytes tensor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
+
+/// Operators of one bucket's update. Optimizers that look at whole tensors pass over it before they change it: what
+/// they find is summed over ranks between the passes.
+struct UpdateOps {
+  std::vector<models::Op> before;  ///< each in a step of its own
+  models::Op update;
+};
+[[nodiscard]] UpdateOps update_ops(const BucketSize& bucket, std::int64_t optimized, const plan::PlanSpec& spec);
+
+}  // namespace orrery::cost

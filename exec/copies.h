@@ -1,0 +1,28 @@
+#pragma once
+/// Copies between a rank's memories, done beside its computing: a thread for each stream, started with its first copy,
+/// as a GPU has a copy engine for each direction. What fails there is thrown where the copy is asked after.
+#include <array>
+#include <functional>
+#include <memory>
+
+#include "exec/transport.h"
+#include "plan/schedule.h"
+
+namespace orrery::exec {
+
+class CopyEngines {
+ public:
+  CopyEngines();
+  ~CopyEngines();  ///< waits for what is under way
+  CopyEngines(const CopyEngines&) = delete;
+  CopyEngines& operator=(const CopyEngines&) = delete;
+
+  /// Work of one stream runs in the order in which it is given.
+  [[nodiscard]] std::unique_ptr<Request> run(plan::Stream stream, std::function<void()> work);
+
+ private:
+  class Engine;
+  std::array<std::unique_ptr<Engine>, plan::kStreams> engines_;
+};
+
+}  // namespace orrery::exec

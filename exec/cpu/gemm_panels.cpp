@@ -1,0 +1,84 @@
+// Matrix products of 16-bit operands: panels of both factors are widened to fp32, multiplied and added up in fp32, and
+// the result is rounded once.
+#include "base/ensure.h"
+#include "exec/cpu/gemm.h"
+#include "exec/cpu/machine.h"
+#include "exec/half.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::DType;
+
+constexpr std::int64_t kPanel = 256;  // rows or columns of the result at a time
+
+/// `rows` rows of `columns` elements, `stride` apart, as fp32 rows one after the other.
+void load_panel(const Kernels& kernels, const Operand& from, std::int64_t first, std::int64_t stride, std::int64_t rows,
+                std::int64_t columns, float* to) {
+  for (std::int64_t row = 0; row < rows; ++row, first += stride, to += columns) {
+    if (from.dtype == DType::fp32)
+      std::copy_n(reinterpret_cast<const float*>(from.data) + first, columns, to);
+    else
+      (from.dtype == DType::bf16 ? kernels.from_bf16 : kernels.from_fp16)(
+          reinterpret_cast<const std::uint16_t*>(from.data) + first, to, columns);
+  }
+}
+
+void store_panel(const Kernels& kernels, const float* from, const Operand& to, std::int64_t first, std::int64_t stride,
+                 std::int64_t rows, std::int64_t columns) {
+  for (std::int64_t row = 0; row < rows; ++row, first += stride, from += columns) {
+    if (to.dtype == DType::fp32)
+      std::copy_n(from, columns, reinterpret_cast<float*>(to.data) + first);
+    else
+      (to.dtype == DType::bf16 ? kernels.to_bf16 : kernels.to_fp16)(
+          from, reinterpret_cast<std::uint16_t*>(to.data) + first, columns);
+  }
+}
+
+}  // namespace
+
+void run_matmul_by_panels(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t m = op.m, n = op.n, k = op.k;
+  if (m == 0 || n == 0) return;
+  ENSURE(call.in.size() >= 2 && call.out.size() == 1 && call.in[0].elements >= m * k && call.in[1].elements >= k * n &&
+             call.out[0].elements >= m * n,
+         "matmul of {} x {} x {}", m, n, k);
+  const bool biased = call.in.size() > 2 && call.in[2].data != nullptr;
+  const Kernels& kernels = machine.kernels;
+  // Threads take columns; each walks down the rows with one panel of B.
+  machine.pool.each(n, kPanel, [&](std::int64_t from, std::int64_t to, int thread) {
+    const std::int64_t widest = std::min(kPanel, to - from), tallest = std::min(kPanel, m);
+    float* const b = machine.scratch.get(thread, widest * k + tallest * k + tallest * widest + widest);
+    float* const a = b + widest * k;
+    float* const c = a + tallest * k;
+    float* const bias = c + tallest * widest;
+    for (std::int64_t column = from; column < to; column += kPanel) {
+      const std::int64_t columns = std::min(kPanel, to - column);
+      if (op.trans_b)
+        load_panel(kernels, call.in[1], column * k, k, columns, k, b);
+      else
+        load_panel(kernels, call.in[1], column, n, k, columns, b);
+      if (biased) load_panel(kernels, call.in[2], column, columns, 1, columns, bias);
+      for (std::int64_t row = 0; row < m; row += kPanel) {
+        const std::int64_t rows = std::min(kPanel, m - row);
+        if (op.trans_a)
+          load_panel(kernels, call.in[0], row, m, k, rows, a);
+        else
+          load_panel(kernels, call.in[0], row * k, k, rows, k, a);
+        if (op.accumulate) load_panel(kernels, call.out[0], row * n + column, n, rows, columns, c);
+        for (std::int64_t i = 0; biased && i < rows; ++i) {
+          if (op.accumulate)
+            kernels.add(c + i * columns, bias, c + i * columns, columns);
+          else
+            std::copy_n(bias, columns, c + i * columns);
+        }
+        gemm(op.trans_a, op.trans_b, rows, columns, k, 1.0F, a, op.trans_a ? rows : k, b, op.trans_b ? k : columns,
+             op.accumulate || biased ? 1.0F : 0.0F, c, columns);
+        store_panel(kernels, c, call.out[0], row * n + column, n, rows, columns);
+      }
+    }
+  });
+}
+
+}  // namespace orrery::exec

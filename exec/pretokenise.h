@@ -1,0 +1,37 @@
+#pragma once
+/// Cutting text into the pieces within which byte-level BPE merges, by a regular expression over Unicode classes
+/// (Radford et al. 2019; GPT-2's encoder.py). PCRE2 matches it; its Unicode is that of the library.
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace orrery::exec {
+
+class Pretokeniser {
+ public:
+  /// GPT-2's expression: contractions, and runs of letters, of numbers and of other signs, each with the space before
+  /// it; the last blank of a run goes with what follows.
+  [[nodiscard]] static Pretokeniser gpt2();
+  /// Another vocabulary's expression, in PCRE2's words. Code E0616 when it is none.
+  [[nodiscard]] static base::Result<Pretokeniser> of(const std::string& expression);
+  Pretokeniser(Pretokeniser&&) noexcept;
+  Pretokeniser& operator=(Pretokeniser&&) noexcept;
+  ~Pretokeniser();
+
+  /// All of `text` in order: matches, what lies between them, and runs of bytes that are no UTF-8.
+  void split(std::string_view text, const std::function<void(std::string_view)>& piece) const;
+
+ private:
+  struct Compiled;
+  explicit Pretokeniser(std::unique_ptr<Compiled> compiled);
+  void split_valid(std::string_view text, const std::function<void(std::string_view)>& piece) const;
+  std::unique_ptr<Compiled> compiled_;
+};
+
+/// Bytes of the UTF-8 sequence that `text` begins with; 0 where it begins with none (RFC 3629).
+[[nodiscard]] std::size_t sequence_at(std::string_view text);
+
+}  // namespace orrery::exec

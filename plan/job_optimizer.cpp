@@ -1,0 +1,95 @@
+// Keys and defaults of each optimizer.
+#include "plan/job_optimizer.h"
+
+#include <fmt/format.h>
+
+#include "plan/plan.h"
+#include "plan/words.h"
+
+namespace orrery::plan {
+namespace {
+
+constexpr double kBelowOne = 1 - 1e-12;
+constexpr double kAboveZero = 1e-30;
+
+bool has_moments(OptimizerKind kind) {
+  return kind == OptimizerKind::adamw || kind == OptimizerKind::lamb || kind == OptimizerKind::adamw_8bit;
+}
+
+// Defaults are those of the paper, where it has any; of AdamW as GPT models are trained (Brown et al. 2020, appendix
+// B).
+Optimizer defaults(OptimizerKind kind) {
+  Optimizer o;
+  o.kind = kind;
+  if (kind == OptimizerKind::lamb) {
+    o.beta2 = 0.999;
+    o.epsilon = 1e-6;
+    o.weight_decay = 0.01;
+  }
+  if (kind == OptimizerKind::sgd || kind == OptimizerKind::adafactor) o.weight_decay = 0;
+  if (kind == OptimizerKind::adafactor) o.learning_rate = 1e-2;  // the paper's relative step
+  return o;
+}
+
+}  // namespace
+
+Optimizer read_optimizer(const base::Cursor& at) {
+  Optimizer o = defaults(choose(at.optional("name"), kOptimizerWords, OptimizerKind::adamw));
+  o.learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
+  if (has_moments(o.kind)) {
+    o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);
+    o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
+    o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
+  }
+  o.weight_decay = at.optional("weight_decay").number(0, 1e3, o.weight_decay);
+  if (o.kind == OptimizerKind::sgd) {
+    o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);
+    const base::Cursor nesterov = at.optional("nesterov");
+    o.nesterov = nesterov.boolean(o.nesterov);
+    if (o.nesterov && o.momentum == 0)
+      nesterov.error("E0121", "nesterov looks ahead along the momentum, which is 0", "give a momentum, say 0.9");
+  }
+  if (o.kind == OptimizerKind::adafactor) {
+    o.adaptive = at.optional("adaptive").boolean(o.adaptive);
+    o.clip_update = at.optional("clip_update").number(kAboveZero, 1e30, o.clip_update);
+    o.decay_power = at.optional("decay_power").number(kAboveZero, 1, o.decay_power);
+  }
+  return o;
+}
+
+std::vector<std::pair<std::string, std::string>> optimizer_lines(const Optimizer& o) {
+  std::vector<std::pair<std::string, std::string>> out;
+  const auto line = [&](const char* key, const auto& value) { out.emplace_back(key, fmt::format("{}", value)); };
+  line("name", name_of(o.kind));
+  line("learning_rate", o.learning_rate);
+  if (has_moments(o.kind)) {
+    line("beta1", o.beta1);
+    line("beta2", o.beta2);
+    line("epsilon", o.epsilon);
+  }
+  line("weight_decay", o.weight_decay);
+  if (o.kind == OptimizerKind::sgd) {
+    line("momentum", o.momentum);
+    line("nesterov", o.nesterov);
+  }
+  if (o.kind == OptimizerKind::adafactor) {
+    line("adaptive", o.adaptive);
+    line("clip_update", o.clip_update);
+    line("decay_power", o.decay_power);
+  }
+  return out;
+}
+
+void take_optimizer(PlanSpec& spec, const Training& training) {
+  spec.optimizer = training.optimizer.kind;
+  spec.momentum = training.optimizer.kind != OptimizerKind::sgd || training.optimizer.momentum > 0;
+}
+
+const char* name_of(OptimizerKind kind) {
+  return kOptimizerWords[static_cast<std::size_t>(kind)].c_str();
+}
+const char* name_of(Rounding rounding) {
+  return kRoundingWords[static_cast<std::size_t>(rounding)].c_str();
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,206 @@
+// Training in 16 bits: near fp32, the same on every split of the model as far as rounding lets it be, in the bytes that
+// the schedule says; fp16 skips what overflows, by one decision of all ranks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plan/lower.h"
+#include "tests/exec/training.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::DType;
+using testing::Outcome;
+using testing::Trial;
+
+Trial trial_in(DType precision, plan::Rounding rounding = plan::Rounding::nearest) {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  trial.spec.precision = precision;
+  trial.spec.rounding = rounding;
+  return trial;
+}
+
+const Outcome& serial_in(DType precision, plan::Rounding rounding = plan::Rounding::nearest) {
+  static std::map<std::pair<DType, plan::Rounding>, Outcome> outcomes;
+  const auto key = std::make_pair(precision, rounding);
+  const auto found = outcomes.find(key);
+  if (found != outcomes.end()) return found->second;
+  return outcomes.emplace(key, testing::train(trial_in(precision, rounding))).first->second;
+}
+
+void expect_memory_as_predicted(const Outcome& outcome) {
+  for (std::size_t rank = 0; rank < outcome.memory.size(); ++rank) {
+    const auto predicted = static_cast<double>(outcome.placements[rank].arena_bytes);
+    EXPECT_NEAR(static_cast<double>(outcome.memory[rank].peak_extent), predicted, 0.02 * predicted) << "rank " << rank;
+    EXPECT_EQ(outcome.memory[rank].peak_live, outcome.placements[rank].peak_live_bytes) << "rank " << rank;
+  }
+}
+
+TEST(Precision, SixteenBitsTrainNearThirtyTwo) {
+  const Outcome& full = serial_in(DType::fp32);
+  for (const auto& [precision, rounding, bound] :
+       {std::tuple(DType::bf16, plan::Rounding::nearest, 5e-3), std::tuple(DType::fp16, plan::Rounding::nearest, 2e-3),
+        std::tuple(DType::bf16, plan::Rounding::stochastic, 1e-2)}) {
+    const Outcome& narrow = serial_in(precision, rounding);
+    const double distance = testing::loss_distance(narrow, full);
+    std::printf("[ errors   ] %s %s: loss %.1e from fp32\n", models::name_of(precision), plan::name_of(rounding),
+                distance);
+    EXPECT_LE(distance, bound);
+    EXPECT_GT(distance, 1e-7) << "not in 16 bits";
+    expect_memory_as_predicted(narrow);
+  }
+}
+
+struct Case {
+  const char* name;
+  void (*set)(plan::PlanSpec&);
+};
+
+const Case kCases[] = {
+    {"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
+    {"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
+    {"tensor_2_sequence_recompute",
+     [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true, s.recompute = plan::Recompute::full; }},
+    {"pipeline_2", [](plan::PlanSpec& s) { s.pipeline = 2; }},
+    {"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
+    {"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
+    {"zero_3_data_4", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
+    {"context_2", [](plan::PlanSpec& s) { s.context = 2; }},
+    {"zero_1_tensor_2_pipeline_2",
+     [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1; }},
+};
+
+using Setting = std::tuple<DType, plan::Rounding>;
+class SplitIn : public ::testing::TestWithParam<std::tuple<Setting, Case>> {};
+
+// Partial sums are rounded to 16 bits where they meet, and where a sum is cut they are others: bounds are a few units
+// of the last place of the type.
+TEST_P(SplitIn, SixteenBitsIsNearSerialInSixteenBits) {
+  const auto& [setting, one] = GetParam();
+  const auto& [precision, rounding] = setting;
+  Trial trial = trial_in(precision, rounding);
+  one.set(trial.spec);
+  const Outcome split = testing::train(trial);
+  const Outcome& serial = serial_in(precision, rounding);
+  const double loss = testing::loss_distance(split, serial);
+  const double gradient = testing::relative_distance(split.gradients.at(0), serial.gradients.at(0));
+  std::printf("[ errors   ] %s %s %-28s loss %.1e  gradient at step 1 %.1e\n", models::name_of(precision),
+              plan::name_of(rounding), one.name, loss, gradient);
+  EXPECT_LE(loss, precision == DType::bf16 ? 5e-3 : 1e-3);
+  EXPECT_LE(gradient, precision == DType::bf16 ? 2e-2 : 3e-3);
+  expect_memory_as_predicted(split);
+}
+
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<Setting, Case>>& tested) {
+  const auto& [setting, one] = tested.param;
+  return std::string(models::name_of(std::get<0>(setting))) + "_" + plan::name_of(std::get<1>(setting)) + "_" +
+         one.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, SplitIn,
+                         ::testing::Combine(::testing::Values(Setting{DType::bf16, plan::Rounding::nearest},
+                                                              Setting{DType::fp16, plan::Rounding::nearest},
+                                                              Setting{DType::bf16, plan::Rounding::stochastic}),
+                                            ::testing::ValuesIn(kCases)),
+                         name_of_case);
+
+TEST(LossScaling, SkipsUntilGradientsFitAndAllRanksSkipTogether) {
+  for (const auto set : {+[](plan::PlanSpec&) {}, +[](plan::PlanSpec& s) { s.data = 2; },
+                         +[](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 3; },
+                         +[](plan::PlanSpec& s) { s.pipeline = 2, s.data = 2, s.zero_stage = 1; }}) {
+    Trial trial = trial_in(DType::fp16);
+    trial.training.loss_scaling = {std::ldexp(1.0, 30), 4, 4};
+    trial.gradients_at = {};
+    set(trial.spec);
+    const Outcome outcome = testing::train(trial);
+    std::size_t first = 0;
+    while (first < outcome.steps.size() && outcome.steps[first].skipped) ++first;
+    ASSERT_GT(first, 0U) << "2^30 must overflow";
+    ASSERT_LT(first, 12U) << "and be found too large";
+    for (std::size_t i = 0; i <= first; ++i) {
+      EXPECT_EQ(outcome.steps[i].loss_scale, std::ldexp(1.0, 30 - 2 * static_cast<int>(i)));
+      EXPECT_TRUE(std::isfinite(outcome.steps[i].loss));
+    }
+    EXPECT_TRUE(std::isfinite(outcome.steps[first].gradient_norm));
+    // Four steps later it has grown again.
+    EXPECT_EQ(outcome.steps[first + 4].loss_scale, 4 * outcome.steps[first].loss_scale);
+    EXPECT_LT(outcome.steps.back().loss, outcome.steps.front().loss);
+  }
+}
+
+TEST(LossScaling, AStepThatIsSkippedChangesNothing) {
+  Trial trial = trial_in(DType::fp16);
+  trial.training.loss_scaling.initial = std::ldexp(1.0, 60);
+  trial.training.loss_scaling.factor = 1.0001;
+  trial.spec.data = 2;
+  trial.gradients_at = {};
+  trial.steps = 3;
+  const Outcome outcome = testing::train(trial);
+  for (const StepResult& step : outcome.steps) EXPECT_TRUE(step.skipped);
+  trial.steps = 0;
+  EXPECT_EQ(testing::relative_distance(outcome.weights, testing::train(trial).weights), 0);
+}
+
+// Masters, copies, shards and skipped steps of every optimizer: what compute reads is what it would be in fp32,
+// rounded.
+TEST(Precision, EveryOptimizerTrainsInSixteenBitsOnEveryKindOfShard) {
+  using plan::OptimizerKind;
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lamb, OptimizerKind::adafactor, OptimizerKind::adamw_8bit}) {
+    Trial trial = trial_in(DType::fp32);
+    trial.training.optimizer.kind = kind;
+    trial.training.optimizer.learning_rate = kind == OptimizerKind::adamw_8bit ? 3e-3 : 2e-2;
+    trial.gradients_at = {};
+    trial.spec.data = trial.spec.tensor = 2;
+    trial.spec.zero_stage = 1;
+    trial.steps = 8;
+    const Outcome full = testing::train(trial);
+    for (const auto& [precision, rounding] :
+         {std::pair(DType::bf16, plan::Rounding::nearest), std::pair(DType::fp16, plan::Rounding::nearest),
+          std::pair(DType::bf16, plan::Rounding::stochastic)})
+      for (const int zero : {1, 3}) {
+        SCOPED_TRACE(std::string(plan::name_of(kind)) + " " + models::name_of(precision) + " " +
+                     plan::name_of(rounding) + ", ZeRO " + std::to_string(zero));
+        Trial narrow = trial;
+        narrow.spec.precision = precision;
+        narrow.spec.rounding = rounding;
+        narrow.spec.zero_stage = zero;
+        const Outcome outcome = testing::train(narrow);
+        EXPECT_LE(testing::loss_distance(outcome, full), 1e-2);
+        expect_memory_as_predicted(outcome);
+        if (precision != DType::fp16) continue;
+        narrow.training.loss_scaling = {std::ldexp(1.0, 40), 100, 1024};
+        const Outcome late = testing::train(narrow);
+        EXPECT_TRUE(late.steps.front().skipped);
+        EXPECT_FALSE(late.steps.back().skipped);
+        EXPECT_TRUE(std::isfinite(late.steps.back().loss) && late.steps.back().loss < late.steps.front().loss);
+      }
+  }
+}
+
+TEST(StochasticRounding, HasNoMastersAndDrawsTheSameForAnyShard) {
+  Trial trial = trial_in(DType::bf16, plan::Rounding::stochastic);
+  trial.steps = 1;
+  trial.gradients_at = {};
+  const Outcome serial = testing::train(trial);
+  for (const auto set :
+       {+[](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; },
+        +[](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 1; }, +[](plan::PlanSpec& s) { s.pipeline = 2; }}) {
+    Trial split = trial;
+    set(split.spec);
+    const Outcome outcome = testing::train(split);
+    std::size_t different = 0, all = 0;
+    for (const auto& [name, tensor] : serial.weights)
+      for (std::size_t i = 0; i < tensor.values.size(); ++i, ++all)
+        different += tensor.values[i] != outcome.weights.at(name).values[i] ? 1 : 0;
+    // A sum of gradients that differs in its last bit now and then falls to the other side of a drawn bound.
+    EXPECT_LT(static_cast<double>(different), 0.02 * static_cast<double>(all));
+  }
+  const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
+  for (const plan::Buffer& buffer : schedule.classes.front().buffers)
+    EXPECT_EQ(buffer.name.find("master"), std::string::npos) << buffer.name;
+}
+
+}  // namespace
+}  // namespace orrery::exec

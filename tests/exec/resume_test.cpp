@@ -1,0 +1,186 @@
+// Runs that go on: bit for bit on the same plan, in the same order of data, and through another plan; checkpoints that
+// are written behind the steps; evaluation in the records.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "exec/checkpoint.h"
+#include "exec/checkpoint_files.h"
+#include "exec/files.h"
+#include "exec/run.h"
+#include "exec/thread_transport.h"
+#include "plan/lower.h"
+#include "tests/exec/training.h"
+
+namespace orrery::exec {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Trial;
+
+class Resume : public ::testing::Test {
+ protected:
+  Resume() : folder_(fs::temp_directory_path() / ("orrery-resume-" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);
+  }
+  ~Resume() override { fs::remove_all(folder_); }
+
+  static Trial trial() {
+    Trial trial = testing::golden_trial("cosine_clipped");
+    trial.model.layers = 4;
+    trial.training.initial_weights.clear();
+    trial.training.order = plan::DataOrder::shuffled;
+    trial.training.steps = 6;
+    trial.spec.data = trial.spec.pipeline = 2;
+    trial.spec.micro_batch = 1;
+    trial.spec.zero_stage = 1;
+    return trial;
+  }
+  /// All ranks as threads, into folder `name`. Returns rank 0's events.
+  std::vector<nlohmann::json> go(const Trial& trial, const std::string& name, std::int64_t steps,
+                                 const std::function<void(RunOptions&)>& more = {}) {
+    const plan::Plan plan = testing::plan_of(trial);
+    const plan::Schedule schedule = plan::lower(plan);
+    const Waiter waiter(wait_policy(plan.spec().ranks(), 1, std::chrono::seconds(60)));
+    ThreadWorld world(plan.spec().ranks());
+    std::vector<nlohmann::json> events;
+    testing::in_threads(
+        plan.spec().ranks(),
+        [&](int rank) {
+          const auto transport = world.transport(rank);
+          const auto backend = make_cpu_backend(1);
+          RunOptions options;
+          options.directory = folder_ / name;
+          options.plan_text = testing::plan_text(trial);
+          options.steps = steps;
+          options.report = [&](const std::string& line) { events.push_back(nlohmann::json::parse(line)); };
+          if (more) more(options);
+          const auto done = run(plan, trial.training, schedule, *backend, *transport, waiter, options);
+          if (!done && rank == 0) throw std::runtime_error(base::render(done.error(), false));
+        },
+        [&](const std::string& why) { world.abort(why); });
+    return events;
+  }
+  std::vector<nlohmann::json> lines(const std::string& name) const {
+    std::vector<nlohmann::json> out;
+    std::ifstream in(folder_ / name / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line));
+    return out;
+  }
+  fs::path checkpoint(const std::string& name, const char* step) const { return folder_ / name / "checkpoints" / step; }
+  fs::path folder_;
+};
+
+TEST_F(Resume, OnTheSamePlanIsBitwiseInShuffledOrder) {
+  go(trial(), "whole", 6);
+  go(trial(), "parts", 2);
+  go(trial(), "parts", 6, [](RunOptions& o) { o.resume = true; });
+  const auto whole = lines("whole"), parts = lines("parts");
+  ASSERT_EQ(parts.size(), 6U);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(parts[i].at("loss"), whole[i].at("loss")) << "step " << i + 1;
+    EXPECT_EQ(parts[i].at("gradient_norm"), whole[i].at("gradient_norm")) << "step " << i + 1;
+  }
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(checkpoint("whole", "step-000006"))) {
+    EXPECT_EQ(read_file(entry.path(), 1 << 26),
+              read_file(checkpoint("parts", "step-000006") / entry.path().filename(), 1 << 26))
+        << entry.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 5) << "four ranks and the manifest";
+}
+
+TEST_F(Resume, OnAnotherPlanGoesOnWithTheSameTokens) {
+  go(trial(), "whole", 6);
+  go(trial(), "parts", 3);
+  Trial other = trial();
+  other.spec.pipeline = 1, other.spec.data = 1, other.spec.tensor = 2, other.spec.zero_stage = 0,
+  other.spec.micro_batch = 4;
+  go(other, "parts", 6, [](RunOptions& o) { o.resume = true; });
+  const auto whole = lines("whole"), parts = lines("parts");
+  for (std::size_t i = 0; i < 6; ++i) {
+    const double expected = whole[i].at("loss");
+    EXPECT_NEAR(parts[i].at("loss").get<double>(), expected, 1e-5 * expected) << "step " << i + 1;
+  }
+}
+
+TEST_F(Resume, WithOtherDataSaysSo) {
+  go(trial(), "run", 2);
+  const auto warned = [&](const Trial& other, std::int64_t steps) {
+    for (const auto& event : go(other, "run", steps, [](RunOptions& o) { o.resume = true; }))
+      if (event.at("event") == "diagnostic" && event.at("code") == "E0628")
+        return event.at("message").get<std::string>();
+    return std::string();
+  };
+  EXPECT_EQ(warned(trial(), 3), "");
+  Trial other = trial();
+  other.training.seed = 9;
+  EXPECT_NE(warned(other, 4).find("another seed"), std::string::npos);
+  other.spec.batch = 4;
+  EXPECT_NE(warned(other, 5).find("another batch"), std::string::npos);
+  other.training.order = plan::DataOrder::sequential;
+  EXPECT_NE(warned(other, 6).find("another order"), std::string::npos);
+}
+
+TEST_F(Resume, CheckpointsOfEveryStepAreWrittenWhileTrainingGoesOn) {
+  const auto events = go(trial(), "run", 6, [](RunOptions& o) {
+    o.checkpoint_every = 1;
+    o.keep = 3;
+  });
+  std::vector<std::int64_t> saved;
+  for (const auto& event : events)
+    if (event.at("event") == "checkpoint") saved.push_back(event.at("step"));
+  EXPECT_EQ(saved, (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_FALSE(fs::exists(checkpoint("run", "step-000003")));
+  for (const char* step : {"step-000004", "step-000005", "step-000006"})
+    EXPECT_NO_THROW(CheckpointReader(checkpoint("run", step)).check_files()) << step;
+  go(trial(), "plain", 6);
+  EXPECT_EQ(lines("run").back().at("loss"), lines("plain").back().at("loss"));
+}
+
+TEST_F(Resume, HeldOutLossStandsInTheRecordsWhereItIsDue) {
+  Trial evaluated = trial();
+  evaluated.training.evaluation = plan::Evaluation{evaluated.training.data, 2, 1};
+  const auto events = go(evaluated, "run", 5);
+  const auto records = lines("run");
+  ASSERT_EQ(records.size(), 5U);
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_EQ(records[i].contains("held_out_loss"), i == 1 || i == 3 || i == 4) << "step " << i + 1;
+  EXPECT_LT(records[4].at("held_out_loss").get<double>(), records[1].at("held_out_loss").get<double>());
+  int told = 0;
+  for (const auto& event : events) told += event.at("event") == "evaluation" ? 1 : 0;
+  EXPECT_EQ(told, 3);
+  go(trial(), "plain", 5);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(records[i].at("loss"), lines("plain")[i].at("loss"));
+}
+
+TEST_F(Resume, TextIsEncodedByTheJobsTokenizer) {
+  Trial text = trial();
+  text.model.vocab = 1024;
+  fs::create_directories(folder_ / "text");
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "the planets turn with it, and the Earth turns; ";
+  write_atomically(folder_ / "text/a.txt", words);
+  text.training.data = (folder_ / "text").string();
+  text.training.evaluation = plan::Evaluation{(folder_ / "text/a.txt").string(), 3, 1};
+  text.training.tokenizer = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/bpe";
+  go(text, "run", 3);
+  EXPECT_TRUE(fs::exists(folder_ / "run/tokens/train.idx"));
+  const auto records = lines("run");
+  EXPECT_NEAR(records[0].at("loss").get<double>(), std::log(1024), 0.3);
+  EXPECT_LT(records[2].at("loss").get<double>(), records[0].at("loss").get<double>());
+  text.model.vocab = 64;
+  try {
+    go(text, "small", 3);
+    FAIL() << "a vocabulary of 64 was enough";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("E0618"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace orrery::exec

@@ -1,0 +1,268 @@
+// Weights under Hugging Face's names: read, trained, exported and read again; orientations against PyTorch's numbers.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "exec/checkpoint.h"
+#include "exec/export.h"
+#include "exec/failure.h"
+#include "exec/files.h"
+#include "exec/initialise.h"
+#include "exec/thread_transport.h"
+#include "exec/weight_names.h"
+#include "models/expand.h"
+#include "models/read.h"
+#include "plan/lower.h"
+#include "tests/exec/training.h"
+
+namespace orrery::exec {
+namespace {
+
+namespace fs = std::filesystem;
+using models::Family;
+using testing::Outcome;
+using testing::Trial;
+
+const std::string kGolden = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/";
+
+/// The model of tests/golden/pytorch/generate_llama.py.
+Trial golden_llama() {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  models::Model& m = trial.model;
+  m.name = "golden-llama";
+  m.family = Family::llama;
+  m.kv_heads = 2;
+  m.ffn_hidden = 96;
+  m.normalisation = models::Normalisation::rms_norm;
+  m.activation = models::Activation::swiglu;
+  m.positions = models::Positions::rope;
+  m.bias = false;
+  m.tied_embeddings = false;
+  trial.training.initial_weights = kGolden + "llama_initial.safetensors";
+  return trial;
+}
+
+TEST(GoldenLlama, TrainsAsPyTorchDoesFromWeightsUnderItsNames) {
+  const auto golden = nlohmann::json::parse(read_file(kGolden + "llama_golden.json", 1 << 20)).at("steps");
+  for (const int ways : {1, 2}) {
+    Trial trial = golden_llama();
+    trial.spec.tensor = trial.spec.data = ways;
+    trial.gradients_at = {0};
+    const Outcome outcome = testing::train(trial);
+    ASSERT_EQ(outcome.steps.size(), golden.size());
+    for (std::size_t i = 0; i < golden.size(); ++i) {
+      EXPECT_NEAR(outcome.steps[i].loss, golden[i].at("loss").get<double>(), 1e-5 * golden[i].at("loss").get<double>());
+      EXPECT_NEAR(outcome.steps[i].gradient_norm, golden[i].at("gradient_norm").get<double>(),
+                  1e-4 * golden[i].at("gradient_norm").get<double>());
+    }
+    const auto file = SafetensorsFile::open(kGolden + "llama_gradient_step_1.safetensors");
+    double difference = 0, norm = 0;
+    for (const auto& [name, gradient] : outcome.gradients.at(0)) {
+      const TensorEntry* entry = file->header().find(place_in_file(Family::llama, name, gradient.shape).name);
+      ASSERT_TRUE(entry && entry->shape == gradient.shape) << name;
+      std::vector<float> expected(gradient.values.size());
+      file->read(*entry, 0, expected);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        difference += std::pow(static_cast<double>(gradient.values[i]) - static_cast<double>(expected[i]), 2);
+        norm += std::pow(static_cast<double>(expected[i]), 2);
+      }
+    }
+    EXPECT_LT(std::sqrt(difference / norm), 1e-5);
+  }
+}
+
+TEST(WeightNames, AreThoseOfTransformers) {
+  const auto name = [](Family family, const char* logical) { return place_in_file(family, logical, {6, 4}).name; };
+  EXPECT_EQ(name(Family::gpt, "wte.weight"), "transformer.wte.weight");
+  EXPECT_EQ(name(Family::gpt, "h.11.mlp.fc.weight"), "transformer.h.11.mlp.c_fc.weight");
+  EXPECT_EQ(name(Family::gpt, "lm_head.weight"), "lm_head.weight");
+  EXPECT_EQ(name(Family::llama, "wte.weight"), "model.embed_tokens.weight");
+  EXPECT_EQ(name(Family::llama, "h.3.attn.proj.weight"), "model.layers.3.self_attn.o_proj.weight");
+  EXPECT_EQ(name(Family::llama, "h.3.ln_2.weight"), "model.layers.3.post_attention_layernorm.weight");
+  EXPECT_EQ(name(Family::llama, "ln_f.weight"), "model.norm.weight");
+  EXPECT_EQ(name(Family::bert, "ln_e.bias"), "bert.embeddings.LayerNorm.bias");
+  EXPECT_EQ(name(Family::bert, "h.0.attn.proj.weight"), "bert.encoder.layer.0.attention.output.dense.weight");
+  EXPECT_EQ(name(Family::bert, "h.0.ln_2.weight"), "bert.encoder.layer.0.output.LayerNorm.weight");
+  EXPECT_EQ(name(Family::bert, "ln_f.weight"), "cls.predictions.transform.LayerNorm.weight");
+
+  const FilePlace k = place_in_file(Family::gpt, "h.0.attn.k.weight", {4, 4});
+  EXPECT_TRUE(k.transposed);
+  EXPECT_EQ(k.shape, (std::vector<std::int64_t>{4, 12}));
+  EXPECT_EQ(k.first, 4);
+  const FilePlace bias = place_in_file(Family::gpt, "h.0.attn.v.bias", {4});
+  EXPECT_FALSE(bias.transposed);
+  EXPECT_EQ(bias.shape, std::vector<std::int64_t>{12});
+  EXPECT_EQ(bias.first, 8);
+  EXPECT_FALSE(place_in_file(Family::llama, "h.0.attn.k.weight", {4, 8}).transposed);
+}
+
+/// A model of each family through a checkpoint of an odd plan into a folder, and back.
+class Exported : public ::testing::TestWithParam<Family> {
+ protected:
+  Exported() : folder_(fs::temp_directory_path() / ("orrery-export-" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);
+  }
+  ~Exported() override { fs::remove_all(folder_); }
+
+  static Trial trial() {
+    if (GetParam() == Family::llama) return golden_llama();
+    Trial trial = testing::golden_trial("constant");
+    if (GetParam() == Family::gpt) return trial;
+    models::Model& m = trial.model;
+    m.family = Family::bert;
+    m.causal = m.pre_norm = false;
+    m.token_types = 2;
+    m.norm_epsilon = 1e-12;
+    trial.training.initial_weights.clear();
+    return trial;
+  }
+  static void with(const Trial& trial, const std::function<void(const CheckpointContext&)>& body) {
+    const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
+    ThreadWorld world(trial.spec.ranks());
+    testing::in_threads(
+        trial.spec.ranks(),
+        [&](int rank) {
+          const auto transport = world.transport(rank);
+          const auto backend = make_cpu_backend(1);
+          const plan::Placement placement = plan::place(schedule.class_of(rank));
+          Arena arena(*backend, schedule.class_of(rank), placement, Arena::Check::overlaps);
+          if (trial.training.initial_weights.empty()) {
+            initialise(schedule, rank, arena, *backend, seeded_source(5));
+          } else {
+            const auto files = open_weights(trial.training.initial_weights);
+            if (!files) throw std::runtime_error(base::render(files.error(), false));
+            const auto source = file_source(*files, schedule);
+            if (!source) throw std::runtime_error(base::render(source.error(), false));
+            initialise(schedule, rank, arena, *backend, *source);
+          }
+          body({schedule, arena, *backend, *transport});
+        },
+        [&](const std::string& why) { world.abort(why); });
+  }
+  static LogicalTensors weights(const Trial& trial) {
+    LogicalTensors out;
+    with(trial, [&](const CheckpointContext& c) {
+      LogicalTensors all = gather_logical(c.schedule, Gathered::weights, c.arena, c.backend, c.transport);
+      if (c.transport.rank() == 0) out = std::move(all);
+    });
+    return out;
+  }
+  /// By a plan that cuts everything.
+  Trial saved() const {
+    Trial split = trial();
+    split.spec.data = split.spec.tensor = split.spec.pipeline = 2, split.spec.zero_stage = 1;
+    with(split, [&](const CheckpointContext& c) { save_checkpoint(c, folder_ / "checkpoints", 7); });
+    return split;
+  }
+  fs::path folder_;
+};
+
+TEST_P(Exported, WeightsComeBackBitByBit) {
+  const Trial split = saved();
+  const auto done = export_checkpoint(split.model, folder_ / "checkpoints/step-000007", folder_ / "out");
+  ASSERT_TRUE(done) << base::render(done.error(), false);
+  EXPECT_EQ(done->step, 7);
+  const LogicalTensors before = weights(trial());
+  Trial again = trial();
+  again.training.initial_weights = (folder_ / "out").string();
+  again.spec.tensor = 2;
+  const LogicalTensors after = weights(again);
+  ASSERT_EQ(after.size(), before.size());
+  std::int64_t elements = 0;
+  for (const auto& [name, tensor] : before) {
+    EXPECT_EQ(after.at(name).values, tensor.values) << name;
+    elements += static_cast<std::int64_t>(tensor.values.size());
+  }
+  EXPECT_EQ(done->parameters, elements);
+  const auto model = models::parse_model(read_file(folder_ / "out/config.json", 1 << 20), "config.json");
+  ASSERT_TRUE(model) << base::render(model.error(), false);
+  models::Model expected = split.model;
+  expected.sources = model->sources;
+  EXPECT_EQ(*model, expected);
+}
+
+// The files PyTorch trained from, tensor for tensor: names and orientations are theirs.
+TEST_P(Exported, FileIsTheOneThatWasRead) {
+  const Trial split = saved();
+  if (split.training.initial_weights.empty()) GTEST_SKIP() << "seeded";
+  ASSERT_TRUE(export_checkpoint(split.model, folder_ / "checkpoints/step-000007", folder_ / "out"));
+  const auto ours = SafetensorsFile::open(folder_ / "out/model.safetensors");
+  const auto theirs = SafetensorsFile::open(split.training.initial_weights);
+  ASSERT_EQ(ours->header().tensors.size(), theirs->header().tensors.size());
+  for (const TensorEntry& entry : theirs->header().tensors) {
+    const TensorEntry* mine = ours->header().find(entry.name);
+    ASSERT_TRUE(mine && mine->shape == entry.shape) << entry.name;
+    std::vector<float> a(static_cast<std::size_t>(entry.elements())), b(a.size());
+    ours->read(*mine, 0, a);
+    theirs->read(entry, 0, b);
+    EXPECT_EQ(a, b) << entry.name;
+  }
+}
+
+TEST_P(Exported, IsRefusedFromADamagedCheckpoint) {
+  const Trial split = saved();
+  const fs::path file = folder_ / "checkpoints/step-000007/rank-00000.safetensors";
+  std::string bytes = read_file(file, 1 << 26);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 4);
+  write_atomically(file, bytes);
+  EXPECT_THROW((void)export_checkpoint(split.model, folder_ / "checkpoints/step-000007", folder_ / "out"), Failure);
+  EXPECT_FALSE(fs::exists(folder_ / "out/model.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, Exported, ::testing::Values(Family::gpt, Family::llama, Family::bert), [](const auto& one) {
+      return std::string(one.param == Family::gpt ? "gpt2" : one.param == Family::llama ? "llama" : "bert");
+    });
+
+TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {
+  models::Model model = golden_llama().model;
+  model.bias = true;
+  const auto refused = export_checkpoint(model, "nowhere", "nowhere");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().front().code, "E0604");
+}
+
+TEST(WeightFiles, InPartsAreFoundByTheirIndex) {
+  const fs::path folder = fs::temp_directory_path() / ("orrery-parts-" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  const auto whole = SafetensorsFile::open(kGolden + "llama_initial.safetensors");
+  nlohmann::json index;
+  LogicalTensors parts[2];
+  for (const TensorEntry& entry : whole->header().tensors) {
+    const std::size_t part = entry.name.find("layers.1") == std::string::npos ? 0 : 1;
+    LogicalTensor& tensor = parts[part][entry.name];
+    tensor.shape = entry.shape;
+    tensor.values.resize(static_cast<std::size_t>(entry.elements()));
+    whole->read(entry, 0, tensor.values);
+    index["weight_map"][entry.name] = part == 0 ? "a.safetensors" : "b.safetensors";
+  }
+  write_tensors((folder / "a.safetensors").string(), parts[0]);
+  write_tensors((folder / "b.safetensors").string(), parts[1]);
+  write_atomically(folder / "model.safetensors.index.json", index.dump());
+  const plan::Schedule schedule = plan::lower(testing::plan_of(golden_llama()));
+  {
+    const auto files = open_weights(folder);
+    ASSERT_TRUE(files);
+    EXPECT_TRUE(file_source(*files, schedule));
+  }
+  fs::remove(folder / "b.safetensors");
+  EXPECT_FALSE(open_weights(folder)) << "a part is missing";
+  write_atomically(folder / "model.safetensors.index.json", R"({"weight_map": {"a": "a.safetensors"}})");
+  const auto some = open_weights(folder / "model.safetensors.index.json");
+  ASSERT_TRUE(some);
+  const auto source = file_source(*some, schedule);
+  ASSERT_FALSE(source);
+  EXPECT_NE(base::render(source.error(), false).find("layers.1"), std::string::npos);
+  for (const char* bad : {"[]", "{", R"({"weight_map": {"a": "../a.safetensors"}})"}) {
+    write_atomically(folder / "model.safetensors.index.json", bad);
+    const auto refused = open_weights(folder);
+    ASSERT_FALSE(refused) << bad;
+    EXPECT_EQ(refused.error().front().code, "E0603");
+  }
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace orrery::exec

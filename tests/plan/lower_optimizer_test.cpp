@@ -1,0 +1,135 @@
+// The end of a step by optimizer and precision: sound on every split, its messages counted, its states no more than
+// asked for.
+#include "plan/lower_optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "plan/buckets.h"
+#include "plan/check.h"
+#include "plan/lower.h"
+#include "tests/plan/samples.h"
+
+namespace orrery::plan {
+namespace {
+
+using models::DType;
+
+constexpr OptimizerKind kKinds[] = {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::lamb,
+                                    OptimizerKind::adafactor, OptimizerKind::adamw_8bit};
+
+TEST(LoweredOptimizer, IsSoundOnEverySplitInEveryPrecision) {
+  for (const auto& [name, split] : samples::splits())
+    for (const OptimizerKind kind : kKinds)
+      for (const auto& [precision, rounding] :
+           {std::pair(DType::fp32, Rounding::nearest), std::pair(DType::bf16, Rounding::nearest),
+            std::pair(DType::fp16, Rounding::nearest), std::pair(DType::bf16, Rounding::stochastic)}) {
+        PlanSpec spec = split;
+        spec.optimizer = kind;
+        spec.precision = precision;
+        spec.rounding = rounding;
+        spec.momentum = rounding == Rounding::nearest;
+        const base::Diagnostics faults = check(lower(samples::make(spec)));
+        EXPECT_TRUE(faults.empty()) << name << ", " << describe(spec) << "\n" << base::render(faults, false);
+      }
+}
+
+struct Message {
+  std::string group;
+  std::int64_t elements = 0;
+  bool operator==(const Message&) const = default;
+};
+
+/// What the optimizer sums up in the first stage, beside the norm of the gradients.
+std::vector<Message> messages(const PlanSpec& spec) {
+  const Schedule schedule = lower(samples::make(spec));
+  std::vector<Message> out;
+  for (const Step& step : schedule.classes[0].blocks.back().steps)
+    if (step.kind == StepKind::collective && step.phase == Phase::optimizer && step.target.elements > 1)
+      out.push_back({schedule.groups[static_cast<std::size_t>(step.group)].name, step.target.elements});
+  return out;
+}
+
+PlanSpec split(OptimizerKind kind, int data, int tensor, int zero) {
+  PlanSpec spec;
+  spec.optimizer = kind;
+  spec.data = data;
+  spec.tensor = tensor;
+  spec.zero_stage = zero;
+  return spec;
+}
+
+// Two tables and two vectors outside four blocks of 16: three weights and biases of attention's inputs, and one of each
+// behind; two of each of the MLP; two norms.
+constexpr std::int64_t kParameters = 2 + 2 + 4 * 16;
+
+TEST(LoweredOptimizer, LambSumsTwoNormsOfEachParameterWhereItIsInParts) {
+  constexpr OptimizerKind kLamb = OptimizerKind::lamb;
+  EXPECT_EQ(messages(split(kLamb, 1, 1, 0)), std::vector<Message>{});
+  EXPECT_EQ(messages(split(kLamb, 2, 1, 0)), std::vector<Message>{}) << "replicas have whole parameters";
+  EXPECT_EQ(messages(split(kLamb, 1, 2, 0)), (std::vector<Message>{{"tensor", 2 * kParameters}}));
+  EXPECT_EQ(messages(split(kLamb, 2, 1, 3)), (std::vector<Message>{{"data", 2 * kParameters}}));
+  EXPECT_EQ(messages(split(kLamb, 2, 2, 1)), (std::vector<Message>{{"parts", 2 * kParameters}}));
+}
+
+TEST(LoweredOptimizer, AdafactorSumsFactorsOverShardsAndWhatMeetsOverTheTensorGroup) {
+  constexpr OptimizerKind kAdafactor = OptimizerKind::adafactor;
+  const std::vector<Message> alone = messages(split(kAdafactor, 2, 1, 1));
+  ASSERT_EQ(alone.size(), 2U);
+  // 1 + rows + columns of each matrix (tables 64 x 32 and 16 x 32; blocks of width 32), vectors as they are.
+  const std::int64_t matrices = (1 + 64 + 32) + (1 + 16 + 32) + 4 * (4 * (1 + 32 + 32) + 2 * (1 + 128 + 32));
+  const std::int64_t vectors = 2 * 32 + 4 * (4 * 32 + 128 + 32 + 4 * 32);
+  EXPECT_EQ(alone[0], (Message{"data", matrices + vectors}));
+  EXPECT_EQ(alone[1], (Message{"data", 2 * kParameters}));
+  const std::vector<Message> both = messages(split(kAdafactor, 2, 2, 2));
+  ASSERT_EQ(both.size(), 3U);
+  EXPECT_EQ(both[1].group, "tensor");
+  // The token table and all of a block's matrices are split: their sums, and 32 across each split.
+  EXPECT_EQ(both[1].elements, (1 + 32) * (1 + 4 * 6));
+  EXPECT_EQ(both[2], (Message{"parts", 2 * kParameters}));
+}
+
+TEST(LoweredOptimizer, EightBitShardsEndWithABlockAndTablesOfTheInputKeepThirtyTwo) {
+  const Schedule schedule = lower(samples::make(split(OptimizerKind::adamw_8bit, 2, 1, 1)));
+  const RankClass& c = schedule.classes[0];
+  for (const Bucket& bucket : c.buckets) {
+    EXPECT_EQ(bucket.shard_elements() % models::kQuantisedBlock, 0) << bucket.name;
+    const bool bytes = c.buffers[static_cast<std::size_t>(bucket.first_moment)].dtype == DType::uint8;
+    EXPECT_EQ(bytes, !bucket.embedding) << bucket.name;
+    EXPECT_EQ(bytes, bucket.first_scale >= 0) << bucket.name;
+    for (const ParameterRange& range : bucket.ranges)
+      if (range.name.find(".k.") == std::string::npos && range.name.find(".v.") == std::string::npos) {
+        EXPECT_EQ(range.offset % models::kQuantisedBlock, 0) << range.name;
+      }
+  }
+}
+
+TEST(LoweredOptimizer, ReplicasAskOneAnotherWhetherAnFp16StepIsSkipped) {
+  const auto flags = [](int zero) {
+    PlanSpec spec = split(OptimizerKind::adamw, 2, 1, zero);
+    spec.precision = DType::fp16;
+    const Schedule schedule = lower(samples::make(spec));
+    int found = 0;
+    for (const Step& step : schedule.classes[0].blocks.back().steps)
+      if (step.kind == StepKind::collective && step.target.buffer == schedule.classes[0].scaling) {
+        EXPECT_EQ(step.reduce, Reduce::maximum);
+        EXPECT_EQ(step.target, (View{schedule.classes[0].scaling, 3, 1, false}));
+        ++found;
+      }
+    return found;
+  };
+  EXPECT_EQ(flags(0), 1);
+  EXPECT_EQ(flags(1), 0) << "all ranks have summed one norm";
+}
+
+TEST(LoweredOptimizer, StochasticRoundingIsOfBf16Alone) {
+  PlanSpec spec;
+  spec.rounding = Rounding::stochastic;
+  const auto plan = samples::try_make(spec);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().front().code, "P50");
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -1,0 +1,98 @@
+/// How layers are given to stages and chunks, and what is refused.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "plan/check.h"
+#include "plan/lower.h"
+#include "tests/plan/samples.h"
+
+namespace orrery::plan {
+namespace {
+
+std::string findings(const Schedule& schedule) {
+  return base::render(check(schedule), false);
+}
+
+TEST(MakePlan, CountsEmbeddingAndHeadAsLayersWhenAsked) {
+  PlanSpec spec;
+  spec.pipeline = 12;  // BLOOM-176B: 70 layers and two ends on 12 stages
+  spec.ends_as_layers = true;
+  spec.batch = 12;
+  const Plan plan = samples::make(spec, samples::tiny_gpt(70));
+  EXPECT_EQ(plan.layers(0), 5);
+  EXPECT_EQ(plan.layers(11), 5);
+  for (int s = 1; s < 11; ++s) EXPECT_EQ(plan.layers(s), 6) << s;
+  spec.ends_as_layers = false;
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(70)).layers(0), 5);
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(0), 6);
+  spec.ends_as_layers = true;
+  EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(0), 5);
+}
+
+TEST(MakePlan, GivesEmbeddingAndHeadStagesOfTheirOwn) {
+  PlanSpec spec;
+  spec.pipeline = 24;  // the zero-bubble paper's: 22 layers on 24 stages
+  spec.ends_as_layers = true;
+  spec.batch = 24;
+  const Plan plan = samples::make(spec, samples::tiny_gpt(22));
+  EXPECT_EQ(plan.layers(0), 0);
+  EXPECT_EQ(plan.layers(23), 0);
+  for (int s = 1; s < 23; ++s) EXPECT_EQ(plan.layers(s), 1) << s;
+  for (const Order order : {Order::one_f_one_b, Order::gpipe, Order::zb_h1, Order::zb_h2}) {
+    spec.order = order;
+    EXPECT_EQ(findings(lower(samples::make(spec, samples::tiny_gpt(22)))), "") << name_of(order);
+  }
+  spec.order = Order::zb_v, spec.pipeline = 12, spec.virtual_stages = 2;
+  EXPECT_EQ(findings(lower(samples::make(spec, samples::tiny_gpt(22)))), "");
+}
+
+TEST(MakePlan, RefusesAStageWithNothingAtAll) {
+  const auto codes = [](std::vector<std::int64_t> layers, bool ends, int pipeline) {
+    PlanSpec spec;
+    spec.pipeline = pipeline;
+    spec.batch = 8;
+    spec.layers_per_stage = std::move(layers);
+    spec.ends_as_layers = ends;
+    std::set<std::string> found;
+    const auto made = make_plan(std::make_shared<models::Model>(samples::tiny_gpt(4)),
+                                std::make_shared<clusters::Cluster>(samples::cpu_cluster(pipeline)), spec);
+    if (!made)
+      for (const base::Diagnostic& d : made.error()) found.insert(d.code);
+    return found;
+  };
+  EXPECT_EQ(codes({2, 0, 2}, false, 3), std::set<std::string>{"P06"});
+  EXPECT_EQ(codes({0, 4, 0}, false, 3), std::set<std::string>{});
+  EXPECT_EQ(codes({}, false, 6), std::set<std::string>{"P06"});
+  EXPECT_EQ(codes({}, true, 6), std::set<std::string>{});
+  EXPECT_EQ(codes({}, true, 7), std::set<std::string>{"P06"});
+}
+
+TEST(MakePlan, RefusesInterleavingWithoutAPipelineOrRounds) {
+  const auto codes = [](PlanSpec spec) {
+    std::set<std::string> found;
+    const auto made = make_plan(std::make_shared<models::Model>(samples::tiny_gpt()),
+                                std::make_shared<clusters::Cluster>(samples::cpu_cluster(spec.ranks())), spec);
+    if (!made)
+      for (const base::Diagnostic& d : made.error()) found.insert(d.code);
+    return found;
+  };
+  PlanSpec spec;
+  spec.batch = 3;
+  spec.virtual_stages = 2;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P17"});
+  spec.pipeline = 2;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P18"});
+  spec.batch = 4;
+  EXPECT_EQ(codes(spec), std::set<std::string>{});
+  spec.virtual_stages = 3;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P06"});
+  spec.virtual_stages = 1;
+  spec.sequence_parallel = true;
+  spec.recompute_layers = 1;
+  EXPECT_EQ(codes(spec), (std::set<std::string>{"P14", "P16"}));
+}
+
+}  // namespace
+}  // namespace orrery::plan

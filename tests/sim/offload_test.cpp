@@ -1,0 +1,170 @@
+// Plans that leave the device, predicted: copies share PCIe, hide behind layers or show, the host holds what was
+// counted, folding changes nothing, and the search says when leaving would help.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "clusters/host_paths.h"
+#include "sim/search/search.h"
+#include "sim/simulate.h"
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+using plan::Space;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr double kGB = 1e9;
+
+cost::Stack bare(const std::string& name) {
+  cost::Stack stack = testing::stack(name);
+  stack.memory = {};
+  return stack;
+}
+
+plan::PlanSpec spec_on_host(int devices) {
+  plan::PlanSpec spec;
+  spec.data = devices;
+  spec.batch = 8 * devices;
+  spec.micro_batch = 4;
+  spec.sequence = 1024;
+  spec.precision = models::DType::fp16;
+  spec.order = plan::Order::gpipe;
+  spec.offload.activations = Space::host;
+  return spec;
+}
+
+plan::Plan made(const std::string& model, const std::shared_ptr<const clusters::Cluster>& cluster,
+                const plan::PlanSpec& spec) {
+  auto plan = plan::make_plan(testing::model(model), cluster, spec);
+  if (!plan) throw std::runtime_error(base::render(plan.error(), false));
+  return *plan;
+}
+
+TEST(HostPaths, LeadOverPcieToTheNearestMemoryAndShareTheSwitch) {
+  const auto cluster = testing::cluster("dgx-2");
+  const clusters::HostPaths paths(*cluster);
+  const clusters::HostPath path = paths.to_memory(0);
+  EXPECT_EQ(path.links.size(), 3U) << "device, PCIe switch, socket, memory";
+  EXPECT_DOUBLE_EQ(path.bandwidth.value, 15.75 * kGB);
+  // Sixteen devices on eight switches; a socket's memory has 128 GB/s for eight of them.
+  EXPECT_DOUBLE_EQ(paths.shared_to_memory().value, 15.75 * kGB / 2);
+  EXPECT_EQ(paths.to_drives(0).links.size(), 2U) << "memory, socket, drives";
+  EXPECT_DOUBLE_EQ(paths.shared_to_drives().value, 4 * 3.2 * kGB / 8) << "four drives a socket, eight devices";
+}
+
+TEST(Copies, TakeTheirLinkAloneAndTheirShareOfItTogether) {
+  const cost::Pricing pricing(testing::cluster("dgx-2"), bare("megatron-lm"));
+  const base::Bytes bytes{1.2e9};
+  const double alone = pricing.copy_alone(plan::Stream::to_host, bytes).transfer.value;
+  EXPECT_NEAR(alone, 0.1, 1e-4) << "12 of PCIe 3's 15.75 GB/s";
+  EXPECT_NEAR(pricing.copy_time(plan::Stream::to_host, bytes).value, 1.2 / (15.75 / 2 * 0.96), 1e-3);
+  const double read = pricing.copy_alone(plan::Stream::from_nvme, bytes).transfer.value;
+  const double write = pricing.copy_alone(plan::Stream::to_nvme, bytes).transfer.value;
+  EXPECT_NEAR(read, 1.2 / (4 * 3.2 * 0.9), 1e-4);
+  EXPECT_NEAR(write / read, 3.2 / 2, 1e-6) << "drives write more slowly";
+}
+
+TEST(Copies, OfCpuRanksTakeTheirParameters) {
+  cost::Calibration fitted;
+  fitted.set("network.copy.latency", 1e-5, "test");
+  fitted.set("network.copy.bandwidth", 2e9, "test");
+  fitted.set("network.copy.file_bandwidth", 5e8, "test");
+  const cost::Pricing pricing(testing::cluster("localhost-2"), bare("orrery-cpu"), {fitted});
+  const double dispatch = pricing.calibration().at("stack.dispatch_overhead");
+  EXPECT_NEAR(pricing.copy_time(plan::Stream::to_host, base::Bytes{1e6}).value, 1e-5 + 5e-4 + dispatch, 1e-12);
+  EXPECT_NEAR(pricing.copy_time(plan::Stream::from_nvme, base::Bytes{1e6}).value, 1e-5 + 2e-3 + dispatch, 1e-12);
+}
+
+TEST(Offload, TwoDevicesOnOneSwitchCopyMoreSlowlyThanOneAlone) {
+  const auto one = testing::cluster("dgx-2", 1), two = testing::cluster("dgx-2", 2);
+  const auto copies = [](const std::shared_ptr<const clusters::Cluster>& cluster, int devices) {
+    const cost::Pricing pricing(cluster, bare("megatron-lm"));
+    const Simulation run = simulate(made("gpt2-124m", cluster, spec_on_host(devices)), pricing);
+    double time = 0, bytes = 0;
+    for (const cost::CommunicationRow& row : run.prediction.communication)
+      if (row.operation == "to_host") time = row.time_s, bytes = row.bytes;
+    EXPECT_GT(bytes, 0);
+    return std::make_pair(time, bytes);
+  };
+  const auto [alone, bytes] = copies(one, 1);
+  const auto [together, same] = copies(two, 2);
+  EXPECT_DOUBLE_EQ(bytes, same);
+  EXPECT_GT(together, 1.3 * alone);
+  EXPECT_LT(together, 2.1 * alone);
+}
+
+TEST(Offload, FoldingChangesNothing) {
+  const auto cluster = testing::cluster("dgx-2", 4);
+  const cost::Pricing pricing(cluster, bare("megatron-lm"));
+  const plan::Plan plan = made("gpt2-124m", cluster, spec_on_host(4));
+  const Simulation folded = simulate(plan, pricing), all = simulate(plan, pricing, {.every_rank = true});
+  EXPECT_DOUBLE_EQ(folded.prediction.step_time_s, all.prediction.step_time_s);
+  EXPECT_LT(folded.classes, all.classes);
+}
+
+TEST(Offload, TheBytesThatLeaveComeBackAndTheHostHoldsThem) {
+  const auto cluster = testing::cluster("dgx-2", 2);
+  const cost::Pricing pricing(cluster, bare("megatron-lm"));
+  plan::PlanSpec spec = spec_on_host(2);
+  const cost::Prediction there = simulate(made("gpt2-124m", cluster, spec), pricing).prediction;
+  double out = 0, in = 0;
+  for (const cost::CommunicationRow& row : there.communication) {
+    if (row.operation == "to_host") out = row.bytes;
+    if (row.operation == "from_host") in = row.bytes;
+  }
+  EXPECT_DOUBLE_EQ(out, in);
+  // GPipe: both micro-batches of a rank are on the host before the first comes back.
+  EXPECT_NEAR(there.memory.front().host, out, 0.001 * out);
+  spec.offload = {};
+  const cost::Prediction here = simulate(made("gpt2-124m", cluster, spec), pricing).prediction;
+  EXPECT_LT(there.memory_peak_bytes, 0.8 * here.memory_peak_bytes);
+  EXPECT_GE(there.step_time_s, here.step_time_s);
+  EXPECT_EQ(here.breakdown.copies, 0);
+}
+
+TEST(Offload, TheClosedFormCountsTheHostsMemoryAsTheScheduleDoes) {
+  const auto cluster = testing::cluster("dgx-2", 4);
+  const cost::Pricing pricing(cluster, bare("megatron-lm"));
+  for (const int pipeline : {1, 2, 4}) {
+    for (const plan::Recompute recompute : {plan::Recompute::none, plan::Recompute::full}) {
+      plan::PlanSpec spec = spec_on_host(4 / pipeline);
+      spec.pipeline = pipeline;
+      spec.recompute = recompute;
+      spec.order = plan::Order::one_f_one_b;
+      spec.batch = 64;
+      const plan::Plan plan = made("gpt2-124m", cluster, spec);
+      const cost::Prediction replayed = simulate(plan, pricing).prediction;
+      cost::Estimator estimator(testing::model("gpt2-124m"), pricing);
+      for (int stage = 0; stage < pipeline; ++stage) {
+        const double host = replayed.memory[static_cast<std::size_t>(stage)].host;
+        EXPECT_NEAR(estimator.memory(plan, stage).host, host, 0.01 * host) << plan::describe(spec) << ", " << stage;
+      }
+    }
+  }
+}
+
+TEST(Search, LeavesTheDeviceOnlyWhenAskedAndSaysWhenItWouldHelp) {
+  const auto cluster = testing::cluster("dgx-2", 1);
+  auto model = std::make_shared<models::Model>(*testing::model("gpt2-124m"));
+  const cost::Pricing pricing(cluster, bare("megatron-lm"));
+  plan::Job job;
+  job.batch = 64;
+  job.sequence = 1024;
+  job.precision = models::DType::fp16;
+  job.bounds.micro_batch = {64};
+  job.bounds.recompute = {plan::Recompute::none};
+  model->layers = 24;
+  const cost::SearchResult closed = search(model, cluster, job, pricing);
+  ASSERT_TRUE(closed.plans.empty()) << "the case is to be too large for the device";
+  EXPECT_THAT(closed.nearest,
+              Contains(::testing::AllOf(HasSubstr("offloading makes a plan possible"), HasSubstr("activations"))));
+  job.bounds.offload_activations = {Space::device, Space::host};
+  const cost::SearchResult open = search(model, cluster, job, pricing);
+  ASSERT_FALSE(open.plans.empty());
+  EXPECT_EQ(open.plans.front().spec.offload.activations, Space::host);
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -9,6 +9,7 @@
 
 #include "exec/cpu/blas_core.h"
 #include "exec/cpu/dispatch.h"
+#include "exec/cpu/onednn.h"
 #include "exec/failure.h"
 #include "exec/half.h"
 
@@ -53,8 +54,10 @@ CpuBackend::~CpuBackend() {
 
 std::string CpuBackend::device_name() const {
   const std::string core = blas_core();
-  return fmt::format("{}, {} thread{}, {} kernels, {}", processor_name(), machine_.pool.threads(),
+  const std::string onednn = onednn_version();
+  return fmt::format("{}, {} thread{}, {} kernels, {}{}", processor_name(), machine_.pool.threads(),
                      machine_.pool.threads() == 1 ? "" : "s", machine_.kernels.name,
+                     onednn.empty() ? std::string() : "oneDNN " + onednn + " and ",
                      core.empty() ? std::string("CBLAS") : "OpenBLAS " + core);
 }
 

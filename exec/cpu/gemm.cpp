@@ -1,5 +1,5 @@
-// Matrix products. A large one is cut along the longer side of its result, one piece per thread, each computed by a
-// BLAS that knows of one thread only.
+// Matrix products. A large one is cut along the longer side of its result, one piece per thread, each computed by
+// oneDNN or a BLAS, which are told of one thread only.
 #include "exec/cpu/gemm.h"
 
 #include <cblas.h>
@@ -9,6 +9,7 @@
 
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
+#include "exec/cpu/onednn.h"
 
 namespace orrery::exec {
 namespace {
@@ -20,6 +21,8 @@ int narrow(std::int64_t value) {
 
 /// Multiply-adds below which another thread costs more than it computes (about 20 microseconds).
 constexpr std::int64_t worthwhile_products = std::int64_t{1} << 20;
+/// Multiply-adds from which oneDNN is the faster of the two; below, what it does before a product takes longer.
+constexpr std::int64_t large_products = std::int64_t{1} << 19;
 /// Pieces begin at multiples of this: the widest tile of OpenBLAS's kernels.
 constexpr std::int64_t tile = 16;
 
@@ -38,6 +41,8 @@ void put_bias(const Kernels& kernels, const float* bias, float* c, std::int64_t 
 
 void gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha, const float* a,
           std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c, std::int64_t ldc) {
+  if (m * n * k >= large_products && onednn_gemm(trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc))
+    return;
   cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans, narrow(m),
               narrow(n), narrow(k), alpha, a, narrow(lda), b, narrow(ldb), beta, c, narrow(ldc));
 }

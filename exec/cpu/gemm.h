@@ -1,5 +1,5 @@
 #pragma once
-/// Matrix products by CBLAS, row-major.
+/// Matrix products, row-major: by oneDNN where there is one and the product is large, else by CBLAS.
 #include <cstdint>
 
 namespace orrery::exec {

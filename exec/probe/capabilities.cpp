@@ -67,6 +67,13 @@ Capability blas() {
   return {"blas", Presence::ok, fmt::format("OpenBLAS, kernel {}", name), {}};
 }
 
+Capability onednn() {
+  for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"})
+    if (const Library library(name); library.loaded()) return {"onednn", Presence::ok, name, {}};
+  return {"onednn", Presence::missing, "libdnnl.so.2 does not load",
+          "without it OpenBLAS computes all products, on some processors a tenth slower: " + std::string(kInstall)};
+}
+
 Capability cuda_driver() {
   const Library library("libcuda.so.1");
   if (!library.loaded())
@@ -131,6 +138,7 @@ std::vector<Capability> probe_capabilities(const fs::path& program_folder) {
           program("mpi", {"mpiexec.hydra", "mpiexec"}, kInstall),
           worker(program_folder),
           blas(),
+          onednn(),
           cuda_toolkit(),
           cuda_driver(),
           vega(),

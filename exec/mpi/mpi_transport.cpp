@@ -11,20 +11,23 @@
 
 #include "base/ensure.h"
 #include "exec/failure.h"
+#include "exec/mpi/mpi_check.h"
+#include "exec/mpi/pairwise.h"
 #include "exec/reduce.h"
 
 namespace orrery::exec {
-namespace {
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 30;  // of one MPI call, whose counts are int
-
-void check(int code, const char* what) {
+void check_mpi(int code, const char* what) {
   if (code == MPI_SUCCESS) return;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
   throw Failure(fmt::format("{}: {}", what, std::string(text.data(), static_cast<std::size_t>(length))));
 }
+
+namespace {
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 30;  // of one MPI call, whose counts are int
 
 MPI_Datatype sum_type(models::DType dtype) {
   switch (dtype) {
@@ -71,7 +74,7 @@ class Operations {
 
  private:
   void make(std::size_t i, MPI_User_function* function) {
-    check(MPI_Op_create(function, 1, &own_[i]), "MPI_Op_create");
+    check_mpi(MPI_Op_create(function, 1, &own_[i]), "MPI_Op_create");
   }
   std::array<MPI_Op, 4> own_{};
 };
@@ -82,7 +85,7 @@ class MpiRequest : public Request {
   bool test() override {
     while (next_ < requests_.size()) {
       int done = 0;
-      check(MPI_Test(&requests_[next_], &done, MPI_STATUS_IGNORE), "MPI_Test");
+      check_mpi(MPI_Test(&requests_[next_], &done, MPI_STATUS_IGNORE), "MPI_Test");
       if (!done) return false;
       ++next_;
     }
@@ -109,8 +112,8 @@ void in_chunks(std::int64_t elements, Each each) {
 class MpiTransport : public Transport {
  public:
   MpiTransport(int rank, int size, const Waiter& waiter) : rank_(rank), size_(size), waiter_(waiter) {
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &messages_), "MPI_Comm_dup");
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &host_), "MPI_Comm_dup");
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &messages_), "MPI_Comm_dup");
+    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &host_), "MPI_Comm_dup");
   }
   ~MpiTransport() override {
     for (Group& group : groups_)
@@ -128,9 +131,9 @@ class MpiTransport : public Transport {
     Group made;
     made.size = static_cast<int>(members.size());
     const int colour = members.empty() ? MPI_UNDEFINED : members.front();
-    check(MPI_Comm_split(host_, colour, rank_, &made.communicator), "MPI_Comm_split");
+    check_mpi(MPI_Comm_split(host_, colour, rank_, &made.communicator), "MPI_Comm_split");
     int size = 0;
-    if (made.communicator != MPI_COMM_NULL) check(MPI_Comm_size(made.communicator, &size), "MPI_Comm_size");
+    if (made.communicator != MPI_COMM_NULL) check_mpi(MPI_Comm_size(made.communicator, &size), "MPI_Comm_size");
     ENSURE(size == made.size, "group {} has {} members, expected {}", group.name, size, made.size);
     groups_.push_back(made);
     return static_cast<GroupId>(groups_.size()) - 1;
@@ -138,11 +141,15 @@ class MpiTransport : public Transport {
 
   std::unique_ptr<Request> all_reduce(GroupId group, plan::Reduce reduce, models::DType dtype, std::byte* data,
                                       std::int64_t elements) override {
+    const int members = groups_[static_cast<std::size_t>(group)].size;
+    const std::int64_t piece = (elements + members - 1) / members * models::size_of(dtype);
+    if (members > 1 && piece >= kLeastPiece && piece <= kLargestPiece)
+      return pairwise_all_reduce(pairwise(group, dtype, reduce), data, elements);
     auto request = std::make_unique<MpiRequest>();
     in_chunks(elements, [&](std::int64_t first, int count) {
-      check(MPI_Iallreduce(MPI_IN_PLACE, data + first * models::size_of(dtype), count, sum_type(dtype),
-                           operations_.of(dtype, reduce), communicator(group), request->add()),
-            "MPI_Iallreduce");
+      check_mpi(MPI_Iallreduce(MPI_IN_PLACE, data + first * models::size_of(dtype), count, sum_type(dtype),
+                               operations_.of(dtype, reduce), communicator(group), request->add()),
+                "MPI_Iallreduce");
     });
     return request;
   }
@@ -152,29 +159,31 @@ class MpiTransport : public Transport {
     auto request = std::make_unique<MpiRequest>();
     const std::int64_t bytes = elements_per_rank * models::size_of(dtype);
     int mine = 0;
-    check(MPI_Comm_rank(communicator(group), &mine), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_rank(communicator(group), &mine), "MPI_Comm_rank");
     const void* from = source == target + mine * bytes ? MPI_IN_PLACE : static_cast<const void*>(source);
     with_block(bytes, [&](MPI_Datatype type, int count) {
-      check(MPI_Iallgather(from, count, type, target, count, type, communicator(group), request->add()),
-            "MPI_Iallgather");
+      check_mpi(MPI_Iallgather(from, count, type, target, count, type, communicator(group), request->add()),
+                "MPI_Iallgather");
     });
     return request;
   }
 
   std::unique_ptr<Request> reduce_scatter(GroupId group, models::DType dtype, const std::byte* source,
                                           std::byte* target, std::int64_t elements_per_rank) override {
-    auto request = std::make_unique<MpiRequest>();
     const MPI_Comm comm = communicator(group);
     int mine = 0;
-    check(MPI_Comm_rank(comm, &mine), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_rank(comm, &mine), "MPI_Comm_rank");
     const std::int64_t width = models::size_of(dtype);
     const std::int64_t bytes = elements_per_rank * width;
     const int members = groups_[static_cast<std::size_t>(group)].size;
     const bool overlaps = target >= source && target < source + bytes * members;
+    if (members > 1 && bytes <= kLargestPiece && (bytes >= kLeastPiece || overlaps))
+      return pairwise_reduce_scatter(pairwise(group, dtype, plan::Reduce::sum), source, target, elements_per_rank);
+    auto request = std::make_unique<MpiRequest>();
     if (elements_per_rank * members <= kMostElements && !overlaps) {
-      check(MPI_Ireduce_scatter_block(source, target, static_cast<int>(elements_per_rank), sum_type(dtype),
-                                      operations_.of(dtype, plan::Reduce::sum), comm, request->add()),
-            "MPI_Ireduce_scatter_block");
+      check_mpi(MPI_Ireduce_scatter_block(source, target, static_cast<int>(elements_per_rank), sum_type(dtype),
+                                          operations_.of(dtype, plan::Reduce::sum), comm, request->add()),
+                "MPI_Ireduce_scatter_block");
       return request;
     }
     // The rank's own block of the source is the target, or counts are too large: one reduction to each member.
@@ -183,9 +192,9 @@ class MpiTransport : public Transport {
         const std::byte* from = source + root * bytes + first * width;
         std::byte* to = target + first * width;
         const void* send = root == mine && from == to ? MPI_IN_PLACE : static_cast<const void*>(from);
-        check(MPI_Ireduce(send, root == mine ? static_cast<void*>(to) : nullptr, count, sum_type(dtype),
-                          operations_.of(dtype, plan::Reduce::sum), root, comm, request->add()),
-              "MPI_Ireduce");
+        check_mpi(MPI_Ireduce(send, root == mine ? static_cast<void*>(to) : nullptr, count, sum_type(dtype),
+                              operations_.of(dtype, plan::Reduce::sum), root, comm, request->add()),
+                  "MPI_Ireduce");
       });
     return request;
   }
@@ -194,7 +203,7 @@ class MpiTransport : public Transport {
                                 std::int64_t elements) override {
     auto request = std::make_unique<MpiRequest>();
     in_chunks(elements * models::size_of(dtype), [&](std::int64_t first, int count) {
-      check(MPI_Isend(data + first, count, MPI_BYTE, to, tag, messages_, request->add()), "MPI_Isend");
+      check_mpi(MPI_Isend(data + first, count, MPI_BYTE, to, tag, messages_, request->add()), "MPI_Isend");
     });
     return request;
   }
@@ -203,14 +212,14 @@ class MpiTransport : public Transport {
                                    std::int64_t elements) override {
     auto request = std::make_unique<MpiRequest>();
     in_chunks(elements * models::size_of(dtype), [&](std::int64_t first, int count) {
-      check(MPI_Irecv(data + first, count, MPI_BYTE, from, tag, messages_, request->add()), "MPI_Irecv");
+      check_mpi(MPI_Irecv(data + first, count, MPI_BYTE, from, tag, messages_, request->add()), "MPI_Irecv");
     });
     return request;
   }
 
   void barrier() override {
     MpiRequest request;
-    check(MPI_Ibarrier(host_, request.add()), "MPI_Ibarrier");
+    check_mpi(MPI_Ibarrier(host_, request.add()), "MPI_Ibarrier");
     wait(request, "a barrier of all ranks");
   }
 
@@ -219,23 +228,24 @@ class MpiTransport : public Transport {
     const int length = static_cast<int>(text.size());
     std::vector<int> lengths(rank_ == 0 ? static_cast<std::size_t>(size_) : 0);
     MpiRequest sizes;
-    check(MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, host_, sizes.add()), "MPI_Igather");
+    check_mpi(MPI_Igather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, host_, sizes.add()), "MPI_Igather");
     wait(sizes, "the sizes of gathered texts");
     MpiRequest texts;
     std::vector<std::string> out(lengths.size());
     if (rank_ == 0) out[0] = text;
     for (std::size_t i = 1; i < out.size(); ++i) {
       out[i].resize(static_cast<std::size_t>(lengths[i]));
-      check(MPI_Irecv(out[i].data(), lengths[i], MPI_CHAR, static_cast<int>(i), 0, host_, texts.add()), "MPI_Irecv");
+      check_mpi(MPI_Irecv(out[i].data(), lengths[i], MPI_CHAR, static_cast<int>(i), 0, host_, texts.add()),
+                "MPI_Irecv");
     }
-    if (rank_ != 0) check(MPI_Isend(text.data(), length, MPI_CHAR, 0, 0, host_, texts.add()), "MPI_Isend");
+    if (rank_ != 0) check_mpi(MPI_Isend(text.data(), length, MPI_CHAR, 0, 0, host_, texts.add()), "MPI_Isend");
     wait(texts, "gathered texts");
     return out;
   }
 
   double maximum(double value) override {
     MpiRequest request;
-    check(MPI_Iallreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, host_, request.add()), "MPI_Iallreduce");
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, &value, 1, MPI_DOUBLE, MPI_MAX, host_, request.add()), "MPI_Iallreduce");
     wait(request, "the maximum of a number over all ranks");
     return value;
   }
@@ -244,7 +254,16 @@ class MpiTransport : public Transport {
   struct Group {
     MPI_Comm communicator = MPI_COMM_NULL;
     int size = 0;
+    int exchanges = 0;  ///< begun so far: members begin them in the same order, so that it gives their tags
   };
+
+  PairwiseSum pairwise(GroupId group, models::DType dtype, plan::Reduce reduce) {
+    constexpr int kTags = 1 << 14;  // MPI promises 2^15 - 1
+    const MPI_Comm comm = communicator(group);
+    int& exchanges = groups_[static_cast<std::size_t>(group)].exchanges;
+    exchanges = (exchanges + 1) % kTags;
+    return {comm, exchanges, dtype, reduce, &pieces_};
+  }
 
   MPI_Comm communicator(GroupId group) const {
     const MPI_Comm comm = groups_.at(static_cast<std::size_t>(group)).communicator;
@@ -269,22 +288,24 @@ class MpiTransport : public Transport {
   const Waiter& waiter_;
   MPI_Comm messages_ = MPI_COMM_NULL, host_ = MPI_COMM_NULL;
   std::vector<Group> groups_;
+  PieceStore pieces_;
 };
 
 }  // namespace
 
 MpiSession::MpiSession(int* argc, char*** argv) {
   int provided = 0;
-  check(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (provided < MPI_THREAD_SERIALIZED)
     throw Failure("this MPI does not allow two threads to call it in turn", FailureKind::environment);
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
   MPI_Comm node = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
-  check(MPI_Comm_size(node, &on_node_), "MPI_Comm_size");
-  check(MPI_Comm_rank(node, &rank_on_node_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_size(node, &on_node_), "MPI_Comm_size");
+  check_mpi(MPI_Comm_rank(node, &rank_on_node_), "MPI_Comm_rank");
   MPI_Comm_free(&node);
 }
 

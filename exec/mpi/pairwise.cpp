@@ -1,0 +1,149 @@
+// The exchange as a state machine that test() drives: first pieces come in and are added up, then, for an all-reduce,
+// the sums go out.
+#include "exec/mpi/pairwise.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/ensure.h"
+#include "exec/mpi/mpi_check.h"
+#include "exec/reduce.h"
+
+namespace orrery::exec {
+
+PieceStore::Piece PieceStore::take(std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes);
+  const auto fits = std::find_if(free_.begin(), free_.end(), [&](const Piece& p) { return p->size() >= size; });
+  if (fits == free_.end()) {
+    if (!free_.empty()) free_.pop_back();  // too short for what comes now: replaced, so that the store stays small
+    return std::make_unique<std::vector<std::byte>>(size);
+  }
+  Piece piece = std::move(*fits);
+  free_.erase(fits);
+  return piece;
+}
+
+void PieceStore::give(Piece piece) {
+  if (piece) free_.push_back(std::move(piece));
+}
+
+namespace {
+
+class PairwiseRequest : public Request {
+ public:
+  /// Member i's piece of the source begins at element first(i); mine is added up in `own`.
+  PairwiseRequest(const PairwiseSum& sum, const std::byte* source, std::byte* own, std::vector<std::int64_t> begins,
+                  std::byte* all)
+      : sum_(sum), width_(models::size_of(sum.dtype)), begins_(std::move(begins)), own_(own), all_(all) {
+    check_mpi(MPI_Comm_rank(sum.communicator, &me_), "MPI_Comm_rank");
+    members_ = static_cast<int>(begins_.size()) - 1;
+    const std::byte* const mine = source + begin(me_);
+    ENSURE(mine == own || mine + bytes(me_) <= own || own + bytes(me_) <= mine, "overlapping pieces of a sum");
+    if (mine != own) std::memcpy(own, mine, static_cast<std::size_t>(bytes(me_)));
+    for (int round = 0; round < std::min(2, members_ - 1); ++round) receive(round);
+    for (int round = 0; round < members_ - 1; ++round) {
+      const int to = (me_ + round + 1) % members_;
+      check_mpi(MPI_Isend(source + begin(to), static_cast<int>(bytes(to)), MPI_BYTE, to, sum.tag, sum.communicator,
+                          &sends_.emplace_back()),
+                "MPI_Isend");
+    }
+  }
+  ~PairwiseRequest() override {
+    for (Incoming& one : incoming_) sum_.store->give(std::move(one.piece));
+  }
+
+  bool test() override {
+    for (; received_ < members_ - 1; ++received_) {
+      Incoming& one = incoming_[static_cast<std::size_t>(received_ % 2)];
+      if (!done(one.request)) return false;
+      reduce_into(own_, one.piece->data(), bytes(me_) / width_, sum_.dtype, sum_.reduce);
+      if (received_ + 2 < members_ - 1) receive(received_ + 2);
+    }
+    // What was sent may be overwritten by sums only now.
+    for (; sent_ < sends_.size(); ++sent_)
+      if (!done(sends_[sent_])) return false;
+    if (all_ == nullptr) return true;
+    if (!spreading_) spread();
+    for (; sent_ < sends_.size(); ++sent_)
+      if (!done(sends_[sent_])) return false;
+    return true;
+  }
+
+ private:
+  struct Incoming {
+    PieceStore::Piece piece;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  [[nodiscard]] std::int64_t begin(int member) const { return begins_[static_cast<std::size_t>(member)] * width_; }
+  [[nodiscard]] std::int64_t bytes(int member) const { return begin(member + 1) - begin(member); }
+
+  static bool done(MPI_Request& request) {
+    int flag = 0;
+    check_mpi(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    return flag != 0;
+  }
+  void receive(int round) {
+    Incoming& one = incoming_[static_cast<std::size_t>(round % 2)];
+    if (!one.piece) one.piece = sum_.store->take(bytes(me_));
+    const int from = (me_ + members_ - round - 1) % members_;
+    check_mpi(MPI_Irecv(one.piece->data(), static_cast<int>(bytes(me_)), MPI_BYTE, from, sum_.tag, sum_.communicator,
+                        &one.request),
+              "MPI_Irecv");
+  }
+  void spread() {
+    spreading_ = true;
+    for (int round = 1; round < members_; ++round) {
+      const int to = (me_ + round) % members_, from = (me_ + members_ - round) % members_;
+      check_mpi(MPI_Irecv(all_ + begin(from), static_cast<int>(bytes(from)), MPI_BYTE, from, sum_.tag,
+                          sum_.communicator, &sends_.emplace_back()),
+                "MPI_Irecv");
+      check_mpi(MPI_Isend(own_, static_cast<int>(bytes(me_)), MPI_BYTE, to, sum_.tag, sum_.communicator,
+                          &sends_.emplace_back()),
+                "MPI_Isend");
+    }
+  }
+
+  PairwiseSum sum_;
+  std::int64_t width_;
+  std::vector<std::int64_t> begins_;
+  std::byte* own_;
+  std::byte* all_;  ///< null: sums stay where they are
+  int me_ = 0, members_ = 0, received_ = 0;
+  bool spreading_ = false;
+  std::array<Incoming, 2> incoming_;
+  std::vector<MPI_Request> sends_;  ///< while sums go out also their receives
+  std::size_t sent_ = 0;
+};
+
+/// Ends of pieces as equal as whole elements allow.
+std::vector<std::int64_t> divided(std::int64_t elements, int members) {
+  std::vector<std::int64_t> begins;
+  for (int i = 0; i <= members; ++i) begins.push_back(elements * i / members);
+  return begins;
+}
+
+int size_of(MPI_Comm communicator) {
+  int size = 0;
+  check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
+  return size;
+}
+
+}  // namespace
+
+std::unique_ptr<Request> pairwise_all_reduce(const PairwiseSum& sum, std::byte* data, std::int64_t elements) {
+  std::vector<std::int64_t> begins = divided(elements, size_of(sum.communicator));
+  int me = 0;
+  check_mpi(MPI_Comm_rank(sum.communicator, &me), "MPI_Comm_rank");
+  std::byte* const own = data + begins[static_cast<std::size_t>(me)] * models::size_of(sum.dtype);
+  return std::make_unique<PairwiseRequest>(sum, data, own, std::move(begins), data);
+}
+
+std::unique_ptr<Request> pairwise_reduce_scatter(const PairwiseSum& sum, const std::byte* source, std::byte* target,
+                                                 std::int64_t elements_per_rank) {
+  const int members = size_of(sum.communicator);
+  return std::make_unique<PairwiseRequest>(sum, source, target, divided(elements_per_rank * members, members), nullptr);
+}
+
+}  // namespace orrery::exec

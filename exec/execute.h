@@ -118,8 +118,8 @@ class Executor {
   };
   [[nodiscard]] Ring ring_of(const plan::Step& step) const;  ///< this rank's neighbours in a ring shift's group
   void communicate(const plan::Step& step, const Place& place);
-  [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of);
-  [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of);
+  [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of, RawSpan* span);
+  [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of, RawSpan* span);
   [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
   [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, const Instance& of) const;
   [[nodiscard]] Touch touch(int buffer, const Instance& of, bool writes) const;

@@ -45,16 +45,17 @@ class Both : public Request {
 void Executor::communicate(const plan::Step& step, const Place& place) {
   backend_.synchronise();  // a message may leave only what has been computed; free on the host
   Communication::Observer observer;
-  if (recording_) {
-    RawSpan* span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.of.micro_batch, now(), 0});
+  RawSpan* span = nullptr;
+  if (recording_) span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.of.micro_batch, now(), 0});
+  if (span != nullptr && step.kind != plan::StepKind::copy) {
     observer.started = [span] { span->ready = now(); };
     observer.finished = [span] { span->end = now(); };
   }
-  communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), starter(step, place.of), observer,
-                        [this, &step, place] { return describe(step, place); });
+  communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), starter(step, place.of, span),
+                        observer, [this, &step, place] { return describe(step, place); });
 }
 
-Communication::Start Executor::copier(const plan::Step& step, const Instance& of) {
+Communication::Start Executor::copier(const plan::Step& step, const Instance& of, RawSpan* span) {
   const std::byte* from = address(step.source, of);
   std::byte* to = address(step.target, of);
   const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
@@ -77,11 +78,18 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
   } else {
     work = [=] { std::memcpy(to, from, bytes); };
   }
-  return [this, stream = step.stream, work] { return copies_.run(stream, work); };
+  // The thread that copies notes when: this one may see the end much later.
+  return [this, stream = step.stream, work, span] {
+    return copies_.run(stream, [work, span] {
+      if (span != nullptr) span->ready = now();
+      work();
+      if (span != nullptr) span->end = now();
+    });
+  };
 }
 
-Communication::Start Executor::starter(const plan::Step& step, const Instance& of) {
-  if (step.kind == plan::StepKind::copy) return copier(step, of);
+Communication::Start Executor::starter(const plan::Step& step, const Instance& of, RawSpan* span) {
+  if (step.kind == plan::StepKind::copy) return copier(step, of, span);
   const plan::View& source = step.source;
   const plan::View& target = step.target;
   const std::byte* from = source.buffer >= 0 ? address(source, of) : nullptr;

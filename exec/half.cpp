@@ -1,6 +1,10 @@
 // Conversions of 16-bit values and random bits.
 #include "exec/half.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -58,6 +62,39 @@ void put(std::byte* stored, std::size_t i, std::uint16_t bits) {
   std::memcpy(stored + 2 * i, &bits, sizeof bits);
 }
 
+// fp16 by the processor's own conversions, eight at a time; they return how many they did. Sums of gradients over MPI
+// spent most of their time in the arithmetic above.
+#if defined(__x86_64__)
+bool converts_fp16() {
+  static const bool can = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+  return can;
+}
+[[gnu::target("avx,f16c")]] std::size_t widen_eights(const std::byte* stored, std::span<float> values) {
+  std::size_t i = 0;
+  for (; i + 8 <= values.size(); i += 8)
+    _mm256_storeu_ps(values.data() + i,
+                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stored + 2 * i))));
+  return i;
+}
+[[gnu::target("avx,f16c")]] std::size_t narrow_eights(std::span<const float> values, std::byte* stored) {
+  std::size_t i = 0;
+  for (; i + 8 <= values.size(); i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(stored + 2 * i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(values.data() + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+#else
+bool converts_fp16() {
+  return false;
+}
+std::size_t widen_eights(const std::byte*, std::span<float>) {
+  return 0;
+}
+std::size_t narrow_eights(std::span<const float>, std::byte*) {
+  return 0;
+}
+#endif
+
 }  // namespace
 
 void widen(models::DType dtype, const std::byte* stored, std::span<float> values) {
@@ -66,7 +103,8 @@ void widen(models::DType dtype, const std::byte* stored, std::span<float> values
     return;
   }
   ENSURE(is_16_bit(dtype), "{} is no stored floating type", models::name_of(dtype));
-  for (std::size_t i = 0; i < values.size(); ++i)
+  const bool at_once = dtype == models::DType::fp16 && converts_fp16();
+  for (std::size_t i = at_once ? widen_eights(stored, values) : 0; i < values.size(); ++i)
     values[i] = dtype == models::DType::bf16 ? from_bf16(at(stored, i)) : from_fp16(at(stored, i));
 }
 
@@ -76,7 +114,8 @@ void narrow(models::DType dtype, std::span<const float> values, std::byte* store
     return;
   }
   ENSURE(is_16_bit(dtype), "{} is no stored floating type", models::name_of(dtype));
-  for (std::size_t i = 0; i < values.size(); ++i)
+  const bool at_once = dtype == models::DType::fp16 && converts_fp16();
+  for (std::size_t i = at_once ? narrow_eights(values, stored) : 0; i < values.size(); ++i)
     put(stored, i, dtype == models::DType::bf16 ? to_bf16(values[i]) : to_fp16(values[i]));
 }
 

@@ -60,13 +60,14 @@ struct Estimate {
   }
 };
 
-/// body(operand element, 1/sqrt of its estimate, slot) over a range, divided over threads by rows or by chunks; what is
-/// added up goes to the slot of its row or chunk.
+/// body(first operand element, how many, 1/sqrt of the k-th one's estimate, slot) over runs of a range, divided over
+/// threads by rows or by chunks; what is added up goes to the slot of its row or chunk.
 template <class Body>
 void over_range(Machine& machine, const ElementRange& range, const Estimate& estimate, const Body& body) {
   if (range.columns == 0) {
     machine.pool.each(range.end - range.begin, stream_chunk, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) body(range.begin + i, estimate.element(range, i), i / stream_chunk);
+      const auto inverse = [&](std::int64_t k) { return estimate.element(range, begin + k); };
+      body(range.begin + begin, end - begin, inverse, begin / stream_chunk);
     });
     return;
   }
@@ -79,8 +80,9 @@ void over_range(Machine& machine, const ElementRange& range, const Estimate& est
         for (std::int64_t i = begin; i < end; ++i) {
           const Piece piece = piece_at(range, from + i);
           const double row = estimate.row(range, piece.row);
-          for (std::int64_t j = 0; j < piece.count; ++j)
-            body(piece.begin + j, row * static_cast<double>(columns[static_cast<std::size_t>(piece.column + j)]), i);
+          const float* const of_columns = columns.data() + piece.column;
+          body(
+              piece.begin, piece.count, [=](std::int64_t k) { return row * static_cast<double>(of_columns[k]); }, i);
         }
       });
 }
@@ -162,11 +164,25 @@ void run_factor_norms(Machine& machine, const Call& call) {
     float* norms = call.output(0, 2 * (range.norms + 1)) + 2 * range.norms;
     const Estimate estimate(factors, range);
     std::vector<double> sums(2 * slots_of(range));
-    over_range(machine, range, estimate, [&](std::int64_t i, double inverse, std::int64_t slot) {
-      const double u = c * static_cast<double>(gradient[i]) * inverse, x = static_cast<double>(parameter[i]);
-      sums[static_cast<std::size_t>(2 * slot)] += x * x;
-      sums[static_cast<std::size_t>(2 * slot + 1)] += u * u;
-    });
+    over_range(machine, range, estimate,
+               [&](std::int64_t first, std::int64_t count, const auto& inverse, std::int64_t slot) {
+                 const float* const g = gradient + first;
+                 const float* const x = parameter + first;
+                 // Sums side by side: one would wait for each addition.
+                 constexpr std::int64_t kLanes = 8;
+                 std::array<double, kLanes> of_x{}, of_u{};
+                 const auto add = [&](std::int64_t k, std::size_t lane) {
+                   const double u = c * static_cast<double>(g[k]) * inverse(k), v = static_cast<double>(x[k]);
+                   of_x[lane] += v * v;
+                   of_u[lane] += u * u;
+                 };
+                 std::int64_t k = 0;
+                 for (; k + kLanes <= count; k += kLanes)
+                   for (std::int64_t lane = 0; lane < kLanes; ++lane) add(k + lane, static_cast<std::size_t>(lane));
+                 for (; k < count; ++k) add(k, 0);
+                 double* const into = &sums[static_cast<std::size_t>(2 * slot)];
+                 for (std::size_t lane = 0; lane < kLanes; ++lane) into[0] += of_x[lane], into[1] += of_u[lane];
+               });
     double total[2] = {0, 0};
     for (std::size_t i = 0; i < sums.size(); ++i) total[i % 2] += sums[i];
     for (int i = 0; i < 2; ++i) norms[i] = static_cast<float>(static_cast<double>(norms[i]) + range.share * total[i]);
@@ -188,10 +204,14 @@ void run_adafactor(Machine& machine, const Call& call) {
     const double size = context.adaptive ? std::max(kEpsilon2, of_parameter) : 1.0;
     const double rate = context.learning_rate * size / std::max(1.0, of_update / context.clip_update);
     const double keep = range.decay ? 1 - context.learning_rate * size * context.weight_decay : 1.0;
-    over_range(machine, range, Estimate(factors, range), [&](std::int64_t i, double inverse, std::int64_t) {
-      parameter[i] = static_cast<float>(keep * static_cast<double>(parameter[i]) -
-                                        rate * c * static_cast<double>(gradient[i]) * inverse);
-    });
+    over_range(machine, range, Estimate(factors, range),
+               [&](std::int64_t first, std::int64_t count, const auto& inverse, std::int64_t) {
+                 const float* const g = gradient + first;
+                 float* const x = parameter + first;
+                 for (std::int64_t k = 0; k < count; ++k)
+                   x[k] = static_cast<float>(keep * static_cast<double>(x[k]) -
+                                             rate * c * static_cast<double>(g[k]) * inverse(k));
+               });
   }
   write_copy(machine, call, parameter, 1);
 }

@@ -1,0 +1,8 @@
+# The matrix of ways to split against the serial run (scripts/verify-matrix). The suite runs each way alone.
+if(ORRERY_HAVE_CPU_BACKEND)
+  add_executable(equal_matrix ${CMAKE_CURRENT_LIST_DIR}/equal_matrix.cpp ${CMAKE_CURRENT_LIST_DIR}/training_support.cpp)
+  target_link_libraries(equal_matrix PRIVATE orrery::exec orrery::exec_cpu GTest::gtest orrery_flags)
+  target_compile_definitions(equal_matrix PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME slow.every_axis_equals_serial COMMAND equal_matrix --alone)
+  set_tests_properties(slow.every_axis_equals_serial PROPERTIES LABELS slow RUN_SERIAL ON TIMEOUT 600)
+endif()

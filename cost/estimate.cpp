@@ -15,6 +15,7 @@
 #include "cost/pipeline.h"
 #include "cost/stage_times.h"
 #include "cost/update.h"
+#include "models/inputs.h"
 #include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
@@ -144,12 +145,7 @@ std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) 
 void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers_of) {
   const plan::PlanSpec& spec = plan.spec();
   if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
-    models::Op load;
-    load.kind = models::OpKind::load_tokens;
-    load.dtype = models::DType::int32;
-    load.batch = spec.micro_batch;
-    load.sequence = spec.tokens_per_rank();
-    t.input = op(load) + dispatch();
+    t.input = op(models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context)) + dispatch();
   }
   double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0;
   double host_forward = 0, host_backward = 0;

@@ -269,6 +269,16 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::factor_moments:
     case K::factor_norms:
     case K::adafactor:
+    case K::type_add:
+    case K::type_grad:
+    case K::gather_rows:
+    case K::scatter_rows:
+    case K::tanh:
+    case K::tanh_grad:
+    case K::gelu_erf:
+    case K::gelu_erf_grad:
+    case K::class_loss:
+    case K::class_loss_grad:
     case K::adamw_8bit: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
   }
   ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));

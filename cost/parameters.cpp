@@ -179,18 +179,28 @@ Family family_of(models::OpKind kind) {
     case K::position_add:
     case K::embedding_grad:
     case K::position_grad:
+    case K::type_add:
+    case K::type_grad:
+    case K::gather_rows:
+    case K::scatter_rows:
     case K::load_tokens: return Family::embedding;
     case K::layer_norm:
     case K::rms_norm: return Family::normalisation;
     case K::layer_norm_grad:
     case K::rms_norm_grad: return Family::normalisation_grad;
     case K::gelu:
+    case K::gelu_erf:
+    case K::tanh:
     case K::swiglu: return Family::activation;
     case K::gelu_grad:
+    case K::gelu_erf_grad:
+    case K::tanh_grad:
     case K::swiglu_grad: return Family::activation_grad;
     case K::softmax_sum:
     case K::cross_entropy:
-    case K::cross_entropy_grad: return Family::softmax;
+    case K::cross_entropy_grad:
+    case K::class_loss:
+    case K::class_loss_grad: return Family::softmax;
     case K::bias_grad:
     case K::softmax_max: return Family::reduction;
     case K::norm_squared: return Family::norm_squared;

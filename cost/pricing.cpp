@@ -77,7 +77,9 @@ bool is_of_backward(const models::Op& op) {
   using K = models::OpKind;
   constexpr K kinds[] = {K::embedding_grad,      K::position_grad, K::layer_norm_grad, K::rms_norm_grad,
                          K::bias_grad,           K::rope_grad,     K::attention_grad,  K::merge_kv,
-                         K::ring_attention_grad, K::gelu_grad,     K::swiglu_grad,     K::cross_entropy_grad};
+                         K::ring_attention_grad, K::gelu_grad,     K::swiglu_grad,     K::cross_entropy_grad,
+                         K::type_grad,           K::scatter_rows,  K::tanh_grad,       K::gelu_erf_grad,
+                         K::class_loss_grad};
   if (op.kind == K::matmul) return !op.trans_b;
   return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);
 }

@@ -108,12 +108,12 @@ Batches::Batches(TokenStream stream, plan::DataOrder order, std::uint64_t seed, 
 
 std::int64_t Batches::position(std::int64_t step, std::int64_t sequence_index) const {
   const std::int64_t g = step * batch_ + sequence_index;
-  if (order_ == plan::DataOrder::sequential) return g * sequence_ % stream_.size();
-  const std::int64_t windows = std::max<std::int64_t>(1, (stream_.size() - 1) / sequence_);
+  if (order_ == plan::DataOrder::sequential) return g * stride_ % stream_.size();
+  const std::int64_t windows = std::max<std::int64_t>(1, (stream_.size() - 1) / stride_);
   return static_cast<std::int64_t>(permuted(static_cast<std::uint64_t>(g % windows),
                                             static_cast<std::uint64_t>(windows), seed_,
                                             static_cast<std::uint64_t>(g / windows))) *
-         sequence_;
+         stride_;
 }
 
 void Batches::load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,

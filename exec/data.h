@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "exec/masked_data.h"
 #include "plan/job.h"
 
 namespace orrery::exec {
@@ -64,6 +66,10 @@ class Batches {
   /// Sequences [first, first + count) of a step; both spans hold count * T ids.
   void load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
             std::span<std::int32_t> targets) const;
+  /// From here on sequences are masked ones: `load_masked` makes them of windows of as many tokens as are text.
+  void mask(const Masking& masking);
+  [[nodiscard]] bool masked() const { return masking_.has_value(); }
+  void load_masked(std::int64_t step, std::int64_t first, std::int64_t count, const MaskedBatch& out) const;
   /// First token of a sequence in the stream.
   [[nodiscard]] std::int64_t position(std::int64_t step, std::int64_t sequence_index) const;
   [[nodiscard]] const TokenStream& stream() const { return stream_; }
@@ -73,6 +79,8 @@ class Batches {
   plan::DataOrder order_;
   std::uint64_t seed_;
   std::int64_t batch_, sequence_, vocab_;
+  std::int64_t stride_ = sequence_;  ///< tokens of the stream in a sequence
+  std::optional<Masking> masking_;
 };
 
 /// Element `index` of a permutation of [0, count) that depends on (seed, epoch): a Feistel network over the next power

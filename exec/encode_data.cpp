@@ -41,7 +41,8 @@ ordered_json record_of(const std::vector<fs::path>& files, const fs::path& token
   std::error_code error;
   const fs::path folder = fs::is_directory(tokenizer, error) ? tokenizer : tokenizer.parent_path();
   if (!fs::is_directory(tokenizer, error)) words.push_back(tokenizer);
-  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "merges.txt", "vocab.bpe"})
+  for (const char* name : {"tokenizer.json", "vocab.json", "encoder.json", "merges.txt", "vocab.bpe", "vocab.txt",
+                           "tokenizer_config.json"})
     if (fs::exists(folder / name, error) && folder / name != tokenizer) words.push_back(folder / name);
   for (const fs::path& file : words) {
     const std::string text = read_file(file, kMostRecord);

@@ -272,13 +272,27 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
 
 void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
   const auto n = static_cast<std::size_t>(op.batch * op.sequence * op.context);
+  const bool masked = op.k > 0;
   tokens_.resize(n);
-  targets_.resize(n);
-  input.load(of, tokens_, targets_);
-  keep_part(op, input.context.part);
-  const std::array<const std::vector<std::int32_t>*, 2> sources{&tokens_, &targets_};
-  for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i)
-    if (op.out[i] >= 0) backend_.copy_to_device(operand(op.out[i], of).data, std::as_bytes(std::span(*sources[i])));
+  targets_.resize(masked ? static_cast<std::size_t>(op.batch * op.k) : n);
+  if (op.out.size() > 2) token_types_.assign(n, 0);
+  if (masked) {
+    ENSURE(input.load_masked, "a masked-language model is given no masked data");
+    masked_rows_.resize(targets_.size());
+    next_sentence_.resize(static_cast<std::size_t>(op.batch));
+    input.load_masked(of, {tokens_, targets_, token_types_, masked_rows_, next_sentence_});
+  } else {
+    input.load(of, tokens_, targets_);
+    keep_part(op, input.context.part);
+  }
+  const std::array sources{&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_};
+  for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i) {
+    if (op.out[i] < 0) continue;
+    const Operand to = operand(op.out[i], of);
+    backend_.copy_to_device(
+        to.data,
+        std::as_bytes(std::span(*sources[i])).first(static_cast<std::size_t>(to.elements) * sizeof(std::int32_t)));
+  }
 }
 
 // Of whole sequences the rows that this rank has.

@@ -17,6 +17,7 @@
 #include "exec/backend.h"
 #include "exec/communication.h"
 #include "exec/copies.h"
+#include "exec/masked_data.h"
 #include "exec/ranges.h"
 #include "exec/transport.h"
 #include "exec/waiter.h"
@@ -58,6 +59,8 @@ struct StepInput {
   std::int64_t end = std::numeric_limits<std::int64_t>::max();
   /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences.
   std::function<void(const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
+  /// The same of a masked-language model.
+  std::function<void(const Instance& of, const MaskedBatch& batch)> load_masked = {};
   /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
   std::function<void()> before_optimizer;
 };
@@ -155,7 +158,7 @@ class Executor {
     Backend::Mark from, to;
   };
   std::vector<Marked> marked_;  ///< asynchronous backends: resolved at the end of the step
-  std::vector<std::int32_t> tokens_, targets_;
+  std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;
   LossScale loss_scale_;
   Communication communication_;  ///< last: a thread of its own may still write spans

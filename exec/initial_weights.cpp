@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #include "exec/initialise.h"
@@ -34,6 +35,11 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 std::pair<const SafetensorsFile*, const TensorEntry*> find(const Files& files, const std::string& name) {
   for (const SafetensorsFile* file : files)
     if (const TensorEntry* entry = file->header().find(name)) return {file, entry};
+  // BERT's first files have TensorFlow's names of what a norm has.
+  constexpr std::pair<std::string_view, std::string_view> kOlder[] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                                                      {"LayerNorm.bias", "LayerNorm.beta"}};
+  for (const auto& [now, then] : kOlder)
+    if (name.ends_with(now)) return find(files, name.substr(0, name.size() - now.size()).append(then));
   return {nullptr, nullptr};
 }
 

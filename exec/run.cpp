@@ -425,8 +425,14 @@ base::Result<Data> open_data(const plan::Plan& plan, const plan::Training& train
   auto stream = tokens ? TokenStream::open(tokens->data) : base::Result<TokenStream>(base::fail(tokens.error()));
   if (auto all = agreed(transport, whether(stream)); !all) return base::fail(all.error());
   const plan::PlanSpec& spec = plan.spec();
+  const bool masked = plan.model().masked_fraction > 0;
+  const auto masking =
+      masked ? masking_of(plan.model(), spec.sequence, training, *stream) : base::Result<Masking>(Masking{});
+  if (auto all = agreed(transport, whether(masking)); !all) return base::fail(all.error());
   const auto batches = [&](TokenStream from, plan::DataOrder order) {
-    return Batches(std::move(from), order, training.seed, spec.batch, spec.sequence, plan.model().vocab);
+    Batches out(std::move(from), order, training.seed, spec.batch, spec.sequence, plan.model().vocab);
+    if (masked) out.mask(*masking);
+    return out;
   };
   Data data{batches(std::move(*stream), training.order), std::nullopt};
   if (!training.evaluation) return data;
@@ -447,12 +453,12 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
                       fmt::format("the plan computes in {}, the {} backend in {}", models::name_of(precision),
                                   backend.name(), backend.name() == "cpu" ? "fp32, bf16 and fp16" : "fp32"),
                       "make the plan with precision: fp32");
-  if (!plan.model().causal)
+  if (!plan.model().causal && plan.model().masked_fraction <= 0)
     return base::fail("E0624",
                       fmt::format("{} is not causal: each token sees the next one, which is what it would be trained "
                                   "to predict",
                                   plan.model().name),
-                      "models that look both ways (BERT) are planned and simulated, not trained; train a causal one");
+                      "masked_fraction: 0.15 has it predict masked tokens, as BERT does; or train a causal model");
   if (training.evaluation && plan.spec().asynchronous())
     return base::fail("E0629",
                       "an asynchronous pipeline holds micro-batches between its steps, where an evaluation works",

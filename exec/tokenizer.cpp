@@ -20,6 +20,16 @@ Tokenizer Tokenizer::bytes() {
   return tokenizer;
 }
 
+std::optional<SpecialTokens> Tokenizer::special() const {
+  SpecialTokens out;
+  for (const auto& [word, id] : {std::pair{"[CLS]", &out.begin}, {"[SEP]", &out.separator}, {"[MASK]", &out.mask}}) {
+    const auto found = ids_.find(word);
+    if (found == ids_.end()) return std::nullopt;
+    *id = found->second;
+  }
+  return out;
+}
+
 const Tokenizer::Merge* Tokenizer::merge_of(std::int32_t left, std::int32_t right) const {
   const auto found = merges_.find(pair_of(left, right));
   return found == merges_.end() ? nullptr : &found->second;
@@ -30,6 +40,7 @@ void Tokenizer::encode(std::string_view text, std::vector<std::int32_t>& out) co
     for (const char c : text) out.push_back(static_cast<unsigned char>(c));
     return;
   }
+  if (word_pieces_) return word_pieces_->encode(text, out);
   pretokeniser_.split(text, [&](std::string_view piece) {
     if (whole_pieces_)
       if (const auto whole = ids_.find(std::string(piece)); whole != ids_.end()) return out.push_back(whole->second);

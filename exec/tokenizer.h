@@ -1,9 +1,10 @@
 #pragma once
 /// Tokens of text: bytes, or byte-level byte-pair encoding (Sennrich et al. 2016; over bytes, Radford et al. 2019) with
-/// the vocabulary files of GPT-2 or a Hugging Face tokenizer.json of that kind.
+/// the vocabulary files of GPT-2 or a Hugging Face tokenizer.json of that kind; or BERT's word pieces.
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,7 +12,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "exec/masked_data.h"
 #include "exec/pretokenise.h"
+#include "exec/wordpiece.h"
 
 namespace orrery::exec {
 
@@ -20,7 +23,8 @@ class Tokenizer {
   /// A byte is a token, and there is no special one.
   [[nodiscard]] static Tokenizer bytes();
   /// `path`: a tokenizer.json, a vocab.json (or encoder.json) with merges.txt (or vocab.bpe) beside it, or a folder
-  /// with either. Codes E0615 to E0617.
+  /// with either; or BERT's vocab.txt, in lower case unless a tokenizer_config.json beside it says otherwise. Codes
+  /// E0615 to E0617.
   [[nodiscard]] static base::Result<Tokenizer> open(const std::filesystem::path& path);
 
   /// Ids below this. May have holes.
@@ -29,6 +33,8 @@ class Tokenizer {
   [[nodiscard]] std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
   /// As that token is written in text; empty without one.
   [[nodiscard]] const std::string& end_of_text_word() const { return end_of_text_word_; }
+  /// [CLS], [SEP] and [MASK], where the vocabulary has them.
+  [[nodiscard]] std::optional<SpecialTokens> special() const;
   /// Appends the ids of `text`. Special tokens are not looked for: their words are ordinary text.
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
   /// The bytes of a token; of an id that there is none of, nothing.
@@ -47,6 +53,7 @@ class Tokenizer {
   Pretokeniser pretokeniser_;
   bool whole_pieces_ = false;  ///< a piece that is itself a token is that token, whatever the merges say
   bool bytes_ = false;
+  std::shared_ptr<const WordPiece> word_pieces_;
   std::array<std::int32_t, 256> of_byte_{};
   std::unordered_map<std::uint64_t, Merge> merges_;  ///< by left and right id
   std::unordered_map<std::string, std::int32_t> ids_;

@@ -1,4 +1,4 @@
-// Vocabulary files: vocab.json with merges.txt, or a tokenizer.json.
+// Vocabulary files: vocab.json with merges.txt, a tokenizer.json, or a vocab.txt of word pieces.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -139,12 +139,60 @@ class TokenizerReader {
     return std::move(made_);
   }
 
+  /// vocab.txt: a word a line, its number the id.
+  static Tokenizer word_pieces(const std::string& text, bool lower) {
+    std::vector<std::string> words;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find('\n', begin), text.size());
+      words.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+      if (!words.back().empty() && words.back().back() == '\r') words.back().pop_back();
+    }
+    return word_pieces(std::move(words), lower);
+  }
+  static Tokenizer word_pieces(std::vector<std::string> words, bool lower) {
+    TokenizerReader reader(Pretokeniser::gpt2());
+    Tokenizer& made = reader.made_;
+    for (std::size_t i = 0; i < words.size(); ++i) made.ids_.try_emplace(words[i], static_cast<std::int32_t>(i));
+    const auto unknown = made.ids_.find("[UNK]");
+    if (unknown == made.ids_.end()) throw Bad{kMalformed, "the vocabulary has no [UNK]: it is not one of word pieces"};
+    made.word_pieces_ = std::make_shared<const WordPiece>(words, unknown->second, lower);
+    // As text again: pieces that go on a word stand without their mark, the others behind a space.
+    for (std::string& word : words) made.pieces_.push_back(word.rfind("##", 0) == 0 ? word.substr(2) : " " + word);
+    // Between documents, as RoBERTa's full sentences have it (Liu et al. 2019, section 4.2). No word of text is it.
+    if (const auto separator = made.ids_.find("[SEP]"); separator != made.ids_.end())
+      made.end_of_text_ = separator->second;
+    return std::move(made);
+  }
+
+  /// The same in a tokenizer.json, whose normaliser must be BERT's.
+  static Tokenizer word_pieces(const json& file, const json& model) {
+    const json normaliser = file.value("normalizer", json());
+    if (!normaliser.is_object() || normaliser.value("type", "") != "BertNormalizer")
+      throw Bad{kOtherKind, "word pieces are read of text that BertNormalizer prepares"};
+    const bool lower = normaliser.value("lowercase", true);
+    const auto strips = normaliser.find("strip_accents");
+    if (strips != normaliser.end() && strips->is_boolean() && strips->get<bool>() != lower)
+      throw Bad{kOtherKind, "lower case and accents go together"};
+    const json vocabulary = model.value("vocab", json::object());
+    std::vector<std::string> words(vocabulary.size());
+    for (const auto& [word, id] : vocabulary.items()) {
+      if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
+          id.get<std::int64_t>() >= static_cast<std::int64_t>(words.size()))
+        throw Bad{kMalformed, fmt::format("the id of {} is {}", base::quoted(word), id.dump())};
+      words[id.get<std::size_t>()] = word;
+    }
+    return word_pieces(std::move(words), lower);
+  }
+
   /// The parts of a tokenizer.json that decide ids; whatever would change the text is refused by name.
   static Tokenizer whole(const json& file) {
     const auto kind = [](const json& at) { return at.is_object() ? at.value("type", std::string()) : std::string(); };
     const json model = file.value("model", json());
+    if (kind(model) == "WordPiece") return word_pieces(file, model);
     if (const std::string type = kind(model); type != "BPE")
-      throw Bad{kOtherKind, fmt::format("the model of the tokenizer is {}, BPE is read", base::quoted(type))};
+      throw Bad{kOtherKind,
+                fmt::format("the model of the tokenizer is {}, BPE and WordPiece are read", base::quoted(type))};
     if (file.contains("normalizer") && !file["normalizer"].is_null())
       throw Bad{kOtherKind, fmt::format("the tokenizer normalises text ({})", base::quoted(kind(file["normalizer"])))};
     if (model.value("byte_fallback", false)) throw Bad{kOtherKind, "the tokenizer is not byte-level (byte_fallback)"};
@@ -226,7 +274,9 @@ base::Result<Tokenizer> Tokenizer::open(const fs::path& path) {
     return std::nullopt;
   };
   constexpr const char* kHelp =
-      "give a tokenizer.json, a vocab.json or encoder.json with merges.txt or vocab.bpe beside it, or their folder";
+      "give a tokenizer.json, a vocab.json or encoder.json with merges.txt or vocab.bpe beside it, BERT's vocab.txt, "
+      "or "
+      "their folder";
   const auto fault = [&](const char* code, const std::string& message, int line) {
     return base::fail({base::Diagnostic{base::Severity::error, code, {at.string(), line, 0, 1}, message, kHelp, {}}});
   };
@@ -234,9 +284,15 @@ base::Result<Tokenizer> Tokenizer::open(const fs::path& path) {
     std::error_code error;
     fs::path words = path;
     if (fs::is_directory(path, error)) {
-      const auto found = first_of(path, {"tokenizer.json", "vocab.json", "encoder.json"});
+      const auto found = first_of(path, {"tokenizer.json", "vocab.json", "encoder.json", "vocab.txt"});
       if (!found) return fault(kUnreadable, fmt::format("{} holds no vocabulary", path.string()), 0);
       words = *found;
+    }
+    if (words.extension() == ".txt") {
+      const fs::path config = words.parent_path() / "tokenizer_config.json";
+      const bool lower =
+          !fs::exists(config, error) || parse(read(config), "a configuration").value("do_lower_case", true);
+      return TokenizerReader::word_pieces(read(words), lower);
     }
     const json parsed = parse(read(words), "a vocabulary");
     if (parsed.contains("model") && parsed["model"].is_object()) return TokenizerReader::whole(parsed);

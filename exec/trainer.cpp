@@ -75,6 +75,10 @@ StepInput Trainer::input_of(const Batches& batches, std::int64_t index) const {
                                         std::span<std::int32_t> targets) {
     batches.load(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);
   };
+  if (batches.masked())
+    input.load_masked = [&batches, &spec, first](const Instance& of, const MaskedBatch& out) {
+      batches.load_masked(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, out);
+    };
   return input;
 }
 

@@ -73,14 +73,17 @@ const Words& words_of(models::Family family) {
   return kGpt;
 }
 
-/// BERT's masked-language head has names of its own, without the prefix.
+/// BERT's heads have names of their own, without the prefix.
 const std::map<std::string, std::string>& bert_head() {
   static const std::map<std::string, std::string> kNames = {
       {"head.dense.weight", "cls.predictions.transform.dense.weight"},
       {"head.dense.bias", "cls.predictions.transform.dense.bias"},
       {"ln_f.weight", "cls.predictions.transform.LayerNorm.weight"},
       {"ln_f.bias", "cls.predictions.transform.LayerNorm.bias"},
-      {"head.bias", "cls.predictions.bias"}};
+      {"head.bias", "cls.predictions.bias"},
+      {"lm_head.weight", "cls.predictions.decoder.weight"},  // not tied
+      {"next_sentence.weight", "cls.seq_relationship.weight"},
+      {"next_sentence.bias", "cls.seq_relationship.bias"}};
   return kNames;
 }
 

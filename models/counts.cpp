@@ -28,7 +28,7 @@ std::int64_t parameters_of_block(const Model& model) {
 
 std::int64_t parameters(const Model& model) {
   return parameters_of(expand(model, LayerKind::embedding, 0, {}), true) + model.layers * parameters_of_block(model) +
-         parameters_of(expand(model, LayerKind::head, 0, {}), false) + model.token_types * model.hidden;
+         parameters_of(expand(model, LayerKind::head, 0, {}), false);
 }
 
 std::int64_t parameters_active(const Model& model) {

@@ -1,5 +1,6 @@
 // Expansion of layers into operators. Reading order: models/layer_notes.h (how tensors and ops are noted down),
-// attention_forward, mlp_forward and their backwards, then the three kinds of layer put together.
+// models/linear_notes.h (norms and products), attention_forward, mlp_forward and their backwards, the blocks put
+// together, then models/end_notes.h (the input, and the heads with their losses).
 //
 // Tensor parallelism is Megatron-LM's (Shoeybi et al. 2019, section 3): the first product of attention and of the MLP
 // is split by columns, the second by rows, one all-reduce after each in forward and one before each in backward; the
@@ -17,7 +18,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
-#include "models/layer_notes.h"
+#include "models/end_notes.h"
 
 namespace orrery::models {
 
@@ -34,10 +35,10 @@ std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t 
 
 namespace {
 
-class Builder : private LayerNotes {
+class Builder : private EndNotes {
  public:
   Builder(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
-      : LayerNotes(model, kind, layer, options) {}
+      : EndNotes(model, kind, layer, options) {}
 
   LayerProgram build() {
     switch (program_.kind) {
@@ -49,87 +50,6 @@ class Builder : private LayerNotes {
   }
 
  private:
-  // -- pieces shared by layers ----------------------------------------------------------------------------------
-  void norm_forward(const Norm& norm, int x, int y) {
-    const bool layer_norm = norm.bias >= 0;
-    Op o = layer_norm
-               ? own_op(OpKind::layer_norm, {x, norm.weight, norm.bias}, {y, norm.mean, norm.rstd}, model_.hidden)
-               : own_op(OpKind::rms_norm, {x, norm.weight}, {y, norm.rstd}, model_.hidden);
-    o.epsilon = model_.norm_epsilon;
-    emit(o);
-  }
-  void norm_backward(const Norm& norm, int dy, int x, int addend, int dx) {
-    const bool layer_norm = norm.bias >= 0;
-    Op o = layer_norm ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
-                               {dx, norm.weight_gradient, norm.bias_gradient}, model_.hidden)
-                      : own_op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend},
-                               {dx, norm.weight_gradient}, model_.hidden);
-    o.accumulate = true;
-    o.epsilon = model_.norm_epsilon;
-    emit(o);
-  }
-
-  // fp8 recipes leave the head as it is (Micikevicius et al. 2022, section 3; Transformer Engine's linear layers).
-  bool rounds() const {
-    return options_.products == DType::tf32 || (options_.products == DType::fp8 && program_.kind == LayerKind::block);
-  }
-
-  // y (n,out) = x (n,in) W^T [+ bias]
-  void linear_forward(const Linear& linear, int x, int y, bool with_bias) {
-    Op o = op(OpKind::matmul, {x, linear.weight, with_bias ? linear.bias : -1}, {y}, 0);
-    o.m = linear.rows;
-    o.n = linear.out;
-    o.k = linear.in;
-    o.trans_b = true;
-    o.rounded = rounds();
-    emit(o);
-  }
-  // dW += dy^T x, and dx = dy W.
-  void linear_backward(const Linear& linear, int dy, int x, int dx) {
-    weight_backward(linear, dy, x);
-    input_backward(linear, dy, dx);
-  }
-  void weight_backward(const Linear& linear, int dy, int x) {
-    Op weight = op(OpKind::matmul, {dy, x, -1}, {linear.weight_gradient}, 0);
-    weight.m = linear.out;
-    weight.n = linear.in;
-    weight.k = linear.rows;
-    weight.trans_a = true;
-    weight.accumulate = true;
-    weight.rounded = rounds();
-    emit(weight);
-  }
-  void input_backward(const Linear& linear, int dy, int dx) {
-    Op input = op(OpKind::matmul, {dy, linear.weight, -1}, {dx}, 0);
-    input.m = linear.rows;
-    input.n = linear.in;
-    input.k = linear.out;
-    input.rounded = rounds();
-    emit(input);
-  }
-  // The same of a product split by columns, whose input gradients are added up over the group. Each rank kept its rows
-  // of x: they are gathered again, and the sums travel before the weight's gradient is computed.
-  void column_backward(const Linear& linear, int dy, int x, int dx, const std::string& name) {
-    if (!sharded_) {
-      linear_backward(linear, dy, x, dx);
-      all_reduce(dx);
-      return;
-    }
-    const int all = gathered(x, name + ".gathered_again");
-    const int sums = partial(dx, "d_" + name + ".partial");
-    input_backward(linear, dy, sums);
-    add_up(sums, dx);
-    weight_backward(linear, dy, all);
-  }
-  void bias_backward(const Linear& linear, int dy) {
-    if (linear.bias_gradient < 0) return;
-    Op o = op(OpKind::bias_grad, {dy}, {linear.bias_gradient},
-              program_.tensors[static_cast<std::size_t>(linear.bias_gradient)].elements());
-    o.n = program_.tensors[static_cast<std::size_t>(dy)].shape[0];
-    o.accumulate = true;
-    emit(o);
-  }
-
   // -- attention ------------------------------------------------------------------------------------------------
   struct Attention {
     Linear qkv, projection;
@@ -137,11 +57,17 @@ class Builder : private LayerNotes {
     std::int64_t heads = 0, kv_heads = 0;
   };
 
+  // GPT-2 scales what is added to the residual by its depth; BERT, whose norms come after, does not.
+  double residual_initial_stddev() const {
+    return model_.pre_norm ? model_.initial_stddev / std::sqrt(2.0 * static_cast<double>(model_.layers))
+                           : model_.initial_stddev;
+  }
+
   Attention make_attention() {
     Attention a;
     const std::int64_t d = model_.head_dim;
     const std::int64_t c = model_.hidden;
-    const double residual_stddev = model_.initial_stddev / std::sqrt(2.0 * static_cast<double>(model_.layers));
+    const double residual_stddev = residual_initial_stddev();
     a.heads = model_.heads / options_.tensor;
     a.kv_heads = model_.kv_heads / options_.tensor;
     const std::string at = prefix() + "attn.";
@@ -259,7 +185,7 @@ class Builder : private LayerNotes {
     const std::int64_t c = model_.hidden;
     const std::int64_t f = model_.ffn_hidden;
     const bool gated = model_.activation == Activation::swiglu;
-    const double residual_stddev = model_.initial_stddev / std::sqrt(2.0 * static_cast<double>(model_.layers));
+    const double residual_stddev = residual_initial_stddev();
     const std::string at = prefix() + "mlp.";
     mlp.width = f / options_.tensor;
     mlp.up = {.in = c, .out = gated ? 2 * mlp.width : mlp.width, .rows = n_};
@@ -279,7 +205,7 @@ class Builder : private LayerNotes {
 
   void mlp_forward(const Mlp& mlp, int x, int h) {
     linear_forward(mlp.up, x, mlp.before, mlp.up.bias >= 0);
-    emit(op(model_.activation == Activation::swiglu ? OpKind::swiglu : OpKind::gelu, {mlp.before}, {mlp.after},
+    emit(op(model_.activation == Activation::swiglu ? OpKind::swiglu : gelu_kind(false), {mlp.before}, {mlp.after},
             mlp.width));
     linear_forward(mlp.down, mlp.after, h, false);
   }
@@ -294,7 +220,7 @@ class Builder : private LayerNotes {
       dbefore = activation("d_mlp.before", mlp.up.out);
       emit(op(OpKind::swiglu_grad, {dafter, mlp.before}, {dbefore}, mlp.width));
     } else {
-      emit(op(OpKind::gelu_grad, {dafter, mlp.before}, {dafter}, mlp.width));
+      emit(op(gelu_kind(true), {dafter, mlp.before}, {dafter}, mlp.width));
     }
     bias_backward(mlp.up, dbefore);
     column_backward(mlp.up, dbefore, x, dx, name);
@@ -302,14 +228,6 @@ class Builder : private LayerNotes {
 
   void residual(int skip, int x, int bias, int y) {
     emit(own_op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden));
-  }
-
-  void ends(bool has_x, bool has_y) {
-    const std::vector<std::int64_t> shape = {own_rows_, model_.hidden};
-    if (has_x) program_.x = role("x", TensorRole::input, shape, options_.dtype);
-    if (has_y) program_.y = role("y", TensorRole::output, shape, options_.dtype);
-    if (has_y) program_.dy = role("dy", TensorRole::input, shape, options_.dtype);
-    if (has_x) program_.dx = role("dx", TensorRole::output, shape, options_.dtype);
   }
 
   std::string prefix() const { return "h." + std::to_string(layer_) + "."; }
@@ -374,128 +292,6 @@ class Builder : private LayerNotes {
     norm_backward(norm_1, dm, s, -1, ds);
     attention_backward(attention, ds, program_.x, da, "attention.x");
     emit(own_op(OpKind::add, {da, ds}, {program_.dx}, c));
-  }
-
-  std::pair<int, int> token_table(bool shared) {
-    const std::int64_t padded = padded_vocab(model_, options_.tensor, options_.vocab_multiple);
-    Tensor table = matrix(shared || program_.kind == LayerKind::embedding ? "wte.weight" : "lm_head.weight", padded,
-                          model_.hidden, 0, model_.initial_stddev);
-    table.logical_shape[0] = model_.vocab;
-    table.shared = shared;
-    return parameter(table);
-  }
-
-  void embedding() {
-    ends(false, true);
-    const std::int64_t c = model_.hidden;
-    const auto [table, table_gradient] = token_table(model_.tied_embeddings);
-    const int tokens = role("tokens", TensorRole::tokens, {options_.batch, options_.sequence}, DType::int32);
-    const bool learned = model_.positions == Positions::learned;
-    int positions = -1, positions_gradient = -1;
-    if (learned)
-      std::tie(positions, positions_gradient) =
-          parameter(matrix("wpe.weight", model_.max_sequence, c, -1, model_.initial_stddev));
-    Norm after;
-    if (!model_.pre_norm) after = norm("ln_e");
-    const int e = model_.pre_norm ? program_.y : own_activation("embedded", c);
-    const int e_sums = partial(e, "embedded.partial");
-    begin(program_.forward);
-    Op lookup = op(OpKind::embedding, {tokens, table}, {e_sums},
-                   padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor);
-    lookup.k = c;
-    lookup.vocab = model_.vocab;
-    emit(lookup);
-    add_up(e_sums, e);
-    if (learned) {
-      Op place = own_op(OpKind::position_add, {e, positions}, {e}, c);
-      place.row_shard = sharded_;
-      emit(place);
-    }
-    if (!model_.pre_norm) norm_forward(after, e, program_.y);
-
-    begin(program_.backward);
-    int de = program_.dy;
-    if (!model_.pre_norm) {
-      de = own_activation("d_embedded", c);
-      norm_backward(after, program_.dy, e, -1, de);
-    }
-    de = gathered(de, "d_embedded.gathered");
-    if (learned) {
-      Op grad = op(OpKind::position_grad, {de}, {positions_gradient}, c);
-      grad.accumulate = true;
-      emit(grad);
-    }
-    Op scatter = op(OpKind::embedding_grad, {tokens, de}, {table_gradient}, lookup.m);
-    scatter.k = c;
-    scatter.vocab = model_.vocab;
-    scatter.accumulate = true;
-    emit(scatter);
-  }
-
-  void head() {
-    ends(true, false);
-    const std::int64_t c = model_.hidden;
-    const auto [table, table_gradient] = token_table(model_.tied_embeddings);
-    const std::int64_t columns = padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor;
-    Linear unembed{.weight = table, .weight_gradient = table_gradient, .in = c, .out = columns, .rows = n_};
-    // BERT's masked-language head transforms before it unembeds (dense, GELU, LayerNorm; Devlin et al. 2019) and adds a
-    // bias per word.
-    Linear transform{.in = c, .out = c, .rows = own_rows_};
-    int dense = -1, activated = -1;
-    if (!model_.pre_norm) {
-      std::tie(transform.weight, transform.weight_gradient) =
-          parameter(by_rows(matrix("head.dense.weight", c, c, -1, model_.initial_stddev)));
-      if (model_.bias)
-        std::tie(transform.bias, transform.bias_gradient) = parameter(by_rows(vector("head.dense.bias", c, -1, 0)));
-      if (model_.bias) {
-        Tensor words = vector("head.bias", columns * options_.tensor, 0, 0);
-        words.logical_shape[0] = model_.vocab;
-        std::tie(unembed.bias, unembed.bias_gradient) = parameter(words);
-      }
-      dense = own_activation("head.dense", c);
-      activated = own_activation("head.activated", c);
-    }
-    const Norm last = norm("ln_f");
-    const int targets = role("targets", TensorRole::targets, {options_.batch, options_.sequence}, DType::int32);
-    const int a = own_activation("ln_f", c), logits = activation("logits", columns);
-    const int maxima = rows("logits.max", n_), sums = activation("logits.sums", {2, n_}, DType::fp32);
-    const int loss = role("loss", TensorRole::loss, {1}, DType::fp32);
-    const auto vocabulary_op = [&](OpKind kind, std::vector<int> in, std::vector<int> out) {
-      Op o = op(kind, std::move(in), std::move(out), columns);
-      o.vocab = model_.vocab;
-      o.scale = 1.0 / static_cast<double>(options_.global_tokens);
-      o.accumulate = kind == OpKind::cross_entropy;
-      return o;
-    };
-    begin(program_.forward);
-    int into_norm = program_.x;
-    if (dense >= 0) {
-      linear_forward(transform, program_.x, dense, model_.bias);
-      emit(own_op(OpKind::gelu, {dense}, {activated}, c));
-      into_norm = activated;
-    }
-    norm_forward(last, into_norm, a);
-    linear_forward(unembed, gathered(a, "ln_f.gathered"), logits, unembed.bias >= 0);
-    emit(vocabulary_op(OpKind::softmax_max, {logits}, {maxima}));
-    all_reduce(maxima, GroupOperation::maximum);
-    emit(vocabulary_op(OpKind::softmax_sum, {logits, maxima, targets}, {sums}));
-    all_reduce(sums);
-    emit(vocabulary_op(OpKind::cross_entropy, {maxima, sums}, {loss}));
-
-    const int da = own_activation("d_ln_f", c);
-    begin(program_.backward);
-    emit(vocabulary_op(OpKind::cross_entropy_grad, {logits, maxima, sums, targets}, {logits}));
-    bias_backward(unembed, logits);
-    column_backward(unembed, logits, a, da, "ln_f");
-    if (dense < 0) {
-      norm_backward(last, da, program_.x, -1, program_.dx);
-      return;
-    }
-    const int dactivated = own_activation("d_head.activated", c);
-    norm_backward(last, da, activated, -1, dactivated);
-    emit(own_op(OpKind::gelu_grad, {dactivated, dense}, {dactivated}, c));
-    bias_backward(transform, dactivated);
-    linear_backward(transform, dactivated, program_.x, program_.dx);
   }
 };
 

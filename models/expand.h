@@ -23,6 +23,13 @@ enum class TensorRole {
   tokens,      ///< (B,T) int32
   targets,     ///< (B,T) int32
   loss,        ///< scalar accumulator, lives for the step
+  // A masked-language model has targets (B,k) for k predictions a sequence, and besides
+  /// (B,T) int32
+  token_types,
+  /// (B,k) int32: rows of the micro-batch
+  masked_rows,
+  /// (B) int32: 0 where the second segment follows the first, 1 where it is from elsewhere
+  next_sentence,
 };
 
 /// How a parameter's global shape maps to a rank's part: `axis` is cut into `tensor` equal parts; -1 = replicated.

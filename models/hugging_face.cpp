@@ -111,9 +111,11 @@ void read_bert(const Cursor& at, Model& m) {
   const std::string name = activation.text("gelu");
   if (name.rfind("gelu", 0) != 0) {
     activation.error("E0111", fmt::format("activation {} is not supported for bert", base::quoted(name)), "gelu is");
-  } else if (name == "gelu") {
-    m.sources.push_back("gelu's exact form (erf) is taken as its tanh form: same shapes, near-equal cost");
   }
+  m.gelu = name == "gelu" ? Gelu::erf : Gelu::tanh;
+  // What BertForPreTraining has; a config.json says nothing of pre-training's data.
+  m.masked_fraction = 0.15;
+  m.next_sentence = m.token_types > 1;
   const Cursor positions = at.optional("position_embedding_type");
   if (const std::string kind = positions.text("absolute"); kind != "absolute") {
     positions.error("E0111", fmt::format("positions of kind {} are not supported for bert", base::quoted(kind)),

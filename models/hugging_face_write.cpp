@@ -23,6 +23,8 @@ std::vector<Variant> variants(const Model& m) {
           {"its biases", m.bias != llama},
           {"grouped queries", llama || m.kv_heads == m.heads},
           {"the width of its heads", llama || m.head_dim * m.heads == m.hidden},
+          {"its GELU", m.family != Family::gpt || m.gelu == Gelu::tanh},
+          {"its heads", m.next_sentence == (m.family == Family::bert) && (m.masked_fraction > 0) == m.next_sentence},
           {"its token types", (m.token_types > 0) == (m.family == Family::bert)}};
 }
 
@@ -80,7 +82,7 @@ base::Result<std::string> write_hugging_face(const Model& m) {
   }
   if (m.family == Family::bert) {
     o.number("type_vocab_size", m.token_types);
-    o.text("hidden_act", "gelu_new");
+    o.text("hidden_act", m.gelu == Gelu::erf ? "gelu" : "gelu_new");
     o.real("layer_norm_eps", m.norm_epsilon);
   }
   o.put("tie_word_embeddings", m.tied_embeddings ? "true" : "false");

@@ -1,6 +1,6 @@
 #pragma once
 /// How the expansion of a layer is noted down: tensors, parameters with their gradients, operators in parts, and what
-/// the tensor group exchanges between them. Private to models/: only expand.cpp builds layers.
+/// the tensor group exchanges between them. Private to models/: see expand.cpp.
 #include <string>
 #include <tuple>
 #include <utility>

@@ -10,7 +10,8 @@ namespace orrery::models {
 
 enum class Family { gpt, bert, llama };
 enum class Normalisation { layer_norm, rms_norm };
-enum class Activation { gelu, swiglu };  ///< gelu is GPT-2's tanh form
+enum class Activation { gelu, swiglu };
+enum class Gelu { tanh, erf };  ///< GPT-2's tanh form, or x Phi(x) as it is (BERT)
 enum class Positions { learned, rope };
 
 struct Model {
@@ -34,7 +35,12 @@ struct Model {
   bool tied_embeddings = true;  ///< the head uses the token table
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
-  double initial_stddev = 0.02;      ///< GPT-2's initialisation; residual projections are scaled by 1/sqrt(2*layers)
+  double initial_stddev = 0.02;  ///< residual projections are scaled by 1/sqrt(2*layers) where norms come first (GPT-2)
+  Gelu gelu = Gelu::tanh;
+  /// Of a sequence's tokens so many are predicted: BERT's masked-language head (Devlin et al. 2019, section 3.1),
+  /// computed at those rows alone. 0: the next token of each.
+  double masked_fraction = 0;
+  bool next_sentence = false;        ///< BERT's other head: whether the second segment follows the first
   std::vector<std::string> sources;  ///< where each number comes from
   bool operator==(const Model&) const = default;
 };

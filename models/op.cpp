@@ -60,8 +60,14 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::rms_norm: return 8 * elements(op);
     case OpKind::layer_norm_grad:
     case OpKind::rms_norm_grad: return 14 * elements(op);
-    case OpKind::gelu: return 12 * elements(op);
-    case OpKind::gelu_grad: return 20 * elements(op);
+    case OpKind::gelu:
+    case OpKind::gelu_erf:
+    case OpKind::tanh: return 12 * elements(op);
+    case OpKind::gelu_grad:
+    case OpKind::gelu_erf_grad: return 20 * elements(op);
+    case OpKind::tanh_grad: return 3 * elements(op);
+    case OpKind::class_loss:
+    case OpKind::class_loss_grad: return 4 * elements(op);
     case OpKind::swiglu:
     case OpKind::swiglu_grad: return 10 * elements(op);
     case OpKind::softmax_max: return elements(op);
@@ -73,6 +79,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
       return 6 * tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(op.head_dim);
     case OpKind::position_add:
     case OpKind::position_grad:
+    case OpKind::type_add:
+    case OpKind::type_grad:
     case OpKind::embedding_grad:
     case OpKind::bias_grad:
     case OpKind::add:
@@ -91,6 +99,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::adamw_8bit: return 40 * static_cast<double>(op.m);
     case OpKind::load_tokens:
     case OpKind::embedding:
+    case OpKind::gather_rows:
+    case OpKind::scatter_rows:
     case OpKind::split_kv:
     case OpKind::merge_kv:
     case OpKind::fill_zero:
@@ -108,11 +118,19 @@ double bytes_of(const Op& op) {
   const double m = static_cast<double>(op.m);
   const double k = static_cast<double>(op.k);
   switch (op.kind) {
-    case OpKind::load_tokens: return 8 * tokens(op);
+    case OpKind::load_tokens: return 8 * tokens(op) + (k > 0 ? 4 * static_cast<double>(op.batch) * (2 * k + 1) : 0);
     case OpKind::embedding: return e * 2 * n * k + 4 * n;
     case OpKind::embedding_grad: return e * 3 * n * k + 4 * n;
     case OpKind::position_add: return e * 2 * elements(op);
     case OpKind::position_grad: return e * elements(op);
+    case OpKind::type_add: return e * 2 * elements(op) + 4 * n;
+    case OpKind::type_grad: return e * elements(op) + 4 * n;
+    case OpKind::gather_rows: return e * 2 * elements(op) + 4 * n;
+    case OpKind::scatter_rows: return e * (op.accumulate ? 3 * elements(op) : elements(op) + m * k) + 4 * n;
+    case OpKind::tanh: return e * 2 * elements(op);
+    case OpKind::tanh_grad: return e * 3 * elements(op);
+    case OpKind::class_loss: return e * elements(op) + 4 * n;
+    case OpKind::class_loss_grad: return e * 2 * elements(op) + 4 * n;
     case OpKind::layer_norm:
     case OpKind::rms_norm: return e * 2 * elements(op) + 8 * n;
     case OpKind::layer_norm_grad:
@@ -142,8 +160,10 @@ double bytes_of(const Op& op) {
     }
     case OpKind::split_kv:
     case OpKind::merge_kv: return e * 4 * tokens(op) * static_cast<double>(op.kv_heads * op.head_dim);
-    case OpKind::gelu: return e * 2 * elements(op);
-    case OpKind::gelu_grad: return e * 3 * elements(op);
+    case OpKind::gelu:
+    case OpKind::gelu_erf: return e * 2 * elements(op);
+    case OpKind::gelu_grad:
+    case OpKind::gelu_erf_grad: return e * 3 * elements(op);
     case OpKind::swiglu: return e * 3 * elements(op);
     case OpKind::swiglu_grad: return e * 5 * elements(op);
     case OpKind::add_bias:
@@ -226,6 +246,16 @@ const char* name_of(OpKind kind) {
     case OpKind::factor_norms: return "factor_norms";
     case OpKind::adafactor: return "adafactor";
     case OpKind::adamw_8bit: return "adamw_8bit";
+    case OpKind::type_add: return "type_add";
+    case OpKind::type_grad: return "type_grad";
+    case OpKind::gather_rows: return "gather_rows";
+    case OpKind::scatter_rows: return "scatter_rows";
+    case OpKind::tanh: return "tanh";
+    case OpKind::tanh_grad: return "tanh_grad";
+    case OpKind::gelu_erf: return "gelu_erf";
+    case OpKind::gelu_erf_grad: return "gelu_erf_grad";
+    case OpKind::class_loss: return "class_loss";
+    case OpKind::class_loss_grad: return "class_loss_grad";
   }
   return "?";
 }

@@ -14,6 +14,8 @@ namespace orrery::models {
 enum class OpKind : std::uint8_t {
   // -- input and embedding
   load_tokens,     ///< out: tokens (B,T) int32, targets (B,T) int32: this rank's part. Reads the data; no arithmetic
+                   ///< With k > 0 predictions a sequence: tokens, targets (B,k), token types (B,T), the micro-batch's
+                   ///< rows that are predicted (B,k), whether the second segment is from elsewhere (B)
   embedding,       ///< in: tokens, table (m=local vocab rows, C). out: x (n,C). Rows outside the shard give 0
   position_add,    ///< in: x (n,C), table (max T,C). out: y (n,C) = x + table[t]   (y may be x)
   embedding_grad,  ///< in: tokens, dx (n,C). out: dtable (m,C), accumulates; ids outside the shard are skipped
@@ -93,6 +95,21 @@ enum class OpKind : std::uint8_t {
   /// out: param, codes of the first and of the second moment (m bytes each), the blocks' scales of both
   /// (m/kQuantisedBlock each), [copy].
   adamw_8bit,
+  // -- BERT: token types, chosen rows, and its second head
+  type_add,  ///< in: x (n,C), table (k types,C), types. out: y (n,C) = x + table[type] (may be x). row_shard: see there
+  type_grad,  ///< in: dx (n,C), types. out: dtable (k,C), accumulates
+  /// in: x (k,m), [rows (n) int32: of the micro-batch; without, the first of each of n sequences]. out: y (n,m). With
+  /// row_shard x begins at row tensor_rank*k of the micro-batch, and rows of other ranks give 0.
+  gather_rows,
+  /// in: dy (n,m), [rows (n)]. out: dx (k,m), of row_shard as above: what was gathered gets its gradient, the rest 0;
+  /// `accumulate`: added to what is there.
+  scatter_rows,
+  tanh,             ///< in: x (n,m). out: y (may be x)
+  tanh_grad,        ///< in: dy, y. out: dx = dy (1 - y^2) (may be dy)
+  gelu_erf,         ///< in: x (n,F). out: y = x/2 (1 + erf(x/sqrt(2)))
+  gelu_erf_grad,    ///< in: dy, x. out: dx (may be dy)
+  class_loss,       ///< in: logits (n,m), classes (n) int32. out: loss (1), accumulates scale*sum(log-sum-exp - logit)
+  class_loss_grad,  ///< in: logits, classes, [scaling]. out: dlogits = scale*(softmax - onehot) (may be logits)
 };
 
 /// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
@@ -121,7 +138,7 @@ struct Op {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t vocab = 0;   ///< global, unpadded; the shard begins at tensor_rank*m
   double epsilon = 0;       ///< norm epsilon, or rope theta
-  bool row_shard = false;   ///< position_add: the n rows begin at row tensor_rank*n of the micro-batch
+  bool row_shard = false;   ///< position_add, type_add: the n rows begin at row tensor_rank*n of the micro-batch
   double scale = 1;         ///< loss scale factor: 1/(tokens of the global batch)
   bool stochastic = false;  ///< updates: param is in 16 bits and rounded at random, in place of a master
   std::vector<int> in;
@@ -138,6 +155,6 @@ struct Op {
 [[nodiscard]] bool updates_parameters(OpKind kind);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
-inline constexpr OpKind kLastOpKind = OpKind::adamw_8bit;
+inline constexpr OpKind kLastOpKind = OpKind::class_loss_grad;
 
 }  // namespace orrery::models

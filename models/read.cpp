@@ -18,7 +18,11 @@ using base::Cursor;
 const std::vector<std::string> kFamilies = {"gpt", "bert", "llama"};
 const std::vector<std::string> kNormalisations = {"layer_norm", "rms_norm"};
 const std::vector<std::string> kActivations = {"gelu", "swiglu"};
+const std::vector<std::string> kGelus = {"tanh", "erf"};
 const std::vector<std::string> kPositions = {"learned", "rope"};
+
+// Devlin et al. 2019, section 3.1, task 1.
+constexpr double kMaskedFraction = 0.15;
 
 const std::string& word(const std::vector<std::string>& words, int index) {
   return words[static_cast<std::size_t>(index)];
@@ -40,6 +44,9 @@ Model defaults_of(Family family) {
       m.pre_norm = false;
       m.token_types = 2;
       m.norm_epsilon = 1e-12;
+      m.gelu = Gelu::erf;
+      m.masked_fraction = kMaskedFraction;
+      m.next_sentence = true;
       break;
     case Family::llama:
       m.normalisation = Normalisation::rms_norm;
@@ -69,6 +76,17 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   if (m.heads * m.head_dim > kMostWidth) {
     report(heads, fmt::format("{} heads of width {} are wider than {}", m.heads, m.head_dim, kMostWidth), "");
   }
+  const Cursor masked = root.optional("masked_fraction"), next = root.optional("next_sentence");
+  if (m.masked_fraction > 0 && (m.causal || m.pre_norm)) {
+    report(masked,
+           "masked tokens are predicted from both sides, by BERT's head: of a model that is causal, or normalises "
+           "ahead, there is none",
+           "causal: false and pre_norm: false, or masked_fraction: 0");
+  }
+  if (m.next_sentence && m.masked_fraction <= 0) {
+    report(next, "whether a segment is the next is told beside masked tokens, of which there are none",
+           "masked_fraction: 0.15, or next_sentence: false");
+  }
   if (m.positions == Positions::rope && m.head_dim % 2 != 0) {
     report(heads, fmt::format("rotary positions need an even head width, found {}", m.head_dim), "");
   }
@@ -90,6 +108,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.token_types = at.optional("token_types").integer(0, kMostWidth, m.token_types);
   m.normalisation = choose(at.optional("normalisation"), kNormalisations, m.normalisation);
   m.activation = choose(at.optional("activation"), kActivations, m.activation);
+  m.gelu = choose(at.optional("gelu"), kGelus, m.gelu);
   m.positions = choose(at.optional("positions"), kPositions, m.positions);
   m.causal = at.optional("causal").boolean(m.causal);
   m.pre_norm = at.optional("pre_norm").boolean(m.pre_norm);
@@ -98,6 +117,10 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.norm_epsilon = at.optional("norm_epsilon").number(0, 1, m.norm_epsilon);
   m.rope_theta = at.optional("rope_theta").number(1, 1e12, m.rope_theta);
   m.initial_stddev = at.optional("initial_stddev").number(0, 10, m.initial_stddev);
+  // A decoder, or an encoder that normalises ahead, has no head of BERT's unless one is asked for.
+  const bool encoder = !m.causal && !m.pre_norm;
+  m.masked_fraction = at.optional("masked_fraction").number(0, 1, encoder ? m.masked_fraction : 0);
+  m.next_sentence = at.optional("next_sentence").boolean(m.masked_fraction > 0 && m.next_sentence);
   for (const Cursor& source : at.optional("sources").one_or_many()) m.sources.push_back(source.text());
   return m;
 }
@@ -158,6 +181,7 @@ std::string write_model(const Model& m, int indent) {
   line("token_types", m.token_types);
   line("normalisation", word(kNormalisations, static_cast<int>(m.normalisation)));
   line("activation", word(kActivations, static_cast<int>(m.activation)));
+  line("gelu", word(kGelus, static_cast<int>(m.gelu)));
   line("positions", word(kPositions, static_cast<int>(m.positions)));
   line("causal", m.causal);
   line("pre_norm", m.pre_norm);
@@ -166,6 +190,8 @@ std::string write_model(const Model& m, int indent) {
   line("norm_epsilon", m.norm_epsilon);
   line("rope_theta", m.rope_theta);
   line("initial_stddev", m.initial_stddev);
+  line("masked_fraction", m.masked_fraction);
+  line("next_sentence", m.next_sentence);
   if (!m.sources.empty()) out += margin + "sources:\n";
   for (const std::string& source : m.sources) out += fmt::format("{}  - {}\n", margin, base::yaml_text(source));
   return out;

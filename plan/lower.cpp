@@ -10,6 +10,7 @@
 #include <map>
 
 #include "base/ensure.h"
+#include "models/inputs.h"
 #include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
@@ -251,10 +252,8 @@ class StageLowering {
       known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements(), false});
     } else if (t.role == TensorRole::loss) {
       known = build_.view(build_.whole(class_.loss));
-    } else if (t.role == TensorRole::tokens) {
-      known = build_.view(build_.whole(tokens_));
-    } else if (t.role == TensorRole::targets) {
-      known = build_.view(build_.whole(targets_));
+    } else if (const auto read = inputs_.find(t.role); read != inputs_.end()) {
+      known = build_.view(build_.whole(read->second));
     } else {
       const bool kept = options_.keep_logits && layer.kind == models::LayerKind::head && t.name == "logits";
       known = build_.view(build_.whole(build_.buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations,
@@ -308,7 +307,7 @@ class StageLowering {
       for (Op op : part.ops) {
         for (int& t : op.in) t = view_of(layer, context, t);
         for (int& t : op.out) t = view_of(layer, context, t);
-        if (op.kind == OpKind::cross_entropy_grad && class_.scaling >= 0)
+        if ((op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) && class_.scaling >= 0)
           op.in.push_back(build_.view({class_.scaling, 0, 1, false}));
         ops.push_back(std::move(op));
       }
@@ -392,18 +391,13 @@ class StageLowering {
     const bool has_embedding = parameters_.layers[chunk.first].kind == models::LayerKind::embedding;
     const bool has_head = parameters_.layers[chunk.last - 1].kind == models::LayerKind::head;
     if (!has_embedding && !has_head) return;
-    const std::int64_t ids = spec_.micro_batch * spec_.tokens_per_rank();
-    if (has_embedding) tokens_ = build_.buffer("tokens", Purpose::input, DType::int32, ids);
-    if (has_head) targets_ = build_.buffer("targets", Purpose::input, DType::int32, ids);
-    Op load;
-    load.kind = OpKind::load_tokens;
-    load.dtype = DType::int32;
-    load.batch = spec_.micro_batch;
-    load.sequence = spec_.tokens_per_rank();
-    load.context = spec_.context;
-    load.vocab = plan_.model().vocab;
-    load.out = {has_embedding ? build_.view(build_.whole(tokens_)) : -1,
-                has_head ? build_.view(build_.whole(targets_)) : -1};
+    Op load = models::load_of(plan_.model(), spec_.micro_batch, spec_.tokens_per_rank(), spec_.context);
+    for (const models::Input& input : models::inputs_of(plan_.model(), load.batch, load.sequence)) {
+      load.out.push_back(-1);
+      if (!(input.of_embedding ? has_embedding : has_head) || input.elements == 0) continue;
+      inputs_[input.role] = build_.buffer(input.name, Purpose::input, DType::int32, input.elements);
+      load.out.back() = build_.view(build_.whole(inputs_[input.role]));
+    }
     build_.compute(Phase::input, -1, "load_tokens", {std::move(load)});
   }
 
@@ -557,7 +551,8 @@ class StageLowering {
   std::vector<Context> forward_tensors_, backward_tensors_;
   BlocksOfMoves block_of_;  ///< where messages stand apart
   std::vector<std::pair<int, int>> pending_;
-  int tokens_ = -1, targets_ = -1, norm_squared_ = -1, coefficient_ = -1;
+  std::map<TensorRole, int> inputs_;  ///< buffers of what load_tokens reads
+  int norm_squared_ = -1, coefficient_ = -1;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/ensure.h"
+#include "models/inputs.h"
 
 namespace orrery::plan {
 
@@ -43,6 +44,7 @@ class Rules {
     context();
     offload();
     rounding();
+    masked();
     unbuilt();
     return std::move(found_);
   }
@@ -227,6 +229,21 @@ class Rules {
          fmt::format("stochastic rounding is of bf16 parameters, the plan has them in {}",
                      models::name_of(spec_.precision)),
          "precision: bf16, or rounding: nearest");
+  }
+
+  // The heads of a masked-language model take rows out of whole sequences.
+  void masked() {
+    if (model_.masked_fraction <= 0) return;
+    rule(spec_.context == 1, "P60",
+         fmt::format(
+             "{} predicts as many tokens of every sequence, wherever they are: ranks that have parts of one would "
+             "each have another number",
+             model_.name),
+         "context: 1");
+    rule(spec_.sequence >= models::kShortestMasked, "P61",
+         fmt::format("a sequence of {} has no room for [CLS], two segments and their [SEP]: {} tokens do",
+                     spec_.sequence, models::kShortestMasked),
+         "a longer sequence");
   }
 
   void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }

@@ -166,6 +166,16 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::factor_norms: return run_factor_norms(machine_, call);
     case OpKind::adafactor: return run_adafactor(machine_, call);
     case OpKind::adamw_8bit: return run_adamw_8bit(machine_, call);
+    case OpKind::type_add: return run_type_add(machine_, call);
+    case OpKind::type_grad: return run_type_grad(machine_, call);
+    case OpKind::gather_rows: return run_gather_rows(machine_, call);
+    case OpKind::scatter_rows: return run_scatter_rows(machine_, call);
+    case OpKind::tanh: return run_tanh(machine_, call);
+    case OpKind::tanh_grad: return run_tanh_grad(machine_, call);
+    case OpKind::gelu_erf: return run_gelu(machine_, call);
+    case OpKind::gelu_erf_grad: return run_gelu_grad(machine_, call);
+    case OpKind::class_loss: return run_class_loss(machine_, call);
+    case OpKind::class_loss_grad: return run_class_loss_grad(machine_, call);
   }
 }
 

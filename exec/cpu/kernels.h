@@ -51,6 +51,8 @@ struct Kernels {
   // -- elementwise over `count` elements
   void (*gelu)(const float* x, float* y, Count count);
   void (*gelu_grad)(const float* dy, const float* x, float* dx, Count count);
+  void (*gelu_erf)(const float* x, float* y, Count count);
+  void (*gelu_erf_grad)(const float* dy, const float* x, float* dx, Count count);
   void (*swiglu)(const float* gate, const float* up, float* y, Count count);
   void (*swiglu_grad)(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count);
   void (*add)(const float* a, const float* b, float* c, Count count);

@@ -143,5 +143,13 @@ void run_factor_moments(Machine&, const Call&);
 void run_factor_norms(Machine&, const Call&);
 void run_adafactor(Machine&, const Call&);
 void run_adamw_8bit(Machine&, const Call&);  // operators_quantised.cpp
+void run_type_add(Machine&, const Call&);    // operators_masked.cpp
+void run_type_grad(Machine&, const Call&);
+void run_gather_rows(Machine&, const Call&);
+void run_scatter_rows(Machine&, const Call&);
+void run_tanh(Machine&, const Call&);
+void run_tanh_grad(Machine&, const Call&);
+void run_class_loss(Machine&, const Call&);
+void run_class_loss_grad(Machine&, const Call&);
 
 }  // namespace orrery::exec

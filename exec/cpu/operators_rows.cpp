@@ -74,7 +74,8 @@ void run_gelu(Machine& machine, const Call& call) {
   const std::int64_t count = call.op.n * call.op.m;
   const float* x = call.input(0, count);
   float* y = call.output(0, count);
-  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) { machine.kernels.gelu(x + at, y + at, size); });
+  const auto kernel = call.op.kind == models::OpKind::gelu ? machine.kernels.gelu : machine.kernels.gelu_erf;
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) { kernel(x + at, y + at, size); });
 }
 
 void run_gelu_grad(Machine& machine, const Call& call) {
@@ -82,8 +83,9 @@ void run_gelu_grad(Machine& machine, const Call& call) {
   const float* dy = call.input(0, count);
   const float* x = call.input(1, count);
   float* dx = call.output(0, count);
-  elementwise(machine, count,
-              [&](std::int64_t at, std::int64_t size) { machine.kernels.gelu_grad(dy + at, x + at, dx + at, size); });
+  const auto kernel =
+      call.op.kind == models::OpKind::gelu_grad ? machine.kernels.gelu_grad : machine.kernels.gelu_erf_grad;
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) { kernel(dy + at, x + at, dx + at, size); });
 }
 
 void run_swiglu(Machine& machine, const Call& call) {

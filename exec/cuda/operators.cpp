@@ -265,6 +265,17 @@ void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const
     case OpKind::adamw_8bit:
       throw Failure(fmt::format("the CUDA backend has no {} yet: it trains with AdamW, other optimizers run on CPU",
                                 models::name_of(op.kind)));
+    case OpKind::type_add:
+    case OpKind::type_grad:
+    case OpKind::gather_rows:
+    case OpKind::scatter_rows:
+    case OpKind::tanh:
+    case OpKind::tanh_grad:
+    case OpKind::gelu_erf:
+    case OpKind::gelu_erf_grad:
+    case OpKind::class_loss:
+    case OpKind::class_loss_grad:
+      throw Failure(fmt::format("the CUDA backend has no {} yet: BERT trains on CPU", models::name_of(op.kind)));
     case OpKind::adamw: return run_adamw(call, ranges_.find(ranges, m, stream_.get()));
   }
 }

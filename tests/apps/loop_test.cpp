@@ -52,6 +52,27 @@ TEST_F(Loop, VerifiesASplitRunAgainstTheSerialOne) {
   EXPECT_EQ(again.exit_code, 2) << "there is nothing to resume";
 }
 
+TEST_F(Loop, ABertTrainsAsItsSerialRunDoesIsExportedAndDoesNotGoOnFromAText) {
+  const std::string job = scratch_.file(
+      "bert-job.yaml",
+      "model: tiny-bert\ncluster: localhost-2\nbatch: 4\nsequence: 32\n"
+      "training: {steps: 3, data: text.txt, order: shuffled, optimizer: {name: lamb, learning_rate: 1e-2},\n"
+      "  evaluation: {data: text.txt, every: 2, batches: 1}}\n"
+      "plan: {tensor: 2, micro_batch: 2, sequence_parallel: true}\n");
+  const std::string file = path("bert.yaml");
+  const Ran planned = orrery({"plan", job, "--gpus", "2", "-o", file});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Ran ran = orrery({"train", file, "--run", path("bert"), "--verify-serial", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.result().at("serial").at("equal"), true) << ran.out;
+  const Ran exported = orrery({"export", path("bert"), "-o", path("out")});
+  EXPECT_EQ(exported.exit_code, 0) << exported.err;
+  const Ran sampled = orrery({"train", "--run", path("bert"), "--sample"});
+  EXPECT_NE(sampled.exit_code, 0);
+  EXPECT_THAT(sampled.err, HasSubstr("E0624"));
+  EXPECT_THAT(sampled.err, HasSubstr("does not go on from a text"));
+}
+
 TEST_F(Loop, TrainsFromAnotherFolderAndKeepsItsPromises) {
   const std::string file = plan("data2", "{data: 2, micro_batch: 2}", "2");
   fs::create_directory(scratch_.path() / "elsewhere");

@@ -45,6 +45,8 @@ struct Trial {
 
 /// The model and job of tests/golden/pytorch, run `cosine_clipped` or `constant`.
 [[nodiscard]] Trial golden_trial(const std::string& run);
+/// The model of tests/golden/pytorch/generate_bert.py, run `cosine_clipped`.
+[[nodiscard]] Trial golden_bert();
 [[nodiscard]] plan::Plan plan_of(const Trial& trial);
 /// The trial as a self-contained plan file.
 [[nodiscard]] std::string plan_text(const Trial& trial);

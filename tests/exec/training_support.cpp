@@ -16,6 +16,7 @@
 #include "exec/initialise.h"
 #include "exec/safetensors.h"
 #include "exec/thread_transport.h"
+#include "models/inputs.h"
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "plan/plan_file.h"
@@ -75,6 +76,22 @@ Trial golden_trial(const std::string& run) {
     t.schedule = {5, plan::Decay::cosine, 3e-4};
     t.clip_norm = 1.0;
   }
+  return trial;
+}
+
+Trial golden_bert() {
+  Trial trial = golden_trial("cosine_clipped");
+  models::Model& m = trial.model;
+  m.name = "golden-bert";
+  m.family = models::Family::bert;
+  m.vocab = 67;  // 64 words, [CLS], [SEP], [MASK]
+  m.token_types = 2;
+  m.causal = m.pre_norm = false;
+  m.norm_epsilon = 1e-12;
+  m.gelu = models::Gelu::erf;
+  m.masked_fraction = 0.15;
+  m.next_sentence = true;
+  trial.training.initial_weights = kGolden + "bert_initial.safetensors";
   return trial;
 }
 
@@ -140,8 +157,12 @@ Outcome train(const Trial& trial) {
     Backend* const backend = devices.backend.get();
     Transport* const transport = devices.transport ? devices.transport.get() : host.get();
     const auto read = [&](const std::string& path, plan::DataOrder order) {
-      return Batches(value_of(TokenStream::open(path)), order, trial.training.seed, plan.spec().batch,
-                     plan.spec().sequence, trial.model.vocab);
+      Batches batches(value_of(TokenStream::open(path)), order, trial.training.seed, plan.spec().batch,
+                      plan.spec().sequence, trial.model.vocab);
+      const std::int64_t masked = models::predictions_per_sequence(trial.model, plan.spec().sequence);
+      const auto words = static_cast<std::int32_t>(trial.model.vocab - 3);  // the others are [CLS], [SEP], [MASK]
+      if (masked > 0) batches.mask({{words, words + 1, words + 2}, words, masked, trial.model.next_sentence});
+      return batches;
     };
     Batches batches = read(trial.training.data, trial.training.order);
     std::optional<Batches> held_out;

@@ -44,10 +44,11 @@ Trial golden_llama() {
   return trial;
 }
 
-TEST(GoldenLlama, TrainsAsPyTorchDoesFromWeightsUnderItsNames) {
-  const auto golden = nlohmann::json::parse(read_file(kGolden + "llama_golden.json", 1 << 20)).at("steps");
+/// Losses, norms and the first gradient of a golden run, by one rank and by four.
+void expect_golden(const std::function<Trial()>& golden_trial, Family family, const std::string& prefix) {
+  const auto golden = nlohmann::json::parse(read_file(kGolden + prefix + "golden.json", 1 << 20)).at("steps");
   for (const int ways : {1, 2}) {
-    Trial trial = golden_llama();
+    Trial trial = golden_trial();
     trial.spec.tensor = trial.spec.data = ways;
     trial.gradients_at = {0};
     const Outcome outcome = testing::train(trial);
@@ -57,10 +58,10 @@ TEST(GoldenLlama, TrainsAsPyTorchDoesFromWeightsUnderItsNames) {
       EXPECT_NEAR(outcome.steps[i].gradient_norm, golden[i].at("gradient_norm").get<double>(),
                   1e-4 * golden[i].at("gradient_norm").get<double>());
     }
-    const auto file = SafetensorsFile::open(kGolden + "llama_gradient_step_1.safetensors");
+    const auto file = SafetensorsFile::open(kGolden + prefix + "gradient_step_1.safetensors");
     double difference = 0, norm = 0;
     for (const auto& [name, gradient] : outcome.gradients.at(0)) {
-      const TensorEntry* entry = file->header().find(place_in_file(Family::llama, name, gradient.shape).name);
+      const TensorEntry* entry = file->header().find(place_in_file(family, name, gradient.shape).name);
       ASSERT_TRUE(entry && entry->shape == gradient.shape) << name;
       std::vector<float> expected(gradient.values.size());
       file->read(*entry, 0, expected);
@@ -71,6 +72,14 @@ TEST(GoldenLlama, TrainsAsPyTorchDoesFromWeightsUnderItsNames) {
     }
     EXPECT_LT(std::sqrt(difference / norm), 1e-5);
   }
+}
+
+TEST(GoldenLlama, TrainsAsPyTorchDoesFromWeightsUnderItsNames) {
+  expect_golden(golden_llama, Family::llama, "llama_");
+}
+
+TEST(GoldenBert, TrainsAsPyTorchDoesFromWeightsUnderItsNames) {
+  expect_golden(testing::golden_bert, Family::bert, "bert_");
 }
 
 TEST(WeightNames, AreThoseOfTransformers) {
@@ -86,6 +95,9 @@ TEST(WeightNames, AreThoseOfTransformers) {
   EXPECT_EQ(name(Family::bert, "h.0.attn.proj.weight"), "bert.encoder.layer.0.attention.output.dense.weight");
   EXPECT_EQ(name(Family::bert, "h.0.ln_2.weight"), "bert.encoder.layer.0.output.LayerNorm.weight");
   EXPECT_EQ(name(Family::bert, "ln_f.weight"), "cls.predictions.transform.LayerNorm.weight");
+  EXPECT_EQ(name(Family::bert, "wtt.weight"), "bert.embeddings.token_type_embeddings.weight");
+  EXPECT_EQ(name(Family::bert, "pooler.weight"), "bert.pooler.dense.weight");
+  EXPECT_EQ(name(Family::bert, "next_sentence.bias"), "cls.seq_relationship.bias");
 
   const FilePlace k = place_in_file(Family::gpt, "h.0.attn.k.weight", {4, 4});
   EXPECT_TRUE(k.transposed);
@@ -108,15 +120,8 @@ class Exported : public ::testing::TestWithParam<Family> {
 
   static Trial trial() {
     if (GetParam() == Family::llama) return golden_llama();
-    Trial trial = testing::golden_trial("constant");
-    if (GetParam() == Family::gpt) return trial;
-    models::Model& m = trial.model;
-    m.family = Family::bert;
-    m.causal = m.pre_norm = false;
-    m.token_types = 2;
-    m.norm_epsilon = 1e-12;
-    trial.training.initial_weights.clear();
-    return trial;
+    if (GetParam() == Family::bert) return testing::golden_bert();
+    return testing::golden_trial("constant");
   }
   static void with(const Trial& trial, const std::function<void(const CheckpointContext&)>& body) {
     const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
@@ -222,6 +227,29 @@ TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {
   const auto refused = export_checkpoint(model, "nowhere", "nowhere");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().front().code, "E0604");
+}
+
+TEST(WeightFiles, OfBertsFirstDaysCallANormsParametersGammaAndBeta) {
+  const fs::path path = fs::temp_directory_path() / ("orrery-gamma-" + std::to_string(getpid()) + ".safetensors");
+  const auto whole = SafetensorsFile::open(kGolden + "bert_initial.safetensors");
+  LogicalTensors renamed;
+  for (const TensorEntry& entry : whole->header().tensors) {
+    std::string name = entry.name;
+    const std::size_t norm = name.find("LayerNorm.");
+    if (norm != std::string::npos) name = name.substr(0, norm + 10) + (name.ends_with("weight") ? "gamma" : "beta");
+    LogicalTensor& tensor = renamed[name];
+    tensor.shape = entry.shape;
+    tensor.values.resize(static_cast<std::size_t>(entry.elements()));
+    whole->read(entry, 0, tensor.values);
+  }
+  EXPECT_TRUE(renamed.count("bert.embeddings.LayerNorm.gamma"));
+  write_tensors(path.string(), renamed);
+  Trial trial = testing::golden_bert();
+  trial.steps = 1;
+  const Outcome now = testing::train(trial);
+  trial.training.initial_weights = path.string();
+  EXPECT_EQ(testing::train(trial).steps.front().loss, now.steps.front().loss);
+  fs::remove(path);
 }
 
 TEST(WeightFiles, InPartsAreFoundByTheirIndex) {

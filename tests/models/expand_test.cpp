@@ -38,8 +38,27 @@ Model llama2_7b() {
   return m;
 }
 
+Model bert_base() {
+  Model m;
+  m.family = Family::bert;
+  m.layers = 12;
+  m.hidden = 768;
+  m.heads = m.kv_heads = 12;
+  m.head_dim = 64;
+  m.ffn_hidden = 3072;
+  m.vocab = 30522;
+  m.max_sequence = 512;
+  m.token_types = 2;
+  m.causal = m.pre_norm = false;
+  m.gelu = Gelu::erf;
+  m.masked_fraction = 0.15;
+  m.next_sentence = true;
+  return m;
+}
+
 TEST(Counts, PublishedParameterCounts) {
   EXPECT_EQ(parameters(gpt2()), 124439808);
+  EXPECT_EQ(parameters(bert_base()), 110106428);  // Hugging Face's BertForPreTraining
   EXPECT_EQ(parameters(llama2_7b()), 6738415616);
 }
 
@@ -111,6 +130,45 @@ TEST(Expand, SequenceParallelismGathersAndScattersWhereAnAllReduceWas) {
       EXPECT_EQ(t.shape.front(), 4) << t.name;
     }
   }
+}
+
+TEST(Bert, HeadsWorkOnTheRowsThatArePredictedAndTheFirstOfEachSequence) {
+  for (const bool sharded : {false, true}) {
+    const LayerProgram p = expand(bert_base(), LayerKind::head, -1,
+                                  {.batch = 4, .sequence = 128, .tensor = 2, .sequence_parallel = sharded});
+    int gathers = 0, losses = 0, sums = 0;
+    for (const Part& part : p.forward) {
+      sums += part.is_communication() && part.reduce == GroupOperation::sum;
+      for (const Op& op : part.ops) {
+        if (op.kind == OpKind::gather_rows) {
+          EXPECT_EQ(op.n, ++gathers == 1 ? 4 * 19 : 4);
+          EXPECT_EQ(op.k, sharded ? 256 : 512) << "rows of x on this rank";
+        }
+        if (op.kind == OpKind::matmul && op.n > 1024) {
+          EXPECT_EQ(op.m, 4 * 19) << "the product with the vocabulary";
+        }
+        if (op.kind == OpKind::cross_entropy || op.kind == OpKind::class_loss) {
+          ++losses;
+          // With one token in the whole step there would be 1/128 of a sequence.
+          EXPECT_DOUBLE_EQ(op.scale, op.kind == OpKind::cross_entropy ? 128.0 / 19 : 128.0);
+        }
+      }
+    }
+    EXPECT_EQ(gathers, 2);
+    EXPECT_EQ(losses, 2);
+    EXPECT_EQ(sums, sharded ? 3 : 1) << "rows of other ranks, and the loss's sums";
+    for (const Tensor& t : p.tensors) {
+      EXPECT_FALSE(t.partial_gradient) << t.name << " is used on rows that every rank has";
+    }
+  }
+}
+
+TEST(Bert, ForwardFlopsByHand) {
+  // Per sequence of 512: 24 C^2 + 4 T C a token and block; 77 tokens by the transform and the vocabulary; the pooler
+  // and two classes once.
+  const double c = 768, t = 512;
+  const double expected = 12 * t * (24 * c * c + 4 * t * c) + 77 * (2 * c * c + 2 * c * 30522) + 2 * c * c + 4 * c;
+  EXPECT_NEAR(flops_per_token_forward(bert_base(), 512) * t / expected, 1, 1e-12);
 }
 
 TEST(Expand, AttentionByHand) {

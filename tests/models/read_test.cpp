@@ -110,7 +110,8 @@ TEST(Catalogue, HasThePublishedParameterCounts) {
   EXPECT_EQ(parameters(read(catalogue("gpt2-1558m"))), 1'557'611'200);
   EXPECT_EQ(parameters(read(catalogue("llama2-7b"))), 6'738'415'616);
   EXPECT_NEAR(static_cast<double>(parameters(read(catalogue("gpt3-175b")))), 175e9, 0.5e9);
-  EXPECT_EQ(parameters(read(catalogue("bert-large"))), 335174458);  // Hugging Face's BertForMaskedLM
+  EXPECT_EQ(parameters(read(catalogue("bert-large"))), 336226108);  // Hugging Face's BertForPreTraining
+  EXPECT_EQ(parameters(read(catalogue("bert-base"))), 110106428);
 }
 
 TEST(HuggingFace, AgreesWithTheCatalogue) {
@@ -207,8 +208,30 @@ TEST(OwnForm, TakesDefaultsFromTheFamily) {
   EXPECT_TRUE(m.causal);
 }
 
+TEST(OwnForm, ABertHasItsHeadsAndTheExactGelu) {
+  const std::string text = "family: bert\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 100\nmax_sequence: 32\n";
+  const Model m = read(text);
+  EXPECT_EQ(m.gelu, Gelu::erf);
+  EXPECT_EQ(m.masked_fraction, 0.15);
+  EXPECT_TRUE(m.next_sentence);
+  EXPECT_EQ(read("family: gpt\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 100\nmax_sequence: 32\n").gelu, Gelu::tanh);
+  EXPECT_FALSE(read(text + "next_sentence: false\n").next_sentence);
+  EXPECT_EQ(read(text + "gelu: tanh\n").gelu, Gelu::tanh);
+  const Model before = read(text + "pre_norm: true\n");
+  EXPECT_EQ(before.masked_fraction, 0) << "there is no such head where norms come first";
+  EXPECT_FALSE(before.next_sentence);
+}
+
+TEST(OwnForm, RefusesHeadsThatTheModelCannotHave) {
+  const std::string text = "layers: 2\nhidden: 64\nheads: 4\nvocab: 100\nmax_sequence: 32\n";
+  EXPECT_NE(refused("family: gpt\nmasked_fraction: 0.15\n" + text).find("E0112"), std::string::npos);
+  EXPECT_NE(refused("family: bert\npre_norm: true\nmasked_fraction: 0.15\n" + text).find("E0112"), std::string::npos);
+  EXPECT_NE(refused("family: bert\nmasked_fraction: 0\nnext_sentence: true\n" + text).find("E0112"), std::string::npos);
+  EXPECT_NE(refused("family: bert\ngelu: sigmoid\n" + text).find("E0106"), std::string::npos);
+}
+
 TEST(OwnForm, WritesWhatItReads) {
-  for (const char* name : {"gpt2-1558m", "gpt3-175b", "bert-large", "llama2-7b", "tiny-gpt"}) {
+  for (const char* name : {"gpt2-1558m", "gpt3-175b", "bert-large", "llama2-7b", "tiny-gpt", "tiny-bert"}) {
     const Model m = read(catalogue(name));
     EXPECT_EQ(read(write_model(m)), m) << write_model(m);
     EXPECT_EQ(write_model(read(write_model(m))), write_model(m));
@@ -266,7 +289,7 @@ error[E0103]: unknown key `hiden`
 3 | hiden: 768
   | ^^^^^
   |
-  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, initial_stddev, sources
+  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, gelu, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, initial_stddev, masked_fraction, next_sentence, sources
 
 error[E0105]: `heads` must be a whole number, found `12.5`
  --> model.yaml:4:8

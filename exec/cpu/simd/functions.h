@@ -17,6 +17,8 @@ void norm_weight_grad(const float* dy, const float* x, const float* mean, const 
                       float* dbias, Count rows, Count stride, Count columns);
 void gelu(const float* x, float* y, Count count);
 void gelu_grad(const float* dy, const float* x, float* dx, Count count);
+void gelu_erf(const float* x, float* y, Count count);
+void gelu_erf_grad(const float* dy, const float* x, float* dx, Count count);
 void swiglu(const float* gate, const float* up, float* y, Count count);
 void swiglu_grad(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count);
 void add(const float* a, const float* b, float* c, Count count);

@@ -19,6 +19,8 @@ const Kernels& table() {
       .norm_weight_grad = norm_weight_grad,
       .gelu = gelu,
       .gelu_grad = gelu_grad,
+      .gelu_erf = gelu_erf,
+      .gelu_erf_grad = gelu_erf_grad,
       .swiglu = swiglu,
       .swiglu_grad = swiglu_grad,
       .add = add,

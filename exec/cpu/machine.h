@@ -143,5 +143,11 @@ void run_factor_moments(Machine&, const Call&);
 void run_factor_norms(Machine&, const Call&);
 void run_adafactor(Machine&, const Call&);
 void run_adamw_8bit(Machine&, const Call&);  // operators_quantised.cpp
+void run_convert(Machine&, const Call&);     // operators_compression.cpp
+void run_sum_pieces(Machine&, const Call&);
+void run_orthogonalise(Machine&, const Call&);
+void run_add_scaled(Machine&, const Call&);
+void run_encode(Machine&, const Call&);
+void run_decode(Machine&, const Call&);
 
 }  // namespace orrery::exec

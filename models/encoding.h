@@ -26,7 +26,7 @@ inline constexpr std::int64_t kTensToAWord = 3;  ///< values of 10 bits in 32
 inline constexpr int kSingleMantissa = 23, kSingleBias = 127;
 
 /// A value's code, in the lowest bits.
-[[nodiscard]] inline std::uint32_t encoded(float value, Format format) {
+[[nodiscard]] constexpr std::uint32_t encoded(float value, Format format) {
   const std::uint32_t all = std::bit_cast<std::uint32_t>(value), sign = all >> 31U, magnitude = all & 0x7FFFFFFFU;
   const int width = format.exponent + format.mantissa, cut = kSingleMantissa - format.mantissa;
   const std::uint32_t special = ((1U << format.exponent) - 1) << format.mantissa;
@@ -38,7 +38,7 @@ inline constexpr int kSingleMantissa = 23, kSingleBias = 127;
   return with_sign(rounded < smallest ? 0 : std::min(rounded - lift, special - 1));
 }
 
-[[nodiscard]] inline float decoded(std::uint32_t code, Format format) {
+[[nodiscard]] constexpr float decoded(std::uint32_t code, Format format) {
   const int width = format.exponent + format.mantissa, cut = kSingleMantissa - format.mantissa;
   const std::uint32_t sign = code >> width & 1U, magnitude = code & ((1U << width) - 1);
   const std::uint32_t special = ((1U << format.exponent) - 1) << format.mantissa;

@@ -167,8 +167,30 @@ base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& pa
   return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
 }
 
+namespace {
+
+std::optional<base::Diagnostic> compressed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
+  std::string what;
+  if (spec.low_rank())
+    what = fmt::format("gradients are rounded to rank {}, the rest is made up for later", spec.compression.rank);
+  else if (spec.compresses())
+    what = fmt::format("gradients are rounded to {}", plan::name_of(spec.compression.gradients));
+  if (spec.compression.activations != plan::ActivationEncoding::none)
+    what += fmt::format("{}backward passes read activations rounded to {}", what.empty() ? "" : "; ",
+                        plan::name_of(spec.compression.activations));
+  if (what.empty()) return std::nullopt;
+  return base::Diagnostic{base::Severity::warning,
+                          "P78",
+                          {file, 1, 1, 1},
+                          "compression changes what is computed: " + what,
+                          "compression: {gradients: none, activations: none} computes in full",
+                          {}};
+}
+
+}  // namespace
+
 std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
-  if (!spec.asynchronous()) return std::nullopt;
+  if (!spec.asynchronous()) return compressed_mathematics(spec, file);
   return base::Diagnostic{
       base::Severity::warning,
       "P33",

@@ -18,6 +18,10 @@ base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file) {
     return base::fail("E0210",
                       "an asynchronous pipeline trains on older weights than a serial run: they cannot be equal",
                       "compare a synchronous schedule");
+  if (file.spec.compresses())
+    return base::fail(
+        "E0210", "compressed gradients are what no single rank has: its training and a serial run's cannot be equal",
+        "compression: {gradients: none}");
   auto cluster = clusters::resized(file.cluster, 1);
   if (!cluster) return base::fail(cluster.error());
   plan::PlanFile out = file;
@@ -32,6 +36,7 @@ base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file) {
   out.spec.optimizer = file.spec.optimizer;
   out.spec.momentum = file.spec.momentum;
   out.spec.rounding = file.spec.rounding;
+  out.spec.compression.activations = file.spec.compression.activations;
   out.job.bounds = {};
   return out;
 }

@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "cost/asynchronous.h"
+#include "cost/compression.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
 #include "cost/memory.h"
@@ -56,8 +57,9 @@ models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
 struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
-  /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split backward) -> costs
-  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int>, LayerCosts> layers;
+  /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split, …) -> costs
+  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int, int>, LayerCosts>
+      layers;
   /// (replicas, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, bool>, std::pair<double, double>> agreements;
 
@@ -79,6 +81,9 @@ struct Estimator::Memo {
                    const std::vector<int>& tensor_group) const {
     const models::DType gradient = plan::gradient_dtype(spec.precision);
     const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
+    if (spec.compresses())
+      return compressed_reduction(b, spec, *pricing, group).messages +
+             message(CollectiveKind::all_reduce, b.partial, gradient, tensor_group);
     return message(partitions ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, b.elements, gradient,
                    group) +
            message(CollectiveKind::all_reduce, b.partial, gradient, tensor_group);
@@ -104,16 +109,17 @@ struct Estimator::Memo {
 };
 
 const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
-  const auto key =
-      std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
-                      static_cast<int>(spec.precision), spec.flash, spec.shards_rows(), static_cast<int>(recompute),
-                      spec.splits_backward(), static_cast<int>(spec.optimizer));
+  const auto key = std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
+                                   static_cast<int>(spec.precision), spec.flash, spec.shards_rows(),
+                                   static_cast<int>(recompute), spec.splits_backward(),
+                                   static_cast<int>(spec.optimizer), static_cast<int>(spec.compression.activations));
   const auto found = layers.find(key);
   if (found != layers.end()) return found->second;
   const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));
   return layers
       .emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor),
-                                strided(0, spec.tensor, spec.context), spec.splits_backward(), spec.optimizer))
+                                strided(0, spec.tensor, spec.context), spec.splits_backward(), spec.optimizer,
+                                spec.compression.activations))
       .first->second;
 }
 
@@ -219,9 +225,16 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
       const std::int64_t unit = spec.replicas() * plan::parameter_alignment(spec.optimizer);
       const std::int64_t elements = (own + unit - 1) / unit * unit;
       if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, group);
+      touch += op(flat(models::OpKind::fill_zero, gradient, elements));
+      if (spec.compresses()) {
+        const ReductionTimes fewer =
+            compressed_reduction({elements, elements / spec.replicas()}, spec, *pricing, group);
+        reduce += fewer.messages;
+        touch += fewer.compute;
+        continue;
+      }
       reduce += message(CollectiveKind::reduce_scatter, elements, gradient, group);
-      touch += op(flat(models::OpKind::fill_zero, gradient, elements)) +
-               op(flat(models::OpKind::accumulate_into, gradient, elements / spec.replicas()));
+      touch += op(flat(models::OpKind::accumulate_into, gradient, elements / spec.replicas()));
     }
     reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, tensor_group);
     t.backward += count * touch;
@@ -259,7 +272,9 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
     if (zero < 2) t.reduce += count * reduction(b, spec, group, tensor_group);
-    if (zero == 1 && !spec.reduces_early())
+    if (zero < 2 && spec.compresses())
+      t.keep += count * compressed_reduction(b, spec, *pricing, group).compute;
+    else if (zero == 1 && !spec.reduces_early())
       t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
     t.norm += count * op(flat(models::OpKind::norm_squared, gradient, optimized));
     const UpdateOps ops = update_ops(b, optimized, spec);

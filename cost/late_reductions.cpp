@@ -28,6 +28,8 @@ double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const p
       LayerCosts buckets;
       buckets.own_elements = run->costs->own_elements;
       buckets.partial_elements = run->costs->partial_elements;
+      buckets.own_matrices = run->costs->own_matrices;
+      buckets.shared_matrices = run->costs->shared_matrices;
       // A tied table on the stage of the embedding is complete with the embedding's pass, not with the head's.
       const bool waits = stage == 0 && run->costs->kind == models::LayerKind::head;
       buckets.shared_elements = waits ? 0 : run->costs->shared_elements;

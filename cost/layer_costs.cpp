@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "cost/compression.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 #include "plan/place.h"
@@ -213,8 +214,10 @@ class FrameworkLives {
   const MemoryRecipe& recipe_;
 };
 
-void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorCount& factors) {
+void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorCount& factors,
+                   std::vector<plan::MatrixShape>& matrices) {
   const auto count = [&](const models::Tensor& piece) {
+    matrices.push_back(plan::matrix_of(piece));
     const plan::FactorCount one = plan::factor_count(piece);
     ++tensors;
     factors.elements += one.elements;
@@ -228,7 +231,7 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
                        const std::vector<int>& tensor_group, const std::vector<int>& context_group, bool split,
-                       plan::OptimizerKind optimizer) {
+                       plan::OptimizerKind optimizer, plan::ActivationEncoding encoding) {
   const std::int64_t alignment = plan::parameter_alignment(optimizer);
   const LayerGroups group{tensor_group, context_group};
   LayerCosts out;
@@ -241,7 +244,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
       std::int64_t& elements = t.shared ? out.shared_elements : out.own_elements;
       elements = round_up(elements, alignment) + t.elements();
       count_tensors(t, t.shared ? out.shared_parameters : out.own_parameters,
-                    t.shared ? out.shared_factors : out.own_factors);
+                    t.shared ? out.shared_factors : out.own_factors, t.shared ? out.shared_matrices : out.own_matrices);
       if (t.partial_gradient) out.partial_elements = round_up(out.partial_elements, alignment) + t.elements();
     } else if (t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss) {
       life_of[i] = static_cast<int>(out.lives.size());
@@ -274,6 +277,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.y = place(program.y);
   out.dy = place(program.dy);
   out.dx = place(program.dx);
+  add_encoding(out, program, life_of, encoding, pricing);
   out.weight_inputs = weight_inputs(program);
   for (const models::Part& part : program.backward)
     for (const models::Op& op : part.ops)

@@ -8,6 +8,7 @@
 #include "models/expand.h"
 #include "plan/factors.h"
 #include "plan/job.h"
+#include "plan/low_rank.h"
 
 namespace orrery::cost {
 
@@ -31,6 +32,7 @@ struct Life {
   int backward_first = -1, backward_last = -1;
   int weights_first = -1, weights_last = -1;
   bool dropped = false;  ///< selective: backward makes its own
+  double encoded = 0;    ///< bytes in which it waits for backward, where these are fewer; 0: it waits as it is
 };
 
 struct LayerCosts {
@@ -42,8 +44,9 @@ struct LayerCosts {
   std::int64_t partial_elements =
       0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
   std::int64_t shared_elements = 0;  ///< of the tied table's bucket, if the layer uses it
-  std::int64_t own_parameters = 0, shared_parameters = 0;  ///< tensors of these buckets
-  plan::FactorCount own_factors, shared_factors;           ///< and what Adafactor keeps of them
+  std::int64_t own_parameters = 0, shared_parameters = 0;        ///< tensors of these buckets
+  plan::FactorCount own_factors, shared_factors;                 ///< and what Adafactor keeps of them
+  std::vector<plan::MatrixShape> own_matrices, shared_matrices;  ///< and their shapes
   double weight_inputs = 0;  ///< bytes that the weights' gradients read, what is left when W waits for B
   bool backward_reads_parameters = false;
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
@@ -51,10 +54,11 @@ struct LayerCosts {
 };
 
 /// `split_backward`: as the zero-bubble orders run it. The groups of rank 0: of tensor and of context parallelism; one
-/// rank where there is none. `optimizer`: how its states want parameters aligned.
+/// rank where there is none. `optimizer`: how its states want parameters aligned. `encoding`: of what a block saves.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
                                      const Pricing& pricing, const std::vector<int>& tensor_group,
                                      const std::vector<int>& context_group, bool split_backward = false,
-                                     plan::OptimizerKind optimizer = plan::OptimizerKind::adamw);
+                                     plan::OptimizerKind optimizer = plan::OptimizerKind::adamw,
+                                     plan::ActivationEncoding encoding = plan::ActivationEncoding::none);
 
 }  // namespace orrery::cost

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cost/compression.h"
 #include "cost/offload.h"
 #include "cost/split_slabs.h"
 #include "cost/update.h"
@@ -85,6 +86,7 @@ class Passes {
       if (gathers()) end_gathered();
     }
     leave(starts);
+    wait_in_full(starts);
     step();  // send
     return most_alive(intervals_, at_);
   }
@@ -100,6 +102,7 @@ class Passes {
       const LayerCosts& layer = *layers_[k];
       starts.push_back(at_);
       if (leaving_[k]) come_back(layer, starts);
+      decode(layer);
       if (gathers() && k > 0) gather(*layers_[k - 1], true);
       const int recompute = at_, backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
       const int after = backward + layer.backward.steps;
@@ -179,6 +182,34 @@ class Passes {
     }
   }
 
+  /// Forward: what is encoded is there in full until its last use, of what a layer makes for the next one by that.
+  void wait_in_full(const std::vector<int>& starts) {
+    for (std::size_t k = 0; k < layers_.size(); ++k)
+      for (std::size_t i = 0; i < layers_[k]->lives.size(); ++i) {
+        const Life& life = layers_[k]->lives[i];
+        if (life.encoded == 0) continue;
+        int from = starts[k] + std::max(0, life.forward_first);
+        if (static_cast<int>(i) == layers_[k]->x) from = 0;
+        if (static_cast<int>(i) == layers_[k]->x && k > 0) {
+          const LayerCosts& before = *layers_[k - 1];
+          from = starts[k - 1] + std::max(0, before.lives[static_cast<std::size_t>(before.y)].forward_first);
+        }
+        add(from, starts[k] + std::max(0, life.forward_last), life.bytes);
+      }
+  }
+  /// Backward: it is there again from its first use to its last.
+  void decode(const LayerCosts& layer) {
+    const int backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
+    for (const Life& life : layer.lives) {
+      if (life.encoded == 0) continue;
+      const bool again = recomputes(layer) && life.recompute_first >= 0;
+      const int read_again = again ? at_ + life.recompute_last : 0;
+      const int read = life.backward_last >= 0 ? backward + life.backward_last : 0;
+      add(again ? at_ + life.recompute_first : backward + std::max(0, life.backward_first), std::max(read_again, read),
+          life.bytes);
+    }
+  }
+
   void begin() {
     intervals_.clear();
     gathered_.clear();
@@ -242,6 +273,16 @@ class Passes {
     if (zero_ < 2) return;
     step();  // adds up the layer before
     if (layer.partial_elements > 0) step();
+    if (spec_.compresses()) {
+      const double half = full(layer, models::DType::bf16);
+      const int next = 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
+      const bool rounds = gradient_ == models::DType::fp32;
+      add(backward, at_ + (rounds ? 0 : 1), full(layer, gradient_));
+      if (rounds) add(at_, at_ + 1, half);
+      add(at_ + 1, at_ + 1 + next, half);
+      step();
+      return step();
+    }
     add(backward, at_, full(layer, gradient_));
     add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0),
         full(layer, gradient_) / spec_.replicas());
@@ -266,19 +307,20 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
   std::vector<BucketSize> out;
   bool shared = false;
   const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial, std::int64_t parameters,
-                       const plan::FactorCount& factors, bool embedding) {
+                       const plan::FactorCount& factors, bool embedding,
+                       const std::vector<plan::MatrixShape>& matrices) {
     if (elements == 0) return;
     const std::int64_t padded = round_up(elements, spec.replicas() * plan::parameter_alignment(spec.optimizer));
-    out.push_back({padded, padded / spec.replicas(), count, partial, parameters, factors, embedding});
+    out.push_back({padded, padded / spec.replicas(), count, partial, parameters, factors, embedding, &matrices});
   };
   for (const LayerRun& run : layers) {
     const LayerCosts& c = *run.costs;
     if (!shared && c.shared_elements > 0) {
-      add(c.shared_elements, 1, 0, c.shared_parameters, c.shared_factors, true);
+      add(c.shared_elements, 1, 0, c.shared_parameters, c.shared_factors, true, c.shared_matrices);
       shared = true;
     }
     add(c.own_elements, run.count, c.partial_elements, c.own_parameters, c.own_factors,
-        c.kind == models::LayerKind::embedding);
+        c.kind == models::LayerKind::embedding, c.own_matrices);
   }
   return out;
 }
@@ -292,9 +334,10 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
   using Kind = plan::Move::Kind;
   enum Slab { kept, input, output, gradient, input_gradient, slabs };
   const auto chunks = static_cast<int>(saved.size());
+  const bool encodes = spec.compression.activations != plan::ActivationEncoding::none;  // what is received too
   std::vector<std::int64_t> sizes;
   for (int c = 0; c < chunks; ++c) {
-    const double received = stage > 0 || c > 0 ? boundary : 0;
+    const double received = !encodes && (stage > 0 || c > 0) ? boundary : 0;
     sizes.push_back(static_cast<std::int64_t>(saved[static_cast<std::size_t>(c)] - received));
     sizes.insert(sizes.end(), slabs - 1, static_cast<std::int64_t>(boundary));
   }
@@ -321,6 +364,7 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
       case Kind::receive_activation: change(c, input, 1); break;
       case Kind::forward:
         change(c, kept, 1);
+        if (encodes && !begins) change(c, input, -1);
         if (!ends) change(c, output, 1);
         break;
       case Kind::send_activation: leaving.emplace_back(c, output); break;
@@ -329,7 +373,7 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
         if (!ends) change(c, gradient, -1);
         if (!begins) change(c, input_gradient, 1);
         change(c, kept, -1);
-        if (!begins) change(c, input, -1);
+        if (!encodes && !begins) change(c, input, -1);
         break;
       case Kind::send_gradient: leaving.emplace_back(c, input_gradient); break;
     }
@@ -406,12 +450,16 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
     if (spec.offload.optimizer == plan::Space::device) {
       m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
-      m.optimizer_states += count * state_bytes(b, optimized, spec, recipe.moment_bytes);
+      m.optimizer_states +=
+          count * (state_bytes(b, optimized, spec, recipe.moment_bytes) + compression_states(b, spec));
     }
-    if (zero == 1 && !spec.reduces_early()) reduced = std::max(reduced, arena_bytes(b.shard, gradient));
+    if (zero == 1 && !spec.reduces_early() && !spec.compresses())
+      reduced = std::max(reduced, arena_bytes(b.shard, gradient));
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized);
   }
+  const double sent = spec.compresses() && zero < 2 ? compression_buffers(buckets, spec) : 0;
+  reduced = std::max(reduced, sent);
   std::vector<double> saved;
   double boundary = 0;
   const TensorBytes of_tensors = tensor_bytes(buckets, spec);
@@ -438,7 +486,8 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       elements.largest = std::max(elements.largest, static_cast<double>(table));
     }
     saved.push_back(slab);
-    m.workspace = std::max({m.workspace, passes.forward(), passes.backward(), passes.weights()});
+    const double beside = spec.reduces_early() ? sent : 0;  // while the last passes run
+    m.workspace = std::max({m.workspace, passes.forward(), passes.backward() + beside, passes.weights() + beside});
   }
   if (recipe.keeps_messages)
     for (std::size_t c = 0; c < saved.size(); ++c) {

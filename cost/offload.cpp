@@ -65,7 +65,8 @@ bool crosses(const LayerCosts& layer, int index) {
 double saved_bytes(const LayerCosts& layer) {
   double sum = 0;
   for (std::size_t i = 0; i < layer.lives.size(); ++i)
-    if (static_cast<int>(i) != layer.y && crosses(layer, static_cast<int>(i))) sum += layer.lives[i].bytes;
+    if (static_cast<int>(i) != layer.y && crosses(layer, static_cast<int>(i)))
+      sum += layer.lives[i].encoded > 0 ? layer.lives[i].encoded : layer.lives[i].bytes;
   return sum;
 }
 

@@ -279,7 +279,13 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::gelu_erf_grad:
     case K::class_loss:
     case K::class_loss_grad:
-    case K::adamw_8bit: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+    case K::adamw_8bit:
+    case K::convert:
+    case K::sum_pieces:
+    case K::orthogonalise:
+    case K::add_scaled:
+    case K::encode:
+    case K::decode: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
   }
   ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
 }

@@ -229,6 +229,12 @@ Family family_of(models::OpKind kind) {
     case K::overflow:
     case K::loss_scale:
     case K::factor_moments:
+    case K::convert:
+    case K::sum_pieces:
+    case K::orthogonalise:
+    case K::add_scaled:
+    case K::encode:
+    case K::decode:
     case K::clip_coefficient: return Family::copy;
   }
   return Family::copy;

@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "exec/checkpoint_files.h"
+#include "exec/compression_states.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/safetensors.h"
@@ -211,6 +212,7 @@ std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& c
     fill(reader, {own.state, 0}, {&own.range, own.offset, 0, own.range.tensor.elements()}, values,
          context.transport.rank() % context.schedule.spec.tensor);
   }
+  load_compression(context, reader);
   context.backend.synchronise();
   return reader.step();
 }

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "exec/compression_states.h"
 #include "exec/failure.h"
 
 namespace orrery::exec {
@@ -13,6 +14,11 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "1.0";
+
+/// Of which there are several of one tensor: versions of a weight, errors of replicas, Q of tensor ranks.
+bool has_versions(State state) {
+  return state == State::stashed || state == State::error || state == State::low_rank_q;
+}
 
 ordered_json part_json(const CheckpointPart& part) {
   ordered_json json = {{"file", part.file},
@@ -25,7 +31,7 @@ ordered_json part_json(const CheckpointPart& part) {
                        {"split_index", part.tensor_rank},
                        {"begin", part.begin},
                        {"end", part.end}};
-  if (part.state == State::stashed) json["version"] = part.version;
+  if (has_versions(part.state)) json["version"] = part.version;
   return json;
 }
 
@@ -36,10 +42,10 @@ CheckpointPart read_part(const ordered_json& json) {
   const auto state = json.at("state").get<std::string>();
   bool known = false;
   for (const State one : {State::weight, State::first_moment, State::second_moment, State::stashed, State::factor_sum,
-                          State::factor_rows, State::factor_columns, State::scaling})
+                          State::factor_rows, State::factor_columns, State::scaling, State::error, State::low_rank_q})
     if (state == name_of(one)) part.state = one, known = true;
   if (!known) throw Failure(fmt::format("state \"{}\" is not one that this program knows", state));
-  if (part.state == State::stashed) part.version = json.at("version").get<int>();
+  if (has_versions(part.state)) part.version = json.at("version").get<int>();
   part.tensor.name = json.at("tensor").get<std::string>();
   part.tensor.logical_shape = json.at("logical_shape").get<std::vector<std::int64_t>>();
   part.tensor.shape = json.at("part_shape").get<std::vector<std::int64_t>>();
@@ -71,6 +77,8 @@ const char* name_of(State state) {
     case State::factor_rows: return "factor_rows";
     case State::factor_columns: return "factor_columns";
     case State::scaling: return "loss_scaling";
+    case State::error: return "compression_error";
+    case State::low_rank_q: return "low_rank_q";
   }
   return "?";
 }
@@ -84,6 +92,8 @@ int buffer_of(const plan::Bucket& bucket, State state) {
     case State::factor_sum:
     case State::factor_rows:
     case State::factor_columns:
+    case State::error:
+    case State::low_rank_q:
     case State::scaling: break;
   }
   return -1;
@@ -167,6 +177,7 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
     }
   for (const OwnState& own : own_states(rank_class))  // the same on every replica
     if (data_rank == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
+  for (OwnedPart& part : compression_parts(schedule, rank)) out.push_back(std::move(part));
   return out;
 }
 

@@ -10,8 +10,20 @@
 namespace orrery::exec {
 
 /// Moments of 8-bit Adam are saved in fp32; SGD's momentum is a first moment. Adafactor's factors are tensors of their
-/// own, and so is loss scaling. stashed: an earlier version of a weight, of a pipeline that does not drain.
-enum class State { weight, first_moment, second_moment, stashed, factor_sum, factor_rows, factor_columns, scaling };
+/// own, and so is loss scaling. stashed: an earlier version of a weight, of a pipeline that does not drain. error,
+/// low_rank_q: exec/compression_states.h.
+enum class State {
+  weight,
+  first_moment,
+  second_moment,
+  stashed,
+  factor_sum,
+  factor_rows,
+  factor_columns,
+  scaling,
+  error,
+  low_rank_q
+};
 inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};  ///< of each element
 [[nodiscard]] const char* name_of(State state);
 [[nodiscard]] int buffer_of(const plan::Bucket& bucket, State state);
@@ -21,7 +33,7 @@ struct CheckpointPart {
   std::string file;  ///< "rank-00000.safetensors"
   std::string key;   ///< name of the tensor in that file; one dimension
   State state{};
-  int version = 0;        ///< of what is stashed: its place in the ring
+  int version = 0;        ///< of what is stashed: its place in the ring; of errors and Q: whose it is
   models::Tensor tensor;  ///< name, shape, logical_shape and split_axis only
   int tensor_rank = 0;
   std::int64_t begin = 0, end = 0;

@@ -7,6 +7,7 @@
 
 #include "base/ensure.h"
 #include "base/random.h"
+#include "exec/compression_states.h"
 #include "exec/half.h"
 
 namespace orrery::exec {
@@ -85,6 +86,7 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
     const std::array<float, 4> scaling = {static_cast<float>(loss_scale), 0, 0, 0};
     backend.copy_to_device(arena.data(rank_class.scaling, -1), std::as_bytes(std::span(scaling)));
   }
+  begin_low_rank(schedule, rank, arena, backend);
   backend.synchronise();
 }
 

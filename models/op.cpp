@@ -2,6 +2,8 @@
 // two; elementwise operators count a small whole number per element, which only matters where bytes do not dominate.
 #include "models/op.h"
 
+#include "models/encoding.h"
+
 namespace orrery::models {
 
 namespace {
@@ -48,6 +50,7 @@ double parameter_bytes(const Op& op, std::size_t copy) {
 }  // namespace
 
 double flops_of(const Op& op, bool full_attention_matrix) {
+  const auto m = static_cast<double>(op.m);
   switch (op.kind) {
     case OpKind::matmul: return 2.0 * static_cast<double>(op.m) * static_cast<double>(op.n) * static_cast<double>(op.k);
     case OpKind::attention:
@@ -97,6 +100,13 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::adafactor: return 9 * static_cast<double>(op.m);
     // Eight steps of a search for each code, beside AdamW's arithmetic.
     case OpKind::adamw_8bit: return 40 * static_cast<double>(op.m);
+    case OpKind::convert: return m;
+    case OpKind::sum_pieces: return m * static_cast<double>(op.n);
+    // Each column takes its part out of those behind it, and is divided by its length.
+    case OpKind::orthogonalise: return m * static_cast<double>(2 * op.n * op.n + 3 * op.n);
+    case OpKind::add_scaled: return 2 * m;
+    case OpKind::encode: return 8 * m;
+    case OpKind::decode: return 4 * m;
     case OpKind::load_tokens:
     case OpKind::embedding:
     case OpKind::gather_rows:
@@ -190,6 +200,12 @@ double bytes_of(const Op& op) {
     case OpKind::adamw_8bit: return (e + 4 + 16.0 / kQuantisedBlock + parameter_bytes(op, 5)) * m;
     case OpKind::overflow: return 8;
     case OpKind::loss_scale: return 32;
+    case OpKind::convert: return (4 + e) * m;
+    case OpKind::sum_pieces: return (n * e + (op.accumulate ? 8 : 4)) * m;
+    case OpKind::orthogonalise: return e * 2 * elements(op);
+    case OpKind::add_scaled: return e * 3 * m;
+    case OpKind::encode:
+    case OpKind::decode: return e * m + static_cast<double>(encoded_bytes(op.m, op.k));
   }
   return 0;
 }
@@ -256,6 +272,12 @@ const char* name_of(OpKind kind) {
     case OpKind::gelu_erf_grad: return "gelu_erf_grad";
     case OpKind::class_loss: return "class_loss";
     case OpKind::class_loss_grad: return "class_loss_grad";
+    case OpKind::convert: return "convert";
+    case OpKind::sum_pieces: return "sum_pieces";
+    case OpKind::orthogonalise: return "orthogonalise";
+    case OpKind::add_scaled: return "add_scaled";
+    case OpKind::encode: return "encode";
+    case OpKind::decode: return "decode";
   }
   return "?";
 }

@@ -110,6 +110,16 @@ enum class OpKind : std::uint8_t {
   gelu_erf_grad,    ///< in: dy, x. out: dx (may be dy)
   class_loss,       ///< in: logits (n,m), classes (n) int32. out: loss (1), accumulates scale*sum(log-sum-exp - logit)
   class_loss_grad,  ///< in: logits, classes, [scaling]. out: dlogits = scale*(softmax - onehot) (may be logits)
+  // -- compression (plan/compress.h, plan/encode.h), over flat ranges of `m` elements unless said otherwise
+  convert,  ///< in: x (m). out: y (m), rounded to its own type. `dtype`: the narrower one
+  /// in: pieces (n of m elements each). out: y (m): their sum, in fp32 and in their order, then rounded to its own
+  /// type.
+  /// `accumulate`: added to what is there. `dtype`: of the pieces
+  sum_pieces,
+  orthogonalise,  ///< out: x (m,n), whose columns are made orthonormal in place
+  add_scaled,     ///< in: x (m). out: y (m) += scale * x
+  encode,         ///< in: x (m). out: m values of k bits each, as bytes (models/encoding.h)
+  decode,         ///< in: m values of k bits each, as bytes. out: x (m)
 };
 
 /// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
@@ -155,6 +165,6 @@ struct Op {
 [[nodiscard]] bool updates_parameters(OpKind kind);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
-inline constexpr OpKind kLastOpKind = OpKind::class_loss_grad;
+inline constexpr OpKind kLastOpKind = OpKind::decode;
 
 }  // namespace orrery::models

@@ -122,6 +122,7 @@ class Lives {
     const std::int64_t in = step.source.elements, out = step.target.elements;
     const bool fits = step.collective == CollectiveKind::all_gather       ? in * size == out
                       : step.collective == CollectiveKind::reduce_scatter ? in == out * size
+                      : step.collective == CollectiveKind::all_to_all     ? in == out && in % size == 0
                                                                           : in == out;
     if (!fits)
       report_.fault("S04", fmt::format("{}: {} of {} elements into {} over {} ranks", place_text(class_, block, index),

@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "base/ensure.h"
+#include "plan/job_compression.h"
 #include "plan/job_optimizer.h"
 #include "plan/words.h"
 
@@ -78,6 +79,14 @@ Bounds read_bounds(const Cursor& at) {
   b.offload_parameters = spaces("parameters");
   if (const Cursor prefetch = offload.optional("prefetch"); prefetch.exists())
     b.offload_prefetch = small(prefetch, 1, kMostPrefetch, 1);
+  const Cursor compression = at.optional("compression");
+  b.compress_gradients = choices<GradientCompression>(
+      compression.optional("gradients"), [](const Cursor& item) { return read_gradient_compression(item); });
+  b.compress_activations = choices<ActivationEncoding>(
+      compression.optional("activations"), [](const Cursor& item) { return read_activation_encoding(item); });
+  if (const Cursor rank = compression.optional("rank"); rank.exists()) b.compress_rank = read_rank(rank);
+  if (const Cursor rate = compression.optional("minimum_rate"); rate.exists())
+    b.compress_minimum_rate = read_minimum_rate(rate);
   return b;
 }
 
@@ -202,6 +211,13 @@ void write_bounds(Writer& w, const Bounds& b) {
   if (b.recompute_layers) w.line("recompute_layers", *b.recompute_layers, 2);
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
   if (b.overlap_gradients) w.line("overlap_gradients", *b.overlap_gradients, 2);
+  if (!b.compress_gradients.empty() || !b.compress_activations.empty() || b.compress_rank || b.compress_minimum_rate) {
+    w.open("compression", 2);
+    w.list("gradients", words_of(b.compress_gradients), 4);
+    w.list("activations", words_of(b.compress_activations), 4);
+    if (b.compress_rank) w.line("rank", *b.compress_rank, 4);
+    if (b.compress_minimum_rate) w.line("minimum_rate", *b.compress_minimum_rate, 4);
+  }
   if (b.offload_activations.empty() && b.offload_optimizer.empty() && b.offload_parameters.empty() &&
       !b.offload_prefetch)
     return;

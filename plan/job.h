@@ -24,6 +24,22 @@ enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit };
 enum class Rounding { nearest, stochastic };
 enum class Decay { none, cosine, linear, inverse_square_root, wsd };
 
+/// How gradients travel over the data group (plan/compress.h).
+enum class GradientCompression : std::uint8_t { none, bf16, fp16, powersgd };
+/// In what saved activations of blocks wait for backward: the formats of Gist (Jain et al. 2018, section 4.2; models/
+/// encoding.h).
+enum class ActivationEncoding : std::uint8_t { none, fp16, fp10, fp8 };
+
+/// What travels or waits in fewer bits. All of it changes the mathematics.
+struct Compression {
+  GradientCompression gradients = GradientCompression::none;
+  ActivationEncoding activations = ActivationEncoding::none;
+  int rank = 4;  ///< powersgd: columns of P and Q
+  /// powersgd: a matrix of n x m values is compressed where (n + m) * rank * minimum_rate < n * m.
+  double minimum_rate = 2;
+  bool operator==(const Compression&) const = default;
+};
+
 /// What lives outside the device's memory (plan/offload.h); `device`: it stays.
 struct Offload {
   /// host: what blocks save for backward leaves after forward and comes back ahead of it; with full recomputation their
@@ -121,6 +137,10 @@ struct Bounds {
   std::vector<Space> offload_activations, offload_optimizer, offload_parameters;  ///< empty: the device, if all fits
   std::optional<int> offload_prefetch;
   std::optional<bool> overlap_gradients;
+  std::vector<GradientCompression> compress_gradients;   ///< empty: none, as it changes the mathematics
+  std::vector<ActivationEncoding> compress_activations;  ///< the same
+  std::optional<int> compress_rank;
+  std::optional<double> compress_minimum_rate;
   bool operator==(const Bounds&) const = default;
 };
 
@@ -148,6 +168,8 @@ struct Job {
 [[nodiscard]] const char* name_of(Objective objective);
 [[nodiscard]] const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd", "lamb", "adafactor", "adamw-8bit"
 [[nodiscard]] const char* name_of(Rounding rounding);
-[[nodiscard]] const char* name_of(Space space);  ///< "device", "host", "nvme"
+[[nodiscard]] const char* name_of(Space space);               ///< "device", "host", "nvme"
+[[nodiscard]] const char* name_of(GradientCompression kind);  ///< "none", "bf16", "fp16", "powersgd"
+[[nodiscard]] const char* name_of(ActivationEncoding kind);   ///< "none", "fp16", "fp10", "fp8"
 
 }  // namespace orrery::plan

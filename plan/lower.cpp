@@ -14,6 +14,8 @@
 #include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
+#include "plan/compress.h"
+#include "plan/encode.h"
 #include "plan/groups.h"
 #include "plan/lower_finish.h"
 #include "plan/lower_optimizer.h"
@@ -71,8 +73,10 @@ class StageLowering {
       offload_states(class_, spec_.offload);
     if (spec_.offload.activations == Space::host && !options_.forward_only)
       offload_activations(class_, spec_.offload.prefetch);
+    if (spec_.compression.activations != ActivationEncoding::none && !options_.forward_only)
+      encode_activations(class_, spec_.compression.activations);
     // Last: it divides what stands by then.
-    if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, zero_);
+    if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, spec_, zero_);
     return std::move(build_.result());
   }
 
@@ -204,6 +208,7 @@ class StageLowering {
         b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
       b.partitioned = zero_ >= 1;
       add_states(build_, spec_, b, optimized);
+      add_compression_states(build_, spec_, b);
     }
     if (spec_.optimizer == OptimizerKind::adafactor && !options_.forward_only)
       class_.factors =
@@ -496,6 +501,11 @@ class StageLowering {
   // backend that overlaps can hide it.
   void reduce_transient(const StageLayer& layer, const Context& context) {
     if (!partitions_gradients()) return;
+    if (spec_.compresses()) {
+      for (std::size_t i = 0; i < layer.buckets.size(); ++i)
+        compressed_.add(layer.buckets[i], context.gradients[i], static_cast<std::int32_t>(layer.layer));
+      return;
+    }
     flush_accumulations();
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
       const int b = layer.buckets[i];
@@ -510,6 +520,7 @@ class StageLowering {
     }
   }
   void flush_accumulations() {
+    compressed_.flush();
     if (pending_.empty()) return;
     std::vector<Op> ops;
     for (const auto& [reduced, b] : pending_) {
@@ -548,6 +559,7 @@ class StageLowering {
   StageParameters parameters_;
   ClassBuilder build_;
   RankClass& class_ = build_.result();
+  CompressedReduction compressed_{build_, groups_, spec_, zero_};  ///< ZeRO-2 and 3: of the layers of a pass
   std::vector<Context> forward_tensors_, backward_tensors_;
   BlocksOfMoves block_of_;  ///< where messages stand apart
   std::vector<std::pair<int, int>> pending_;

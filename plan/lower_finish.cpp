@@ -1,6 +1,7 @@
 // The end of a training step: gradients are reduced and clipped, parameters updated and gathered, the loss summed up.
 #include "plan/lower_finish.h"
 
+#include "plan/compress.h"
 #include "plan/lower.h"
 #include "plan/lower_optimizer.h"
 
@@ -36,7 +37,10 @@ class Finish {
 
   void run() {
     build_.open("finish");
-    for (std::size_t b = 0; b < build_.result().buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
+    if (spec_.compresses())
+      compress_gradients();
+    else
+      for (std::size_t b = 0; b < build_.result().buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
     if (shares_table()) {
       const View v = optimized_gradient(build_, build_.bucket(shared_), zero_);
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
@@ -56,6 +60,13 @@ class Finish {
  private:
   bool shares_table() const {
     return groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage());
+  }
+  void compress_gradients() {
+    if (zero_ >= 2 || spec_.reduces_early()) return;
+    CompressedReduction reduction(build_, groups_, spec_, zero_);
+    for (std::size_t b = 0; b < build_.result().buckets.size(); ++b)
+      reduction.add(static_cast<int>(b), build_.bucket(static_cast<int>(b)).gradients, -1);
+    reduction.flush();
   }
   void reduce_gradients(int b) {
     if (zero_ >= 2 || spec_.reduces_early()) return;

@@ -45,6 +45,8 @@ class Rules {
     offload();
     rounding();
     masked();
+    compressed_gradients();
+    encoded_activations();
     unbuilt();
     return std::move(found_);
   }
@@ -246,6 +248,46 @@ class Rules {
          "a longer sequence");
   }
 
+  void compressed_gradients() {
+    const GradientCompression how = spec_.compression.gradients;
+    if (how == GradientCompression::none) return;
+    const bool low_rank = how == GradientCompression::powersgd, fp16 = spec_.precision == models::DType::fp16;
+    rule(spec_.replicas() > 1, "P70", "gradients that no other replica has need not travel",
+         "compression: {gradients: none}, or more data parallelism");
+    rule(!fp16 || how != GradientCompression::bf16, "P71",
+         "gradients of fp16 training are in fp16, whose small values bf16 would round away",
+         "compression: {gradients: fp16}");
+    rule(!low_rank || spec_.zero_stage <= 1, "P72",
+         fmt::format("PowerSGD needs whole gradients at the end of the step for its error, and ZeRO {} has given away "
+                     "all but a part",
+                     spec_.zero_stage),
+         "zero_stage: 1, or compression: {gradients: bf16}");
+    rule(!low_rank || !fp16, "P73",
+         "PowerSGD's error goes from step to step, and the scale of fp16's gradients changes between them",
+         "precision: bf16, or compression: {gradients: fp16}");
+    rule(spec_.offload.optimizer == Space::device, "P74",
+         "gradients are compressed on the device, and an offloaded optimizer sums them up on the host",
+         "offload: {optimizer: none}, or compression: {gradients: none}");
+  }
+
+  void encoded_activations() {
+    const ActivationEncoding how = spec_.compression.activations;
+    if (how == ActivationEncoding::none) return;
+    const bool narrow = spec_.precision != models::DType::fp32 && spec_.precision != models::DType::tf32;
+    rule(!narrow || how != ActivationEncoding::fp16, "P75",
+         fmt::format("activations of {} training are in 16 bits as they are", models::name_of(spec_.precision)),
+         "compression: {activations: fp10} or fp8");
+    rule(spec_.offload.activations == Space::device, "P76",
+         "saved activations wait on the host in full or on the device in fewer bits, not both",
+         "offload: {activations: none}, or compression: {activations: none}");
+    rule(
+        !spec_.splits_backward() && !spec_.asynchronous(), "P77",
+        fmt::format("{} reads what a layer saved in two passes, or steps later, for which it would be decoded and kept "
+                    "in full",
+                    name_of(spec_.order)),
+        "schedule: 1f1b, or compression: {activations: none}");
+  }
+
   void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }
 
   const models::Model& model_;
@@ -315,6 +357,12 @@ std::string describe(const PlanSpec& spec) {
   leaves("activations", spec.offload.activations);
   leaves("optimizer", spec.offload.optimizer);
   leaves("parameters", spec.offload.parameters);
+  if (spec.low_rank())
+    text += fmt::format(", PowerSGD of rank {}", spec.compression.rank);
+  else if (spec.compresses())
+    text += fmt::format(", gradients in {}", name_of(spec.compression.gradients));
+  if (spec.compression.activations != ActivationEncoding::none)
+    text += fmt::format(", activations in {}", name_of(spec.compression.activations));
   if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
   if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));
   return text;

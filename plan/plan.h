@@ -35,6 +35,7 @@ struct PlanSpec {
   /// Gradients are reduced while the last micro-batch's backward pass runs, each layer's as soon as it has them all
   /// (ZeRO 0 and 1; ZeRO 2 and 3 reduce there anyway).
   bool overlap_gradients = false;
+  Compression compression;
   std::int64_t vocab_multiple = 128;
   std::int64_t batch = 1;     ///< sequences per step over all ranks
   std::int64_t sequence = 1;  ///< T
@@ -86,6 +87,9 @@ struct PlanSpec {
     return overlap_gradients && replicas() > 1 && zero_stage <= 1 && !asynchronous() &&
            offload.optimizer == Space::device;
   }
+  /// Whether gradients travel in fewer bits; and whether as matrices of low rank (PowerSGD).
+  [[nodiscard]] bool compresses() const { return compression.gradients != GradientCompression::none && replicas() > 1; }
+  [[nodiscard]] bool low_rank() const { return compresses() && compression.gradients == GradientCompression::powersgd; }
   [[nodiscard]] int ranks_per_stage() const { return data * context * tensor; }
   /// Tokens that a rank has of a sequence (context parallelism).
   [[nodiscard]] std::int64_t tokens_per_rank() const { return sequence / context; }

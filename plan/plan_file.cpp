@@ -6,6 +6,7 @@
 
 #include "clusters/read.h"
 #include "models/read.h"
+#include "plan/job_compression.h"
 #include "plan/words.h"
 
 namespace orrery::plan {
@@ -70,6 +71,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   s.sequence_parallel = at.optional("sequence_parallel").boolean(s.sequence_parallel);
   s.flash = at.optional("flash").boolean(s.flash);
   s.offload = read_offload(at.optional("offload"));
+  s.compression = read_compression(at.optional("compression"));
   s.vocab_multiple = at.optional("vocab_multiple").integer(1, 1 << 16, s.vocab_multiple);
   const Cursor batch = at.optional("batch");
   s.batch = batch.integer(1, kMostBatch, job.batch);
@@ -123,6 +125,7 @@ std::string write_spec(const PlanSpec& s) {
     line("offload",
          fmt::format("{{activations: {}, optimizer: {}, parameters: {}, prefetch: {}}}", place(s.offload.activations),
                      place(s.offload.optimizer), place(s.offload.parameters), s.offload.prefetch));
+  if (s.compression != Compression{}) line("compression", compression_text(s.compression));
   line("vocab_multiple", s.vocab_multiple);
   line("batch", s.batch);
   line("sequence", s.sequence);

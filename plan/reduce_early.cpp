@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/ensure.h"
+#include "plan/compress.h"
 #include "plan/lower_finish.h"
 
 namespace orrery::plan {
@@ -32,29 +33,79 @@ StepRef last_writer(const RankClass& c, int buffer) {
          c.buffers[static_cast<std::size_t>(buffer)].name);
 }
 
-std::vector<Step> reduction(ClassBuilder& build, const Groups& groups, int zero, int b) {
-  const Bucket bucket = build.bucket(b);
+// Steps that `note` notes down, taken out again.
+template <class Note>
+std::vector<Step> steps_of(ClassBuilder& build, const Note& note) {
   build.open("reduction");
-  sum_partial(build, groups, bucket, bucket.gradients, -1, b);
-  const View all = build.whole(bucket.gradients);
-  const View own{bucket.gradients, 0, bucket.shard_elements(), true};
-  build.collective(Phase::gradient_reduce, Stream::data,
-                   zero == 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, groups.data, all,
-                   zero == 0 ? all : own, -1, b);
+  note();
   std::vector<Step> steps = std::move(build.result().blocks.back().steps);
   build.result().blocks.pop_back();
   return steps;
 }
 
+std::vector<Step> reduction(ClassBuilder& build, const Groups& groups, int zero, int b) {
+  return steps_of(build, [&] {
+    const Bucket bucket = build.bucket(b);
+    sum_partial(build, groups, bucket, bucket.gradients, -1, b);
+    const View all = build.whole(bucket.gradients);
+    const View own{bucket.gradients, 0, bucket.shard_elements(), true};
+    build.collective(Phase::gradient_reduce, Stream::data,
+                     zero == 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, groups.data, all,
+                     zero == 0 ? all : own, -1, b);
+  });
+}
+
+// By place of their last gradient, buckets' reductions in fewer bits; what is left at the end of an entry's block.
+using Behind = std::map<StepRef, std::vector<Step>>;
+Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero) {
+  std::map<StepRef, std::vector<int>> buckets;
+  RankClass& c = build.result();
+  for (std::size_t b = 0; b < c.buckets.size(); ++b)
+    buckets[last_writer(c, c.buckets[b].gradients)].push_back(static_cast<int>(b));
+  Behind behind;
+  for (auto at = buckets.begin(); at != buckets.end();) {
+    const std::int32_t e = at->first.entry;
+    CompressedReduction reduction(build, groups, spec, zero);
+    for (; at != buckets.end() && at->first.entry == e; ++at)
+      behind[at->first] = steps_of(build, [&] {
+        for (const int b : at->second) reduction.add(b, build.bucket(b).gradients, -1);
+      });
+    const std::int32_t block = c.program[static_cast<std::size_t>(e)].block;
+    const auto last = static_cast<std::int32_t>(c.blocks[static_cast<std::size_t>(block)].steps.size()) - 1;
+    std::vector<Step> rest = steps_of(build, [&] { reduction.flush(); });
+    std::vector<Step>& end = behind[{e, last}];
+    end.insert(end.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
+  }
+  return behind;
+}
+
+// Buffers from `first` on live from the first step of the block that uses them to the last.
+void settle(Block& block, int first, std::size_t buffers) {
+  std::map<int, std::pair<std::size_t, std::size_t>> uses;
+  for (std::size_t s = 0; s < block.steps.size(); ++s)
+    for (const std::vector<int>* list : {&block.steps[s].reads, &block.steps[s].writes})
+      for (const int b : *list)
+        if (b >= first && b < static_cast<int>(buffers)) uses.try_emplace(b, s, s).first->second.second = s;
+  for (const auto& [b, life] : uses) {
+    block.steps[life.first].births.push_back(b);
+    block.steps[life.second].deaths.push_back(b);
+  }
+}
+
 }  // namespace
 
-void reduce_early(ClassBuilder& build, const Groups& groups, int zero) {
+void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero) {
   RankClass& c = build.result();
-  std::map<StepRef, std::vector<Step>> behind;
-  for (std::size_t b = 0; b < c.buckets.size(); ++b) {
-    std::vector<Step> steps = reduction(build, groups, zero, static_cast<int>(b));
-    std::vector<Step>& place = behind[last_writer(c, c.buckets[b].gradients)];
-    place.insert(place.end(), std::make_move_iterator(steps.begin()), std::make_move_iterator(steps.end()));
+  const auto known = static_cast<int>(c.buffers.size());
+  Behind behind;
+  if (spec.compresses()) {
+    behind = compressed(build, groups, spec, zero);
+  } else {
+    for (std::size_t b = 0; b < c.buckets.size(); ++b) {
+      std::vector<Step> steps = reduction(build, groups, zero, static_cast<int>(b));
+      std::vector<Step>& place = behind[last_writer(c, c.buckets[b].gradients)];
+      place.insert(place.end(), std::make_move_iterator(steps.begin()), std::make_move_iterator(steps.end()));
+    }
   }
   for (auto at = behind.begin(); at != behind.end();) {
     const std::int32_t e = at->first.entry;
@@ -70,6 +121,7 @@ void reduce_early(ClassBuilder& build, const Groups& groups, int zero) {
                            std::make_move_iterator(steps.end()));
       shift += count;
     }
+    settle(variant, known, c.buffers.size());
     entry.block = static_cast<std::int32_t>(c.blocks.size());
     c.blocks.push_back(std::move(variant));
   }

@@ -53,8 +53,9 @@ enum class Phase : std::uint8_t {
   optimizer,
   reporting
 };
-/// ring_shift: what a member has goes to the next member of the group, the last one's to the first.
-enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, ring_shift };
+/// ring_shift: what a member has goes to the next member of the group, the last one's to the first. all_to_all: of what
+/// a member has, piece i of as many as there are members goes to member i, and becomes piece `own index` there.
+enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
 enum class Reduce : std::uint8_t { sum, maximum };
 
 /// What a buffer is for: the lines of the memory report.
@@ -123,6 +124,8 @@ struct ParameterRange {
   models::Tensor tensor;       ///< shapes, split and initial values
   /// Adafactor: where in the class's factors stand its sum, its rows and its columns; without rows each element.
   std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
+  /// PowerSGD: where in the bucket's error, in its P's and in its Q's the matrix stands; -1: it travels whole.
+  std::int64_t error = -1, low_rank_p = -1, low_rank_q = -1;
   std::int64_t norms = -1;  ///< which pair of the class's `norms` is its own; -1: the optimizer looks at no tensor
 };
 
@@ -144,6 +147,8 @@ struct Bucket {
   int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
   int first_moment = -1, second_moment = -1;  ///< buffers; SGD's momentum is a first moment; bytes with adamw_8bit
   int first_scale = -1, second_scale = -1;    ///< buffers of adamw_8bit: of each block
+  int error = -1;       ///< buffer: what PowerSGD has not sent yet, of this rank's own gradients; -1: none
+  int low_rank_q = -1;  ///< buffer: its factors Q, where the next step's begin
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };
 
@@ -164,8 +169,9 @@ struct Step {
   bool on_host = false;     ///< compute: on the host's cores, over buffers of the host
   bool accumulate = false;  ///< copy: target += source; by the host's cores, so that the target is the host's
   View source = {},
-       target = {};  ///< copy: source -> target, in two memories. collective: all_gather and reduce_scatter source ->
-                     ///< target; all_reduce in place (source == target); send reads source; recv writes target
+       target =
+           {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
+                ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for

@@ -39,6 +39,11 @@ bool any_dtype(OpKind kind) {
   return kind == OpKind::fill_zero || kind == OpKind::copy;
 }
 
+// Operators that are about types: they widen and round what they need by themselves.
+bool of_types(OpKind kind) {
+  return kind == OpKind::convert || kind == OpKind::sum_pieces || kind == OpKind::encode || kind == OpKind::decode;
+}
+
 }  // namespace
 
 CpuBackend::CpuBackend(int threads, const Kernels& kernels, std::int64_t device_memory)
@@ -113,7 +118,7 @@ void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::spa
     throw Failure(fmt::format("the CPU backend computes in fp32, bf16 and fp16, not {} in {}", models::name_of(op.kind),
                               op.rounded ? "fp8 or tf32" : models::name_of(op.dtype)));
   const Call call{op, in, out, ranges, context};
-  if (has_16_bit(call) && !any_dtype(op.kind))
+  if (has_16_bit(call) && !any_dtype(op.kind) && !of_types(op.kind))
     return run_widened(machine_, call, [this](const Call& wide) { run_in_fp32(wide); });
   run_in_fp32(call);
 }
@@ -176,6 +181,12 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::gelu_erf_grad: return run_gelu_grad(machine_, call);
     case OpKind::class_loss: return run_class_loss(machine_, call);
     case OpKind::class_loss_grad: return run_class_loss_grad(machine_, call);
+    case OpKind::convert: return run_convert(machine_, call);
+    case OpKind::sum_pieces: return run_sum_pieces(machine_, call);
+    case OpKind::orthogonalise: return run_orthogonalise(machine_, call);
+    case OpKind::add_scaled: return run_add_scaled(machine_, call);
+    case OpKind::encode: return run_encode(machine_, call);
+    case OpKind::decode: return run_decode(machine_, call);
   }
 }
 

@@ -151,5 +151,11 @@ void run_tanh(Machine&, const Call&);
 void run_tanh_grad(Machine&, const Call&);
 void run_class_loss(Machine&, const Call&);
 void run_class_loss_grad(Machine&, const Call&);
+void run_convert(Machine&, const Call&);  // operators_compression.cpp
+void run_sum_pieces(Machine&, const Call&);
+void run_orthogonalise(Machine&, const Call&);
+void run_add_scaled(Machine&, const Call&);
+void run_encode(Machine&, const Call&);
+void run_decode(Machine&, const Call&);
 
 }  // namespace orrery::exec

@@ -276,6 +276,16 @@ void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const
     case OpKind::class_loss:
     case OpKind::class_loss_grad:
       throw Failure(fmt::format("the CUDA backend has no {} yet: BERT trains on CPU", models::name_of(op.kind)));
+    case OpKind::convert:
+    case OpKind::sum_pieces:
+    case OpKind::orthogonalise:
+    case OpKind::add_scaled:
+    case OpKind::encode:
+    case OpKind::decode:
+      throw Failure(
+          fmt::format("the CUDA backend has no {} yet: compressed gradients and encoded activations run on "
+                      "CPU",
+                      models::name_of(op.kind)));
     case OpKind::adamw: return run_adamw(call, ranges_.find(ranges, m, stream_.get()));
   }
 }

@@ -64,6 +64,19 @@ std::vector<plan::Offload> offloads(const plan::Bounds& b) {
   return out;
 }
 
+/// What may travel or wait in fewer bits: nothing, unless the job says so, because it changes the mathematics.
+std::vector<plan::Compression> compressions(const plan::Bounds& b) {
+  const plan::Compression defaults;
+  std::vector<plan::Compression> out;
+  for (const plan::GradientCompression gradients :
+       b.compress_gradients.empty() ? std::vector{defaults.gradients} : b.compress_gradients)
+    for (const plan::ActivationEncoding activations :
+         b.compress_activations.empty() ? std::vector{defaults.activations} : b.compress_activations)
+      out.push_back({gradients, activations, b.compress_rank.value_or(defaults.rank),
+                     b.compress_minimum_rate.value_or(defaults.minimum_rate)});
+  return out;
+}
+
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
 /// says so.
 std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job) {
@@ -101,6 +114,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
       : b.flash.value_or(flash) ? std::vector<Recompute>{Recompute::none, Recompute::full}
                                 : std::vector<Recompute>{Recompute::none, Recompute::selective, Recompute::full};
   const std::vector<plan::Offload> elsewhere = offloads(b);
+  const std::vector<plan::Compression> fewer_bits = compressions(b);
   std::vector<plan::PlanSpec> out;
   for (plan::PlanSpec spec : meshes(cluster, model, job)) {
     spec.layers_per_stage = b.layers_per_stage;
@@ -142,10 +156,12 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
               spec.sequence_parallel = sharded;
               spec.recompute = recompute;
               spec.recompute_layers = recompute == Recompute::none ? -1 : b.recompute_layers.value_or(-1);
-              for (const plan::Offload& offload : elsewhere) {
-                spec.offload = offload;
-                out.push_back(spec);
-              }
+              for (const plan::Offload& offload : elsewhere)
+                for (const plan::Compression& compression : fewer_bits) {
+                  spec.offload = offload;
+                  spec.compression = compression;
+                  out.push_back(spec);
+                }
             }
         }
       }
@@ -183,6 +199,14 @@ std::string reason_of(const std::string& code) {
       {"P55", "an offloaded optimizer other than AdamW"},
       {"P56", "an offloaded optimizer with stochastic rounding"},
       {"P54", "no NVMe drives to offload to"},
+      {"P70", "compressed gradients without data parallelism"},
+      {"P71", "bf16 gradients of fp16 training"},
+      {"P72", "PowerSGD with ZeRO 2 or 3"},
+      {"P73", "PowerSGD in fp16"},
+      {"P74", "compressed gradients with an offloaded optimizer"},
+      {"P75", "activations in 16 bits encoded in 16 bits"},
+      {"P76", "activations both encoded and offloaded"},
+      {"P77", "encoded activations that are read in two passes"},
       {"P30", "an asynchronous order of one stage"},
       {"P31", "an asynchronous order with too many or too few micro-batches a step"},
       {"P32", "an asynchronous order with ZeRO 2 or 3"},

@@ -198,6 +198,34 @@ INSTANTIATE_TEST_SUITE_P(
               [](plan::Bounds& b) {
                 b.offload_activations = {plan::Space::host}, b.pipeline = {1}, b.tensor = {1, 2};
               }, 0.12, 0.08},
+        Space{"gradients in 16 bits on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
+              models::DType::fp32, 5, true,
+              [](plan::Bounds& b) {
+                b.data = {2, 4, 8}, b.compress_gradients = {plan::GradientCompression::bf16};
+              }},
+        Space{"gradients in 16 bits on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
+              models::DType::bf16, 3, true,
+              [](plan::Bounds& b) {
+                b.data = {2, 4, 8}, b.compress_gradients = {plan::GradientCompression::bf16};
+                b.schedule = {plan::Order::one_f_one_b}, b.overlap_gradients = true;
+              }, kHostTime},
+        Space{"PowerSGD on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 3,
+              true,
+              [](plan::Bounds& b) {
+                b.data = {2, 4, 8}, b.zero_stage = {0, 1};
+                b.compress_gradients = {plan::GradientCompression::powersgd};
+              }},
+        Space{"PowerSGD on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024, models::DType::bf16, 3, true,
+              [](plan::Bounds& b) {
+                b.data = {2, 4, 8}, b.zero_stage = {0, 1}, b.schedule = {plan::Order::one_f_one_b};
+                b.compress_gradients = {plan::GradientCompression::powersgd}, b.overlap_gradients = true;
+              }, kHostTime},
+        Space{"encoded activations on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
+              models::DType::fp32, 7, true,
+              [](plan::Bounds& b) { b.compress_activations = {plan::ActivationEncoding::fp10}; }},
+        Space{"encoded activations on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
+              models::DType::bf16, 5, true,
+              [](plan::Bounds& b) { b.compress_activations = {plan::ActivationEncoding::fp8}; }, kHostTime},
         Space{"embedding and head alone", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 6, 64, 1024, models::DType::bf16, 1,
               true, [](plan::Bounds& b) { b.pipeline = {8}, b.virtual_stages = {1}, b.ends_as_layers = true; },
               kHostTime},

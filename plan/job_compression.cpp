@@ -1,0 +1,52 @@
+// Words, bounds and defaults of compression.
+#include "plan/job_compression.h"
+
+#include <fmt/format.h>
+
+#include "plan/words.h"
+
+namespace orrery::plan {
+namespace {
+
+const std::vector<std::string> kGradientWords = {"none", "bf16", "fp16", "powersgd"};
+const std::vector<std::string> kActivationWords = {"none", "fp16", "fp10", "fp8"};
+constexpr std::int64_t kMostRank = 1024;
+constexpr double kMostRate = 1e6;
+
+}  // namespace
+
+GradientCompression read_gradient_compression(const base::Cursor& at) {
+  return choose(at, kGradientWords, GradientCompression::none);
+}
+ActivationEncoding read_activation_encoding(const base::Cursor& at) {
+  return choose(at, kActivationWords, ActivationEncoding::none);
+}
+int read_rank(const base::Cursor& at) {
+  return small(at, 1, kMostRank, Compression{}.rank);
+}
+double read_minimum_rate(const base::Cursor& at) {
+  return at.number(1, kMostRate, Compression{}.minimum_rate);
+}
+
+Compression read_compression(const base::Cursor& at) {
+  Compression c;
+  c.gradients = read_gradient_compression(at.optional("gradients"));
+  c.activations = read_activation_encoding(at.optional("activations"));
+  c.rank = read_rank(at.optional("rank"));
+  c.minimum_rate = read_minimum_rate(at.optional("minimum_rate"));
+  return c;
+}
+
+std::string compression_text(const Compression& c) {
+  return fmt::format("{{gradients: {}, activations: {}, rank: {}, minimum_rate: {}}}", name_of(c.gradients),
+                     name_of(c.activations), c.rank, c.minimum_rate);
+}
+
+const char* name_of(GradientCompression kind) {
+  return kGradientWords[static_cast<std::size_t>(kind)].c_str();
+}
+const char* name_of(ActivationEncoding kind) {
+  return kActivationWords[static_cast<std::size_t>(kind)].c_str();
+}
+
+}  // namespace orrery::plan

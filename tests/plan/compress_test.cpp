@@ -1,0 +1,353 @@
+// Gradients that travel in fewer bits: how many bytes, in which order, in which buffers; saved activations that wait in
+// fewer bits; and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "models/encoding.h"
+#include "plan/check.h"
+#include "plan/low_rank.h"
+#include "plan/lower.h"
+#include "plan/place.h"
+#include "plan/plan_file.h"
+#include "tests/plan/samples.h"
+
+namespace orrery::plan {
+namespace {
+
+using models::DType;
+using models::OpKind;
+using ::testing::HasSubstr;
+
+/// What a rank sends over its replicas for its gradients in a step, in units of (n - 1)/n bytes.
+std::int64_t sent(const RankClass& c, int data_group) {
+  std::int64_t bytes = 0;
+  for (const Entry& entry : c.program)
+    for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
+      if (step.phase == Phase::gradient_reduce && step.kind == StepKind::collective && step.group == data_group)
+        bytes += step.message_bytes(c.buffers) * (step.collective == CollectiveKind::all_reduce ? 2 : 1);
+  return bytes;
+}
+
+int group_named(const Schedule& schedule, const std::string& name) {
+  for (std::size_t g = 0; g < schedule.groups.size(); ++g)
+    if (schedule.groups[g].name == name) return static_cast<int>(g);
+  return -1;
+}
+
+bool is_sound(const Schedule& schedule) {
+  const base::Diagnostics faults = check(schedule);
+  EXPECT_TRUE(faults.empty()) << base::render(faults, false);
+  return faults.empty();
+}
+
+TEST(SixteenBitGradients, SendHalfTheBytesOnEverySplit) {
+  int seen = 0;
+  for (auto [name, spec] : samples::splits()) {
+    if (spec.replicas() == 1) continue;
+    SCOPED_TRACE(name);
+    const Schedule whole = lower(samples::make(spec));
+    spec.compression.gradients = GradientCompression::bf16;
+    const Schedule half = lower(samples::make(spec));
+    ASSERT_TRUE(is_sound(half));
+    const int data = group_named(half, "data");
+    for (std::size_t k = 0; k < half.classes.size(); ++k) {
+      EXPECT_EQ(2 * sent(half.classes[k], data), sent(whole.classes[k], data));
+      for (const Block& block : half.classes[k].blocks)
+        for (const Step& step : block.steps)
+          if (step.phase == Phase::gradient_reduce && step.kind == StepKind::collective && step.group == data) {
+            EXPECT_NE(step.collective, CollectiveKind::all_reduce) << "a sum hop by hop would be one in 16 bits";
+            EXPECT_NE(step.collective, CollectiveKind::reduce_scatter);
+          }
+    }
+    ++seen;
+  }
+  EXPECT_GT(seen, 30);
+}
+
+TEST(SixteenBitGradients, AreAddedUpInThirtyTwoBitsOnEverySplit) {
+  for (auto [name, spec] : samples::splits()) {
+    if (spec.replicas() == 1) continue;
+    spec.compression.gradients = GradientCompression::fp16;
+    const Schedule schedule = lower(samples::make(spec));
+    for (const RankClass& c : schedule.classes)
+      for (const Bucket& b : c.buckets) {
+        const int buffer = b.gradients >= 0 ? b.gradients : b.gradient_shard;
+        EXPECT_EQ(c.buffers[static_cast<std::size_t>(buffer)].dtype, DType::fp32) << name << ": over micro-batches";
+        std::int64_t added = 0;
+        for (const Entry& entry : c.program)
+          for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
+            for (const models::Op& op : step.ops)
+              if (op.kind == OpKind::sum_pieces && step.bucket >= 0 &&
+                  &c.buckets[static_cast<std::size_t>(step.bucket)] == &b) {
+                EXPECT_EQ(op.n, spec.replicas()) << name;
+                EXPECT_EQ(op.m, b.shard_elements()) << name;
+                ++added;
+              }
+        EXPECT_GT(added, 0) << name << " " << b.name;
+      }
+  }
+}
+
+TEST(PowerSgd, SendsPAndQOfEachMatrixAndTheRestWhole) {
+  PlanSpec spec;
+  spec.data = 2;
+  spec.compression = {GradientCompression::powersgd, ActivationEncoding::none, 2, 1.5};
+  const Schedule schedule = lower(samples::make(spec));
+  ASSERT_TRUE(is_sound(schedule));
+  const RankClass& c = schedule.classes.front();
+  std::int64_t bytes = 0;
+  for (const Bucket& bucket : c.buckets) {
+    if (bucket.error < 0) {
+      bytes += 2 * 4 * bucket.elements;
+      continue;
+    }
+    LowRankSizes sizes;
+    for (const ParameterRange& range : bucket.ranges) {
+      const MatrixShape matrix = matrix_of(range.tensor);
+      const std::int64_t elements = matrix.rows * matrix.columns;
+      const bool worth = matrix.columns > 1 &&
+                         static_cast<double>((matrix.rows + matrix.columns) * 2) * 1.5 < static_cast<double>(elements);
+      EXPECT_EQ(range.error >= 0, worth) << range.name;
+      EXPECT_EQ(rank_of(matrix, spec.compression), worth ? 2 : 0) << range.name;
+      (void)place_matrix(sizes, matrix, spec.compression);
+    }
+    bytes += 2 * 4 * (sizes.p + sizes.q + sizes.rest);
+    EXPECT_EQ(c.buffers[static_cast<std::size_t>(bucket.error)].elements, sizes.error);
+    EXPECT_TRUE(c.buffers[static_cast<std::size_t>(bucket.error)].persistent);
+  }
+  EXPECT_EQ(sent(c, group_named(schedule, "data")), bytes);
+  spec.compression = {};
+  EXPECT_LT(2 * bytes, sent(lower(samples::make(spec)).classes.front(), group_named(schedule, "data")));
+}
+
+TEST(PowerSgd, OfAMatrixByHand) {
+  const Compression two{GradientCompression::powersgd, ActivationEncoding::none, 2, 2};
+  EXPECT_EQ(rank_of({128, 32}, two), 2);  // 160 values x 2 columns x 2 < 4096
+  EXPECT_EQ(rank_of({8, 8}, two), 0);     // 16 x 2 x 2 = 64, which is no less
+  EXPECT_EQ(rank_of({8, 9}, two), 2);     // 68 < 72
+  EXPECT_EQ(rank_of({1000, 1}, two), 0);  // a vector
+  EXPECT_EQ(rank_of({1000, 2}, two), 0);  // 1002 x 2 x 2 > 2000
+  Compression wide = two;
+  wide.rank = 64;
+  wide.minimum_rate = 1e-3;
+  EXPECT_EQ(rank_of({128, 32}, wide), 32);  // no more columns than it has
+}
+
+TEST(PowerSgd, IsSoundOnEverySplitThatItAllows) {
+  int seen = 0;
+  for (auto [name, spec] : samples::splits()) {
+    if (spec.replicas() == 1 || spec.zero_stage > 1) continue;
+    SCOPED_TRACE(name);
+    spec.compression = {GradientCompression::powersgd, ActivationEncoding::none, 2, 1.5};
+    const Schedule schedule = lower(samples::make(spec));
+    ASSERT_TRUE(is_sound(schedule));
+    // Each replica's error begins with its own gradients and ends without what was sent.
+    for (const RankClass& c : schedule.classes)
+      for (const Bucket& b : c.buckets) {
+        if (b.error < 0) continue;
+        int added = 0, taken = 0;
+        for (const Entry& entry : c.program)
+          for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
+            for (const models::Op& op : step.ops) {
+              if (op.out.empty() || op.out[0] < 0) continue;
+              if (c.views[static_cast<std::size_t>(op.out[0])].buffer != b.error) continue;
+              added += op.kind == OpKind::accumulate_into ? 1 : 0;
+              taken += op.kind == OpKind::add_scaled ? 1 : 0;
+              if (op.kind == OpKind::add_scaled) {
+                EXPECT_DOUBLE_EQ(op.scale, -1.0 / spec.replicas());
+              }
+            }
+        EXPECT_GT(added, 0);
+        EXPECT_EQ(added, taken);
+      }
+    ++seen;
+  }
+  EXPECT_GT(seen, 10);
+}
+
+TEST(Compression, OverlappedReductionsComeOneBucketLater) {
+  PlanSpec spec;
+  spec.data = 2;
+  spec.overlap_gradients = true;
+  spec.compression.gradients = GradientCompression::bf16;
+  const Schedule schedule = lower(samples::make(spec));
+  ASSERT_TRUE(is_sound(schedule));
+  std::string order;
+  const RankClass& c = schedule.classes.front();
+  for (const Entry& entry : c.program)
+    for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps) {
+      if (step.phase == Phase::gradient_reduce)
+        order += step.part + " " + c.buckets[static_cast<std::size_t>(step.bucket)].name + ", ";
+      if (step.phase == Phase::backward && entry.block >= 3 && step.layer >= 0)
+        order += "(" + std::to_string(step.layer) + ") ";
+    }
+  // A block's gradients are made while the messages of the one above travel.
+  EXPECT_THAT(order, HasSubstr("(2) decompress head, sum h.3, all_gather h.3, compress h.2, all_to_all h.2, "));
+  EXPECT_THAT(order, HasSubstr("(1) decompress h.3, sum h.2, all_gather h.2, compress h.1, all_to_all h.1, "));
+}
+
+std::string refusal(const PlanSpec& spec) {
+  const auto made = samples::try_make(spec);
+  if (made) return "";
+  std::string codes;
+  for (const base::Diagnostic& d : made.error()) codes += d.code + " ";
+  return codes;
+}
+
+TEST(Compression, RefusesWhatItCannotDoByCode) {
+  PlanSpec spec;
+  spec.compression.gradients = GradientCompression::bf16;
+  EXPECT_EQ(refusal(spec), "P70 ");
+  spec.data = 2;
+  EXPECT_EQ(refusal(spec), "");
+  spec.precision = DType::fp16;
+  EXPECT_EQ(refusal(spec), "P71 ");
+  spec.compression.gradients = GradientCompression::powersgd;
+  EXPECT_EQ(refusal(spec), "P73 ");
+  spec.precision = DType::bf16;
+  EXPECT_EQ(refusal(spec), "");
+  for (const int zero : {2, 3}) {
+    spec.zero_stage = zero;
+    EXPECT_EQ(refusal(spec), "P72 ");
+  }
+  spec.zero_stage = 1;
+  spec.offload.optimizer = Space::host;
+  EXPECT_EQ(refusal(spec), "P74 ");
+
+  PlanSpec encoded;
+  encoded.compression.activations = ActivationEncoding::fp16;
+  EXPECT_EQ(refusal(encoded), "");
+  encoded.precision = DType::bf16;
+  EXPECT_EQ(refusal(encoded), "P75 ");
+  encoded.compression.activations = ActivationEncoding::fp8;
+  EXPECT_EQ(refusal(encoded), "");
+  encoded.offload.activations = Space::host;
+  EXPECT_EQ(refusal(encoded), "P76 ");
+  encoded.offload = {};
+  encoded.pipeline = 2;
+  encoded.order = Order::zb_h1;
+  EXPECT_EQ(refusal(encoded), "P77 ");
+  encoded.order = Order::pipedream;
+  EXPECT_THAT(refusal(encoded), HasSubstr("P77 "));
+}
+
+TEST(Compression, AnAllToAllWhosePiecesDoNotFitIsRefused) {
+  PlanSpec spec;
+  spec.data = 2;
+  spec.compression.gradients = GradientCompression::bf16;
+  Schedule schedule = lower(samples::make(spec));
+  for (Block& block : schedule.classes.front().blocks)
+    for (Step& step : block.steps)
+      if (step.kind == StepKind::collective && step.collective == CollectiveKind::all_to_all) {
+        --step.source.elements;
+        --step.target.elements;
+      }
+  const base::Diagnostics faults = check(schedule);
+  ASSERT_FALSE(faults.empty());
+  EXPECT_EQ(faults.front().code, "S04");
+}
+
+TEST(Compression, IsReadAndWrittenInJobs) {
+  const std::string text =
+      "model: m\ncluster: c\nbatch: 8\nplan: {compression: {gradients: [none, powersgd], activations: fp10, rank: 2, "
+      "minimum_rate: 1.5}}\n";
+  const auto job = parse_job(text, "job.yaml");
+  ASSERT_TRUE(job) << base::render(job.error(), false);
+  using Kinds = std::vector<GradientCompression>;
+  EXPECT_EQ(job->bounds.compress_gradients, (Kinds{GradientCompression::none, GradientCompression::powersgd}));
+  EXPECT_EQ(job->bounds.compress_activations, std::vector{ActivationEncoding::fp10});
+  EXPECT_EQ(job->bounds.compress_rank, 2);
+  EXPECT_EQ(job->bounds.compress_minimum_rate, 1.5);
+  const auto again = parse_job(write_job(*job), "job.yaml");
+  ASSERT_TRUE(again) << base::render(again.error(), false);
+  EXPECT_EQ(*again, *job);
+  for (const char* wrong : {"gradients: bf8", "activations: fp9", "rank: 0", "minimum_rate: 0.5", "ranks: 2"}) {
+    const auto bad =
+        parse_job("model: m\ncluster: c\nbatch: 8\nplan: {compression: {" + std::string(wrong) + "}}\n", "job.yaml");
+    EXPECT_FALSE(bad) << wrong;
+  }
+}
+
+TEST(Compression, IsReadAndWrittenInPlans) {
+  PlanFile file;
+  file.model = samples::tiny_gpt();
+  file.cluster = samples::cpu_cluster(2);
+  file.job.model = file.model.name;
+  file.job.cluster = file.cluster.name;
+  file.job.batch = file.spec.batch = 8;
+  file.job.sequence = file.spec.sequence = 16;
+  file.spec.data = 2;
+  file.spec.compression = {GradientCompression::powersgd, ActivationEncoding::fp8, 3, 1.25};
+  const auto again = parse_plan_file(write_plan_file(file), "plan.yaml");
+  ASSERT_TRUE(again) << base::render(again.error(), false);
+  EXPECT_EQ(again->spec, file.spec);
+  EXPECT_THAT(describe(file.spec), HasSubstr("PowerSGD of rank 3, activations in fp8"));
+}
+
+// -- saved activations ----------------------------------------------------------------------------------------------
+
+std::int64_t slab_bytes(const RankClass& c) {
+  std::int64_t bytes = 0;
+  for (const Buffer& b : c.buffers)
+    if (b.per_micro_batch && b.purpose == Purpose::activations) bytes += b.bytes();
+  return bytes;
+}
+
+TEST(EncodedActivations, WaitInTheBitsThatAreAskedForAndNoStatisticIsTouched) {
+  PlanSpec spec;
+  const Schedule plain = lower(samples::make(spec));
+  for (const auto& [how, bits] : {std::pair(ActivationEncoding::fp16, 16), std::pair(ActivationEncoding::fp10, 10),
+                                  std::pair(ActivationEncoding::fp8, 8)}) {
+    spec.compression.activations = how;
+    const Schedule schedule = lower(samples::make(spec));
+    ASSERT_TRUE(is_sound(schedule));
+    const RankClass& c = schedule.classes.front();
+    std::int64_t encoded = 0, full = 0;
+    for (const Block& block : c.blocks)
+      for (const Step& step : block.steps)
+        for (const models::Op& op : step.ops) {
+          if (op.kind != OpKind::encode) continue;
+          EXPECT_EQ(op.k, bits);
+          const Buffer& from = c.buffers[static_cast<std::size_t>(c.views[static_cast<std::size_t>(op.in[0])].buffer)];
+          const Buffer& to = c.buffers[static_cast<std::size_t>(c.views[static_cast<std::size_t>(op.out[0])].buffer)];
+          EXPECT_FALSE(from.per_micro_batch) << from.name;
+          EXPECT_EQ(from.name.find("mean"), std::string::npos);
+          EXPECT_EQ(from.name.find("rstd"), std::string::npos);
+          EXPECT_EQ(from.name.find("lse"), std::string::npos);
+          EXPECT_EQ(to.bytes(), models::encoded_bytes(from.elements, bits));
+          encoded += to.bytes();
+          full += from.bytes();
+        }
+    EXPECT_GT(encoded, 0);
+    EXPECT_EQ(slab_bytes(c), slab_bytes(plain.classes.front()) - full + encoded);
+    EXPECT_LT(place(c).arena_bytes, place(plain.classes.front()).arena_bytes);
+  }
+}
+
+TEST(EncodedActivations, AreSoundOnEverySplitThatAllowsThem) {
+  int seen = 0;
+  for (auto [name, spec] : samples::splits()) {
+    if (spec.splits_backward()) continue;
+    SCOPED_TRACE(name);
+    spec.compression.activations = ActivationEncoding::fp10;
+    const Schedule schedule = lower(samples::make(spec));
+    ASSERT_TRUE(is_sound(schedule));
+    int encoded = 0, decoded = 0;
+    for (const RankClass& c : schedule.classes)
+      for (const Block& block : c.blocks) {
+        if (block.variant_of >= 0) continue;
+        for (const Step& step : block.steps)
+          for (const models::Op& op : step.ops)
+            encoded += op.kind == OpKind::encode ? 1 : 0, decoded += op.kind == OpKind::decode ? 1 : 0;
+      }
+    EXPECT_GT(encoded, 0);
+    EXPECT_EQ(encoded, decoded);
+    ++seen;
+  }
+  EXPECT_GT(seen, 40);
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -77,6 +77,13 @@ class Passes {
       for (std::size_t i = 0; i < layer.lives.size(); ++i) {
         const Life& life = layer.lives[i];
         const int index = static_cast<int>(i);
+        if (index == layer.x && !crosses(layer, index)) {
+          const LayerCosts* before = k > 0 ? layers_[k - 1] : nullptr;
+          const int born =
+              before ? starts[k - 1] + std::max(0, before->lives[static_cast<std::size_t>(before->y)].forward_first)
+                     : 0;
+          add(born, at_ + life.forward_last, life.bytes);
+        }
         if (life.forward_first < 0 || crosses(layer, index) || index == layer.x) continue;
         if (index == layer.y && (!last || messages_apart_)) continue;  // the next layer's x, or waits for its turn
         add(at_ + life.forward_first, index == layer.y ? at_ + layer.forward.steps : at_ + life.forward_last,

@@ -57,7 +57,10 @@ std::int64_t most_in_flight(const plan::PlanSpec& spec, int stage, int chunk, st
 
 bool crosses(const LayerCosts& layer, int index) {
   const Life& life = layer.lives[static_cast<std::size_t>(index)];
-  if (index == layer.x) return true;
+  if (index == layer.x) {  // a head that takes rows out of it does not come back to it
+    const bool again = layer.recomputation == plan::Recompute::full && life.recompute_first >= 0;
+    return again || life.backward_first >= 0 || life.weights_first >= 0;
+  }
   if (layer.recomputation == plan::Recompute::full || life.dropped) return false;
   return life.forward_first >= 0 && (life.backward_first >= 0 || life.weights_first >= 0);
 }

@@ -13,7 +13,7 @@ WORDS = ("the a play ##er ##s ##ing un ##aff ##able want ##ed runn , . ! ? - ' \
          "strasse uber ##ger fianc ##e re ##sume angstrom istanbul zoe αβγ ##δ привет ##ик 中 文 字 か ##く ᄀ ##ᅡ ##ᆨ ᄒ "
          "##ᅡᆫ । ॥ the##se The Cafe É").split()
 SINGLE = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *SINGLE, *("##" + c for c in SINGLE)]
+VOCAB = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *SINGLE, *("##" + c for c in SINGLE)]))
 TEXTS = [
     "The players wanted unaffable running, the cafe!", "", "   \t\n ", "Café CAFÉ naïve Über Ångström İstanbul Zoë ZOË",
     "straße Straße STRASSE", "don't stop-2323 (now)? $5% [x]", "中文字 mixed中text かく かが", "각 가 한국", "привет Привет ПРИВЕТик й Ё",

@@ -71,7 +71,7 @@ class StageLowering {
     if (spec_.offload.activations == Space::host && !options_.forward_only)
       offload_activations(class_, spec_.offload.prefetch);
     // Last: it divides what stands by then.
-    if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, zero_);
+    if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, spec_, zero_);
     return std::move(build_.result());
   }
 

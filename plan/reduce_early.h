@@ -7,7 +7,8 @@
 namespace orrery::plan {
 
 /// Where the program writes a bucket's gradients for the last time in a step, its reduction follows at once. The blocks
-/// concerned get variants, which the last micro-batch runs. ZeRO-1 reduces into its own part of the gradients.
-void reduce_early(ClassBuilder& build, const Groups& groups, int zero);
+/// concerned get variants, which the last micro-batch runs. ZeRO-1 reduces into its own part of the gradients; ZeRO-2
+/// and 3, which reduce with every pass, add up over the copies of their shards.
+void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero);
 
 }  // namespace orrery::plan

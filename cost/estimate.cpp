@@ -14,6 +14,7 @@
 #include "cost/memory.h"
 #include "cost/offload.h"
 #include "cost/pipeline.h"
+#include "cost/stage_groups.h"
 #include "cost/stage_times.h"
 #include "cost/update.h"
 #include "models/inputs.h"
@@ -28,21 +29,6 @@ namespace {
 using base::Bytes;
 using models::LayerKind;
 using plan::CollectiveKind;
-
-/// Ranks of the group of rank 0 that runs over some of the mesh's dimensions.
-std::vector<int> mesh_members(const plan::PlanSpec& spec, bool tensor, bool data) {
-  std::vector<int> out;
-  for (int s = 0; s < (spec.asynchronous() ? 1 : spec.pipeline); ++s)  // whose stages do not agree on anything
-    for (int d = 0; d < (data ? spec.replicas() : 1); ++d)
-      for (int t = 0; t < (tensor ? spec.tensor : 1); ++t) out.push_back((s * spec.replicas() + d) * spec.tensor + t);
-  return out;
-}
-
-std::vector<int> strided(int first, int stride, int size) {
-  std::vector<int> out;
-  for (int i = 0; i < size; ++i) out.push_back(first + i * stride);
-  return out;
-}
 
 models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
   models::Op op;
@@ -60,8 +46,8 @@ struct Estimator::Memo {
   /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split, …) -> costs
   std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int, int>, LayerCosts>
       layers;
-  /// (replicas, tensor, pipeline, whether ZeRO partitions) -> norm's and loss's messages
-  std::map<std::tuple<int, int, int, bool>, std::pair<double, double>> agreements;
+  /// (replicas, tensor, pipeline, ranks among which ZeRO partitions) -> norm's and loss's messages
+  std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec,
                           plan::Recompute recompute = plan::Recompute::none);
@@ -72,21 +58,26 @@ struct Estimator::Memo {
   void passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers);
   void copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers);
   void data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
-                     const std::vector<int>& group, const std::vector<int>& tensor_group);
+                     const StageGroups& groups);
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
-              const std::vector<int>& group, const std::vector<int>& tensor_group);
-  /// Seconds to sum up a bucket's gradients under ZeRO 0 or 1: over the tensor group what its ranks have parts of, then
-  /// over the replicas.
-  double reduction(const BucketSize& b, const plan::PlanSpec& spec, const std::vector<int>& group,
-                   const std::vector<int>& tensor_group) const {
+              const StageGroups& groups);
+  /// Seconds to sum up a bucket's gradients once a step: over the replicas, or within ZeRO's sub-group, and then over
+  /// the copies of its shard. ZeRO 2 and 3 have done the first with every micro-batch.
+  double over_replicas(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
     const models::DType gradient = plan::gradient_dtype(spec.precision);
-    const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
     if (spec.compresses())
-      return compressed_reduction(b, spec, *pricing, group).messages +
-             message(CollectiveKind::all_reduce, b.partial, gradient, tensor_group);
-    return message(partitions ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, b.elements, gradient,
-                   group) +
-           message(CollectiveKind::all_reduce, b.partial, gradient, tensor_group);
+      return spec.zero_stage >= 2 ? 0 : compressed_reduction(b, spec, *pricing, groups.data).messages;
+    if (!partitions(spec)) return message(CollectiveKind::all_reduce, b.elements, gradient, groups.data);
+    return message(CollectiveKind::all_reduce, b.shard, gradient, groups.copies) +
+           (spec.zero_stage == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, groups.data) : 0);
+  }
+  /// The same with what goes before it: over the tensor group what its ranks have parts of.
+  double reduction(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
+    const bool with_passes = partitions(spec) && spec.zero_stage >= 2;
+    return over_replicas(b, spec, groups) +
+           (with_passes
+                ? 0
+                : message(CollectiveKind::all_reduce, b.partial, plan::gradient_dtype(spec.precision), groups.tensor));
   }
   Agreements agree(const plan::Plan& plan);
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
@@ -96,7 +87,7 @@ struct Estimator::Memo {
   SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
   double agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters, const plan::FactorCount& factors,
-                              const std::vector<int>& group, const std::vector<int>& tensor_group);
+                              const StageGroups& groups);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group,
@@ -126,7 +117,7 @@ const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& s
 std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, int chunk) {
   const plan::PlanSpec& spec = plan.spec();
   std::vector<LayerRun> out;
-  if (stage == 0 && chunk == 0) out.push_back({&layer(LayerKind::embedding, spec), 1});
+  if (spec.begins(stage, chunk)) out.push_back({&layer(LayerKind::embedding, spec), 1});
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
   const std::int64_t again = spec.recompute_layers < 0 ? blocks : std::min(blocks, spec.recompute_layers);
   if (again > 0) out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0)), again});
@@ -209,7 +200,7 @@ void Estimator::Memo::copy_waits(StageTimes& t, const plan::Plan& plan, int stag
 /// ZeRO-2 and 3 exchange with every micro-batch. A layer's parameters are gathered while the layer before it runs;
 /// its gradients are reduced before the next layer begins, because their memory is given back.
 void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
-                                    const std::vector<int>& group, const std::vector<int>& tensor_group) {
+                                    const StageGroups& groups) {
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   if (zero < 2) return;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
@@ -222,21 +213,21 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     double gather = 0, reduce = 0, touch = dispatch();
     for (const std::int64_t own : {c.own_elements, c.shared_elements}) {
       if (own == 0) continue;
-      const std::int64_t unit = spec.replicas() * plan::parameter_alignment(spec.optimizer);
+      const std::int64_t unit = spec.shards() * plan::parameter_alignment(spec.optimizer);
       const std::int64_t elements = (own + unit - 1) / unit * unit;
-      if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, group);
+      if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, groups.data);
       touch += op(flat(models::OpKind::fill_zero, gradient, elements));
       if (spec.compresses()) {
         const ReductionTimes fewer =
-            compressed_reduction({elements, elements / spec.replicas()}, spec, *pricing, group);
+            compressed_reduction({elements, elements / spec.shards()}, spec, *pricing, groups.data);
         reduce += fewer.messages;
         touch += fewer.compute;
         continue;
       }
-      reduce += message(CollectiveKind::reduce_scatter, elements, gradient, group);
-      touch += op(flat(models::OpKind::accumulate_into, gradient, elements / spec.replicas()));
+      reduce += message(CollectiveKind::reduce_scatter, elements, gradient, groups.data);
+      touch += op(flat(models::OpKind::accumulate_into, gradient, elements / spec.shards()));
     }
-    reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, tensor_group);
+    reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, groups.tensor);
     t.backward += count * touch;
     t.data_backward += count * reduce;
     const bool again = c.recomputation == plan::Recompute::full;
@@ -254,7 +245,7 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
 }
 
 void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
-                             const std::vector<int>& group, const std::vector<int>& tensor_group) {
+                             const StageGroups& groups) {
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
   t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
@@ -262,7 +253,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   if (spec.precision == models::DType::fp16) {
     t.norm += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
               op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
-    if (zero == 0) t.norm += message(CollectiveKind::all_reduce, 1, models::DType::fp32, group);
+    t.norm += message(CollectiveKind::all_reduce, 1, models::DType::fp32, zero == 0 ? groups.data : groups.copies);
   }
   std::int64_t parameters = 0;
   plan::FactorCount factors;
@@ -271,9 +262,9 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
-    if (zero < 2) t.reduce += count * reduction(b, spec, group, tensor_group);
+    t.reduce += count * reduction(b, spec, groups);
     if (zero < 2 && spec.compresses())
-      t.keep += count * compressed_reduction(b, spec, *pricing, group).compute;
+      t.keep += count * compressed_reduction(b, spec, *pricing, groups.data).compute;
     else if (zero == 1 && !spec.reduces_early())
       t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
     t.norm += count * op(flat(models::OpKind::norm_squared, gradient, optimized));
@@ -283,7 +274,8 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     parameters += b.count * b.parameters;
     factors.elements += b.count * b.factors.elements;
     factors.met += b.count * b.factors.met;
-    const double gather = zero == 1 || zero == 2 ? message(CollectiveKind::all_gather, b.elements, compute, group) : 0;
+    const double gather =
+        zero == 1 || zero == 2 ? message(CollectiveKind::all_gather, b.elements, compute, groups.data) : 0;
     t.update += count * update;
     for (std::int64_t i = 0; i < b.count; ++i) {
       computed += update;
@@ -292,14 +284,11 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     if (!pricing->overlaps(plan::Stream::data)) t.gather += count * gather;
   }
   if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
-  t.norm += agreement_on_tensors(spec, parameters, factors, group, tensor_group);
+  t.norm += agreement_on_tensors(spec, parameters, factors, groups);
   if (spec.offload.optimizer == plan::Space::device) return;
   std::vector<double> reduce;
   const std::vector<BucketSize> buckets = buckets_of(layers_of, spec);
-  for (const BucketSize& b : buckets)
-    reduce.push_back(zero >= 2   ? 0
-                     : zero == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, group)
-                                 : message(CollectiveKind::all_reduce, b.elements, gradient, group));
+  for (const BucketSize& b : buckets) reduce.push_back(over_replicas(b, spec, groups));
   const HostUpdate host = host_update(buckets, spec, reduce, *pricing);
   t.update = host.update;
   t.reduce += host.reduce;
@@ -314,33 +303,28 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
 
 /// What optimizers that look at whole tensors sum up over the ranks that have parts of them, and what they make of it.
 double Estimator::Memo::agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters,
-                                             const plan::FactorCount& factors, const std::vector<int>& group,
-                                             const std::vector<int>& tensor_group) {
+                                             const plan::FactorCount& factors, const StageGroups& groups) {
   if (!plan::looks_at_tensors(spec.optimizer)) return 0;
   constexpr auto kSum = CollectiveKind::all_reduce;
   constexpr auto kType = models::DType::fp32;
-  const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
-  const std::vector<int> parts = !partitions       ? tensor_group
-                                 : spec.tensor > 1 ? strided(group.front(), 1, spec.tensor * spec.replicas())
-                                                   : group;
-  double t = op(flat(models::OpKind::fill_zero, kType, 2 * parameters)) + message(kSum, 2 * parameters, kType, parts);
+  double t =
+      op(flat(models::OpKind::fill_zero, kType, 2 * parameters)) + message(kSum, 2 * parameters, kType, groups.parts);
   if (spec.optimizer != plan::OptimizerKind::adafactor) return t;
   t += op(flat(models::OpKind::fill_zero, kType, factors.elements)) + dispatch() +
        op(flat(models::OpKind::factor_moments, kType, factors.elements)) +
-       message(kSum, factors.met, kType, tensor_group);
-  if (partitions) t += message(kSum, factors.elements, kType, group);
+       message(kSum, factors.met, kType, groups.tensor);
+  if (partitions(spec)) t += message(kSum, factors.elements, kType, groups.data);
   return t;
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
-  const std::vector<int> group = strided(plan.rank(stage, 0, 0), spec.tensor, spec.replicas());
-  const std::vector<int> tensor_group = strided(plan.rank(stage, 0, 0), 1, spec.tensor);
+  const StageGroups groups = stage_groups(plan, stage);
   StageTimes t;
   for (int c = 0; c < spec.virtual_stages; ++c) {
     const std::vector<LayerRun> layers_of = chunk(plan, stage, c);
     StageTimes one;
-    data_messages(one, spec, layers_of, group, tensor_group);
+    data_messages(one, spec, layers_of, groups);
     passes(one, plan, layers_of);
     copy_waits(one, plan, stage, c, layers_of);
     for (double StageTimes::*part :
@@ -352,10 +336,10 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     t.weights_pass.push_back(one.weights_pass.front());
     t.preludes.push_back(one.prelude);
   }
-  finish(t, spec, this->stage(plan, stage), group, tensor_group);
+  finish(t, spec, this->stage(plan, stage), groups);
   if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))
-    t.reduce = late_reductions(chunks(plan, stage), spec, stage,
-                               [&](const BucketSize& b) { return reduction(b, spec, group, tensor_group); });
+    t.reduce =
+        late_reductions(chunks(plan, stage), spec, [&](const BucketSize& b) { return reduction(b, spec, groups); });
   if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
     t.keep += dispatch();
     for (const BucketSize& b : buckets_of(this->stage(plan, stage), spec))
@@ -367,21 +351,21 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
 
 Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
-  const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
   Agreements a;
-  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.asynchronous() ? 1 : spec.pipeline, partitions);
+  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.asynchronous() ? 1 : spec.pipeline,
+                                   partitions(spec) ? spec.shards() : 0);
   const auto found = agreements.find(key);
   if (found != agreements.end()) {
     std::tie(a.norm, a.loss) = found->second;
   } else {
-    a.norm = message(CollectiveKind::all_reduce, 1, models::DType::fp32, mesh_members(spec, true, partitions));
-    a.loss = message(CollectiveKind::all_reduce, 1, models::DType::fp32, mesh_members(spec, false, true));
+    a.norm = message(CollectiveKind::all_reduce, 1, models::DType::fp32, norm_members(spec));
+    a.loss = message(CollectiveKind::all_reduce, 1, models::DType::fp32, loss_members(spec));
     agreements.emplace(key, std::make_pair(a.norm, a.loss));
   }
   const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
   if (spec.head_stage() > 0 && table > 0) {
     const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec);
-    const std::int64_t elements = partitions ? buckets.front().shard : buckets.front().elements;
+    const std::int64_t elements = partitions(spec) ? buckets.front().shard : buckets.front().elements;
     a.embedding = message(CollectiveKind::all_reduce, elements, plan::gradient_dtype(spec.precision),
                           {plan.rank(0, 0, 0), plan.rank(spec.pipeline - 1, 0, 0)});
   }
@@ -488,7 +472,8 @@ std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   std::vector<StageTimes> out;
   for (int s = 0; s < count; ++s) {
-    const bool like_previous = s >= 2 && s + 1 < count && same_layers(plan, s) &&
+    // Mirrored stages are each as far from their image as no other.
+    const bool like_previous = s >= 2 && s + 1 < count && same_layers(plan, s) && !plan.spec().mirrors() &&
                                plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
     out.push_back(like_previous ? out.back() : times(plan, s));
   }

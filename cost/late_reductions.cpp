@@ -20,9 +20,12 @@ double last_pass(const LayerCosts& costs, bool splits_backward) {
 
 }  // namespace
 
-double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
+double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                        const std::function<double(const BucketSize&)>& reduction) {
   double computed = 0, reduced = 0;
+  const bool begins = std::any_of(chunks.begin(), chunks.end(), [](const std::vector<LayerRun>& chunk) {
+    return chunk.front().costs->kind == models::LayerKind::embedding;
+  });
   for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk)
     for (auto run = chunk->rbegin(); run != chunk->rend(); ++run) {
       LayerCosts buckets;
@@ -31,7 +34,7 @@ double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const p
       buckets.own_matrices = run->costs->own_matrices;
       buckets.shared_matrices = run->costs->shared_matrices;
       // A tied table on the stage of the embedding is complete with the embedding's pass, not with the head's.
-      const bool waits = stage == 0 && run->costs->kind == models::LayerKind::head;
+      const bool waits = begins && run->costs->kind == models::LayerKind::head;
       buckets.shared_elements = waits ? 0 : run->costs->shared_elements;
       double messages = 0;
       for (const BucketSize& b : buckets_of({{&buckets, 1}}, spec)) messages += reduction(b);

@@ -12,6 +12,6 @@ namespace orrery::cost {
 /// before it. `chunks`: the stage's layers in forward order, by virtual stage; their passes are taken to follow each
 /// other. `reduction`: seconds of one bucket's.
 [[nodiscard]] double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
-                                     int stage, const std::function<double(const BucketSize&)>& reduction);
+                                     const std::function<double(const BucketSize&)>& reduction);
 
 }  // namespace orrery::cost

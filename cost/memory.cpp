@@ -238,14 +238,14 @@ class Passes {
   }
 
   [[nodiscard]] std::int64_t padded(std::int64_t elements) const {
-    return round_up(elements, spec_.replicas() * plan::parameter_alignment(spec_.optimizer));
+    return round_up(elements, spec_.shards() * plan::parameter_alignment(spec_.optimizer));
   }
   /// Parameters that live elsewhere come ahead of a layer's pass, as shards ahead of their gathering.
   void fetch_parameters(const LayerCosts& layer, const std::vector<int>& starts, int last) {
     if (spec_.offload.parameters == plan::Space::device) return;
     const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch) + (gathers() ? 1 : 0);
     const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
-    add(from, last, full(layer, compute_) / (gathers() ? spec_.replicas() : 1));
+    add(from, last, full(layer, compute_) / (gathers() ? spec_.shards() : 1));
   }
   /// Gradients whose sums are the host's live until the layer behind has run.
   void make_gradients(const LayerCosts& layer, int backward) {
@@ -292,7 +292,7 @@ class Passes {
     }
     add(backward, at_, full(layer, gradient_));
     add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0),
-        full(layer, gradient_) / spec_.replicas());
+        full(layer, gradient_) / spec_.shards());
     step();
   }
 
@@ -317,8 +317,8 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
                        const plan::FactorCount& factors, bool embedding,
                        const std::vector<plan::MatrixShape>& matrices) {
     if (elements == 0) return;
-    const std::int64_t padded = round_up(elements, spec.replicas() * plan::parameter_alignment(spec.optimizer));
-    out.push_back({padded, padded / spec.replicas(), count, partial, parameters, factors, embedding, &matrices});
+    const std::int64_t padded = round_up(elements, spec.shards() * plan::parameter_alignment(spec.optimizer));
+    out.push_back({padded, padded / spec.shards(), count, partial, parameters, factors, embedding, &matrices});
   };
   for (const LayerRun& run : layers) {
     const LayerCosts& c = *run.costs;

@@ -101,7 +101,7 @@ double backward_seconds(const LayerCosts& layer) {
 }
 
 std::int64_t padded(std::int64_t elements, const plan::PlanSpec& spec) {
-  const std::int64_t unit = spec.replicas() * plan::kParameterAlignment;
+  const std::int64_t unit = spec.shards() * plan::kParameterAlignment;
   return (elements + unit - 1) / unit * unit;
 }
 
@@ -168,7 +168,7 @@ class Passing {
     if (spec_.offload.optimizer == plan::Space::device) return out;
     const models::DType dtype = plan::gradient_dtype(spec_.precision);
     for (const std::int64_t elements : elements_of(layer, spec_)) {
-      const std::int64_t made = zero_of(spec_) >= 2 ? elements / spec_.replicas() : elements;
+      const std::int64_t made = zero_of(spec_) >= 2 ? elements / spec_.shards() : elements;
       out.leaving += pricing_.copy_time(plan::Stream::to_host, bytes(made, dtype), true).value;
     }
     return out;
@@ -182,7 +182,7 @@ class Passing {
     if (spec_.offload.parameters == plan::Space::device) return;
     const models::DType dtype = plan::expand_options(spec_).dtype;
     for (const std::int64_t elements : elements_of(layer, spec_)) {
-      const base::Bytes one = bytes(zero_of(spec_) == 3 ? elements / spec_.replicas() : elements, dtype);
+      const base::Bytes one = bytes(zero_of(spec_) == 3 ? elements / spec_.shards() : elements, dtype);
       out.fetched += pricing_.copy_time(plan::Stream::from_host, one).value;
       if (spec_.offload.parameters == plan::Space::nvme)
         out.files += pricing_.copy_time(plan::Stream::from_nvme, one).value;
@@ -244,10 +244,10 @@ HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanS
     const double update = pricing.on_host_time(ops).value;
     const bool files = spec.offload.optimizer == plan::Space::nvme;
     for (std::int64_t k = 0; k < b.count; ++k) {
-      if (reduce[i] > 0 && zero < 2) {
-        in += copy(plan::Stream::from_host, b.elements, gradient);
+      if (reduce[i] > 0) {
+        in += copy(plan::Stream::from_host, zero >= 2 ? b.shard : b.elements, gradient);
         net = std::max(net, in) + reduce[i];
-        back = std::max(back, net) + copy(plan::Stream::to_host, zero == 1 ? b.shard : b.elements, gradient);
+        back = std::max(back, net) + copy(plan::Stream::to_host, optimized, gradient);
         in = std::max(in, back - 2 * reduce[i]);  // two buckets at a time
       }
       if (files) read += 3 * copy(plan::Stream::from_nvme, optimized, models::DType::fp32);
@@ -289,7 +289,9 @@ StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const p
       // Two buckets are fetched and one is written back at a time, or the other way round.
       if (o.optimizer == plan::Space::nvme)
         staging = std::max(staging, 3 * kStates * bytes(optimized, models::DType::fp32));
-      if (spec.replicas() > 1 && zero < 2) out.finish = std::max(out.finish, 2 * bytes(b.elements, gradient));
+      // Of what is reduced behind the passes, two at a time come to the device.
+      if (spec.replicas() * spec.copies() > 1 && (zero < 2 || spec.copies() > 1))
+        out.finish = std::max(out.finish, 2 * bytes(zero >= 2 ? b.shard : b.elements, gradient));
     }
     if (o.parameters == plan::Space::device) continue;
     const double values = bytes(zero == 3 ? b.shard : b.elements, compute);

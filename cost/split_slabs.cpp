@@ -98,7 +98,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
   std::vector<Kept> kept;
   std::vector<std::int64_t> sizes;
   // Between two chunks of one stage, the fold of a V, nothing is sent.
-  const bool folds = spec.folds() && stage + 1 == spec.pipeline;
+  const bool folds = spec.folds() && !spec.mirrors() && stage + 1 == spec.pipeline;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     kept.push_back(kept_of(chunks[static_cast<std::size_t>(c)]));
     const Kept& k = kept.back();

@@ -105,7 +105,7 @@ void fill_bucket(const CheckpointContext& context, const CheckpointReader& reade
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
   const int tensor_rank = rank % context.schedule.spec.tensor;
-  const int data_rank = rank / context.schedule.spec.tensor % context.schedule.spec.replicas();
+  const int data_rank = context.schedule.spec.shard_index(rank);
   StoredValues values(rank_class, context.arena, context.backend, buffer, saved.version);
   for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
     // A run whose pipeline is another kept other versions, or none: then this one begins anew with the weights.

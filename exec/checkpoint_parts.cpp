@@ -148,7 +148,8 @@ std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const pl
 std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
-  const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
+  const plan::PlanSpec& spec = schedule.spec;
+  const int data_rank = spec.shard_index(rank), replica = rank / spec.tensor % spec.replicas();
   std::vector<OwnedPart> out;
   const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, std::int64_t begin,
                          std::int64_t end, int buffer, std::int64_t offset) {
@@ -170,13 +171,15 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
     for (const auto& [state, version] : saved_states(rank_class, rank_class.buckets[b])) {
       const plan::Bucket& bucket = rank_class.buckets[b];
       const int buffer = buffer_of(bucket, state);
-      const int writer = static_cast<int>(b) % schedule.spec.replicas();  // of what every replica has: they take turns
-      if (!is_sharded(rank_class, bucket, buffer) && data_rank != writer) continue;
+      // Of what every replica has, or every sub-group, they take turns.
+      const bool sharded = is_sharded(rank_class, bucket, buffer);
+      const int writer = static_cast<int>(b) % (sharded ? spec.sub_groups() : spec.replicas());
+      if ((sharded ? spec.sub_group_of(rank) : replica) != writer) continue;
       for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank))
         write({state, version}, *holding.range, holding.local_begin, holding.local_end, buffer, holding.buffer_offset);
     }
   for (const OwnState& own : own_states(rank_class))  // the same on every replica
-    if (data_rank == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
+    if (replica == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
   for (OwnedPart& part : compression_parts(schedule, rank)) out.push_back(std::move(part));
   return out;
 }

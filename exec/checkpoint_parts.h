@@ -68,8 +68,9 @@ struct OwnState {
 };
 [[nodiscard]] std::vector<OwnState> own_states(const plan::RankClass& rank_class);
 
-/// What rank `rank` writes: its own shard where the states are sharded, else every data-th bucket; a replicated
-/// parameter from tensor rank 0 alone; a second copy of the tied table not at all.
+/// What rank `rank` writes: its own shard where the states are sharded, of every so many-th bucket if there are so many
+/// sub-groups, else every data-th bucket; a replicated parameter from tensor rank 0 alone; a second copy of the tied
+/// table, or of a mirrored model, not at all.
 struct OwnedPart {
   CheckpointPart part;
   int buffer = -1;

@@ -49,7 +49,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       backend_(backend),
       transport_(transport),
       options_(options),
-      data_rank_(transport.rank() / schedule.spec.tensor % schedule.spec.replicas()),
+      data_rank_(schedule.spec.shard_index(transport.rank())),
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
       norm_(kNone),

@@ -25,7 +25,7 @@ struct RunHeader {
 std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
-  const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
+  const int data_rank = schedule.spec.shard_index(rank);
   std::string out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
     const plan::Bucket& bucket = rank_class.buckets[b];

@@ -69,7 +69,7 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
                 double loss_scale) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
-  const int data_rank = rank / schedule.spec.tensor % schedule.spec.replicas();
+  const int data_rank = schedule.spec.shard_index(rank);
   for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
     if (rank_class.buffers[i].persistent) fill_zero(rank_class, static_cast<int>(i), arena, backend);
   for (const plan::Bucket& bucket : rank_class.buckets)

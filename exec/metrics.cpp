@@ -46,6 +46,10 @@ MemoryNow memory_now(const Arena* arena) {
   if (arena) {
     now.arena_peak = arena->use().peak_extent;
     now.arena_live_peak = arena->use().peak_live;
+    now.host_peak = arena->use(plan::Space::host).peak_extent;
+    now.host_live_peak = arena->use(plan::Space::host).peak_live;
+    now.nvme_peak = arena->use(plan::Space::nvme).peak_extent;
+    now.nvme_live_peak = arena->use(plan::Space::nvme).peak_live;
   }
   now.heap = heap.current;
   now.heap_peak = heap.peak;
@@ -74,6 +78,8 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
     if (std::isnan(step.gradient_norm)) step.gradient_norm = rank.gradient_norm;
     step.seconds = std::max(step.seconds, rank.seconds);
     step.memory_peak = std::max(step.memory_peak, static_cast<double>(rank.memory.arena_peak));
+    step.host_peak = std::max(step.host_peak, static_cast<double>(rank.memory.host_peak));
+    step.nvme_peak = std::max(step.nvme_peak, static_cast<double>(rank.memory.nvme_peak));
   }
   if (plan.spec().asynchronous()) {
     double squares = 0;
@@ -115,6 +121,18 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
       "\"memory_peak_bytes\":{:.0f}",
       step.step, number(step.loss), number(step.gradient_norm), number(step.learning_rate), number(step.seconds),
       number(step.tokens_per_s), step.memory_peak);
+  if (step.host_peak > 0) {
+    line += fmt::format(",\"host_peak_bytes\":{:.0f}", step.host_peak);
+    line += ",\"host_peak_bytes_by_rank\":" + by_rank(ranks, [](const RankMetrics& r) { return r.memory.host_peak; });
+    line += ",\"host_live_peak_bytes_by_rank\":" +
+            by_rank(ranks, [](const RankMetrics& r) { return r.memory.host_live_peak; });
+  }
+  if (step.nvme_peak > 0) {
+    line += fmt::format(",\"nvme_peak_bytes\":{:.0f}", step.nvme_peak);
+    line += ",\"nvme_peak_bytes_by_rank\":" + by_rank(ranks, [](const RankMetrics& r) { return r.memory.nvme_peak; });
+    line += ",\"nvme_live_peak_bytes_by_rank\":" +
+            by_rank(ranks, [](const RankMetrics& r) { return r.memory.nvme_live_peak; });
+  }
   if (step.loss_scale > 0) line += fmt::format(",\"loss_scale\":{},\"skipped\":{}", step.loss_scale, step.skipped);
   if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
   line += ",\"arena_peak_bytes_by_rank\":" + by_rank(ranks, [](const RankMetrics& r) { return r.memory.arena_peak; });

@@ -16,7 +16,9 @@ namespace orrery::exec {
 struct MemoryNow {
   std::int64_t arena_peak = 0;       ///< highest end of anything handed out
   std::int64_t arena_live_peak = 0;  ///< most alive at once
-  std::int64_t heap = 0;             ///< counted outside the arena, now
+  /// The same two of what the plan has on the host, and in files on NVMe.
+  std::int64_t host_peak = 0, host_live_peak = 0, nvme_peak = 0, nvme_live_peak = 0;
+  std::int64_t heap = 0;  ///< counted outside the arena, now
   std::int64_t heap_peak = 0;
   std::int64_t scratch = 0;  ///< of it or beside it: workspace of kernels
   std::int64_t resident = 0, resident_peak = 0;
@@ -40,6 +42,7 @@ struct StepMetrics {
   double seconds = 0;  ///< of the slowest rank
   double tokens_per_s = 0;
   double memory_peak = 0;               ///< arena, worst rank
+  double host_peak = 0, nvme_peak = 0;  ///< of what is offloaded, worst rank
   double loss_scale = 0;                ///< fp16; 0: none
   bool skipped = false;                 ///< the update, because gradients overflowed
   std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation

@@ -186,7 +186,8 @@ int weight_delay(const PlanSpec& spec, int stage) {
     case Order::zb_h1:
     case Order::zb_h2:
     case Order::zb_v:
-    case Order::dualpipe_v: break;
+    case Order::dualpipe_v:
+    case Order::dualpipe: break;
   }
   return 0;
 }

@@ -22,19 +22,16 @@ class Layout {
 
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
-    if (stage_ == 0) add(models::LayerKind::embedding, -1);
-    for (int chunk = 0; chunk < spec.virtual_stages; ++chunk)
-      for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk); ++i) {
-        add(models::LayerKind::block, plan_.first_layer(stage_, chunk) + i);
-        result_.layers.back().chunk = chunk;
+    for (chunk_ = 0; chunk_ < spec.virtual_stages; ++chunk_) {
+      if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding, -1);
+      for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk_); ++i) {
+        add(models::LayerKind::block, plan_.first_layer(stage_, chunk_) + i);
         result_.layers.back().recompute = spec.recompute_of(i);
       }
-    if (stage_ == spec.head_stage()) {
-      add(models::LayerKind::head, -1);
-      result_.layers.back().chunk = spec.virtual_stages - 1;
+      if (spec.ends(stage_, chunk_)) add(models::LayerKind::head, -1);
     }
     for (Bucket& bucket : result_.buckets) {
-      bucket.shards = spec.replicas();
+      bucket.shards = spec.shards();
       bucket.elements = round_up(bucket.elements, bucket.shards * alignment_);
     }
     result_.factors = place_factors(result_.buckets, spec.optimizer);
@@ -44,7 +41,7 @@ class Layout {
  private:
   void add(models::LayerKind kind, std::int64_t layer) {
     StageLayer stage_layer{
-        .kind = kind, .layer = layer, .program = models::expand(plan_.model(), kind, layer, options_)};
+        .kind = kind, .layer = layer, .chunk = chunk_, .program = models::expand(plan_.model(), kind, layer, options_)};
     const std::vector<models::Tensor>& tensors = stage_layer.program.tensors;
     stage_layer.bucket.assign(tensors.size(), -1);
     stage_layer.offset.assign(tensors.size(), 0);
@@ -87,14 +84,15 @@ class Layout {
   std::int64_t append(int bucket_index, const models::Tensor& tensor) {
     Bucket& bucket = result_.buckets[static_cast<std::size_t>(bucket_index)];
     const std::int64_t start = round_up(bucket.elements, alignment_);
-    const bool copy_of_table = tensor.shared && stage_ != 0;  // the first stage's copy counts in the norm
+    // The first stage's copy of the table counts in the norm, and the first copy of a mirrored model.
+    const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().mirrors() && chunk_ > 0);
     std::int64_t offset = start;
     const auto range = [&](const models::Tensor& piece) {
       bucket.ranges.push_back({.name = piece.name,
                                .offset = offset,
                                .elements = piece.elements(),
                                .decay = piece.decay,
-                               .counts_in_norm = !copy_of_table,
+                               .counts_in_norm = !copy,
                                .replicated = piece.split_axis < 0,
                                .tensor = piece});
       offset += piece.elements();
@@ -116,7 +114,7 @@ class Layout {
   }
 
   const Plan& plan_;
-  int stage_;
+  int stage_, chunk_ = 0;
   models::ExpandOptions options_;
   std::int64_t alignment_;
   StageParameters result_;

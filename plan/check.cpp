@@ -56,7 +56,7 @@ class Lives {
   bool inside(const View& v) const {
     if (v.buffer < 0 || v.buffer >= static_cast<int>(class_.buffers.size()) || v.offset < 0 || v.elements < 0)
       return false;
-    const std::int64_t copies = v.own ? schedule_.spec.replicas() : 1;
+    const std::int64_t copies = v.own ? schedule_.spec.shards() : 1;
     return v.offset + v.elements * copies <= class_.buffers[at(v.buffer)].elements;
   }
 
@@ -176,16 +176,20 @@ class Lives {
     };
     std::vector<std::int32_t> out;
     std::set<std::vector<std::int32_t>> orders;
-    std::vector<std::int32_t> first;
+    // Those that enter a mirrored pipeline at its first end run through its first chunks, the others through its
+    // second.
+    std::vector<std::int32_t> of_end[2];
+    const auto enter_first = static_cast<std::int32_t>(blocks_of.size() / 2);
     for (auto& [micro_batch, blocks] : blocks_of) {
       if (orders.insert(blocks).second) out.push_back(micro_batch);
       for (std::int32_t& block : blocks) block = plain(block);
       std::sort(blocks.begin(), blocks.end());
-      if (first.empty()) first = blocks;
+      std::vector<std::int32_t>& like = of_end[schedule_.spec.mirrors() && micro_batch >= enter_first ? 1 : 0];
+      if (like.empty()) like = blocks;
       // Of passes that fill a pipeline or find it full, variants run.
-      if (blocks != first && !schedule_.spec.asynchronous())
-        report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch 0", class_.stage,
-                                         micro_batch));
+      if (blocks != like && !schedule_.spec.asynchronous())
+        report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch {}", class_.stage,
+                                         micro_batch, &like == of_end ? 0 : enter_first));
     }
     return out;
   }
@@ -305,7 +309,7 @@ class Rehearsal {
       return {0, from, step.tag, micro_batch};
     }
     const std::int64_t ordinal = actor.collectives[at(step.group)]++;
-    return {1, step.group, ordinal, -1};
+    return {1, step.group, ordinal, schedule_.groups[at(step.group)].base(actor.rank_class->representative)};
   }
 
   // Announces the front of each stream and removes what has met its partners.

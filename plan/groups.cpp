@@ -9,7 +9,11 @@ namespace orrery::plan {
 
 Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   const Group::Dimension tensor{1, spec.tensor}, context{spec.tensor, spec.context}, data{spec.tensor, spec.replicas()},
-      pipeline{spec.ranks_per_stage(), spec.pipeline};
+      pipeline{spec.ranks_per_stage(), spec.pipeline}, shard{spec.tensor, spec.shards()},
+      sub_groups{spec.tensor * spec.shards(), spec.sub_groups()};
+  // Where the model stands twice, a stage and its mirror image.
+  const Group::Dimension mirror{spec.mirrors() ? spec.ranks_per_stage() : 1, spec.mirrors() ? spec.pipeline : 1, true};
+  const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
   const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
     std::erase_if(dimensions, [](const Group::Dimension& d) { return d.size == 1; });
     if (dimensions.empty()) return -1;
@@ -19,20 +23,27 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   Groups groups;
   groups.tensor = add("tensor", {tensor});
   groups.context = add("context", {context});
-  groups.data = add("data", {data});
+  if (partitions) {
+    groups.data = add(spec.sub_groups() > 1 ? "shard" : "data", {shard});
+    groups.copies = add("replicate", {sub_groups, mirror});
+  } else {
+    groups.data = add("data", {data, mirror});
+  }
   if (tied && spec.head_stage() > 0) {
     const int block = spec.ranks_per_stage();
     groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
   }
   if (spec.asynchronous()) {  // what all stages agree on in every step would drain the pipeline
-    groups.norm = spec.zero_stage == 0 ? groups.tensor : add("stage", {tensor, data});
-    groups.loss = groups.data;
+    groups.norm = spec.zero_stage == 0 ? groups.tensor : add("stage", {tensor, shard});
+    groups.loss = spec.sub_groups() > 1 ? add("loss", {data}) : groups.data;
     return groups;
   }
-  groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline}) : add("world", {tensor, data, pipeline});
+  // Sub-groups have the norm each by itself.
+  groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline})
+                                     : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
   groups.loss = add("loss", {data, pipeline});
   if (looks_at_tensors(spec.optimizer) && spec.zero_stage > 0)
-    groups.parts = spec.tensor > 1 && spec.replicas() > 1 ? add("parts", {tensor, data})
+    groups.parts = spec.tensor > 1 && spec.replicas() > 1 ? add("parts", {tensor, shard})
                    : spec.tensor > 1                      ? groups.tensor
                                                           : groups.data;
   return groups;

@@ -69,6 +69,7 @@ Bounds read_bounds(const Cursor& at) {
     b.recompute_layers = layers.integer(0, kMostLayers, 0);
   if (const Cursor ends = at.optional("ends_as_layers"); ends.exists()) b.ends_as_layers = ends.boolean(false);
   if (const Cursor early = at.optional("overlap_gradients"); early.exists()) b.overlap_gradients = early.boolean(true);
+  b.zero_group = degrees(at.optional("zero_group"), 0);
   const Cursor offload = at.optional("offload");
   const auto spaces = [&](const char* key) {
     return choices<Space>(offload.optional(key),
@@ -211,6 +212,7 @@ void write_bounds(Writer& w, const Bounds& b) {
   if (b.recompute_layers) w.line("recompute_layers", *b.recompute_layers, 2);
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
   if (b.overlap_gradients) w.line("overlap_gradients", *b.overlap_gradients, 2);
+  w.list("zero_group", b.zero_group, 2);
   if (!b.compress_gradients.empty() || !b.compress_activations.empty() || b.compress_rank || b.compress_minimum_rate) {
     w.open("compression", 2);
     w.list("gradients", words_of(b.compress_gradients), 4);

@@ -13,8 +13,19 @@
 namespace orrery::plan {
 
 enum class Objective { time, cost, energy, memory };
-/// plan/orders.h; the last three are asynchronous and change the mathematics (plan/asynchronous.h).
-enum class Order { gpipe, one_f_one_b, zb_h1, zb_h2, zb_v, dualpipe_v, pipedream, pipedream_vertical, pipedream_2bw };
+/// plan/orders.h; those of PipeDream are asynchronous and change the mathematics (plan/asynchronous.h).
+enum class Order {
+  gpipe,
+  one_f_one_b,
+  zb_h1,
+  zb_h2,
+  zb_v,
+  dualpipe_v,
+  pipedream,
+  pipedream_vertical,
+  pipedream_2bw,
+  dualpipe
+};
 enum class Recompute { none, selective, full };
 /// Memories of a rank: the device's own, its share of the host's, files on the node's drives.
 enum class Space : std::uint8_t { device, host, nvme };
@@ -141,6 +152,7 @@ struct Bounds {
   std::vector<ActivationEncoding> compress_activations;  ///< the same
   std::optional<int> compress_rank;
   std::optional<double> compress_minimum_rate;
+  std::vector<int> zero_group;  ///< 0: all replicas; empty: those of a node too, where they span nodes
   bool operator==(const Bounds&) const = default;
 };
 

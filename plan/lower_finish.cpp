@@ -1,6 +1,9 @@
 // The end of a training step: gradients are reduced and clipped, parameters updated and gathered, the loss summed up.
 #include "plan/lower_finish.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "plan/compress.h"
 #include "plan/lower.h"
 #include "plan/lower_optimizer.h"
@@ -18,6 +21,20 @@ void sum_partial(ClassBuilder& build, const Groups& groups, const Bucket& bucket
   if (bucket.partial_elements == 0) return;
   const View v{gradients, 0, bucket.partial_elements, false};
   build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups.tensor, v, v, layer, b);
+}
+
+void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, int b) {
+  if (groups.copies < 0) return;
+  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups.copies, shard, shard, -1,
+                   b);
+}
+
+std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets) {
+  std::vector<int> order(buckets.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto name = [&](int b) { return buckets[static_cast<std::size_t>(b)].name; };
+  if (spec.mirrors()) std::sort(order.begin(), order.end(), [&](int a, int b) { return name(a) < name(b); });
+  return order;
 }
 
 namespace {
@@ -39,8 +56,8 @@ class Finish {
     build_.open("finish");
     if (spec_.compresses())
       compress_gradients();
-    else
-      for (std::size_t b = 0; b < build_.result().buckets.size(); ++b) reduce_gradients(static_cast<int>(b));
+    else if (!spec_.reduces_early())
+      for (const int b : reduction_order(spec_, build_.result().buckets)) reduce_gradients(b);
     if (shares_table()) {
       const View v = optimized_gradient(build_, build_.bucket(shared_), zero_);
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
@@ -69,8 +86,8 @@ class Finish {
     reduction.flush();
   }
   void reduce_gradients(int b) {
-    if (zero_ >= 2 || spec_.reduces_early()) return;
     const Bucket bucket = build_.bucket(b);
+    if (zero_ >= 2) return sum_copies(build_, groups_, build_.whole(bucket.gradient_shard), b);
     sum_partial(build_, groups_, bucket, bucket.gradients, -1, b);
     if (groups_.data < 0) return;
     if (zero_ == 0) {
@@ -82,6 +99,7 @@ class Finish {
     const int reduced = build_.buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
     build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
                       build_.whole(bucket.gradients), build_.whole(reduced), -1, b);
+    sum_copies(build_, groups_, build_.whole(reduced), b);
     Step& step =
         build_.compute(Phase::gradient_reduce, -1, "keep_shard",
                        {build_.flat(OpKind::copy, dtype, bucket.shard_elements(), {build_.view(build_.whole(reduced))},
@@ -120,15 +138,15 @@ class Finish {
     build_.compute(Phase::optimizer, -1, "clip", std::move(ops));
   }
 
-  // Whether the step is skipped must be one decision. Ranks that have summed one norm read the same; replicas that each
-  // have the norm of their own copy of the gradients ask one another.
+  // Whether the step is skipped must be one decision. Ranks that have summed one norm read the same; replicas, or
+  // sub-groups of them, that each have the norm of their own copy of the gradients ask one another.
   void agree_on_overflow(int scaling) {
     const View flag{scaling, 3, 1, false};
     build_.compute(Phase::optimizer, -1, "overflow",
                    {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
                                 {build_.view(flag)})});
-    if (zero_ == 0 && groups_.data >= 0)
-      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.data, flag, flag, -1, -1,
+    if (const int others = zero_ == 0 ? groups_.data : groups_.copies; others >= 0)
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, others, flag, flag, -1, -1,
                         Reduce::maximum);
   }
 

@@ -26,4 +26,12 @@ void lower_report(const StepEnd& end);
 void sum_partial(ClassBuilder& build, const Groups& groups, const Bucket& bucket, int gradients, std::int32_t layer,
                  int b);
 
+/// The all-reduce over the copies of a shard of what each of their sub-groups has summed up (the second hop of MiCS,
+/// Zhang et al. 2022, section 3.4); nothing where there is one.
+void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, int b);
+
+/// Buckets in the order in which their gradients are reduced: one that is the same on all ranks that reduce together,
+/// though the stages of a mirrored model have their layers in two orders.
+[[nodiscard]] std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets);
+
 }  // namespace orrery::plan

@@ -145,6 +145,18 @@ std::vector<Move> dual_passes(int stage, int stages, std::int32_t m) {
   return out;
 }
 
+// DualPipe's passes: half of the pipeline with half of the micro-batches is DualPipeV's, from either end. Where the
+// second half of the ranks has the first chunk of one direction, it is the model's second copy.
+std::vector<Move> mirrored_passes(int stage, int stages, std::int32_t m) {
+  const bool second = stage >= stages / 2;
+  std::vector<Move> out = dual_passes(second ? stages - 1 - stage : stage, stages / 2, m / 2);
+  for (Move& move : out) {
+    if (second) move.chunk = 1 - move.chunk;
+    if (move.chunk == 1) move.micro_batch += m / 2;
+  }
+  return out;
+}
+
 // When each pass of each stage begins and ends if all take equally long and messages no time.
 struct Times {
   std::vector<std::vector<int>> begin;                      // by stage and pass; a pass takes 1
@@ -221,11 +233,14 @@ std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t
   spec.order = order;
   spec.pipeline = stages;
   spec.virtual_stages = spec.folds() ? 2 : 1;
+  ENSURE(!spec.mirrors() || (stages % 2 == 0 && micro_batches % 2 == 0), "{} micro-batches on {} mirrored stages",
+         micro_batches, stages);
   const auto m = static_cast<std::int32_t>(micro_batches);
   std::vector<std::vector<Move>> out;
   for (int s = 0; s < stages; ++s)
     out.push_back(order == Order::zb_v         ? folded_passes(s, stages, m)
                   : order == Order::dualpipe_v ? dual_passes(s, stages, m)
+                  : order == Order::dualpipe   ? mirrored_passes(s, stages, m)
                                                : straight_passes(order, s, stages, m));
   const Times times = times_of(spec, out);
   for (int s = 0; s < stages; ++s)

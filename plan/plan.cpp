@@ -15,7 +15,8 @@ std::int64_t Plan::micro_batches() const {
 }
 
 std::int64_t Plan::first_layer(int stage, int chunk) const {
-  return std::accumulate(spec_.layers_per_stage.begin(), spec_.layers_per_stage.begin() + spec_.place_of(stage, chunk),
+  return std::accumulate(spec_.layers_per_stage.begin(),
+                         spec_.layers_per_stage.begin() + spec_.place_of(stage, chunk) % spec_.places(),
                          std::int64_t{0});
 }
 
@@ -40,6 +41,8 @@ class Rules {
     tensor();
     stages();
     batch();
+    zero();
+    mirrored();
     asynchronous();
     context();
     offload();
@@ -92,7 +95,7 @@ class Rules {
   }
 
   void stages() {
-    const std::int64_t chunks = static_cast<std::int64_t>(spec_.pipeline) * spec_.virtual_stages;
+    const std::int64_t chunks = spec_.places();
     const bool ends = spec_.ends_as_layers || !spec_.layers_per_stage.empty();
     rule(chunks <= model_.layers + (ends ? kEnds : 0), "P06",
          fmt::format("{} pipeline stages for {} layers leave a stage without a layer", chunks, model_.layers),
@@ -107,8 +110,7 @@ class Rules {
          fmt::format("{} orders the passes of a pipeline, and there is one stage", name_of(spec_.order)),
          "more pipeline stages, or schedule: 1f1b");
     rule(!spec_.folds() || spec_.virtual_stages == 2, "P23",
-         fmt::format("{} folds the model over the stages: each has two chunks", name_of(spec_.order)),
-         "virtual_stages: 2");
+         fmt::format("{} leads up the stages again: each has two chunks", name_of(spec_.order)), "virtual_stages: 2");
     rule(!spec_.splits_backward() || spec_.zero_stage <= 1, "P24",
          fmt::format("{} adds up a layer's gradients when other micro-batches have passed it, where ZeRO {} has given "
                      "their memory back",
@@ -148,10 +150,35 @@ class Rules {
     rule(model_.positions != models::Positions::learned || spec_.sequence <= model_.max_sequence, "P10",
          fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence),
          "");
+  }
+
+  void zero() {
     rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage),
          "0, 1, 2 or 3");
     rule(spec_.zero_stage == 0 || spec_.replicas() > 1, "P12",
          fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage), "use zero_stage 0");
+    const int group = spec_.zero_group;
+    rule(group == 0 || (group > 0 && spec_.replicas() % group == 0), "P40",
+         fmt::format("zero_group {} does not divide the {} replicas, whose sub-groups all have as many ranks", group,
+                     spec_.replicas()),
+         "choose a zero_group that divides data x context");
+    rule(group == 0 || (group > 1 && spec_.zero_stage > 0), "P41",
+         group == 1 ? "zero_group 1 leaves each rank all of the states"
+                    : fmt::format("zero_group {} says among how many ranks states are partitioned, and ZeRO 0 "
+                                  "partitions none",
+                                  group),
+         group == 1 ? "zero_stage: 0" : "zero_stage: 1, 2 or 3, or no zero_group");
+  }
+
+  void mirrored() {
+    if (!spec_.mirrors()) return;
+    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
+    rule(spec_.pipeline % 2 == 0, "P42",
+         fmt::format("dualpipe pairs stage s with stage p - 1 - s, and {} stages leave one alone", spec_.pipeline),
+         "an even number of pipeline stages, or schedule: dualpipe-v");
+    rule(passes % 2 == 0, "P43",
+         fmt::format("dualpipe gives half of the micro-batches to either end of the pipeline: {} are odd", passes),
+         "an even number of micro-batches, or schedule: dualpipe-v");
   }
 
   void asynchronous() {
@@ -265,6 +292,11 @@ class Rules {
     rule(!low_rank || !fp16, "P73",
          "PowerSGD's error goes from step to step, and the scale of fp16's gradients changes between them",
          "precision: bf16, or compression: {gradients: fp16}");
+    rule(spec_.shards() == spec_.replicas() && spec_.order != Order::dualpipe, "P79",
+         "gradients in fewer bits are summed over all replicas at once, not within ZeRO's sub-groups and then over "
+         "their "
+         "copies, nor over the two ends of a bidirectional pipeline",
+         "zero_group: 0 and another schedule, or compression: {gradients: none}");
     rule(spec_.offload.optimizer == Space::device, "P74",
          "gradients are compressed on the device, and an offloaded optimizer sums them up on the host",
          "offload: {optimizer: none}, or compression: {gradients: none}");
@@ -322,7 +354,7 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
   base::Diagnostics broken = Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
   if (spec.layers_per_stage.empty())
-    spec.layers_per_stage = even_split(model->layers, spec.pipeline * spec.virtual_stages, spec.ends_as_layers);
+    spec.layers_per_stage = even_split(model->layers, spec.places(), spec.ends_as_layers);
   Plan plan;
   plan.model_ = std::move(model);
   plan.cluster_ = std::move(cluster);
@@ -347,6 +379,7 @@ std::string describe(const PlanSpec& spec) {
   if (spec.virtual_stages > 1 && !spec.folds()) text += fmt::format(" of {} chunks", spec.virtual_stages);
   text += fmt::format(", micro-batch {}", spec.micro_batch);
   if (spec.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.zero_stage);
+  if (spec.zero_group > 0) text += fmt::format(" over {}", spec.zero_group);
   if (spec.sequence_parallel) text += ", sequence-parallel";
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
   if (spec.reduces_early()) text += ", gradients overlapped";

@@ -24,6 +24,9 @@ struct PlanSpec {
   std::int64_t micro_batch = 1;  ///< B: sequences per micro-batch and replica
   Order order = Order::one_f_one_b;
   int zero_stage = 0;
+  /// ZeRO: so many neighbouring replicas partition the states among them, and each such sub-group has a copy of its own
+  /// (MiCS, Zhang et al. 2022, section 3.2; HYBRID_SHARD of PyTorch's FSDP). 0: all replicas, without copies.
+  int zero_group = 0;
   /// full: a block keeps its input alone. selective: an attention that keeps its (B,H,T,T) probabilities drops them and
   /// computes them again in backward, QK^T to PV (Korthikanti et al. 2022, section 5); a flash kernel does so by
   /// itself, so that with `flash` selective is none (as in Megatron-LM, which does not checkpoint a flash core).
@@ -33,7 +36,7 @@ struct PlanSpec {
   bool flash = true;                   ///< attention keeps row statistics; context parallelism needs them
   Offload offload;                     ///< what lives outside the device's memory
   /// Gradients are reduced while the last micro-batch's backward pass runs, each layer's as soon as it has them all
-  /// (ZeRO 0 and 1; ZeRO 2 and 3 reduce there anyway).
+  /// (ZeRO 0 and 1; ZeRO 2 and 3 reduce there anyway, and then add up over copies of their sub-groups).
   bool overlap_gradients = false;
   Compression compression;
   std::int64_t vocab_multiple = 128;
@@ -46,26 +49,31 @@ struct PlanSpec {
   bool operator==(const PlanSpec&) const = default;
   /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
-  /// Whether a backward pass is two: gradients of inputs, and of weights (the zero-bubble orders and DualPipeV).
+  /// Whether a backward pass is two: gradients of inputs, and of weights (the zero-bubble orders and DualPipe).
   [[nodiscard]] bool splits_backward() const { return order == Order::zb_h1 || order == Order::zb_h2 || folds(); }
-  /// Whether the model is folded into a V over the stages, so that each has two chunks and the first both its ends.
-  [[nodiscard]] bool folds() const { return order == Order::zb_v || order == Order::dualpipe_v; }
+  /// Whether a rank's second chunk runs up the stages: of a model folded into a V, so that the first stage has both its
+  /// ends, or of one that stands twice (mirrors()).
+  [[nodiscard]] bool folds() const { return order == Order::zb_v || order == Order::dualpipe_v || mirrors(); }
+  /// Whether the model stands twice over the stages, down with the first chunk and up with the second, and half of the
+  /// micro-batches enter at either end: stages s and pipeline - 1 - s hold the same parameters.
+  [[nodiscard]] bool mirrors() const { return order == Order::dualpipe; }
+  /// Stages of the model in its own order: entries of layers_per_stage.
+  [[nodiscard]] int places() const { return mirrors() ? pipeline : pipeline * virtual_stages; }
   /// Whether the pipeline never drains: gradients are of older weights than those that they update.
   [[nodiscard]] bool asynchronous() const {
     return order == Order::pipedream || order == Order::pipedream_vertical || order == Order::pipedream_2bw;
   }
   /// Where a chunk stands in the model's order of virtual stages: down the stages with each chunk, or, folded into a V,
-  /// down with the first and up again with the second, so that one rank has both ends of the model.
+  /// down with the first and up again with the second, so that one rank has both ends of the model. Of one that stands
+  /// twice the second copy's places follow the first's.
   [[nodiscard]] int place_of(int stage, int chunk) const {
     return folds() && chunk == 1 ? 2 * pipeline - 1 - stage : chunk * pipeline + stage;
   }
   [[nodiscard]] int stage_at(int place) const {
     return folds() && place >= pipeline ? 2 * pipeline - 1 - place : place % pipeline;
   }
-  [[nodiscard]] bool begins(int stage, int chunk) const { return place_of(stage, chunk) == 0; }
-  [[nodiscard]] bool ends(int stage, int chunk) const {
-    return place_of(stage, chunk) + 1 == pipeline * virtual_stages;
-  }
+  [[nodiscard]] bool begins(int stage, int chunk) const { return place_of(stage, chunk) % places() == 0; }
+  [[nodiscard]] bool ends(int stage, int chunk) const { return (place_of(stage, chunk) + 1) % places() == 0; }
   /// Whether what a chunk makes, forward or backward, goes to another rank.
   [[nodiscard]] bool sends(int stage, int chunk, bool forward) const {
     if (forward ? ends(stage, chunk) : begins(stage, chunk)) return false;
@@ -82,9 +90,18 @@ struct PlanSpec {
   [[nodiscard]] int ranks() const { return data * tensor * pipeline * context * expert; }
   /// Ranks that hold the same parameters and add up their gradients: those of data and of context parallelism.
   [[nodiscard]] int replicas() const { return data * context; }
+  /// Ranks among which ZeRO partitions the states of a parameter: of each sub-group of the replicas.
+  [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
+  [[nodiscard]] int sub_groups() const { return replicas() / shards(); }
+  /// Which of the shards a rank has, and in which sub-group.
+  [[nodiscard]] int shard_index(int rank) const { return rank / tensor % shards(); }
+  [[nodiscard]] int sub_group_of(int rank) const { return rank / tensor % replicas() / shards(); }
+  /// Ranks that hold the same shard, or, without ZeRO, the same parameters: what they have summed by themselves they
+  /// add up among them.
+  [[nodiscard]] int copies() const { return sub_groups() * (mirrors() ? 2 : 1); }
   /// Whether reductions stand within the last backward pass instead of behind it.
   [[nodiscard]] bool reduces_early() const {
-    return overlap_gradients && replicas() > 1 && zero_stage <= 1 && !asynchronous() &&
+    return overlap_gradients && replicas() * copies() > 1 && (zero_stage <= 1 || copies() > 1) && !asynchronous() &&
            offload.optimizer == Space::device;
   }
   /// Whether gradients travel in fewer bits; and whether as matrices of low rank (PowerSGD).
@@ -104,7 +121,7 @@ class Plan {
   /// Index of the first block of a stage's chunk.
   [[nodiscard]] std::int64_t first_layer(int stage, int chunk = 0) const;
   [[nodiscard]] std::int64_t chunk_layers(int stage, int chunk) const {
-    return spec_.layers_per_stage[static_cast<std::size_t>(spec_.place_of(stage, chunk))];
+    return spec_.layers_per_stage[static_cast<std::size_t>(spec_.place_of(stage, chunk) % spec_.places())];
   }
   [[nodiscard]] std::int64_t layers(int stage) const;  ///< of all chunks
   [[nodiscard]] int rank(int stage, int replica, int shard, int part = 0) const {

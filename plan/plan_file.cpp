@@ -65,6 +65,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   s.micro_batch = at.optional("micro_batch").integer(1, kMostBatch, s.micro_batch);
   s.order = choose(at.optional("schedule"), kOrderWords, s.order);
   s.zero_stage = small(at.optional("zero_stage"), 0, 3, s.zero_stage);
+  s.zero_group = small(at.optional("zero_group"), 0, kMostRanks, s.zero_group);
   s.recompute = choose(at.optional("recompute"), kRecomputeWords, s.recompute);
   if (const Cursor layers = at.optional("recompute_layers"); layers.exists())
     s.recompute_layers = layers.integer(0, kMostLayers, 0);
@@ -116,6 +117,7 @@ std::string write_spec(const PlanSpec& s) {
   line("micro_batch", s.micro_batch);
   line("schedule", name_of(s.order));
   line("zero_stage", s.zero_stage);
+  if (s.zero_group > 0) line("zero_group", s.zero_group);
   line("recompute", name_of(s.recompute));
   if (s.recompute_layers >= 0) line("recompute_layers", s.recompute_layers);
   line("sequence_parallel", s.sequence_parallel);

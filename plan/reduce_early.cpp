@@ -33,6 +33,20 @@ StepRef last_writer(const RankClass& c, int buffer) {
          c.buffers[static_cast<std::size_t>(buffer)].name);
 }
 
+// Under ZeRO 2 and 3 every pass reduces within its sub-group, and the last one over the copies.
+void add_reduction(ClassBuilder& build, const Groups& groups, int zero, int b) {
+  const Bucket bucket = build.bucket(b);
+  if (zero >= 2) return sum_copies(build, groups, build.whole(bucket.gradient_shard), b);
+  sum_partial(build, groups, bucket, bucket.gradients, -1, b);
+  if (groups.data < 0) return;
+  const View all = build.whole(bucket.gradients);
+  const View own{bucket.gradients, 0, bucket.shard_elements(), true};
+  build.collective(Phase::gradient_reduce, Stream::data,
+                   zero == 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, groups.data, all,
+                   zero == 0 ? all : own, -1, b);
+  sum_copies(build, groups, own, b);
+}
+
 // Steps that `note` notes down, taken out again.
 template <class Note>
 std::vector<Step> steps_of(ClassBuilder& build, const Note& note) {
@@ -41,18 +55,6 @@ std::vector<Step> steps_of(ClassBuilder& build, const Note& note) {
   std::vector<Step> steps = std::move(build.result().blocks.back().steps);
   build.result().blocks.pop_back();
   return steps;
-}
-
-std::vector<Step> reduction(ClassBuilder& build, const Groups& groups, int zero, int b) {
-  return steps_of(build, [&] {
-    const Bucket bucket = build.bucket(b);
-    sum_partial(build, groups, bucket, bucket.gradients, -1, b);
-    const View all = build.whole(bucket.gradients);
-    const View own{bucket.gradients, 0, bucket.shard_elements(), true};
-    build.collective(Phase::gradient_reduce, Stream::data,
-                     zero == 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, groups.data, all,
-                     zero == 0 ? all : own, -1, b);
-  });
 }
 
 // By place of their last gradient, buckets' reductions in fewer bits; what is left at the end of an entry's block.
@@ -101,9 +103,10 @@ void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
   if (spec.compresses()) {
     behind = compressed(build, groups, spec, zero);
   } else {
-    for (std::size_t b = 0; b < c.buckets.size(); ++b) {
-      std::vector<Step> steps = reduction(build, groups, zero, static_cast<int>(b));
-      std::vector<Step>& place = behind[last_writer(c, c.buckets[b].gradients)];
+    for (const int b : reduction_order(spec, c.buckets)) {
+      std::vector<Step> steps = steps_of(build, [&] { add_reduction(build, groups, zero, b); });
+      const Bucket& bucket = build.bucket(b);
+      std::vector<Step>& place = behind[last_writer(c, zero >= 2 ? bucket.gradient_shard : bucket.gradients)];
       place.insert(place.end(), std::make_move_iterator(steps.begin()), std::make_move_iterator(steps.end()));
     }
   }

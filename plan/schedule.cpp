@@ -9,13 +9,16 @@ namespace orrery::plan {
 
 int Group::size() const {
   int product = 1;
-  for (const Dimension& d : dimensions) product *= d.size;
+  for (const Dimension& d : dimensions) product *= d.members();
   return product;
 }
 
 int Group::base(int rank) const {
   int result = rank;
-  for (const Dimension& d : dimensions) result -= rank / d.stride % d.size * d.stride;
+  for (const Dimension& d : dimensions) {
+    const int own = rank / d.stride % d.size, first = d.mirrored ? std::min(own, d.size - 1 - own) : 0;
+    result -= (own - first) * d.stride;
+  }
   return result;
 }
 
@@ -28,8 +31,9 @@ std::vector<int> Group::members(int rank) const {
   std::vector<int> result = {base(rank)};
   for (const Dimension& d : dimensions) {
     const std::size_t before = result.size();
-    for (int i = 1; i < d.size; ++i)
-      for (std::size_t k = 0; k < before; ++k) result.push_back(result[k] + i * d.stride);
+    const int step = d.mirrored ? d.size - 1 - 2 * (result.front() / d.stride % d.size) : 1;
+    for (int i = 1; i < d.members(); ++i)
+      for (std::size_t k = 0; k < before; ++k) result.push_back(result[k] + i * step * d.stride);
   }
   std::sort(result.begin(), result.end());
   return result;

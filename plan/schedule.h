@@ -90,17 +90,20 @@ struct View {
   int buffer = -1;
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
-  bool own = false;  ///< this rank's shard: offset + (index in the data group, context included) * elements
+  bool own = false;  ///< this rank's shard: offset + PlanSpec::shard_index(rank) * elements
   bool operator==(const View&) const = default;
 };
 
 /// A regular group: members of the rank's own group are base + sum(i_k * stride_k), where base is the rank with its
-/// own i_k = rank / stride_k % size_k taken out. Dimension order: the fastest stride first.
+/// own i_k = rank / stride_k % size_k taken out. Dimension order: the fastest stride first. Along a mirrored dimension
+/// members are the two whose i_k are x and size_k - 1 - x, and base has the smaller.
 struct Group {
-  std::string name;  ///< "tensor", "context", "data", "world", "model", "embedding", "loss"
+  std::string name;  ///< "tensor", "context", "data", "shard", "replicate", "world", "model", "embedding", "loss"
   struct Dimension {
     int stride = 1;
     int size = 1;
+    bool mirrored = false;  ///< of an even size
+    [[nodiscard]] int members() const { return mirrored ? 2 : size; }
   };
   std::vector<Dimension> dimensions;
   int base_limit = 0;  ///< > 0: only ranks whose base is below it belong to such a group (first and last stage)
@@ -119,7 +122,7 @@ struct ParameterRange {
   std::int64_t offset = 0;  ///< elements, within the flat bucket
   std::int64_t elements = 0;
   bool decay = false;
-  bool counts_in_norm = true;  ///< false on the copy of the tied table on the last stage
+  bool counts_in_norm = true;  ///< false on the tied table's copy on the last stage, and on a mirrored model's second
   bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
   models::Tensor tensor;       ///< shapes, split and initial values
   /// Adafactor: where in the class's factors stand its sum, its rows and its columns; without rows each element.
@@ -133,7 +136,7 @@ struct ParameterRange {
 struct Bucket {
   std::string name;
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
-  int shards = 1;             ///< data-parallel ways, context included
+  int shards = 1;             ///< PlanSpec::shards()
   bool partitioned = false;   ///< a rank optimizes its shard alone (ZeRO)
   /// From the start: gradients of which each tensor rank has a part, summed over the group (sequence parallelism).
   std::int64_t partial_elements = 0;

@@ -43,6 +43,7 @@ void write_spec(Out out, const PlanSpec& s) {
       s.micro_batch, name_of(s.order), s.zero_stage, name_of(s.recompute), s.recompute_layers, s.sequence_parallel,
       s.flash, s.vocab_multiple, s.batch, s.sequence, models::name_of(s.precision));
   if (s.overlap_gradients) fmt::format_to(out, ",\"overlap_gradients\":true");
+  if (s.zero_group > 0) fmt::format_to(out, ",\"zero_group\":{}", s.zero_group);
   if (s.optimizer != OptimizerKind::adamw) fmt::format_to(out, ",\"optimizer\":\"{}\"", name_of(s.optimizer));
   if (!s.momentum) fmt::format_to(out, ",\"momentum\":false");
   if (s.rounding != Rounding::nearest) fmt::format_to(out, ",\"rounding\":\"{}\"", name_of(s.rounding));
@@ -157,6 +158,8 @@ PlanSpec read_spec(JsonReader& in) {
       s.order = word_of<Order>(in, kOrderWords);
     else if (key == "zero_stage")
       s.zero_stage = degree(0, 3);
+    else if (key == "zero_group")
+      s.zero_group = degree(0, kMostRanks);
     else if (key == "recompute")
       s.recompute = word_of<Recompute>(in, kRecomputeWords);
     else if (key == "recompute_layers")

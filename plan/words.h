@@ -11,8 +11,9 @@
 namespace orrery::plan {
 
 // Orders follow the enumerations.
-inline const std::vector<std::string> kOrderWords = {
-    "gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "pipedream", "pipedream-vertical", "pipedream-2bw"};
+inline const std::vector<std::string> kOrderWords = {"gpipe",         "1f1b",       "zb-h1",     "zb-h2",
+                                                     "zb-v",          "dualpipe-v", "pipedream", "pipedream-vertical",
+                                                     "pipedream-2bw", "dualpipe"};
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
 inline const std::vector<std::string> kSpaceWords = {"none", "host", "nvme"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};

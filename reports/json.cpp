@@ -91,6 +91,7 @@ json spec_json(const plan::PlanSpec& s) {
           {"micro_batch", s.micro_batch},
           {"schedule", plan::name_of(s.order)},
           {"zero_stage", s.zero_stage},
+          {"zero_group", s.zero_group},
           {"recompute", plan::name_of(s.recompute)},
           {"recompute_layers", s.recompute_layers >= 0 ? json(s.recompute_layers) : json(nullptr)},
           {"sequence_parallel", s.sequence_parallel},
@@ -146,6 +147,7 @@ json plan_json(const cost::SearchResult& result, const WholePlan& whole_plan) {
     entry["expert"] = s.expert;
     entry["virtual_stages"] = s.virtual_stages;
     entry["zero_stage"] = s.zero_stage;
+    entry["zero_group"] = s.zero_group;
     entry["micro_batch"] = s.micro_batch;
     entry["schedule"] = plan::name_of(s.order);
     entry["recompute"] = plan::name_of(s.recompute);

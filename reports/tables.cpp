@@ -67,6 +67,19 @@ std::string memory_of(const cost::Prediction& p) {
              : peak;
 }
 
+/// "activations, optimizer on nvme": what leaves the device; the host where nothing else is said.
+std::string offload_of(const plan::Offload& offload) {
+  std::string text;
+  const auto add = [&](const char* what, plan::Space space) {
+    if (space == plan::Space::device) return;
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", what, space == plan::Space::nvme ? " on nvme" : "");
+  };
+  add("activations", offload.activations);
+  add("optimizer", offload.optimizer);
+  add("parameters", offload.parameters);
+  return text.empty() ? "—" : text;
+}
+
 /// A column of the table of plans: its head, its cell, and whether it is worth showing for these plans.
 struct PlanColumn {
   const char* head;
@@ -88,11 +101,15 @@ std::vector<PlanColumn> plan_columns() {
        [](P p) { return p.spec.virtual_stages > 1; }},
       {"micro-batch", Align::right, [](P p) { return integer(p.spec.micro_batch); }, always},
       {"ZeRO", Align::right, [](P p) { return integer(p.spec.zero_stage); }, always},
+      {"over", Align::right, [](P p) { return p.spec.zero_stage > 0 ? integer(p.spec.shards()) : std::string("—"); },
+       [](P p) { return p.spec.zero_group > 0; }},
       {"order", Align::left, [](P p) { return std::string(p.spec.pipeline > 1 ? plan::name_of(p.spec.order) : "—"); },
        [](P p) { return p.spec.pipeline > 1; }},
       {"sequence", Align::left, [](P p) { return std::string(p.spec.sequence_parallel ? "split" : "—"); },
        [](P p) { return p.spec.sequence_parallel; }},
       {"recompute", Align::left, [](P p) { return std::string(plan::name_of(p.spec.recompute)); }, always},
+      {"offload", Align::left, [](P p) { return offload_of(p.spec.offload); },
+       [](P p) { return p.spec.offload.any(); }},
       {"gradients", Align::left, [](P p) { return std::string(plan::name_of(p.spec.compression.gradients)); },
        [](P p) { return p.spec.compresses(); }},
       {"saved in", Align::left, [](P p) { return std::string(plan::name_of(p.spec.compression.activations)); },

@@ -132,6 +132,7 @@ std::vector<std::string> relaxations(const Model& model, const Cluster& cluster,
   attempt("pipeline", &plan::Bounds::pipeline);
   attempt("micro_batch", &plan::Bounds::micro_batch);
   attempt("zero_stage", &plan::Bounds::zero_stage);
+  attempt("zero_group", &plan::Bounds::zero_group);
   attempt("recompute", &plan::Bounds::recompute);
   attempt("virtual_stages", &plan::Bounds::virtual_stages);
   attempt("sequence_parallel", &plan::Bounds::sequence_parallel);

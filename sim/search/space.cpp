@@ -77,6 +77,16 @@ std::vector<plan::Compression> compressions(const plan::Bounds& b) {
   return out;
 }
 
+/// Among how many ranks ZeRO partitions: as the job says; else all replicas, and with ZeRO 3, which gathers in every
+/// pass, those of a node too where the replicas span several.
+std::vector<int> zero_groups(const plan::Bounds& b, const plan::PlanSpec& mesh, int zero, int per_node) {
+  if (zero == 0 && b.zero_stage.empty()) return {0};
+  if (!b.zero_group.empty()) return b.zero_group;
+  const int within = per_node / mesh.tensor;
+  const bool spans = zero == 3 && within > 1 && mesh.replicas() > within && mesh.replicas() % within == 0;
+  return spans ? std::vector<int>{0, within} : std::vector<int>{0};
+}
+
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
 /// says so.
 std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job) {
@@ -143,7 +153,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
         const bool free_chunks = b.virtual_stages.empty() && mesh_chunks > 1;
         const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.data * micro_batch);
         if (free_chunks && (order != Order::one_f_one_b || passes % spec.pipeline != 0)) continue;
-        const bool folds = order == Order::zb_v || order == Order::dualpipe_v;
+        const bool folds = order == Order::zb_v || order == Order::dualpipe_v || order == Order::dualpipe;
         const int chunks = folds && b.virtual_stages.empty() ? 2 : mesh_chunks;
         for (const int zero : zeros) {
           if (zero > 0 && spec.replicas() == 1 && b.zero_stage.empty()) continue;
@@ -156,12 +166,15 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
               spec.sequence_parallel = sharded;
               spec.recompute = recompute;
               spec.recompute_layers = recompute == Recompute::none ? -1 : b.recompute_layers.value_or(-1);
-              for (const plan::Offload& offload : elsewhere)
-                for (const plan::Compression& compression : fewer_bits) {
-                  spec.offload = offload;
-                  spec.compression = compression;
-                  out.push_back(spec);
-                }
+              for (const int group : zero_groups(b, spec, zero, cluster.devices_per_node)) {
+                spec.zero_group = group;
+                for (const plan::Offload& offload : elsewhere)
+                  for (const plan::Compression& compression : fewer_bits) {
+                    spec.offload = offload;
+                    spec.compression = compression;
+                    out.push_back(spec);
+                  }
+              }
             }
         }
       }
@@ -212,6 +225,10 @@ std::string reason_of(const std::string& code) {
       {"P32", "an asynchronous order with ZeRO 2 or 3"},
       {"P35", "an asynchronous order in fp16"},
       {"P22", "context parallelism without row statistics"},
+      {"P40", "zero_group does not divide the replicas"},
+      {"P41", "zero_group without anything to partition"},
+      {"P42", "DualPipe of an odd number of stages"},
+      {"P43", "DualPipe of an odd number of micro-batches"},
   };
   const auto found = kReasons.find(code);
   return found == kReasons.end() ? code : code + " " + found->second;

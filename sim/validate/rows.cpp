@@ -94,6 +94,7 @@ Setup setup_of(const Cursor& row) {
   s.expert = integer_at(row, "ep");
   s.virtual_stages = integer_at(row, "virtual_stages");
   s.zero_stage = integer_at(row, "zero_stage", 0);
+  s.zero_group = integer_at(row, "zero_group");
   s.micro_batch = integer_at(row, "micro_batch");
   s.batch = integer_at(row, "global_batch");
   s.sequence_parallel = switch_at(row, "sequence_parallel");

@@ -22,6 +22,7 @@ struct Setup {
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
   std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn;
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
+  std::optional<std::int64_t> zero_group;  ///< ranks among which ZeRO partitions
   std::optional<std::int64_t> micro_batch, batch;
   std::optional<bool> sequence_parallel, flash_attention, interleaved, scatter_gather;
   std::optional<double> inter_node_gbps;  ///< Gb/s of a node

@@ -121,6 +121,18 @@ plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
   return order;
 }
 
+/// Sub-groups of ZeRO: as stated, or a node's ranks under PyTorch's HYBRID_SHARD. One that is no smaller than the data
+/// group is none.
+int zero_group_of(const Setup& s, const plan::PlanSpec& spec, int per_node, std::vector<std::string>& notes) {
+  if (spec.zero_stage == 0) return 0;
+  const bool hybrid = s.fsdp_sharding.find("HYBRID_SHARD") != std::string::npos;
+  const std::int64_t group = s.zero_group ? *s.zero_group : hybrid ? per_node / spec.tensor : 0;
+  if (group <= 1 || group >= spec.replicas()) return 0;
+  if (!s.zero_group)
+    notes.push_back(fmt::format("{}: states partitioned among {} ranks of a node", s.fsdp_sharding, group));
+  return static_cast<int>(group);
+}
+
 /// How much two names of devices or software have in common: the length of their common beginning.
 std::size_t likeness(const std::string& a, const std::string& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -232,6 +244,7 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.flash = s.flash_attention.value_or(stack->flash);
   spec.overlap_gradients = stack->overlap_gradients;
   spec.zero_stage = spec.data > 1 ? static_cast<int>(s.zero_stage.value_or(0)) : 0;
+  spec.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full
                    : s.recompute == "selective" ? plan::Recompute::selective
                                                 : plan::Recompute::none;

@@ -37,8 +37,8 @@ std::string task_of(const Setup& s) {
 /// All that it does.
 std::string plan_of(const Setup& s) {
   std::string key = fmt::format("{}|{}|{}|{}", s.recompute, s.schedule, s.offload, s.fsdp_sharding);
-  for (const auto* value :
-       {&s.tensor, &s.pipeline, &s.data, &s.context, &s.expert, &s.virtual_stages, &s.zero_stage, &s.micro_batch})
+  for (const auto* value : {&s.tensor, &s.pipeline, &s.data, &s.context, &s.expert, &s.virtual_stages, &s.zero_stage,
+                            &s.micro_batch, &s.zero_group})
     key += "|" + text_of(*value);
   for (const auto* value : {&s.sequence_parallel, &s.flash_attention, &s.interleaved}) key += "|" + text_of(*value);
   return key;

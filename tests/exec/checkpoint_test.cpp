@@ -78,8 +78,8 @@ class Checkpoint : public ::testing::Test {
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
     const int buffer = buffer_of(bucket, state);
     transfer(c.arena.data(buffer, -1), models::DType::fp32,
-             holdings(rank_class, bucket, buffer, rank / c.schedule.spec.tensor % c.schedule.spec.replicas()),
-             rank % c.schedule.spec.tensor, c.backend, direction, visit);
+             holdings(rank_class, bucket, buffer, c.schedule.spec.shard_index(rank)), rank % c.schedule.spec.tensor,
+             c.backend, direction, visit);
   }
   /// Every state holds what fill() gave it.
   static void expect_filled(const CheckpointContext& c) {
@@ -106,13 +106,16 @@ class Checkpoint : public ::testing::Test {
   fs::path folder_;
 };
 
-// All ordered pairs of eight plans: 56 of different ones, and each to itself.
+// All ordered pairs of ten plans: 90 of different ones, and each to itself.
 TEST_F(Checkpoint, OfAnyPlanIsReadByAnyOther) {
   std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 1), spec(1, 4, 1, 0), spec(2, 1, 2, 3),
-                                       spec(2, 2, 1, 2), spec(3, 1, 1, 3), spec(1, 1, 2, 0), spec(1, 2, 2, 1)};
+                                       spec(2, 2, 1, 2), spec(3, 1, 1, 3), spec(1, 1, 2, 0), spec(1, 2, 2, 1),
+                                       spec(4, 1, 1, 3), spec(2, 1, 2, 1)};
   specs[5].batch = 6;
   specs[6].virtual_stages = 2, specs[6].micro_batch = 1;  // interleaved
   specs[7].context = 2, specs[7].layers_per_stage = {3, 1};
+  specs[8].zero_group = 2;
+  specs[9].order = plan::Order::dualpipe, specs[9].virtual_stages = 2, specs[9].micro_batch = 1;
   for (std::size_t from = 0; from < specs.size(); ++from) {
     fs::remove_all(folder_);
     save(specs[from], 3);

@@ -198,6 +198,25 @@ INSTANTIATE_TEST_SUITE_P(
                          s.order = Order::dualpipe_v, s.micro_batch = 2, s.tensor = s.data = 2, s.zero_stage = 1;
                          s.sequence_parallel = true, s.overlap_gradients = true;
                        }),
+        std::make_pair("dualpipe", [](plan::PlanSpec& s) { s.order = Order::dualpipe; }),
+        std::make_pair("dualpipe_pipeline_4_recompute",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::dualpipe, s.pipeline = 4, s.recompute = plan::Recompute::full;
+                       }),
+        std::make_pair("dualpipe_pipeline_4_overlapped",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::dualpipe, s.pipeline = 4, s.overlap_gradients = true;
+                       }),
+        std::make_pair("dualpipe_few_tensor_2_sequence_data_2_zero_1",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::dualpipe, s.micro_batch = 2, s.tensor = s.data = 2, s.zero_stage = 1;
+                         s.sequence_parallel = true;
+                       }),
+        std::make_pair("dualpipe_data_4_sub_groups_overlapped",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::dualpipe, s.data = 4, s.zero_stage = 1, s.zero_group = 2;
+                         s.overlap_gradients = true;
+                       }),
         std::make_pair("zb_v_few", [](plan::PlanSpec& s) { s.order = Order::zb_v, s.pipeline = 4, s.micro_batch = 4; }),
         std::make_pair("zb_v_context_2_tensor_2_zero_1",
                        [](plan::PlanSpec& s) {

@@ -195,6 +195,14 @@ INSTANTIATE_TEST_SUITE_P(
              [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.data = 2, s.zero_stage = 2; }},
         Case{"optimizer_host_zero_3",
              [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.data = 2, s.zero_stage = 3; }},
+        Case{"optimizer_host_zero_1_sub_groups",
+             [](plan::PlanSpec& s) {
+               s.offload.optimizer = Space::host, s.data = 4, s.zero_stage = 1, s.zero_group = 2;
+             }},
+        Case{"all_nvme_zero_3_sub_groups",
+             [](plan::PlanSpec& s) {
+               s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.data = 4, s.zero_stage = 3, s.zero_group = 2;
+             }},
         Case{"optimizer_nvme_zero_1",
              [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.data = 2, s.zero_stage = 1; }},
         Case{"optimizer_nvme_zero_2",

@@ -103,6 +103,12 @@ INSTANTIATE_TEST_SUITE_P(
              [](plan::PlanSpec&
                     s) { s.pipeline = 2, s.virtual_stages = 2, s.data = 2, s.micro_batch = 1, s.zero_stage = 1; }},
         Case{"selective", [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
+        Case{"zero_3_sub_groups_of_2", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3, s.zero_group = 2; }},
+        Case{"zero_1_sub_groups_of_2_overlapped",
+             [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 1, s.zero_group = 2, s.overlap_gradients = true; }},
+        Case{"dualpipe",
+             [](plan::PlanSpec&
+                    s) { s.order = plan::Order::dualpipe, s.pipeline = s.virtual_stages = 2, s.micro_batch = 1; }},
         Case{"zero_3_data_4_recompute",
              [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3, s.recompute = plan::Recompute::full; }}),
     [](const auto& one) { return std::string(one.param.name); });

@@ -191,7 +191,7 @@ error[E0105]: `plan.zero_stage` must be from 0 to 3, found `4`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                    ^
 
-error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, zb-h1, zb-h2, zb-v, dualpipe-v, pipedream, pipedream-vertical, pipedream-2bw, found `1fb1`
+error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, zb-h1, zb-h2, zb-v, dualpipe-v, pipedream, pipedream-vertical, pipedream-2bw, dualpipe, found `1fb1`
  --> job.yaml:6:49
   |
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
@@ -205,7 +205,7 @@ error[E0103]: unknown key `pipelines` in `plan`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                                       ^^^^^^^^^
   |
-  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage, schedule, recompute, layers_per_stage, flash, sequence_parallel, recompute_layers, ends_as_layers, overlap_gradients, offload, compression
+  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage, schedule, recompute, layers_per_stage, flash, sequence_parallel, recompute_layers, ends_as_layers, overlap_gradients, zero_group, offload, compression
 
 error[E0103]: unknown key `optimiser` in `training`
  --> job.yaml:8:3

@@ -28,6 +28,7 @@ PlanFile sample() {
   file.spec.micro_batch = 2;
   file.spec.order = Order::gpipe;
   file.spec.zero_stage = 3;
+  file.spec.zero_group = 2;
   file.spec.recompute = Recompute::full;
   file.spec.flash = false;
   file.spec.vocab_multiple = 64;

@@ -32,6 +32,7 @@ Timeline sample() {
   Timeline t;
   t.origin = Origin::measured;
   t.spec.data = 2;
+  t.spec.zero_group = 2;
   t.spec.layers_per_stage = {1};
   t.spec.batch = 4;
   t.spec.sequence = 16;

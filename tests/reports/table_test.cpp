@@ -107,6 +107,18 @@ TEST(PlansTable, LeavesOutDimensionsThatNoPlanUses) {
   EXPECT_EQ(plans_table(with_context).columns.size(), table.columns.size() + 1);
 }
 
+TEST(PlansTable, SaysWhatLeavesTheDeviceAndAmongHowManyStatesArePartitioned) {
+  cost::SearchResult result = sample::search();
+  EXPECT_THAT(text_of(plans_table(result), kUnicode), testing::Not(testing::HasSubstr("offload")));
+  plan::PlanSpec& spec = result.plans[0].spec;
+  spec.offload = {plan::Space::host, plan::Space::nvme, plan::Space::device, 1};
+  spec.data = 16, spec.zero_stage = 3, spec.zero_group = 8;
+  const std::string text = text_of(plans_table(result), kUnicode);
+  EXPECT_THAT(text, testing::HasSubstr("activations, optimizer on nvme"));
+  EXPECT_THAT(text, testing::HasSubstr("ZeRO  over"));
+  EXPECT_THAT(text, testing::ContainsRegex("   3     8 "));
+}
+
 TEST(ParametersTable, SaysALongSourceOnceWhenSeveralShareIt) {
   const std::string fit = "fit 2026-11-20 to 30 runs: " + std::string(80, 'r');
   const Table table = parameters_table({{"a", 1, 2, "s", fit}, {"b", 1, 2, "s", fit}, {"c", 1, 2, "s", "datasheet"}});

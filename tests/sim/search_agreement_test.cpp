@@ -155,6 +155,31 @@ INSTANTIATE_TEST_SUITE_P(
                 b.overlap_gradients = true, b.data = {8, 16, 32, 64}, b.zero_stage = {0, 1};
                 b.schedule = {plan::Order::one_f_one_b}, b.virtual_stages = {1};
               }, kHostTime},
+        Space{"sub-groups of a node's ranks across nodes", "gpt2-1558m", "hgx-h100-1024", 64, "megatron-lm", 0, 64, 1024,
+              models::DType::bf16, 1, true,
+              [](plan::Bounds& b) {
+                b.data = {16, 32, 64}, b.zero_stage = {1, 2, 3}, b.zero_group = {8}, b.virtual_stages = {1};
+                b.schedule = {plan::Order::one_f_one_b};
+              }, kHostTime},
+        Space{"sub-groups added up within backward", "gpt2-1558m", "hgx-h100-1024", 64, "megatron-lm", 0, 128, 1024,
+              models::DType::bf16, 1, true,
+              [](plan::Bounds& b) {
+                b.overlap_gradients = true, b.data = {16, 32, 64}, b.zero_stage = {1, 2, 3}, b.zero_group = {8};
+                b.schedule = {plan::Order::one_f_one_b}, b.virtual_stages = {1};
+              }, kHostTime},
+        Space{"sub-groups on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 1,
+              true,
+              [](plan::Bounds& b) { b.data = {4, 8}, b.zero_stage = {1, 2, 3}, b.zero_group = {2}, b.virtual_stages = {1}; }},
+        Space{"DualPipe on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 16, 64, 1024, models::DType::bf16, 1,
+              true,
+              [](plan::Bounds& b) {
+                b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1}, b.schedule = {plan::Order::dualpipe};
+              }, kHostTime},
+        Space{"DualPipe on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32, models::DType::fp32, 1,
+              true,
+              [](plan::Bounds& b) {
+                b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1}, b.schedule = {plan::Order::dualpipe};
+              }, 0.11},
         Space{"asynchronous on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 16, 64, 1024, models::DType::bf16, 1,
               true,
               [](plan::Bounds& b) {

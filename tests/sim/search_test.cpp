@@ -157,6 +157,29 @@ TEST(Search, SaysWhenABatchCannotBeDivided) {
   EXPECT_FALSE(r.nearest.empty());
 }
 
+TEST(SearchSpace, ProposesSubGroupsOfANodeWhereZeroThreeSpansNodes) {
+  plan::Job job = tiny_job();
+  job.batch = 32;
+  job.bounds.tensor = {1}, job.bounds.pipeline = {1}, job.bounds.micro_batch = {1};
+  const auto groups = [&](int devices, int tensor, int zero) {
+    job.bounds.tensor = {tensor}, job.bounds.zero_stage = {zero};
+    std::set<int> out;
+    for (const plan::PlanSpec& spec :
+         space_of(*testing::cluster("hgx-h100-1024", devices), *testing::model("tiny-gpt"), job, true))
+      out.insert(spec.zero_group);
+    return out;
+  };
+  EXPECT_EQ(groups(32, 1, 3), (std::set<int>{0, 8}));
+  EXPECT_EQ(groups(32, 2, 3), (std::set<int>{0, 4}));
+  EXPECT_EQ(groups(8, 1, 3), std::set<int>{0}) << "the replicas are a node's";
+  EXPECT_EQ(groups(32, 1, 2), std::set<int>{0});
+  job.bounds.zero_group = {16};
+  EXPECT_EQ(groups(32, 1, 2), std::set<int>{16});
+  EXPECT_EQ(groups(32, 1, 0), std::set<int>{16}) << "refused by name, not passed over";
+  job.bounds.zero_group = {0};
+  EXPECT_EQ(groups(32, 1, 3), std::set<int>{0});
+}
+
 TEST(Search, StopsWhenTold) {
   std::atomic<bool> stop{false};
   SearchOptions options;

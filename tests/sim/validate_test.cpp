@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "sim/validate/translate.h"
 #include "tests/sim/search_support.h"
 
 namespace orrery::sim {
@@ -87,6 +88,24 @@ TEST(PublishedRows, RefuseWhatCannotBeMeantAndSayWhere) {
   EXPECT_FALSE(parse_rows("results: 3", "rows.yaml").has_value());
   EXPECT_FALSE(parse_rows("rows: []", "rows.yaml").has_value());
   EXPECT_FALSE(parse_rows("results:\n- 7\n", "rows.yaml").has_value());
+}
+
+// PyTorch's HYBRID_SHARD partitions within a node; a row may say among how many.
+TEST(Validation, ReadsSubGroupsOfHybridSharding) {
+  const auto group = [](const std::string& text) {
+    Translator translator(library());
+    const auto subject = translator.translate(rows(text)[0].setup);
+    EXPECT_TRUE(subject.has_value());
+    return subject ? subject->plan.spec().zero_group : -1;
+  };
+  const std::string full = changed("  tp: 2\n  pp: 2\n  dp: 4\n", "  tp: 1\n  pp: 1\n  dp: 16\n  zero_stage: 3\n");
+  const auto with = [&](const std::string& line) { return full + line; };
+  EXPECT_EQ(group(full), 0);
+  EXPECT_EQ(group(with("  fsdp_sharding: FULL_SHARD\n")), 0);
+  EXPECT_EQ(group(with("  fsdp_sharding: HYBRID_SHARD\n")), 8);
+  EXPECT_EQ(group(with("  zero_group: 4\n")), 4);
+  EXPECT_EQ(group(with("  zero_group: 16\n")), 0) << "all of the data group";
+  EXPECT_EQ(group(changed("  notes: anything\n", "  fsdp_sharding: HYBRID_SHARD\n")), 0) << "nothing is partitioned";
 }
 
 TEST(PublishedRows, SayWhyTheyCannotBeScored) {

@@ -1,0 +1,46 @@
+// DualPipe's bubble (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", table 2).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cost/pipeline.h"
+
+namespace orrery::cost {
+namespace {
+
+using plan::Order;
+
+/// Seconds beside a rank's own work: of m micro-batches it computes a stage's passes, half of them with either chunk.
+double bubble(int stages, std::int64_t m, double forward, double backward, double weights) {
+  InterleavedTimes t;
+  const auto p = static_cast<std::size_t>(stages);
+  t.forward.assign(p, std::vector<double>(2, forward));
+  t.backward.assign(p, std::vector<double>(2, backward));
+  t.weights.assign(p, std::vector<double>(2, weights));
+  t.hop.assign(p, 0);
+  const std::vector<double> end = zero_bubble_pipeline(t, Order::dualpipe, m).end;
+  return *std::max_element(end.begin(), end.end()) - static_cast<double>(m) * (forward + backward + weights);
+}
+
+// The table's (p/2 - 1)(F&B + B - 3W), with B of a whole backward pass, has passes in pairs that overlap. One after the
+// other, F&B = F + B, they hand over earlier, and wait (p/2 - 1)(f + b - w) by the halves b and w of a backward pass.
+TEST(DualPipe, WaitsNoLongerThanItsTableSays) {
+  for (const int stages : {2, 4, 8, 16})
+    for (const std::int64_t m : {2 * stages, 3 * stages, 10 * stages}) {
+      const double half = static_cast<double>(stages) / 2 - 1;
+      SCOPED_TRACE(std::to_string(stages) + " stages, " + std::to_string(m));
+      EXPECT_NEAR(bubble(stages, m, 1, 1, 1), half * (1 + 1 - 1), 1e-9);
+      EXPECT_LE(bubble(stages, m, 1, 1, 1), half * ((1 + 2) + 2 - 3 * 1) + 1e-9);
+      EXPECT_LE(bubble(stages, m, 1, 1.2, 0.9), half * ((1 + 2.1) + 2.1 - 3 * 0.9) + 0.3);
+    }
+}
+
+TEST(DualPipe, HasHalfTheBubbleOfOneF1BWithSplitBackward) {
+  InterleavedTimes t;
+  t.forward.assign(8, {1}), t.backward.assign(8, {1}), t.weights.assign(8, {1}), t.hop.assign(8, 0);
+  const std::vector<double> end = zero_bubble_pipeline(t, Order::zb_h1, 32).end;
+  EXPECT_LT(bubble(8, 32, 1, 1, 1), (*std::max_element(end.begin(), end.end()) - 3 * 32) / 2);
+}
+
+}  // namespace
+}  // namespace orrery::cost

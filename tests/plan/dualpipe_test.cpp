@@ -1,0 +1,132 @@
+// DualPipe: a model that stands twice over the stages, fed from both ends.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "plan/check.h"
+#include "plan/lower.h"
+#include "plan/orders.h"
+#include "tests/plan/samples.h"
+
+namespace orrery::plan {
+namespace {
+
+PlanSpec of_stages(int pipeline, std::int64_t micro_batches = 8) {
+  PlanSpec spec;
+  spec.order = Order::dualpipe;
+  spec.pipeline = pipeline;
+  spec.virtual_stages = 2;
+  spec.micro_batch = 2;
+  spec.batch = 2 * micro_batches;
+  return spec;
+}
+
+std::string findings(const Schedule& schedule) {
+  return base::render(check(schedule), false);
+}
+
+// Table 2 of the report: the activations of p + 1 micro-batches, where a chunk is a whole stage.
+TEST(DualPipe, HoldsTheActivationsOfOneMicroBatchMoreThanThereAreStages) {
+  for (const int stages : {2, 4, 8, 16}) {
+    const auto moves = zero_bubble(Order::dualpipe, stages, 5 * stages + stages % 4);
+    for (const std::vector<Move>& stage : moves) {
+      int now = 0, most = 0;
+      for (const Move& m : stage) {
+        now += m.kind == Move::Kind::forward ? 1 : m.kind == Move::Kind::weights ? -1 : 0;
+        most = std::max(most, now);
+      }
+      EXPECT_EQ(most, stages + 1);
+    }
+  }
+}
+
+TEST(DualPipe, TakesHalfOfTheMicroBatchesFromEitherEnd) {
+  const auto moves = zero_bubble(Order::dualpipe, 4, 8);
+  for (const std::vector<Move>& stage : moves)
+    for (const Move& m : stage) EXPECT_EQ(m.chunk, m.micro_batch >= 4 ? 1 : 0);
+  for (const auto& [rank, chunk] : {std::pair(0, 0), std::pair(3, 1)})
+    EXPECT_EQ(moves[static_cast<std::size_t>(rank)].front().chunk, chunk) << "who begins, begins its own end";
+}
+
+TEST(DualPipe, IsSoundForEveryNumberOfPairs) {
+  for (const int pipeline : {2, 4, 6, 8})
+    for (const int micro_batches : {2, 4, 6, 8, 16, 32})
+      for (const bool early : {false, true}) {
+        PlanSpec spec = of_stages(pipeline, micro_batches);
+        spec.overlap_gradients = early;
+        const Schedule schedule = lower(samples::make(spec, samples::tiny_gpt(2 * pipeline, 8, 16)));
+        EXPECT_EQ(findings(schedule), "") << pipeline << " stages, " << micro_batches;
+      }
+}
+
+TEST(DualPipe, IsSoundWithShardsSubGroupsAndSequences) {
+  for (const int zero : {0, 1})
+    for (const bool early : {false, true}) {
+      PlanSpec spec = of_stages(4);
+      spec.data = spec.tensor = 2, spec.context = 2;
+      spec.zero_stage = zero, spec.zero_group = zero > 0 ? 2 : 0;
+      spec.sequence_parallel = true, spec.overlap_gradients = early;
+      spec.micro_batch = 1, spec.batch = 16;
+      EXPECT_EQ(findings(lower(samples::make(spec, samples::tiny_gpt(8)))), "") << describe(spec);
+    }
+}
+
+TEST(DualPipe, PutsAStageOnTwoMirroredRanksThatAddUpItsGradients) {
+  PlanSpec spec = of_stages(4);
+  spec.layers_per_stage = {1, 2, 3, 1};
+  const Plan plan = samples::make(spec, samples::tiny_gpt(7));
+  EXPECT_EQ(plan.layers(0), 2);
+  EXPECT_EQ(plan.layers(1), 5);
+  EXPECT_EQ(plan.first_layer(1, 1), 3) << "the third stage of the model is the second rank's second chunk";
+  const Schedule schedule = lower(plan);
+  EXPECT_EQ(findings(schedule), "");
+  ASSERT_EQ(schedule.groups[0].name, "data");
+  for (const auto& [rank, pair] : {std::pair(0, std::vector<int>{0, 3}), std::pair(2, std::vector<int>{1, 2})})
+    EXPECT_EQ(schedule.groups[0].members(rank), pair);
+  EXPECT_EQ(schedule.groups[0].size(), 2);
+  for (const Group& group : schedule.groups) EXPECT_NE(group.name, "embedding") << "both ends have both tables";
+  const auto names = [&](int stage) {
+    std::multiset<std::pair<std::string, std::int64_t>> out;
+    for (const Bucket& b : schedule.classes[static_cast<std::size_t>(stage)].buckets) out.insert({b.name, b.elements});
+    return out;
+  };
+  EXPECT_EQ(names(0), names(3));
+  EXPECT_EQ(names(1), names(2));
+}
+
+// Each parameter stands on two ranks, and its square belongs to the norm once.
+TEST(DualPipe, CountsEveryParameterOnceInTheNorm) {
+  const Schedule schedule = lower(samples::make(of_stages(4), samples::tiny_gpt(8)));
+  std::map<std::string, std::pair<int, int>> seen;  // copies, and those that count
+  for (const RankClass& c : schedule.classes)
+    for (const Bucket& b : c.buckets)
+      for (const ParameterRange& r : b.ranges) {
+        ++seen[r.name].first;
+        seen[r.name].second += r.counts_in_norm ? 1 : 0;
+      }
+  for (const auto& [name, counts] : seen) {
+    EXPECT_EQ(counts.first, 2) << name;
+    EXPECT_EQ(counts.second, 1) << name;
+  }
+}
+
+TEST(MakePlan, RefusesAMirroredPipelineThatCannotBe) {
+  const auto code = [](PlanSpec spec) {
+    const auto made = samples::try_make(spec, samples::tiny_gpt(8));
+    return made ? std::string() : made.error().front().code;
+  };
+  EXPECT_EQ(code(of_stages(4)), "");
+  EXPECT_EQ(code(of_stages(3)), "P42");
+  EXPECT_EQ(code(of_stages(4, 7)), "P43");
+  PlanSpec spec = of_stages(4);
+  spec.virtual_stages = 1;
+  EXPECT_EQ(code(spec), "P23");
+  spec = of_stages(4);
+  spec.data = 2, spec.zero_stage = 2;
+  EXPECT_EQ(code(spec), "P24");
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -203,7 +203,7 @@ class MpiTransport : public Transport {
                                       std::int64_t elements_per_rank) override {
     auto request = std::make_unique<MpiRequest>();
     with_block(elements_per_rank * models::size_of(dtype), [&](MPI_Datatype type, int count) {
-      check(MPI_Ialltoall(source, count, type, target, count, type, communicator(group), request->add()),
+      check_mpi(MPI_Ialltoall(source, count, type, target, count, type, communicator(group), request->add()),
             "MPI_Ialltoall");
     });
     return request;

@@ -1,4 +1,4 @@
-# The CUDA module liborrery_cuda.so, opened at run time (exec/cuda_loader.h). It alone needs cuBLAS and NCCL. libcuda and
+# The CUDA module liborrery_cuda.so, opened at run time (exec/cuda_loader.h). It alone needs cuBLASLt and NCCL. libcuda and
 # NVML are never linked: a library that names them does not even load where there is no driver.
 find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib /usr/local/cuda/lib)
@@ -17,7 +17,7 @@ set_target_properties(orrery_cuda PROPERTIES
   CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_include_directories(orrery_cuda PRIVATE ${PROJECT_SOURCE_DIR})
 target_include_directories(orrery_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
-target_link_libraries(orrery_cuda PRIVATE orrery_flags orrery::exec CUDA::cudart_static CUDA::cublas ${NCCL_LIBRARY})
+target_link_libraries(orrery_cuda PRIVATE orrery_flags orrery::exec CUDA::cudart_static CUDA::cublasLt ${NCCL_LIBRARY})
 target_compile_options(orrery_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow $<$<BOOL:${ORRERY_WERROR}>:-Werror=all-warnings>>)
 # The static libraries inside keep their names to themselves: the program has its own copies.

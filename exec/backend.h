@@ -3,6 +3,7 @@
 /// wait. It decides nothing: program order, offsets and operands come from the Schedule.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,6 +63,13 @@ struct Operand {
   models::DType dtype = models::DType::fp32;
 };
 
+/// One operator with everything it is called with, for Backend::run_all.
+struct OpCall {
+  const models::Op* op = nullptr;
+  std::span<const Operand> in, out;
+  std::span<const ElementRange> ranges;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -82,6 +90,22 @@ class Backend {
   /// load_tokens is not passed here: the executor copies the batch.
   virtual void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
                    std::span<const ElementRange> ranges, const StepContext& context) = 0;
+  /// Operators that follow each other within one compute step, as calls of `run` in that order. A backend may compute
+  /// neighbours together, as long as all memory holds in the end what it would have held.
+  virtual void run_all(std::span<const OpCall> calls, const StepContext& context) {
+    for (const OpCall& call : calls) run(*call.op, call.in, call.out, call.ranges, context);
+  }
+  /// A copy step between this rank's memories, device and host; with `accumulate` `to` (the host's, fp32) += `from`.
+  /// Returns when it is done. Called by threads beside the one that computes, while nobody else touches either end.
+  virtual void copy_between(std::byte* to, const std::byte* from, std::size_t bytes, bool accumulate) {
+    if (!accumulate) {
+      std::memcpy(to, from, bytes);
+      return;
+    }
+    const auto* const x = reinterpret_cast<const float*>(from);
+    auto* const y = reinterpret_cast<float*>(to);
+    for (std::size_t i = 0; i < bytes / sizeof(float); ++i) y[i] += x[i];
+  }
   /// True where `run` only queues; spans are then taken from marks instead of the host's clock.
   [[nodiscard]] virtual bool asynchronous() const { return false; }
   /// All queued work is done.

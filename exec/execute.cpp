@@ -208,7 +208,7 @@ void Executor::compute(const plan::Step& step, const Place& place, const StepInp
   if (recording_ && !marks)
     run_timed(step, place, input);
   else
-    for (const models::Op& op : step.ops) run_op(op, place.of, input);
+    run_ops(step.ops, place.of, input);
   if (!recording_) return;
   if (marks) marked_.push_back({spans_.size(), from, backend_.mark()});
   spans_.push_back({current_iteration_, place.at, place.of.micro_batch, begin, now()});
@@ -306,6 +306,33 @@ void Executor::keep_part(const models::Op& op, int part) {
           (*ids)[static_cast<std::size_t>(row / op.sequence * op.sequence * op.context + position_of(op, part, row))];
     *ids = std::move(kept);
   }
+}
+
+// Of a step, so that a backend that only queues sees neighbours and may compute them together.
+void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input) {
+  const bool loads =
+      std::any_of(ops.begin(), ops.end(), [](const models::Op& op) { return op.kind == models::OpKind::load_tokens; });
+  if (!backend_.asynchronous() || loads) {
+    for (const models::Op& op : ops) run_op(op, of, input);
+    return;
+  }
+  std::vector<Operand> operands;
+  std::size_t count = 0;
+  for (const models::Op& op : ops) count += op.in.size() + op.out.size();
+  operands.reserve(count);  // spans into it stay valid
+  const auto operands_of = [&](const std::vector<int>& views) -> std::span<const Operand> {
+    const std::size_t first = operands.size();
+    for (const int view : views) operands.push_back(operand(view, of));
+    return {operands.data() + first, views.size()};
+  };
+  std::vector<OpCall> calls;
+  for (const models::Op& op : ops) {
+    std::span<const ElementRange> ranged;
+    if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
+    const std::span<const Operand> in = operands_of(op.in);
+    calls.push_back({&op, in, operands_of(op.out), ranged});
+  }
+  backend_.run_all(calls, input.context);
 }
 
 const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGrain grain) {

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/ensure.h"
 #include "exec/execute.h"
@@ -70,13 +69,9 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
     if (dtype != models::DType::fp32)
       throw Failure(fmt::format("gradients that are summed on the host are in fp32, not in {}", models::name_of(dtype)),
                     FailureKind::environment);
-    work = [=, n = step.source.elements] {
-      const auto* const x = reinterpret_cast<const float*>(from);
-      auto* const y = reinterpret_cast<float*>(to);
-      for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
-    };
+    work = [=, this] { backend_.copy_between(to, from, bytes, true); };
   } else {
-    work = [=] { std::memcpy(to, from, bytes); };
+    work = [=, this] { backend_.copy_between(to, from, bytes, false); };
   }
   // The thread that copies notes when: this one may see the end much later.
   return [this, stream = step.stream, work, span] {

@@ -129,7 +129,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   if (options.backend == "cuda") {
     cuda = exec::load_cuda({std::filesystem::read_symlink("/proc/self/exe").parent_path().string()});
     if (!cuda.module) throw exec::Failure(cuda.reason, exec::FailureKind::environment);
-    backend = cuda.module->make_backend(cuda.module->device_for(seat.on_node));
+    backend = cuda.module->make_backend(cuda.module->device_for(seat.on_node), exec::make_cpu_backend(run.threads));
     device_transport = cuda.module->make_transport(*backend, host, {});
     run.oversubscribed = seat.ranks_on_node > cuda.module->devices();
   } else {

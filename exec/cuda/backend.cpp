@@ -6,60 +6,49 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <thread>
 
 #include "base/ensure.h"
+#include "exec/cuda/call.h"
+#include "exec/cuda/kernels/kernels.h"
 
 namespace orrery::exec::cuda {
 namespace {
 
-/// NVIDIA's recommendation for Hopper (cuBLAS documentation, cublasSetWorkspace), enough for older GPUs too.
-constexpr std::size_t kBlasWorkspace = std::size_t{32} << 20;
+/// NVIDIA's recommendation for Hopper (cuBLAS documentation, cublasSetWorkspace), enough for older GPUs too. Kernels
+/// that need memory beside their operands use it too: one stream, one at a time.
+constexpr std::size_t kWorkspace = std::size_t{32} << 20;
 constexpr std::size_t kLeastStaging = std::size_t{1} << 16;  // of copies to the device, bytes
 constexpr std::size_t kMostStaging = std::size_t{64} << 20;
 constexpr Backend::Mark kMarks = 1 << 16;
 /// Waiting polls at this interval after a first moment of spinning, so that a lost peer can be noticed.
 constexpr int kSpins = 2000;
 constexpr std::chrono::microseconds kNap{20};
-
-void check(cublasStatus_t status, const char* doing) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw Failure(fmt::format("cuBLAS: {}: {}", doing, cublasGetStatusString(status)));
-}
+constexpr int kHopper = 9;  // major compute capability
 
 int select_device(int device) {
-  cuda::check(cudaSetDevice(device), "selecting the device");
+  check(cudaSetDevice(device), "selecting the device");
   return device;
 }
 
-std::string name_of_device(int device) {
+cudaDeviceProp properties_of(int device) {
   cudaDeviceProp properties{};
-  cuda::check(cudaGetDeviceProperties(&properties, device), "asking for the device's properties");
-  return properties.name;
-}
-
-int blas_int(std::int64_t n) {
-  ENSURE(n > 0 && n <= std::numeric_limits<int>::max(), "a matrix product with a dimension of {}", n);
-  return static_cast<int>(n);
+  check(cudaGetDeviceProperties(&properties, device), "asking for the device's properties");
+  return properties;
 }
 
 }  // namespace
 
-CudaBackend::CudaBackend(int device)
+CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Options products)
     : device_(select_device(device)),
-      device_name_(name_of_device(device)),
-      workspace_(kBlasWorkspace, "allocating cuBLAS's workspace") {
-  check(cublasCreate(&blas_), "starting");
-  check(cublasSetStream(blas_, stream_.get()), "choosing the stream");
-  // After the stream: choosing a stream resets the workspace. Our own makes products repeat bit by bit.
-  check(cublasSetWorkspace(blas_, workspace_.data(), workspace_.bytes()), "setting the workspace");
-  check(cublasSetMathMode(blas_, CUBLAS_DEFAULT_MATH), "choosing full fp32");
+      device_name_(properties_of(device).name),
+      host_(std::move(host)),
+      products_(device_name_, kWorkspace, std::move(products)) {
+  fusion_.gelu = properties_of(device).major >= kHopper;
 }
 
 CudaBackend::~CudaBackend() {
   cudaStreamSynchronize(stream_.get());
-  if (blas_) cublasDestroy(blas_);
 }
 
 std::byte* CudaBackend::allocate_arena(std::int64_t bytes) {
@@ -69,14 +58,77 @@ std::byte* CudaBackend::allocate_arena(std::int64_t bytes) {
   return static_cast<std::byte*>(arena_.data());
 }
 
+std::byte* CudaBackend::allocate_host(std::int64_t bytes) {
+  host_arenas_.emplace_back(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
+  return host_arenas_.back().data();
+}
+
+bool CudaBackend::on_device(const std::byte* address) const {
+  const auto* const first = static_cast<const std::byte*>(arena_.data());
+  return address >= first && address < first + arena_.bytes();
+}
+
+// Operators of a host step have all their operands there.
+bool CudaBackend::on_host(std::span<const Operand> in, std::span<const Operand> out) const {
+  if (host_arenas_.empty()) return false;
+  for (const std::span<const Operand> side : {out, in})
+    for (const Operand& operand : side) {
+      if (!operand.data) continue;
+      for (const PinnedMemory& memory : host_arenas_)
+        if (operand.data >= memory.data() && operand.data < memory.data() + memory.bytes()) return true;
+      return false;
+    }
+  return false;
+}
+
+Backend& CudaBackend::host_backend() const {
+  if (!host_)
+    throw Failure("the CUDA backend was made without one for the host's cores: plans that compute there need it",
+                  FailureKind::environment);
+  return *host_;
+}
+
+CudaBackend::Lane& CudaBackend::lane() {
+  const std::lock_guard guard(lanes_lock_);
+  std::unique_ptr<Lane>& own = lanes_[std::this_thread::get_id()];
+  if (!own) {
+    select_device(device_);  // for this thread
+    own = std::make_unique<Lane>();
+  }
+  return *own;
+}
+
+void CudaBackend::copy_between(std::byte* to, const std::byte* from, std::size_t bytes, bool accumulate) {
+  if (bytes == 0) return;
+  if (!on_device(to) && !on_device(from)) return Backend::copy_between(to, from, bytes, accumulate);
+  Lane& own = lane();
+  const auto move = [&](void* target, const std::byte* source, std::size_t count) {
+    check(cudaMemcpyAsync(target, source, count, cudaMemcpyDefault, own.stream.get()), "copying between memories");
+    own.done.record(own.stream.get());
+    while (!own.done.done()) std::this_thread::sleep_for(kNap);
+  };
+  if (!accumulate) return move(to, from, bytes);
+  if (on_device(to)) throw Failure("CUDA: a copy step that sums on the device");
+  for (std::size_t at = 0; at < bytes; at += kMostStaging) {
+    const std::size_t count = std::min(kMostStaging, bytes - at);
+    if (own.staging.bytes() < count) own.staging = PinnedMemory(count);
+    move(own.staging.data(), from + at, count);
+    Backend::copy_between(to + at, own.staging.data(), count, true);
+  }
+}
+
 void CudaBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) {
+  if (!on_device(device)) {  // the host's part of the plan, or a file's
+    if (!host.empty()) std::memcpy(device, host.data(), host.size());
+    return;
+  }
   while (!host.empty()) {  // in pieces: page-locked memory is not to be had without end
     const auto piece = host.first(std::min(host.size(), kMostStaging));
     wait_for(staged_);
     if (staging_.bytes() < piece.size()) staging_ = PinnedMemory(std::max(piece.size(), kLeastStaging));
     std::memcpy(staging_.data(), piece.data(), piece.size());
-    cuda::check(cudaMemcpyAsync(device, staging_.data(), piece.size(), cudaMemcpyHostToDevice, stream_.get()),
-                "copying to the device");
+    check(cudaMemcpyAsync(device, staging_.data(), piece.size(), cudaMemcpyHostToDevice, stream_.get()),
+          "copying to the device");
     staged_.record(stream_.get());
     device += piece.size();
     host = host.subspan(piece.size());
@@ -85,10 +137,14 @@ void CudaBackend::copy_to_device(std::byte* device, std::span<const std::byte> h
 
 void CudaBackend::copy_to_host(std::span<std::byte> host, const std::byte* device) {
   if (host.empty()) return;
+  if (!on_device(device)) {
+    std::memcpy(host.data(), device, host.size());
+    return;
+  }
   synchronise();  // first, because it notices a lost peer and a copy does not
-  cuda::check(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, stream_.get()),
-              "copying to the host");
-  cuda::check(cudaStreamSynchronize(stream_.get()), "copying to the host");
+  check(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, stream_.get()),
+        "copying to the host");
+  check(cudaStreamSynchronize(stream_.get()), "copying to the host");
 }
 
 void CudaBackend::wait_for(const Event& event) const {
@@ -122,30 +178,79 @@ double CudaBackend::seconds_between(Mark from, Mark to) {
   wait_for(first);
   wait_for(last);
   float milliseconds = 0;
-  cuda::check(cudaEventElapsedTime(&milliseconds, first.get(), last.get()), "reading two marks");
+  check(cudaEventElapsedTime(&milliseconds, first.get(), last.get()), "reading two marks");
   return static_cast<double>(milliseconds) * 1e-3;
 }
 
 std::int64_t CudaBackend::outside_arena_bytes() const {
-  return static_cast<std::int64_t>(workspace_.bytes()) + ranges_.bytes();
+  return products_.workspace_bytes() + ranges_.bytes() + static_cast<std::int64_t>(books_.bytes());
 }
 
-// Row-major C (m,n) = op(A) op(B) is column-major C^T (n,m) = op(B)^T op(A)^T. A row-major matrix read column-major is
-// its transpose, so B goes first and each operand is transposed for cuBLAS exactly when it is for us.
-void CudaBackend::matmul(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out) {
-  const int m = blas_int(op.m);
-  const int n = blas_int(op.n);
-  const int k = blas_int(op.k);
-  const float one = 1;
-  const float keep = op.accumulate ? 1 : 0;
-  const auto* a = reinterpret_cast<const float*>(in[0].data);
-  const auto* b = reinterpret_cast<const float*>(in[1].data);
-  auto* c = reinterpret_cast<float*>(out[0].data);
-  check(cublasSgemm(blas_, op.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, op.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, n, m, k,
-                    &one, b, op.trans_b ? k : n, a, op.trans_a ? m : k, &keep, c, n),
-        "a matrix product");
-  if (in.size() > 2 && in[2].data)
-    add_bias_to_rows(stream_.get(), reinterpret_cast<const float*>(in[2].data), c, op.m, op.n);
+namespace {
+
+/// The product of a call, with sizes and types checked.
+Product product_of(const Call& call) {
+  const models::Op& op = call.op;
+  Product p;
+  const Operand& a = call.checked(true, 0, op.m * op.k);
+  const Operand& b = call.checked(true, 1, op.k * op.n);
+  const Operand& c = call.checked(false, 0, op.m * op.n);
+  const bool types = a.dtype == b.dtype && (c.dtype == a.dtype || c.dtype == models::DType::fp32);
+  if (!types)
+    throw Failure(fmt::format("the CUDA backend has no product of {} and {} into {}", models::name_of(a.dtype),
+                              models::name_of(b.dtype), models::name_of(c.dtype)));
+  p.shape = {op.m, op.n, op.k, op.trans_a, op.trans_b, op.accumulate, op.rounded, a.dtype, c.dtype};
+  p.a = a.data;
+  p.b = b.data;
+  p.c = c.data;
+  if (Call::has(call.in, 2)) p.bias = call.checked(true, 2, op.n).data;
+  return p;
+}
+
+}  // namespace
+
+void CudaBackend::matmul(const Call& call) {
+  const models::Op& op = call.op;
+  if (op.m == 0 || op.n == 0) return;
+  Product product = product_of(call);
+  const void* const bias = product.bias;
+  const bool same_types = product.shape.in == product.shape.out;
+  if (bias) {
+    const models::DType of_bias = call.in[2].dtype;
+    if (of_bias == product.shape.in && same_types && !op.accumulate) {
+      product.shape.epilogue = Epilogue::bias;
+      if (products_.run(product, stream_.get())) return;
+      product.shape.epilogue = Epilogue::none;
+    }
+    product.bias = nullptr;
+  }
+  static_cast<void>(products_.run(product, stream_.get()));
+  if (!bias) return;
+  by_type(call.in[2].dtype, "matmul", [&]<class B>(std::type_identity<B>) {
+    const B* const from = call.input<B>(2, op.n);
+    if (product.shape.out == models::DType::fp32)
+      add_bias_to_rows(stream_.get(), from, call.output<float>(0, op.m * op.n), op.m, op.n);
+    else
+      add_bias_to_rows(stream_.get(), from, call.output<B>(0, op.m * op.n), op.m, op.n);
+  });
+}
+
+// The second operator's output takes the product's place, and what the product alone would have written is `aux`.
+bool CudaBackend::fused_product(const Call& call, const OpCall& next) {
+  Product product = product_of(call);
+  const Call after{*next.op, next.in, next.out, call.context, call.stream, {}};
+  const std::int64_t size = call.op.m * call.op.n;
+  if (next.op->kind == models::OpKind::gelu) {
+    if (product.bias && call.in[2].dtype != product.shape.in) return false;
+    product.shape.epilogue = product.bias ? Epilogue::bias_gelu : Epilogue::gelu_aux;
+    product.aux = product.c;
+    product.c = after.checked(false, 0, size).data;
+  } else {
+    if (after.checked(true, 1, size).dtype != product.shape.in) return false;
+    product.shape.epilogue = Epilogue::gelu_grad;
+    product.aux = after.checked(true, 1, size).data;
+  }
+  return products_.run(product, stream_.get());
 }
 
 }  // namespace orrery::exec::cuda

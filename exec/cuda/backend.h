@@ -1,22 +1,29 @@
 #pragma once
-/// The CUDA backend: one device, one arena, one compute stream on which every operator is queued in program order.
-/// Matrix products by cuBLAS in full fp32, the rest by exec/cuda/kernels.
-#include <cublas_v2.h>
-
+/// The CUDA backend: one device, one arena, one compute stream on which every operator is queued in program order, in
+/// fp32, bf16 or fp16 with sums in fp32. Matrix products by cuBLASLt, the rest by exec/cuda/kernels. What a plan keeps
+/// on the host lies in pinned memory; steps over it run on another backend, the host's.
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "exec/backend.h"
+#include "exec/cuda/fusion.h"
 #include "exec/cuda/handles.h"
+#include "exec/cuda/products.h"
 #include "exec/cuda/ranges.h"
 
 namespace orrery::exec::cuda {
 
+struct Call;
+
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(int device);
+  /// `host` computes what plans leave to the host's cores; without it they are refused.
+  explicit CudaBackend(int device, std::unique_ptr<Backend> host = nullptr, Products::Options products = {});
   ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
@@ -24,10 +31,14 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::string name() const override { return "cuda"; }
   [[nodiscard]] std::string device_name() const override { return device_name_; }
   [[nodiscard]] std::byte* allocate_arena(std::int64_t bytes) override;
+  [[nodiscard]] std::byte* allocate_host(std::int64_t bytes) override;
   void copy_to_device(std::byte* device, std::span<const std::byte> host) override;
   void copy_to_host(std::span<std::byte> host, const std::byte* device) override;
   void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
            std::span<const ElementRange> ranges, const StepContext& context) override;
+  /// Neighbours that exec/cuda/fusion.h finds run as one kernel.
+  void run_all(std::span<const OpCall> calls, const StepContext& context) override;
+  void copy_between(std::byte* to, const std::byte* from, std::size_t bytes, bool accumulate) override;
   void synchronise() override;
   [[nodiscard]] Mark mark() override;
   [[nodiscard]] double seconds_between(Mark from, Mark to) override;
@@ -39,25 +50,46 @@ class CudaBackend final : public Backend {
   [[nodiscard]] int device() const { return device_; }
   /// `watch` is called from time to time while the host waits for the device; it may throw (a peer has failed).
   void while_waiting(std::function<void()> watch) { watch_ = std::move(watch); }
-  /// Device memory taken besides the arena: cuBLAS's workspace and tables of ranges.
+  /// Device memory taken besides the arena: the workspace of products and tables of ranges.
   [[nodiscard]] std::int64_t outside_arena_bytes() const;
 
  private:
-  void matmul(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out);
+  void run_one(const OpCall& one, const StepContext& context, const OpCall* before);
+  void matmul(const Call& call);
+  [[nodiscard]] bool fused_product(const Call& call, const OpCall& next);
+  void update(const Call& call, std::span<const ElementRange> ranges);
+  [[nodiscard]] const DeviceBook* code_books();
   [[nodiscard]] const Event& event_of(Mark mark) const;
   void wait_for(const Event& event) const;
+  [[nodiscard]] bool on_device(const std::byte* address) const;
+  [[nodiscard]] bool on_host(std::span<const Operand> in, std::span<const Operand> out) const;
+  [[nodiscard]] Backend& host_backend() const;
+
+  /// What a thread copies with: its own stream, so that copies run beside the computing and each other.
+  struct Lane {
+    Stream stream;
+    Event done;
+    PinnedMemory staging;  ///< of sums on the host
+  };
+  [[nodiscard]] Lane& lane();
 
   int device_;
   std::string device_name_;
+  std::unique_ptr<Backend> host_;
   Stream stream_;
-  DeviceMemory arena_, workspace_;
-  cublasHandle_t blas_ = nullptr;
+  DeviceMemory arena_;
+  std::vector<PinnedMemory> host_arenas_;
+  Products products_;
+  FusionOptions fusion_;
   RangeTables ranges_;
+  DeviceMemory books_;
   PinnedMemory staging_;  ///< of copy_to_device, free again once `staged_` is done
   Event staged_, reached_;
   std::vector<Event> marks_;  ///< a ring: mark i is event i % kMarks
   Mark next_mark_ = 0;
   std::function<void()> watch_;
+  std::mutex lanes_lock_;
+  std::map<std::thread::id, std::unique_ptr<Lane>> lanes_;
 };
 
 }  // namespace orrery::exec::cuda

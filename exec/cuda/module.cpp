@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <utility>
 
 #include "exec/cuda/backend.h"
 #include "exec/cuda/nccl_transport.h"
@@ -33,8 +34,8 @@ class Module final : public CudaModule {
     return fmt::format("driver {}, runtime {}, NCCL {}.{}.{}", dotted(driver), dotted(runtime), nccl / 10000,
                        nccl % 10000 / 100, nccl % 100);
   }
-  [[nodiscard]] std::unique_ptr<Backend> make_backend(int device) const override {
-    return std::make_unique<CudaBackend>(device);
+  [[nodiscard]] std::unique_ptr<Backend> make_backend(int device, std::unique_ptr<Backend> host) const override {
+    return std::make_unique<CudaBackend>(device, std::move(host));
   }
   [[nodiscard]] std::unique_ptr<Transport> make_transport(Backend& backend, Transport& host,
                                                           const CudaTransportOptions& options) const override {

@@ -1,12 +1,12 @@
-// From an operator's kind to its kernel: sizes and operands as models/op.h fixes them, checked before anything is
-// queued, because a kernel that reads past an operand reads another buffer of the arena and nobody notices.
+// From an operator's kind to its kernel: sizes and operands as models/op.h fixes them.
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/ensure.h"
 #include "exec/cuda/backend.h"
+#include "exec/cuda/call.h"
+#include "exec/cuda/fusion.h"
 #include "exec/cuda/kernels/kernels.h"
 
 namespace orrery::exec::cuda {
@@ -15,78 +15,70 @@ namespace {
 using models::Op;
 using models::OpKind;
 
-/// One operator and everything it was called with.
-struct Call {
-  const Op& op;
-  std::span<const Operand> in, out;
-  const StepContext& context;
-  cudaStream_t stream;
+Positions positions_of(const Call& call) {
+  return {call.op.context, call.context.part};
+}
 
-  [[nodiscard]] std::byte* checked(std::span<const Operand> all, const char* side, std::size_t index,
-                                   std::int64_t elements) const {
-    ENSURE(index < all.size() && all[index].data != nullptr, "{} has no {} {}", models::name_of(op.kind), side, index);
-    ENSURE(all[index].elements >= elements, "{}, {} {}: {} elements where {} are needed", models::name_of(op.kind),
-           side, index, all[index].elements, elements);
-    return all[index].data;
-  }
-  [[nodiscard]] const float* input(std::size_t index, std::int64_t elements) const {
-    return reinterpret_cast<const float*>(checked(in, "input", index, elements));
-  }
-  [[nodiscard]] const float* optional(std::size_t index, std::int64_t elements) const {
-    return index < in.size() && in[index].data ? input(index, elements) : nullptr;
-  }
-  [[nodiscard]] const std::int32_t* ids(std::size_t index, std::int64_t elements) const {
-    return reinterpret_cast<const std::int32_t*>(checked(in, "input", index, elements));
-  }
-  [[nodiscard]] float* output(std::size_t index, std::int64_t elements) const {
-    return reinterpret_cast<float*>(checked(out, "output", index, elements));
-  }
-  [[nodiscard]] float* optional_output(std::size_t index, std::int64_t elements) const {
-    return index < out.size() && out[index].data ? output(index, elements) : nullptr;
-  }
-};
-
+template <class T>
 void run_embedding(const Call& call) {
   const Op& op = call.op;
   const std::int64_t first = call.context.tensor_rank * op.m;
   const std::int64_t n = op.n, m = op.m, c = op.k;
   if (op.kind == OpKind::embedding)
-    embedding(call.stream, call.ids(0, n), call.input(1, m * c), call.output(0, n * c), n, c, first, m);
+    embedding(call.stream, call.ids(0, n), call.input<T>(1, m * c), call.output<T>(0, n * c), n, c, first, m);
   else
-    embedding_grad(call.stream, call.ids(0, n), call.input(1, n * c), call.output(0, m * c), n, c, first, m);
+    embedding_grad<T>(call.stream, call.ids(0, n), call.input<T>(1, n * c), call.output<GradientOf<T>>(0, m * c), n, c,
+                      first, m, call.scratch);
 }
 
+template <class T>
 void run_position(const Call& call) {
-  const std::int64_t n = call.op.n, c = call.op.m, t = call.op.sequence;
-  ENSURE(t > 0 && (call.op.row_shard || n % t == 0), "{} rows of sequences of {}", n, t);
-  if (call.op.kind == OpKind::position_add) {
-    const std::int64_t first = call.op.row_shard ? call.context.tensor_rank * n : 0;
-    position_add(call.stream, call.input(0, n * c), call.input(1, std::min(first + n, t) * c), call.output(0, n * c), n,
-                 c, t, first);
+  const Op& op = call.op;
+  const std::int64_t n = op.n, c = op.m, t = op.sequence;
+  ENSURE(t > 0 && (op.row_shard || n % t == 0), "{} rows of sequences of {}", n, t);
+  ENSURE(op.context == 1 || (t % 2 == 0 && !op.row_shard), "context parallelism over {} rows of a sequence", t);
+  if (op.kind == OpKind::position_add) {
+    const std::int64_t first = op.row_shard ? call.context.tensor_rank * n : 0;
+    const std::int64_t read = op.context > 1 ? t * op.context : std::min(first + n, t);
+    position_add(call.stream, call.input<T>(0, n * c), call.input<T>(1, read * c), call.output<T>(0, n * c), n, c, t,
+                 first, positions_of(call));
   } else
-    position_grad(call.stream, call.input(0, n * c), call.output(0, t * c), n, c, t);
+    position_grad<T>(call.stream, call.input<T>(0, n * c), call.output<GradientOf<T>>(0, t * op.context * c), n, c, t,
+                     positions_of(call));
 }
 
-void run_norm(const Call& call) {
+/// `added`: the add_bias before it, when both are one.
+template <class T>
+void run_norm(const Call& call, const Call* added) {
   const std::int64_t n = call.op.n, c = call.op.m;
   const float epsilon = static_cast<float>(call.op.epsilon);
+  NormInput<T> in;
+  if (added) {
+    in.residual = added->input<T>(0, n * c);
+    in.x = added->input<T>(1, n * c);
+    in.added_bias = added->optional<T>(2, c);
+    in.sum = added->output<T>(0, n * c);
+  } else {
+    in.x = call.input<T>(0, n * c);
+  }
   if (call.op.kind == OpKind::layer_norm)
-    layer_norm(call.stream, call.input(0, n * c), call.input(1, c), call.optional(2, c), call.output(0, n * c),
+    layer_norm(call.stream, in, call.input<T>(1, c), call.optional<T>(2, c), call.output<T>(0, n * c),
                call.output(1, n), call.output(2, n), n, c, epsilon);
   else
-    rms_norm(call.stream, call.input(0, n * c), call.input(1, c), call.output(0, n * c), call.output(1, n), n, c,
-             epsilon);
+    rms_norm(call.stream, in, call.input<T>(1, c), call.output<T>(0, n * c), call.output(1, n), n, c, epsilon);
 }
 
+template <class T>
 void run_norm_grad(const Call& call) {
+  using G = GradientOf<T>;
   const std::int64_t n = call.op.n, c = call.op.m, size = n * c;
   if (call.op.kind == OpKind::layer_norm_grad)
-    layer_norm_grad(call.stream, call.input(0, size), call.input(1, size), call.input(2, c), call.input(3, n),
-                    call.input(4, n), call.optional(5, size), call.output(0, size), call.output(1, c),
-                    call.optional_output(2, c), n, c);
+    layer_norm_grad<T>(call.stream, call.input<T>(0, size), call.input<T>(1, size), call.input<T>(2, c),
+                       call.input(3, n), call.input(4, n), call.optional<T>(5, size), call.output<T>(0, size),
+                       call.output<G>(1, c), call.optional_output<G>(2, c), n, c, call.scratch);
   else
-    rms_norm_grad(call.stream, call.input(0, size), call.input(1, size), call.input(2, c), call.input(3, n),
-                  call.optional(4, size), call.output(0, size), call.output(1, c), n, c);
+    rms_norm_grad<T>(call.stream, call.input<T>(0, size), call.input<T>(1, size), call.input<T>(2, c), call.input(3, n),
+                     call.optional<T>(4, size), call.output<T>(0, size), call.output<G>(1, c), n, c, call.scratch);
 }
 
 AttentionShape shape_of(const Op& op) {
@@ -102,38 +94,107 @@ AttentionShape shape_of(const Op& op) {
   return shape;
 }
 
+/// Elements of the operands of attention.
+struct AttentionSizes {
+  std::int64_t n, packed, kv, y, lse;
+  explicit AttentionSizes(const Op& op)
+      : n(op.batch * op.sequence),
+        packed(n * (op.heads + 2 * op.kv_heads) * op.head_dim),
+        kv(n * 2 * op.kv_heads * op.head_dim),
+        y(n * op.heads * op.head_dim),
+        lse(n * op.heads) {}
+};
+
+template <class T>
 void run_attention(const Call& call) {
   const Op& op = call.op;
-  const std::int64_t n = op.batch * op.sequence;
-  const std::int64_t packed = n * (op.heads + 2 * op.kv_heads) * op.head_dim;
-  const std::int64_t y = n * op.heads * op.head_dim;
-  const std::int64_t saved = n * op.heads * (op.flash ? 1 : op.sequence);
-  if (op.kind == OpKind::attention)
-    attention(call.stream, shape_of(op), call.input(0, packed), call.output(0, y), call.output(1, saved));
+  const AttentionSizes s(op);
+  const bool forward = op.kind == OpKind::attention;
+  const auto saved = [&](std::size_t index) -> void* {
+    if (op.flash) return call.typed<float>(!forward, index, s.lse);
+    return call.typed<T>(!forward, index, s.lse * op.sequence);
+  };
+  if (forward)
+    attention(call.stream, shape_of(op), call.input<T>(0, s.packed), call.output<T>(0, s.y), saved(1));
   else
-    attention_grad(call.stream, shape_of(op), call.input(0, y), call.input(1, packed), call.input(2, y),
-                   call.input(3, saved), call.output(0, packed));
+    attention_grad(call.stream, shape_of(op), call.input<T>(0, s.y), call.input<T>(1, s.packed), call.input<T>(2, s.y),
+                   saved(3), call.output<T>(0, s.packed), call.scratch);
 }
 
+/// What a causal mask leaves of a block, with the chunks of each rank as plan/plan.h says: of the own block the lower
+/// triangle, of an earlier rank's its first chunk, and of a later rank's all of it for the second chunk of queries.
+RingBlock block_of(const Op& op, int part) {
+  ENSURE(op.context > 1 && op.ring_step < op.context && op.sequence % 2 == 0, "ring step {} of {} over {} tokens",
+         op.ring_step, op.context, op.sequence);
+  RingBlock block;
+  block.keys = op.sequence;
+  block.accumulate = op.accumulate;
+  if (!op.causal) return block;
+  block.triangle = op.ring_step == 0;
+  const bool later = op.ring_step > part;  // the owner, part - ring_step, wraps around to a rank behind this one
+  if (later) block.first_query = op.sequence / 2;
+  if (!later && !block.triangle) block.keys = op.sequence / 2;
+  return block;
+}
+
+template <class T>
+void run_ring_attention(const Call& call) {
+  const Op& op = call.op;
+  const AttentionSizes s(op);
+  const RingBlock block = block_of(op, call.context.part);
+  if (op.kind == OpKind::ring_attention)
+    ring_attention(call.stream, shape_of(op), block, call.input<T>(0, s.packed), call.input<T>(1, s.kv),
+                   call.output<T>(0, s.y), call.output(1, s.lse));
+  else
+    ring_attention_grad(call.stream, shape_of(op), block, call.input<T>(0, s.y), call.input<T>(1, s.packed),
+                        call.input<T>(2, s.y), call.input(3, s.lse), call.input<T>(4, s.kv),
+                        call.output<T>(0, s.packed), call.output<T>(1, s.kv), call.scratch);
+}
+
+template <class T>
+void run_keys_and_values(const Call& call) {
+  const Op& op = call.op;
+  const AttentionSizes s(op);
+  const std::int64_t first = op.heads * op.head_dim, width = 2 * op.kv_heads * op.head_dim;
+  if (op.kind == OpKind::split_kv)
+    take_columns(call.stream, call.input<T>(0, s.packed), call.output<T>(0, s.kv), s.n, first + width, first, width);
+  else
+    put_columns(call.stream, call.input<T>(0, s.kv), call.output<T>(0, s.packed), s.n, first + width, first, width);
+}
+
+template <class T>
 void run_rope(const Call& call) {
   const Op& op = call.op;
   ENSURE(op.head_dim % 2 == 0, "rope turns pairs, but heads have {} elements", op.head_dim);
-  const std::int64_t packed = op.batch * op.sequence * (op.heads + 2 * op.kv_heads) * op.head_dim;
-  rope(call.stream, shape_of(op), call.input(0, packed), call.output(0, packed), op.epsilon,
+  const std::int64_t packed = AttentionSizes(op).packed;
+  rope(call.stream, shape_of(op), positions_of(call), call.input<T>(0, packed), call.output<T>(0, packed), op.epsilon,
        op.kind == OpKind::rope ? 1 : -1);
 }
 
+template <class T>
 void run_activation(const Call& call) {
   const std::int64_t n = call.op.n, f = call.op.m, size = n * f;
   const OpKind kind = call.op.kind;
   if (kind == OpKind::gelu)
-    gelu(call.stream, call.input(0, size), call.output(0, size), size);
+    gelu(call.stream, call.input<T>(0, size), call.output<T>(0, size), size);
   else if (kind == OpKind::gelu_grad)
-    gelu_grad(call.stream, call.input(0, size), call.input(1, size), call.output(0, size), size);
+    gelu_grad(call.stream, call.input<T>(0, size), call.input<T>(1, size), call.output<T>(0, size), size);
   else if (kind == OpKind::swiglu)
-    swiglu(call.stream, call.input(0, 2 * size), call.output(0, size), n, f);
+    swiglu(call.stream, call.input<T>(0, 2 * size), call.output<T>(0, size), n, f);
   else
-    swiglu_grad(call.stream, call.input(0, size), call.input(1, 2 * size), call.output(0, 2 * size), n, f);
+    swiglu_grad(call.stream, call.input<T>(0, size), call.input<T>(1, 2 * size), call.output<T>(0, 2 * size), n, f);
+}
+
+template <class T>
+void run_addition(const Call& call) {
+  const std::int64_t n = call.op.n, m = call.op.m;
+  if (call.op.kind == OpKind::add_bias)
+    add_bias(call.stream, call.input<T>(0, n * m), call.input<T>(1, n * m), call.optional<T>(2, m),
+             call.output<T>(0, n * m), n, m);
+  else if (call.op.kind == OpKind::add)
+    add(call.stream, call.input<T>(0, n * m), call.input<T>(1, n * m), call.output<T>(0, n * m), n * m);
+  else
+    add<T>(call.stream, call.output<T>(0, m), call.input<T>(0, m), call.output<T>(0, m), m);
 }
 
 /// The shard's logits: how many of its columns are real, and the id of the first.
@@ -144,117 +205,110 @@ struct Shard {
         valid(std::clamp<std::int64_t>(call.op.vocab - first, 0, call.op.m)) {}
 };
 
-void run_loss(const Call& call) {
+/// `maximum`: the softmax_max before it, when both are one.
+template <class T>
+void run_loss(const Call& call, const Call* maximum) {
   const std::int64_t n = call.op.n, m = call.op.m;
   const Shard s(call);
   const float scale = static_cast<float>(call.op.scale);
   const OpKind kind = call.op.kind;
-  if (kind == OpKind::softmax_max)
-    softmax_max(call.stream, call.input(0, n * m), call.output(0, n), n, m, s.valid);
+  if (maximum)
+    softmax_statistics(call.stream, call.input<T>(0, n * m), call.ids(2, n), maximum->output(0, n),
+                       call.output(0, 2 * n), n, m, s.valid, s.first);
+  else if (kind == OpKind::softmax_max)
+    softmax_max(call.stream, call.input<T>(0, n * m), call.output(0, n), n, m, s.valid);
   else if (kind == OpKind::softmax_sum)
-    softmax_sum(call.stream, call.input(0, n * m), call.input(1, n), call.ids(2, n), call.output(0, 2 * n), n, m,
+    softmax_sum(call.stream, call.input<T>(0, n * m), call.input(1, n), call.ids(2, n), call.output(0, 2 * n), n, m,
                 s.valid, s.first);
-  else if (kind == OpKind::cross_entropy)
-    cross_entropy(call.stream, call.input(0, n), call.input(1, 2 * n), call.output(0, 1), n, scale);
   else
-    cross_entropy_grad(call.stream, call.input(0, n * m), call.input(1, n), call.input(2, n), call.ids(3, n),
-                       call.output(0, n * m), n, m, s.valid, s.first, scale);
-}
-
-AdamWStep adamw_step(const StepContext& context) {
-  const double t = static_cast<double>(context.step + 1);
-  AdamWStep step;
-  step.keep = static_cast<float>(1 - context.learning_rate * context.weight_decay);
-  step.rate = static_cast<float>(context.learning_rate / (1 - std::pow(context.beta1, t)));
-  step.root = static_cast<float>(std::sqrt(1 - std::pow(context.beta2, t)));
-  step.beta1 = static_cast<float>(context.beta1);
-  step.rest1 = static_cast<float>(1 - context.beta1);
-  step.beta2 = static_cast<float>(context.beta2);
-  step.rest2 = static_cast<float>(1 - context.beta2);
-  step.epsilon = static_cast<float>(context.epsilon);
-  return step;
-}
-
-void run_adamw(const Call& call, const RangeTable& table) {
-  const std::int64_t m = call.op.m;
-  adamw(call.stream, call.input(0, m), call.optional(1, 1), call.output(0, m), call.output(1, m), call.output(2, m),
-        table.data(), table.tiles, adamw_step(call.context));
-}
-
-/// Sizes of a matrix product's operands; the product itself is the backend's.
-void check_matmul(const Call& call) {
-  const Op& op = call.op;
-  static_cast<void>(call.input(0, op.m * op.k));
-  static_cast<void>(call.input(1, op.k * op.n));
-  static_cast<void>(call.optional(2, op.n));
-  static_cast<void>(call.output(0, op.m * op.n));
+    cross_entropy_grad(call.stream, call.input<T>(0, n * m), call.input(1, n), call.input(2, n), call.ids(3, n),
+                       call.optional(4, 1), call.output<T>(0, n * m), n, m, s.valid, s.first, scale);
 }
 
 void run_bytes(const Call& call) {
   const std::int64_t m = call.op.m;
   if (m == 0) return;
   const std::size_t bytes = static_cast<std::size_t>(m * models::size_of(call.op.dtype));
-  std::byte* to = call.checked(call.out, "output", 0, m);
+  std::byte* to = call.checked(false, 0, m).data;
   if (call.op.kind == OpKind::fill_zero) return check(cudaMemsetAsync(to, 0, bytes, call.stream), "fill_zero");
-  const std::byte* from = call.checked(call.in, "input", 0, m);
+  const std::byte* from = call.checked(true, 0, m).data;
   if (from != to) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, call.stream), "copy");
+}
+
+/// The type of what an operator computes on: that of the operand which says it.
+models::DType computed_type(const Op& op, std::span<const Operand> in) {
+  const bool tokens_first = op.kind == OpKind::embedding || op.kind == OpKind::embedding_grad;
+  const std::size_t index = tokens_first ? 1 : 0;
+  return index < in.size() && in[index].data ? in[index].dtype : op.dtype;
+}
+
+/// Products in fp32 may be rounded to tf32 on the way in; fp8 is not to be had.
+void check_rounding(const Op& op) {
+  if (op.rounded && op.dtype != models::DType::fp32)
+    throw Failure(
+        fmt::format("the CUDA backend has no fp8 yet: {} rounds its operands to it", models::name_of(op.kind)));
 }
 
 }  // namespace
 
-void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const Operand> out,
-                      std::span<const ElementRange> ranges, const StepContext& context) {
-  const bool bytes_only = op.kind == OpKind::fill_zero || op.kind == OpKind::copy;
-  if (op.dtype != models::DType::fp32 && !bytes_only)
-    throw Failure(fmt::format("the CUDA backend computes in fp32 only so far, not {} in {}", models::name_of(op.kind),
-                              models::name_of(op.dtype)));
-  const Call call{op, in, out, context, stream_.get()};
-  const std::int64_t m = op.m;
+void CudaBackend::run_one(const OpCall& one, const StepContext& context, const OpCall* before) {
+  const Op& op = *one.op;
+  check_rounding(op);
+  const Call call{op, one.in, one.out, context, stream_.get(), products_.scratch()};
+  const auto typed = [&](const auto& body) { by_type(computed_type(op, one.in), models::name_of(op.kind), body); };
   switch (op.kind) {
     case OpKind::load_tokens: throw Failure("load_tokens is for the executor: it has no arithmetic");
     case OpKind::embedding:
-    case OpKind::embedding_grad: return run_embedding(call);
+    case OpKind::embedding_grad: return typed([&]<class T>(std::type_identity<T>) { run_embedding<T>(call); });
     case OpKind::position_add:
-    case OpKind::position_grad: return run_position(call);
+    case OpKind::position_grad: return typed([&]<class T>(std::type_identity<T>) { run_position<T>(call); });
     case OpKind::layer_norm:
-    case OpKind::rms_norm: return run_norm(call);
+    case OpKind::rms_norm: {
+      if (!before) return typed([&]<class T>(std::type_identity<T>) { run_norm<T>(call, nullptr); });
+      const Call added{*before->op, before->in, before->out, context, stream_.get(), {}};
+      return typed([&]<class T>(std::type_identity<T>) { run_norm<T>(call, &added); });
+    }
     case OpKind::layer_norm_grad:
-    case OpKind::rms_norm_grad: return run_norm_grad(call);
-    case OpKind::matmul: check_matmul(call); return matmul(op, in, out);
-    case OpKind::bias_grad: return bias_grad(call.stream, call.input(0, op.n * m), call.output(0, m), op.n, m);
+    case OpKind::rms_norm_grad: return typed([&]<class T>(std::type_identity<T>) { run_norm_grad<T>(call); });
+    case OpKind::matmul: return matmul(call);
+    case OpKind::bias_grad:
+      return typed([&]<class T>(std::type_identity<T>) {
+        bias_grad<T>(call.stream, call.input<T>(0, op.n * op.m), call.output<GradientOf<T>>(0, op.m), op.n, op.m,
+                     call.scratch);
+      });
     case OpKind::rope:
-    case OpKind::rope_grad: return run_rope(call);
+    case OpKind::rope_grad: return typed([&]<class T>(std::type_identity<T>) { run_rope<T>(call); });
     case OpKind::attention:
-    case OpKind::attention_grad: return run_attention(call);
+    case OpKind::attention_grad: return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
     case OpKind::ring_attention:
     case OpKind::ring_attention_grad:
+      return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
     case OpKind::split_kv:
-    case OpKind::merge_kv: throw Failure("the CUDA backend has no ring attention yet: context parallelism runs on CPU");
+    case OpKind::merge_kv: return typed([&]<class T>(std::type_identity<T>) { run_keys_and_values<T>(call); });
     case OpKind::gelu:
     case OpKind::gelu_grad:
     case OpKind::swiglu:
-    case OpKind::swiglu_grad: return run_activation(call);
+    case OpKind::swiglu_grad: return typed([&]<class T>(std::type_identity<T>) { run_activation<T>(call); });
     case OpKind::add_bias:
-      return add_bias(call.stream, call.input(0, op.n * m), call.input(1, op.n * m), call.optional(2, m),
-                      call.output(0, op.n * m), op.n, m);
     case OpKind::add:
-      return add(call.stream, call.input(0, op.n * m), call.input(1, op.n * m), call.output(0, op.n * m), op.n * m);
+    case OpKind::accumulate_into: return typed([&]<class T>(std::type_identity<T>) { run_addition<T>(call); });
+    case OpKind::cross_entropy:
+      return cross_entropy(call.stream, call.input(0, op.n), call.input(1, 2 * op.n), call.output(0, 1), op.n,
+                           static_cast<float>(op.scale));
     case OpKind::softmax_max:
     case OpKind::softmax_sum:
-    case OpKind::cross_entropy:
-    case OpKind::cross_entropy_grad: return run_loss(call);
+    case OpKind::cross_entropy_grad: {
+      if (!before) return typed([&]<class T>(std::type_identity<T>) { run_loss<T>(call, nullptr); });
+      const Call maximum{*before->op, before->in, before->out, context, stream_.get(), {}};
+      return typed([&]<class T>(std::type_identity<T>) { run_loss<T>(call, &maximum); });
+    }
     case OpKind::fill_zero:
     case OpKind::copy: return run_bytes(call);
-    case OpKind::accumulate_into: return add(call.stream, call.output(0, m), call.input(0, m), call.output(0, m), m);
-    case OpKind::norm_squared: {
-      const RangeTable& table = ranges_.find(ranges, m, stream_.get());
-      return norm_squared(call.stream, call.input(0, m), table.data(), table.tiles, table.scratch(), call.output(0, 1));
-    }
+    case OpKind::norm_squared:
     case OpKind::clip_coefficient:
-      return clip_coefficient(call.stream, call.input(0, 1), call.output(0, 1), call.output(1, 1),
-                              static_cast<float>(context.clip_norm));
     case OpKind::overflow:
-    case OpKind::loss_scale: throw Failure("the CUDA backend computes in fp32: it has no loss scaling");
+    case OpKind::loss_scale:
+    case OpKind::adamw:
     case OpKind::sgd:
     case OpKind::lamb_moments:
     case OpKind::lamb:
@@ -262,9 +316,7 @@ void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const
     case OpKind::factor_moments:
     case OpKind::factor_norms:
     case OpKind::adafactor:
-    case OpKind::adamw_8bit:
-      throw Failure(fmt::format("the CUDA backend has no {} yet: it trains with AdamW, other optimizers run on CPU",
-                                models::name_of(op.kind)));
+    case OpKind::adamw_8bit: return update(call, one.ranges);
     case OpKind::type_add:
     case OpKind::type_grad:
     case OpKind::gather_rows:
@@ -286,7 +338,31 @@ void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const
           fmt::format("the CUDA backend has no {} yet: compressed gradients and encoded activations run on "
                       "CPU",
                       models::name_of(op.kind)));
-    case OpKind::adamw: return run_adamw(call, ranges_.find(ranges, m, stream_.get()));
+  }
+}
+
+void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const Operand> out,
+                      std::span<const ElementRange> ranges, const StepContext& context) {
+  if (on_host(in, out)) return host_backend().run(op, in, out, ranges, context);
+  run_one({&op, in, out, ranges}, context, nullptr);
+}
+
+void CudaBackend::run_all(std::span<const OpCall> calls, const StepContext& context) {
+  for (const FusedGroup& group : fuse(calls, fusion_)) {
+    const OpCall& one = calls[group.first];
+    if (group.kind == Fused::no) {
+      run(*one.op, one.in, one.out, one.ranges, context);
+      continue;
+    }
+    const OpCall& next = calls[group.first + 1];
+    if (group.kind == Fused::product_gelu || group.kind == Fused::product_gelu_grad) {
+      const Call product{*one.op, one.in, one.out, context, stream_.get(), products_.scratch()};
+      if (fused_product(product, next)) continue;
+      run_one(one, context, nullptr);
+      run_one(next, context, nullptr);
+    } else {
+      run_one(next, context, &one);
+    }
   }
 }
 

@@ -7,33 +7,42 @@
 
 #include "exec/backend.h"
 #include "exec/cuda/handles.h"
-#include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/updates.h"
 
 namespace orrery::exec::cuda {
 
-/// Tiles of at most kTileElements, each inside one range, in order. Without ranges, all of [0, elements) counts with
-/// weight 1 and without decay. Ranges must lie in [0, elements).
-[[nodiscard]] std::vector<RangeTile> tiles_of(std::span<const ElementRange> ranges, std::int64_t elements);
+/// How ranges are cut: into tiles of at most kTileElements; those that are matrices into their rows; or, neighbours
+/// with the same decay joined, into blocks that share a quantisation scale.
+enum class Cut : std::uint8_t { tiles, rows, blocks };
 
-/// One table on the device, with the scratch that norm_squared needs for it.
-struct RangeTable {
-  std::vector<ElementRange> ranges;
-  std::int64_t elements = 0;
-  std::int64_t tiles = 0;
-  DeviceMemory table, partials;
-  [[nodiscard]] const RangeTile* data() const { return static_cast<const RangeTile*>(table.data()); }
-  [[nodiscard]] double* scratch() const { return static_cast<double*>(partials.data()); }
+/// Ranges and their tiles, each inside one range, in order, and between them tiles of no range, so that all of
+/// [0, elements) is in some tile. Without ranges, everything is one, with weight 1 and without decay. Ranges must lie
+/// in [0, elements), in order.
+struct CutRanges {
+  std::vector<DeviceRange> ranges;
+  std::vector<RangeTile> tiles;
+  std::vector<Stripe> stripes;  ///< of Cut::rows
 };
+[[nodiscard]] CutRanges cut_ranges(std::span<const ElementRange> ranges, std::int64_t elements, Cut cut);
 
 class RangeTables {
  public:
-  /// The table of these ranges; made, and copied on `stream`, at the first call.
-  [[nodiscard]] const RangeTable& find(std::span<const ElementRange> ranges, std::int64_t elements,
-                                       cudaStream_t stream);
+  /// The tables of these ranges; made, and copied on `stream`, at the first call.
+  [[nodiscard]] const Tables& find(std::span<const ElementRange> ranges, std::int64_t elements, Cut cut,
+                                   cudaStream_t stream);
   [[nodiscard]] std::int64_t bytes() const;  ///< on the device
 
  private:
-  std::vector<std::unique_ptr<RangeTable>> tables_;
+  struct Kept {
+    std::vector<ElementRange> source;
+    std::int64_t elements = 0;
+    Cut cut{};
+    DeviceMemory memory;
+    Tables tables;
+  };
+  [[nodiscard]] static std::unique_ptr<Kept> make(std::span<const ElementRange> ranges, std::int64_t elements, Cut cut,
+                                                  cudaStream_t stream);
+  std::vector<std::unique_ptr<Kept>> kept_;
 };
 
 }  // namespace orrery::exec::cuda

@@ -204,7 +204,7 @@ class MpiTransport : public Transport {
     auto request = std::make_unique<MpiRequest>();
     with_block(elements_per_rank * models::size_of(dtype), [&](MPI_Datatype type, int count) {
       check_mpi(MPI_Ialltoall(source, count, type, target, count, type, communicator(group), request->add()),
-            "MPI_Ialltoall");
+                "MPI_Ialltoall");
     });
     return request;
   }

@@ -6,17 +6,18 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "exec/cuda_loader.h"
 #include "exec/failure.h"
+#include "exec/half.h"
 #include "models/op.h"
 
 namespace orrery::exec {
 namespace {
 
+using models::DType;
 using models::Op;
 using models::OpKind;
 
@@ -30,30 +31,47 @@ struct Bench {
   std::byte* arena;
   std::int64_t used = 0;
   std::vector<std::string> rows;
+  DType type = DType::fp32;  ///< of activations and weights
 
-  Operand take(std::int64_t elements) {
-    const std::int64_t bytes = (elements * 4 + 255) / 256 * 256;
+  [[nodiscard]] DType gradient_type() const { return type == DType::fp16 ? DType::fp16 : DType::fp32; }
+  [[nodiscard]] std::string named(const std::string& name) const {
+    return type == DType::fp32 ? name : name + ", " + models::name_of(type);
+  }
+
+  Operand take(std::int64_t elements, DType dtype) {
+    const std::int64_t bytes = (elements * models::size_of(dtype) + 255) / 256 * 256;
     if (used + bytes > kArena) throw Failure("the benchmark's arena is too small");
-    const Operand operand{arena + used, elements};
+    const Operand operand{arena + used, elements, dtype};
     used += bytes;
     return operand;
   }
+  Operand take(std::int64_t elements) { return take(elements, type); }
 
-  /// Uniform in [-1, 1): products of zeros would be faster than products of numbers.
-  Operand floats(std::int64_t elements) {
-    const Operand operand = take(elements);
-    std::vector<float> values(static_cast<std::size_t>(elements));
+  /// Uniform in [-1, 1), the same million over and over: products of zeros would be faster than products of numbers.
+  Operand floats(std::int64_t elements, DType dtype) {
+    const Operand operand = take(elements, dtype);
+    std::vector<float> values(static_cast<std::size_t>(std::min<std::int64_t>(elements, 1 << 20)));
     std::uint32_t state = 12345;
     for (float& v : values) {
       state = state * 1664525U + 1013904223U;
       v = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F;
     }
-    backend.copy_to_device(operand.data, std::as_bytes(std::span(values)));
+    const auto size = static_cast<std::size_t>(models::size_of(dtype));
+    std::vector<std::byte> stored(values.size() * size);
+    narrow(dtype, values, stored.data());
+    for (std::int64_t at = 0; at < elements; at += static_cast<std::int64_t>(values.size())) {
+      const std::int64_t count = std::min(static_cast<std::int64_t>(values.size()), elements - at);
+      backend.copy_to_device(operand.data + at * models::size_of(dtype),
+                             std::span(stored).first(static_cast<std::size_t>(count) * size));
+    }
     return operand;
   }
+  Operand floats(std::int64_t elements) { return floats(elements, type); }
+  Operand full(std::int64_t elements) { return floats(elements, DType::fp32); }
+  Operand gradient(std::int64_t elements) { return floats(elements, gradient_type()); }
 
   Operand ids(std::int64_t elements, std::uint32_t bound) {
-    const Operand operand = take(elements);
+    const Operand operand = take(elements, DType::int32);
     std::vector<std::int32_t> values(static_cast<std::size_t>(elements));
     std::uint32_t state = 54321;
     for (std::int32_t& v : values) {
@@ -64,9 +82,21 @@ struct Bench {
     return operand;
   }
 
-  void time(const std::string& name, const Op& op, std::vector<Operand> in, std::vector<Operand> out) {
+  /// Operators of one step, as one row: flops and bytes are their sums.
+  struct Link {
+    Op op;
+    std::vector<Operand> in, out;
+  };
+  void time(const std::string& name, const std::vector<Link>& links) {
     const StepContext context{.learning_rate = 1e-4};
-    const auto run = [&] { backend.run(op, in, out, {}, context); };
+    std::vector<OpCall> calls;
+    double flops = 0, bytes = 0;
+    for (const Link& link : links) {
+      calls.push_back({&link.op, link.in, link.out, {}});
+      flops += models::flops_of(link.op);
+      bytes += models::bytes_of(link.op);
+    }
+    const auto run = [&] { backend.run_all(calls, context); };
     for (int i = 0; i < kWarmUps; ++i) run();
     std::vector<double> seconds;
     for (int i = 0; i < kRepeats; ++i) {
@@ -79,31 +109,46 @@ struct Bench {
     const double median = seconds[seconds.size() / 2];
     rows.push_back(
         fmt::format(R"({{"name":"{}","time_s":{:.4g},"fastest_s":{:.4g},"flops_per_s":{:.4g},"bytes_per_s":{:.4g}}})",
-                    name, median, seconds.front(), models::flops_of(op) / median, models::bytes_of(op) / median));
+                    named(name), median, seconds.front(), flops / median, bytes / median));
     used = 0;
   }
+  void time(const std::string& name, const Op& op, std::vector<Operand> in, std::vector<Operand> out) {
+    time(name, {Link{op, std::move(in), std::move(out)}});
+  }
 
-  void matmul(const std::string& name, std::int64_t m, std::int64_t n, std::int64_t k) {
-    Op op;
-    op.kind = OpKind::matmul;
-    op.m = m;
-    op.n = n;
+  [[nodiscard]] Op product(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b) const {
+    Op op = rows_op(OpKind::matmul, n, m);
     op.k = k;
-    op.trans_b = true;
-    time(name, op, {floats(m * k), floats(n * k)}, {take(m * n)});
+    op.trans_a = trans_a;
+    op.trans_b = trans_b;
+    return op;
+  }
+  void matmul(const std::string& name, std::int64_t m, std::int64_t n, std::int64_t k) {
+    time(name, product(m, n, k, false, true), {floats(m * k), floats(n * k)}, {take(m * n)});
+  }
+  /// GPT-2 small's MLP: forward with its GELU, the gradient through it, and a weight's gradient that accumulates.
+  void mlp(std::int64_t n, std::int64_t c) {
+    const std::int64_t f = 4 * c;
+    const Operand x = floats(n * c), w = floats(f * c), b = floats(f), before = take(n * f), after = take(n * f);
+    time("fc + bias + gelu 8192x3072x768", {Link{product(n, f, c, false, true), {x, w, b}, {before}},
+                                            Link{rows_op(OpKind::gelu, n, f), {before}, {after}}});
+    const Operand dy = floats(n * c), down = floats(c * f), saved = floats(n * f), dx = take(n * f);
+    time("d_down + gelu_grad 8192x3072x768", {Link{product(n, f, c, false, false), {dy, down}, {dx}},
+                                              Link{rows_op(OpKind::gelu_grad, n, f), {dx, saved}, {dx}}});
+    Op weight = product(f, c, n, true, false);
+    weight.accumulate = true;
+    time("d_fc weight 3072x768x8192", weight, {floats(n * f), floats(n * c)}, {gradient(f * c)});
   }
 
   void attention(std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t d) {
-    Op op;
-    op.kind = OpKind::attention;
-    op.n = b * t;
+    Op op = rows_op(OpKind::attention, b * t, 0);
     op.batch = b;
     op.sequence = t;
     op.heads = op.kv_heads = h;
     op.head_dim = d;
     op.causal = op.flash = true;
     const std::int64_t n = b * t;
-    const Operand qkv = floats(n * 3 * h * d), y = take(n * h * d), lse = take(n * h);
+    const Operand qkv = floats(n * 3 * h * d), y = take(n * h * d), lse = take(n * h, DType::fp32);
     const std::int64_t kept = used;
     time("attention 8x1024, 12 heads of 64", op, {qkv}, {y, lse});
     used = kept;
@@ -111,9 +156,10 @@ struct Bench {
     time("attention_grad 8x1024, 12 heads of 64", op, {floats(n * h * d), qkv, y, lse}, {take(n * 3 * h * d)});
   }
 
-  Op rows_op(OpKind kind, std::int64_t n, std::int64_t m) const {
+  [[nodiscard]] Op rows_op(OpKind kind, std::int64_t n, std::int64_t m) const {
     Op op;
     op.kind = kind;
+    op.dtype = type;
     op.n = n;
     op.m = m;
     op.epsilon = 1e-5;
@@ -121,28 +167,58 @@ struct Bench {
   }
 
   void memory_bound() {
-    const std::int64_t n = 8192, c = 768, v = 50304, parameters = 124439808;
-    time("add, 268 MB each", rows_op(OpKind::add, 1 << 16, 1024), {floats(1 << 26), floats(1 << 26)}, {take(1 << 26)});
+    const std::int64_t n = 8192, c = 768, v = 50304;
+    const auto statistics = [&] { return take(n, DType::fp32); };
+    time("add, 67M each", rows_op(OpKind::add, 1 << 16, 1024), {floats(1 << 26), floats(1 << 26)}, {take(1 << 26)});
     time("layer_norm 8192x768", rows_op(OpKind::layer_norm, n, c), {floats(n * c), floats(c), floats(c)},
-         {take(n * c), take(n), take(n)});
+         {take(n * c), statistics(), statistics()});
+    const Operand sum = take(n * c);
+    time("add_bias + layer_norm 8192x768",
+         {Link{rows_op(OpKind::add_bias, n, c), {floats(n * c), floats(n * c), floats(c)}, {sum}},
+          Link{rows_op(OpKind::layer_norm, n, c),
+               {sum, floats(c), floats(c)},
+               {take(n * c), statistics(), statistics()}}});
     time("layer_norm_grad 8192x768", rows_op(OpKind::layer_norm_grad, n, c),
-         {floats(n * c), floats(n * c), floats(c), floats(n), floats(n)}, {take(n * c), floats(c), floats(c)});
+         {floats(n * c), floats(n * c), floats(c), full(n), full(n)}, {take(n * c), gradient(c), gradient(c)});
     time("gelu 8192x3072", rows_op(OpKind::gelu, n, 4 * c), {floats(4 * n * c)}, {take(4 * n * c)});
-    time("bias_grad 8192x3072", rows_op(OpKind::bias_grad, n, 4 * c), {floats(4 * n * c)}, {floats(4 * c)});
+    time("bias_grad 8192x3072", rows_op(OpKind::bias_grad, n, 4 * c), {floats(4 * n * c)}, {gradient(4 * c)});
     Op grad = rows_op(OpKind::embedding_grad, n, v);
     grad.k = c;
     grad.vocab = v;
-    time("embedding_grad 8192 of 50304", grad, {ids(n, 50257), floats(n * c)}, {floats(v * c)});
-    Op max = rows_op(OpKind::softmax_max, n, v);
-    max.vocab = 50257;
-    time("softmax_max 8192x50304", max, {floats(n * v)}, {take(n)});
-    Op loss = max;
-    loss.kind = OpKind::cross_entropy_grad;
-    time("cross_entropy_grad 8192x50304", loss, {floats(n * v), floats(n), floats(2 * n), ids(n, 50257)},
-         {take(n * v)});
-    time("norm_squared 124M", rows_op(OpKind::norm_squared, 0, parameters), {floats(parameters)}, {floats(1)});
-    const std::int64_t m = parameters;
-    time("adamw 124M", rows_op(OpKind::adamw, 0, m), {floats(m), floats(1)}, {floats(m), floats(m), take(m)});
+    time("embedding_grad 8192 of 50304", grad, {ids(n, 50257), floats(n * c)}, {gradient(v * c)});
+    Op max = rows_op(OpKind::softmax_max, n, v), sums = rows_op(OpKind::softmax_sum, n, v);
+    Op loss = rows_op(OpKind::cross_entropy_grad, n, v);
+    max.vocab = sums.vocab = loss.vocab = 50257;
+    const Operand logits = floats(n * v), top = statistics();
+    time("softmax_max + softmax_sum 8192x50304",
+         {Link{max, {logits}, {top}}, Link{sums, {logits, top, ids(n, 50257)}, {take(2 * n, DType::fp32)}}});
+    time("cross_entropy_grad 8192x50304", loss, {floats(n * v), full(n), full(2 * n), ids(n, 50257)}, {take(n * v)});
+  }
+
+  void updates() {
+    const std::int64_t m = 124439808;
+    const DType g = gradient_type();
+    time("norm_squared 124M", rows_op(OpKind::norm_squared, 0, m), {floats(m, g)}, {full(1)});
+    std::vector<Operand> out = {full(m), full(m), take(m, DType::fp32)};
+    const auto in = [&] { return std::vector<Operand>{floats(m, g), full(1)}; };
+    if (type != DType::fp32) out.push_back(take(m));
+    time("adamw 124M", rows_op(OpKind::adamw, 0, m), in(), out);
+    out = {full(m), full(m)};
+    if (type != DType::fp32) out.push_back(take(m));
+    time("sgd 124M", rows_op(OpKind::sgd, 0, m), in(), out);
+  }
+
+  /// All that a step of GPT-2 small is made of, in one type.
+  void all(DType in) {
+    type = in;
+    matmul("matmul 4096x4096x4096", 4096, 4096, 4096);
+    matmul("matmul 8192x8192x8192", 8192, 8192, 8192);
+    matmul("matmul qkv 8192x2304x768", 8192, 2304, 768);
+    matmul("matmul head 8192x50304x768", 8192, 50304, 768);
+    mlp(8192, 768);
+    attention(8, 1024, 12, 64);
+    memory_bound();
+    updates();
   }
 
   /// Host and device time of an operator that does next to nothing: what each operator of a schedule costs at least.
@@ -168,15 +244,10 @@ int bench(const std::string& folder) {
     fmt::print(stderr, "gpu_bench: {}\n", load.reason);
     return kMissing;
   }
-  const auto backend = load.module->make_backend(0);
-  Bench b{*backend, backend->allocate_arena(kArena), 0, {}};
+  const auto backend = load.module->make_backend(0, nullptr);
+  Bench b{*backend, backend->allocate_arena(kArena), 0, {}, DType::fp32};
   b.overhead();
-  b.matmul("matmul 4096x4096x4096", 4096, 4096, 4096);
-  b.matmul("matmul qkv 8192x2304x768", 8192, 2304, 768);
-  b.matmul("matmul fc 8192x3072x768", 8192, 3072, 768);
-  b.matmul("matmul head 8192x50304x768", 8192, 50304, 768);
-  b.attention(8, 1024, 12, 64);
-  b.memory_bound();
+  for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) b.all(type);
   std::string operators;
   for (const std::string& row : b.rows) operators += (operators.empty() ? "" : ",\n") + row;
   fmt::print("{{\"device\":\"{}\",\"versions\":\"{}\",\"operators\":[\n{}\n]}}\n", backend->device_name(),

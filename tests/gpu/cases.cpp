@@ -67,6 +67,21 @@ struct Maker {
     own_rows.context.tensor_rank = 1;
     own_rows.in = {floats(10 * c), floats((t + 2) * c)};
     own_rows.out = {in_place(0)};
+    for (const int part : {0, 1}) {  // two ranks with two chunks each of sequences of 12
+      Case& ring = add("position_add_part_" + std::to_string(part), OpKind::position_add, b * 6, c);
+      ring.op.batch = b;
+      ring.op.sequence = 6;
+      ring.op.context = 2;
+      ring.context.part = part;
+      ring.in = {floats(b * 6 * c), floats(12 * c)};
+      ring.out = {unset(b * 6 * c)};
+      Case& back = add("position_grad_part_" + std::to_string(part), OpKind::position_grad, b * 6, c);
+      back.op = ring.op;
+      back.op.kind = OpKind::position_grad;
+      back.context.part = part;
+      back.in = {floats(b * 6 * c)};
+      back.out = {floats(12 * c)};
+    }
     Case& grad = add("position_grad", OpKind::position_grad, b * t, c);
     grad.op.batch = b;
     grad.op.sequence = t;
@@ -102,6 +117,18 @@ struct Maker {
         if (columns == 1) rms.tolerance = kCancelled;
       }
     }
+    for (const std::int64_t columns : {4104, 4999}) {  // more than a warp takes
+      Case& layer = add("layer_norm_wide_" + std::to_string(columns), OpKind::layer_norm, 3, columns);
+      layer.op.epsilon = 1e-5;
+      layer.in = {floats(3 * columns, 2), floats(columns), floats(columns)};
+      layer.out = {unset(3 * columns), unset(3), unset(3)};
+      Case& rms = add("rms_norm_grad_wide_" + std::to_string(columns), OpKind::rms_norm_grad, 3, columns);
+      rms.in = {floats(3 * columns), floats(3 * columns), floats(columns), floats(3), floats(3 * columns)};
+      rms.out = {in_place(4), floats(columns)};
+    }
+    Case& parts = add("layer_norm_grad_parts", OpKind::layer_norm_grad, 700, 40);  // sums in several parts
+    parts.in = {floats(700 * 40), floats(700 * 40), floats(40), floats(700, 0.1F), floats(700), Slot{}};
+    parts.out = {in_place(0), floats(40), floats(40)};
     Case& bias = add("bias_grad", OpKind::bias_grad, 77, 45);
     bias.in = {floats(77 * 45)};
     bias.out = {floats(45)};
@@ -161,6 +188,9 @@ struct Maker {
         attention_case(name + "_shared_heads", 2, 33, 4, 2, 20, causal, flash);
         attention_case(name + "_tiles", 1, 70, 2, 1, 64, causal, flash);
       }
+    attention_case("_strips", 2, 130, 4, 2, 32, true, true);
+    attention_case("_strips_full", 1, 66, 2, 1, 16, false, true);
+    attention_case("_strips_wide", 1, 70, 1, 1, 128, true, true);
     attention_case("_wide", 1, 35, 1, 1, 100, true, true);
     attention_case("_widest", 1, 34, 1, 1, 256, true, true);
     const std::int64_t b = 2, t = 9, h = 3, g = 1, d = 10, packed = b * t * (h + 2 * g) * d;
@@ -178,34 +208,112 @@ struct Maker {
       }
   }
 
+  /// Every block that the rule of masks tells apart: the own one, an earlier rank's, a later one's.
+  void rings() {
+    rings_of(20);
+    rings_of(32);  // which tensor cores take
+    packed_parts();
+  }
+  void rings_of(std::int64_t d) {
+    const std::int64_t b = 2, t = 70, h = 4, g = 2, n = b * t;
+    for (const bool causal : {false, true})
+      for (const int part : {0, 1, 2})
+        for (const std::int64_t step : {0, 1, 2}) {
+          if ((!causal || d == 32) && part != 1) continue;
+          Op op;
+          op.n = n;
+          op.batch = b;
+          op.sequence = t;
+          op.heads = h;
+          op.kv_heads = g;
+          op.head_dim = d;
+          op.causal = causal;
+          op.flash = true;
+          op.context = 3;
+          op.ring_step = step;
+          op.accumulate = step > 0;
+          const std::string name = std::string(causal ? "_causal" : "_full") + "_part_" + std::to_string(part) +
+                                   "_step_" + std::to_string(step) + "_width_" + std::to_string(d);
+          Case forward;
+          forward.name = "ring_attention" + name;
+          forward.op = op;
+          forward.op.kind = OpKind::ring_attention;
+          forward.context.part = part;
+          forward.in = {floats(n * (h + 2 * g) * d), floats(n * 2 * g * d)};
+          forward.out = {step > 0 ? floats(n * h * d) : unset(n * h * d), step > 0 ? floats(n * h) : unset(n * h)};
+          cases.push_back(forward);
+          Case backward = forward;
+          backward.name = "ring_attention_grad" + name;
+          backward.op.kind = OpKind::ring_attention_grad;
+          Slot lse = floats(n * h);
+          for (float& v : lse.floats) v += 6;  // about what scores of this size sum up to
+          backward.in = {floats(n * h * d), forward.in[0], floats(n * h * d), lse, forward.in[1]};
+          backward.out = {floats(n * (h + 2 * g) * d), unset(n * 2 * g * d)};
+          backward.tolerance = 5e-6;
+          cases.push_back(backward);
+        }
+  }
+
+  void packed_parts() {
+    for (const OpKind kind : {OpKind::split_kv, OpKind::merge_kv})
+      for (const std::int64_t width : {5, 16}) {
+        Case& c = add(std::string(models::name_of(kind)) + "_" + std::to_string(width), kind, 14, 0);
+        c.op.batch = 2;
+        c.op.sequence = 7;
+        c.op.heads = 3;
+        c.op.kv_heads = 1;
+        c.op.head_dim = width;
+        const std::int64_t packed = 14 * 5 * width, kv = 14 * 2 * width;
+        c.in = {floats(kind == OpKind::split_kv ? packed : kv)};
+        c.out = {kind == OpKind::split_kv ? unset(kv) : floats(packed)};
+      }
+    Case& rope = add("rope_part", OpKind::rope, 12, 0);
+    rope.op.batch = 2;
+    rope.op.sequence = 6;
+    rope.op.context = 2;
+    rope.op.heads = 2;
+    rope.op.kv_heads = 1;
+    rope.op.head_dim = 8;
+    rope.op.epsilon = 10000;
+    rope.context.part = 1;
+    rope.in = {floats(12 * 4 * 8)};
+    rope.out = {unset(12 * 4 * 8)};
+  }
+
   void elementwise() {
-    const std::int64_t n = 7, f = 45;
-    Case& gelu = add("gelu", OpKind::gelu, n, f);
+    for (const std::int64_t f : {45, 48}) elementwise_of(7, f);
+  }
+  void elementwise_of(std::int64_t n, std::int64_t f) {
+    const std::string size = f == 45 ? "" : "_packs";
+    Case& gelu = add("gelu" + size, OpKind::gelu, n, f);
     gelu.in = {floats(n * f, 3)};
     gelu.out = {unset(n * f)};
-    Case& gelu_grad = add("gelu_grad", OpKind::gelu_grad, n, f);
+    Case& gelu_grad = add("gelu_grad" + size, OpKind::gelu_grad, n, f);
     gelu_grad.in = {floats(n * f), floats(n * f, 3)};
     gelu_grad.out = {in_place(0)};
-    Case& swiglu = add("swiglu", OpKind::swiglu, n, f);
+    Case& swiglu = add("swiglu" + size, OpKind::swiglu, n, f);
     swiglu.in = {floats(n * 2 * f, 3)};
     swiglu.out = {unset(n * f)};
-    Case& swiglu_grad = add("swiglu_grad", OpKind::swiglu_grad, n, f);
+    Case& swiglu_grad = add("swiglu_grad" + size, OpKind::swiglu_grad, n, f);
     swiglu_grad.in = {floats(n * f), floats(n * 2 * f, 3)};
     swiglu_grad.out = {unset(n * 2 * f)};
     for (const bool bias : {false, true}) {
-      Case& c = add(bias ? "add_bias" : "add_bias_without", OpKind::add_bias, n, f);
+      Case& c = add((bias ? "add_bias" : "add_bias_without") + size, OpKind::add_bias, n, f);
       c.in = {floats(n * f), floats(n * f), bias ? floats(f) : Slot{}};
       c.out = {in_place(bias ? 0 : 1)};
     }
-    Case& sum = add("add", OpKind::add, n, f);
+    Case& sum = add("add" + size, OpKind::add, n, f);
     sum.in = {floats(n * f), floats(n * f)};
     sum.out = {in_place(0)};
   }
 
   void losses() {
-    const std::int64_t n = 40, m = 300;
+    losses_of(40, 300, "");
+    losses_of(9, 304, "_packs");
+  }
+  void losses_of(std::int64_t n, std::int64_t m, const std::string& size) {
     for (const int rank : {0, 1}) {
-      const std::string name = rank == 0 ? "" : "_padded_shard";
+      const std::string name = (rank == 0 ? "" : "_padded_shard") + size;
       const auto shard = [&](OpKind kind) -> Case& {
         Case& c = add(models::name_of(kind) + name, kind, n, m);
         c.op.vocab = 555;  // the second shard has 255 real columns and 45 of padding
@@ -225,53 +333,23 @@ struct Maker {
       for (float& v : sums.floats) v = 300 + 10 * v;
       grad.in = {floats(n * m, 3), floats(n), sums, ids(n, 555)};
       grad.out = {in_place(0)};
+      Case& scaled = shard(OpKind::cross_entropy_grad);
+      scaled.name += "_scaled";
+      Slot scaling = zeros(4);
+      scaling.floats[0] = 1024;
+      scaled.in = {grad.in[0], grad.in[1], sums, ids(n, 555), scaling};
+      scaled.out = {unset(n * m)};
       if (rank == 1) continue;
       Case& loss = shard(OpKind::cross_entropy);
       loss.in = {floats(n), sums};
       loss.out = {floats(1)};
     }
-    Case& nothing = add("softmax_max_only_padding", OpKind::softmax_max, n, m);
-    nothing.op.vocab = 300;
+    Case& nothing = add("softmax_max_only_padding" + size, OpKind::softmax_max, n, m);
+    nothing.op.vocab = m;
     nothing.context.tensor_rank = 1;
     nothing.context.tensor_ways = 2;
     nothing.in = {floats(n * m)};
     nothing.out = {unset(n)};
-  }
-
-  void optimizer() {
-    const std::int64_t m = 40000;  // more than two tiles
-    const std::vector<ElementRange> ranges = {
-        {0, 17, false, 1}, {17, 20000, true, 0.5}, {20000, 20003, true, 0}, {20100, 39990, false, 1}};
-    Case& zero = add("fill_zero", OpKind::fill_zero, 0, 1001);
-    zero.out = {unset(1001)};
-    Case& copy = add("copy", OpKind::copy, 0, 1001);
-    copy.in = {floats(1001)};
-    copy.out = {unset(1001)};
-    Case& accumulate = add("accumulate_into", OpKind::accumulate_into, 0, 1001);
-    accumulate.in = {floats(1001)};
-    accumulate.out = {floats(1001)};
-    for (const bool ranged : {false, true}) {
-      Case& norm = add(ranged ? "norm_squared_ranges" : "norm_squared", OpKind::norm_squared, 0, m);
-      norm.in = {floats(m)};
-      norm.out = {floats(1)};
-      if (ranged) norm.ranges = ranges;
-      Case& adamw = add(ranged ? "adamw_ranges" : "adamw", OpKind::adamw, 0, m);
-      Slot coefficient = zeros(1), second = floats(m, 0.1F);
-      coefficient.floats[0] = 0.37F;
-      for (float& v : second.floats) v *= v;
-      adamw.in = {floats(m, 0.1F), ranged ? coefficient : Slot{}};
-      adamw.out = {floats(m), floats(m, 0.1F), second};
-      adamw.context = {.step = 6, .learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1};
-      if (ranged) adamw.ranges = ranges;
-    }
-    for (const double clip : {0.0, 1.0, 1000.0}) {
-      Case& c = add("clip_coefficient_" + std::to_string(static_cast<int>(clip)), OpKind::clip_coefficient, 0, 1);
-      c.context.clip_norm = clip;
-      Slot total = zeros(1);
-      total.floats[0] = 123.4F;
-      c.in = {total};
-      c.out = {unset(1), unset(1)};
-    }
   }
 };
 
@@ -279,15 +357,22 @@ struct Maker {
 
 std::vector<Case> all_cases() {
   Maker maker;
-  maker.cases.reserve(256);  // references to cases stay valid
+  maker.cases.reserve(1024);  // references to cases stay valid
   maker.embeddings();
   maker.norms();
   maker.matmuls();
   maker.attentions();
+  maker.rings();
   maker.elementwise();
   maker.losses();
-  maker.optimizer();
-  return std::move(maker.cases);
+  std::vector<Case> all = maker.cases;
+  for (const Case& c : maker.cases)
+    for (const models::DType dtype : {models::DType::bf16, models::DType::fp16}) {
+      const bool nothing_to_narrow = c.op.kind == OpKind::cross_entropy;
+      if (!nothing_to_narrow) all.push_back(narrowed(c, dtype));
+    }
+  for (Case& c : update_cases()) all.push_back(std::move(c));
+  return all;
 }
 
 }  // namespace orrery::exec::gpu_test

@@ -5,7 +5,7 @@
 namespace orrery::exec::gpu_test {
 
 Backend& cuda_backend() {
-  static cuda::CudaBackend backend(0);
+  static cuda::CudaBackend backend(0, nullptr, {.plan_file = {}, .tune_above_flops = 1e4});
   return backend;
 }
 

@@ -210,16 +210,58 @@ TEST(Rendezvous, SeesWhoSharesAGpu) {
   EXPECT_TRUE(cuda::any_shared(together));
 }
 
-TEST(RangeTiles, StayInsideTheirRange) {
-  const std::vector<ElementRange> ranges = {{0, 10, true, 1}, {20, 20 + 2 * cuda::kTileElements + 1, false, 0.5}};
-  const auto tiles = cuda::tiles_of(ranges, 1 << 20);
-  ASSERT_EQ(tiles.size(), 4U);
-  EXPECT_EQ(tiles[0].count, 10);
-  EXPECT_EQ(tiles[0].decay, 1);
-  EXPECT_EQ(tiles[3].begin, 20 + 2 * cuda::kTileElements);
-  EXPECT_EQ(tiles[3].count, 1);
-  EXPECT_EQ(tiles[3].norm_weight, 0.5);
-  EXPECT_EQ(cuda::tiles_of({}, 5).size(), 1U);
+TEST(Ranges, AreCutIntoTilesThatCoverEverythingOnce) {
+  using cuda::Cut;
+  const std::vector<ElementRange> ranges = {
+      {0, 17, false, 1}, {20, 20 + 2 * cuda::kTileElements + 5, true, 0.5}, {40000, 40000, true, 1}};
+  const cuda::CutRanges cut = cuda::cut_ranges(ranges, 50000, Cut::tiles);
+  std::int64_t at = 0;
+  for (const cuda::RangeTile& tile : cut.tiles) {
+    EXPECT_EQ(tile.begin, at);
+    EXPECT_GT(tile.count, 0);
+    EXPECT_LE(tile.count, cuda::kTileElements);
+    at += tile.count;
+    if (tile.range >= 0) {
+      EXPECT_EQ(tile.decay != 0, ranges[static_cast<std::size_t>(tile.range)].decay);
+      EXPECT_GE(tile.begin, ranges[static_cast<std::size_t>(tile.range)].begin);
+      EXPECT_LE(tile.begin + tile.count, ranges[static_cast<std::size_t>(tile.range)].end);
+    }
+  }
+  EXPECT_EQ(at, 50000);
+  ASSERT_EQ(cut.ranges.size(), 3U);
+  EXPECT_EQ(cut.ranges[1].tiles, 3);
+  EXPECT_EQ(cut.ranges[2].tiles, 0);
+  const cuda::CutRanges whole = cuda::cut_ranges({}, 3, Cut::tiles);
+  ASSERT_EQ(whole.tiles.size(), 1U);
+  EXPECT_EQ(whole.tiles[0].range, 0);
+  EXPECT_EQ(whole.tiles[0].norm_weight, 1);
+}
+
+TEST(Ranges, ThatAreMatricesAreCutIntoRows) {
+  ElementRange range{
+      .begin = 10, .end = 40, .first = 7, .columns = 12};  // the end of row 0, rows 1 and 2, one of row 3
+  const cuda::CutRanges cut = cuda::cut_ranges({&range, 1}, 40, cuda::Cut::rows);
+  std::vector<std::int64_t> counts, columns;
+  for (const cuda::RangeTile& tile : cut.tiles) {
+    counts.push_back(tile.range < 0 ? -tile.count : tile.count);
+    columns.push_back(tile.column);
+  }
+  EXPECT_EQ(counts, (std::vector<std::int64_t>{-10, 5, 12, 12, 1}));
+  EXPECT_EQ(columns, (std::vector<std::int64_t>{0, 7, 0, 0, 0}));
+  EXPECT_EQ(cut.stripes.size(), 1U);
+}
+
+TEST(Ranges, OfOneDecayAreJoinedIntoBlocks) {
+  const std::int64_t block = models::kQuantisedBlock;
+  const std::vector<ElementRange> ranges = {
+      {0, 40, true, 1}, {40, block + 3, true, 1}, {2 * block, 2 * block + 9, false, 1}};
+  const cuda::CutRanges cut = cuda::cut_ranges(ranges, 3 * block, cuda::Cut::blocks);
+  ASSERT_EQ(cut.ranges.size(), 2U);
+  ASSERT_EQ(cut.tiles.size(), 5U);  // block, 3 of the next, a gap, 9, a gap
+  EXPECT_EQ(cut.tiles[0].count, block);
+  EXPECT_EQ(cut.tiles[1].count, 3);
+  EXPECT_EQ(cut.tiles[2].range, -1);
+  EXPECT_EQ(cut.tiles[3].count, 9);
 }
 
 }  // namespace

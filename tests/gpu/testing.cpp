@@ -8,87 +8,128 @@
 #include <cstring>
 #include <limits>
 
+#include "exec/half.h"
+
 namespace orrery::exec::gpu_test {
 namespace {
 
-constexpr std::int64_t kGuard = 64;  // elements on each side of an operand
-constexpr float kGuardValue = 12345.5F;
+constexpr std::int64_t kGuard = 256;  // bytes on each side of an operand
+constexpr std::byte kGuardByte{0x5a};
 
+std::int64_t stored_bytes(const Slot& slot) {
+  return slot.elements() * (slot.ids.empty() ? models::size_of(slot.dtype) : 4);
+}
 std::int64_t padded(const Slot& slot) {
-  return (slot.elements() + 2 * kGuard + 63) / 64 * 64;
+  return (stored_bytes(slot) + 2 * kGuard + 255) / 256 * 256;
 }
 
-struct Laid {
-  std::int64_t offset = -1;  // elements from the arena's start; -1: absent
-  const Slot* slot = nullptr;
+void write_to(std::byte* to, const Slot& slot) {
+  const auto bytes = static_cast<std::size_t>(stored_bytes(slot));
+  if (!slot.ids.empty()) {
+    std::memcpy(to, slot.ids.data(), bytes);
+  } else if (slot.dtype == models::DType::uint8) {
+    for (std::size_t i = 0; i < bytes; ++i) to[i] = static_cast<std::byte>(slot.floats[i]);
+  } else {
+    narrow(slot.dtype, slot.floats, to);
+  }
+}
+
+std::vector<float> read_from(const std::byte* from, const Slot& slot) {
+  std::vector<float> values(static_cast<std::size_t>(slot.elements()));
+  if (!slot.ids.empty())
+    std::memcpy(values.data(), from, values.size() * sizeof(float));
+  else if (slot.dtype == models::DType::uint8)
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(from[i]);
+  else
+    widen(slot.dtype, from, values);
+  return values;
+}
+
+/// Slots between guards in an arena: offsets in bytes, -1 where there is nothing.
+struct Image {
+  std::vector<const Slot*> slots;
+  std::vector<std::int64_t> offsets;
+  std::vector<std::byte> bytes;
+
+  void add(const Slot& slot) {
+    slots.push_back(&slot);
+    offsets.push_back(slot.elements() == 0 ? -1 : static_cast<std::int64_t>(bytes.size()) + kGuard);
+    if (slot.elements() == 0) return;
+    bytes.resize(bytes.size() + static_cast<std::size_t>(padded(slot)), kGuardByte);
+    write_to(bytes.data() + offsets.back(), slot);
+  }
+  void add_same(std::size_t as, const Slot& slot) {
+    static_cast<void>(slot);
+    slots.push_back(slots[as]);
+    offsets.push_back(offsets[as]);
+  }
+  [[nodiscard]] Operand operand(std::byte* arena, std::size_t i) const {
+    if (offsets[i] < 0) return {};
+    return {arena + offsets[i], slots[i]->elements(), slots[i]->ids.empty() ? slots[i]->dtype : models::DType::int32};
+  }
+  /// What is in the arena afterwards; the guards must be as they were.
+  [[nodiscard]] std::vector<std::vector<float>> take_back(Backend& backend, std::byte* arena, const std::string& name) {
+    backend.synchronise();
+    backend.copy_to_host(std::span(bytes), arena);
+    std::vector<std::vector<float>> values;
+    std::vector<bool> inside(bytes.size(), false);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (offsets[i] < 0) {
+        values.emplace_back();
+        continue;
+      }
+      values.push_back(read_from(bytes.data() + offsets[i], *slots[i]));
+      std::fill_n(inside.begin() + offsets[i], stored_bytes(*slots[i]), true);
+    }
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if (!inside[i] && bytes[i] != kGuardByte) {
+        ADD_FAILURE() << name << ": " << backend.name() << " wrote outside its operands, at byte " << i;
+        break;
+      }
+    return values;
+  }
 };
-
-std::vector<Laid> lay_out(const Case& c) {
-  std::vector<Laid> laid;
-  std::int64_t at = 0;
-  const auto place = [&](const Slot& slot) {
-    if (slot.same_as_input >= 0) {
-      laid.push_back({laid[static_cast<std::size_t>(slot.same_as_input)].offset, &slot});
-      return;
-    }
-    if (slot.elements() == 0) {
-      laid.push_back({-1, &slot});
-      return;
-    }
-    laid.push_back({at + kGuard, &slot});
-    at += padded(slot);
-  };
-  for (const Slot& slot : c.in) place(slot);
-  for (const Slot& slot : c.out) place(slot);
-  return laid;
-}
 
 }  // namespace
 
 std::int64_t arena_bytes(const Case& c) {
-  std::int64_t elements = 0;
+  std::int64_t bytes = 0;
   for (const auto* side : {&c.in, &c.out})
-    for (const Slot& slot : *side) elements += padded(slot);
-  return elements * 4;
+    for (const Slot& slot : *side) bytes += padded(slot);
+  return bytes;
 }
 
 std::vector<std::vector<float>> run_on(Backend& backend, std::byte* arena, const Case& c) {
-  const std::vector<Laid> laid = lay_out(c);
-  std::vector<float> image(static_cast<std::size_t>(arena_bytes(c) / 4), kGuardValue);
-  for (const Laid& l : laid) {
-    if (l.offset < 0 || l.slot->same_as_input >= 0) continue;
-    const void* from = l.slot->ids.empty() ? static_cast<const void*>(l.slot->floats.data()) : l.slot->ids.data();
-    std::memcpy(image.data() + l.offset, from, static_cast<std::size_t>(l.slot->elements()) * 4);
-  }
-  backend.copy_to_device(arena, std::as_bytes(std::span(image)));
+  Image image;
+  for (const Slot& slot : c.in) image.add(slot);
+  for (const Slot& slot : c.out)
+    slot.same_as_input >= 0 ? image.add_same(static_cast<std::size_t>(slot.same_as_input), slot) : image.add(slot);
+  backend.copy_to_device(arena, image.bytes);
   std::vector<Operand> in, out;
-  for (std::size_t i = 0; i < laid.size(); ++i) {
-    const Laid& l = laid[i];
-    const Slot& sized = l.slot->same_as_input >= 0 ? c.in[static_cast<std::size_t>(l.slot->same_as_input)] : *l.slot;
-    const Operand operand = l.offset < 0 ? Operand{} : Operand{arena + l.offset * 4, sized.elements()};
-    (i < c.in.size() ? in : out).push_back(operand);
-  }
+  for (std::size_t i = 0; i < image.slots.size(); ++i) (i < c.in.size() ? in : out).push_back(image.operand(arena, i));
   backend.run(c.op, in, out, c.ranges, c.context);
-  backend.synchronise();
-  backend.copy_to_host(std::as_writable_bytes(std::span(image)), arena);
-  std::vector<std::vector<float>> values;
-  std::vector<bool> inside(image.size(), false);
-  for (std::size_t i = 0; i < laid.size(); ++i) {
-    const Operand& operand = i < c.in.size() ? in[i] : out[i - c.in.size()];
-    if (!operand.data) {
-      values.emplace_back();
-      continue;
-    }
-    const auto first = image.begin() + laid[i].offset;
-    values.emplace_back(first, first + operand.elements);
-    std::fill_n(inside.begin() + laid[i].offset, operand.elements, true);
+  return image.take_back(backend, arena, c.name);
+}
+
+std::vector<std::vector<float>> run_on(Backend& backend, std::byte* arena, const Chain& chain) {
+  Image image;
+  for (const Slot& slot : chain.slots) image.add(slot);
+  backend.copy_to_device(arena, image.bytes);
+  std::vector<std::vector<Operand>> operands;
+  operands.reserve(2 * chain.links.size());
+  std::vector<OpCall> calls;
+  const auto operands_of = [&](const std::vector<int>& slots) -> std::span<const Operand> {
+    std::vector<Operand>& all = operands.emplace_back();
+    for (const int slot : slots)
+      all.push_back(slot < 0 ? Operand{} : image.operand(arena, static_cast<std::size_t>(slot)));
+    return all;
+  };
+  for (const Chain::Link& link : chain.links) {
+    const auto in = operands_of(link.in);
+    calls.push_back({&link.op, in, operands_of(link.out), {}});
   }
-  for (std::size_t i = 0; i < image.size(); ++i)
-    if (!inside[i] && image[i] != kGuardValue) {
-      ADD_FAILURE() << c.name << ": " << backend.name() << " wrote outside its operands, at element " << i;
-      break;
-    }
-  return values;
+  backend.run_all(calls, {});
+  return image.take_back(backend, arena, chain.name);
 }
 
 Slot random_floats(std::mt19937& random, std::int64_t elements, float scale) {

@@ -18,8 +18,10 @@ namespace orrery::exec::gpu_test {
 [[nodiscard]] int variants();
 void choose_variant(int variant);
 
-/// An operand: floats, or token ids, or absent; or the memory of an input (an operator working in place).
+/// An operand: floats, stored as `dtype` says (uint8: as whole numbers), or token ids, or absent; or the memory of an
+/// input (an operator working in place).
 struct Slot {
+  models::DType dtype = models::DType::fp32;
   std::vector<float> floats;
   std::vector<std::int32_t> ids;
   int same_as_input = -1;
@@ -50,7 +52,24 @@ struct Case {
 
 [[nodiscard]] double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
 
-/// Cases of every operator, with awkward sizes.
+/// Cases of every operator, with awkward sizes; those of 16-bit types are the same with operands of those types.
 [[nodiscard]] std::vector<Case> all_cases();
+[[nodiscard]] std::vector<Case> update_cases();  ///< norms, loss scaling and updates, in all types
+/// The case with activations and weights in `dtype`, and gradients of weights in theirs.
+[[nodiscard]] Case narrowed(const Case& c, models::DType dtype);
+
+/// Operators over shared operands, run as one step.
+struct Chain {
+  std::string name;
+  std::vector<Slot> slots;
+  struct Link {
+    models::Op op;
+    std::vector<int> in, out;  ///< slots; -1: absent
+  };
+  std::vector<Link> links;
+  double tolerance = 2e-6;
+};
+/// All slots after the chain ran.
+[[nodiscard]] std::vector<std::vector<float>> run_on(Backend& backend, std::byte* arena, const Chain& chain);
 
 }  // namespace orrery::exec::gpu_test

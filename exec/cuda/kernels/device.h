@@ -7,11 +7,12 @@
 #include <cstdint>
 
 #include "exec/cuda/check.h"
+#include "exec/cuda/kernels/kernels.h"
 
 #ifndef ORRERY_LAUNCH  // the emulation brings its own
 #define ORRERY_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
   kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
-#define ORRERY_DYNAMIC_SHARED(name) extern __shared__ float name[]
+#define ORRERY_DYNAMIC_SHARED(name) extern __shared__ __align__(128) float name[]
 #endif
 
 namespace orrery::exec::cuda {
@@ -61,20 +62,32 @@ __device__ inline float block_max(float value) {
   return total;
 }
 
-/// body(i) for i in [0, count), in any order.
-template <class Body>
-__global__ void __launch_bounds__(kThreads) each_element(std::int64_t count, Body body) {
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride)
-    body(i);
+/// Position of row `own` of `sequence` rows; as exec::position_of.
+__device__ inline std::int64_t position_of(const Positions& p, std::int64_t sequence, std::int64_t own) {
+  if (p.context == 1) return own;
+  const std::int64_t chunk = sequence / 2;
+  return own < chunk ? p.part * chunk + own : (2 * p.context - 2 - p.part) * chunk + own;
 }
 
-template <class Body>
-void launch_each(cudaStream_t stream, std::int64_t count, const Body& body, const char* name) {
+/// body.run<N>(i) for every N-th i in [0, count), in any order; N divides count.
+template <int N, class Body>
+__global__ void __launch_bounds__(kThreads) each_pack(std::int64_t count, Body body) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count / N; i += stride)
+    body.template run<N>(i * N);
+}
+
+/// Over `count` elements, N at a time if `whole` allows it, else one by one.
+template <int N, class Body>
+void launch_packs(cudaStream_t stream, std::int64_t count, bool whole, const Body& body, const char* name) {
   if (count <= 0) return;
-  const std::int64_t blocks = (count + kThreads - 1) / kThreads;
+  const std::int64_t items = whole ? count / N : count;
+  const std::int64_t blocks = (items + kThreads - 1) / kThreads;
   const dim3 grid(static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks));
-  ORRERY_LAUNCH(each_element<Body>, grid, dim3(kThreads), 0, stream, count, body);
+  if (whole)
+    ORRERY_LAUNCH((each_pack<N, Body>), grid, dim3(kThreads), 0, stream, count, body);
+  else
+    ORRERY_LAUNCH((each_pack<1, Body>), grid, dim3(kThreads), 0, stream, count, body);
   check_launch(name);
 }
 

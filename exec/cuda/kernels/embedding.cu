@@ -1,18 +1,25 @@
-// Token and position tables: look-up, and gradients summed in the order of the tokens, without atomics.
+// Token and position tables: look-up, and gradients summed in the order of the tokens.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/values.h"
 
 namespace orrery::exec::cuda {
 namespace {
 
-__global__ void __launch_bounds__(kThreads) embedding_kernel(const int32_t* tokens, const float* table, float* x,
-                                                             int64_t columns, int64_t first_id, int64_t shard_rows) {
-  const int64_t row = blockIdx.x;
-  const int64_t local = static_cast<int64_t>(tokens[row]) - first_id;
-  const bool mine = local >= 0 && local < shard_rows;
-  for (int64_t c = threadIdx.x; c < columns; c += blockDim.x)
-    x[row * columns + c] = mine ? table[local * columns + c] : 0.0F;
-}
+template <class T>
+struct Look {
+  const int32_t* tokens;
+  const T* table;
+  T* x;
+  int64_t columns, first_id, shard_rows;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    const int64_t local = static_cast<int64_t>(tokens[i / columns]) - first_id;
+    Pack<N> values{};
+    if (local >= 0 && local < shard_rows) values = load<N>(table + local * columns + i % columns);
+    store(x + i, values);
+  }
+};
 
 /// True in all threads when some tokens[j], j < row, equals `token`.
 __device__ bool seen_before(const int32_t* tokens, int64_t row, int32_t token) {
@@ -26,20 +33,15 @@ __device__ bool seen_before(const int32_t* tokens, int64_t row, int32_t token) {
   return found != 0;
 }
 
-/// Block (row, stripe): if `row` is the first place of its token, adds the gradients of all places of that token, in
-/// order, to `kThreads` columns of the token's row.
-__global__ void __launch_bounds__(kThreads)
-    embedding_grad_kernel(const int32_t* tokens, const float* dx, float* dtable, int64_t rows, int64_t columns,
-                          int64_t first_id, int64_t shard_rows) {
+/// Adds the gradients of all places of `token` from `row` on, in order, to `kThreads` columns of its row of the table:
+/// a block looks at 256 places at a time.
+template <class T>
+__device__ void add_places(const int32_t* tokens, const T* dx, GradientOf<T>* target, int32_t token, int64_t row,
+                           int64_t rows, int64_t columns) {
   __shared__ unsigned matches[kThreads / kWarp];
-  const int64_t row = blockIdx.x;
-  const int32_t token = tokens[row];
-  const int64_t local = static_cast<int64_t>(token) - first_id;
-  if (local < 0 || local >= shard_rows) return;  // the same in the whole block, as is the next
-  if (seen_before(tokens, row, token)) return;
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   const bool active = column < columns;
-  float sum = active ? dtable[local * columns + column] : 0.0F;
+  float sum = active ? widen(target[column]) : 0.0F;
   for (int64_t base = row; base < rows; base += kThreads) {
     const int64_t j = base + threadIdx.x;
     const unsigned mask = __ballot_sync(kAllLanes, j < rows && tokens[j] == token);
@@ -48,65 +50,215 @@ __global__ void __launch_bounds__(kThreads)
     for (int warp = 0; warp < kThreads / kWarp; ++warp) {
       for (unsigned left = matches[warp]; left != 0; left &= left - 1) {
         const int64_t place = base + warp * kWarp + (__ffs(static_cast<int>(left)) - 1);
-        if (active) sum += dx[place * columns + column];
+        if (active) sum += widen(dx[place * columns + column]);
       }
     }
     __syncthreads();
   }
-  if (active) dtable[local * columns + column] = sum;
+  if (active) put(target + column, sum);
 }
 
-struct PositionAdd {
-  const float* x;
-  const float* table;
-  float* y;
-  int64_t columns, sequence, first;
-  __device__ void operator()(int64_t i) const {
-    const int64_t row = first + i / columns;
-    y[i] = x[i] + table[row % sequence * columns + i % columns];
+/// Block (row, stripe): works if `row` is the first place of its token.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scanning_grad_kernel(const int32_t* tokens, const T* dx, GradientOf<T>* dtable, int64_t rows, int64_t columns,
+                         int64_t first_id, int64_t shard_rows) {
+  const int64_t row = blockIdx.x;
+  const int32_t token = tokens[row];
+  const int64_t local = static_cast<int64_t>(token) - first_id;
+  if (local < 0 || local >= shard_rows) return;  // the same in the whole block, as is the next
+  if (seen_before(tokens, row, token)) return;
+  add_places(tokens, dx, dtable + local * columns, token, row, rows, columns);
+}
+
+// With scratch: how often each row of the shard is asked for, where its list begins, the lists. Counting and filling
+// use atomics on integers, whose sums do not depend on the order; a list's order does, and is put right by who reads
+// it.
+struct Lists {
+  int32_t* counts;  // shard_rows
+  int32_t* ends;    // shard_rows: before filling where each list begins, after it where it ends
+  int32_t* places;  // rows
+};
+
+struct Count {
+  const int32_t* tokens;
+  Lists lists;
+  int64_t first_id, shard_rows;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    const int64_t local = static_cast<int64_t>(tokens[i]) - first_id;
+    if (local >= 0 && local < shard_rows) atomicAdd(lists.counts + local, 1);
   }
 };
 
+struct Fill {
+  const int32_t* tokens;
+  Lists lists;
+  int64_t first_id, shard_rows;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    const int64_t local = static_cast<int64_t>(tokens[i]) - first_id;
+    if (local < 0 || local >= shard_rows) return;
+    lists.places[atomicAdd(lists.ends + local, 1)] = static_cast<int32_t>(i);
+  }
+};
+
+/// One block: each thread sums a run of counts, the runs' sums are added up in order, each thread writes its run.
+constexpr int kScanThreads = 1024;
+__global__ void __launch_bounds__(kScanThreads) begin_lists_kernel(Lists lists, int64_t shard_rows) {
+  __shared__ int32_t totals[kScanThreads];
+  const int64_t each = (shard_rows + kScanThreads - 1) / kScanThreads;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * each;
+  const int64_t last = first + each < shard_rows ? first + each : shard_rows;
+  int32_t sum = 0;
+  for (int64_t i = first; i < last; ++i) sum += lists.counts[i];
+  totals[threadIdx.x] = sum;
+  __syncthreads();
+  for (unsigned step = 1; step < kScanThreads; step *= 2) {  // Hillis and Steele 1986
+    const int32_t below = threadIdx.x >= step ? totals[threadIdx.x - step] : 0;
+    __syncthreads();
+    totals[threadIdx.x] += below;
+    __syncthreads();
+  }
+  int32_t begin = totals[threadIdx.x] - sum;
+  for (int64_t i = first; i < last; ++i) {
+    lists.ends[i] = begin;
+    begin += lists.counts[i];
+  }
+}
+
+constexpr int kShortList = kWarp;
+
+/// Block (row, stripe): works if `row` is the first place of its token. Lists of up to a warp's width are sorted by
+/// counting; of longer ones, which are few, the block looks through all tokens.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    listed_grad_kernel(const int32_t* tokens, const T* dx, GradientOf<T>* dtable, Lists lists, int64_t rows,
+                       int64_t columns, int64_t first_id, int64_t shard_rows) {
+  __shared__ int32_t sorted[kShortList];
+  const int64_t row = blockIdx.x;
+  const int32_t token = tokens[row];
+  const int64_t local = static_cast<int64_t>(token) - first_id;
+  if (local < 0 || local >= shard_rows) return;  // the same in the whole block, as are all branches but the last
+  GradientOf<T>* target = dtable + local * columns;
+  const int32_t count = lists.counts[local];
+  if (count > kShortList) {
+    if (!seen_before(tokens, row, token)) add_places(tokens, dx, target, token, row, rows, columns);
+    return;
+  }
+  const int32_t* list = lists.places + lists.ends[local] - count;
+  if (static_cast<int32_t>(threadIdx.x) < count) {
+    const int32_t mine = list[threadIdx.x];
+    int before = 0;
+    for (int32_t j = 0; j < count; ++j) before += list[j] < mine ? 1 : 0;
+    sorted[before] = mine;
+  }
+  __syncthreads();
+  if (sorted[0] != row) return;
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (column >= columns) return;
+  float sum = widen(target[column]);
+  for (int32_t j = 0; j < count; ++j) sum += widen(dx[sorted[j] * columns + column]);
+  put(target + column, sum);
+}
+
+template <class T>
+struct PositionAdd {
+  const T* x;
+  const T* table;
+  T* y;
+  int64_t columns, sequence, first;
+  Positions positions;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    const int64_t place = position_of(positions, sequence, (first + i / columns) % sequence);
+    Pack<N> sum = load<N>(x + i);
+    const Pack<N> more = load<N>(table + place * columns + i % columns);
+#pragma unroll
+    for (int e = 0; e < N; ++e) sum.v[e] += more.v[e];
+    store(y + i, sum);
+  }
+};
+
+/// Element i of one sequence, over all sequences.
+template <class T>
 struct PositionGrad {
-  const float* dx;
-  float* dtable;
-  int64_t batch, stride;  // elements of one sequence
-  __device__ void operator()(int64_t i) const {
-    float sum = dtable[i];
-    for (int64_t b = 0; b < batch; ++b) sum += dx[b * stride + i];
-    dtable[i] = sum;
+  const T* dx;
+  GradientOf<T>* dtable;
+  int64_t columns, sequence, batch;
+  Positions positions;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    GradientOf<T>* target = dtable + position_of(positions, sequence, i / columns) * columns + i % columns;
+    Pack<N> sum = load<N>(target);
+    for (int64_t b = 0; b < batch; ++b) {
+      const Pack<N> more = load<N>(dx + b * sequence * columns + i);
+#pragma unroll
+      for (int e = 0; e < N; ++e) sum.v[e] += more.v[e];
+    }
+    store(target, sum);
   }
 };
 
 }  // namespace
 
-void embedding(cudaStream_t stream, const int32_t* tokens, const float* table, float* x, int64_t rows, int64_t columns,
+template <class T>
+void embedding(cudaStream_t stream, const int32_t* tokens, const T* table, T* x, int64_t rows, int64_t columns,
                int64_t first_id, int64_t shard_rows) {
-  ORRERY_LAUNCH(embedding_kernel, row_grid(rows, "embedding"), dim3(kThreads), 0, stream, tokens, table, x, columns,
-                first_id, shard_rows);
-  check_launch("embedding");
+  launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, table, x),
+                          Look<T>{tokens, table, x, columns, first_id, shard_rows}, "embedding");
 }
 
-void embedding_grad(cudaStream_t stream, const int32_t* tokens, const float* dx, float* dtable, int64_t rows,
-                    int64_t columns, int64_t first_id, int64_t shard_rows) {
+template <class T>
+void embedding_grad(cudaStream_t stream, const int32_t* tokens, const T* dx, GradientOf<T>* dtable, int64_t rows,
+                    int64_t columns, int64_t first_id, int64_t shard_rows, KernelScratch scratch) {
   dim3 grid = row_grid(rows, "embedding_grad");
   const int64_t stripes = (columns + kThreads - 1) / kThreads;
   if (stripes > 65535) throw Failure("CUDA: embedding_grad: too many columns");
   grid.y = static_cast<unsigned>(stripes);
-  ORRERY_LAUNCH(embedding_grad_kernel, grid, dim3(kThreads), 0, stream, tokens, dx, dtable, rows, columns, first_id,
-                shard_rows);
+  const std::size_t needed = static_cast<std::size_t>(2 * shard_rows + rows) * sizeof(int32_t);
+  if (scratch.bytes < needed) {
+    ORRERY_LAUNCH(scanning_grad_kernel<T>, grid, dim3(kThreads), 0, stream, tokens, dx, dtable, rows, columns, first_id,
+                  shard_rows);
+    return check_launch("embedding_grad");
+  }
+  auto* ints = static_cast<int32_t*>(scratch.data);
+  const Lists lists{ints, ints + shard_rows, ints + 2 * shard_rows};
+  check(cudaMemsetAsync(lists.counts, 0, static_cast<std::size_t>(shard_rows) * sizeof(int32_t), stream),
+        "embedding_grad, counts");
+  launch_packs<1>(stream, rows, false, Count{tokens, lists, first_id, shard_rows}, "embedding_grad, counts");
+  ORRERY_LAUNCH(begin_lists_kernel, dim3(1), dim3(kScanThreads), 0, stream, lists, shard_rows);
+  check_launch("embedding_grad, lists");
+  launch_packs<1>(stream, rows, false, Fill{tokens, lists, first_id, shard_rows}, "embedding_grad, lists");
+  ORRERY_LAUNCH(listed_grad_kernel<T>, grid, dim3(kThreads), 0, stream, tokens, dx, dtable, lists, rows, columns,
+                first_id, shard_rows);
   check_launch("embedding_grad");
 }
 
-void position_add(cudaStream_t stream, const float* x, const float* table, float* y, int64_t rows, int64_t columns,
-                  int64_t sequence, int64_t first) {
-  launch_each(stream, rows * columns, PositionAdd{x, table, y, columns, sequence, first}, "position_add");
+template <class T>
+void position_add(cudaStream_t stream, const T* x, const T* table, T* y, int64_t rows, int64_t columns,
+                  int64_t sequence, int64_t first, const Positions& positions) {
+  launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, x, table, y),
+                          PositionAdd<T>{x, table, y, columns, sequence, first, positions}, "position_add");
 }
 
-void position_grad(cudaStream_t stream, const float* dx, float* dtable, int64_t rows, int64_t columns,
-                   int64_t sequence) {
-  const int64_t stride = sequence * columns;
-  launch_each(stream, stride, PositionGrad{dx, dtable, rows / sequence, stride}, "position_grad");
+template <class T>
+void position_grad(cudaStream_t stream, const T* dx, GradientOf<T>* dtable, int64_t rows, int64_t columns,
+                   int64_t sequence, const Positions& positions) {
+  launch_packs<kWidth<T>>(stream, sequence * columns, packs<T>(columns, dx, dtable),
+                          PositionGrad<T>{dx, dtable, columns, sequence, rows / sequence, positions}, "position_grad");
 }
+
+#define ORRERY_INSTANTIATE(T)                                                                                        \
+  template void embedding(cudaStream_t, const int32_t*, const T*, T*, int64_t, int64_t, int64_t, int64_t);           \
+  template void embedding_grad<T>(cudaStream_t, const int32_t*, const T*, GradientOf<T>*, int64_t, int64_t, int64_t, \
+                                  int64_t, KernelScratch);                                                           \
+  template void position_add(cudaStream_t, const T*, const T*, T*, int64_t, int64_t, int64_t, int64_t,               \
+                             const Positions&);                                                                      \
+  template void position_grad<T>(cudaStream_t, const T*, GradientOf<T>*, int64_t, int64_t, int64_t, const Positions&);
+ORRERY_INSTANTIATE(float)
+ORRERY_INSTANTIATE(__half)
+ORRERY_INSTANTIATE(__nv_bfloat16)
+#undef ORRERY_INSTANTIATE
 
 }  // namespace orrery::exec::cuda

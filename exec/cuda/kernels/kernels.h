@@ -1,39 +1,89 @@
 #pragma once
-/// The CUDA kernels, one launcher per operator of models/op.h, in fp32. Shapes are those of op.h: row-major, n rows.
-/// Every launcher queues on `stream` and returns; every reduction has a fixed order, so that a run repeats bit by bit.
+/// The CUDA kernels, one launcher per operator of models/op.h and some for two that follow each other. T is the type of
+/// activations and weights (float, __half, __nv_bfloat16), GradientOf<T> that of weights' gradients; all arithmetic is
+/// in fp32. Shapes are those of op.h: row-major, n rows. Every launcher queues on `stream` and returns; every reduction
+/// has a fixed order, so that a run repeats bit by bit. Each .cu file instantiates its launchers for the three types.
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
+
+struct __half;
+struct __nv_bfloat16;
 
 namespace orrery::exec::cuda {
 
 using std::int32_t;
 using std::int64_t;
 
+/// As plan::gradient_dtype.
+template <class T>
+struct GradientType {
+  using Type = float;
+};
+template <>
+struct GradientType<__half> {
+  using Type = __half;
+};
+template <class T>
+using GradientOf = typename GradientType<T>::Type;
+
+/// Device memory for what a kernel needs besides its operands; free again once the stream has passed.
+struct KernelScratch {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
 // embedding.cu: `first_id` is the first token id of this rank's shard of `shard_rows` rows.
-void embedding(cudaStream_t stream, const int32_t* tokens, const float* table, float* x, int64_t rows, int64_t columns,
+template <class T>
+void embedding(cudaStream_t stream, const int32_t* tokens, const T* table, T* x, int64_t rows, int64_t columns,
                int64_t first_id, int64_t shard_rows);
-void embedding_grad(cudaStream_t stream, const int32_t* tokens, const float* dx, float* dtable, int64_t rows,
-                    int64_t columns, int64_t first_id, int64_t shard_rows);
+/// In order of the tokens. `scratch`: 8 (shard_rows + rows) bytes, for lists of each token's places; with less, every
+/// first place looks for the others itself.
+template <class T>
+void embedding_grad(cudaStream_t stream, const int32_t* tokens, const T* dx, GradientOf<T>* dtable, int64_t rows,
+                    int64_t columns, int64_t first_id, int64_t shard_rows, KernelScratch scratch);
+/// Row r of a sequence is at position r, or with `context` > 1 where chunks `part` and 2 context - 1 - part of it lie.
+struct Positions {
+  int64_t context = 1, part = 0;
+};
 /// Row i of x is row first + i of the micro-batch.
-void position_add(cudaStream_t stream, const float* x, const float* table, float* y, int64_t rows, int64_t columns,
-                  int64_t sequence, int64_t first);
-void position_grad(cudaStream_t stream, const float* dx, float* dtable, int64_t rows, int64_t columns,
-                   int64_t sequence);
+template <class T>
+void position_add(cudaStream_t stream, const T* x, const T* table, T* y, int64_t rows, int64_t columns,
+                  int64_t sequence, int64_t first, const Positions& positions);
+template <class T>
+void position_grad(cudaStream_t stream, const T* dx, GradientOf<T>* dtable, int64_t rows, int64_t columns,
+                   int64_t sequence, const Positions& positions);
 
-// norm.cu: `addend` may be null. `dx` may be `dy`, `x` or `addend`.
-void layer_norm(cudaStream_t stream, const float* x, const float* weight, const float* bias, float* y, float* mean,
+// norm.cu. Forward: with `residual` (else null) the row is residual + x [+ added_bias], which is also written to `sum`
+// and rounded as there. Backward: `addend` may be null, `dx` may be `dy`, `x` or `addend`; column sums are cut into as
+// many parts as `scratch` has room for.
+template <class T>
+struct NormInput {
+  const T* x = nullptr;
+  const T* residual = nullptr;
+  const T* added_bias = nullptr;
+  T* sum = nullptr;
+};
+template <class T>
+void layer_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, const T* bias, T* y, float* mean,
                 float* rstd, int64_t rows, int64_t columns, float epsilon);
-void layer_norm_grad(cudaStream_t stream, const float* dy, const float* x, const float* weight, const float* mean,
-                     const float* rstd, const float* addend, float* dx, float* dweight, float* dbias, int64_t rows,
-                     int64_t columns);
-void rms_norm(cudaStream_t stream, const float* x, const float* weight, float* y, float* rstd, int64_t rows,
+template <class T>
+void layer_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* mean,
+                     const float* rstd, const T* addend, T* dx, GradientOf<T>* dweight, GradientOf<T>* dbias,
+                     int64_t rows, int64_t columns, KernelScratch scratch);
+template <class T>
+void rms_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, T* y, float* rstd, int64_t rows,
               int64_t columns, float epsilon);
-void rms_norm_grad(cudaStream_t stream, const float* dy, const float* x, const float* weight, const float* rstd,
-                   const float* addend, float* dx, float* dweight, int64_t rows, int64_t columns);
-void bias_grad(cudaStream_t stream, const float* dy, float* dbias, int64_t rows, int64_t columns);
+template <class T>
+void rms_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* rstd, const T* addend,
+                   T* dx, GradientOf<T>* dweight, int64_t rows, int64_t columns, KernelScratch scratch);
+template <class T>
+void bias_grad(cudaStream_t stream, const T* dy, GradientOf<T>* dbias, int64_t rows, int64_t columns,
+               KernelScratch scratch);
 
-// attention.cu: packed heads as in op.h.
+// attention.cu: packed heads as in op.h. Flash attention of 16-bit operands takes the tensor cores where heads are 16,
+// 32, 64, 80, 96 or 128 wide; backward then keeps a float for each query of each head in `scratch`.
 struct AttentionShape {
   int64_t batch = 0, sequence = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;
@@ -41,59 +91,70 @@ struct AttentionShape {
   bool flash = false;  ///< `saved` is lse (B,H,T); else probabilities (B,H,T,T)
 };
 inline constexpr int kMaxHeadDim = 256;
-void attention(cudaStream_t stream, const AttentionShape& shape, const float* qkv, float* y, float* saved);
-void attention_grad(cudaStream_t stream, const AttentionShape& shape, const float* dy, const float* qkv, const float* y,
-                    const float* saved, float* dqkv);
+/// `saved`: float of flash attention, else T.
+template <class T>
+void attention(cudaStream_t stream, const AttentionShape& shape, const T* qkv, T* y, void* saved);
+template <class T>
+void attention_grad(cudaStream_t stream, const AttentionShape& shape, const T* dy, const T* qkv, const T* y,
+                    const void* saved, T* dqkv, KernelScratch scratch);
+/// One block of ring attention: what the mask leaves of another rank's keys.
+struct RingBlock {
+  int64_t first_query = 0;  ///< of each sequence; those before see none of these keys
+  int64_t keys = 0;         ///< the first of them count
+  bool triangle = false;    ///< the own block under a causal mask
+  bool accumulate = false;  ///< merged with what is in y and lse; backward: added to dq
+};
+template <class T>
+void ring_attention(cudaStream_t stream, const AttentionShape& shape, const RingBlock& block, const T* qkv, const T* kv,
+                    T* y, float* lse);
+template <class T>
+void ring_attention_grad(cudaStream_t stream, const AttentionShape& shape, const RingBlock& block, const T* dy,
+                         const T* qkv, const T* y, const float* lse, const T* kv, T* dqkv, T* dkv,
+                         KernelScratch scratch);
 /// Rotates the pairs (i, i + D/2) of every q and k head by t * theta^(-2i/D) times `direction` (+1 forward, -1 back).
 /// Su et al., "RoFormer" (2021), eq. 34, with the pairing of Llama's published weights.
-void rope(cudaStream_t stream, const AttentionShape& shape, const float* in, float* out, double theta,
-          double direction);
+template <class T>
+void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& positions, const T* in, T* out,
+          double theta, double direction);
+/// Columns [first, first + width) of rows of `wide` columns to or from a matrix of `width` columns.
+template <class T>
+void take_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_t wide, int64_t first, int64_t width);
+template <class T>
+void put_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_t wide, int64_t first, int64_t width);
 
 // elementwise.cu
-void gelu(cudaStream_t stream, const float* x, float* y, int64_t count);
-void gelu_grad(cudaStream_t stream, const float* dy, const float* x, float* dx, int64_t count);
-void swiglu(cudaStream_t stream, const float* x, float* y, int64_t rows, int64_t columns);
-void swiglu_grad(cudaStream_t stream, const float* dy, const float* x, float* dx, int64_t rows, int64_t columns);
-void add_bias(cudaStream_t stream, const float* residual, const float* x, const float* bias, float* y, int64_t rows,
-              int64_t columns);
+template <class T>
+void gelu(cudaStream_t stream, const T* x, T* y, int64_t count);
+template <class T>
+void gelu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t count);
+template <class T>
+void swiglu(cudaStream_t stream, const T* x, T* y, int64_t rows, int64_t columns);
+template <class T>
+void swiglu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t rows, int64_t columns);
+template <class T>
+void add_bias(cudaStream_t stream, const T* residual, const T* x, const T* bias, T* y, int64_t rows, int64_t columns);
 /// c = a + b, element by element.
-void add(cudaStream_t stream, const float* a, const float* b, float* c, int64_t count);
+template <class T>
+void add(cudaStream_t stream, const T* a, const T* b, T* c, int64_t count);
 /// Adds `bias` to every row of `y`.
-void add_bias_to_rows(cudaStream_t stream, const float* bias, float* y, int64_t rows, int64_t columns);
+template <class T, class B>
+void add_bias_to_rows(cudaStream_t stream, const B* bias, T* y, int64_t rows, int64_t columns);
 
 // loss.cu: a rank's shard of `columns` logits of which the first `valid` are real; `first_id` is the first one's id.
-void softmax_max(cudaStream_t stream, const float* logits, float* max, int64_t rows, int64_t columns, int64_t valid);
-void softmax_sum(cudaStream_t stream, const float* logits, const float* max, const int32_t* targets, float* sums,
+template <class T>
+void softmax_max(cudaStream_t stream, const T* logits, float* max, int64_t rows, int64_t columns, int64_t valid);
+template <class T>
+void softmax_sum(cudaStream_t stream, const T* logits, const float* max, const int32_t* targets, float* sums,
                  int64_t rows, int64_t columns, int64_t valid, int64_t first_id);
+/// Both of the above in one pass over the logits.
+template <class T>
+void softmax_statistics(cudaStream_t stream, const T* logits, const int32_t* targets, float* max, float* sums,
+                        int64_t rows, int64_t columns, int64_t valid, int64_t first_id);
 void cross_entropy(cudaStream_t stream, const float* max, const float* sums, float* loss, int64_t rows, float scale);
-void cross_entropy_grad(cudaStream_t stream, const float* logits, const float* max, const float* sums,
-                        const int32_t* targets, float* dlogits, int64_t rows, int64_t columns, int64_t valid,
-                        int64_t first_id, float scale);
-
-// optimizer.cu: a flat vector cut into tiles, each inside one ElementRange.
-struct RangeTile {
-  int64_t begin = 0;  ///< element
-  int32_t count = 0;  ///< elements, at most kTileElements
-  int32_t decay = 0;  ///< 1: weight decay applies
-  double norm_weight = 1;
-};
-inline constexpr int64_t kTileElements = 16384;
-/// total += sum over tiles of norm_weight * sum of squares. `partials` holds `tiles` doubles of scratch.
-void norm_squared(cudaStream_t stream, const float* gradient, const RangeTile* table, int64_t tiles, double* partials,
-                  float* total);
-void clip_coefficient(cudaStream_t stream, const float* total, float* norm, float* coefficient, float clip_norm);
-/// Constants of one step, rounded once from double: computed in float, 1 - 0.999 would be off by 5e-5 of itself.
-struct AdamWStep {
-  float keep = 1;              ///< 1 - learning rate * weight decay
-  float rate = 0;              ///< learning rate / (1 - beta1^t), t from 1
-  float root = 1;              ///< sqrt(1 - beta2^t)
-  float beta1 = 0, rest1 = 1;  ///< rest1 = 1 - beta1
-  float beta2 = 0, rest2 = 1;
-  float epsilon = 0;
-};
-/// Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019), algorithm 2, in the form PyTorch computes it.
-/// `coefficient` may be null: 1.
-void adamw(cudaStream_t stream, const float* gradient, const float* coefficient, float* parameter, float* first,
-           float* second, const RangeTile* table, int64_t tiles, const AdamWStep& step);
+/// `scaling` (null: 1) is the loss scale on the device.
+template <class T>
+void cross_entropy_grad(cudaStream_t stream, const T* logits, const float* max, const float* sums,
+                        const int32_t* targets, const float* scaling, T* dlogits, int64_t rows, int64_t columns,
+                        int64_t valid, int64_t first_id, float scale);
 
 }  // namespace orrery::exec::cuda

@@ -31,7 +31,13 @@ enum cudaError_t {
   cudaErrorNoDevice = 100,
   cudaErrorNotReady = 600
 };
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
 namespace emulation {
@@ -70,8 +76,41 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
   return value;
 }
 
+/// 16 bytes that one instruction loads or stores; may stand for any type's memory.
+struct __attribute__((may_alias, aligned(16))) uint4 {
+  unsigned x, y, z, w;
+};
+struct __attribute__((may_alias, aligned(8))) uint2 {
+  unsigned x, y;
+};
+
+inline float __expf(float x) {
+  return expf(x);
+}
+inline float __fdividef(float x, float y) {
+  return x / y;
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
+}
+inline unsigned __float_as_uint(float value) {
+  return __builtin_bit_cast(unsigned, value);
+}
+inline float __uint_as_float(unsigned bits) {
+  return __builtin_bit_cast(float, bits);
+}
+template <class T>
+T atomicAdd(T* at, T value) {  // fibers of one thread: nobody else is at it
+  const T old = *at;
+  *at = old + value;
+  return old;
+}
+
 inline unsigned __ballot_sync(unsigned, bool mine) {
   return emulation::warp_vote(mine);
+}
+inline void __syncwarp() {
+  emulation::warp_vote(true);
 }
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);

@@ -320,6 +320,7 @@ cudaError_t cudaSetDevice(int) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::strcpy(properties->name, "emulated");
+  properties->major = 9;
   return cudaSuccess;
 }
 

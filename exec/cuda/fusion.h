@@ -1,0 +1,35 @@
+#pragma once
+/// Which neighbours among a compute step's operators become one kernel. Decided from operators and addresses alone.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "exec/backend.h"
+
+namespace orrery::exec::cuda {
+
+enum class Fused : std::uint8_t {
+  no,
+  product_gelu,       ///< matmul, then gelu of its result: an epilogue that writes both
+  product_gelu_grad,  ///< matmul, then gelu_grad of its result in place: an epilogue
+  add_norm,           ///< add_bias, then layer_norm or rms_norm of the sum
+  softmax_pair        ///< softmax_max, then softmax_sum of the same logits
+};
+
+/// Operators [first, first + count) of a step, as one.
+struct FusedGroup {
+  std::size_t first = 0, count = 1;
+  Fused kind = Fused::no;
+  bool operator==(const FusedGroup&) const = default;
+};
+
+struct FusionOptions {
+  bool gelu = true;  ///< before sm_90 cuBLASLt's GELU epilogues of 16-bit products cost more than they save
+};
+
+/// Covers all calls, in order. A pair is one group only where every operand of the second is the memory of the first
+/// that it should be, and what it does not keep is overwritten anyway.
+[[nodiscard]] std::vector<FusedGroup> fuse(std::span<const OpCall> calls, const FusionOptions& options);
+
+}  // namespace orrery::exec::cuda

@@ -1,0 +1,92 @@
+#pragma once
+/// What the attention kernels share: shapes, masks, operands, merging of what two sets of keys give.
+#include "exec/cuda/kernels/device.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/values.h"
+
+namespace orrery::exec::cuda {
+
+struct Layout {
+  int64_t sequence, tiles;
+  int64_t width, kv_width;  // of a token's row in qkv, and in what the keys are read from
+  int heads, group, dim;    // group: query heads per key head
+  int key_heads;
+  bool causal, flash;
+  float scale;
+  // What of the keys counts, and for which queries; of a ring's block less than all.
+  int64_t first_query, keys;
+  bool accumulate;
+};
+
+/// Operands: q in rows of `width`, keys and values in rows of `kv_width`, and the same of their gradients.
+template <class T>
+struct Inputs {
+  const T* q;
+  const T* k;
+  const T* v;
+};
+template <class T>
+struct Gradients {
+  T* q;
+  T* k;
+  T* v;
+};
+
+/// What backward reads besides q, k and v.
+template <class T>
+struct Saved {
+  const T* dy;
+  const T* y;
+  const float* lse;  ///< null: probabilities instead
+  const T* probabilities;
+};
+
+/// Where a block works: one sequence and one head, from a one-dimensional grid with the tile running fastest.
+struct Place {
+  int64_t batch, tile;
+  int head;
+};
+
+__device__ inline Place place_of(int64_t tiles, int heads) {
+  const int64_t index = blockIdx.x;
+  const int64_t pair = index / tiles;
+  return {pair / heads, index % tiles, static_cast<int>(pair % heads)};
+}
+
+__device__ inline bool masked(const Layout& l, int64_t query, int64_t key) {
+  return key >= l.keys || query < l.first_query || (l.causal && key > query);
+}
+
+/// Where the tiles of keys end that some query of `tile` sees.
+__device__ inline int64_t tiles_seen(const Layout& l, int64_t tile, int64_t size) {
+  const int64_t all = (l.keys + size - 1) / size;
+  return l.causal && tile + 1 < all ? tile + 1 : all;
+}
+
+/// Adds to a row of y, made of other keys with the log-sum-exp `lse`, what these keys make of it: returns how much of
+/// the old stays and how much of the new is added.
+struct Merged {
+  float lse, keep, add;
+};
+__device__ inline Merged merge(float before, float here) {
+  const float highest = fmaxf(before, here);
+  const float lse = highest + logf(expf(before - highest) + expf(here - highest));
+  return {lse, expf(before - lse), expf(here - lse)};
+}
+
+// tensor_attention.cu: flash attention of 16-bit operands on tensor cores.
+/// Whether it takes these: the head widths it was compiled for, addresses of 16 bytes.
+template <class T>
+bool fits_tensor_cores(const Layout& l, const Inputs<T>& in) {
+  const bool width = l.dim == 16 || l.dim == 32 || l.dim == 64 || l.dim == 80 || l.dim == 96 || l.dim == 128;
+  const auto aligned = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
+  return sizeof(T) == 2 && l.flash && width && aligned(in.q) && aligned(in.k) && aligned(in.v);
+}
+template <class T>
+void tensor_forward(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, T* y, float* lse);
+/// `delta`: room for a float for each query of each head.
+template <class T>
+void tensor_backward(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, const Saved<T>& saved,
+                     const Gradients<T>& out, float* delta);
+
+}  // namespace orrery::exec::cuda

@@ -1,0 +1,116 @@
+// Norms, loss scaling and updates: operands as models/op.h fixes them.
+#include <cmath>
+
+#include "exec/cuda/backend.h"
+#include "exec/cuda/call.h"
+#include "exec/quantised.h"
+
+namespace orrery::exec::cuda {
+namespace {
+
+using models::OpKind;
+
+UpdateStep step_of(const Call& call, std::size_t scaling) {
+  const StepContext& c = call.context;
+  UpdateStep step;
+  step.step = c.step;
+  step.rate = c.learning_rate;
+  step.beta1 = c.beta1;
+  step.beta2 = c.beta2;
+  step.epsilon = c.epsilon;
+  step.decay = c.weight_decay;
+  step.momentum = c.momentum;
+  step.nesterov = c.nesterov;
+  step.adaptive = c.adaptive;
+  step.clip_update = c.clip_update;
+  step.decay_power = c.decay_power;
+  step.coefficient =
+      call.op.kind == OpKind::lamb || call.op.kind == OpKind::factor_moments ? nullptr : call.optional(1, 1);
+  step.scaling = call.optional(scaling, 4);
+  step.stochastic = call.op.stochastic;
+  step.seed = c.seed;
+  return step;
+}
+
+Target target_of(const Call& call, std::size_t copy) {
+  const Target target{call.output_floats(0, call.op.m), call.optional_output_floats(copy, call.op.m)};
+  if (call.op.stochastic && target.parameter.type != Stored::bf16)
+    throw Failure("the CUDA backend rounds at random to bf16 only");
+  return target;
+}
+
+DeviceBook device_book(const CodeBook& book) {
+  DeviceBook out{};
+  for (std::size_t i = 0; i < book.values.size(); ++i) out.values[i] = book.values[i];
+  for (std::size_t i = 0; i < book.bounds.size(); ++i) out.bounds[i] = book.bounds[i];
+  out.bounds[kCodes - 1] = INFINITY;
+  out.zero = book.zero;
+  return out;
+}
+
+}  // namespace
+
+// Both books on the device, copied at the first use.
+const DeviceBook* CudaBackend::code_books() {
+  if (!books_.data()) {
+    const DeviceBook both[2] = {device_book(signed_codes()), device_book(unsigned_codes())};
+    books_ = DeviceMemory(sizeof(both), "allocating code books");
+    check(cudaMemcpyAsync(books_.data(), both, sizeof(both), cudaMemcpyHostToDevice, stream_.get()),
+          "copying code books");
+    check(cudaStreamSynchronize(stream_.get()), "copying code books");
+  }
+  return static_cast<const DeviceBook*>(books_.data());
+}
+
+void CudaBackend::update(const Call& call, std::span<const ElementRange> ranges) {
+  const models::Op& op = call.op;
+  const std::int64_t m = op.m;
+  const auto tables = [&](Cut cut) -> const Tables& { return ranges_.find(ranges, m, cut, stream_.get()); };
+  std::int64_t norms = 2;  // elements: two for each parameter that a range names
+  for (const ElementRange& range : ranges) norms = std::max(norms, 2 * (range.norms + 1));
+  if (op.kind == OpKind::norm_squared)
+    return norm_squared(call.stream, call.input_floats(0, m), tables(Cut::tiles), call.output(0, 1));
+  if (op.kind == OpKind::clip_coefficient)
+    return clip_coefficient(call.stream, call.input(0, 1), call.optional(1, 4), call.output(0, 1), call.output(1, 1),
+                            static_cast<float>(call.context.clip_norm));
+  if (op.kind == OpKind::overflow) return overflow(call.stream, call.input(0, 1), call.output(0, 1));
+  if (op.kind == OpKind::loss_scale)
+    return loss_scale(call.stream, call.output(0, 4), static_cast<float>(call.context.scale_factor),
+                      static_cast<float>(call.context.scale_interval));
+  if (op.kind == OpKind::adamw)
+    return adamw(call.stream, call.input_floats(0, m), target_of(call, 3), call.output(1, m), call.output(2, m),
+                 tables(Cut::tiles), step_of(call, 2));
+  if (op.kind == OpKind::sgd)
+    return sgd(call.stream, call.input_floats(0, m), target_of(call, 2), call.optional_output(1, m), tables(Cut::tiles),
+               step_of(call, 2));
+  if (op.kind == OpKind::lamb_moments)
+    return lamb_moments(call.stream, call.input_floats(0, m), call.input_floats(2, m), call.output(0, m),
+                        call.output(1, m), call.output(2, norms), tables(Cut::tiles), step_of(call, 3));
+  if (op.kind == OpKind::lamb)
+    return lamb(call.stream, call.input(0, m), call.input(1, m), call.input(2, norms), target_of(call, 1),
+                tables(Cut::tiles), step_of(call, 3));
+  if (op.kind == OpKind::factor_sums)
+    return factor_sums(call.stream, call.input_floats(0, m), call.output(0, op.k), tables(Cut::rows),
+                       step_of(call, call.in.size()));
+  if (op.kind == OpKind::factor_moments)
+    return factor_moments(call.stream, call.input(0, m), call.output(0, m), m, step_of(call, 1));
+  if (op.kind == OpKind::factor_norms)
+    return factor_norms(call.stream, call.input_floats(0, m), call.input_floats(2, m), call.input(3, op.k),
+                        call.output(0, norms), tables(Cut::rows), step_of(call, call.in.size()));
+  if (op.kind == OpKind::adafactor)
+    return adafactor(call.stream, call.input_floats(0, m), call.input(2, op.k), call.input(3, norms),
+                     target_of(call, 1), tables(Cut::rows), step_of(call, 4));
+  if (op.kind == OpKind::adamw_8bit) {
+    const std::int64_t blocks = m / models::kQuantisedBlock;
+    const Moments8 moments{reinterpret_cast<std::uint8_t*>(call.checked(false, 1, m).data),
+                           reinterpret_cast<std::uint8_t*>(call.checked(false, 2, m).data), call.output(3, blocks),
+                           call.output(4, blocks)};
+    const DeviceBook* books = code_books();
+    const Tables of_blocks = tables(Cut::blocks);
+    return adamw_8bit(call.stream, call.input_floats(0, m), target_of(call, 5), moments, books, books + 1, of_blocks,
+                      tables(Cut::tiles), step_of(call, 2));
+  }
+  throw Failure(fmt::format("the CUDA backend has no {} yet", models::name_of(op.kind)));
+}
+
+}  // namespace orrery::exec::cuda

@@ -1,0 +1,131 @@
+// The plan file: a line for each shape, fields separated by tabs.
+#include "exec/cuda/plan_cache.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace orrery::exec::cuda {
+namespace {
+
+constexpr const char* kFormat = "orrery-plan-1";
+constexpr int kMostAlignment = 256;
+
+constexpr Epilogue kEpilogues[] = {Epilogue::none, Epilogue::bias, Epilogue::gelu_aux, Epilogue::bias_gelu,
+                                   Epilogue::gelu_grad};
+constexpr models::DType kTypes[] = {models::DType::fp32, models::DType::bf16, models::DType::fp16};
+
+template <class T, std::size_t N>
+std::optional<T> named(const T (&all)[N], const std::string& name) {
+  for (const T one : all)
+    if (name == name_of(one)) return one;
+  return std::nullopt;
+}
+
+std::string spaceless(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\t' || c == '\n' || c == ' '; }, '_');
+  return text;
+}
+
+}  // namespace
+
+const char* name_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::none: return "none";
+    case Epilogue::bias: return "bias";
+    case Epilogue::gelu_aux: return "gelu_aux";
+    case Epilogue::bias_gelu: return "bias_gelu";
+    case Epilogue::gelu_grad: return "gelu_grad";
+  }
+  return "?";
+}
+
+int common_alignment(std::initializer_list<const void*> addresses) {
+  std::uintptr_t bits = kMostAlignment;
+  for (const void* address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
+  return static_cast<int>(bits & (~bits + 1));
+}
+
+PlanCache::PlanCache(std::string path, std::string device, std::uint64_t library_version)
+    : path_(std::move(path)), device_(spaceless(std::move(device))), version_(library_version) {
+  if (path_.empty()) return;
+  std::ifstream file(path_);
+  for (std::string line; std::getline(file, line);)
+    if (const auto entry = parse(line)) plans_[entry->first] = entry->second;  // the last one counts
+}
+
+std::string PlanCache::head() const {
+  return fmt::format("{}\t{}\t{}", kFormat, device_, version_);
+}
+
+std::string PlanCache::line_of(const ProductShape& s, const StoredPlan& plan) const {
+  std::string line = fmt::format("{}\t{}\t{}\t{}\t{}{}{}{}\t{}\t{}\t{}\t{}", head(), s.m, s.n, s.k,
+                                 s.trans_a ? 't' : 'n', s.trans_b ? 't' : 'n', s.accumulate ? '+' : '=',
+                                 s.tf32 ? 't' : 'f', name_of(s.in), name_of(s.out), name_of(s.epilogue), s.alignment);
+  line += fmt::format("\t{}\t{:.3e}", plan.workspace_bytes, plan.seconds);
+  for (const std::uint64_t word : plan.algorithm) line += fmt::format("\t{:016x}", word);
+  return line;
+}
+
+std::optional<std::pair<ProductShape, StoredPlan>> PlanCache::parse(const std::string& line) const {
+  const std::string start = head() + "\t";
+  if (line.compare(0, start.size(), start) != 0) return std::nullopt;
+  std::istringstream in(line.substr(start.size()));
+  ProductShape s;
+  StoredPlan plan;
+  std::string flags, from, to, epilogue;
+  in >> s.m >> s.n >> s.k >> flags >> from >> to >> epilogue >> s.alignment >> plan.workspace_bytes >> plan.seconds;
+  in >> std::hex;
+  for (std::uint64_t& word : plan.algorithm) in >> word;
+  const auto type_in = named(kTypes, from), type_out = named(kTypes, to);
+  const auto does = named(kEpilogues, epilogue);
+  std::string rest;
+  if (!in || (in >> rest) || flags.size() != 4 || !type_in || !type_out || !does) return std::nullopt;
+  s.trans_a = flags[0] == 't';
+  s.trans_b = flags[1] == 't';
+  s.accumulate = flags[2] == '+';
+  s.tf32 = flags[3] == 't';
+  s.in = *type_in;
+  s.out = *type_out;
+  s.epilogue = *does;
+  return std::pair(s, plan);
+}
+
+std::optional<StoredPlan> PlanCache::find(const ProductShape& shape) const {
+  const auto found = plans_.find(shape);
+  if (found == plans_.end()) return std::nullopt;
+  return found->second;
+}
+
+void PlanCache::keep(const ProductShape& shape, const StoredPlan& plan) {
+  plans_[shape] = plan;
+  if (path_.empty()) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+  const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) return;
+  const std::string line = line_of(shape, plan) + "\n";
+  static_cast<void>(::write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size()));
+  ::close(file);
+}
+
+std::string default_plan_file() {
+  constexpr const char* kName = "cublaslt-plans.txt";
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value ? std::string(value) : std::string();
+  };
+  if (const std::string folder = variable("ORRERY_CACHE_DIR"); !folder.empty()) return folder + "/" + kName;
+  if (const std::string folder = variable("XDG_CACHE_HOME"); !folder.empty()) return folder + "/orrery/" + kName;
+  if (const std::string folder = variable("HOME"); !folder.empty()) return folder + "/.cache/orrery/" + kName;
+  return {};
+}
+
+}  // namespace orrery::exec::cuda

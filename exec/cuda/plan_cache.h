@@ -1,0 +1,72 @@
+#pragma once
+/// Which of cuBLASLt's kernels a matrix product of some shape takes, kept on disk: tuned once per shape, device and
+/// version of the library. Nothing here needs a GPU.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "models/dtype.h"
+
+namespace orrery::exec::cuda {
+
+/// What a product does with its result besides writing it.
+enum class Epilogue : std::uint8_t {
+  none,
+  bias,       ///< + bias
+  gelu_aux,   ///< writes the result to `aux`, and its GELU to the output
+  bias_gelu,  ///< both
+  gelu_grad   ///< times the derivative of GELU at `aux`
+};
+[[nodiscard]] const char* name_of(Epilogue epilogue);
+
+/// Everything that the choice of a kernel may depend on, in the row-major sense of models/op.h.
+struct ProductShape {
+  std::int64_t m = 0, n = 0, k = 0;
+  bool trans_a = false, trans_b = false;
+  bool accumulate = false;
+  bool tf32 = false;  ///< fp32 operands, rounded on the way in
+  models::DType in = models::DType::fp32, out = models::DType::fp32;
+  Epilogue epilogue = Epilogue::none;
+  int alignment = 256;  ///< bytes that every address is a multiple of, at most 256
+  auto operator<=>(const ProductShape&) const = default;
+};
+
+/// The largest power of two up to 256 that divides all of these addresses.
+[[nodiscard]] int common_alignment(std::initializer_list<const void*> addresses);
+
+/// A chosen kernel: cuBLASLt's description of it, which it says may be stored and restored under the same version.
+struct StoredPlan {
+  std::array<std::uint64_t, 8> algorithm{};
+  std::uint64_t workspace_bytes = 0;
+  double seconds = 0;  ///< as tuned; 0: the first proposal, not timed
+  bool operator==(const StoredPlan&) const = default;
+};
+
+class PlanCache {
+ public:
+  /// `path` empty: in memory only. Lines of a file that are not understood, or of another device or version, are
+  /// passed over. What cannot be read or written is no error: tuning is repeated then.
+  PlanCache(std::string path, std::string device, std::uint64_t library_version);
+  [[nodiscard]] std::optional<StoredPlan> find(const ProductShape& shape) const;
+  /// Kept, and appended to the file in one write, so that the ranks of a machine may share it.
+  void keep(const ProductShape& shape, const StoredPlan& plan);
+  [[nodiscard]] std::size_t size() const { return plans_.size(); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+  /// One line of the file, and back; empty where it is not one.
+  [[nodiscard]] std::string line_of(const ProductShape& shape, const StoredPlan& plan) const;
+  [[nodiscard]] std::optional<std::pair<ProductShape, StoredPlan>> parse(const std::string& line) const;
+
+ private:
+  [[nodiscard]] std::string head() const;
+  std::string path_, device_;
+  std::uint64_t version_;
+  std::map<ProductShape, StoredPlan> plans_;
+};
+
+/// cublaslt-plans.txt in $ORRERY_CACHE_DIR, else in orrery/ under $XDG_CACHE_HOME or ~/.cache; empty without any.
+[[nodiscard]] std::string default_plan_file();
+
+}  // namespace orrery::exec::cuda

@@ -1,0 +1,227 @@
+// cuBLASLt: descriptors, the choice of a kernel, launches.
+#include "exec/cuda/products.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "base/ensure.h"
+
+namespace orrery::exec::cuda {
+namespace {
+
+constexpr int kProposals = 16;
+constexpr int kTimings = 4;  // of each proposal, after one that warms up
+
+void check(cublasStatus_t status, const char* doing) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw Failure(fmt::format("cuBLASLt: {}: {}", doing, cublasLtGetStatusString(status)));
+}
+
+cudaDataType_t type_of(models::DType type) {
+  switch (type) {
+    case models::DType::fp32: return CUDA_R_32F;
+    case models::DType::bf16: return CUDA_R_16BF;
+    case models::DType::fp16: return CUDA_R_16F;
+    case models::DType::tf32:
+    case models::DType::fp8:
+    case models::DType::int32:
+    case models::DType::int64:
+    case models::DType::uint8: break;
+  }
+  throw Failure(fmt::format("CUDA: no matrix products in {}", models::name_of(type)));
+}
+
+cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::gelu_aux: return CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::bias_gelu: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Epilogue::gelu_grad: return CUBLASLT_EPILOGUE_DGELU;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+bool has_bias(Epilogue e) {
+  return e == Epilogue::bias || e == Epilogue::bias_gelu;
+}
+bool has_aux(Epilogue e) {
+  return e == Epilogue::gelu_aux || e == Epilogue::bias_gelu || e == Epilogue::gelu_grad;
+}
+
+}  // namespace
+
+struct Products::Prepared {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool possible = false;
+
+  Prepared() = default;
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+  ~Prepared() {
+    for (const cublasLtMatrixLayout_t layout : {a, b, c})
+      if (layout) cublasLtMatrixLayoutDestroy(layout);
+    if (operation) cublasLtMatmulDescDestroy(operation);
+  }
+
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
+    check(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)), "describing a product");
+  }
+};
+
+Products::Products(std::string device, std::size_t workspace_bytes, Options options)
+    : workspace_(workspace_bytes, "allocating the workspace of matrix products"),
+      options_(std::move(options)),
+      plans_(options_.plan_file, std::move(device), cublasLtGetVersion()) {
+  check(cublasLtCreate(&handle_), "starting");
+}
+
+Products::~Products() {
+  prepared_.clear();
+  if (handle_) cublasLtDestroy(handle_);
+}
+
+// Row-major C (m,n) = op(A) op(B) is column-major C^T (n,m) = op(B)^T op(A)^T. A row-major matrix read column-major is
+// its transpose, so B goes first and each operand is transposed for cuBLAS exactly when it is for us. A bias along n is
+// then one along the rows of C^T, as cuBLASLt's epilogues have it.
+Products::Prepared& Products::prepare(const Product& product, cudaStream_t stream) {
+  const ProductShape& s = product.shape;
+  std::unique_ptr<Prepared>& slot = prepared_[s];
+  if (slot) return *slot;
+  slot = std::make_unique<Prepared>();
+  Prepared& p = *slot;
+  check(cublasLtMatmulDescCreate(&p.operation, s.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "describing a product");
+  const cublasOperation_t first = s.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = s.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  p.set(CUBLASLT_MATMUL_DESC_TRANSA, first);
+  p.set(CUBLASLT_MATMUL_DESC_TRANSB, second);
+  p.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
+  if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.in));
+  if (has_aux(s.epilogue)) {
+    p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
+    p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(s.in));
+  }
+  const auto layout = [](cublasLtMatrixLayout_t& to, models::DType type, std::int64_t rows, std::int64_t columns) {
+    check(cublasLtMatrixLayoutCreate(&to, type_of(type), static_cast<std::uint64_t>(rows),
+                                     static_cast<std::uint64_t>(columns), rows),
+          "describing a matrix");
+  };
+  layout(p.a, s.in, s.trans_b ? s.k : s.n, s.trans_b ? s.n : s.k);
+  layout(p.b, s.in, s.trans_a ? s.m : s.k, s.trans_a ? s.k : s.m);
+  layout(p.c, s.out, s.n, s.m);
+  choose(p, product, stream);
+  return p;
+}
+
+void Products::choose(Prepared& p, const Product& product, cudaStream_t stream) {
+  const ProductShape& s = product.shape;
+  if (const auto kept = plans_.find(s); kept && kept->workspace_bytes <= workspace_.bytes()) {
+    static_assert(sizeof(p.algorithm) == sizeof(kept->algorithm));
+    std::memcpy(&p.algorithm, kept->algorithm.data(), sizeof(p.algorithm));
+    p.possible = true;
+    return;
+  }
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&preference), "asking for kernels");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "asking for kernels");
+  };
+  const std::uint64_t workspace = workspace_.bytes();
+  const auto alignment = static_cast<std::uint32_t>(s.alignment);
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(attribute, alignment);
+  if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+  if (has_aux(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
+  std::array<cublasLtMatmulHeuristicResult_t, kProposals> proposals{};
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, p.operation, p.a, p.b, p.c, p.c, preference,
+                                                               kProposals, proposals.data(), &found);
+  cublasLtMatmulPreferenceDestroy(preference);
+  if (status != CUBLAS_STATUS_SUCCESS || found == 0) return;  // not possible
+  int best = 0;
+  double best_seconds = 0;
+  const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  if (found > 1 && flops >= options_.tune_above_flops) {
+    // Timed on the real operands; what is added to must stay as it is, so the sums go elsewhere.
+    DeviceMemory elsewhere;
+    void* target = product.c;
+    if (s.accumulate || s.epilogue == Epilogue::gelu_grad) {
+      elsewhere = DeviceMemory(static_cast<std::size_t>(s.m * s.n * models::size_of(s.out)), "tuning a matrix product");
+      target = elsewhere.data();
+    }
+    best_seconds = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < found; ++i) {
+      const auto& proposal = proposals[static_cast<std::size_t>(i)];
+      if (proposal.state != CUBLAS_STATUS_SUCCESS) continue;
+      const double seconds = time(p, product, target, proposal.algo, stream);
+      if (seconds < best_seconds) best = i, best_seconds = seconds;
+    }
+    if (best_seconds == std::numeric_limits<double>::infinity()) best_seconds = 0;
+    ++tuned_;
+  }
+  const auto& chosen = proposals[static_cast<std::size_t>(best)];
+  p.algorithm = chosen.algo;
+  p.possible = true;
+  StoredPlan plan;
+  std::memcpy(plan.algorithm.data(), &chosen.algo, sizeof(chosen.algo));
+  plan.workspace_bytes = chosen.workspaceSize;
+  plan.seconds = best_seconds;
+  if (best_seconds > 0) plans_.keep(s, plan);
+}
+
+double Products::time(Prepared& p, const Product& product, void* c, const cublasLtMatmulAlgo_t& algorithm,
+                      cudaStream_t stream) {
+  constexpr double kFails = std::numeric_limits<double>::infinity();
+  if (launch(p, product, c, algorithm, stream) != CUBLAS_STATUS_SUCCESS) return kFails;
+  const Event from(true), to(true);
+  from.record(stream);
+  for (int i = 0; i < kTimings; ++i)
+    if (launch(p, product, c, algorithm, stream) != CUBLAS_STATUS_SUCCESS) return kFails;
+  to.record(stream);
+  cuda::check(cudaEventSynchronize(to.get()), "timing a matrix product");
+  float milliseconds = 0;
+  cuda::check(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "timing a matrix product");
+  return static_cast<double>(milliseconds) * 1e-3 / kTimings;
+}
+
+cublasStatus_t Products::launch(Prepared& p, const Product& product, void* c, const cublasLtMatmulAlgo_t& algorithm,
+                                cudaStream_t stream) {
+  const ProductShape& s = product.shape;
+  const float one = 1;
+  const float keep = s.accumulate ? 1 : 0;
+  if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+  if (has_aux(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
+  return cublasLtMatmul(handle_, p.operation, &one, product.b, p.a, product.a, p.b, &keep, c, p.c, c, p.c, &algorithm,
+                        workspace_.data(), workspace_.bytes(), stream);
+}
+
+bool Products::run(Product product, cudaStream_t stream) {
+  ProductShape& s = product.shape;
+  ENSURE(s.m > 0 && s.n > 0 && s.k > 0, "a matrix product of {} x {} x {}", s.m, s.n, s.k);
+  s.alignment = common_alignment({product.a, product.b, product.c, product.bias, product.aux});
+  Prepared& p = prepare(product, stream);
+  if (!p.possible) {
+    if (s.epilogue != Epilogue::none) return false;
+    throw Failure(
+        fmt::format("cuBLASLt: no kernel for a product of {} x {} x {} in {}", s.m, s.n, s.k, models::name_of(s.in)));
+  }
+  const cublasStatus_t status = launch(p, product, product.c, p.algorithm, stream);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED && s.epilogue != Epilogue::none) {
+    p.possible = false;
+    return false;
+  }
+  check(status, "a matrix product");
+  return true;
+}
+
+}  // namespace orrery::exec::cuda

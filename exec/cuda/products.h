@@ -1,0 +1,64 @@
+#pragma once
+/// Matrix products by cuBLASLt: operands in fp32, bf16 or fp16, sums in fp32, results in the operands' type or in fp32.
+/// Kernels are chosen by timing cuBLASLt's proposals once for each shape (exec/cuda/plan_cache.h).
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "exec/cuda/handles.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/plan_cache.h"
+
+namespace orrery::exec::cuda {
+
+/// One product: shape and addresses.
+struct Product {
+  ProductShape shape;  ///< `alignment` is filled in by `run`
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  const void* bias = nullptr;  ///< of `shape.in`
+  void* aux = nullptr;         ///< of the output's size, in `shape.in`
+};
+
+class Products {
+ public:
+  struct Options {
+    std::string plan_file = default_plan_file();
+    /// Smaller products take the first proposal: timing them all would cost more than they ever save.
+    double tune_above_flops = 1e8;
+  };
+  Products(std::string device, std::size_t workspace_bytes, Options options);
+  ~Products();
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  /// Queues the product. False, with nothing queued, where cuBLASLt has no kernel for it: an epilogue on odd sizes.
+  /// Throws Failure when a product without epilogue has none.
+  [[nodiscard]] bool run(Product product, cudaStream_t stream);
+  [[nodiscard]] std::int64_t workspace_bytes() const { return static_cast<std::int64_t>(workspace_.bytes()); }
+  [[nodiscard]] KernelScratch scratch() const { return {workspace_.data(), workspace_.bytes()}; }
+  [[nodiscard]] int tuned() const { return tuned_; }  ///< shapes that were timed by this object
+  [[nodiscard]] const PlanCache& plans() const { return plans_; }
+
+ private:
+  struct Prepared;  // descriptors and the chosen kernel of a shape
+  [[nodiscard]] Prepared& prepare(const Product& product, cudaStream_t stream);
+  void choose(Prepared& prepared, const Product& product, cudaStream_t stream);
+  [[nodiscard]] cublasStatus_t launch(Prepared& prepared, const Product& product, void* c,
+                                      const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream);
+  [[nodiscard]] double time(Prepared& prepared, const Product& product, void* c, const cublasLtMatmulAlgo_t& algorithm,
+                            cudaStream_t stream);
+
+  cublasLtHandle_t handle_ = nullptr;
+  DeviceMemory workspace_;
+  Options options_;
+  PlanCache plans_;
+  std::map<ProductShape, std::unique_ptr<Prepared>> prepared_;
+  int tuned_ = 0;
+};
+
+}  // namespace orrery::exec::cuda

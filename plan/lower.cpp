@@ -95,9 +95,10 @@ class StageLowering {
   void whole_blocks() {
     const Chunk all{0, parameters_.layers.size()};
     build_.open("forward");
-    load_inputs(all);
     int x = -1;
+    // First: computing waits for the gradient that is on its way back, whose receiver may wait for this.
     if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
+    load_inputs(all);
     const int y = forward_pass(all, x);
     if (stage_ + 1 < spec_.pipeline) send(y, Phase::forward, 0);
     if (options_.forward_only) return;

@@ -28,6 +28,7 @@ double spill(const Calibration& c, const std::string& name, Bytes message) {
 Seconds mpi_collective_time(const Calibration& c, plan::CollectiveKind kind, Bytes message, int ranks) {
   ENSURE(ranks >= 2, "a collective of {} ranks", ranks);
   if (kind == plan::CollectiveKind::ring_shift) return mpi_send_time(c, message);
+  if (kind == plan::CollectiveKind::all_to_all) return mpi_operation_time(c, Operation::all_to_all, message, ranks);
   const double p = ranks;
   const double times = kind == plan::CollectiveKind::all_reduce ? 2 : 1;
   const double rounds = times * std::bit_width(static_cast<unsigned>(ranks - 1));
@@ -72,6 +73,7 @@ Operation operation_of(plan::CollectiveKind kind) {
     case plan::CollectiveKind::all_gather: return Operation::all_gather;
     case plan::CollectiveKind::reduce_scatter: return Operation::reduce_scatter;
     case plan::CollectiveKind::ring_shift: return Operation::send;
+    case plan::CollectiveKind::all_to_all: return Operation::all_to_all;
   }
   return Operation::all_reduce;
 }

@@ -117,6 +117,12 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
       return [this, group, dtype, from, to, n = target.elements] {
         return transport_.reduce_scatter(group, dtype, from, to, n);
       };
+    case plan::CollectiveKind::all_to_all: {
+      const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
+      return [this, group, dtype, from, to, n = source.elements / members] {
+        return transport_.all_to_all(group, dtype, from, to, n);
+      };
+    }
     case plan::CollectiveKind::ring_shift: break;
   }
   ENSURE(false, "unknown collective {}", static_cast<int>(step.collective));

@@ -16,7 +16,7 @@
 namespace orrery::exec {
 namespace {
 
-enum class What { all_reduce, all_gather, reduce_scatter };
+enum class What { all_reduce, all_gather, reduce_scatter, all_to_all };
 
 struct Part {
   const std::byte* source = nullptr;
@@ -51,6 +51,12 @@ void perform(Call& call) {
     std::vector<std::byte> all(bytes * n);
     for (std::size_t i = 0; i < n; ++i) std::memcpy(all.data() + i * bytes, call.parts[i].source, bytes);
     for (Part& part : call.parts) std::memcpy(part.target, all.data(), bytes * n);
+    return;
+  }
+  if (call.what == What::all_to_all) {
+    for (std::size_t to = 0; to < n; ++to)
+      for (std::size_t from = 0; from < n; ++from)
+        std::memcpy(call.parts[to].target + from * bytes, call.parts[from].source + to * bytes, bytes);
     return;
   }
   const std::size_t whole = call.what == What::all_reduce ? bytes : bytes * n;
@@ -127,6 +133,10 @@ class ThreadTransport : public Transport {
   std::unique_ptr<Request> reduce_scatter(GroupId group, models::DType dtype, const std::byte* source,
                                           std::byte* target, std::int64_t elements_per_rank) override {
     return join(group, What::reduce_scatter, plan::Reduce::sum, dtype, elements_per_rank, {source, target});
+  }
+  std::unique_ptr<Request> all_to_all(GroupId group, models::DType dtype, const std::byte* source, std::byte* target,
+                                      std::int64_t elements_per_rank) override {
+    return join(group, What::all_to_all, plan::Reduce::sum, dtype, elements_per_rank, {source, target});
   }
   std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                 std::int64_t elements) override {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/failure.h"
 #include "models/dtype.h"
 #include "plan/schedule.h"
 
@@ -40,6 +41,14 @@ class Transport {
   [[nodiscard]] virtual std::unique_ptr<Request> reduce_scatter(GroupId group, models::DType dtype,
                                                                 const std::byte* source, std::byte* target,
                                                                 std::int64_t elements_per_rank) = 0;
+  /// source and target hold group size * elements values; piece i of the source goes to member i.
+  [[nodiscard]] virtual std::unique_ptr<Request> all_to_all(GroupId group, models::DType dtype, const std::byte* source,
+                                                            std::byte* target, std::int64_t elements_per_rank) {
+    static_cast<void>(group), static_cast<void>(dtype), static_cast<void>(source), static_cast<void>(target),
+        static_cast<void>(elements_per_rank);
+    throw Failure("the " + name() + " transport has no all-to-all yet: gradients in 16 bits travel between CPU ranks",
+                  FailureKind::environment);
+  }
   [[nodiscard]] virtual std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                                       std::int64_t elements) = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "plan/asynchronous.h"
+#include "plan/parameter_server.h"
 
 namespace orrery::plan {
 
@@ -122,6 +123,7 @@ class Lives {
     const std::int64_t in = step.source.elements, out = step.target.elements;
     const bool fits = step.collective == CollectiveKind::all_gather       ? in * size == out
                       : step.collective == CollectiveKind::reduce_scatter ? in == out * size
+                      : step.collective == CollectiveKind::all_to_all     ? in == out && in % size == 0
                                                                           : in == out;
     if (!fits)
       report_.fault("S04", fmt::format("{}: {} of {} elements into {} over {} ranks", place_text(class_, block, index),
@@ -383,6 +385,7 @@ base::Diagnostics check_run(const Schedule& schedule) {
                                         ages[c][t] < 0 ? std::string("several versions of its weights")
                                                        : fmt::format("weights that are {} updates old", ages[c][t]),
                                         due));
+  check_server(schedule, report.found);
   return report.found;
 }
 

@@ -3,6 +3,7 @@
 
 #include "plan/lower.h"
 #include "plan/lower_optimizer.h"
+#include "plan/parameter_server.h"
 
 namespace orrery::plan {
 
@@ -131,6 +132,7 @@ class Finish {
 }  // namespace
 
 void lower_finish(const StepEnd& end) {
+  if (end.spec.has_server()) return lower_served(end);
   Finish(end).run();
 }
 

@@ -120,6 +120,7 @@ const char* name_of(CollectiveKind kind) {
     case CollectiveKind::all_gather: return "all_gather";
     case CollectiveKind::reduce_scatter: return "reduce_scatter";
     case CollectiveKind::ring_shift: return "ring_shift";
+    case CollectiveKind::all_to_all: return "all_to_all";
   }
   return "?";
 }

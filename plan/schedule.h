@@ -53,8 +53,9 @@ enum class Phase : std::uint8_t {
   optimizer,
   reporting
 };
-/// ring_shift: what a member has goes to the next member of the group, the last one's to the first.
-enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, ring_shift };
+/// ring_shift: what a member has goes to the next member of the group, the last one's to the first. all_to_all: of what
+/// a member has, piece i of as many as there are members goes to member i, and becomes piece `own index` there.
+enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
 enum class Reduce : std::uint8_t { sum, maximum };
 
 /// What a buffer is for: the lines of the memory report.
@@ -144,6 +145,7 @@ struct Bucket {
   int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
   int first_moment = -1, second_moment = -1;  ///< buffers; SGD's momentum is a first moment; bytes with adamw_8bit
   int first_scale = -1, second_scale = -1;    ///< buffers of adamw_8bit: of each block
+  int received = -1;  ///< buffer of a parameter server: every worker's gradients of this rank's shard, in their order
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };
 
@@ -164,8 +166,9 @@ struct Step {
   bool on_host = false;     ///< compute: on the host's cores, over buffers of the host
   bool accumulate = false;  ///< copy: target += source; by the host's cores, so that the target is the host's
   View source = {},
-       target = {};  ///< copy: source -> target, in two memories. collective: all_gather and reduce_scatter source ->
-                     ///< target; all_reduce in place (source == target); send reads source; recv writes target
+       target =
+           {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
+                ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for

@@ -190,6 +190,16 @@ class MpiTransport : public Transport {
     return request;
   }
 
+  std::unique_ptr<Request> all_to_all(GroupId group, models::DType dtype, const std::byte* source, std::byte* target,
+                                      std::int64_t elements_per_rank) override {
+    auto request = std::make_unique<MpiRequest>();
+    with_block(elements_per_rank * models::size_of(dtype), [&](MPI_Datatype type, int count) {
+      check(MPI_Ialltoall(source, count, type, target, count, type, communicator(group), request->add()),
+            "MPI_Ialltoall");
+    });
+    return request;
+  }
+
   std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                 std::int64_t elements) override {
     auto request = std::make_unique<MpiRequest>();

@@ -190,6 +190,16 @@ std::optional<base::Diagnostic> compressed_mathematics(const plan::PlanSpec& spe
 }  // namespace
 
 std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
+  if (spec.has_server())
+    return base::Diagnostic{
+        base::Severity::warning,
+        "P36",
+        {file, 1, 1, 1},
+        fmt::format("a parameter server changes what is computed: each worker's gradient is an update of its own, of "
+                    "weights up to {} updates old",
+                    (spec.staleness + 1) * spec.data - 1),
+        "leave `staleness` out: gradients are averaged before one update",
+        {}};
   if (!spec.asynchronous()) return compressed_mathematics(spec, file);
   return base::Diagnostic{
       base::Severity::warning,

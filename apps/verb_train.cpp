@@ -95,7 +95,7 @@ std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split,
     return add({base::Diagnostic{
         base::Severity::error, "R0005", {}, "the serial run failed: " + run.reason, run.error_tail, {}}});
   }
-  auto compared = compare_with_serial(split.run, command.run, command.steps, serial_bound(loaded.file.spec.precision));
+  auto compared = compare_with_serial(split.run, command.run, command.steps, serial_bound(loaded.file.spec));
   if (!compared) return add(compared.error());
   if (!compared->equal) outcome.exit_code = kCheckFailed;
   return *compared;

@@ -14,6 +14,12 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 
 base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file) {
+  if (file.spec.has_server())
+    return base::fail(
+        "E0210",
+        "a parameter server applies each worker's gradient by itself: a serial run's updates are of their "
+        "mean",
+        "compare a plan without `staleness`");
   if (file.spec.asynchronous())
     return base::fail("E0210",
                       "an asynchronous pipeline trains on older weights than a serial run: they cannot be equal",
@@ -41,9 +47,10 @@ base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file) {
   return out;
 }
 
-double serial_bound(models::DType precision) {
+double serial_bound(const plan::PlanSpec& spec) {
   constexpr double kFull = 1e-5, kHalf = 2e-2;  // 16-bit values have 8 or 11 bits
-  return precision == models::DType::fp32 ? kFull : kHalf;
+  const bool full = spec.precision == models::DType::fp32 && spec.optimizer != plan::OptimizerKind::adamw_8bit;
+  return full ? kFull : kHalf;
 }
 
 namespace {

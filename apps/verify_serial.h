@@ -14,8 +14,9 @@ namespace orrery::apps {
 /// where no serial program computes the same.
 [[nodiscard]] base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file);
 
-/// How far rounding may carry two orders of the same sums apart: 1e-5 in fp32 (relative; 20 steps).
-[[nodiscard]] double serial_bound(models::DType precision);
+/// How far rounding may carry two orders of the same sums apart, relative, over 20 steps: 1e-5 in fp32. 2e-2 in 16
+/// bits, and with moments in 8 bits, of which the last digit of a gradient moves whole steps.
+[[nodiscard]] double serial_bound(const plan::PlanSpec& spec);
 
 /// Two run directories, both with gradients of steps 1 and `steps` (exec::TrainCommand::dump_gradients): the largest
 /// relative difference of the losses, and |g - g'| / |g| of the whole gradients.

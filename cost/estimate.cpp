@@ -13,6 +13,7 @@
 #include "cost/layer_costs.h"
 #include "cost/memory.h"
 #include "cost/offload.h"
+#include "cost/parameter_server.h"
 #include "cost/pipeline.h"
 #include "cost/stage_groups.h"
 #include "cost/stage_times.h"
@@ -67,6 +68,7 @@ struct Estimator::Memo {
     const models::DType gradient = plan::gradient_dtype(spec.precision);
     if (spec.compresses())
       return spec.zero_stage >= 2 ? 0 : compressed_reduction(b, spec, *pricing, groups.data).messages;
+    if (spec.has_server()) return message(CollectiveKind::all_to_all, b.elements, gradient, groups.data);
     if (!partitions(spec)) return message(CollectiveKind::all_reduce, b.elements, gradient, groups.data);
     return message(CollectiveKind::all_reduce, b.shard, gradient, groups.copies) +
            (spec.zero_stage == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, groups.data) : 0);
@@ -258,6 +260,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   std::int64_t parameters = 0;
   plan::FactorCount factors;
   double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
+  std::vector<ServedBucket> served;
   for (const BucketSize& b : buckets_of(layers_of, spec)) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
@@ -265,11 +268,11 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     t.reduce += count * reduction(b, spec, groups);
     if (zero < 2 && spec.compresses())
       t.keep += count * compressed_reduction(b, spec, *pricing, groups.data).compute;
-    else if (zero == 1 && !spec.reduces_early())
+    else if (zero == 1 && !spec.reduces_early() && !spec.has_server())
       t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
-    t.norm += count * op(flat(models::OpKind::norm_squared, gradient, optimized));
+    t.norm += count * op(flat(models::OpKind::norm_squared, gradient, spec.has_server() ? b.elements : optimized));
     const UpdateOps ops = update_ops(b, optimized, spec);
-    const double update = op(ops.update) + dispatch();
+    const double update = (spec.has_server() ? spec.data : 1) * op(ops.update) + dispatch();
     for (const models::Op& before : ops.before) t.norm += count * (op(before) + dispatch());
     parameters += b.count * b.parameters;
     factors.elements += b.count * b.factors.elements;
@@ -277,6 +280,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     const double gather =
         zero == 1 || zero == 2 ? message(CollectiveKind::all_gather, b.elements, compute, groups.data) : 0;
     t.update += count * update;
+    if (spec.has_server()) served.push_back({b.count, reduction(b, spec, groups), update, gather});
     for (std::int64_t i = 0; i < b.count; ++i) {
       computed += update;
       gathered = std::max(gathered, computed) + gather;
@@ -284,6 +288,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     if (!pricing->overlaps(plan::Stream::data)) t.gather += count * gather;
   }
   if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
+  if (spec.has_server()) serve(t, served, spec, *pricing);
   t.norm += agreement_on_tensors(spec, parameters, factors, groups);
   if (spec.offload.optimizer == plan::Space::device) return;
   std::vector<double> reduce;
@@ -490,13 +495,14 @@ Estimator::Estimator(Estimator&&) noexcept = default;
 
 Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   Memo& memo = *memo_;
-  const std::vector<StageTimes> stages = memo.all_times(plan);
-  const Agreements agree = memo.agree(plan);
+  std::vector<StageTimes> stages = memo.all_times(plan);
+  Agreements agree = memo.agree(plan);
   const std::size_t last = stages.size() - 1;
   Estimate e;
   const double overhead = memo.pricing->step_overhead().value;
-  if (plan.spec().asynchronous()) {
-    SteadyStep step = memo.steady(plan, stages, agree);
+  if (plan.spec().asynchronous() || plan.spec().has_server()) {
+    SteadyStep step = plan.spec().has_server() ? served_step(plan, *memo.pricing, stages.front(), agree)
+                                               : memo.steady(plan, stages, agree);
     const auto m = static_cast<double>(plan.micro_batches());
     e.step_time = step.period + overhead;
     e.breakdown = breakdown_of(stages, {{}, std::move(step.transfer)}, agree, m, e.step_time, overhead);

@@ -436,6 +436,16 @@ void add_asynchronous(StageMemory& m, double saved, double boundary, const plan:
   m.parameters *= 1 + plan::weight_delay(spec, stage);
 }
 
+/// What a parameter server's worker keeps: versions of weights and of gradients on their way, and, as a shard of the
+/// server, what the workers have sent; and a coefficient of each, and losses.
+void add_server(StageMemory& m, const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  m.parameters *= 1 + spec.staleness;
+  for (const BucketSize& b : buckets)
+    m.communication += static_cast<double>(b.count) * arena_bytes(b.elements, plan::gradient_dtype(spec.precision));
+  m.gradients *= std::max(1, spec.staleness);
+  m.input += arena_bytes(spec.data, models::DType::fp32) + static_cast<double>(spec.staleness * plan::kAlignment);
+}
+
 }  // namespace
 
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
@@ -460,7 +470,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       m.optimizer_states +=
           count * (state_bytes(b, optimized, spec, recipe.moment_bytes) + compression_states(b, spec));
     }
-    if (zero == 1 && !spec.reduces_early() && !spec.compresses())
+    if (zero == 1 && !spec.reduces_early() && !spec.compresses() && !spec.has_server())
       reduced = std::max(reduced, arena_bytes(b.shard, gradient));
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized);
@@ -519,6 +529,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   }
   // Loss, gradient norm, its square, clip coefficient, and loss scaling.
   m.input = (spec.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
+  if (spec.has_server()) add_server(m, buckets, spec);
   m.software = software;
   if (recipe.stated) add_framework(m, elements, spec, recipe, question.kind);
   return m;

@@ -267,7 +267,9 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
   for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], of);
   std::span<const ElementRange> ranged;
   if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
-  backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, input.context);
+  StepContext context = input.context;
+  if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer's own
+  backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
 }
 
 void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
@@ -341,6 +343,9 @@ const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGra
   if (found != ranges_.end()) return found->second;
   const plan::View& view = class_.views[static_cast<std::size_t>(operand)];
   for (const plan::Bucket& bucket : class_.buckets) {
+    if (view.buffer == bucket.received)
+      return ranges_[operand] = element_ranges(bucket, shard_offset(bucket), view.elements, schedule_.spec.tensor,
+                                               transport_.rank() % schedule_.spec.tensor, grain);
     if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard && view.buffer != bucket.first_moment)
       continue;
     const bool of_shard = class_.buffers[static_cast<std::size_t>(view.buffer)].elements != bucket.elements;

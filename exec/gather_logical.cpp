@@ -22,6 +22,35 @@ struct RunHeader {
   std::int64_t logical = 0, elements = 0;
 };
 
+/// Of a parameter server: the mean of the workers' gradients of this rank's shard.
+struct Place {
+  int tensor_rank = 0, data_rank = 0;
+};
+void pack_received(std::string& out, const plan::RankClass& rank_class, int b, Arena& arena, Backend& backend,
+                   const Place& place) {
+  const plan::Bucket& bucket = rank_class.buckets[static_cast<std::size_t>(b)];
+  const std::int64_t shard = bucket.shard_elements(), begin = place.data_rank * shard;
+  const std::vector<Holding> mine = holdings_between(bucket, begin, begin + shard, begin);
+  const models::DType dtype = rank_class.buffers[static_cast<std::size_t>(bucket.received)].dtype;
+  std::vector<std::pair<RunHeader, std::vector<float>>> runs;
+  for (int worker = 0; worker < bucket.shards; ++worker) {
+    std::size_t next = 0;
+    transfer(arena.data(bucket.received, -1) + worker * shard * models::size_of(dtype), dtype, mine, place.tensor_rank,
+             backend, Transfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
+               if (worker == 0)
+                 runs.push_back(
+                     {{b, static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical, run.elements},
+                      std::vector<float>(values.size())});
+               std::vector<float>& sum = runs[next++].second;
+               for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i] / static_cast<float>(bucket.shards);
+             });
+  }
+  for (const auto& [header, values] : runs) {
+    put(out, &header, sizeof header);
+    put(out, values.data(), values.size() * sizeof(float));
+  }
+}
+
 std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
@@ -29,6 +58,10 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
   std::string out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
     const plan::Bucket& bucket = rank_class.buckets[b];
+    if (what == Gathered::gradients && bucket.received >= 0) {
+      pack_received(out, rank_class, static_cast<int>(b), arena, backend, {rank % schedule.spec.tensor, data_rank});
+      continue;
+    }
     int buffer = weight_buffer(bucket);
     const std::vector<Holding> mine = what == Gathered::gradients
                                           ? gradient_holdings(rank_class, bucket, data_rank, buffer)

@@ -75,7 +75,8 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
   step.loss = step.gradient_norm = std::numeric_limits<double>::quiet_NaN();
   for (const RankMetrics& rank : ranks) {
     if (std::isnan(step.loss)) step.loss = rank.loss;
-    if (std::isnan(step.gradient_norm)) step.gradient_norm = rank.gradient_norm;
+    if (std::isnan(step.gradient_norm) || (plan.spec().has_server() && rank.gradient_norm > step.gradient_norm))
+      step.gradient_norm = rank.gradient_norm;  // of a parameter server's workers, which each have one, the largest
     step.seconds = std::max(step.seconds, rank.seconds);
     step.memory_peak = std::max(step.memory_peak, static_cast<double>(rank.memory.arena_peak));
     step.host_peak = std::max(step.host_peak, static_cast<double>(rank.memory.host_peak));

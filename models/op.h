@@ -151,6 +151,8 @@ struct Op {
   bool row_shard = false;   ///< position_add, type_add: the n rows begin at row tensor_rank*n of the micro-batch
   double scale = 1;         ///< loss scale factor: 1/(tokens of the global batch)
   bool stochastic = false;  ///< updates: param is in 16 bits and rounded at random, in place of a master
+  /// Updates: the `turn`th of so many of one training step, each of which counts as a step of the optimizer's own.
+  std::int32_t turn = 0, turns = 1;
   std::vector<int> in;
   std::vector<int> out;
   bool operator==(const Op&) const = default;

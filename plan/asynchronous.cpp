@@ -31,16 +31,17 @@ class Stashing {
     keep_sent(Kind::send_gradient);
     if (stage_ != spec_.head_stage()) class_.loss = -1;
     if (delay_ > 0) {
-      make_versions();
-      copy_version(class_.blocks[at(finish)]);
-      read_versions(class_.blocks[at(block(Kind::backward))]);
+      make_versions(class_, delay_);
+      Block& last = class_.blocks[at(finish)];
+      copy_versions(class_, last, first_update(last));
+      read_versions(class_, class_.blocks[at(block(Kind::backward))]);
       stashed_forward_ = block(Kind::forward);
       if (latest_is_read()) {
         stashed_forward_ = static_cast<std::int32_t>(class_.blocks.size());
         class_.blocks.push_back(class_.blocks[at(block(Kind::forward))]);
         class_.blocks.back().name += ".stashed";
       }
-      read_versions(class_.blocks[at(stashed_forward_)]);
+      read_versions(class_, class_.blocks[at(stashed_forward_)]);
     }
     program(finish);
   }
@@ -65,65 +66,16 @@ class Stashing {
     buffer.purpose = Purpose::communication;
   }
 
-  void make_versions() {
-    for (Bucket& b : class_.buckets) {
-      ENSURE(b.parameters >= 0, "bucket {} has no parameters to keep versions of", b.name);
-      Buffer versions = class_.buffers[at(b.parameters)];
-      versions.name = b.name + ".stashed";
-      versions.versions = delay_;
-      b.stashed = static_cast<int>(class_.buffers.size());
-      class_.buffers.push_back(std::move(versions));
-    }
-  }
-
-  int view(const View& v) {
-    class_.views.push_back(v);
-    return static_cast<int>(class_.views.size()) - 1;
-  }
-  [[nodiscard]] View whole(int buffer) const { return {buffer, 0, class_.buffers[at(buffer)].elements, false}; }
-
-  // Just before the first step that writes parameters. The version that it overwrites has been read for the last time:
+  // Just before the first step that writes parameters. The version that is overwritten has been read for the last time:
   // by this training step's backward passes.
-  void copy_version(Block& finish) {
-    Step copy;
-    copy.phase = Phase::optimizer;
-    copy.part = "stash";
-    for (const Bucket& b : class_.buckets) {
-      Op op;
-      op.kind = OpKind::copy;
-      op.dtype = class_.buffers[at(b.parameters)].dtype;
-      op.m = b.elements;
-      op.in = {view(whole(b.parameters))};
-      op.out = {view(whole(b.stashed))};
-      copy.ops.push_back(std::move(op));
-      copy.reads.push_back(b.parameters);
-      copy.writes.push_back(b.stashed);
-    }
+  [[nodiscard]] std::size_t first_update(const Block& finish) const {
     const auto updates = [&](const Step& step) {
       return std::any_of(class_.buckets.begin(), class_.buckets.end(), [&](const Bucket& b) {
         return std::find(step.writes.begin(), step.writes.end(), b.parameters) != step.writes.end();
       });
     };
-    finish.steps.insert(std::find_if(finish.steps.begin(), finish.steps.end(), updates), std::move(copy));
-  }
-
-  // Parameters read in this block are those of the ring.
-  void read_versions(Block& b) {
-    std::map<int, int> stashed_of;
-    for (const Bucket& bucket : class_.buckets) stashed_of[bucket.parameters] = bucket.stashed;
-    for (Step& step : b.steps) {
-      for (Op& op : step.ops)
-        for (int& operand : op.in) {
-          if (operand < 0) continue;
-          View v = class_.views[at(operand)];
-          const auto found = stashed_of.find(v.buffer);
-          if (found == stashed_of.end()) continue;
-          v.buffer = found->second;
-          operand = view(v);
-        }
-      for (int& buffer : step.reads)
-        if (const auto found = stashed_of.find(buffer); found != stashed_of.end()) buffer = found->second;
-    }
+    return static_cast<std::size_t>(std::find_if(finish.steps.begin(), finish.steps.end(), updates) -
+                                    finish.steps.begin());
   }
 
   // Training steps that forward pass `i` of a step is ahead of it.
@@ -176,7 +128,60 @@ std::int32_t micro_batches_of(const RankClass& c) {
 
 }  // namespace
 
+void make_versions(RankClass& c, int delay) {
+  for (Bucket& b : c.buckets) {
+    ENSURE(b.parameters >= 0, "bucket {} has no parameters to keep versions of", b.name);
+    Buffer versions = c.buffers[static_cast<std::size_t>(b.parameters)];
+    versions.name = b.name + ".stashed";
+    versions.versions = delay;
+    b.stashed = static_cast<int>(c.buffers.size());
+    c.buffers.push_back(std::move(versions));
+  }
+}
+
+void copy_versions(RankClass& c, Block& block, std::size_t place) {
+  const auto view = [&](int buffer) {
+    c.views.push_back({buffer, 0, c.buffers[static_cast<std::size_t>(buffer)].elements, false});
+    return static_cast<int>(c.views.size()) - 1;
+  };
+  Step copy;
+  copy.phase = Phase::optimizer;
+  copy.part = "stash";
+  for (const Bucket& b : c.buckets) {
+    Op op;
+    op.kind = OpKind::copy;
+    op.dtype = c.buffers[static_cast<std::size_t>(b.parameters)].dtype;
+    op.m = b.elements;
+    op.in = {view(b.parameters)};
+    op.out = {view(b.stashed)};
+    copy.ops.push_back(std::move(op));
+    copy.reads.push_back(b.parameters);
+    copy.writes.push_back(b.stashed);
+  }
+  block.steps.insert(block.steps.begin() + static_cast<std::ptrdiff_t>(place), std::move(copy));
+}
+
+void read_versions(RankClass& c, Block& block) {
+  std::map<int, int> stashed_of;
+  for (const Bucket& bucket : c.buckets) stashed_of[bucket.parameters] = bucket.stashed;
+  for (Step& step : block.steps) {
+    for (Op& op : step.ops)
+      for (int& operand : op.in) {
+        if (operand < 0) continue;
+        View v = c.views[static_cast<std::size_t>(operand)];
+        const auto found = stashed_of.find(v.buffer);
+        if (found == stashed_of.end()) continue;
+        v.buffer = found->second;
+        c.views.push_back(v);
+        operand = static_cast<int>(c.views.size()) - 1;
+      }
+    for (int& buffer : step.reads)
+      if (const auto found = stashed_of.find(buffer); found != stashed_of.end()) buffer = found->second;
+  }
+}
+
 int weight_delay(const PlanSpec& spec, int stage) {
+  if (spec.has_server()) return spec.staleness;
   switch (spec.order) {
     case Order::pipedream: return spec.pipeline - 1 - stage;
     case Order::pipedream_vertical: return spec.pipeline - 1;
@@ -205,7 +210,7 @@ int steps_in_flight(const RankClass& rank_class) {
 bool is_asynchronous(const Schedule& schedule) {
   return std::any_of(schedule.classes.begin(), schedule.classes.end(),
                      [](const RankClass& c) { return steps_in_flight(c) > 1; }) ||
-         schedule.spec.asynchronous();
+         schedule.spec.asynchronous() || schedule.spec.has_server();
 }
 
 Walk unrolled(const RankClass& rank_class, std::int64_t steps, bool ends) {

@@ -22,7 +22,8 @@
 
 namespace orrery::plan {
 
-/// d_s: of how many updates before its own the weights are that a mini-batch reads on a stage. 0 of other orders.
+/// d_s: of how many steps before its own the weights are that a mini-batch reads on a stage; with a parameter server
+/// its staleness. 0 of all others.
 [[nodiscard]] int weight_delay(const PlanSpec& spec, int stage);
 
 /// So many stages from the first have gradient norms that add up, as squares, to the whole model's: all, or, where the
@@ -57,6 +58,12 @@ struct Unrolled {
 /// By class and training step, of a run from its start: how many updates old the weights are that the step's passes
 /// read, against the step's own number; -1 where its passes read different ones.
 [[nodiscard]] std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t steps);
+
+/// Private to plan/: of a class's parameters `delay` earlier versions, as a ring; the copy of the newest ones into it,
+/// as step `place` of a block; and a block's passes that read the ring in place of the newest.
+void make_versions(RankClass& rank_class, int delay);
+void copy_versions(RankClass& rank_class, Block& block, std::size_t place);
+void read_versions(RankClass& rank_class, Block& block);
 
 /// Private to plan/: blocks by move and chunk.
 using BlocksOfMoves = std::map<std::pair<Move::Kind, int>, std::int32_t>;

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "plan/asynchronous.h"
+#include "plan/parameter_server.h"
 
 namespace orrery::plan {
 
@@ -388,6 +389,7 @@ base::Diagnostics check_run(const Schedule& schedule) {
                                         ages[c][t] < 0 ? std::string("several versions of its weights")
                                                        : fmt::format("weights that are {} updates old", ages[c][t]),
                                         due));
+  check_server(schedule, report.found);
   return report.found;
 }
 

@@ -63,6 +63,7 @@ Bounds read_bounds(const Cursor& at) {
     b.layers_per_stage.push_back(item.integer(0, kMostLayers, 1));
   }
   if (const Cursor flash = at.optional("flash"); flash.exists()) b.flash = flash.boolean(true);
+  if (const Cursor old = at.optional("staleness"); old.exists()) b.staleness = small(old, 0, kMostStaleness, 0);
   b.sequence_parallel =
       choices<bool>(at.optional("sequence_parallel"), [](const Cursor& item) { return item.boolean(false); });
   if (const Cursor layers = at.optional("recompute_layers"); layers.exists())
@@ -208,6 +209,7 @@ void write_bounds(Writer& w, const Bounds& b) {
   w.list("recompute", words_of(b.recompute), 2);
   w.list("layers_per_stage", b.layers_per_stage, 2);
   if (b.flash) w.line("flash", *b.flash, 2);
+  if (b.staleness) w.line("staleness", *b.staleness, 2);
   w.list("sequence_parallel", b.sequence_parallel, 2);
   if (b.recompute_layers) w.line("recompute_layers", *b.recompute_layers, 2);
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);

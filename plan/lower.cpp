@@ -21,6 +21,7 @@
 #include "plan/lower_optimizer.h"
 #include "plan/offload.h"
 #include "plan/orders.h"
+#include "plan/parameter_server.h"
 #include "plan/reduce_early.h"
 
 namespace orrery::plan {
@@ -68,6 +69,7 @@ class StageLowering {
       make_asynchronous(plan_, stage_, block_of_, class_);
     else
       order();
+    if (spec_.has_server() && !options_.forward_only) serve(plan_, class_);
     // A pass over evaluation data keeps what lasts where training has it; it saves nothing.
     if (spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device)
       offload_states(class_, spec_.offload);

@@ -7,6 +7,7 @@
 #include "plan/compress.h"
 #include "plan/lower.h"
 #include "plan/lower_optimizer.h"
+#include "plan/parameter_server.h"
 
 namespace orrery::plan {
 
@@ -160,6 +161,7 @@ class Finish {
 }  // namespace
 
 void lower_finish(const StepEnd& end) {
+  if (end.spec.has_server()) return lower_served(end);
   Finish(end).run();
 }
 

@@ -61,7 +61,11 @@ class Lowering {
       case OptimizerKind::adamw:
       case OptimizerKind::adamw_8bit:
       case OptimizerKind::sgd:
-        for (const int i : buckets_) update(i, whole_update(bucket(i)));
+        for (const int i : buckets_) {
+          std::vector<Op> ops;
+          for (turn_ = 0; turn_ < u_.turns; ++turn_) ops.push_back(whole_update(bucket(i)));
+          update(i, std::move(ops));
+        }
         return;
       case OptimizerKind::lamb: return lamb();
       case OptimizerKind::adafactor: return adafactor();
@@ -72,8 +76,13 @@ class Lowering {
   [[nodiscard]] Bucket bucket(int i) const { return build_.bucket(i); }
   [[nodiscard]] int whole(int buffer) const { return build_.view(build_.whole(buffer)); }
   [[nodiscard]] View values_of(const Bucket& b) const { return optimized_values(build_, b, u_.zero); }
-  [[nodiscard]] int gradient(const Bucket& b) const { return build_.view(optimized_gradient(build_, b, u_.zero)); }
-  [[nodiscard]] int coefficient() const { return whole(u_.coefficient); }
+  [[nodiscard]] int gradient(const Bucket& b) const {
+    if (u_.turns == 1) return build_.view(optimized_gradient(build_, b, u_.zero));
+    return build_.view({b.received, turn_ * b.shard_elements(), b.shard_elements(), false});
+  }
+  [[nodiscard]] int coefficient() const {
+    return u_.turns == 1 ? whole(u_.coefficient) : build_.view({u_.coefficient, turn_, 1, false});
+  }
 
   // What an update changes: the master, or the parameters themselves.
   [[nodiscard]] int target(const Bucket& b) const {
@@ -87,6 +96,8 @@ class Lowering {
     if (b.master >= 0) out.push_back(build_.view(values_of(b)));
     Op op = build_.flat(kind, gradient_dtype_, values_of(b).elements, std::move(in), std::move(out));
     op.stochastic = u_.spec.rounding == Rounding::stochastic;
+    op.turn = turn_;
+    op.turns = u_.turns;
     return op;
   }
 
@@ -103,9 +114,10 @@ class Lowering {
     return update_op(OpKind::adamw_8bit, b, {gradient(b), coefficient()}, std::move(out));
   }
 
-  void update(int i, Op op) {
+  void update(int i, std::vector<Op> ops) {
     const Bucket b = bucket(i);
-    build_.compute(Phase::optimizer, -1, models::name_of(op.kind), {std::move(op)}).bucket = i;
+    const char* name = models::name_of(ops.front().kind);
+    build_.compute(Phase::optimizer, -1, name, std::move(ops)).bucket = i;
     if (u_.zero == 1 || u_.zero == 2)
       build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, u_.groups.data, values_of(b),
                         build_.whole(b.parameters), -1, i);
@@ -148,7 +160,8 @@ class Lowering {
     meet(parts(), build_.whole(norms));
     for (const int i : buckets_) {
       const Bucket b = bucket(i);
-      update(i, update_op(OpKind::lamb, b, {whole(b.first_moment), whole(b.second_moment), whole(norms)}, {target(b)}));
+      update(i,
+             {update_op(OpKind::lamb, b, {whole(b.first_moment), whole(b.second_moment), whole(norms)}, {target(b)})});
     }
   }
 
@@ -175,14 +188,15 @@ class Lowering {
     meet(parts(), build_.whole(norms));
     for (const int i : buckets_) {
       const Bucket b = bucket(i);
-      update(i,
-             update_op(OpKind::adafactor, b, {gradient(b), coefficient(), whole(factors), whole(norms)}, {target(b)}));
+      update(i, {update_op(OpKind::adafactor, b, {gradient(b), coefficient(), whole(factors), whole(norms)},
+                           {target(b)})});
     }
   }
 
   const Update& u_;
   ClassBuilder& build_;
   DType gradient_dtype_;
+  int turn_ = 0;
   std::vector<int> buckets_;
 };
 

@@ -17,6 +17,7 @@ struct Update {
   int zero = 0;
   const FactorLayout& layout;
   int coefficient = -1;  ///< buffer
+  int turns = 1;         ///< > 1: a parameter server's updates, one for the gradient and coefficient of each worker
 };
 
 /// The gradient values that this rank optimizes: all of them, or its shard; and the parameters'.

@@ -7,6 +7,7 @@
 
 #include "base/ensure.h"
 #include "models/inputs.h"
+#include "plan/parameter_server.h"
 
 namespace orrery::plan {
 
@@ -51,6 +52,7 @@ class Rules {
     compressed_gradients();
     encoded_activations();
     unbuilt();
+    for (base::Diagnostic& one : refused_by_server(spec_)) found_.push_back(std::move(one));
     return std::move(found_);
   }
 
@@ -351,6 +353,10 @@ std::vector<std::int64_t> even_split(std::int64_t layers, int stages, bool ends_
 base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
                              std::shared_ptr<const clusters::Cluster> cluster, PlanSpec spec) {
   ENSURE(model && cluster, "a plan needs a model and a cluster");
+  if (spec.has_server()) {
+    if (spec.zero_stage == 0 && spec.data > 1) spec.zero_stage = 1;  // the server's shards are ZeRO 1's
+    spec.overlap_gradients = false;  // they are pushed behind the passes of another step
+  }
   base::Diagnostics broken = Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
   if (spec.layers_per_stage.empty())
@@ -380,6 +386,7 @@ std::string describe(const PlanSpec& spec) {
   text += fmt::format(", micro-batch {}", spec.micro_batch);
   if (spec.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.zero_stage);
   if (spec.zero_group > 0) text += fmt::format(" over {}", spec.zero_group);
+  if (spec.has_server()) text += fmt::format(", parameter server of staleness {}", spec.staleness);
   if (spec.sequence_parallel) text += ", sequence-parallel";
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
   if (spec.reduces_early()) text += ", gradients overlapped";

@@ -46,6 +46,9 @@ struct PlanSpec {
   OptimizerKind optimizer = OptimizerKind::adamw;  ///< the job's: its states and steps are the schedule's
   bool momentum = true;                            ///< sgd: whether it has any
   Rounding rounding = Rounding::nearest;
+  /// Asynchronous data parallelism with a parameter server (plan/parameter_server.h): so many steps old are the weights
+  /// of which a worker computes gradients; 0: those that all updates of the step before have made. -1: synchronous.
+  int staleness = -1;
   bool operator==(const PlanSpec&) const = default;
   /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
@@ -63,6 +66,8 @@ struct PlanSpec {
   [[nodiscard]] bool asynchronous() const {
     return order == Order::pipedream || order == Order::pipedream_vertical || order == Order::pipedream_2bw;
   }
+  /// Whether replicas are workers that push their gradients to a parameter server, which applies them one by one.
+  [[nodiscard]] bool has_server() const { return staleness >= 0; }
   /// Where a chunk stands in the model's order of virtual stages: down the stages with each chunk, or, folded into a V,
   /// down with the first and up again with the second, so that one rank has both ends of the model. Of one that stands
   /// twice the second copy's places follow the first's.

@@ -71,6 +71,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
     s.recompute_layers = layers.integer(0, kMostLayers, 0);
   s.sequence_parallel = at.optional("sequence_parallel").boolean(s.sequence_parallel);
   s.flash = at.optional("flash").boolean(s.flash);
+  if (const Cursor old = at.optional("staleness"); old.exists()) s.staleness = small(old, 0, kMostStaleness, 0);
   s.offload = read_offload(at.optional("offload"));
   s.compression = read_compression(at.optional("compression"));
   s.vocab_multiple = at.optional("vocab_multiple").integer(1, 1 << 16, s.vocab_multiple);
@@ -122,6 +123,7 @@ std::string write_spec(const PlanSpec& s) {
   if (s.recompute_layers >= 0) line("recompute_layers", s.recompute_layers);
   line("sequence_parallel", s.sequence_parallel);
   line("flash", s.flash);
+  if (s.has_server()) line("staleness", s.staleness);
   const auto place = [](Space space) { return kSpaceWords[static_cast<std::size_t>(space)]; };
   if (s.offload != Offload{})
     line("offload",

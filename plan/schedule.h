@@ -152,6 +152,7 @@ struct Bucket {
   int first_scale = -1, second_scale = -1;    ///< buffers of adamw_8bit: of each block
   int error = -1;       ///< buffer: what PowerSGD has not sent yet, of this rank's own gradients; -1: none
   int low_rank_q = -1;  ///< buffer: its factors Q, where the next step's begin
+  int received = -1;    ///< buffer of a parameter server: every worker's gradients of this rank's shard, in their order
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };
 

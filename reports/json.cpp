@@ -96,6 +96,7 @@ json spec_json(const plan::PlanSpec& s) {
           {"recompute_layers", s.recompute_layers >= 0 ? json(s.recompute_layers) : json(nullptr)},
           {"sequence_parallel", s.sequence_parallel},
           {"flash", s.flash},
+          {"staleness", s.has_server() ? json(s.staleness) : json(nullptr)},
           {"offload",
            {{"activations", place(s.offload.activations)},
             {"optimizer", place(s.offload.optimizer)},

@@ -136,6 +136,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.rounding = job.rounding;
     plan::take_optimizer(spec, job.training);
     spec.flash = b.flash.value_or(flash);
+    spec.staleness = b.staleness.value_or(-1);
     // One stage has no order to choose; partitioning over one replica is nothing.
     std::vector<Order> orders = b.schedule;
     if (orders.empty())
@@ -224,6 +225,11 @@ std::string reason_of(const std::string& code) {
       {"P31", "an asynchronous order with too many or too few micro-batches a step"},
       {"P32", "an asynchronous order with ZeRO 2 or 3"},
       {"P35", "an asynchronous order in fp16"},
+      {"P80", "a parameter server without workers"},
+      {"P81", "a parameter server with pipeline stages or parts of sequences"},
+      {"P82", "a parameter server with ZeRO 2 or 3"},
+      {"P83", "a parameter server with offload"},
+      {"P84", "a parameter server in fp16, or with an optimizer of whole tensors"},
       {"P22", "context parallelism without row statistics"},
       {"P40", "zero_group does not divide the replicas"},
       {"P41", "zero_group without anything to partition"},

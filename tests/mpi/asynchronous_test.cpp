@@ -77,8 +77,38 @@ INSTANTIATE_TEST_SUITE_P(Plans, StaleSerialOverMpi,
                                            Case{"pipedream_2bw_3", Order::pipedream_2bw, 3, [](Trial&) {}}),
                          [](const auto& which) { return std::string(which.param.name); });
 
-TEST(AsynchronousOverMpi, AResumedRunHasTheLossesOfTheRunThatWasNotStopped) {
-  const Trial trial = testing::asynchronous_trial(Order::pipedream, 2);
+Trial served_trial() {
+  Trial trial = testing::asynchronous_trial(Order::one_f_one_b, 1);
+  trial.spec.data = 2;
+  trial.spec.micro_batch = 2;
+  trial.spec.staleness = 1;
+  return trial;
+}
+
+// Whose runs in threads are compared with a serial program in tests/exec/parameter_server_test.cpp.
+TEST(AsynchronousOverMpi, AParameterServerHasTheLossesOfItsRunInThreads) {
+  const Trial trial = served_trial();
+  const Outcome threads = testing::train(trial);
+  const Folder folder;
+  TrainCommand command = testing::command_for(trial, folder);
+  command.dump_gradients = {1, 20};
+  const RunOutcome outcome = supervise(command, {}, nullptr);
+  ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << "\n" << outcome.error_tail;
+  const std::vector<Line> lines = testing::read_metrics(command.run);
+  ASSERT_EQ(lines.size(), 20U);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_NEAR(lines[i].loss, threads.steps[i].loss, 1e-5 * threads.steps[i].loss);
+    EXPECT_NEAR(lines[i].gradient_norm, threads.steps[i].gradient_norm, 1e-5 * threads.steps[i].gradient_norm);
+  }
+  EXPECT_LE(testing::relative_distance(testing::read_tensors(command.run / "gradients/step-000020.safetensors"),
+                                       threads.gradients.at(19)),
+            1e-5);
+}
+
+class ResumedOverMpi : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ResumedOverMpi, HasTheLossesOfTheRunThatWasNotStopped) {
+  const Trial trial = GetParam() ? served_trial() : testing::asynchronous_trial(Order::pipedream, 2);
   const Folder whole, parts;
   TrainCommand command = testing::command_for(trial, whole);
   ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
@@ -95,6 +125,9 @@ TEST(AsynchronousOverMpi, AResumedRunHasTheLossesOfTheRunThatWasNotStopped) {
   for (std::size_t i = 0; i < lines.size(); ++i)
     EXPECT_EQ(lines[i].loss_text, expected[i].loss_text) << "step " << i + 1;
 }
+
+INSTANTIATE_TEST_SUITE_P(Runs, ResumedOverMpi, ::testing::Bool(),
+                         [](const auto& which) { return which.param ? "parameter_server" : "pipedream"; });
 
 }  // namespace
 }  // namespace orrery::exec

@@ -1,6 +1,6 @@
 #pragma once
-/// Warp-wide products of 16 x 16 tiles as CUDA's wmma has them, over emulated warps: lane l has elements 8 l to 8 l + 7 of
-/// a tile, row by row, and a product reads what the other lanes have published.
+/// Warp-wide products of 16 x 16 tiles as CUDA's wmma has them, over emulated warps: lane l has elements 8 l to 8 l + 7
+/// of a tile, row by row, and a product reads what the other lanes have published.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

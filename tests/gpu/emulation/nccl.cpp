@@ -1,9 +1,12 @@
 // NCCL between threads: a World per communicator, where ranks leave what they bring and take what they came for.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <nccl.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -125,18 +128,58 @@ void meet(Comm* comm, const void* source, std::size_t bytes, cudaStream_t stream
   });
 }
 
+int plain(int value) {
+  return value;
+}
+float plain(float value) {
+  return value;
+}
+float plain(__half value) {
+  return __half2float(value);
+}
+float plain(__nv_bfloat16 value) {
+  return __bfloat162float(value);
+}
+void put(int value, int& to) {
+  to = value;
+}
+void put(float value, float& to) {
+  to = value;
+}
+void put(float value, __half& to) {
+  to = __float2half_rn(value);
+}
+void put(float value, __nv_bfloat16& to) {
+  to = __float2bfloat16_rn(value);
+}
+
+/// 16-bit values are summed in fp32 and rounded once.
 template <class T>
 void reduce(const Meeting& meeting, std::size_t first, std::size_t count, ncclRedOp_t op, void* target) {
   T* out = static_cast<T*>(target);
   for (std::size_t i = 0; i < count; ++i) {
-    T value{};
+    decltype(plain(T{})) value{};
     for (const auto& [rank, bytes] : meeting.brought) {
-      T v;
-      std::memcpy(&v, bytes.data() + (first + i) * sizeof(T), sizeof(T));
-      value = rank == 0 ? v : op == ncclMax ? std::max(value, v) : static_cast<T>(value + v);
+      T stored;
+      std::memcpy(&stored, bytes.data() + (first + i) * sizeof(T), sizeof(T));
+      const auto v = plain(stored);
+      value = rank == 0 ? v : op == ncclMax ? std::max(value, v) : value + v;
     }
-    out[i] = value;
+    put(value, out[i]);
   }
+}
+
+void reduce(ncclDataType_t type, const Meeting& meeting, std::size_t first, std::size_t count, ncclRedOp_t op,
+            void* target) {
+  switch (type) {
+    case ncclFloat32: return reduce<float>(meeting, first, count, op, target);
+    case ncclFloat16: return reduce<__half>(meeting, first, count, op, target);
+    case ncclBfloat16: return reduce<__nv_bfloat16>(meeting, first, count, op, target);
+    case ncclInt32: return reduce<int>(meeting, first, count, op, target);
+    case ncclInt64: break;
+  }
+  std::fprintf(stderr, "NCCL emulation: no sums of this type\n");
+  std::abort();
 }
 
 }  // namespace
@@ -204,10 +247,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclAllReduce(const void* source, void* target, std::size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
-  emulation::meet(comm, source, count * emulation::size_of(type), stream, [=](const Meeting& meeting) {
-    if (type == ncclFloat32) emulation::reduce<float>(meeting, 0, count, op, target);
-    if (type == ncclInt32) emulation::reduce<int>(meeting, 0, count, op, target);
-  });
+  emulation::meet(comm, source, count * emulation::size_of(type), stream,
+                  [=](const Meeting& meeting) { emulation::reduce(type, meeting, 0, count, op, target); });
   return ncclSuccess;
 }
 
@@ -225,9 +266,8 @@ ncclResult_t ncclReduceScatter(const void* source, void* target, std::size_t cou
                                ncclComm_t comm, cudaStream_t stream) {
   const auto ranks = static_cast<std::size_t>(comm->world->size);
   const std::size_t first = count * static_cast<std::size_t>(comm->rank);
-  emulation::meet(comm, source, ranks * count * emulation::size_of(type), stream, [=](const Meeting& meeting) {
-    if (type == ncclFloat32) emulation::reduce<float>(meeting, first, count, op, target);
-  });
+  emulation::meet(comm, source, ranks * count * emulation::size_of(type), stream,
+                  [=](const Meeting& meeting) { emulation::reduce(type, meeting, first, count, op, target); });
   return ncclSuccess;
 }
 

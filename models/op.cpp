@@ -102,8 +102,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::adamw_8bit: return 40 * static_cast<double>(op.m);
     case OpKind::convert: return m;
     case OpKind::sum_pieces: return m * static_cast<double>(op.n);
-    // Each column takes its part out of those behind it, and is divided by its length.
-    case OpKind::orthogonalise: return m * static_cast<double>(2 * op.n * op.n + 3 * op.n);
+    // Twice: each column's part along those before it is taken out, and it is divided by its length.
+    case OpKind::orthogonalise: return m * static_cast<double>(4 * op.n * op.n + 6 * op.n);
     case OpKind::add_scaled: return 2 * m;
     case OpKind::encode: return 8 * m;
     case OpKind::decode: return 4 * m;

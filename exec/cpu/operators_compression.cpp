@@ -113,18 +113,21 @@ struct Columns {
       sum += static_cast<double>(x[r * columns + a]) * static_cast<double>(x[r * columns + b]);
     return sum;
   }
-  /// Takes the columns before `c` out of it and makes its length 1. False where hardly anything is left.
+  /// Takes the columns before `c` out of it and makes its length 1. False where hardly anything is left. Twice: of a
+  /// column that is nearly spanned by them rounding leaves as much along them as beside them.
   [[nodiscard]] bool settle(std::int64_t c) const {
-    constexpr double kNothing = 1e-6;  // of the column's length before: a few units of fp32
-    const double before = std::sqrt(dot(c, c));
-    for (std::int64_t other = 0; other < c; ++other) {
-      const auto along = static_cast<float>(dot(c, other));
-      for (std::int64_t r = 0; r < rows; ++r) x[r * columns + c] -= along * x[r * columns + other];
+    constexpr double kNothing = 1e-6, kMost = 0.5;  // of the column's length before: a few units of fp32; half of it
+    for (const double least : {kNothing, kMost}) {
+      const double before = std::sqrt(dot(c, c));
+      for (std::int64_t other = 0; other < c; ++other) {
+        const auto along = static_cast<float>(dot(c, other));
+        for (std::int64_t r = 0; r < rows; ++r) x[r * columns + c] -= along * x[r * columns + other];
+      }
+      const double length = std::sqrt(dot(c, c));
+      if (length <= least * before) return false;
+      const auto factor = static_cast<float>(1 / length);  // what is no number stays visible
+      for (std::int64_t r = 0; r < rows; ++r) x[r * columns + c] *= factor;
     }
-    const double length = std::sqrt(dot(c, c));
-    if (length <= kNothing * before) return false;
-    const auto factor = static_cast<float>(1 / length);  // what is no number stays visible
-    for (std::int64_t r = 0; r < rows; ++r) x[r * columns + c] *= factor;
     return true;
   }
 };

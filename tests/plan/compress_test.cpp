@@ -280,7 +280,8 @@ TEST(Compression, IsReadAndWrittenInPlans) {
   file.job.sequence = file.spec.sequence = 16;
   file.spec.data = 2;
   file.spec.compression = {GradientCompression::powersgd, ActivationEncoding::fp8, 3, 1.25};
-  const auto again = parse_plan_file(write_plan_file(file), "plan.yaml");
+  const std::string text = write_plan_file(file);
+  const auto again = parse_plan_file(text.substr(0, text.find("\nmodel:\n") + 1), "plan.yaml");  // the split alone
   ASSERT_TRUE(again) << base::render(again.error(), false);
   EXPECT_EQ(again->spec, file.spec);
   EXPECT_THAT(describe(file.spec), HasSubstr("PowerSGD of rank 3, activations in fp8"));

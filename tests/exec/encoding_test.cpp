@@ -74,11 +74,11 @@ struct Case {
 
 const Case kCases[] = {
     {"serial", 0, [](plan::PlanSpec&) {}},
-    {"data_2", 1e-5, [](plan::PlanSpec& s) { s.data = 2; }},
-    {"zero_3_data_4", 1e-5, [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
+    {"data_2", 1e-4, [](plan::PlanSpec& s) { s.data = 2; }},
+    {"zero_3_data_4", 1e-4, [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
     // What a stage receives waits as it is.
-    {"pipeline_2", 2e-3, [](plan::PlanSpec& s) { s.pipeline = 2; }},
-    {"pipeline_2_gpipe_overlapped", 2e-3,
+    {"pipeline_2", 5e-3, [](plan::PlanSpec& s) { s.pipeline = 2; }},
+    {"pipeline_2_gpipe_overlapped", 5e-3,
      [](plan::PlanSpec& s) { s.pipeline = 2, s.data = 2, s.order = plan::Order::gpipe, s.overlap_gradients = true; }},
     // Partial sums in another order fall to the other side of a rounding now and then.
     {"tensor_2_sequence", 2e-3, [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
@@ -100,7 +100,7 @@ TEST_P(EncodedSerial, IsEqualToASerialProgramThatRoundsAlike) {
   std::printf("[ errors   ] %s %-28s loss %.1e  gradient at step 1 %.1e\n", plan::name_of(how), one.name, loss,
               gradient);
   EXPECT_LE(loss, one.bound);
-  EXPECT_LE(gradient, std::max(one.bound, one.bound > 1e-4 ? 2e-2 : 0.0));
+  EXPECT_LE(gradient, one.bound > 1e-3 ? 2e-2 : std::min(one.bound, 1e-6));
   for (std::size_t rank = 0; rank < split.memory.size(); ++rank) {
     EXPECT_EQ(split.memory[rank].peak_extent, split.placements[rank].arena_bytes) << "rank " << rank;
     EXPECT_EQ(split.memory[rank].peak_live, split.placements[rank].peak_live_bytes) << "rank " << rank;

@@ -109,7 +109,7 @@ class Passes {
       const LayerCosts& layer = *layers_[k];
       starts.push_back(at_);
       if (leaving_[k]) come_back(layer, starts);
-      decode(layer);
+      decode(k);
       if (gathers() && k > 0) gather(*layers_[k - 1], true);
       const int recompute = at_, backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
       const int after = backward + layer.backward.steps;
@@ -189,12 +189,14 @@ class Passes {
     }
   }
 
+  /// What another stage has sent waits as it is.
+  [[nodiscard]] bool is_received(std::size_t k, int life) const { return k == 0 && life == layers_[0]->x; }
   /// Forward: what is encoded is there in full until its last use, of what a layer makes for the next one by that.
   void wait_in_full(const std::vector<int>& starts) {
     for (std::size_t k = 0; k < layers_.size(); ++k)
       for (std::size_t i = 0; i < layers_[k]->lives.size(); ++i) {
         const Life& life = layers_[k]->lives[i];
-        if (life.encoded == 0) continue;
+        if (life.encoded == 0 || is_received(k, static_cast<int>(i))) continue;
         int from = starts[k] + std::max(0, life.forward_first);
         if (static_cast<int>(i) == layers_[k]->x) from = 0;
         if (static_cast<int>(i) == layers_[k]->x && k > 0) {
@@ -205,10 +207,12 @@ class Passes {
       }
   }
   /// Backward: it is there again from its first use to its last.
-  void decode(const LayerCosts& layer) {
+  void decode(std::size_t k) {
+    const LayerCosts& layer = *layers_[k];
     const int backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
-    for (const Life& life : layer.lives) {
-      if (life.encoded == 0) continue;
+    for (std::size_t i = 0; i < layer.lives.size(); ++i) {
+      const Life& life = layer.lives[i];
+      if (life.encoded == 0 || is_received(k, static_cast<int>(i))) continue;
       const bool again = recomputes(layer) && life.recompute_first >= 0;
       const int read_again = again ? at_ + life.recompute_last : 0;
       const int read = life.backward_last >= 0 ? backward + life.backward_last : 0;
@@ -341,10 +345,9 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
   using Kind = plan::Move::Kind;
   enum Slab { kept, input, output, gradient, input_gradient, slabs };
   const auto chunks = static_cast<int>(saved.size());
-  const bool encodes = spec.compression.activations != plan::ActivationEncoding::none;  // what is received too
   std::vector<std::int64_t> sizes;
   for (int c = 0; c < chunks; ++c) {
-    const double received = !encodes && (stage > 0 || c > 0) ? boundary : 0;
+    const double received = stage > 0 || c > 0 ? boundary : 0;
     sizes.push_back(static_cast<std::int64_t>(saved[static_cast<std::size_t>(c)] - received));
     sizes.insert(sizes.end(), slabs - 1, static_cast<std::int64_t>(boundary));
   }
@@ -371,7 +374,6 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
       case Kind::receive_activation: change(c, input, 1); break;
       case Kind::forward:
         change(c, kept, 1);
-        if (encodes && !begins) change(c, input, -1);
         if (!ends) change(c, output, 1);
         break;
       case Kind::send_activation: leaving.emplace_back(c, output); break;
@@ -380,7 +382,7 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
         if (!ends) change(c, gradient, -1);
         if (!begins) change(c, input_gradient, 1);
         change(c, kept, -1);
-        if (!encodes && !begins) change(c, input, -1);
+        if (!begins) change(c, input, -1);
         break;
       case Kind::send_gradient: leaving.emplace_back(c, input_gradient); break;
     }
@@ -502,6 +504,10 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       const std::int64_t table = std::max(run.costs->shared_elements, block ? 0 : run.costs->own_elements);
       elements.largest = std::max(elements.largest, static_cast<double>(table));
     }
+    const LayerCosts& first = *chunk.front().costs;
+    if (first.x >= 0 && first.lives[static_cast<std::size_t>(first.x)].encoded > 0)  // received: it waits as it is
+      slab +=
+          first.lives[static_cast<std::size_t>(first.x)].bytes - first.lives[static_cast<std::size_t>(first.x)].encoded;
     saved.push_back(slab);
     const double beside = spec.reduces_early() ? sent : 0;  // while the last passes run
     m.workspace = std::max({m.workspace, passes.forward(), passes.backward() + beside, passes.weights() + beside});

@@ -66,6 +66,9 @@ class Encoding {
     if (first == life.uses.begin() || first == life.uses.end()) return;
     for (auto use = first; use != life.uses.end(); ++use)
       if (rewrite_.step(*use).layer < 0) return;  // of the head or the embedding, or a message
+    // What arrives has a place of its own, which no message under way still uses: elsewhere two stages that send to
+    // each other could wait for each other's memory.
+    if (rewrite_.step(life.birth).kind == StepKind::recv) return;
     const Place out = *std::prev(first);
     if (out.block >= first->block) return;
     const int encoded =

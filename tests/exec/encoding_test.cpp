@@ -74,19 +74,20 @@ struct Case {
 
 const Case kCases[] = {
     {"serial", 0, [](plan::PlanSpec&) {}},
-    {"data_2", 1e-5, [](plan::PlanSpec& s) { s.data = 2; }},
-    {"zero_3_data_4", 1e-5, [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
-    {"pipeline_2", 1e-5, [](plan::PlanSpec& s) { s.pipeline = 2; }},
-    {"pipeline_2_gpipe_overlapped", 1e-5,
+    {"data_2", 1e-4, [](plan::PlanSpec& s) { s.data = 2; }},
+    {"zero_3_data_4", 1e-4, [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
+    // What a stage receives waits as it is.
+    {"pipeline_2", 5e-3, [](plan::PlanSpec& s) { s.pipeline = 2; }},
+    {"pipeline_2_gpipe_overlapped", 5e-3,
      [](plan::PlanSpec& s) { s.pipeline = 2, s.data = 2, s.order = plan::Order::gpipe, s.overlap_gradients = true; }},
     // Partial sums in another order fall to the other side of a rounding now and then.
     {"tensor_2_sequence", 2e-3, [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
     {"context_2", 2e-3, [](plan::PlanSpec& s) { s.context = 2; }},
 };
 
-class Encoded : public ::testing::TestWithParam<std::tuple<ActivationEncoding, Case>> {};
+class EncodedSerial : public ::testing::TestWithParam<std::tuple<ActivationEncoding, Case>> {};
 
-TEST_P(Encoded, IsEqualToASerialProgramThatRoundsAlike) {
+TEST_P(EncodedSerial, IsEqualToASerialProgramThatRoundsAlike) {
   const auto& [how, one] = GetParam();
   const std::int64_t bits = how == ActivationEncoding::fp16 ? 16 : how == ActivationEncoding::fp10 ? 10 : 8;
   Trial trial = testing::golden_trial("cosine_clipped");
@@ -99,14 +100,14 @@ TEST_P(Encoded, IsEqualToASerialProgramThatRoundsAlike) {
   std::printf("[ errors   ] %s %-28s loss %.1e  gradient at step 1 %.1e\n", plan::name_of(how), one.name, loss,
               gradient);
   EXPECT_LE(loss, one.bound);
-  EXPECT_LE(gradient, std::max(one.bound, one.bound > 1e-4 ? 2e-2 : 0.0));
+  EXPECT_LE(gradient, one.bound > 1e-3 ? 2e-2 : std::min(one.bound, 1e-6));
   for (std::size_t rank = 0; rank < split.memory.size(); ++rank) {
     EXPECT_EQ(split.memory[rank].peak_extent, split.placements[rank].arena_bytes) << "rank " << rank;
     EXPECT_EQ(split.memory[rank].peak_live, split.placements[rank].peak_live_bytes) << "rank " << rank;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, Encoded,
+INSTANTIATE_TEST_SUITE_P(Plans, EncodedSerial,
                          ::testing::Combine(::testing::Values(ActivationEncoding::fp16, ActivationEncoding::fp10,
                                                               ActivationEncoding::fp8),
                                             ::testing::ValuesIn(kCases)),

@@ -312,9 +312,11 @@ void Executor::keep_part(const models::Op& op, int part) {
 
 // Of a step, so that a backend that only queues sees neighbours and may compute them together.
 void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input) {
-  const bool loads =
-      std::any_of(ops.begin(), ops.end(), [](const models::Op& op) { return op.kind == models::OpKind::load_tokens; });
-  if (!backend_.asynchronous() || loads) {
+  // Those that are not of the backend alone: the batch, and updates that have steps of their own.
+  const bool apart = std::any_of(ops.begin(), ops.end(), [](const models::Op& op) {
+    return op.kind == models::OpKind::load_tokens || op.turns > 1;
+  });
+  if (!backend_.asynchronous() || apart) {
     for (const models::Op& op : ops) run_op(op, of, input);
     return;
   }

@@ -159,7 +159,7 @@ void serve(const Plan& plan, RankClass& c) {
   // A worker's gradient is the mean over its own tokens; the reported loss stays the mean over all.
   for (Step& step : c.blocks[kBackward].steps)
     for (Op& op : step.ops)
-      if (op.kind == OpKind::cross_entropy_grad) op.scale *= workers;
+      if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers;
   if (s > 0) {
     make_versions(c, s);
     copy_versions(c, c.blocks[kPush], 0);

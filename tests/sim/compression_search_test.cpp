@@ -1,5 +1,4 @@
-/// Compression in the search: never proposed by itself, taken where the job allows it and it pays, its gain shown by
-/// the plan without it in the same table.
+/// Compression in the search: never proposed by itself, and in each way that the job names.
 #include <gtest/gtest.h>
 
 #include <set>

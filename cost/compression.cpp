@@ -150,9 +150,12 @@ void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const 
     Op op = flat(OpKind::encode, t.dtype, t.elements());
     op.k = bits;
     costs.forward.compute += pricing.compute_time({&op, 1}).value;
+    costs.forward.host += pricing.host_time({&op, 1}).value;
     op.kind = OpKind::decode;
     const bool again = costs.recomputation == plan::Recompute::full;
-    (again ? costs.recompute : costs.backward).compute += pricing.compute_time({&op, 1}).value;
+    Pass& pass = again ? costs.recompute : costs.backward;
+    pass.compute += pricing.compute_time({&op, 1}).value;
+    pass.host += pricing.host_time({&op, 1}).value;
   }
 }
 

@@ -65,9 +65,11 @@ TEST_F(Loop, ABertTrainsAsItsSerialRunDoesIsExportedAndDoesNotGoOnFromAText) {
   const Ran ran = orrery({"train", file, "--run", path("bert"), "--verify-serial", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.result().at("serial").at("equal"), true) << ran.out;
-  const Ran exported = orrery({"export", path("bert"), "-o", path("out")});
+  const Ran trained = orrery({"train", file, "--run", path("trained")});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const Ran exported = orrery({"export", path("trained"), "-o", path("out")});
   EXPECT_EQ(exported.exit_code, 0) << exported.err;
-  const Ran sampled = orrery({"train", "--run", path("bert"), "--sample"});
+  const Ran sampled = orrery({"train", "--run", path("trained"), "--sample"});
   EXPECT_NE(sampled.exit_code, 0);
   EXPECT_THAT(sampled.err, HasSubstr("E0624"));
   EXPECT_THAT(sampled.err, HasSubstr("does not go on from a text"));

@@ -120,7 +120,7 @@ TEST(SlowCompressionCurves, StayNearFullPrecisionOverFiveHundredSteps) {
        {Curve{"fp32", 2, {}, 0}, Curve{"gradients bf16", 2, {GradientCompression::bf16, kWhole, 4, 2}, 0.01},
         Curve{"gradients fp16", 2, {GradientCompression::fp16, kWhole, 4, 2}, 0.01},
         Curve{"PowerSGD, rank 4", 2, powersgd(4), 0.1}, Curve{"PowerSGD, rank 2", 2, powersgd(2), 0.1},
-        Curve{"PowerSGD, rank 1", 2, powersgd(1), 0.1},
+        Curve{"PowerSGD, rank 1", 2, powersgd(1), 0.25},
         Curve{"activations fp16", 2, waiting(ActivationEncoding::fp16), 0.01},
         Curve{"activations fp10", 2, waiting(ActivationEncoding::fp10), 0.02},
         Curve{"activations fp8", 2, waiting(ActivationEncoding::fp8), 0.03}}) {

@@ -231,7 +231,15 @@ void add_probe(CLI::App& app, Verbs& verbs) {
   probe->add_option("--ranks", verbs.probe.ranks, "Ranks, one core each; default: every core")
       ->check(CLI::Range(1, 1 << 16))
       ->option_text("N");
-  probe->add_option("--calibration", verbs.probe.calibration, "Calibration file to write; needs --measure")
+  probe->add_option("--calibration", verbs.probe.calibration, "Calibration file to write; needs --measure or --events")
+      ->option_text("FILE");
+  probe->add_option("--backend", verbs.probe.backend, "What is measured: cpu (default) or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->option_text("NAME");
+  probe->add_option("--cluster", verbs.probe.cluster, "The machine that is measured, where that is not its CPU ranks")
+      ->option_text("NAME|FILE");
+  probe->add_option("--events", verbs.probe.events, "Fit what a worker's --probe printed on another machine")
+      ->excludes(probe->get_option("--measure"))
       ->option_text("FILE");
 }
 

@@ -105,8 +105,11 @@ struct DoctorOptions {
 struct ProbeOptions {
   std::string output;  ///< cluster file to write
   bool measure = false;
-  int ranks = 0;            ///< 0: one per core
-  std::string calibration;  ///< calibration file to write
+  int ranks = 0;                ///< 0: one per core
+  std::string calibration;      ///< calibration file to write
+  std::string backend = "cpu";  ///< or "cuda": what is measured
+  std::string cluster;          ///< the machine, for a measurement of GPUs: a name or a file
+  std::string events;           ///< file of what a worker's probe printed, in place of measuring here
 };
 
 struct ImportOptions {

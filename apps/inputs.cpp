@@ -112,6 +112,13 @@ base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::
   return clusters::parse_cluster(entry->text, entry->path.string(), finder(catalog, entry->path.parent_path()));
 }
 
+base::Result<clusters::Known> load_known(const Catalog& catalog) {
+  const auto entry = catalog.find(kImport, "known");
+  if (!entry)
+    return base::fail("E0203", "clusters/import/known.yaml is missing from the catalogue", "install Orrery again");
+  return clusters::parse_known(entry->text, entry->path.string());
+}
+
 base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name, const base::Location& from) {
   auto entry = resolve(catalog, kStacks, "software stack", name, from, ".");
   if (!entry) return base::fail(entry.error());

@@ -10,6 +10,7 @@
 #include "apps/catalog.h"
 #include "base/result.h"
 #include "clusters/cluster.h"
+#include "clusters/import/known.h"
 #include "cost/calibration.h"
 #include "cost/intervals.h"
 #include "cost/pricing.h"
@@ -28,6 +29,8 @@ namespace orrery::apps {
 [[nodiscard]] base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::string& name,
                                                            const base::Location& from,
                                                            const std::filesystem::path& folder);
+/// GPUs, CPUs and links that the catalogue knows by what drivers and dumps call them.
+[[nodiscard]] base::Result<clusters::Known> load_known(const Catalog& catalog);
 [[nodiscard]] base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name,
                                                    const base::Location& from);
 

@@ -56,6 +56,11 @@ double rate_of(const exec::OpTime& one) {
   return one.seconds > 0 ? models::flops_of(one.op) / one.seconds : 0;
 }
 
+/// What it computes in: of rounded operands theirs.
+const char* dtype_of(const models::Op& op) {
+  return models::name_of(op.rounded && op.dtype == models::DType::fp32 ? models::DType::tf32 : op.dtype);
+}
+
 ordered_json op_json(const exec::OpTime& one, const std::string& workload) {
   const models::Op& op = one.op;
   ordered_json out = {{"operator", models::name_of(op.kind)}, {"workload", workload}};
@@ -67,6 +72,7 @@ ordered_json op_json(const exec::OpTime& one, const std::string& workload) {
     number("batch", op.batch), number("sequence", op.sequence);
     number("heads", op.heads), number("head_dim", op.head_dim);
   }
+  out["dtype"] = dtype_of(op);
   if (op.kind == models::OpKind::matmul) {
     out["trans_a"] = op.trans_a;
     out["trans_b"] = op.trans_b;
@@ -80,12 +86,17 @@ ordered_json op_json(const exec::OpTime& one, const std::string& workload) {
 /// The best matrix product of each size of the curve, largest last.
 reports::Table matmul_table(const exec::Measured& measured) {
   reports::Table table;
-  table.title = "Matrix products on one core";
-  table.columns = {{"rows x columns x inner", Align::left}, {"A", Align::left}, {"B", Align::left}, {"time"}, {"rate"}};
+  table.title = fmt::format("Matrix products on one {}", measured.backend == "cuda" ? "GPU" : "core");
+  table.columns = {{"rows x columns x inner", Align::left},
+                   {"in", Align::left},
+                   {"A", Align::left},
+                   {"B", Align::left},
+                   {"time"},
+                   {"rate"}};
   for (const exec::WorkloadTimes& w : measured.workloads)
     for (const exec::OpTime& one : w.ops) {
       if (one.op.kind != models::OpKind::matmul || w.ops.size() > 1) continue;
-      table.rows.push_back({fmt::format("{} x {} x {}", one.op.m, one.op.n, one.op.k),
+      table.rows.push_back({fmt::format("{} x {} x {}", one.op.m, one.op.n, one.op.k), dtype_of(one.op),
                             one.op.trans_a ? "transposed" : "as is", one.op.trans_b ? "transposed" : "as is",
                             reports::time_text(one.seconds), base::human(base::FlopsPerSecond{rate_of(one)})});
     }
@@ -95,7 +106,10 @@ reports::Table matmul_table(const exec::Measured& measured) {
 reports::Table streams_table(const exec::Measured& measured) {
   reports::Table table;
   table.title = "Memory";
-  table.columns = {{"operation", Align::left}, {"touches"}, {"cores at once"}, {"bandwidth"}};
+  table.columns = {{"operation", Align::left},
+                   {"touches"},
+                   {measured.backend == "cuda" ? "GPUs at once" : "cores at once"},
+                   {"bandwidth"}};
   for (const exec::StreamTime& one : measured.streams)
     table.rows.push_back({one.operation, bytes_text(static_cast<double>(one.bytes)), std::to_string(one.ranks),
                           rate_text(one.bytes_per_s)});
@@ -111,6 +125,18 @@ reports::Table messages_table(const exec::Measured& measured) {
     table.rows.push_back({std::string(exec::name_of(one.at.kind)) + (one.at.in_place ? ", in place" : ""),
                           std::to_string(one.at.ranks), bytes_text(bytes), reports::time_text(one.seconds),
                           rate_text(one.seconds > 0 ? bytes / one.seconds : 0)});
+  }
+  return table;
+}
+
+reports::Table copies_table(const exec::Measured& measured) {
+  reports::Table table;
+  table.title = "Copies between a rank's memory and the host's";
+  table.columns = {{"direction", Align::left}, {"ranks at once"}, {"bytes"}, {"time"}, {"bytes / time"}};
+  for (const exec::CopyTime& one : measured.copies) {
+    const auto bytes = static_cast<double>(one.bytes);
+    table.rows.push_back({one.to_host ? "to the host" : "from the host", std::to_string(one.ranks), bytes_text(bytes),
+                          reports::time_text(one.seconds), rate_text(one.seconds > 0 ? bytes / one.seconds : 0)});
   }
   return table;
 }
@@ -192,7 +218,7 @@ std::string machine_text(const exec::MachineDescription& machine, const exec::Gp
 
 ordered_json measured_json(const exec::Measured& measured, const cost::FitResult& fit) {
   ordered_json operators = ordered_json::array(), workloads = ordered_json::array(), memory = ordered_json::array(),
-               messages = ordered_json::array(), parameters = ordered_json::array();
+               messages = ordered_json::array(), copies = ordered_json::array(), parameters = ordered_json::array();
   for (const exec::WorkloadTimes& w : measured.workloads) {
     const auto known = [](double seconds) { return seconds > 0 ? ordered_json(seconds) : ordered_json(); };
     workloads.push_back({{"name", w.name},
@@ -212,6 +238,8 @@ ordered_json measured_json(const exec::Measured& measured, const cost::FitResult
                         {"bytes", one.at.bytes},
                         {"in_place", one.at.in_place},
                         {"seconds", one.seconds}});
+  for (const exec::CopyTime& one : measured.copies)
+    copies.push_back({{"to_host", one.to_host}, {"ranks", one.ranks}, {"bytes", one.bytes}, {"seconds", one.seconds}});
   for (const cost::FittedParameter& p : fit.parameters)
     parameters.push_back(
         {{"name", p.name}, {"before", p.before}, {"after", p.after}, {"unit", p.unit}, {"source", p.source}});
@@ -225,6 +253,7 @@ ordered_json measured_json(const exec::Measured& measured, const cost::FitResult
           {"operators", std::move(operators)},
           {"memory", std::move(memory)},
           {"messages", std::move(messages)},
+          {"copies", std::move(copies)},
           {"parameters", std::move(parameters)},
           {"error_before", fit.error_before},
           {"error_after", fit.error_after}};
@@ -234,7 +263,8 @@ std::string measured_text(const exec::Measured& measured, const cost::FitResult&
                           const reports::TableStyle& style) {
   std::string out = fmt::format("\nMeasured in {:.0f} s on {} rank{}: {}\n\n", measured.seconds, measured.ranks,
                                 measured.ranks == 1 ? "" : "s", measured.device);
-  for (const reports::Table& table : {matmul_table(measured), streams_table(measured), messages_table(measured)})
+  for (const reports::Table& table :
+       {matmul_table(measured), streams_table(measured), messages_table(measured), copies_table(measured)})
     if (!table.rows.empty()) out += reports::text_of(table, style) + "\n";
   return out + reports::fit_text(fit, style);
 }

@@ -81,13 +81,6 @@ base::Diagnostics with_source_lines(base::Diagnostics all, const std::vector<clu
   return all;
 }
 
-base::Result<clusters::Known> load_known(const Catalog& catalog) {
-  const auto entry = catalog.find(kImport, "known");
-  if (!entry)
-    return base::fail("E0203", "clusters/import/known.yaml is missing from the catalogue", "install Orrery again");
-  return clusters::parse_known(entry->text, entry->path.string());
-}
-
 std::string summary(const clusters::Imported& imported, const std::vector<clusters::Dump>& dumps,
                     const reports::TableStyle& style) {
   const clusters::Cluster& cluster = imported.cluster;

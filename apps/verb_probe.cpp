@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <ctime>
 #include <map>
@@ -14,6 +15,7 @@
 #include "apps/probe_output.h"
 #include "apps/verbs.h"
 #include "base/ensure.h"
+#include "clusters/import/known.h"
 #include "clusters/read.h"
 #include "cost/probe_fit.h"
 #include "exec/measured.h"
@@ -99,7 +101,24 @@ cost::Probed probed_of(const exec::Measured& measured) {
   for (const exec::MessageTime& one : measured.messages)
     out.messages.push_back({one.at.kind == exec::MessageKind::send, collective_of(one.at.kind), one.at.ranks,
                             static_cast<double>(one.at.bytes), one.seconds});
+  for (const exec::CopyTime& one : measured.copies)
+    out.copies.push_back({one.to_host, static_cast<double>(one.bytes), one.seconds});
   return out;
+}
+
+/// GPUs: workloads of which all together take a share of the least memory, and arrays far beyond its cache.
+exec::MeasureCommand command_for(const exec::GpuReport& gpus, int ranks) {
+  constexpr double kMostWorkload = 4.0 * (1 << 30), kShare = 1.0 / 16;
+  constexpr std::int64_t kStream = std::int64_t{512} << 20;
+  exec::MeasureCommand command;
+  command.worker = program_folder() / "orrery-worker";
+  command.backend = "cuda";
+  command.ranks = ranks;
+  double least = kMostWorkload / kShare;
+  for (const exec::Gpu& gpu : gpus.gpus) least = std::min(least, static_cast<double>(gpu.memory_bytes));
+  command.most_bytes = static_cast<std::int64_t>(kShare * least);
+  command.stream_bytes = kStream;
+  return command;
 }
 
 /// Why nothing was measured.
@@ -123,7 +142,8 @@ struct Fit {
 
 base::Result<Fit> fitted(const exec::Measured& measured, const clusters::Cluster& cluster, const Context& context,
                          const std::string& file) {
-  const auto stack = load_stack(context.catalog, cluster.stack, {});
+  // Of a GPU it is this executor that was measured, whatever else is run on such machines.
+  const auto stack = load_stack(context.catalog, measured.backend == "cuda" ? "orrery-cuda" : cluster.stack, {});
   if (!stack) return base::fail(stack.error());
   const cost::Pricing before(std::make_shared<const clusters::Cluster>(cluster), *stack);
   cost::FitOptions options;
@@ -134,16 +154,49 @@ base::Result<Fit> fitted(const exec::Measured& measured, const clusters::Cluster
   return Fit{std::move(fit->result), cost::write_calibration(fit->calibration)};
 }
 
-/// What the flags ask for that cannot be had.
-std::optional<Outcome> refused(const ProbeOptions& options, int cores) {
-  if (!options.calibration.empty() && !options.measure)
-    return usage("--calibration needs --measure: without it there is nothing to calibrate by", "add --measure");
-  if (options.ranks > cores)
-    return usage(
-        fmt::format("--ranks {}: this process may use {} core{}, and times of ranks that share one say how the "
-                    "system shares it",
-                    options.ranks, cores, cores == 1 ? "" : "s"),
-        fmt::format("give at most --ranks {}", cores));
+/// What the flags ask for that cannot be had. `most` ranks: cores, or GPUs.
+std::optional<Outcome> refused(const ProbeOptions& options, int most) {
+  const bool gpu = options.backend == "cuda", fits = options.measure || !options.events.empty();
+  if (!options.calibration.empty() && !fits)
+    return usage("--calibration needs --measure or --events: without them there is nothing to calibrate by",
+                 "add --measure");
+  if (!options.cluster.empty() && !fits)
+    return usage("--cluster says what was measured: it needs --measure or --events", "add --measure");
+  if (fits && (gpu || !options.events.empty()) && options.cluster.empty())
+    return usage("which machine was measured? Only CPU ranks of this one need no --cluster",
+                 "give --cluster hgx-h200, or the file that `orrery import` makes of the machine's own topology");
+  if (!options.output.empty() && !options.cluster.empty())
+    return usage("-o writes a cluster of this machine's CPU ranks, and --cluster names another",
+                 "leave one of them out; `orrery import` makes cluster files of GPU machines");
+  if (options.measure && options.ranks > most)
+    return usage(fmt::format("--ranks {}: this process may use {} {}{}, and times of ranks that share one say how it "
+                             "is shared",
+                             options.ranks, most, gpu ? "GPU" : "core", most == 1 ? "" : "s"),
+                 fmt::format("give at most --ranks {}", most));
+  return std::nullopt;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+/// Why `measured` cannot be of `cluster`.
+std::optional<Outcome> mistaken(const exec::Measured& measured, const clusters::Cluster& cluster,
+                                const Context& context) {
+  const bool gpu = measured.backend == "cuda";
+  if (gpu != (cluster.device().kind == clusters::DeviceKind::gpu))
+    return usage(fmt::format("what was measured ran on the {} backend, and {} is a cluster of {}s", measured.backend,
+                             cluster.name, gpu ? "CPU rank" : "GPU"),
+                 "name the machine that was measured with --cluster");
+  if (!gpu) return std::nullopt;
+  const auto known = load_known(context.catalog);
+  if (!known) return bad_input(known.error());
+  const clusters::KnownGpu* found = clusters::gpu_called(*known, measured.device);
+  if (found != nullptr && lower(found->device) != lower(cluster.device().name))
+    return usage(fmt::format("what was measured is a {} ({}), and {} has {}", measured.device, found->device,
+                             cluster.name, cluster.device().name),
+                 "name the machine that was measured with --cluster");
   return std::nullopt;
 }
 
@@ -166,42 +219,61 @@ void check_writable(const std::string& path) {
 Outcome run_probe(const ProbeOptions& options, const Context& context) {
   const exec::MachineDescription machine = exec::describe_machine();
   const exec::GpuReport gpus = exec::find_gpus();
+  const bool gpu = options.backend == "cuda";
   const int cores = std::min(machine.processor.cores, exec::usable_cores());
-  if (auto refusal = refused(options, cores)) return *refusal;
+  const int most = gpu ? static_cast<int>(gpus.gpus.size()) : cores;
+  if (gpu && options.measure && most == 0)
+    return not_measured({exec::MeasureEnd::not_started, "there is no GPU to measure: " + gpus.reason, {}, {}});
+  if (auto refusal = refused(options, most)) return *refusal;
+  std::optional<clusters::Cluster> cluster;
+  if (!options.cluster.empty()) {
+    auto named = load_cluster(context.catalog, options.cluster, {}, ".");
+    if (!named) return bad_input(named.error());
+    cluster = std::move(*named);
+  }
   exec::ClusterFileOptions file;
-  file.ranks = options.ranks > 0 ? options.ranks : cores;
+  file.ranks = options.ranks > 0 ? options.ranks : most;
   file.name = options.output.empty() ? machine.host : std::filesystem::path(options.output).stem().string();
   check_writable(options.output);
   check_writable(options.calibration);
 
   Outcome outcome;
   nlohmann::ordered_json result = {{"machine", machine_json(machine, gpus)}, {"measured", nullptr}};
-  outcome.text = machine_text(machine, gpus, context.terminal.style);
+  if (options.events.empty()) outcome.text = machine_text(machine, gpus, context.terminal.style);
   exec::MeasureOutcome measured;
-  if (options.measure) {
+  if (!options.events.empty()) {
+    const auto text = read_file(options.events);
+    if (!text) return bad_input(text.error());
+    measured = exec::read_measurement(*text);
+  } else if (options.measure) {
     Progress progress(context.terminal.progress);
     const Interrupt interrupt;
     measured = exec::measure(
-        command_for(machine, file.ranks),
+        gpu ? command_for(gpus, file.ranks) : command_for(machine, file.ranks),
         [&](const std::string& what, double share) { progress.line(fmt::format("{} {}", bar(share, 24), what)); },
         &Interrupt::requested());
     progress.clear();
-    if (measured.end != exec::MeasureEnd::completed) return not_measured(measured);
-    file.measured = memory_of(measured.measured);
   }
-  const std::string text = exec::cluster_file(machine, file);
-  const auto cluster = clusters::parse_cluster(text, "cluster", {});
-  ENSURE(cluster.has_value(), "the cluster file of this machine does not read back:\n{}",
-         base::render(cluster.error(), false));
-  if (options.measure) {
+  const bool fits = options.measure || !options.events.empty();
+  if (fits && measured.end != exec::MeasureEnd::completed) return not_measured(measured);
+  if (!cluster) {
+    if (options.measure) file.measured = memory_of(measured.measured);
+    const std::string text = exec::cluster_file(machine, file);
+    auto written = clusters::parse_cluster(text, "cluster", {});
+    ENSURE(written.has_value(), "the cluster file of this machine does not read back:\n{}",
+           base::render(written.error(), false));
+    cluster = std::move(*written);
+    if (!options.output.empty()) write_file(options.output, text);
+  }
+  if (fits) {
+    if (auto mistake = mistaken(measured.measured, *cluster, context)) return *mistake;
     const auto fit = fitted(measured.measured, *cluster, context, options.calibration);
     if (!fit) return bad_input(fit.error());
     result["measured"] = measured_json(measured.measured, fit->result);
     outcome.text += measured_text(measured.measured, fit->result, context.terminal.style);
     if (!options.calibration.empty()) write_file(options.calibration, fit->calibration);
   }
-  if (!options.output.empty()) write_file(options.output, text);
-  result["ranks"] = file.ranks;
+  result["ranks"] = fits ? measured.measured.ranks : file.ranks;
   result["cluster"] = options.output.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(options.output);
   result["calibration"] =
       options.calibration.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(options.calibration);

@@ -28,7 +28,7 @@ void add_device(std::vector<ParameterKind>& all) {
     all.push_back({fmt::format("device.matmul.{}.efficiency", dtype), Unit::number, 1e-4, 20, 0.7,
                    "best matrix-product rate over the datasheet's peak"});
   }
-  all.push_back({"device.matmul.k_half", Unit::number, 0, 1e5, 0,
+  all.push_back({"device.matmul.k_half", Unit::number, 0, 1e5, 0.5,
                  "inner dimension at which a GPU tile reaches half its rate (prologue and epilogue)"});
   all.push_back({"device.matmul.tile_rows", Unit::number, 1, 4096, 0, "rows of a GPU output tile"});
   all.push_back({"device.matmul.tile_columns", Unit::number, 1, 4096, 0, "columns of a GPU output tile"});

@@ -58,6 +58,28 @@ Observation observe(const ProbedMessage& one, int run, Steps& steps) {
   return o;
 }
 
+Observation observe(const ProbedCopy& one, int run, Steps& steps) {
+  constexpr double kFloat = 4;
+  plan::RankClass rank_class;
+  plan::Buffer buffer;
+  buffer.elements = static_cast<std::int64_t>(one.bytes / kFloat);
+  rank_class.buffers = {buffer};
+  steps.classes.push_back(std::move(rank_class));
+  plan::Step step;
+  step.kind = plan::StepKind::copy;
+  step.stream = one.to_host ? plan::Stream::to_host : plan::Stream::from_host;
+  step.source = step.target = {0, 0, buffer.elements};
+  steps.steps.push_back(std::move(step));
+  Observation o;
+  o.run = run;
+  o.step = &steps.steps.back();
+  o.rank_class = &steps.classes.back();
+  o.seconds = one.seconds;
+  o.count = 1 / one.seconds;
+  o.what = one.to_host ? "copy to host" : "copy from host";
+  return o;
+}
+
 /// `before` with the spill size that, of some powers of four, lets the messages be met best; without one where none is
 /// better by a tenth.
 Pricing with_spill(const Pricing& before, const std::vector<Observation>& messages, const FitOptions& options) {
@@ -111,9 +133,18 @@ base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, cons
   for (const ProbedMessage& one : probed.messages)
     if (one.seconds > 0) messages.push_back(observe(one, runs, steps));
   all.insert(all.end(), messages.begin(), messages.end());
-  const std::string source = fmt::format("measured {}: {} operators and {} messages one by one (orrery probe)",
-                                         options.date, operators, all.size() - operators);
-  const Pricing priced = with_spill(before, messages, options);
+  std::size_t copies = 0;
+  for (const ProbedCopy& one : probed.copies) {
+    if (one.seconds <= 0) continue;
+    all.push_back(observe(one, runs + 1, steps));
+    ++copies;
+  }
+  const std::string source =
+      fmt::format("measured {}: {} operators, {} messages and {} copies one by one (orrery probe)", options.date,
+                  operators, messages.size(), copies);
+  const bool gpu = before.cluster().device().kind == clusters::DeviceKind::gpu;
+  // GPUs' messages have NCCL's protocols instead, which end where they end (cost/collectives.h).
+  const Pricing priced = with_spill(before, gpu ? std::vector<Observation>{} : messages, options);
   Fitted out = fit_observations(all, priced, options, source);
   const auto& known = priced.calibration().parameters;
   if (const auto size = known.find("network.spill_size"); size != known.end())

@@ -1,7 +1,7 @@
 #pragma once
-/// Coefficients from a probe's measurements of one machine: operators and messages timed one by one, no training run.
-/// The same prices (Pricing::op_time and the message formulas), observations and least squares as a fit to runs
-/// (cost/fit.h).
+/// Coefficients from a probe's measurements of one machine: operators, messages and copies timed one by one, no
+/// training run. The same prices (Pricing::op_time and the message formulas), observations and least squares as a fit
+/// to runs (cost/fit.h).
 #include <string>
 #include <vector>
 
@@ -27,9 +27,17 @@ struct ProbedMessage {
   double seconds = 0;
 };
 
+/// A copy between a rank's memory and its host's, while all ranks of the machine do the same.
+struct ProbedCopy {
+  bool to_host = false;
+  double bytes = 0;
+  double seconds = 0;
+};
+
 struct Probed {
   std::vector<ProbedOperator> operators;
   std::vector<ProbedMessage> messages;
+  std::vector<ProbedCopy> copies;
   double neighbour_slowdown = -1;  ///< share by which a rank computes longer when all compute; negative: not measured
   double rank_jitter = -1;         ///< share by which the slowest of them exceeds their mean; negative: not measured
 };

@@ -192,7 +192,7 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
     const exec::Waiter waiter =
         options.probe ? exec::Waiter(sleeping_policy()) : waiter_for(options, session.ranks_on_node());
     const auto transport = exec::make_mpi_transport(session, waiter);
-    if (options.probe) return probe(options, *transport, session.ranks_on_node());
+    if (options.probe) return probe(options, *transport, session.rank_on_node(), session.ranks_on_node());
     std::unique_ptr<Loaded> loaded;
     int code = prepare(options, session.rank(), loaded);
     if (code == 0 && loaded->plan.spec().ranks() != session.size()) {

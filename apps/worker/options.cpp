@@ -46,7 +46,8 @@ const char* usage() {
          "   or: orrery-worker --sample --run DIR [--prompt TEXT] [--tokens N] [--temperature T] [--top-k K] [--seed "
          "S]\n"
          "         [--tokenizer PATH] [--threads K]\n"
-         "   or: mpiexec -n RANKS orrery-worker --probe [--budget SECONDS] [--most-bytes N] [--stream-bytes N]\n";
+         "   or: mpiexec -n RANKS orrery-worker --probe [--backend cpu|cuda] [--budget SECONDS] [--most-bytes N]\n"
+         "         [--stream-bytes N]\n";
 }
 
 base::Result<Options> parse_options(int count, char** arguments) {
@@ -108,11 +109,11 @@ base::Result<Options> parse_options(int count, char** arguments) {
   o.threads = static_cast<int>(std::min<std::int64_t>(threads, 4096));
   o.deadline = std::chrono::seconds(deadline);
   o.checkpoint_interval = std::chrono::seconds(std::min<std::int64_t>(interval, std::int64_t{1} << 30));
+  if (o.backend != "cpu" && o.backend != "cuda")
+    return base::fail("E0630", "--backend is cpu or cuda, found " + o.backend);
   if (o.probe) return o;
   if (o.sample && !o.run.empty()) return o;
   if (o.plan.empty() || o.run.empty()) return base::fail("E0630", "--plan and --run are needed", usage());
-  if (o.backend != "cpu" && o.backend != "cuda")
-    return base::fail("E0630", "--backend is cpu or cuda, found " + o.backend);
   if (o.transport != "mpi" && o.transport != "threads")
     return base::fail("E0630", "--transport is mpi or threads, found " + o.transport);
   return o;

@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
 
+#include "exec/cuda_loader.h"
+#include "exec/failure.h"
 #include "exec/probe/run_probe.h"
 
 namespace orrery::worker {
@@ -20,8 +24,9 @@ exec::WaitPolicy sleeping_policy() {
   return policy;
 }
 
-int probe(const Options& options, exec::Transport& host, int ranks_on_node) {
+int probe(const Options& options, exec::Transport& host, int on_node, int ranks_on_node) {
   constexpr std::int64_t kMostMessage = std::int64_t{64} << 20;
+  const bool gpu = options.backend == "cuda";
   exec::ProbeOptions p;
   p.threads = std::max(1, options.threads);
   p.budget_s = static_cast<double>(options.budget_s);
@@ -32,12 +37,27 @@ int probe(const Options& options, exec::Transport& host, int ranks_on_node) {
     fmt::print("{}\n", line);
     std::fflush(stdout);
   };
-  const auto backend = exec::make_cpu_backend(p.threads);
+  exec::CudaLoad cuda;
+  std::unique_ptr<exec::Backend> backend = exec::make_cpu_backend(p.threads);
+  std::unique_ptr<exec::Transport> devices;
+  if (gpu) {
+    cuda = exec::load_cuda({std::filesystem::read_symlink("/proc/self/exe").parent_path().string()});
+    if (!cuda.module) throw exec::Failure(cuda.reason, exec::FailureKind::environment);
+    if (ranks_on_node > cuda.module->devices())
+      throw exec::Failure(fmt::format("{} ranks would share {} GPU{}: their times would say how", ranks_on_node,
+                                      cuda.module->devices(), cuda.module->devices() == 1 ? "" : "s"),
+                          exec::FailureKind::environment);
+    backend = cuda.module->make_backend(cuda.module->device_for(on_node), std::move(backend));
+    devices = cuda.module->make_transport(*backend, host, {});
+    p.oversubscribed = false;
+  }
+  exec::Transport& transport = devices ? *devices : host;
   const exec::Waiter waiter(
       exec::wait_policy(ranks_on_node * p.threads, exec::available_cores(), std::chrono::minutes(5)));
   const std::int64_t most_message = std::min(kMostMessage, p.most_bytes / 4);
-  static_cast<void>(exec::run_probe(exec::standard_workloads(p.most_bytes),
-                                    exec::standard_messages(host.size(), most_message), *backend, host, waiter, p));
+  static_cast<void>(
+      exec::run_probe(exec::standard_workloads(p.most_bytes, gpu ? exec::ProbedDevice::gpu : exec::ProbedDevice::core),
+                      exec::standard_messages(host.size(), most_message), *backend, transport, waiter, p));
   return 0;
 }
 

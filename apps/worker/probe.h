@@ -9,7 +9,8 @@ namespace orrery::worker {
 /// Waits of ranks that have nothing to do: they sleep, so that they do not disturb the rank that measures.
 [[nodiscard]] exec::WaitPolicy sleeping_policy();
 
-/// One rank. `host` waits by sleeping_policy. Prints events on rank 0. Returns the exit code.
-[[nodiscard]] int probe(const Options& options, exec::Transport& host, int ranks_on_node);
+/// One rank, number `on_node` of its machine's. `host` waits by sleeping_policy. Prints events on rank 0. Returns the
+/// exit code. Throws exec::Failure where --backend cuda finds no GPU for each rank.
+[[nodiscard]] int probe(const Options& options, exec::Transport& host, int on_node, int ranks_on_node);
 
 }  // namespace orrery::worker

@@ -52,10 +52,9 @@ CudaBackend::~CudaBackend() {
 }
 
 std::byte* CudaBackend::allocate_arena(std::int64_t bytes) {
-  ENSURE(arena_.data() == nullptr, "a second arena of {} bytes", bytes);
-  arena_ = DeviceMemory(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)),
-                        fmt::format("allocating an arena of {} bytes", bytes).c_str());
-  return static_cast<std::byte*>(arena_.data());
+  arenas_.emplace_back(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)),
+                       fmt::format("allocating an arena of {} bytes", bytes).c_str());
+  return static_cast<std::byte*>(arenas_.back().data());
 }
 
 std::byte* CudaBackend::allocate_host(std::int64_t bytes) {
@@ -64,8 +63,10 @@ std::byte* CudaBackend::allocate_host(std::int64_t bytes) {
 }
 
 bool CudaBackend::on_device(const std::byte* address) const {
-  const auto* const first = static_cast<const std::byte*>(arena_.data());
-  return address >= first && address < first + arena_.bytes();
+  return std::any_of(arenas_.begin(), arenas_.end(), [&](const DeviceMemory& arena) {
+    const auto* const first = static_cast<const std::byte*>(arena.data());
+    return address >= first && address < first + arena.bytes();
+  });
 }
 
 // Operators of a host step have all their operands there.

@@ -77,7 +77,7 @@ class CudaBackend final : public Backend {
   std::string device_name_;
   std::unique_ptr<Backend> host_;
   Stream stream_;
-  DeviceMemory arena_;
+  std::vector<DeviceMemory> arenas_;  ///< training takes one, a probe one for each workload
   std::vector<PinnedMemory> host_arenas_;
   Products products_;
   FusionOptions fusion_;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -18,8 +19,9 @@ constexpr std::chrono::seconds kGrace{3};  ///< from SIGTERM to SIGKILL
 constexpr std::size_t kTail = 4096;
 
 std::vector<std::string> words_of(const MeasureCommand& c) {
-  std::vector<std::string> out = {c.launcher, "-n",       std::to_string(c.ranks),          c.worker.string(),
-                                  "--probe",  "--budget", fmt::format("{:.0f}", c.budget_s)};
+  std::vector<std::string> out = {c.launcher, "-n",       std::to_string(c.ranks),           c.worker.string(),
+                                  "--probe",  "--budget", fmt::format("{:.0f}", c.budget_s), "--backend",
+                                  c.backend};
   const auto add = [&](const char* flag, std::int64_t value) {
     if (value <= 0) return;
     out.emplace_back(flag);
@@ -31,6 +33,22 @@ std::vector<std::string> words_of(const MeasureCommand& c) {
 }
 
 }  // namespace
+
+MeasureOutcome read_measurement(std::string_view text) {
+  MeasureOutcome outcome;
+  bool whole = false;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const nlohmann::json event = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
+    if (event.is_object()) whole = take_event(event, outcome.measured) || whole;
+    begin = end + 1;
+  }
+  if (whole)
+    outcome.end = MeasureEnd::completed;
+  else
+    outcome.reason = "the measurement is not whole: its last event is missing";
+  return outcome;
+}
 
 MeasureOutcome measure(const MeasureCommand& command, const std::function<void(const std::string&, double)>& progress,
                        const std::atomic<bool>* stop) {

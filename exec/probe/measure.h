@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "exec/probe/measured.h"
 
@@ -13,6 +14,7 @@ namespace orrery::exec {
 struct MeasureCommand {
   std::filesystem::path worker;  ///< orrery-worker
   std::string launcher = "mpiexec";
+  std::string backend = "cpu";
   int ranks = 1;
   double budget_s = 40;
   std::int64_t most_bytes = 0;       ///< of one workload, per rank; 0: the worker's default
@@ -28,6 +30,9 @@ struct MeasureOutcome {
   std::string error_tail;  ///< last lines of standard error
   Measured measured;       ///< whole only when completed
 };
+
+/// What a worker printed, on another machine perhaps: lines of text. Not `completed` where its last event is missing.
+[[nodiscard]] MeasureOutcome read_measurement(std::string_view text);
 
 /// Blocks. `progress` gets what is measured and the share of that part which is done; may be empty. `stop` turning true
 /// ends the ranks at once; may be null.

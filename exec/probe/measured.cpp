@@ -1,6 +1,8 @@
 // Lines of JSON, there and back.
 #include "exec/probe/measured.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace orrery::exec {
@@ -9,7 +11,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int kMostKinds = 64;
+constexpr models::DType kDTypes[] = {models::DType::fp32, models::DType::bf16, models::DType::fp16};
 
 ordered_json op_json(const OpTime& time) {
   const models::Op& op = time.op;
@@ -21,18 +23,19 @@ ordered_json op_json(const OpTime& time) {
   number("batch", op.batch), number("sequence", op.sequence);
   number("heads", op.heads), number("kv_heads", op.kv_heads), number("head_dim", op.head_dim);
   number("vocab", op.vocab);
+  if (op.dtype != models::DType::fp32) out["dtype"] = models::name_of(op.dtype);
   const auto flag = [&](const char* key, bool value) {
     if (value) out[key] = true;
   };
   flag("trans_a", op.trans_a), flag("trans_b", op.trans_b), flag("accumulate", op.accumulate);
-  flag("causal", op.causal), flag("flash", op.flash);
+  flag("causal", op.causal), flag("flash", op.flash), flag("rounded", op.rounded);
   out["in"] = op.in;
   out["out"] = op.out;
   return out;
 }
 
 std::optional<models::OpKind> kind_of(const std::string& name) {
-  for (int i = 0; i < kMostKinds; ++i)
+  for (int i = 0; i <= static_cast<int>(models::kLastOpKind); ++i)
     if (const auto kind = static_cast<models::OpKind>(i); name == models::name_of(kind)) return kind;
   return std::nullopt;
 }
@@ -51,7 +54,12 @@ OpTime op_of(const json& j) {
   number("vocab", out.op.vocab);
   const auto flag = [&](const char* key, bool& into) { into = j.value(key, false); };
   flag("trans_a", out.op.trans_a), flag("trans_b", out.op.trans_b), flag("accumulate", out.op.accumulate);
-  flag("causal", out.op.causal), flag("flash", out.op.flash);
+  flag("causal", out.op.causal), flag("flash", out.op.flash), flag("rounded", out.op.rounded);
+  const auto dtype = j.value("dtype", std::string(models::name_of(models::DType::fp32)));
+  const auto* const known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                         [&](models::DType one) { return dtype == models::name_of(one); });
+  if (known == std::end(kDTypes)) throw json::other_error::create(501, "an unknown dtype", &j);
+  out.op.dtype = *known;
   j.at("in").get_to(out.op.in);
   j.at("out").get_to(out.op.out);
   return out;
@@ -77,6 +85,11 @@ void take_workload(const json& event, Measured& into) {
 void take_stream(const json& event, Measured& into) {
   into.streams.push_back({event.at("operation").get<std::string>(), event.at("bytes").get<std::int64_t>(),
                           event.at("ranks").get<int>(), event.at("bytes_per_s").get<double>()});
+}
+
+void take_copy(const json& event, Measured& into) {
+  into.copies.push_back({event.at("to_host").get<bool>(), event.at("bytes").get<std::int64_t>(),
+                         event.at("ranks").get<int>(), event.at("seconds").get<double>()});
 }
 
 void take_message(const json& event, Measured& into) {
@@ -113,6 +126,14 @@ ordered_json event_of(const MessageTime& time) {
           {"bytes", time.at.bytes}, {"in_place", time.at.in_place},       {"seconds", time.seconds}};
 }
 
+ordered_json event_of(const CopyTime& time) {
+  return {{"event", "copy"},
+          {"to_host", time.to_host},
+          {"bytes", time.bytes},
+          {"ranks", time.ranks},
+          {"seconds", time.seconds}};
+}
+
 ordered_json end_event_of(const Measured& measured) {
   return {{"event", "end"},
           {"device", measured.device},
@@ -129,6 +150,7 @@ bool take_event(const json& event, Measured& into) {
     if (what == "workload") take_workload(event, into);
     if (what == "stream") take_stream(event, into);
     if (what == "message") take_message(event, into);
+    if (what == "copy") take_copy(event, into);
     if (what != "end") return false;
     event.at("device").get_to(into.device);
     event.at("backend").get_to(into.backend);

@@ -26,6 +26,14 @@ struct StreamTime {
   double bytes_per_s = 0;  ///< sum over the ranks
 };
 
+/// A copy between the device's memory and the host's.
+struct CopyTime {
+  bool to_host = false;
+  std::int64_t bytes = 0;
+  int ranks = 1;       ///< at once
+  double seconds = 0;  ///< of the slowest of them
+};
+
 struct Measured {
   std::string device;  ///< as the backend names it
   std::string backend;
@@ -35,11 +43,13 @@ struct Measured {
   std::vector<WorkloadTimes> workloads;
   std::vector<StreamTime> streams;
   std::vector<MessageTime> messages;
+  std::vector<CopyTime> copies;
 };
 
 [[nodiscard]] nlohmann::ordered_json event_of(const WorkloadTimes& times);
 [[nodiscard]] nlohmann::ordered_json event_of(const StreamTime& time);
 [[nodiscard]] nlohmann::ordered_json event_of(const MessageTime& time);
+[[nodiscard]] nlohmann::ordered_json event_of(const CopyTime& time);
 /// Everything but the lists, as the last line: only with it a probe is whole.
 [[nodiscard]] nlohmann::ordered_json end_event_of(const Measured& measured);
 

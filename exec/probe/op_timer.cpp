@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "exec/half.h"
 #include "exec/measured.h"
 
 namespace orrery::exec {
@@ -15,14 +16,21 @@ namespace {
 constexpr std::size_t kMostOperands = 8;
 constexpr std::size_t kChunk = std::size_t{1} << 20;  // bytes written at a time
 
-/// Cheap numbers around 0 of weights' size, never denormal; the same on every run.
-std::vector<float> random_chunk() {
+/// Cheap numbers around 0 of weights' size, never denormal in fp32; the same on every run.
+std::vector<float> random_numbers() {
   std::vector<float> out(kChunk / sizeof(float));
   std::uint32_t state = 1;
   for (float& value : out) {
     state = state * 1664525U + 1013904223U;  // Numerical Recipes' generator: nothing here depends on its quality
     value = (static_cast<float>(state >> 8) / static_cast<float>(1 << 24) - 0.5F) * 0.1F;
   }
+  return out;
+}
+
+std::vector<std::byte> random_chunk(models::DType dtype) {
+  const std::vector<float> numbers = random_numbers();
+  std::vector<std::byte> out(numbers.size() * static_cast<std::size_t>(models::size_of(dtype)));
+  narrow(dtype, numbers, out.data());
   return out;
 }
 
@@ -51,7 +59,8 @@ auto shape_of(const models::Op& op) {
   std::uint32_t operands = 0;
   for (std::size_t i = 0; i < op.in.size(); ++i) operands |= (op.in[i] >= 0 ? 1U : 0U) << i;
   return std::tuple(op.kind, op.dtype, op.trans_a, op.trans_b, op.accumulate, op.causal, op.flash, op.m, op.n, op.k,
-                    op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.vocab, operands, op.out.size());
+                    op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.vocab, op.rounded, operands,
+                    op.out.size());
 }
 
 }  // namespace
@@ -63,7 +72,6 @@ LoadedWorkload::LoadedWorkload(const Workload& workload, Backend& backend)
       arena_(backend.allocate_arena(offsets_.back())) {}
 
 void LoadedWorkload::fill() {
-  const std::vector<float> numbers = random_chunk();
   const std::vector<float> zeros(kChunk / sizeof(float), 0.0F);
   for (std::size_t i = 0; i < workload_.buffers.size(); ++i) {
     const Workload::Buffer& b = workload_.buffers[i];
@@ -71,7 +79,7 @@ void LoadedWorkload::fill() {
     const std::int64_t bytes = b.elements * models::size_of(b.dtype);
     switch (b.fill) {
       case Workload::Fill::zero: repeat(backend_, to, bytes, zeros); break;
-      case Workload::Fill::random: repeat(backend_, to, bytes, numbers); break;
+      case Workload::Fill::random: repeat(backend_, to, bytes, random_chunk(b.dtype)); break;
       case Workload::Fill::ids: repeat(backend_, to, bytes, id_chunk(b.below)); break;
     }
   }
@@ -81,7 +89,8 @@ Operand LoadedWorkload::operand(int view) const {
   if (view < 0) return {};
   const Workload::View& v = workload_.views[static_cast<std::size_t>(view)];
   const auto buffer = static_cast<std::size_t>(v.buffer);
-  return {arena_ + offsets_[buffer] + v.offset * models::size_of(workload_.buffers[buffer].dtype), v.elements};
+  return {arena_ + offsets_[buffer] + v.offset * models::size_of(workload_.buffers[buffer].dtype), v.elements,
+          workload_.buffers[buffer].dtype};
 }
 
 void LoadedWorkload::pass(std::vector<std::vector<double>>* seconds) {

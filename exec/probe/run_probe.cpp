@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "exec/execute.h"
+#include "exec/failure.h"
 #include "exec/measured.h"
 
 namespace orrery::exec {
@@ -32,7 +34,8 @@ class Probe {
     measure_alone();
     if (transport_.size() > 1) measure_together();
     measure_streams();
-    if (transport_.size() > 1) measure_messages();
+    measure_copies();
+    if (transport_.size() > 1 && !messages_.empty()) measure_messages();
     out_.device = backend_.device_name();
     out_.backend = backend_.name();
     out_.ranks = transport_.size();
@@ -43,6 +46,7 @@ class Probe {
     for (const WorkloadTimes& one : out_.workloads) report(event_of(one));
     for (const StreamTime& one : out_.streams) report(event_of(one));
     for (const MessageTime& one : out_.messages) report(event_of(one));
+    for (const CopyTime& one : out_.copies) report(event_of(one));
     report(end_event_of(out_));
     return std::move(out_);
   }
@@ -150,6 +154,7 @@ class Probe {
 
   void measure_streams();
   void stream(LoadedWorkload& loaded, bool alone);
+  void measure_copies();
   void measure_messages();
 
   const std::vector<Workload>& workloads_;
@@ -195,6 +200,36 @@ void Probe::stream(LoadedWorkload& loaded, bool alone) {
       out_.streams.push_back({models::name_of(w.ops[i].kind), static_cast<std::int64_t>(bytes), ranks,
                               ranks * bytes / std::max(1e-12, seconds)});
   }
+}
+
+/// All ranks at once, as they offload: they share the host's memory and, of GPUs, the way to it.
+void Probe::measure_copies() {
+  constexpr std::int64_t kSmallest = std::int64_t{64} << 10, kLargest = std::int64_t{64} << 20, kStep = 4;
+  constexpr int kPasses = 5;
+  const std::int64_t most = std::min(kLargest, options_.most_bytes / 4);
+  std::byte *device = nullptr, *host = nullptr;
+  try {
+    host = backend_.allocate_host(most);
+    device = backend_.allocate_arena(most);
+  } catch (const Failure&) {
+    return;  // a backend without memory of the host: nothing can be offloaded
+  }
+  const std::vector<std::byte> zeros(static_cast<std::size_t>(most));  // touches every page
+  backend_.copy_to_device(device, zeros);
+  std::memcpy(host, zeros.data(), zeros.size());
+  progress("copies to the host's memory and back", 0);
+  for (std::int64_t bytes = kSmallest; bytes <= most; bytes *= kStep)
+    for (const bool to_host : {true, false}) {
+      std::vector<double> samples;
+      for (int pass = 0; pass <= kPasses; ++pass) {
+        transport_.barrier();
+        const Nanoseconds from = now();
+        backend_.copy_between(to_host ? host : device, to_host ? device : host, static_cast<std::size_t>(bytes), false);
+        if (pass > 0) samples.push_back(static_cast<double>(now() - from) * 1e-9);
+      }
+      const double seconds = transport_.maximum(median(std::move(samples)));
+      if (first()) out_.copies.push_back({to_host, bytes, transport_.size(), seconds});
+    }
 }
 
 void Probe::measure_messages() {

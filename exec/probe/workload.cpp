@@ -38,9 +38,11 @@ int add_whole(Workload& w, const Workload::Buffer& buffer) {
 }
 
 /// An operator over a flat range of elements.
-void add_flat(Workload& w, OpKind kind, std::int64_t elements, std::vector<int> in, std::vector<int> out) {
+void add_flat(Workload& w, OpKind kind, std::int64_t elements, std::vector<int> in, std::vector<int> out,
+              models::DType dtype = models::DType::fp32) {
   Op op;
   op.kind = kind;
+  op.dtype = dtype;
   op.m = elements;
   op.in = std::move(in);
   op.out = std::move(out);
@@ -51,16 +53,24 @@ void add_flat(Workload& w, OpKind kind, std::int64_t elements, std::vector<int> 
 struct Bucket {
   std::int64_t elements = 0;
   int parameters = -1, gradients = -1;
+  models::DType dtype = models::DType::fp32;           ///< of parameters; in 16 bits they are copies of a master
+  models::DType gradient_dtype = models::DType::fp32;  ///< of gradients
 };
 
 /// Norm of the gradients, clipping, update.
 void add_optimizer(Workload& w, const std::vector<Bucket>& buckets) {
   const int total = add_whole(w, {1}), norm = add_whole(w, {1}), coefficient = add_whole(w, {1});
-  for (const Bucket& b : buckets) add_flat(w, OpKind::norm_squared, b.elements, {b.gradients}, {total});
+  for (const Bucket& b : buckets)
+    add_flat(w, OpKind::norm_squared, b.elements, {b.gradients}, {total}, b.gradient_dtype);
   add_flat(w, OpKind::clip_coefficient, 1, {total}, {norm, coefficient});
   for (const Bucket& b : buckets) {
     const int first = add_whole(w, {b.elements}), second = add_whole(w, {b.elements});
-    add_flat(w, OpKind::adamw, b.elements, {b.gradients, coefficient}, {b.parameters, first, second});
+    std::vector<int> out = {b.parameters, first, second};
+    if (b.dtype != models::DType::fp32) {
+      out.front() = add_whole(w, {b.elements});
+      out.push_back(b.parameters);
+    }
+    add_flat(w, OpKind::adamw, b.elements, {b.gradients, coefficient}, std::move(out), b.gradient_dtype);
   }
 }
 
@@ -88,11 +98,13 @@ class LayersBuilder {
     options_.batch = shape.batch;
     options_.sequence = shape.sequence;
     options_.tensor = shape.tensor;
+    options_.dtype = shape.dtype;
     options_.global_tokens = shape.batch * shape.sequence;
     out_.context.tensor_ways = shape.tensor;
     out_.name =
         fmt::format("layers: {} of width {}, {} x {} tokens, vocabulary {}{}", shape.layers, shape.hidden, shape.batch,
                     shape.sequence, shape.vocab, shape.tensor > 1 ? fmt::format(", tensor {}", shape.tensor) : "");
+    if (shape.dtype != models::DType::fp32) out_.name += fmt::format(", {}", models::name_of(shape.dtype));
   }
 
   Workload build() {
@@ -101,7 +113,8 @@ class LayersBuilder {
     add(LayerKind::head, 0);
     for (const Layer& layer : layers_) emit(layer, layer.program.forward);
     for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
-      add_flat(out_, OpKind::fill_zero, layer->bucket.elements, {}, {layer->bucket.gradients});
+      add_flat(out_, OpKind::fill_zero, layer->bucket.elements, {}, {layer->bucket.gradients},
+               layer->bucket.gradient_dtype);
       emit(*layer, layer->program.backward);
     }
     std::vector<Bucket> buckets;
@@ -149,12 +162,15 @@ class LayersBuilder {
     const std::set<int> forward = touched(layer.program.forward), backward = touched(layer.program.backward);
     std::map<int, std::int64_t> offsets;  // of parameters in the bucket
     for (std::size_t i = 0; i < layer.program.tensors.size(); ++i) {
-      if (layer.program.tensors[i].role != TensorRole::parameter) continue;
+      const models::Tensor& t = layer.program.tensors[i];
+      if (t.role == TensorRole::gradient) layer.bucket.gradient_dtype = t.dtype;
+      if (t.role != TensorRole::parameter) continue;
       offsets[static_cast<int>(i)] = layer.bucket.elements;
-      layer.bucket.elements += layer.program.tensors[i].elements();
+      layer.bucket.elements += t.elements();
+      layer.bucket.dtype = t.dtype;
     }
-    const int parameters = add_buffer(out_, {layer.bucket.elements, models::DType::fp32, Fill::random});
-    const int gradients = add_buffer(out_, {layer.bucket.elements});
+    const int parameters = add_buffer(out_, {layer.bucket.elements, layer.bucket.dtype, Fill::random});
+    const int gradients = add_buffer(out_, {layer.bucket.elements, layer.bucket.gradient_dtype});
     layer.bucket.parameters = add_view(out_, parameters, 0, layer.bucket.elements);
     layer.bucket.gradients = add_view(out_, gradients, 0, layer.bucket.elements);
     layer.views.resize(layer.program.tensors.size(), -1);
@@ -214,21 +230,26 @@ Workload layers_workload(const LayerShape& shape) {
   return LayersBuilder(shape).build();
 }
 
-Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b, int sets) {
+Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b, int sets,
+                         models::DType dtype) {
   Workload w;
+  const bool rounded = dtype == models::DType::tf32;
+  const models::DType stored = rounded ? models::DType::fp32 : dtype;
   w.name = fmt::format("matrix products {} x {} x {}{}{}, {} set{}", m, n, k, trans_a ? ", A transposed" : "",
                        trans_b ? ", B transposed" : "", sets, sets == 1 ? "" : "s");
+  if (dtype != models::DType::fp32) w.name += fmt::format(", {}", models::name_of(dtype));
   for (int set = 0; set < sets; ++set) {
     Op op;
     op.kind = OpKind::matmul;
+    op.dtype = stored;
+    op.rounded = rounded;
     op.m = m;
     op.n = n;
     op.k = k;
     op.trans_a = trans_a;
     op.trans_b = trans_b;
-    op.in = {add_whole(w, {m * k, models::DType::fp32, Fill::random}),
-             add_whole(w, {k * n, models::DType::fp32, Fill::random}), -1};
-    op.out = {add_whole(w, {m * n})};
+    op.in = {add_whole(w, {m * k, stored, Fill::random}), add_whole(w, {k * n, stored, Fill::random}), -1};
+    op.out = {add_whole(w, {m * n, stored})};
     w.ops.push_back(std::move(op));
   }
   return w;
@@ -262,11 +283,16 @@ Workload optimizer_workload(std::int64_t elements, int buckets) {
   return w;
 }
 
-std::vector<Workload> standard_workloads(std::int64_t most_bytes) {
-  constexpr std::int64_t kKiB = 1024, kMiB = kKiB * kKiB;
+namespace {
+
+constexpr std::int64_t kKiB = 1024, kMiB = kKiB * kKiB;
+constexpr std::pair<bool, bool> kTransposes[] = {{false, false}, {false, true}, {true, false}};
+
+/// Small, middle and wide layers; few and many tokens; whole and split over tensor ranks; small and large
+/// vocabularies.
+std::vector<Workload> core_workloads() {
+  constexpr auto bf16 = models::DType::bf16;
   std::vector<Workload> all;
-  // Small, middle and wide layers; few and many tokens; whole and split over tensor ranks; small and large
-  // vocabularies.
   all.push_back(layers_workload({4, 96, 3, 512, 2, 64, 1}));
   all.push_back(layers_workload({3, 160, 5, 384, 8, 128, 1}));
   all.push_back(layers_workload({3, 192, 6, 1024, 4, 96, 2}));
@@ -274,13 +300,54 @@ std::vector<Workload> standard_workloads(std::int64_t most_bytes) {
   all.push_back(layers_workload({2, 512, 8, 4096, 4, 64, 2}));
   all.push_back(layers_workload({2, 512, 8, 8192, 2, 128, 1}));
   all.push_back(layers_workload({1, 1024, 16, 16384, 4, 64, 1}));
+  all.push_back(layers_workload({2, 160, 5, 384, 4, 128, 1, bf16}));
+  all.push_back(layers_workload({1, 512, 8, 2048, 2, 128, 1, bf16}));
   for (const std::int64_t size : {32, 64, 128, 256, 512, 1024})
-    for (const auto& [trans_a, trans_b] : {std::pair{false, false}, std::pair{false, true}, std::pair{true, false}})
+    for (const auto& [trans_a, trans_b] : kTransposes)
       all.push_back(matmul_workload(size, size, size, trans_a, trans_b, size <= 128 ? 8 : 2));
   for (const std::int64_t bytes : {16 * kKiB, 128 * kKiB, 512 * kKiB, 2 * kMiB, 8 * kMiB, 64 * kMiB})
     all.push_back(streams_workload(bytes, bytes <= 128 * kKiB ? 4 : 1));
   for (const std::int64_t elements : {1 << 14, 1 << 18, 1 << 20}) all.push_back(optimizer_workload(elements, 3));
   all.push_back(optimizer_workload(1 << 24, 1));
+  return all;
+}
+
+/// What a GPU trains: layers of 640 to 4,608 columns over 2,048 to 16,384 tokens. Products of short inner dimensions
+/// show what a tile's beginning and end cost, those of few rows what idle multiprocessors do.
+std::vector<Workload> gpu_workloads() {
+  constexpr auto bf16 = models::DType::bf16, fp16 = models::DType::fp16, fp32 = models::DType::fp32,
+                 tf32 = models::DType::tf32;
+  std::vector<Workload> all;
+  all.push_back(layers_workload({2, 640, 10, 32768, 8, 1024, 1, bf16}));
+  all.push_back(layers_workload({2, 896, 14, 50176, 16, 1024, 1, bf16}));
+  all.push_back(layers_workload({2, 1408, 11, 40960, 4, 2048, 1, bf16}));
+  all.push_back(layers_workload({2, 1792, 28, 50176, 4, 1024, 2, bf16}));
+  all.push_back(layers_workload({1, 2304, 18, 32768, 2, 4096, 1, bf16}));
+  all.push_back(layers_workload({1, 4608, 36, 32768, 2, 2048, 4, bf16}));
+  all.push_back(layers_workload({2, 896, 14, 32768, 8, 1024, 1, fp16}));
+  all.push_back(layers_workload({2, 896, 14, 32768, 4, 1024, 1, fp32}));
+  for (const auto dtype : {bf16, fp16})
+    for (const std::int64_t size : {512, 1024, 2048, 4096, 8192})
+      for (const auto& [trans_a, trans_b] : kTransposes)
+        all.push_back(matmul_workload(size, size, size, trans_a, trans_b, size <= 1024 ? 4 : 1, dtype));
+  for (const std::int64_t inner : {64, 128, 256, 512, 1024, 16384})
+    all.push_back(matmul_workload(4096, 4096, inner, false, true, 1, bf16));
+  for (const std::int64_t rows : {128, 512, 3072, 5120})
+    all.push_back(matmul_workload(rows, 2816, 2816, false, true, 2, bf16));
+  for (const auto dtype : {fp32, tf32})
+    for (const std::int64_t size : {1024, 2048, 4096})
+      all.push_back(matmul_workload(size, size, size, false, true, 1, dtype));
+  for (const std::int64_t bytes : {1 * kMiB, 8 * kMiB, 64 * kMiB, 512 * kMiB})
+    all.push_back(streams_workload(bytes, 1));
+  for (const std::int64_t elements : {1 << 20, 1 << 24}) all.push_back(optimizer_workload(elements, 3));
+  all.push_back(optimizer_workload(1 << 27, 1));
+  return all;
+}
+
+}  // namespace
+
+std::vector<Workload> standard_workloads(std::int64_t most_bytes, ProbedDevice device) {
+  std::vector<Workload> all = device == ProbedDevice::gpu ? gpu_workloads() : core_workloads();
   all.erase(std::remove_if(all.begin(), all.end(), [&](const Workload& w) { return w.bytes() > most_bytes; }),
             all.end());
   return all;

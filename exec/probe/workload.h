@@ -35,17 +35,18 @@ struct Workload {
 /// A transformer's layers, without communication.
 struct LayerShape {
   std::int64_t layers = 1, hidden = 1, heads = 1, vocab = 256;
-  std::int64_t batch = 1, sequence = 1;  ///< of a micro-batch
-  int tensor = 1;                        ///< ways: the operators of one of so many ranks
+  std::int64_t batch = 1, sequence = 1;       ///< of a micro-batch
+  int tensor = 1;                             ///< ways: the operators of one of so many ranks
+  models::DType dtype = models::DType::fp32;  ///< of activations and of the weights that products read
 };
 
 /// Embedding, `layers` blocks and the head, forward, then backward, then the optimizer over each layer's parameters.
 /// What backward reads of forward is each layer's own; what lives shortly shares memory, as in an arena.
 [[nodiscard]] Workload layers_workload(const LayerShape& shape);
 
-/// `sets` products (m,k)x(k,n) on as many sets of operands, one after the other.
+/// `sets` products (m,k)x(k,n) on as many sets of operands, one after the other. tf32 is fp32 rounded on the way in.
 [[nodiscard]] Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b,
-                                       int sets);
+                                       int sets, models::DType dtype = models::DType::fp32);
 
 /// copy, accumulate_into, fill_zero and norm_squared over arrays of `bytes`, on `sets` sets in turn.
 [[nodiscard]] Workload streams_workload(std::int64_t bytes, int sets);
@@ -53,7 +54,10 @@ struct LayerShape {
 /// What the end of a training step does to buckets of `elements`, one after the other.
 [[nodiscard]] Workload optimizer_workload(std::int64_t elements, int buckets);
 
-/// The operators and shapes that a probe times; workloads over `most_bytes` are left out.
-[[nodiscard]] std::vector<Workload> standard_workloads(std::int64_t most_bytes);
+/// The operators and shapes that a probe times; workloads over `most_bytes` are left out. Of a CPU core in fp32 and
+/// bf16; of a GPU larger ones, most of them in bf16.
+enum class ProbedDevice { core, gpu };
+[[nodiscard]] std::vector<Workload> standard_workloads(std::int64_t most_bytes,
+                                                       ProbedDevice device = ProbedDevice::core);
 
 }  // namespace orrery::exec

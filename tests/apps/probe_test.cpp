@@ -106,6 +106,53 @@ TEST(Probe, AsksTheDriverAndTheManagementLibraryForGpus) {
   EXPECT_EQ(machine.at("gpus")[1].at("uuid"), "GPU-of-0B");
 }
 
+/// What `orrery-worker --probe --backend cuda` prints on one GPU, with the rates of nobody's measurement.
+constexpr const char* kEventsOfAnH200 = R"({"event":"progress","what":"memory","share":0.5}
+{"event":"workload","name":"products","pass_s":0.001,"pass_together_s":0,"pass_slowest_s":0,"ops":[{"kind":"matmul","count":1,"seconds":0.000250,"m":4096,"n":4096,"k":4096,"dtype":"bf16","trans_b":true,"in":[0,1,-1],"out":[2]},{"kind":"matmul","count":1,"seconds":0.00185,"m":8192,"n":8192,"k":8192,"dtype":"bf16","trans_b":true,"in":[0,1,-1],"out":[2]}]}
+{"event":"workload","name":"streams","pass_s":0.001,"pass_together_s":0,"pass_slowest_s":0,"ops":[{"kind":"copy","count":1,"seconds":0.000280,"m":134217728,"in":[0],"out":[1]}]}
+{"event":"copy","to_host":true,"bytes":67108864,"ranks":1,"seconds":0.00125}
+{"event":"end","device":"NVIDIA H200","backend":"cuda","ranks":1,"threads":1,"oversubscribed":false,"seconds":30}
+)";
+
+TEST(Probe, FitsWhatAWorkerPrintedOnAMachineWithGpus) {
+  const Scratch scratch;
+  const std::string events = scratch.file("probe.jsonl", kEventsOfAnH200);
+  const std::string calibration = (scratch.path() / "h200.yaml").string();
+  const Ran ran =
+      orrery({"probe", "--events", events, "--cluster", "hgx-h200", "--calibration", calibration, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.result().at("measured").at("backend"), "cuda");
+  EXPECT_EQ(ran.result().at("measured").at("copies").size(), 1U);
+  EXPECT_LT(ran.result().at("measured").at("error_after").get<double>(), 0.1);
+  EXPECT_THAT(text_of(calibration), HasSubstr("device.matmul.bf16.efficiency"));
+  EXPECT_THAT(text_of(calibration), HasSubstr("stack: orrery-cuda"));
+  EXPECT_THAT(text_of(calibration), HasSubstr("H200-SXM5-141GB"));
+}
+
+TEST(Probe, RefusesToTakeAMeasurementForThatOfAnotherMachine) {
+  const Scratch scratch;
+  const std::string events = scratch.file("probe.jsonl", kEventsOfAnH200);
+  const Ran other = orrery({"probe", "--events", events, "--cluster", "hgx-h100"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("NVIDIA H200"));
+  EXPECT_EQ(orrery({"probe", "--events", events, "--cluster", "localhost-2"}).exit_code, 2);
+  const Ran none = orrery({"probe", "--events", events});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--cluster"));
+  const std::string half = scratch.file("half.jsonl", std::string(kEventsOfAnH200).substr(0, 400));
+  const Ran cut = orrery({"probe", "--events", half, "--cluster", "hgx-h200"});
+  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_THAT(cut.err, HasSubstr("not whole"));
+}
+
+TEST(Probe, WithoutAGpuNothingIsMeasuredOnCuda) {
+  const Ran ran =
+      orrery({"probe", "--measure", "--backend", "cuda", "--cluster", "hgx-h200"}, {{}, {"CUDA_VISIBLE_DEVICES="}, {}});
+  EXPECT_EQ(ran.exit_code, 6);
+  EXPECT_THAT(ran.err, HasSubstr("R0007"));
+  EXPECT_EQ(orrery({"probe", "--backend", "abacus"}).exit_code, 2);
+}
+
 bool can_measure() {
   return fs::exists(fs::path(ORRERY_BINARY).parent_path() / "orrery-worker");
 }
@@ -150,11 +197,11 @@ TEST(SlowProbe, MeasuresInAMinuteAndItsFilesPredict) {
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const nlohmann::json measured = ran.result().at("measured");
   expect_keys(measured, {"backend", "device", "ranks", "threads", "oversubscribed", "seconds", "workloads", "operators",
-                         "memory", "messages", "parameters", "error_before", "error_after"});
+                         "memory", "messages", "copies", "parameters", "error_before", "error_after"});
   EXPECT_EQ(measured.at("oversubscribed"), false);
   std::set<std::string> operators;
   for (const nlohmann::json& one : measured.at("operators")) {
-    expect_keys(one, {"operator", "workload", "seconds", "flop_per_s", "bytes_per_s"});
+    expect_keys(one, {"operator", "workload", "dtype", "seconds", "flop_per_s", "bytes_per_s"});
     EXPECT_GT(one.at("seconds").get<double>(), 0);
     operators.insert(one.at("operator"));
   }

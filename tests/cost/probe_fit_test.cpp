@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "cost/pricing.h"
+#include "exec/probe/workload.h"
 #include "models/expand.h"
+#include "tests/clusters/support.h"
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
@@ -166,6 +168,63 @@ TEST(ProbeFit, WithoutMessagesAndOtherRanksNothingIsSaidOfThem) {
   ASSERT_TRUE(fitted);
   for (const auto& [name, parameter] : fitted->calibration.parameters) EXPECT_NE(name.rfind("network.", 0), 0U) << name;
   EXPECT_FALSE(fitted->calibration.has("stack.rank_jitter"));
+}
+
+/// What a worker's probe of one H200 would say, by known prices.
+TEST(ProbeFit, OfAGpuFindsProductsMemoryAttentionAndCopies) {
+  const auto cluster = std::make_shared<const clusters::Cluster>(clusters::testing::catalog("hgx-h200"));
+  Stack stack;
+  stack.name = "orrery-cuda";
+  stack.parameters = {{"stack.op_overhead", 4e-6, Unit::seconds, "test"}};
+  const Pricing before(cluster, stack);
+  Calibration known;
+  known.name = "truth";
+  for (const auto& [name, factor] : {std::pair{"device.matmul.bf16.efficiency", 0.8},
+                                     {"device.matmul.fp16.efficiency", 0.7},
+                                     {"device.matmul.k_half", 2.0},
+                                     {"device.memory.efficiency", 0.9},
+                                     {"device.attention.efficiency", 0.5},
+                                     {"device.attention.grad_efficiency", 0.6},
+                                     {"stack.op_overhead", 0.6},
+                                     {"network.copy.efficiency", 0.7}})
+    known.set(name, before.calibration().get(name, 1) * factor, "test");
+  const Pricing truth(cluster, stack, {known});
+  Probed probed;
+  int number = 0;
+  for (const exec::Workload& w : exec::standard_workloads(std::int64_t{4} << 30, exec::ProbedDevice::gpu)) {
+    for (const models::Op& op : w.ops)
+      probed.operators.push_back({number, op, 1, truth.op_time(op).value / longer(truth)});
+    ++number;
+  }
+  for (double bytes = 1 << 16; bytes <= 1 << 26; bytes *= 4)
+    for (const bool to_host : {true, false})
+      probed.copies.push_back(
+          {to_host, bytes,
+           truth.copy_time(to_host ? plan::Stream::to_host : plan::Stream::from_host, base::Bytes{bytes}).value});
+  const auto fitted = fit_probe(probed, before, options());
+  ASSERT_TRUE(fitted) << base::render(fitted.error(), false);
+  EXPECT_LT(fitted->result.error_after, 0.02);
+  EXPECT_LT(fitted->result.error_after, fitted->result.error_before);
+  const Pricing after(cluster, stack, {fitted->calibration});
+  for (const ProbedOperator& one : probed.operators)
+    EXPECT_NEAR(after.op_time(one.op).value / longer(after), one.seconds, 0.05 * one.seconds)
+        << models::name_of(one.op.kind) << " " << one.op.m << " " << one.op.n << " " << one.op.k;
+  // A model whose layers were not among them.
+  const models::ExpandOptions unseen{.batch = 8, .sequence = 1024, .dtype = models::DType::bf16};
+  double predicted = 0, told = 0;
+  const models::LayerProgram block = models::expand(model_of(768), models::LayerKind::block, 0, unseen);
+  for (const auto* parts : {&block.forward, &block.backward})
+    for (const models::Part& part : *parts)
+      for (const models::Op& op : part.ops) {
+        predicted += after.op_time(op).value;
+        told += truth.op_time(op).value;
+      }
+  EXPECT_NEAR(predicted, told, 0.02 * told);
+  const base::Bytes large{1e9};
+  EXPECT_NEAR(after.copy_time(plan::Stream::to_host, large).value, truth.copy_time(plan::Stream::to_host, large).value,
+              0.03 * truth.copy_time(plan::Stream::to_host, large).value);
+  EXPECT_EQ(fitted->calibration.device, cluster->device().name);
+  EXPECT_EQ(fitted->calibration.stack, "orrery-cuda");
 }
 
 TEST(ProbeFit, RefusesAProbeOfNothing) {

@@ -130,6 +130,26 @@ TEST(Workloads, AreSoundAndCoverWhatTrainingRuns) {
   EXPECT_EQ(transposes, (std::set<std::pair<bool, bool>>{{false, false}, {false, true}, {true, false}}));
 }
 
+TEST(Workloads, OfAGpuAreSoundAndCoverItsTypesInSixteenGibibytes) {
+  std::set<std::pair<models::DType, bool>> products;
+  std::set<models::DType> attention;
+  const auto all = standard_workloads(std::int64_t{4} << 30, ProbedDevice::gpu);
+  std::int64_t bytes = 0;
+  for (const Workload& w : all) {
+    expect_sound(w);
+    bytes += w.bytes();
+    for (const models::Op& op : w.ops) {
+      if (op.kind == models::OpKind::matmul) products.insert({op.dtype, op.rounded});
+      if (op.kind == models::OpKind::attention_grad) attention.insert(op.dtype);
+    }
+  }
+  using D = models::DType;
+  EXPECT_EQ(products,
+            (std::set<std::pair<D, bool>>{{D::fp32, false}, {D::fp32, true}, {D::bf16, false}, {D::fp16, false}}));
+  EXPECT_EQ(attention, (std::set<D>{D::fp32, D::bf16, D::fp16}));
+  EXPECT_LE(bytes, std::int64_t{16} << 30) << "all are loaded at once";
+}
+
 TEST(Workloads, LeaveOutWhatDoesNotFit) {
   constexpr std::int64_t most = 4 << 20;
   const auto small = standard_workloads(most);
@@ -140,8 +160,12 @@ TEST(Workloads, LeaveOutWhatDoesNotFit) {
 
 TEST(Workloads, RunOnTheRealBackendAndGiveFiniteLosses) {
   const auto backend = make_cpu_backend(1);
-  for (const int tensor : {1, 2}) {
-    const Workload w = layers_workload({2, 32, 2, 256, 2, 8, tensor});
+  for (const auto& [tensor, dtype] : {std::pair{1, models::DType::fp32},
+                                      {2, models::DType::fp32},
+                                      {1, models::DType::bf16},
+                                      {1, models::DType::fp16}}) {
+    SCOPED_TRACE(models::name_of(dtype));
+    const Workload w = layers_workload({2, 32, 2, 256, 2, 8, tensor, dtype});
     LoadedWorkload loaded(w, *backend);
     loaded.fill();
     std::vector<std::vector<double>> samples;
@@ -179,7 +203,8 @@ TEST(Messages, CoverTwoRanksUpToAllAndSizesUpToTheMost) {
 TEST(RunProbe, MeasuresOperatorsMemoryAndMessagesOnEveryRank) {
   constexpr int kRanks = 3;
   ThreadWorld world(kRanks);
-  const std::vector<Workload> workloads = {layers_workload({1, 32, 2, 256, 1, 8, 1}), streams_workload(4096, 2)};
+  const std::vector<Workload> workloads = {layers_workload({1, 32, 2, 256, 1, 8, 1, models::DType::bf16}),
+                                           streams_workload(4096, 2)};
   const std::vector<MessageCase> messages = standard_messages(kRanks, 4096);
   Measured measured;
   std::vector<std::string> lines;
@@ -192,6 +217,7 @@ TEST(RunProbe, MeasuresOperatorsMemoryAndMessagesOnEveryRank) {
       ProbeOptions options;
       options.budget_s = 0.01;
       options.stream_bytes = 4096;
+      options.most_bytes = 1 << 20;
       options.rounds = 1;
       options.message_samples = 2;
       if (rank == 0) options.report = [&](const std::string& line) { lines.push_back(line); };
@@ -209,16 +235,25 @@ TEST(RunProbe, MeasuresOperatorsMemoryAndMessagesOnEveryRank) {
   for (const MessageTime& one : measured.messages) EXPECT_GT(one.seconds, 0) << name_of(one.at.kind) << one.at.bytes;
   EXPECT_EQ(measured.streams.size(), 8U) << "four operations, alone and together";
   EXPECT_EQ(measured.ranks, kRanks);
+  ASSERT_EQ(measured.copies.size(), 4U) << "64 and 256 KiB, a quarter of the memory at most, there and back";
+  for (const CopyTime& one : measured.copies) {
+    EXPECT_EQ(one.ranks, kRanks);
+    EXPECT_GT(one.seconds, 0);
+  }
 
   // What was reported line by line is what was measured.
-  Measured read;
-  bool whole = false;
-  for (const std::string& line : lines) whole = take_event(nlohmann::json::parse(line), read) || whole;
-  EXPECT_TRUE(whole);
+  std::string text = "something else that was printed\n";
+  for (const std::string& line : lines) text += line + "\n";
+  const MeasureOutcome again = read_measurement(text);
+  EXPECT_EQ(again.end, MeasureEnd::completed);
+  EXPECT_EQ(read_measurement(text.substr(0, text.size() / 2)).end, MeasureEnd::failed);
+  const Measured& read = again.measured;
+  EXPECT_EQ(read.copies.size(), measured.copies.size());
   ASSERT_EQ(read.workloads.size(), 2U);
   ASSERT_EQ(read.workloads[0].ops.size(), measured.workloads[0].ops.size());
   for (std::size_t i = 0; i < read.workloads[0].ops.size(); ++i) {
     EXPECT_EQ(read.workloads[0].ops[i].op.kind, measured.workloads[0].ops[i].op.kind);
+    EXPECT_EQ(read.workloads[0].ops[i].op.dtype, measured.workloads[0].ops[i].op.dtype);
     EXPECT_EQ(models::bytes_of(read.workloads[0].ops[i].op), models::bytes_of(measured.workloads[0].ops[i].op));
     EXPECT_EQ(models::flops_of(read.workloads[0].ops[i].op), models::flops_of(measured.workloads[0].ops[i].op));
     EXPECT_EQ(read.workloads[0].ops[i].seconds, measured.workloads[0].ops[i].seconds);

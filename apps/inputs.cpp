@@ -145,6 +145,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (!stack) return base::fail(with_lines(stack.error(), path, *text));
 
   if (job->sequence == 0) job->sequence = model->max_sequence;
+  if (job->training.dropout) model->dropout = *job->training.dropout;
   plan::Training& training = job->training;
   if (!training.data.empty()) training.data = relative_to(folder, training.data).string();
   if (!training.tokenizer.empty()) training.tokenizer = relative_to(folder, training.tokenizer).string();
@@ -182,7 +183,8 @@ std::optional<base::Diagnostic> compressed_mathematics(const plan::PlanSpec& spe
     what = fmt::format("gradients are rounded to rank {}, the rest is made up for later", spec.compression.rank);
   else if (spec.compresses())
     what = fmt::format("gradients are rounded to {}", plan::name_of(spec.compression.gradients));
-  if (spec.compression.activations != plan::ActivationEncoding::none)
+  if (spec.compression.activations != plan::ActivationEncoding::none &&
+      spec.compression.activations != plan::ActivationEncoding::lossless)
     what += fmt::format("{}backward passes read activations rounded to {}", what.empty() ? "" : "; ",
                         plan::name_of(spec.compression.activations));
   if (what.empty()) return std::nullopt;

@@ -2,10 +2,12 @@
 #include "cost/compression.h"
 
 #include <algorithm>
+#include <map>
 
 #include "cost/offload.h"
 #include "cost/update.h"
 #include "models/encoding.h"
+#include "plan/compress.h"
 #include "plan/encode.h"
 #include "plan/lower.h"
 #include "plan/place.h"
@@ -66,6 +68,37 @@ ReductionTimes in_halves(const BucketSize& b, const plan::PlanSpec& spec, const 
   return t;
 }
 
+/// Replicas of the first node, and their equals' first on all nodes.
+std::vector<int> near_of(const std::vector<int>& group, const plan::PlanSpec& spec) {
+  return {group.begin(), group.begin() + spec.compression.group};
+}
+std::vector<int> far_of(const std::vector<int>& group, const plan::PlanSpec& spec) {
+  std::vector<int> out;
+  for (std::size_t i = 0; i < group.size(); i += static_cast<std::size_t>(spec.compression.group))
+    out.push_back(group[i]);
+  return out;
+}
+
+ReductionTimes by_node(const BucketSize& b, const plan::PlanSpec& spec, const Pricing& pricing,
+                       const std::vector<int>& group) {
+  const std::int64_t part = b.elements / spec.compression.group;
+  const std::vector<int> near = near_of(group, spec), far = far_of(group, spec);
+  const auto message = [&](CollectiveKind kind, std::int64_t elements, DType dtype, const std::vector<int>& members) {
+    const base::Bytes bytes{static_cast<double>(elements * models::size_of(dtype))};
+    return pricing.collective_time(kind, bytes, members, plan::Stream::data).value;
+  };
+  const auto time = [&](const Op& op) { return pricing.compute_time({&op, 1}).value; };
+  ReductionTimes t;
+  t.messages = message(CollectiveKind::reduce_scatter, b.elements, DType::fp32, near) +
+               message(CollectiveKind::all_to_all, part, DType::bf16, far) +
+               message(CollectiveKind::all_gather, part, DType::bf16, far) +
+               message(CollectiveKind::all_gather, b.elements, DType::bf16, near);
+  t.compute = time(flat(OpKind::convert, DType::bf16, part)) +
+              time(flat(OpKind::sum_pieces, DType::bf16, b.shard, spec.replicas() / spec.compression.group)) +
+              time(flat(OpKind::convert, DType::bf16, b.elements));
+  return t;
+}
+
 ReductionTimes in_low_rank(const BucketSize& b, const plan::PlanSpec& spec, const Pricing& pricing,
                            const std::vector<int>& group) {
   const auto message = [&](std::int64_t elements) {
@@ -101,6 +134,7 @@ ReductionTimes in_low_rank(const BucketSize& b, const plan::PlanSpec& spec, cons
 
 ReductionTimes compressed_reduction(const BucketSize& bucket, const plan::PlanSpec& spec, const Pricing& pricing,
                                     const std::vector<int>& group) {
+  if (plan::exchanges_by_node(spec)) return by_node(bucket, spec, pricing, group);
   return spec.low_rank() ? in_low_rank(bucket, spec, pricing, group) : in_halves(bucket, spec, pricing, group);
 }
 
@@ -110,7 +144,37 @@ double compression_states(const BucketSize& bucket, const plan::PlanSpec& spec) 
   return sizes.error == 0 ? 0 : arena_bytes(sizes.error, DType::fp32) + arena_bytes(sizes.q, DType::fp32);
 }
 
+namespace {
+
+/// By node parts of a reduction stand one bucket apart: while one's whole sum waits to be widened, the next is
+/// exchanged and the one after is added up within the node.
+double buffers_by_node(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  struct Bytes {
+    double near, part, all, summed;
+  };
+  constexpr std::int64_t kApart = 3;
+  std::vector<Bytes> turns;
+  for (const BucketSize& b : buckets)
+    for (std::int64_t i = 0; i < std::min(b.count, kApart); ++i)
+      turns.push_back({arena_bytes(b.elements / spec.compression.group, DType::fp32),
+                       arena_bytes(b.elements / spec.compression.group, DType::bf16),
+                       arena_bytes(b.elements, DType::bf16), arena_bytes(b.shard, DType::bf16)});
+  turns.resize(turns.size() + 2, Bytes{});
+  double most = 0;
+  for (std::size_t i = 0; i + 2 < turns.size(); ++i) {
+    const Bytes &last = turns[i], &next = turns[i + 1], &first = turns[i + 2];
+    most = std::max({most, last.all + 2 * next.part + first.near,  // the last is widened
+                     last.all + 2 * next.part + next.near,         // the next one's sum is rounded
+                     2 * last.part + last.summed + next.near,      // sums of nodes are added up
+                     last.part + last.all + next.near});           // and gathered
+  }
+  return most;
+}
+
+}  // namespace
+
 double compression_buffers(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  if (plan::exchanges_by_node(spec)) return buffers_by_node(buckets, spec);
   double most = 0, before = 0;  // before: what the bucket before still has
   for (const BucketSize& b : buckets) {
     double own = 0, kept = 0;
@@ -129,9 +193,15 @@ double compression_buffers(const std::vector<BucketSize>& buckets, const plan::P
 }
 
 void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
-                  plan::ActivationEncoding encoding, const Pricing& pricing) {
+                  const plan::Compression& compression, const Pricing& pricing) {
+  const plan::ActivationEncoding encoding = compression.activations;
   if (encoding == plan::ActivationEncoding::none || costs.kind != models::LayerKind::block) return;
+  const bool lossless = encoding == plan::ActivationEncoding::lossless;
   const std::int64_t bits = plan::bits_of(encoding);
+  std::map<int, const Op*> rectified;
+  for (const models::Part& part : program.forward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::relu) rectified[op.out.front()] = &op;
   std::vector<bool> statistic(program.tensors.size(), false);
   for (const models::Part& part : program.forward)
     for (const Op& op : part.ops) {
@@ -145,13 +215,21 @@ void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const 
     const models::Tensor& t = program.tensors[i];
     if (life_of[i] < 0 || life_of[i] == costs.y || statistic[i] || !crosses(costs, life_of[i])) continue;
     if (t.role == models::TensorRole::tokens || t.role == models::TensorRole::targets) continue;
+    const auto sparse = rectified.find(static_cast<int>(i));
+    if (lossless && sparse == rectified.end()) continue;
     Life& life = costs.lives[static_cast<std::size_t>(life_of[i])];
-    life.encoded = arena_bytes(models::encoded_bytes(t.elements(), bits), DType::uint8);
     Op op = flat(OpKind::encode, t.dtype, t.elements());
     op.k = bits;
+    if (lossless) {
+      op = flat(OpKind::sparse_encode, t.dtype, sparse->second->m, sparse->second->n);
+      op.capacity = plan::kept_values(t.elements(), compression.capacity);
+    }
+    life.encoded = arena_bytes(lossless ? models::sparse_bytes(t.elements(), op.capacity, models::size_of(t.dtype))
+                                        : models::encoded_bytes(t.elements(), bits),
+                               DType::uint8);
     costs.forward.compute += pricing.compute_time({&op, 1}).value;
     costs.forward.host += pricing.host_time({&op, 1}).value;
-    op.kind = OpKind::decode;
+    op.kind = lossless ? OpKind::sparse_decode : OpKind::decode;
     const bool again = costs.recomputation == plan::Recompute::full;
     Pass& pass = again ? costs.recompute : costs.backward;
     pass.compute += pricing.compute_time({&op, 1}).value;

@@ -23,6 +23,6 @@ struct ReductionTimes {
 
 /// Notes in a block of the model what of it waits encoded, and adds what encoding and decoding take to its passes.
 void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
-                  plan::ActivationEncoding encoding, const Pricing& pricing);
+                  const plan::Compression& compression, const Pricing& pricing);
 
 }  // namespace orrery::cost

@@ -231,7 +231,7 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
                        const std::vector<int>& tensor_group, const std::vector<int>& context_group, bool split,
-                       plan::OptimizerKind optimizer, plan::ActivationEncoding encoding) {
+                       plan::OptimizerKind optimizer, const plan::Compression& compression) {
   const std::int64_t alignment = plan::parameter_alignment(optimizer);
   const LayerGroups group{tensor_group, context_group};
   LayerCosts out;
@@ -277,7 +277,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.y = place(program.y);
   out.dy = place(program.dy);
   out.dx = place(program.dx);
-  add_encoding(out, program, life_of, encoding, pricing);
+  add_encoding(out, program, life_of, compression, pricing);
   out.weight_inputs = weight_inputs(program);
   for (const models::Part& part : program.backward)
     for (const models::Op& op : part.ops)

@@ -54,11 +54,11 @@ struct LayerCosts {
 };
 
 /// `split_backward`: as the zero-bubble orders run it. The groups of rank 0: of tensor and of context parallelism; one
-/// rank where there is none. `optimizer`: how its states want parameters aligned. `encoding`: of what a block saves.
+/// rank where there is none. `optimizer`: how its states want parameters aligned. `compression`: of what a block saves.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
                                      const Pricing& pricing, const std::vector<int>& tensor_group,
                                      const std::vector<int>& context_group, bool split_backward = false,
                                      plan::OptimizerKind optimizer = plan::OptimizerKind::adamw,
-                                     plan::ActivationEncoding encoding = plan::ActivationEncoding::none);
+                                     const plan::Compression& compression = {});
 
 }  // namespace orrery::cost

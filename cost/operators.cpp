@@ -189,6 +189,14 @@ double score_bytes(const DeviceRates& r, const models::Op& op, double scores) {
   return models::bytes_of(op) * r.score_passes + scores * more;
 }
 
+/// On CPUs what drawing masks for `elements` values costs beside: an activation's arithmetic, without its memory. A GPU
+/// draws while it waits for memory.
+Seconds drawing_time(const DeviceRates& r, const models::Op& op, double elements) {
+  const double rate = r.vector[static_cast<std::size_t>(Family::activation)];
+  if (r.gpu || op.dropout == 0 || rate == 0) return Seconds{0};
+  return Seconds{elements * 2 * static_cast<double>(models::size_of(op.dtype)) / rate};
+}
+
 Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   const bool grad = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
   const double peak = r.peak[index_of(arithmetic(op))];
@@ -205,7 +213,9 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
     const double share = op.flash && op.causal ? 0.5 : 1.0;
     const double exponentials = share * scores * 2 * static_cast<double>(models::size_of(op.dtype));
     const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
-    return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::scores).value};
+    // Forward and backward draw once for each of them.
+    return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::scores).value +
+                   drawing_time(r, op, share * scores).value};
   }
   const double moved = (op.flash ? models::bytes_of(op) : score_bytes(r, op, scores)) / r.memory;
   return Seconds{op.flash ? std::max(arithmetic, moved) : arithmetic + moved};
@@ -230,6 +240,9 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::attention_grad:
     case K::ring_attention:
     case K::ring_attention_grad: return attention_time(r, op);
+    case K::add_bias:
+      return streaming_time(r, models::bytes_of(op), family_of(op.kind)) +
+             drawing_time(r, op, static_cast<double>(op.n * op.m));
     case K::load_tokens:
     case K::embedding:
     case K::position_add:
@@ -248,7 +261,7 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::gelu_grad:
     case K::swiglu:
     case K::swiglu_grad:
-    case K::add_bias:
+    case K::dropout:
     case K::add:
     case K::softmax_max:
     case K::softmax_sum:
@@ -285,7 +298,11 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::orthogonalise:
     case K::add_scaled:
     case K::encode:
-    case K::decode: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+    case K::decode:
+    case K::relu:
+    case K::relu_grad:
+    case K::sparse_encode:
+    case K::sparse_decode: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
   }
   ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
 }

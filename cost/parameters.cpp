@@ -191,6 +191,7 @@ Family family_of(models::OpKind kind) {
     case K::gelu:
     case K::gelu_erf:
     case K::tanh:
+    case K::dropout:  // its draws are arithmetic like theirs
     case K::swiglu: return Family::activation;
     case K::gelu_grad:
     case K::gelu_erf_grad:
@@ -235,6 +236,10 @@ Family family_of(models::OpKind kind) {
     case K::add_scaled:
     case K::encode:
     case K::decode:
+    case K::relu:
+    case K::relu_grad:
+    case K::sparse_encode:
+    case K::sparse_decode:
     case K::clip_coefficient: return Family::copy;
   }
   return Family::copy;

@@ -25,9 +25,11 @@ struct StepContext {
   double clip_update = 1, decay_power = 0.8;
   double scale_factor = 2;  ///< loss scaling
   std::int64_t scale_interval = 2000;
-  std::uint64_t seed = 1;  ///< of stochastic rounding
+  std::uint64_t seed = 1;  ///< of stochastic rounding and of dropout
   int tensor_rank = 0;
   int tensor_ways = 1;
+  std::int64_t sample_step = 0;  ///< training step whose sequences are computed on (asynchronous pipelines run ahead)
+  std::int64_t first_sequence = 0;  ///< which of that step's sequences is the micro-batch's first
   int part = 0;  ///< of context parallelism: this rank has chunks `part` and 2 context - 1 - part of each sequence
 };
 

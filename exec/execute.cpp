@@ -267,9 +267,19 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
   for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], of);
   std::span<const ElementRange> ranged;
   if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
-  StepContext context = input.context;
+  StepContext context = context_of(of, input);
   if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer's own
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
+}
+
+// The micro-batch as the whole step counts its sequences.
+StepContext Executor::context_of(const Instance& of, const StepInput& input) const {
+  const plan::PlanSpec& spec = schedule_.spec;
+  StepContext context = input.context;
+  const int replica = transport_.rank() / (spec.context * spec.tensor) % spec.data;
+  context.sample_step = of.step;
+  context.first_sequence = replica * (spec.batch / spec.data) + std::max(0, of.micro_batch) * spec.micro_batch;
+  return context;
 }
 
 void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
@@ -336,7 +346,7 @@ void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, c
     const std::span<const Operand> in = operands_of(op.in);
     calls.push_back({&op, in, operands_of(op.out), ranged});
   }
-  backend_.run_all(calls, input.context);
+  backend_.run_all(calls, context_of(of, input));
 }
 
 const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGrain grain) {

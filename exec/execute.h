@@ -114,6 +114,7 @@ class Executor {
   void compute(const plan::Step& step, const Place& place, const StepInput& input);
   void run_timed(const plan::Step& step, const Place& place, const StepInput& input);
   void run_op(const models::Op& op, const Instance& of, const StepInput& input);
+  [[nodiscard]] StepContext context_of(const Instance& of, const StepInput& input) const;
   void run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input);
   void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
   void keep_part(const models::Op& op, int part);

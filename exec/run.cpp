@@ -193,6 +193,7 @@ class Session {
     models::Model theirs = stored->model;
     theirs.name = plan_.model().name;
     theirs.sources = plan_.model().sources;
+    theirs.dropout = plan_.model().dropout;  // of the recipe, as its learning rate
     if (theirs == plan_.model()) return true;
     return base::fail({base::Diagnostic{
         base::Severity::error,

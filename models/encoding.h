@@ -23,6 +23,20 @@ inline constexpr std::int64_t kTensToAWord = 3;  ///< values of 10 bits in 32
   return bits == 10 ? (elements + kTensToAWord - 1) / kTensToAWord * 4 : elements * bits / 8;
 }
 
+/// Lossless storage of what a ReLU has left (Gist's sparse storage, section 4.1): a header that says how many values
+/// are not zero, a bit for each value, and those that are not zero, one behind the other, for `capacity` of which there
+/// is room. Gist stores a column of 8 bits with each of these instead (its narrow value optimisation); a bit for each
+/// value is less as soon as an eighth of them is not zero, and is also Gist's Binarize: the sign that ReLU's backward
+/// needs.
+inline constexpr std::int64_t kSparseHeader = 64;  ///< bytes, as is the alignment of the parts
+[[nodiscard]] constexpr std::int64_t sparse_bits_bytes(std::int64_t elements) {
+  constexpr std::int64_t kBits = 8 * kSparseHeader;
+  return (elements + kBits - 1) / kBits * kSparseHeader;
+}
+[[nodiscard]] constexpr std::int64_t sparse_bytes(std::int64_t elements, std::int64_t capacity, std::int64_t size) {
+  return kSparseHeader + sparse_bits_bytes(elements) + capacity * size;
+}
+
 inline constexpr int kSingleMantissa = 23, kSingleBias = 127;
 
 /// A value's code, in the lowest bits.

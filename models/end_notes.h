@@ -68,12 +68,15 @@ class EndNotes : protected LinearNotes {
     if (learned) add_row(OpKind::position_add, {e, positions});
     if (typed) add_row(OpKind::type_add, {e, kinds, types});
     if (!model_.pre_norm) norm_forward(after, e, program_.y);
+    const double rate = model_.dropout.embedding;
+    if (drops(rate)) emit(drawing(own_op(OpKind::dropout, {program_.y}, {program_.y}, c), rate, kEmbeddingSite));
 
     begin(program_.backward);
-    int de = program_.dy;
+    const int dy = dropped(program_.dy, rate, kEmbeddingSite, "d_dropped");
+    int de = dy;
     if (!model_.pre_norm) {
       de = own_activation("d_embedded", c);
-      norm_backward(after, program_.dy, e, -1, de);
+      norm_backward(after, dy, e, -1, de);
     }
     de = gathered(de, "d_embedded.gathered");
     if (learned) {
@@ -144,7 +147,7 @@ class EndNotes : protected LinearNotes {
     int into_norm = picked;
     if (dense >= 0) {
       linear_forward(transform, picked, dense, model_.bias);
-      emit(own_op(gelu_kind(false), {dense}, {activated}, c));
+      emit(own_op(activation_kind(false), {dense}, {activated}, c));
       into_norm = activated;
     }
     norm_forward(last, into_norm, a);
@@ -167,7 +170,7 @@ class EndNotes : protected LinearNotes {
     } else {
       const int dactivated = own_activation("d_head.activated", c);
       norm_backward(last, da, activated, -1, dactivated);
-      emit(own_op(gelu_kind(true), {dactivated, dense}, {dactivated}, c));
+      emit(own_op(activation_kind(true), {dactivated, rectifies() ? activated : dense}, {dactivated}, c));
       bias_backward(transform, dactivated);
       linear_backward(transform, dactivated, picked, dpicked);
     }

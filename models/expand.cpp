@@ -104,6 +104,11 @@ class Builder : private EndNotes {
     o.flash = options_.flash;
     o.rounded = options_.products == DType::tf32;
     if (kind == OpKind::rope || kind == OpKind::rope_grad) o.epsilon = model_.rope_theta;
+    const bool draws = kind == OpKind::attention || kind == OpKind::attention_grad || kind == OpKind::ring_attention ||
+                       kind == OpKind::ring_attention_grad;
+    if (!draws || !drops(model_.dropout.attention)) return o;
+    o.dropout = model_.dropout.attention;
+    o.site = dropout_site(layer_, DropoutPlace::attention);
     return o;
   }
 
@@ -198,15 +203,17 @@ class Builder : private EndNotes {
         parameter(matrix(at + "proj.weight", c, f, 1, residual_stddev));
     if (model_.bias)
       std::tie(mlp.down.bias, mlp.down.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
-    mlp.before = activation("mlp.before", mlp.up.out);
+    // In place where nobody reads the values before: of a ReLU's output backward knows where they were below zero.
+    if (!rectifies()) mlp.before = activation("mlp.before", mlp.up.out);
     mlp.after = activation("mlp.after", mlp.width);
+    if (rectifies()) mlp.before = mlp.after;
     return mlp;
   }
 
   void mlp_forward(const Mlp& mlp, int x, int h) {
     linear_forward(mlp.up, x, mlp.before, mlp.up.bias >= 0);
-    emit(op(model_.activation == Activation::swiglu ? OpKind::swiglu : gelu_kind(false), {mlp.before}, {mlp.after},
-            mlp.width));
+    emit(op(model_.activation == Activation::swiglu ? OpKind::swiglu : activation_kind(false), {mlp.before},
+            {mlp.after}, mlp.width));
     linear_forward(mlp.down, mlp.after, h, false);
   }
   void mlp_backward(const Mlp& mlp, int dh_own, int x, int dx, const std::string& name) {
@@ -220,14 +227,19 @@ class Builder : private EndNotes {
       dbefore = activation("d_mlp.before", mlp.up.out);
       emit(op(OpKind::swiglu_grad, {dafter, mlp.before}, {dbefore}, mlp.width));
     } else {
-      emit(op(gelu_kind(true), {dafter, mlp.before}, {dafter}, mlp.width));
+      emit(op(activation_kind(true), {dafter, mlp.before}, {dafter}, mlp.width));
     }
     bias_backward(mlp.up, dbefore);
     column_backward(mlp.up, dbefore, x, dx, name);
   }
 
-  void residual(int skip, int x, int bias, int y) {
-    emit(own_op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden));
+  // y = skip + dropout(x + bias), and the branch's gradient of dy.
+  void residual(int skip, int x, int bias, int y, DropoutPlace place) {
+    emit(drawing(own_op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden), model_.dropout.residual,
+                 dropout_site(layer_, place)));
+  }
+  int branch_gradient(int dy, DropoutPlace place, const std::string& name) {
+    return dropped(dy, model_.dropout.residual, dropout_site(layer_, place), name);
   }
 
   std::string prefix() const { return "h." + std::to_string(layer_) + "."; }
@@ -248,17 +260,18 @@ class Builder : private EndNotes {
     norm_forward(norm_1, program_.x, a);
     attention_forward(attention, gathered(a, "ln_1.gathered"), h_sums);
     add_up(h_sums, h);
-    residual(program_.x, h, attention.projection.bias, r);
+    residual(program_.x, h, attention.projection.bias, r, DropoutPlace::attention_branch);
     norm_forward(norm_2, r, b);
     mlp_forward(mlp, gathered(b, "ln_2.gathered"), g_sums);
     add_up(g_sums, g);
-    residual(r, g, mlp.down.bias, program_.y);
+    residual(r, g, mlp.down.bias, program_.y, DropoutPlace::mlp_branch);
 
     const int db = own_activation("d_ln_2", c), dr = own_activation("d_residual", c), da = own_activation("d_ln_1", c);
     begin(program_.backward);
-    mlp_backward(mlp, program_.dy, b, db, "ln_2");
+    mlp_backward(mlp, branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped"), b, db, "ln_2");
     norm_backward(norm_2, db, r, program_.dy, dr);
-    attention_backward(attention, dr, a, da, "ln_1");
+    attention_backward(attention, branch_gradient(dr, DropoutPlace::attention_branch, "d_attention.dropped"), a, da,
+                       "ln_1");
     norm_backward(norm_1, da, program_.x, dr, program_.dx);
   }
 
@@ -276,21 +289,22 @@ class Builder : private EndNotes {
     begin(program_.forward);
     attention_forward(attention, gathered(program_.x, "x.gathered"), h_sums);
     add_up(h_sums, h);
-    residual(program_.x, h, attention.projection.bias, s);
+    residual(program_.x, h, attention.projection.bias, s, DropoutPlace::attention_branch);
     norm_forward(norm_1, s, r);
     mlp_forward(mlp, gathered(r, "ln_1.gathered"), g_sums);
     add_up(g_sums, g);
-    residual(r, g, mlp.down.bias, u);
+    residual(r, g, mlp.down.bias, u, DropoutPlace::mlp_branch);
     norm_forward(norm_2, u, program_.y);
 
     const int du = own_activation("d_sum_2", c), dm = own_activation("d_mlp", c), ds = own_activation("d_sum_1", c);
     const int da = own_activation("d_attention.x", c);
     begin(program_.backward);
     norm_backward(norm_2, program_.dy, u, -1, du);
-    mlp_backward(mlp, du, r, dm, "mlp");
+    mlp_backward(mlp, branch_gradient(du, DropoutPlace::mlp_branch, "d_mlp.dropped"), r, dm, "mlp");
     emit(own_op(OpKind::add, {dm, du}, {dm}, c));
     norm_backward(norm_1, dm, s, -1, ds);
-    attention_backward(attention, ds, program_.x, da, "attention.x");
+    attention_backward(attention, branch_gradient(ds, DropoutPlace::attention_branch, "d_attention.dropped"),
+                       program_.x, da, "attention.x");
     emit(own_op(OpKind::add, {da, ds}, {program_.dx}, c));
   }
 };

@@ -94,6 +94,7 @@ struct ExpandOptions {
   /// rank; products gather their rows and scatter their sums. Rows are the micro-batch's, so `tensor` divides B*T.
   bool sequence_parallel = false;
   std::int64_t vocab_multiple = 128;  ///< padded vocabulary is a multiple of this times `tensor`
+  bool dropout = true;                ///< the model's; false where it does not train
   std::int64_t global_tokens = 1;     ///< tokens of the whole step, for the loss scale
 };
 

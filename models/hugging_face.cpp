@@ -32,6 +32,12 @@ Cursor one_of_optional(const Cursor& at, std::initializer_list<const char*> name
   return at.optional(*names.begin());
 }
 
+// A file that is silent trains without: rates are not shapes, but they are the recipe's, and not a class's.
+double rate(const Cursor& at, const char* key) {
+  constexpr double kMost = 0.99;
+  return at.optional(key).number(0, kMost, 0);
+}
+
 // Reports a switch of the file that a Model cannot express, unless it has the one value that it can.
 void only(const Cursor& at, const char* key, bool wanted, const char* why) {
   const Cursor value = at.optional(key);
@@ -88,10 +94,13 @@ void read_gpt2(const Cursor& at, Model& m) {
   m.tied_embeddings = at.optional("tie_word_embeddings").boolean(true);
   const Cursor activation = one_of_optional(at, {"activation_function", "hidden_act"});
   const std::string name = activation.text("gelu_new");
-  if (name != "gelu_new" && name != "gelu_pytorch_tanh" && name != "gelu_fast") {
+  if (name == "relu") {
+    m.activation = Activation::relu;
+  } else if (name != "gelu_new" && name != "gelu_pytorch_tanh" && name != "gelu_fast") {
     activation.error("E0111", fmt::format("activation {} is not supported for gpt2", base::quoted(name)),
-                     "gelu_new is");
+                     "gelu_new is, and relu");
   }
+  m.dropout = {rate(at, "embd_pdrop"), rate(at, "attn_pdrop"), rate(at, "resid_pdrop")};
   only(at, "add_cross_attention", false, "there is no encoder to attend to");
 }
 
@@ -113,6 +122,8 @@ void read_bert(const Cursor& at, Model& m) {
     activation.error("E0111", fmt::format("activation {} is not supported for bert", base::quoted(name)), "gelu is");
   }
   m.gelu = name == "gelu" ? Gelu::erf : Gelu::tanh;
+  const double hidden = rate(at, "hidden_dropout_prob");
+  m.dropout = {hidden, rate(at, "attention_probs_dropout_prob"), hidden};
   // What BertForPreTraining has; a config.json says nothing of pre-training's data.
   m.masked_fraction = 0.15;
   m.next_sentence = m.token_types > 1;
@@ -150,6 +161,7 @@ void read_llama(const Cursor& at, Model& m) {
   if (const std::string name = activation.text("silu"); name != "silu") {
     activation.error("E0111", fmt::format("activation {} is not supported for llama", base::quoted(name)), "silu is");
   }
+  m.dropout.attention = rate(at, "attention_dropout");
   only(at, "attention_bias", false, "a llama's linear layers carry no biases here");
   only(at, "mlp_bias", false, "a llama's linear layers carry no biases here");
   if (at.optional("rope_scaling").exists()) {

@@ -16,7 +16,8 @@ struct Variant {
 std::vector<Variant> variants(const Model& m) {
   const bool llama = m.family == Family::llama;
   return {{"its normalisation", m.normalisation == (llama ? Normalisation::rms_norm : Normalisation::layer_norm)},
-          {"its activation", m.activation == (llama ? Activation::swiglu : Activation::gelu)},
+          {"its activation", m.activation == (llama ? Activation::swiglu : Activation::gelu) ||
+                                 (m.family == Family::gpt && m.activation == Activation::relu)},
           {"its positions", m.positions == (llama ? Positions::rope : Positions::learned)},
           {"its mask", m.causal == (m.family != Family::bert)},
           {"where it normalises", m.pre_norm == (m.family != Family::bert)},
@@ -24,6 +25,8 @@ std::vector<Variant> variants(const Model& m) {
           {"grouped queries", llama || m.kv_heads == m.heads},
           {"the width of its heads", llama || m.head_dim * m.heads == m.hidden},
           {"its GELU", m.family != Family::gpt || m.gelu == Gelu::tanh},
+          {"its dropout", m.family == Family::gpt || (llama ? m.dropout.embedding == 0 && m.dropout.residual == 0
+                                                            : m.dropout.embedding == m.dropout.residual)},
           {"its heads", m.next_sentence == (m.family == Family::bert) && (m.masked_fraction > 0) == m.next_sentence},
           {"its token types", (m.token_types > 0) == (m.family == Family::bert)}};
 }
@@ -64,7 +67,10 @@ base::Result<std::string> write_hugging_face(const Model& m) {
     o.number("n_head", m.heads);
     o.number("n_inner", m.ffn_hidden);
     o.number("n_positions", m.max_sequence);
-    o.text("activation_function", "gelu_new");
+    o.text("activation_function", m.activation == Activation::relu ? "relu" : "gelu_new");
+    o.real("embd_pdrop", m.dropout.embedding);
+    o.real("attn_pdrop", m.dropout.attention);
+    o.real("resid_pdrop", m.dropout.residual);
     o.real("layer_norm_epsilon", m.norm_epsilon);
   } else {
     o.number("num_hidden_layers", m.layers);
@@ -77,11 +83,14 @@ base::Result<std::string> write_hugging_face(const Model& m) {
     o.number("num_key_value_heads", m.kv_heads);
     o.number("head_dim", m.head_dim);
     o.text("hidden_act", "silu");
+    o.real("attention_dropout", m.dropout.attention);
     o.real("rms_norm_eps", m.norm_epsilon);
     o.real("rope_theta", m.rope_theta);
   }
   if (m.family == Family::bert) {
     o.number("type_vocab_size", m.token_types);
+    o.real("hidden_dropout_prob", m.dropout.residual);
+    o.real("attention_probs_dropout_prob", m.dropout.attention);
     o.text("hidden_act", m.gelu == Gelu::erf ? "gelu" : "gelu_new");
     o.real("layer_norm_eps", m.norm_epsilon);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/dropout.h"
 #include "models/expand.h"
 
 namespace orrery::models {
@@ -125,6 +126,23 @@ class LayerNotes {
     Op result = op(kind, std::move(in), std::move(out), columns);
     result.n = own_rows_;
     return result;
+  }
+
+  // An operator that draws a mask for the rows it works on, of which it may have a part.
+  Op drawing(Op operation, double rate, std::int32_t site) const {
+    if (!drops(rate)) return operation;
+    operation.dropout = rate;
+    operation.site = site;
+    operation.row_shard = sharded_;
+    return operation;
+  }
+  bool drops(double rate) const { return options_.dropout && rate > 0; }
+  // `x` behind dropout, as `name`; x itself without. Also the way of its gradient.
+  int dropped(int x, double rate, std::int32_t site, const std::string& name) {
+    if (!drops(rate)) return x;
+    const int y = own_activation(name, model_.hidden);
+    emit(drawing(own_op(OpKind::dropout, {x}, {y}, model_.hidden), rate, site));
+    return y;
   }
 
   void emit(Op operation) { current_->back().ops.push_back(std::move(operation)); }

@@ -12,7 +12,10 @@ class LinearNotes : protected LayerNotes {
  protected:
   using LayerNotes::LayerNotes;
 
-  OpKind gelu_kind(bool gradient) const {
+  // Of a layer that is not gated. ReLU's backward reads what it has made, the others' what they were given.
+  bool rectifies() const { return model_.activation == Activation::relu; }
+  OpKind activation_kind(bool gradient) const {
+    if (rectifies()) return gradient ? OpKind::relu_grad : OpKind::relu;
     if (model_.gelu == Gelu::erf) return gradient ? OpKind::gelu_erf_grad : OpKind::gelu_erf;
     return gradient ? OpKind::gelu_grad : OpKind::gelu;
   }

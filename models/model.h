@@ -10,9 +10,19 @@ namespace orrery::models {
 
 enum class Family { gpt, bert, llama };
 enum class Normalisation { layer_norm, rms_norm };
-enum class Activation { gelu, swiglu };
+enum class Activation { gelu, swiglu, relu };
 enum class Gelu { tanh, erf };  ///< GPT-2's tanh form, or x Phi(x) as it is (BERT)
 enum class Positions { learned, rope };
+
+/// Rates of dropout (Srivastava et al. 2014) while a model trains: the share of values that are set to zero, the others
+/// being scaled up by 1/(1 - rate). Evaluation and sampling are without.
+struct Dropout {
+  double embedding = 0;  ///< of the sum of the embeddings (behind BERT's norm): embd_pdrop
+  double attention = 0;  ///< of the attention's probabilities: attn_pdrop
+  double residual = 0;   ///< of what attention and MLP add to the residual: resid_pdrop
+  [[nodiscard]] bool any() const { return embedding > 0 || attention > 0 || residual > 0; }
+  bool operator==(const Dropout&) const = default;
+};
 
 struct Model {
   std::string name;
@@ -40,7 +50,8 @@ struct Model {
   /// Of a sequence's tokens so many are predicted: BERT's masked-language head (Devlin et al. 2019, section 3.1),
   /// computed at those rows alone. 0: the next token of each.
   double masked_fraction = 0;
-  bool next_sentence = false;        ///< BERT's other head: whether the second segment follows the first
+  bool next_sentence = false;  ///< BERT's other head: whether the second segment follows the first
+  Dropout dropout;
   std::vector<std::string> sources;  ///< where each number comes from
   bool operator==(const Model&) const = default;
 };

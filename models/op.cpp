@@ -13,6 +13,9 @@ double elements(const Op& op) {
   return static_cast<double>(op.m) * static_cast<double>(op.n);
 }
 
+// Philox's ten rounds of two products and four exclusive ors, shared by eight elements, a comparison and a product.
+constexpr double kDrawFlops = 10;
+
 // Columns of packed q, k and v.
 double qkv_columns(const Op& op) {
   return static_cast<double>(op.heads + 2 * op.kv_heads) * static_cast<double>(op.head_dim);
@@ -66,6 +69,9 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::gelu:
     case OpKind::gelu_erf:
     case OpKind::tanh: return 12 * elements(op);
+    case OpKind::relu:
+    case OpKind::relu_grad: return elements(op);
+    case OpKind::dropout: return kDrawFlops * elements(op);
     case OpKind::gelu_grad:
     case OpKind::gelu_erf_grad: return 20 * elements(op);
     case OpKind::tanh_grad: return 3 * elements(op);
@@ -86,8 +92,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::type_grad:
     case OpKind::embedding_grad:
     case OpKind::bias_grad:
-    case OpKind::add:
-    case OpKind::add_bias: return 2 * elements(op);
+    case OpKind::add: return 2 * elements(op);
+    case OpKind::add_bias: return (2 + (op.dropout > 0 ? kDrawFlops : 0)) * elements(op);
     case OpKind::accumulate_into: return static_cast<double>(op.m);
     case OpKind::norm_squared: return 2 * static_cast<double>(op.m);
     case OpKind::adamw: return 14 * static_cast<double>(op.m);
@@ -107,6 +113,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::add_scaled: return 2 * m;
     case OpKind::encode: return 8 * m;
     case OpKind::decode: return 4 * m;
+    case OpKind::sparse_encode:
+    case OpKind::sparse_decode: return 4 * elements(op);
     case OpKind::load_tokens:
     case OpKind::embedding:
     case OpKind::gather_rows:
@@ -171,7 +179,13 @@ double bytes_of(const Op& op) {
     case OpKind::split_kv:
     case OpKind::merge_kv: return e * 4 * tokens(op) * static_cast<double>(op.kv_heads * op.head_dim);
     case OpKind::gelu:
-    case OpKind::gelu_erf: return e * 2 * elements(op);
+    case OpKind::gelu_erf:
+    case OpKind::relu:
+    case OpKind::dropout: return e * 2 * elements(op);
+    case OpKind::relu_grad: return e * 3 * elements(op);
+    case OpKind::sparse_encode:
+    case OpKind::sparse_decode:
+      return e * elements(op) + static_cast<double>(sparse_bytes(op.m * op.n, op.capacity, size_of(op.dtype)));
     case OpKind::gelu_grad:
     case OpKind::gelu_erf_grad: return e * 3 * elements(op);
     case OpKind::swiglu: return e * 3 * elements(op);
@@ -278,6 +292,11 @@ const char* name_of(OpKind kind) {
     case OpKind::add_scaled: return "add_scaled";
     case OpKind::encode: return "encode";
     case OpKind::decode: return "decode";
+    case OpKind::dropout: return "dropout";
+    case OpKind::relu: return "relu";
+    case OpKind::relu_grad: return "relu_grad";
+    case OpKind::sparse_encode: return "sparse_encode";
+    case OpKind::sparse_decode: return "sparse_decode";
   }
   return "?";
 }

@@ -46,7 +46,8 @@ enum class OpKind : std::uint8_t {
   gelu_grad,    ///< in: dy, x. out: dx (may be dy)
   swiglu,       ///< in: x (n,2F) gate first, up second. out: y (n,F) = silu(gate)*up
   swiglu_grad,  ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
-  add_bias,     ///< in: residual (n,C), x (n,C), [bias (C)]. out: y = residual + x + bias (may be x or residual)
+  add_bias,     ///< in: residual (n,C), x (n,C), [bias (C)]. out: y = residual + x + bias (may be x or residual); with
+                ///< dropout of x + bias alone
   add,          ///< in: a, b. out: c = a + b (may be a)
   // -- loss over vocabulary shards (m = local vocab columns, rows n); padded columns count as -inf
   softmax_max,         ///< in: logits (n,m). out: max (n)
@@ -120,6 +121,19 @@ enum class OpKind : std::uint8_t {
   add_scaled,     ///< in: x (m). out: y (m) += scale * x
   encode,         ///< in: x (m). out: m values of k bits each, as bytes (models/encoding.h)
   decode,         ///< in: m values of k bits each, as bytes. out: x (m)
+  /// in: x (n,m). out: y (may be x): each value is 0 with probability `dropout`, or times 1/(1 - dropout), by a mask
+  /// that
+  /// (seed, step, sequence of the step, site, row and column) decide (models/dropout.h). Backward is the same operator.
+  dropout,
+  relu,       ///< in: x (n,F). out: y (may be x)
+  relu_grad,  ///< in: dy, y. out: dx (may be dy): dy where y > 0
+  /// Gist's lossless storage of what a ReLU has left (models/encoding.h). in: x (n,m). out: its sparse bytes, with room
+  /// for `capacity` values that are not zero; if there are more, it says so and keeps none.
+  sparse_encode,
+  /// in: sparse bytes, and what x was made of: a (n,k), weight (m,k), [bias (m)]. out: x (n,m), to the bit; of bytes
+  /// that
+  /// did not hold it relu(a weight^T + bias), computed again.
+  sparse_decode,
 };
 
 /// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
@@ -146,13 +160,19 @@ struct Op {
   std::int64_t context = 1;
   std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t vocab = 0;   ///< global, unpadded; the shard begins at tensor_rank*m
-  double epsilon = 0;       ///< norm epsilon, or rope theta
-  bool row_shard = false;   ///< position_add, type_add: the n rows begin at row tensor_rank*n of the micro-batch
+  std::int64_t vocab = 0;  ///< global, unpadded; the shard begins at tensor_rank*m
+  double epsilon = 0;      ///< norm epsilon, or rope theta
+  bool row_shard =
+      false;  ///< position_add, type_add, and with dropout: the n rows begin at row tensor_rank*n of the micro-batch
   double scale = 1;         ///< loss scale factor: 1/(tokens of the global batch)
   bool stochastic = false;  ///< updates: param is in 16 bits and rounded at random, in place of a master
   /// Updates: the `turn`th of so many of one training step, each of which counts as a step of the optimizer's own.
   std::int32_t turn = 0, turns = 1;
+  /// dropout, add_bias (of x + bias), attention and its kin (of the probabilities): the rate; 0: none. `site`: which
+  /// place of the model draws, unlike all others.
+  double dropout = 0;
+  std::int32_t site = 0;
+  std::int64_t capacity = 0;  ///< sparse_encode, sparse_decode
   std::vector<int> in;
   std::vector<int> out;
   bool operator==(const Op&) const = default;
@@ -167,6 +187,6 @@ struct Op {
 [[nodiscard]] bool updates_parameters(OpKind kind);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
-inline constexpr OpKind kLastOpKind = OpKind::decode;
+inline constexpr OpKind kLastOpKind = OpKind::sparse_decode;
 
 }  // namespace orrery::models

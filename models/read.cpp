@@ -17,7 +17,7 @@ using base::Cursor;
 // Orders follow the enumerations.
 const std::vector<std::string> kFamilies = {"gpt", "bert", "llama"};
 const std::vector<std::string> kNormalisations = {"layer_norm", "rms_norm"};
-const std::vector<std::string> kActivations = {"gelu", "swiglu"};
+const std::vector<std::string> kActivations = {"gelu", "swiglu", "relu"};
 const std::vector<std::string> kGelus = {"tanh", "erf"};
 const std::vector<std::string> kPositions = {"learned", "rope"};
 
@@ -92,6 +92,9 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   }
 }
 
+// Beyond it hardly a value is left.
+constexpr double kMostDropout = 0.99;
+
 Model read_own(const Cursor& at, const std::string& name) {
   Model m = defaults_of(choose(at.at("family"), kFamilies, Family::gpt));
   m.name = (name.empty() ? at.at("name") : at.optional("name")).text(name);
@@ -121,6 +124,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   const bool encoder = !m.causal && !m.pre_norm;
   m.masked_fraction = at.optional("masked_fraction").number(0, 1, encoder ? m.masked_fraction : 0);
   m.next_sentence = at.optional("next_sentence").boolean(m.masked_fraction > 0 && m.next_sentence);
+  m.dropout = read_dropout(at.optional("dropout"));
   for (const Cursor& source : at.optional("sources").one_or_many()) m.sources.push_back(source.text());
   return m;
 }
@@ -154,6 +158,22 @@ std::string stem(const std::string& file) {
 }
 
 }  // namespace
+
+Dropout read_dropout(const Cursor& at) {
+  Dropout d;
+  if (at.is_scalar()) {
+    d.embedding = d.attention = d.residual = at.number(0, kMostDropout, 0);
+    return d;
+  }
+  d.embedding = at.optional("embedding").number(0, kMostDropout, 0);
+  d.attention = at.optional("attention").number(0, kMostDropout, 0);
+  d.residual = at.optional("residual").number(0, kMostDropout, 0);
+  return d;
+}
+
+std::string dropout_text(const Dropout& d) {
+  return fmt::format("{{embedding: {}, attention: {}, residual: {}}}", d.embedding, d.attention, d.residual);
+}
 
 base::Result<Model> parse_model(std::string_view text, std::string file) {
   const std::string name = stem(file);
@@ -192,6 +212,7 @@ std::string write_model(const Model& m, int indent) {
   line("initial_stddev", m.initial_stddev);
   line("masked_fraction", m.masked_fraction);
   line("next_sentence", m.next_sentence);
+  if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
   if (!m.sources.empty()) out += margin + "sources:\n";
   for (const std::string& source : m.sources) out += fmt::format("{}  - {}\n", margin, base::yaml_text(source));
   return out;

@@ -14,6 +14,9 @@ namespace orrery::models {
 [[nodiscard]] base::Result<Model> parse_model(std::string_view text, std::string file);
 /// The same from a place inside another document (a plan file carries its model).
 [[nodiscard]] Model read_model(const base::Cursor& at);
+/// Rates of dropout: one number for all three places, or a map of them.
+[[nodiscard]] Dropout read_dropout(const base::Cursor& at);
+[[nodiscard]] std::string dropout_text(const Dropout& dropout);
 /// The YAML form; read_model(write_model(m)) == m.
 [[nodiscard]] std::string write_model(const Model& model, int indent = 0);
 

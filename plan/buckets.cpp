@@ -14,11 +14,13 @@ std::int64_t round_up(std::int64_t value, std::int64_t unit) {
 
 class Layout {
  public:
-  Layout(const Plan& plan, int stage)
+  Layout(const Plan& plan, int stage, bool trains)
       : plan_(plan),
         stage_(stage),
         options_(expand_options(plan.spec())),
-        alignment_(parameter_alignment(plan.spec().optimizer)) {}
+        alignment_(parameter_alignment(plan.spec().optimizer)) {
+    options_.dropout = trains;
+  }
 
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
@@ -138,8 +140,8 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .global_tokens = spec.batch * spec.sequence};
 }
 
-StageParameters stage_parameters(const Plan& plan, int stage) {
-  return Layout(plan, stage).build();
+StageParameters stage_parameters(const Plan& plan, int stage, bool trains) {
+  return Layout(plan, stage, trains).build();
 }
 
 }  // namespace orrery::plan

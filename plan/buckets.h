@@ -31,7 +31,8 @@ struct StageParameters {
   FactorLayout factors;            ///< of optimizers that look at whole tensors
 };
 
-[[nodiscard]] StageParameters stage_parameters(const Plan& plan, int stage);
+/// `trains`: false leaves out what only training does (dropout).
+[[nodiscard]] StageParameters stage_parameters(const Plan& plan, int stage, bool trains = true);
 [[nodiscard]] models::ExpandOptions expand_options(const PlanSpec& spec);
 
 }  // namespace orrery::plan

@@ -22,6 +22,10 @@ enum Product { kP, kQ, kGradient };
 
 }  // namespace
 
+bool exchanges_by_node(const PlanSpec& spec) {
+  return spec.compresses() && !spec.low_rank() && spec.compression.group > 1;
+}
+
 void add_compression_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket) {
   if (!spec.low_rank()) return;
   const LowRankSizes sizes = place_low_rank(bucket, spec.compression);
@@ -48,19 +52,29 @@ void CompressedReduction::flush() {
 }
 
 void CompressedReduction::move_on() {
-  if (!under_.empty() && under_.front().met) {
-    end(under_.front());
-    under_.erase(under_.begin());
-  }
-  if (!under_.empty() && !under_.back().met) meet(under_.back());
+  std::erase_if(under_, [this](Under& one) { return !move_on(one); });
+}
+
+// The next part; false behind the last.
+bool CompressedReduction::move_on(Under& one) {
+  const int exchanged = exchanges_by_node(spec_) ? 1 : 0;
+  ++one.part;
+  if (one.part == exchanged)
+    exchange(one, one.near, groups_.far);
+  else if (one.part == exchanged + 1)
+    meet(one);
+  else
+    end(one);
+  return one.part < exchanged + 2;
 }
 
 void CompressedReduction::compute(const Under& one, const char* part, std::vector<Op> ops) {
   if (!ops.empty()) build_.compute(Phase::gradient_reduce, one.layer, part, std::move(ops)).bucket = one.bucket;
 }
 
-void CompressedReduction::send(const Under& one, CollectiveKind kind, const View& source, const View& target) {
-  build_.collective(Phase::gradient_reduce, Stream::data, kind, groups_.data, source, target, one.layer, one.bucket);
+void CompressedReduction::send(const Under& one, CollectiveKind kind, int group, const View& source,
+                               const View& target) {
+  build_.collective(Phase::gradient_reduce, Stream::data, kind, group, source, target, one.layer, one.bucket);
 }
 
 // Gradients of fp16 training are in 16 bits as they are.
@@ -75,19 +89,29 @@ void CompressedReduction::begin(Under& one) {
 }
 
 void CompressedReduction::begin_halves(Under& one) {
+  if (!exchanges_by_node(spec_)) return exchange(one, one.gradients, groups_.data);
   const Bucket bucket = build_.bucket(one.bucket);
+  one.near = build_.buffer(bucket.name + ".near", Purpose::communication, gradient_dtype(spec_.precision),
+                           bucket.elements / spec_.compression.group);
+  send(one, CollectiveKind::reduce_scatter, groups_.near, build_.whole(one.gradients), build_.whole(one.near));
+}
+
+// Buffer `values`, rounded, between the members of `group`.
+void CompressedReduction::exchange(Under& one, int values, int group) {
+  const Bucket bucket = build_.bucket(one.bucket);
+  const std::int64_t elements = build_.whole(values).elements;
   const auto half = [&](const char* name) {
-    return build_.buffer(bucket.name + "." + name, Purpose::communication, wire_of(spec_), bucket.elements);
+    return build_.buffer(bucket.name + "." + name, Purpose::communication, wire_of(spec_), elements);
   };
-  one.sent = one.gradients;
+  one.sent = values;
   if (rounds()) {
     one.sent = half("sent");
     compute(one, "compress",
-            {build_.flat(OpKind::convert, wire_of(spec_), bucket.elements, {build_.view(build_.whole(one.gradients))},
+            {build_.flat(OpKind::convert, wire_of(spec_), elements, {build_.view(build_.whole(values))},
                          {build_.view(build_.whole(one.sent))})});
   }
   one.pieces = half("pieces");
-  send(one, CollectiveKind::all_to_all, build_.whole(one.sent), build_.whole(one.pieces));
+  send(one, CollectiveKind::all_to_all, group, build_.whole(one.sent), build_.whole(one.pieces));
 }
 
 std::int64_t CompressedReduction::rank(const ParameterRange& range) const {
@@ -124,7 +148,7 @@ void CompressedReduction::begin_low_rank(Under& one) {
   const LowRankSizes sizes = place_low_rank(bucket, spec_.compression);
   const View all = build_.whole(one.gradients);
   if (sizes.error == 0) {  // nothing is worth it
-    send(one, CollectiveKind::all_reduce, all, all);
+    send(one, CollectiveKind::all_reduce, groups_.data, all, all);
     return;
   }
   one.p = build_.buffer(bucket.name + ".low_rank_p", Purpose::communication, DType::fp32, sizes.p);
@@ -146,12 +170,28 @@ void CompressedReduction::begin_low_rank(Under& one) {
     ops.push_back(product(one, range, kP));
   }
   compute(one, "compress", std::move(ops));
-  send(one, CollectiveKind::all_reduce, build_.whole(one.p), build_.whole(one.p));
-  if (one.rest >= 0) send(one, CollectiveKind::all_reduce, build_.whole(one.rest), build_.whole(one.rest));
+  send(one, CollectiveKind::all_reduce, groups_.data, build_.whole(one.p), build_.whole(one.p));
+  if (one.rest >= 0)
+    send(one, CollectiveKind::all_reduce, groups_.data, build_.whole(one.rest), build_.whole(one.rest));
+}
+
+void CompressedReduction::sum_of_nodes(Under& one) {
+  const Bucket bucket = build_.bucket(one.bucket);
+  const auto half = [&](const char* name, std::int64_t elements) {
+    return build_.buffer(bucket.name + "." + name, Purpose::communication, wire_of(spec_), elements);
+  };
+  one.summed = half("summed", bucket.shard_elements());
+  Op sum = build_.flat(OpKind::sum_pieces, wire_of(spec_), bucket.shard_elements(),
+                       {build_.view(build_.whole(one.pieces))}, {build_.view(build_.whole(one.summed))});
+  sum.n = bucket.shards / spec_.compression.group;
+  compute(one, "sum", {std::move(sum)});
+  send(one, CollectiveKind::all_gather, groups_.far, build_.whole(one.summed), build_.whole(one.sent));
+  one.all = half("all", bucket.elements);
+  send(one, CollectiveKind::all_gather, groups_.near, build_.whole(one.sent), build_.whole(one.all));
 }
 
 void CompressedReduction::meet(Under& one) {
-  one.met = true;
+  if (exchanges_by_node(spec_)) return sum_of_nodes(one);
   const Bucket bucket = build_.bucket(one.bucket);
   if (spec_.low_rank()) {
     if (one.p < 0) return;
@@ -165,7 +205,8 @@ void CompressedReduction::meet(Under& one) {
       ops.push_back(std::move(op));
     }
     compute(one, "factor", std::move(ops));
-    send(one, CollectiveKind::all_reduce, build_.whole(bucket.low_rank_q), build_.whole(bucket.low_rank_q));
+    send(one, CollectiveKind::all_reduce, groups_.data, build_.whole(bucket.low_rank_q),
+         build_.whole(bucket.low_rank_q));
     return;
   }
   const View own_sent{one.sent, 0, bucket.shard_elements(), true};
@@ -177,15 +218,16 @@ void CompressedReduction::meet(Under& one) {
   sum.n = bucket.shards;
   sum.accumulate = zero_ >= 2;
   compute(one, "sum", {std::move(sum)});
-  if (zero_ == 0) send(one, CollectiveKind::all_gather, own_sent, build_.whole(one.sent));
+  if (zero_ == 0) send(one, CollectiveKind::all_gather, groups_.data, own_sent, build_.whole(one.sent));
 }
 
 void CompressedReduction::end(Under& one) {
   const Bucket bucket = build_.bucket(one.bucket);
   if (!spec_.low_rank()) {
-    if (zero_ == 0 && one.sent != one.gradients)
+    const int from = exchanges_by_node(spec_) ? one.all : one.sent;
+    if (zero_ == 0 && from != one.gradients)
       compute(one, "decompress",
-              {build_.flat(OpKind::convert, wire_of(spec_), bucket.elements, {build_.view(build_.whole(one.sent))},
+              {build_.flat(OpKind::convert, wire_of(spec_), bucket.elements, {build_.view(build_.whole(from))},
                            {build_.view(build_.whole(one.gradients))})});
     return;
   }

@@ -5,6 +5,13 @@
 /// it adds them up in fp32, in the order of the replicas; ZeRO 0 rounds the sum and gathers it from all. A sum in 16
 /// bits, hop by hop, would lose a part of each value with every hop.
 ///
+/// Of an exchange of all with all every device sends nearly a whole message to other nodes, where a ring of them sends
+/// one for all devices of a node: with g replicas on a node a plain all-reduce has a g-th of the traffic, twice as
+/// wide. So where `group` is g, the replicas of a node first add up in fp32 among them and keep a g-th each
+/// (reduce-scatter); equals on the nodes exchange that in 16 bits as above, gather its sum, and then gather the others'
+/// within the node. Each node's sum is rounded once, and the sum of all. (ZeRO++, Wang et al. 2023, section 3.3, found
+/// the same of quantised gradients: its hierarchical all-to-all.)
+///
 /// PowerSGD (Vogels, Karimireddy, Jaggi 2019, algorithms 1 and 2): of each matrix M of replica i, whose error E_i is
 /// what has not been sent so far,
 ///   M_i += E_i; P = sum_i M_i Q; P := orthonormal columns; Q = sum_i M_i^T P; the gradient is P Q^T;
@@ -18,12 +25,16 @@
 
 namespace orrery::plan {
 
+/// Whether gradients are added up within groups of replicas before they travel in 16 bits between them.
+[[nodiscard]] bool exchanges_by_node(const PlanSpec& spec);
+
 /// Makes the buffers of a bucket's error and Q, and gives its ranges their places. Nothing unless PowerSGD is asked
 /// for.
 void add_compression_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket);
 
-/// Reductions of buckets, each in three parts with messages behind the first and, where there is more to send, behind
-/// the second. Parts stand one bucket apart, so that a bucket's messages move while the next one's gradients are made.
+/// Reductions of buckets, each in three parts (four by node) with messages behind all but the last, where there is
+/// something to send. Parts stand one bucket apart, so that a bucket's messages move while the next one's gradients are
+/// made.
 class CompressedReduction {
  public:
   CompressedReduction(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero)
@@ -39,20 +50,24 @@ class CompressedReduction {
   struct Under {
     int bucket = -1, gradients = -1;
     std::int32_t layer = -1;
-    int sent = -1, pieces = -1;  ///< 16 bits: buffers
-    int p = -1, rest = -1;       ///< PowerSGD: buffers
-    bool met = false;
+    int sent = -1, pieces = -1;            ///< 16 bits: buffers
+    int near = -1, summed = -1, all = -1;  ///< by node: buffers of the node's sum, of all nodes' and of all of it
+    int p = -1, rest = -1;                 ///< PowerSGD: buffers
+    int part = 0;                          ///< that has been noted last
   };
   void begin(Under& one);
   void meet(Under& one);
   void end(Under& one);
   void begin_halves(Under& one);
+  void exchange(Under& one, int values, int group);
+  void sum_of_nodes(Under& one);
+  [[nodiscard]] bool move_on(Under& one);
   void begin_low_rank(Under& one);
   void move_on();
   [[nodiscard]] std::int64_t rank(const ParameterRange& range) const;
   [[nodiscard]] models::Op product(const Under& one, const ParameterRange& range, int which) const;
   void compute(const Under& one, const char* part, std::vector<models::Op> ops);
-  void send(const Under& one, CollectiveKind kind, const View& source, const View& target);
+  void send(const Under& one, CollectiveKind kind, int group, const View& source, const View& target);
   [[nodiscard]] bool rounds() const;
 
   ClassBuilder& build_;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "plan/compress.h"
 #include "plan/factors.h"
 
 namespace orrery::plan {
@@ -28,6 +29,10 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
     groups.copies = add("replicate", {sub_groups, mirror});
   } else {
     groups.data = add("data", {data, mirror});
+  }
+  if (exchanges_by_node(spec)) {
+    groups.near = add("near", {{spec.tensor, spec.compression.group}});
+    groups.far = add("far", {{spec.tensor * spec.compression.group, spec.replicas() / spec.compression.group}});
   }
   if (tied && spec.head_stage() > 0) {
     const int block = spec.ranks_per_stage();

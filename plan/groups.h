@@ -9,9 +9,10 @@ namespace orrery::plan {
 /// Indices into Schedule::groups; -1: a group of one.
 struct Groups {
   int tensor = -1, context = -1, embedding = -1, norm = -1, loss = -1;
-  int data = -1;    ///< over which gradients are reduced: all that hold the parameters, or ZeRO's sub-group
-  int copies = -1;  ///< under ZeRO: the ranks that hold the same shard
-  int parts = -1;   ///< the ranks that have parts of one parameter under ZeRO, if the optimizer asks
+  int data = -1;            ///< over which gradients are reduced: all that hold the parameters, or ZeRO's sub-group
+  int copies = -1;          ///< under ZeRO: the ranks that hold the same shard
+  int near = -1, far = -1;  ///< gradients in 16 bits: the replicas of a node, and their equals on other nodes
+  int parts = -1;           ///< the ranks that have parts of one parameter under ZeRO, if the optimizer asks
 };
 
 /// Appends the groups of the mesh to `out`. `tied`: embedding and head share the token table.

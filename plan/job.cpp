@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "base/ensure.h"
+#include "models/read.h"
 #include "plan/job_compression.h"
 #include "plan/job_optimizer.h"
 #include "plan/words.h"
@@ -89,6 +90,9 @@ Bounds read_bounds(const Cursor& at) {
   if (const Cursor rank = compression.optional("rank"); rank.exists()) b.compress_rank = read_rank(rank);
   if (const Cursor rate = compression.optional("minimum_rate"); rate.exists())
     b.compress_minimum_rate = read_minimum_rate(rate);
+  b.compress_group =
+      choices<int>(compression.optional("group"), [](const Cursor& item) { return read_exchange_group(item); });
+  if (const Cursor share = compression.optional("capacity"); share.exists()) b.compress_capacity = read_capacity(share);
   return b;
 }
 
@@ -152,6 +156,7 @@ Training read_training(const Cursor& at) {
   t.loss_scaling.interval = scaling.optional("interval").integer(1, kMostSteps, t.loss_scaling.interval);
   t.loss_scaling.factor = scaling.optional("factor").number(1.0001, 1e6, t.loss_scaling.factor);
   t.seed = static_cast<std::uint64_t>(at.optional("seed").integer(0, std::numeric_limits<std::int64_t>::max(), 1));
+  if (const Cursor dropout = at.optional("dropout"); dropout.exists()) t.dropout = models::read_dropout(dropout);
   if (const Cursor evaluation = at.optional("evaluation"); evaluation.exists())
     t.evaluation = read_evaluation(evaluation);
   return t;
@@ -215,12 +220,15 @@ void write_bounds(Writer& w, const Bounds& b) {
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
   if (b.overlap_gradients) w.line("overlap_gradients", *b.overlap_gradients, 2);
   w.list("zero_group", b.zero_group, 2);
-  if (!b.compress_gradients.empty() || !b.compress_activations.empty() || b.compress_rank || b.compress_minimum_rate) {
+  if (!b.compress_gradients.empty() || !b.compress_activations.empty() || b.compress_rank || b.compress_minimum_rate ||
+      b.compress_capacity || !b.compress_group.empty()) {
     w.open("compression", 2);
     w.list("gradients", words_of(b.compress_gradients), 4);
     w.list("activations", words_of(b.compress_activations), 4);
     if (b.compress_rank) w.line("rank", *b.compress_rank, 4);
     if (b.compress_minimum_rate) w.line("minimum_rate", *b.compress_minimum_rate, 4);
+    if (b.compress_capacity) w.line("capacity", *b.compress_capacity, 4);
+    w.list("group", b.compress_group, 4);
   }
   if (b.offload_activations.empty() && b.offload_optimizer.empty() && b.offload_parameters.empty() &&
       !b.offload_prefetch)
@@ -258,6 +266,7 @@ void write_training(Writer& w, const Training& t) {
     w.line("factor", t.loss_scaling.factor, 4);
   }
   w.line("seed", t.seed, 2);
+  if (t.dropout) w.line("dropout", models::dropout_text(*t.dropout), 2);
   if (!t.evaluation) return;
   w.open("evaluation", 2);
   w.line("data", base::yaml_text(t.evaluation->data), 4);

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "base/yaml.h"
 #include "models/dtype.h"
+#include "models/model.h"
 
 namespace orrery::plan {
 
@@ -38,16 +39,20 @@ enum class Decay { none, cosine, linear, inverse_square_root, wsd };
 /// How gradients travel over the data group (plan/compress.h).
 enum class GradientCompression : std::uint8_t { none, bf16, fp16, powersgd };
 /// In what saved activations of blocks wait for backward: the formats of Gist (Jain et al. 2018, section 4.2; models/
-/// encoding.h).
-enum class ActivationEncoding : std::uint8_t { none, fp16, fp10, fp8 };
+/// encoding.h); lossless: what a ReLU has left, without its zeros (section 4.1).
+enum class ActivationEncoding : std::uint8_t { none, fp16, fp10, fp8, lossless };
 
-/// What travels or waits in fewer bits. All of it changes the mathematics.
+/// What travels or waits in fewer bits. All of it but `lossless` changes the mathematics.
 struct Compression {
   GradientCompression gradients = GradientCompression::none;
   ActivationEncoding activations = ActivationEncoding::none;
   int rank = 4;  ///< powersgd: columns of P and Q
   /// powersgd: a matrix of n x m values is compressed where (n + m) * rank * minimum_rate < n * m.
   double minimum_rate = 2;
+  double capacity = 0.6;  ///< lossless: the share of values that may be other than zero
+  /// bf16, fp16: so many neighbouring replicas, those of a node, add up their gradients in full before the sum is
+  /// rounded and exchanged with other nodes (plan/compress.h). 0: all exchange at once.
+  int group = 0;
   bool operator==(const Compression&) const = default;
 };
 
@@ -119,6 +124,7 @@ struct Training {
   std::optional<double> clip_norm;
   LossScaling loss_scaling;
   std::uint64_t seed = 1;
+  std::optional<models::Dropout> dropout;  ///< in place of the model's own rates
   std::optional<Evaluation> evaluation;
   bool operator==(const Training&) const = default;
 };
@@ -152,8 +158,9 @@ struct Bounds {
   std::vector<GradientCompression> compress_gradients;   ///< empty: none, as it changes the mathematics
   std::vector<ActivationEncoding> compress_activations;  ///< the same
   std::optional<int> compress_rank;
-  std::optional<double> compress_minimum_rate;
-  std::vector<int> zero_group;  ///< 0: all replicas; empty: those of a node too, where they span nodes
+  std::optional<double> compress_minimum_rate, compress_capacity;
+  std::vector<int> compress_group;  ///< empty: 0, and those of a node where replicas span several
+  std::vector<int> zero_group;      ///< 0: all replicas; empty: those of a node too, where they span nodes
   bool operator==(const Bounds&) const = default;
 };
 

@@ -49,7 +49,7 @@ class StageLowering {
         groups_(groups),
         stage_(stage),
         zero_(spec_.replicas() > 1 ? spec_.zero_stage : 0),
-        parameters_(stage_parameters(plan, stage)) {}
+        parameters_(stage_parameters(plan, stage, !options.forward_only)) {}
 
   RankClass build() {
     class_.stage = stage_;
@@ -76,7 +76,7 @@ class StageLowering {
     if (spec_.offload.activations == Space::host && !options_.forward_only)
       offload_activations(class_, spec_.offload.prefetch);
     if (spec_.compression.activations != ActivationEncoding::none && !options_.forward_only)
-      encode_activations(class_, spec_.compression.activations);
+      encode_activations(class_, spec_.compression);
     // Last: it divides what stands by then.
     if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, spec_, zero_);
     return std::move(build_.result());

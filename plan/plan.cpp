@@ -299,6 +299,14 @@ class Rules {
          "their "
          "copies, nor over the two ends of a bidirectional pipeline",
          "zero_group: 0 and another schedule, or compression: {gradients: none}");
+    const int group = spec_.compression.group;
+    rule(group == 0 || (!low_rank && !fp16 && group > 1 && group < spec_.replicas() && spec_.replicas() % group == 0 &&
+                        spec_.zero_stage == 0),
+         "P97",
+         fmt::format("groups of {} of {} replicas cannot add up by themselves before they exchange in 16 bits: of fp32 "
+                     "gradients, without ZeRO, groups that divide the replicas can",
+                     group, spec_.replicas()),
+         "compression: {group: 0}");
     rule(spec_.offload.optimizer == Space::device, "P74",
          "gradients are compressed on the device, and an offloaded optimizer sums them up on the host",
          "offload: {optimizer: none}, or compression: {gradients: none}");
@@ -320,6 +328,17 @@ class Rules {
                     "in full",
                     name_of(spec_.order)),
         "schedule: 1f1b, or compression: {activations: none}");
+    if (how == ActivationEncoding::lossless) lossless();
+  }
+
+  void lossless() {
+    rule(model_.activation == models::Activation::relu, "P95",
+         "lossless storage leaves out the zeros of a ReLU, and this model has another activation",
+         "a model with activation: relu, or compression: {activations: fp8}");
+    rule(spec_.zero_stage < 3 && spec_.offload.parameters == Space::device && !spec_.shards_rows(), "P96",
+         "where more than `capacity` is not zero the ReLU is computed again from the MLP's input and weight, which "
+         "ZeRO 3, offloaded parameters and sequence parallelism have given away by then",
+         "zero_stage: 2, no offload: {parameters}, sequence_parallel: false; or compression: {activations: none}");
   }
 
   void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }
@@ -400,9 +419,12 @@ std::string describe(const PlanSpec& spec) {
   if (spec.low_rank())
     text += fmt::format(", PowerSGD of rank {}", spec.compression.rank);
   else if (spec.compresses())
-    text += fmt::format(", gradients in {}", name_of(spec.compression.gradients));
+    text += fmt::format(", gradients in {}{}", name_of(spec.compression.gradients),
+                        spec.compression.group > 0 ? fmt::format(" by groups of {}", spec.compression.group) : "");
   if (spec.compression.activations != ActivationEncoding::none)
-    text += fmt::format(", activations in {}", name_of(spec.compression.activations));
+    text += spec.compression.activations == ActivationEncoding::lossless
+                ? ", activations without zeros"
+                : fmt::format(", activations in {}", name_of(spec.compression.activations));
   if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
   if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));
   return text;

@@ -97,6 +97,7 @@ PlanFile read_plan_file(const Cursor& root) {
   file.spec = read_spec(root.at("plan"), file.job);
   const Cursor model = root.at("model");
   if (model.exists()) file.model = models::read_model(model);
+  if (file.job.training.dropout) file.model.dropout = *file.job.training.dropout;
   const Cursor cluster = root.at("cluster");
   // Self-contained: nothing in it is looked up in a catalogue.
   if (cluster.exists()) file.cluster = clusters::read_cluster(cluster, [](const std::string&) { return std::nullopt; });

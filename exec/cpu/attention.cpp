@@ -8,7 +8,7 @@
 
 #include "base/ensure.h"
 #include "exec/cpu/gemm.h"
-#include "exec/cpu/machine.h"
+#include "exec/cpu/masks.h"
 
 namespace orrery::exec {
 namespace {
@@ -65,6 +65,9 @@ void run_attention(Machine& machine, const Call& call) {
   const float* qkv = call.input(0, s.tokens() * s.width);
   float* y = call.output(0, s.tokens() * s.out_width);
   float* saved = call.output(1, flash ? head_rows : head_rows * s.sequence);
+  // With dropout scratch holds a row's factors and, where the probabilities themselves are saved, what is left of them.
+  const Masks masks(call);
+  const std::int64_t area = s.block * s.sequence, factors = masks.any() ? s.sequence : 0;
 
   const std::int64_t units = s.batch * s.heads * s.blocks;
   machine.pool.each(
@@ -76,8 +79,8 @@ void run_attention(Machine& machine, const Call& call) {
           const std::int64_t keys = s.keys(end);
           const float* packed = qkv + b * s.sequence * s.width;
           const std::int64_t ld = flash ? keys : s.sequence;
-          float* scores = flash ? machine.scratch.get(thread, s.block * s.sequence)
-                                : saved + (head_index * s.sequence + begin) * s.sequence;
+          float* scratch = flash || masks.any() ? machine.scratch.get(thread, area + factors) : nullptr;
+          float* scores = flash ? scratch : saved + (head_index * s.sequence + begin) * s.sequence;
           gemm(false, true, end - begin, keys, s.dim, 1.0F, packed + begin * s.width + s.query(head), s.width,
                packed + s.key(group), s.width, 0.0F, scores, ld);
           for (std::int64_t row = begin; row < end; ++row) {
@@ -86,8 +89,13 @@ void run_attention(Machine& machine, const Call& call) {
             const float lse = kernels.softmax_row(p, seen, s.scale);
             clear(p + seen, ld - seen);
             if (flash) saved[head_index * s.sequence + row] = lse;
+            if (!masks.any()) continue;
+            masks.of_scores(kernels, b, head, row, keys, scratch + area);
+            float* left = scratch + (row - begin) * ld;
+            for (std::int64_t i = 0; i < keys; ++i) left[i] = p[i] * scratch[area + i];
           }
-          gemm(false, false, end - begin, s.dim, keys, 1.0F, scores, ld, packed + s.value(group), s.width, 0.0F,
+          const float* weights = masks.any() ? scratch : scores;
+          gemm(false, false, end - begin, s.dim, keys, 1.0F, weights, ld, packed + s.value(group), s.width, 0.0F,
                y + (b * s.sequence + begin) * s.out_width + s.query(head), s.out_width);
         }
       });
@@ -107,7 +115,10 @@ struct GradBlock {
   float* dpacked;  ///< of this sequence
   float* scores;   ///< scratch, block * T
   float* dscores;  ///< scratch, block * T
-  std::int64_t head, group;
+  std::int64_t head, group, sequence;
+  const Masks& masks;
+  float* left;     ///< with dropout: scratch for what it leaves of p, block * T; may be scores
+  float* factors;  ///< and for a row's factors, T
 
   void run(std::int64_t begin, std::int64_t end, bool first) const {
     const std::int64_t rows = end - begin, keys = s.keys(end);
@@ -129,8 +140,15 @@ struct GradBlock {
          keys);
     for (std::int64_t row = 0; row < rows; ++row) {
       const float subtrahend = kernels.dot(dy_rows + row * s.out_width, y + (begin + row) * s.out_width, s.dim);
+      if (masks.any()) {
+        masks.of_scores(kernels, sequence, head, begin + row, keys, factors);
+        apply(factors, dscores + row * keys, keys);
+      }
       kernels.softmax_grad_row(p + row * ld, dscores + row * keys, keys, s.scale, subtrahend);
+      if (!masks.any()) continue;
+      for (std::int64_t i = 0; i < keys; ++i) left[row * ld + i] = p[row * ld + i] * factors[i];
     }
+    if (masks.any()) p = left;
     const float beta = first ? 0.0F : 1.0F;
     gemm(false, false, rows, s.dim, keys, 1.0F, dscores, keys, k, s.width, 0.0F,
          dpacked + begin * s.width + s.query(head), s.width);
@@ -153,34 +171,40 @@ void run_attention_grad(Machine& machine, const Call& call) {
   float* dqkv = call.output(0, s.tokens() * s.width);
 
   // Query heads of a group add to the same dk and dv: one thread has them all.
+  const Masks masks(call);
   const std::int64_t products = 5 * s.per_group * s.sequence * s.sequence * s.dim;
-  machine.pool.each(s.batch * s.kv_heads, Shape::chunk(products),
-                    [&](std::int64_t first, std::int64_t last, int thread) {
-                      const std::int64_t area = s.block * s.sequence;
-                      float* scratch = machine.scratch.get(thread, flash ? 2 * area : area);
-                      for (std::int64_t unit = first; unit < last; ++unit) {
-                        const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
-                        for (std::int64_t head = group * s.per_group; head < (group + 1) * s.per_group; ++head) {
-                          const std::int64_t y_offset = b * s.sequence * s.out_width + s.query(head);
-                          const GradBlock block{s,
-                                                machine.kernels,
-                                                flash,
-                                                saved + (b * s.heads + head) * per_head,
-                                                qkv + b * s.sequence * s.width,
-                                                y + y_offset,
-                                                dy + y_offset,
-                                                dqkv + b * s.sequence * s.width,
-                                                scratch + (flash ? area : 0),
-                                                scratch,
-                                                head,
-                                                group};
-                          // The last block sees all keys, so it can write what the others add to.
-                          for (std::int64_t i = s.blocks - 1; i >= 0; --i)
-                            block.run(i * s.block, std::min((i + 1) * s.block, s.sequence),
-                                      i == s.blocks - 1 && head == group * s.per_group);
-                        }
-                      }
-                    });
+  machine.pool.each(
+      s.batch * s.kv_heads, Shape::chunk(products), [&](std::int64_t first, std::int64_t last, int thread) {
+        const std::int64_t area = s.block * s.sequence;
+        const bool two = flash || masks.any();
+        float* scratch = machine.scratch.get(thread, (two ? 2 : 1) * area + (masks.any() ? s.sequence : 0));
+        for (std::int64_t unit = first; unit < last; ++unit) {
+          const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
+          for (std::int64_t head = group * s.per_group; head < (group + 1) * s.per_group; ++head) {
+            const std::int64_t y_offset = b * s.sequence * s.out_width + s.query(head);
+            const GradBlock block{s,
+                                  machine.kernels,
+                                  flash,
+                                  saved + (b * s.heads + head) * per_head,
+                                  qkv + b * s.sequence * s.width,
+                                  y + y_offset,
+                                  dy + y_offset,
+                                  dqkv + b * s.sequence * s.width,
+                                  scratch + (two ? area : 0),
+                                  scratch,
+                                  head,
+                                  group,
+                                  b,
+                                  masks,
+                                  scratch + (two ? area : 0),
+                                  scratch + (two ? 2 : 1) * area};
+            // The last block sees all keys, so it can write what the others add to.
+            for (std::int64_t i = s.blocks - 1; i >= 0; --i)
+              block.run(i * s.block, std::min((i + 1) * s.block, s.sequence),
+                        i == s.blocks - 1 && head == group * s.per_group);
+          }
+        }
+      });
 }
 
 }  // namespace orrery::exec

@@ -41,7 +41,8 @@ bool any_dtype(OpKind kind) {
 
 // Operators that are about types: they widen and round what they need by themselves.
 bool of_types(OpKind kind) {
-  return kind == OpKind::convert || kind == OpKind::sum_pieces || kind == OpKind::encode || kind == OpKind::decode;
+  return kind == OpKind::convert || kind == OpKind::sum_pieces || kind == OpKind::encode || kind == OpKind::decode ||
+         kind == OpKind::sparse_encode || kind == OpKind::sparse_decode;
 }
 
 }  // namespace
@@ -149,7 +150,7 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::gelu_grad: return run_gelu_grad(machine_, call);
     case OpKind::swiglu: return run_swiglu(machine_, call);
     case OpKind::swiglu_grad: return run_swiglu_grad(machine_, call);
-    case OpKind::add_bias: return run_add_bias(machine_, call);
+    case OpKind::add_bias: return op.dropout > 0 ? run_add_dropped(machine_, call) : run_add_bias(machine_, call);
     case OpKind::add: return run_add(machine_, call);
     case OpKind::softmax_max: return run_softmax_max(machine_, call);
     case OpKind::softmax_sum: return run_softmax_sum(machine_, call);
@@ -187,6 +188,11 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::add_scaled: return run_add_scaled(machine_, call);
     case OpKind::encode: return run_encode(machine_, call);
     case OpKind::decode: return run_decode(machine_, call);
+    case OpKind::dropout: return run_dropout(machine_, call);
+    case OpKind::relu: return run_relu(machine_, call);
+    case OpKind::relu_grad: return run_relu_grad(machine_, call);
+    case OpKind::sparse_encode: return run_sparse_encode(machine_, call);
+    case OpKind::sparse_decode: return run_sparse_decode(machine_, call);
   }
 }
 

@@ -27,6 +27,14 @@ struct SgdFactors {
   bool nesterov = false;
 };
 
+/// A mask of dropout (models/dropout.h): which, and what becomes of its elements.
+struct DropoutDraw {
+  std::uint64_t key = 0;
+  std::uint32_t site = 0, sequence = 0;
+  std::uint32_t threshold = 0;  ///< of 2^16
+  float scale = 1;              ///< of those that are kept
+};
+
 struct Kernels {
   using Count = std::int64_t;
   const char* name;  ///< "avx512", "avx2", "baseline"
@@ -92,6 +100,11 @@ struct Kernels {
   void (*to_bf16)(const float* x, std::uint16_t* y, Count count);
   void (*from_fp16)(const std::uint16_t* x, float* y, Count count);
   void (*to_fp16)(const float* x, std::uint16_t* y, Count count);
+
+  /// Factors of a mask's elements [first, first + count): 0 or the scale.
+  void (*dropout_factors)(const DropoutDraw& draw, std::uint64_t first, Count count, float* factors);
+  void (*relu)(const float* x, float* y, Count count);
+  void (*relu_grad)(const float* dy, const float* y, float* dx, Count count);
 };
 
 }  // namespace orrery::exec

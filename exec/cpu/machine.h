@@ -157,5 +157,11 @@ void run_orthogonalise(Machine&, const Call&);
 void run_add_scaled(Machine&, const Call&);
 void run_encode(Machine&, const Call&);
 void run_decode(Machine&, const Call&);
+void run_dropout(Machine&, const Call&);  // operators_dropout.cpp
+void run_add_dropped(Machine&, const Call&);
+void run_relu(Machine&, const Call&);
+void run_relu_grad(Machine&, const Call&);
+void run_sparse_encode(Machine&, const Call&);  // operators_sparse.cpp
+void run_sparse_decode(Machine&, const Call&);
 
 }  // namespace orrery::exec

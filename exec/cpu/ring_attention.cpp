@@ -9,7 +9,7 @@
 
 #include "base/ensure.h"
 #include "exec/cpu/gemm.h"
-#include "exec/cpu/machine.h"
+#include "exec/cpu/masks.h"
 
 namespace orrery::exec {
 namespace {
@@ -49,6 +49,12 @@ struct Block {
   [[nodiscard]] std::int64_t seen(std::int64_t row) const { return triangle ? row + 1 : keys; }
 };
 
+/// Whose keys a step works on.
+int owner_of(const Call& call) {
+  const auto ways = static_cast<int>(call.op.context);
+  return (call.context.part - static_cast<int>(call.op.ring_step) + ways) % ways;
+}
+
 /// One output of a row that was made of two disjoint sets of keys.
 void merge(float* y, const float* block, std::int64_t dim, float& lse, float block_lse) {
   const float highest = std::max(lse, block_lse);
@@ -66,10 +72,12 @@ void run_ring_attention(Machine& machine, const Call& call) {
   const float* kv = call.input(1, s.tokens() * s.kv_width);
   float* y = call.output(0, s.tokens() * s.out_width);
   float* saved = call.output(1, s.batch * s.heads * s.sequence);
+  const Masks masks(call);
   machine.pool.each(s.batch * s.heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
     const std::int64_t rows = s.queries();
-    float* scores = machine.scratch.get(thread, rows * (s.keys + s.dim));
+    float* scores = machine.scratch.get(thread, rows * (s.keys + s.dim) + (masks.any() ? s.keys : 0));
     float* out = scores + rows * s.keys;
+    float* factors = out + rows * s.dim;
     for (std::int64_t unit = first; unit < last; ++unit) {
       const std::int64_t b = unit / s.heads, head = unit % s.heads, group = head / s.per_group;
       const float* block = kv + b * s.sequence * s.kv_width;
@@ -83,6 +91,9 @@ void run_ring_attention(Machine& machine, const Call& call) {
         const std::int64_t seen = s.seen(row);
         sums[static_cast<std::size_t>(row)] = machine.kernels.softmax_row(p, seen, s.scale);
         std::fill(p + seen, p + s.keys, 0.0F);
+        if (!masks.any()) continue;
+        masks.of_scores(machine.kernels, b, head, s.first_query + row, owner_of(call), s.keys, factors);
+        apply(factors, p, s.keys);
       }
       gemm(false, false, rows, s.dim, s.keys, 1.0F, scores, s.keys, block + s.value(group), s.kv_width, 0.0F, out,
            s.dim);
@@ -108,12 +119,14 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
   const float* kv = call.input(4, s.tokens() * s.kv_width);
   float* dqkv = call.output(0, s.tokens() * s.width);
   float* dkv = call.output(1, s.tokens() * s.kv_width);
+  const Masks masks(call);
   const float keep = call.op.accumulate ? 1.0F : 0.0F;  // the own block comes first and has all queries
   // Query heads of a group add to the same dk and dv: one thread has them all.
   machine.pool.each(s.batch * s.kv_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
     const std::int64_t rows = s.queries();
-    float* p = machine.scratch.get(thread, 2 * rows * s.keys);
+    float* p = machine.scratch.get(thread, (2 * rows + (masks.any() ? 1 : 0)) * s.keys);
     float* dp = p + rows * s.keys;
+    float* factors = dp + rows * s.keys;
     for (std::int64_t unit = first; unit < last; ++unit) {
       const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
       const float* k = kv + b * s.sequence * s.kv_width + s.key(group);
@@ -137,7 +150,12 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
           machine.kernels.probabilities_row(p + row * s.keys, seen, s.scale, lse[row]);
           std::fill(p + row * s.keys + seen, p + (row + 1) * s.keys, 0.0F);
           const float subtrahend = machine.kernels.dot(dout + row * s.out_width, out + row * s.out_width, s.dim);
+          if (masks.any()) {
+            masks.of_scores(machine.kernels, b, head, s.first_query + row, owner_of(call), s.keys, factors);
+            apply(factors, dp + row * s.keys, s.keys);
+          }
           machine.kernels.softmax_grad_row(p + row * s.keys, dp + row * s.keys, s.keys, s.scale, subtrahend);
+          if (masks.any()) apply(factors, p + row * s.keys, s.keys);
         }
         gemm(false, false, rows, s.dim, s.keys, 1.0F, dp, s.keys, k, s.kv_width, keep,
              dqkv + at * s.width + head * s.dim, s.width);

@@ -20,7 +20,8 @@ bool only_writes(const models::Op& op) {
   constexpr OpKind kinds[] = {OpKind::embedding, OpKind::layer_norm, OpKind::rms_norm,      OpKind::gelu,
                               OpKind::gelu_grad, OpKind::swiglu,     OpKind::swiglu_grad,   OpKind::add,
                               OpKind::add_bias,  OpKind::type_add,   OpKind::gather_rows,   OpKind::tanh,
-                              OpKind::tanh_grad, OpKind::gelu_erf,   OpKind::gelu_erf_grad, OpKind::class_loss_grad};
+                              OpKind::tanh_grad, OpKind::gelu_erf,   OpKind::gelu_erf_grad, OpKind::class_loss_grad,
+                              OpKind::dropout,   OpKind::relu,       OpKind::relu_grad};
   if (op.kind == OpKind::scatter_rows) return !op.accumulate;
   return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);
 }

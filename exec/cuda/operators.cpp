@@ -249,11 +249,19 @@ void check_rounding(const Op& op) {
         fmt::format("the CUDA backend has no fp8 yet: {} rounds its operands to it", models::name_of(op.kind)));
 }
 
+/// Kernels with masks of their own are not written yet: none is drawn silently.
+void check_dropout(const Op& op) {
+  if (op.dropout > 0)
+    throw Failure(fmt::format("the CUDA backend has no dropout yet: {} draws masks", models::name_of(op.kind)));
+}
+
 }  // namespace
 
 void CudaBackend::run_one(const OpCall& one, const StepContext& context, const OpCall* before) {
   const Op& op = *one.op;
   check_rounding(op);
+  check_dropout(op);
+  if (before) check_dropout(*before->op);
   const Call call{op, one.in, one.out, context, stream_.get(), products_.scratch()};
   const auto typed = [&](const auto& body) { by_type(computed_type(op, one.in), models::name_of(op.kind), body); };
   switch (op.kind) {
@@ -334,10 +342,17 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::add_scaled:
     case OpKind::encode:
     case OpKind::decode:
+    case OpKind::sparse_encode:
+    case OpKind::sparse_decode:
       throw Failure(
           fmt::format("the CUDA backend has no {} yet: compressed gradients and encoded activations run on "
                       "CPU",
                       models::name_of(op.kind)));
+    case OpKind::dropout:
+    case OpKind::relu:
+    case OpKind::relu_grad:
+      throw Failure(
+          fmt::format("the CUDA backend has no {} yet: models with it train on CPU", models::name_of(op.kind)));
   }
 }
 

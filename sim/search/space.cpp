@@ -73,7 +73,9 @@ std::vector<plan::Compression> compressions(const plan::Bounds& b) {
     for (const plan::ActivationEncoding activations :
          b.compress_activations.empty() ? std::vector{defaults.activations} : b.compress_activations)
       out.push_back({gradients, activations, b.compress_rank.value_or(defaults.rank),
-                     b.compress_minimum_rate.value_or(defaults.minimum_rate)});
+                     b.compress_minimum_rate.value_or(defaults.minimum_rate),
+                     activations == plan::ActivationEncoding::lossless ? b.compress_capacity.value_or(defaults.capacity)
+                                                                       : defaults.capacity});
   return out;
 }
 
@@ -85,6 +87,27 @@ std::vector<int> zero_groups(const plan::Bounds& b, const plan::PlanSpec& mesh, 
   const int within = per_node / mesh.tensor;
   const bool spans = zero == 3 && within > 1 && mesh.replicas() > within && mesh.replicas() % within == 0;
   return spans ? std::vector<int>{0, within} : std::vector<int>{0};
+}
+
+/// Ways in which gradients in 16 bits are exchanged: as the job says; else all at once, and by node too where each of
+/// several nodes has replicas.
+std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::PlanSpec& mesh, plan::Compression how,
+                                         int zero, int per_node) {
+  const bool halves =
+      how.gradients == plan::GradientCompression::bf16 || how.gradients == plan::GradientCompression::fp16;
+  std::vector<int> groups = b.compress_group;
+  if (groups.empty()) {
+    groups = {0};
+    const int within = per_node / mesh.tensor;
+    const bool spans = within > 1 && mesh.replicas() > within && mesh.replicas() % within == 0;
+    if (halves && zero == 0 && spans && mesh.precision != models::DType::fp16) groups.push_back(within);
+  }
+  std::vector<plan::Compression> out;
+  for (const int group : groups) {
+    how.group = halves ? group : 0;
+    if (std::find(out.begin(), out.end(), how) == out.end()) out.push_back(how);
+  }
+  return out;
 }
 
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
@@ -170,11 +193,13 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
               for (const int group : zero_groups(b, spec, zero, cluster.devices_per_node)) {
                 spec.zero_group = group;
                 for (const plan::Offload& offload : elsewhere)
-                  for (const plan::Compression& compression : fewer_bits) {
-                    spec.offload = offload;
-                    spec.compression = compression;
-                    out.push_back(spec);
-                  }
+                  for (const plan::Compression& bits : fewer_bits)
+                    for (const plan::Compression& compression :
+                         exchanges(b, spec, bits, zero, cluster.devices_per_node)) {
+                      spec.offload = offload;
+                      spec.compression = compression;
+                      out.push_back(spec);
+                    }
               }
             }
         }
@@ -230,6 +255,9 @@ std::string reason_of(const std::string& code) {
       {"P82", "a parameter server with ZeRO 2 or 3"},
       {"P83", "a parameter server with offload"},
       {"P84", "a parameter server in fp16, or with an optimizer of whole tensors"},
+      {"P95", "activations without zeros of a model without ReLU"},
+      {"P96", "activations without zeros whose operands are gone"},
+      {"P97", "groups of gradients that do not divide the replicas"},
       {"P22", "context parallelism without row statistics"},
       {"P40", "zero_group does not divide the replicas"},
       {"P41", "zero_group without anything to partition"},

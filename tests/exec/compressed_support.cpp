@@ -80,14 +80,21 @@ float rounded(float value, plan::GradientCompression how) {
   return how == plan::GradientCompression::bf16 ? from_bf16(to_bf16(value)) : from_fp16(to_fp16(value));
 }
 
-/// The sum of the replicas' gradients in fp32, of what they have rounded; rounded again where everybody gets it.
+/// The sum of the replicas' gradients in fp32, of what they have rounded, or, by node, of what the sums of nodes are
+/// rounded to; rounded again where everybody gets it.
 LogicalTensors in_halves(const std::vector<LogicalTensors>& replicas, const plan::PlanSpec& spec) {
   const plan::GradientCompression how = spec.compression.gradients;
+  const auto node = static_cast<std::size_t>(std::max(1, spec.compression.group));
   LogicalTensors sum = replicas.front();
   for (auto& [name, tensor] : sum)
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
-      float value = rounded(tensor.values[i], how);
-      for (std::size_t r = 1; r < replicas.size(); ++r) value += rounded(replicas[r].at(name).values[i], how);
+      const auto of_node = [&](std::size_t first) {
+        float value = replicas[first].at(name).values[i];
+        for (std::size_t r = first + 1; r < first + node; ++r) value += replicas[r].at(name).values[i];
+        return rounded(value, how);
+      };
+      float value = of_node(0);
+      for (std::size_t r = node; r < replicas.size(); r += node) value += of_node(r);
       tensor.values[i] = spec.zero_stage == 0 ? rounded(value, how) : value;
     }
   return sum;

@@ -74,6 +74,12 @@ void data_2(plan::PlanSpec& s) {
 void data_4_overlapped(plan::PlanSpec& s) {
   s.data = 4, s.overlap_gradients = true;
 }
+void by_node(plan::PlanSpec& s) {
+  s.data = 4, s.compression.group = 2;
+}
+void by_node_overlapped(plan::PlanSpec& s) {
+  s.data = 8, s.compression.group = 2, s.overlap_gradients = true, s.micro_batch = 1;
+}
 void zero_1(plan::PlanSpec& s) {
   s.data = 2, s.zero_stage = 1;
 }
@@ -86,6 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"bf16_data_2", GradientCompression::bf16, 0, data_2},
                       Case{"fp16_data_2", GradientCompression::fp16, 0, data_2},
                       Case{"bf16_data_4_overlapped", GradientCompression::bf16, 0, data_4_overlapped},
+                      Case{"bf16_data_4_by_node", GradientCompression::bf16, 0, by_node},
+                      Case{"fp16_data_8_by_node_overlapped", GradientCompression::fp16, 0, by_node_overlapped},
                       Case{"bf16_zero_1", GradientCompression::bf16, 0, zero_1},
                       Case{"fp16_zero_1_overlapped", GradientCompression::fp16, 0, zero_1_overlapped},
                       Case{"powersgd_data_2", GradientCompression::powersgd, 1e-5, data_2},

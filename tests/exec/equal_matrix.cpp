@@ -191,6 +191,7 @@ struct Options {
   std::vector<std::string> models = {"gpt", "llama"};
   bool alone = false, list = false;
   int part = 1, parts = 1;
+  double dropout = 0;
   std::string only, write;  ///< write: plan files of each axis alone go to this folder, and nothing runs
 };
 
@@ -358,7 +359,8 @@ void print_table(const char* model, const Tally& tally) {
 
 /// Returns how many cases differ.
 int run_model(const Named& model, const Options& options) {
-  const Trial base = model.make();
+  Trial base = model.make();
+  base.model.dropout = {options.dropout, options.dropout, options.dropout};
   Outcome serial;
   try {
     serial = train(base);
@@ -399,7 +401,7 @@ int write_plans(const Named& model, const Options& options) {
 int usage(const char* wrong) {
   fmt::print(stderr,
              "equal_matrix: {}\nusage: equal_matrix [--models gpt,llama,bert] [--alone] [--only TEXT] [--part I/N] "
-             "[--list] [--write FOLDER]\n",
+             "[--list] [--write FOLDER] [--dropout RATE]\n",
              wrong);
   return kUsage;
 }
@@ -415,6 +417,8 @@ int main_of(int count, char** words) {
       options.list = true;
     } else if (word == "--only" && more) {
       options.only = words[++i];
+    } else if (word == "--dropout" && more) {
+      options.dropout = std::strtod(words[++i], nullptr);
     } else if (word == "--write" && more) {
       options.write = words[++i];
     } else if (word == "--part" && more) {

@@ -80,7 +80,10 @@ const std::set<models::OpKind>& refused_kinds() {
                                     K::type_add, K::type_grad, K::gather_rows, K::scatter_rows, K::tanh, K::tanh_grad,
                                     K::gelu_erf, K::gelu_erf_grad, K::class_loss, K::class_loss_grad,
                                     // compression
-                                    K::convert, K::sum_pieces, K::orthogonalise, K::add_scaled, K::encode, K::decode};
+                                    K::convert, K::sum_pieces, K::orthogonalise, K::add_scaled, K::encode, K::decode,
+                                    K::sparse_encode, K::sparse_decode,
+                                    // dropout and ReLU
+                                    K::dropout, K::relu, K::relu_grad};
   return kinds;
 }
 
@@ -93,6 +96,21 @@ TEST(CudaBackend, RefusesByNameWhatItDoesNotHaveYet) {
       FAIL() << models::name_of(kind);
     } catch (const Failure& failure) {
       EXPECT_NE(std::string(failure.what()).find(models::name_of(kind)), std::string::npos) << failure.what();
+    }
+  }
+}
+
+TEST(CudaBackend, RefusesDropoutWithinWhatItHas) {
+  for (const models::OpKind kind : {models::OpKind::add_bias, models::OpKind::attention, models::OpKind::attention_grad,
+                                    models::OpKind::ring_attention}) {
+    models::Op op;
+    op.kind = kind;
+    op.dropout = 0.1;
+    try {
+      cuda_backend().run(op, {}, {}, {}, {});
+      FAIL() << models::name_of(kind);
+    } catch (const Failure& failure) {
+      EXPECT_NE(std::string(failure.what()).find("no dropout yet"), std::string::npos) << failure.what();
     }
   }
 }

@@ -91,6 +91,32 @@ TEST(SixteenBitGradients, AreAddedUpInThirtyTwoBitsOnEverySplit) {
   }
 }
 
+// With g replicas on a node: 4 bytes a value within it one way and 2 the other, and between nodes 2 bytes of a g-th
+// both ways, where an exchange of all with all sends 2 of everything to other nodes.
+TEST(SixteenBitGradients, ByNodeSendBetweenNodesOnlyWhatTheNodeHasAddedUp) {
+  PlanSpec spec;
+  spec.data = 4;
+  spec.compression.gradients = GradientCompression::bf16;
+  spec.compression.group = 2;
+  const Schedule schedule = lower(samples::make(spec));
+  ASSERT_TRUE(is_sound(schedule));
+  const RankClass& c = schedule.classes.front();
+  std::int64_t elements = 0;
+  for (const Bucket& b : c.buckets) elements += b.elements;
+  const int near = group_named(schedule, "near"), far = group_named(schedule, "far");
+  EXPECT_EQ(schedule.groups[static_cast<std::size_t>(near)].members(3), (std::vector<int>{2, 3}));
+  EXPECT_EQ(schedule.groups[static_cast<std::size_t>(far)].members(3), (std::vector<int>{1, 3}));
+  EXPECT_EQ(sent(c, near), (4 + 2) * elements);
+  EXPECT_EQ(sent(c, far), (2 + 2) * elements / 2);
+  for (const Block& block : c.blocks)
+    for (const Step& step : block.steps)
+      if (step.phase == Phase::gradient_reduce && step.kind == StepKind::collective) {
+        EXPECT_TRUE(step.group == near || step.group == far);
+      }
+  spec.overlap_gradients = true;
+  EXPECT_TRUE(is_sound(lower(samples::make(spec))));
+}
+
 TEST(PowerSgd, SendsPAndQOfEachMatrixAndTheRestWhole) {
   PlanSpec spec;
   spec.data = 2;
@@ -234,6 +260,24 @@ TEST(Compression, RefusesWhatItCannotDoByCode) {
   EXPECT_THAT(refusal(encoded), HasSubstr("P77 "));
 }
 
+TEST(SixteenBitGradients, ByNodeNeedGroupsThatDivideTheReplicasAndNoZero) {
+  PlanSpec spec;
+  spec.data = 4;
+  spec.compression.gradients = GradientCompression::bf16;
+  const auto refused = [&](int group, int zero, GradientCompression how) {
+    PlanSpec one = spec;
+    one.compression.group = group, one.zero_stage = zero, one.compression.gradients = how;
+    return refusal(one).find("P97") != std::string::npos;
+  };
+  EXPECT_FALSE(refused(0, 1, GradientCompression::bf16));
+  EXPECT_FALSE(refused(2, 0, GradientCompression::fp16));
+  EXPECT_TRUE(refused(2, 1, GradientCompression::bf16));
+  EXPECT_TRUE(refused(2, 0, GradientCompression::powersgd));
+  EXPECT_TRUE(refused(1, 0, GradientCompression::bf16)) << "everybody for himself";
+  EXPECT_TRUE(refused(3, 0, GradientCompression::bf16));
+  EXPECT_TRUE(refused(4, 0, GradientCompression::bf16)) << "nobody to exchange with";
+}
+
 TEST(Compression, AnAllToAllWhosePiecesDoNotFitIsRefused) {
   PlanSpec spec;
   spec.data = 2;
@@ -253,7 +297,7 @@ TEST(Compression, AnAllToAllWhosePiecesDoNotFitIsRefused) {
 TEST(Compression, IsReadAndWrittenInJobs) {
   const std::string text =
       "model: m\ncluster: c\nbatch: 8\nplan: {compression: {gradients: [none, powersgd], activations: fp10, rank: 2, "
-      "minimum_rate: 1.5}}\n";
+      "minimum_rate: 1.5, capacity: 0.25, group: [0, 4]}}\n";
   const auto job = parse_job(text, "job.yaml");
   ASSERT_TRUE(job) << base::render(job.error(), false);
   using Kinds = std::vector<GradientCompression>;
@@ -261,10 +305,13 @@ TEST(Compression, IsReadAndWrittenInJobs) {
   EXPECT_EQ(job->bounds.compress_activations, std::vector{ActivationEncoding::fp10});
   EXPECT_EQ(job->bounds.compress_rank, 2);
   EXPECT_EQ(job->bounds.compress_minimum_rate, 1.5);
+  EXPECT_EQ(job->bounds.compress_capacity, 0.25);
+  EXPECT_EQ(job->bounds.compress_group, (std::vector<int>{0, 4}));
   const auto again = parse_job(write_job(*job), "job.yaml");
   ASSERT_TRUE(again) << base::render(again.error(), false);
   EXPECT_EQ(*again, *job);
-  for (const char* wrong : {"gradients: bf8", "activations: fp9", "rank: 0", "minimum_rate: 0.5", "ranks: 2"}) {
+  for (const char* wrong : {"gradients: bf8", "activations: fp9", "rank: 0", "minimum_rate: 0.5", "ranks: 2",
+                            "capacity: 0", "capacity: 1.5", "group: -1"}) {
     const auto bad =
         parse_job("model: m\ncluster: c\nbatch: 8\nplan: {compression: {" + std::string(wrong) + "}}\n", "job.yaml");
     EXPECT_FALSE(bad) << wrong;
@@ -286,6 +333,15 @@ TEST(Compression, IsReadAndWrittenInPlans) {
   ASSERT_TRUE(again) << base::render(again.error(), false);
   EXPECT_EQ(again->spec, file.spec);
   EXPECT_THAT(describe(file.spec), HasSubstr("PowerSGD of rank 3, activations in fp8"));
+  file.model.activation = models::Activation::relu;
+  file.cluster = clusters::testing::catalog("localhost-8");
+  file.spec.data = 8;
+  file.spec.compression = {GradientCompression::bf16, ActivationEncoding::lossless, 4, 2, 0.3, 4};
+  const auto lossless = parse_plan_file(write_plan_file(file), "plan.yaml");
+  ASSERT_TRUE(lossless) << base::render(lossless.error(), false);
+  EXPECT_EQ(lossless->spec, file.spec);
+  EXPECT_EQ(lossless->model.activation, models::Activation::relu);
+  EXPECT_THAT(describe(file.spec), HasSubstr("gradients in bf16 by groups of 4, activations without zeros"));
 }
 
 // -- saved activations ----------------------------------------------------------------------------------------------
@@ -349,6 +405,64 @@ TEST(EncodedActivations, AreSoundOnEverySplitThatAllowsThem) {
     ++seen;
   }
   EXPECT_GT(seen, 40);
+}
+
+// -- what a ReLU leaves ---------------------------------------------------------------------------------------------
+
+models::Model rectified() {
+  models::Model m = samples::tiny_gpt();
+  m.activation = models::Activation::relu;
+  return m;
+}
+
+TEST(LosslessActivations, WaitAsABitEachAndTheirShareOfValuesAndNothingElseChanges) {
+  PlanSpec spec;
+  const Schedule plain = lower(samples::make(spec, rectified()));
+  spec.compression.activations = ActivationEncoding::lossless;
+  spec.compression.capacity = 0.25;
+  const Schedule sparse = lower(samples::make(spec, rectified()));
+  ASSERT_TRUE(is_sound(sparse));
+  const RankClass &a = plain.classes.front(), &b = sparse.classes.front();
+  int waiting = 0;
+  for (const Buffer& buffer : b.buffers) {
+    if (buffer.name.ends_with(".mlp.after.encoded")) {
+      // One sequence of 16 tokens, 128 wide: 64 bytes of header, 2,048 bits, and a quarter of the values.
+      EXPECT_EQ(buffer.bytes(), 64 + 256 + 512 * 4);
+      ++waiting;
+    }
+    EXPECT_FALSE(buffer.name.ends_with(".encoded") && !buffer.name.ends_with(".mlp.after.encoded")) << buffer.name;
+  }
+  EXPECT_EQ(waiting, 4);
+  EXPECT_EQ(slab_bytes(a) - slab_bytes(b), 4 * (2048 * 4 - (64 + 256 + 512 * 4)));
+  for (const Block& block : b.blocks)
+    for (const Step& step : block.steps)
+      for (const models::Op& op : step.ops)
+        if (op.kind == OpKind::sparse_decode) {
+          EXPECT_EQ(step.phase, Phase::backward);
+          EXPECT_EQ(op.in.size(), 4U) << "and what it was made of";
+        }
+}
+
+TEST(LosslessActivations, AreRefusedWhereThereAreNoZerosOrWhatTheyWereMadeOfIsGone) {
+  PlanSpec spec;
+  spec.compression.activations = ActivationEncoding::lossless;
+  const auto refused = [](const PlanSpec& one, const models::Model& model) {
+    const auto made = samples::try_make(one, model);
+    std::string codes;
+    if (!made)
+      for (const base::Diagnostic& d : made.error()) codes += d.code + " ";
+    return codes;
+  };
+  EXPECT_EQ(refused(spec, rectified()), "");
+  EXPECT_EQ(refused(spec, samples::tiny_gpt()), "P95 ");
+  PlanSpec one = spec;
+  one.data = 2, one.zero_stage = 3;
+  EXPECT_EQ(refused(one, rectified()), "P96 ");
+  one = spec;
+  one.tensor = 2;
+  EXPECT_EQ(refused(one, rectified()), "");
+  one.sequence_parallel = true;
+  EXPECT_EQ(refused(one, rectified()), "P96 ");
 }
 
 }  // namespace

@@ -32,7 +32,15 @@ struct Space {
   double time = kTime;
   double memory = kMemory;
   plan::OptimizerKind optimizer = plan::OptimizerKind::adamw;
+  void (*change)(models::Model&) = nullptr;
 };
+
+void drop(models::Model& m) {
+  m.dropout = {0.1, 0.1, 0.1};
+}
+void rectify(models::Model& m) {
+  m.activation = models::Activation::relu;
+}
 
 void PrintTo(const Space& space, std::ostream* out) {
   *out << space.name;
@@ -44,6 +52,7 @@ TEST_P(ClosedForm, AgreesWithTheReplay) {
   const Space& s = GetParam();
   auto model = std::make_shared<models::Model>(*testing::model(s.model));
   if (s.layers > 0) model->layers = s.layers;
+  if (s.change) s.change(*model);
   const auto cluster = testing::cluster(s.cluster, s.devices);
   cost::Stack stack = testing::stack(s.stack);
   stack.memory = {};  // what a framework keeps besides has only the closed form; here the schedule's buffers agree
@@ -239,6 +248,23 @@ INSTANTIATE_TEST_SUITE_P(
                 b.data = {2, 4, 8}, b.compress_gradients = {plan::GradientCompression::bf16};
                 b.schedule = {plan::Order::one_f_one_b}, b.overlap_gradients = true;
               }, 0.12, 0.03},
+        Space{"gradients in 16 bits by node on 32 V100", "gpt2-124m", "aws-p3dn", 32, "megatron-lm", 0, 128, 1024,
+              models::DType::fp32, 1, true,
+              [](plan::Bounds& b) {
+                b.data = {16, 32}, b.zero_stage = {0}, b.compress_gradients = {plan::GradientCompression::fp16};
+                b.compress_group = {4, 8}, b.schedule = {plan::Order::one_f_one_b}, b.virtual_stages = {1};
+                b.overlap_gradients = false;
+              }, kHostTime, 0.03},
+        Space{"dropout on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 17,
+              true, nullptr, kTime, kMemory, plan::OptimizerKind::adamw, drop},
+        Space{"dropout with sequence parallelism on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
+              models::DType::bf16, 7, true,
+              [](plan::Bounds& b) { b.sequence_parallel = {true}, b.virtual_stages = {1}; }, kHostTime, kMemory,
+              plan::OptimizerKind::adamw, drop},
+        Space{"activations without zeros on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
+              models::DType::fp32, 5, true,
+              [](plan::Bounds& b) { b.compress_activations = {plan::ActivationEncoding::lossless}; }, kTime, 0.08,
+              plan::OptimizerKind::adamw, rectify},
         Space{"PowerSGD on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 3,
               true,
               [](plan::Bounds& b) {

@@ -43,5 +43,8 @@ void from_bf16(const std::uint16_t* x, float* y, Count count);
 void to_bf16(const float* x, std::uint16_t* y, Count count);
 void from_fp16(const std::uint16_t* x, float* y, Count count);
 void to_fp16(const float* x, std::uint16_t* y, Count count);
+void dropout_factors(const DropoutDraw& draw, std::uint64_t first, Count count, float* factors);
+void relu(const float* x, float* y, Count count);
+void relu_grad(const float* dy, const float* y, float* dx, Count count);
 
 }  // namespace orrery::exec::simd::ORRERY_SIMD_LEVEL

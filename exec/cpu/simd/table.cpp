@@ -41,6 +41,9 @@ const Kernels& table() {
       .to_bf16 = to_bf16,
       .from_fp16 = from_fp16,
       .to_fp16 = to_fp16,
+      .dropout_factors = dropout_factors,
+      .relu = relu,
+      .relu_grad = relu_grad,
   };
   return kernels;
 }

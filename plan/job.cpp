@@ -89,6 +89,7 @@ Bounds read_bounds(const Cursor& at) {
   if (const Cursor rank = compression.optional("rank"); rank.exists()) b.compress_rank = read_rank(rank);
   if (const Cursor rate = compression.optional("minimum_rate"); rate.exists())
     b.compress_minimum_rate = read_minimum_rate(rate);
+  b.loss_chunks = degrees(at.optional("loss_chunks"), 1, kMostLossChunks);
   return b;
 }
 
@@ -215,6 +216,7 @@ void write_bounds(Writer& w, const Bounds& b) {
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
   if (b.overlap_gradients) w.line("overlap_gradients", *b.overlap_gradients, 2);
   w.list("zero_group", b.zero_group, 2);
+  w.list("loss_chunks", b.loss_chunks, 2);
   if (!b.compress_gradients.empty() || !b.compress_activations.empty() || b.compress_rank || b.compress_minimum_rate) {
     w.open("compression", 2);
     w.list("gradients", words_of(b.compress_gradients), 4);

@@ -153,7 +153,8 @@ struct Bounds {
   std::vector<ActivationEncoding> compress_activations;  ///< the same
   std::optional<int> compress_rank;
   std::optional<double> compress_minimum_rate;
-  std::vector<int> zero_group;  ///< 0: all replicas; empty: those of a node too, where they span nodes
+  std::vector<int> zero_group;   ///< 0: all replicas; empty: those of a node too, where they span nodes
+  std::vector<int> loss_chunks;  ///< empty: 1, and more where only that fits
   bool operator==(const Bounds&) const = default;
 };
 

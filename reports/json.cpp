@@ -108,6 +108,7 @@ json spec_json(const plan::PlanSpec& s) {
             {"activations", plan::name_of(s.compression.activations)},
             {"rank", s.compression.rank},
             {"minimum_rate", s.compression.minimum_rate}}},
+          {"loss_chunks", s.loss_chunks},
           {"vocab_multiple", s.vocab_multiple},
           {"batch", s.batch},
           {"sequence", s.sequence},

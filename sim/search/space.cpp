@@ -173,7 +173,10 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                   for (const plan::Compression& compression : fewer_bits) {
                     spec.offload = offload;
                     spec.compression = compression;
-                    out.push_back(spec);
+                    for (const int chunks_of_loss : or_one(b.loss_chunks)) {
+                      spec.loss_chunks = chunks_of_loss;
+                      out.push_back(spec);
+                    }
                   }
               }
             }
@@ -231,6 +234,8 @@ std::string reason_of(const std::string& code) {
       {"P83", "a parameter server with offload"},
       {"P84", "a parameter server in fp16, or with an optimizer of whole tensors"},
       {"P22", "context parallelism without row statistics"},
+      {"P85", "loss_chunks does not divide the head's rows"},
+      {"P86", "a zero-bubble order with the loss in chunks"},
       {"P40", "zero_group does not divide the replicas"},
       {"P41", "zero_group without anything to partition"},
       {"P42", "DualPipe of an odd number of stages"},

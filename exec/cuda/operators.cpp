@@ -326,18 +326,13 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::gelu_erf:
     case OpKind::gelu_erf_grad:
     case OpKind::class_loss:
-    case OpKind::class_loss_grad:
-      throw Failure(fmt::format("the CUDA backend has no {} yet: BERT trains on CPU", models::name_of(op.kind)));
+    case OpKind::class_loss_grad: return run_masked(call);
     case OpKind::convert:
     case OpKind::sum_pieces:
     case OpKind::orthogonalise:
     case OpKind::add_scaled:
     case OpKind::encode:
-    case OpKind::decode:
-      throw Failure(
-          fmt::format("the CUDA backend has no {} yet: compressed gradients and encoded activations run on "
-                      "CPU",
-                      models::name_of(op.kind)));
+    case OpKind::decode: return run_compression(call);
   }
 }
 

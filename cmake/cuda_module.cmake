@@ -19,7 +19,7 @@ target_include_directories(orrery_cuda PRIVATE ${PROJECT_SOURCE_DIR})
 target_include_directories(orrery_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE})
 target_link_libraries(orrery_cuda PRIVATE orrery_flags orrery::exec CUDA::cudart_static CUDA::cublasLt ${NCCL_LIBRARY})
 target_compile_options(orrery_cuda PRIVATE
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow $<$<BOOL:${ORRERY_WERROR}>:-Werror=all-warnings>>)
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra,-Wshadow $<$<BOOL:${ORRERY_WERROR}>:-Werror=all-warnings>>)
 # The static libraries inside keep their names to themselves: the program has its own copies.
 target_link_options(orrery_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-z,defs)
 install(TARGETS orrery_cuda LIBRARY DESTINATION bin)

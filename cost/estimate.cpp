@@ -45,7 +45,8 @@ struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split, …) -> costs
-  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int, int, double>,
+  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int, int, double,
+                      std::int64_t>,
            LayerCosts>
       layers;
   /// (replicas, tensor, pipeline, ranks among which ZeRO partitions) -> norm's and loss's messages
@@ -107,7 +108,7 @@ const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& s
       std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
                       static_cast<int>(spec.precision), spec.flash, spec.shards_rows(), static_cast<int>(recompute),
                       spec.splits_backward(), static_cast<int>(spec.optimizer),
-                      static_cast<int>(spec.compression.activations), spec.compression.capacity);
+                      static_cast<int>(spec.compression.activations), spec.compression.capacity, spec.loss_chunks);
   const auto found = layers.find(key);
   if (found != layers.end()) return found->second;
   const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));

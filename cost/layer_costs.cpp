@@ -118,7 +118,8 @@ double weight_inputs(const models::LayerProgram& program) {
   std::set<int> read;
   for (const models::Part& part : program.backward)
     for (const models::Op& op : part.ops)
-      if (op.kind == models::OpKind::matmul && op.trans_a && op.accumulate) read.insert({op.in[0], op.in[1]});
+      if (op.kind == models::OpKind::matmul && op.trans_a && op.accumulate)
+        read.insert({models::owner_of(program, op.in[0]), models::owner_of(program, op.in[1])});
   double bytes = 0;
   for (const int tensor : read) bytes += static_cast<double>(program.tensors[static_cast<std::size_t>(tensor)].bytes());
   return bytes;
@@ -157,7 +158,7 @@ class FrameworkLives {
     }
     for (const models::Part& part : program_.backward)
       for (const models::Op& op : part.ops)
-        if (op.kind == models::OpKind::cross_entropy_grad) logits(op.out[0]);
+        if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share their memory
   }
 
  private:
@@ -246,13 +247,14 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
       count_tensors(t, t.shared ? out.shared_parameters : out.own_parameters,
                     t.shared ? out.shared_factors : out.own_factors, t.shared ? out.shared_matrices : out.own_matrices);
       if (t.partial_gradient) out.partial_elements = round_up(out.partial_elements, alignment) + t.elements();
-    } else if (t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss) {
+    } else if (t.part_of < 0 && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss) {
       life_of[i] = static_cast<int>(out.lives.size());
       out.lives.push_back({static_cast<double>(round_up(t.bytes(), plan::kAlignment)), t.role});
     }
   }
   const auto toucher = [&](int Life::*first, int Life::*last) {
-    return [&, first, last](int tensor, int step) {
+    return [&, first, last](int used, int step) {
+      const int tensor = models::owner_of(program, used);
       if (tensor < 0 || life_of[static_cast<std::size_t>(tensor)] < 0) return;
       Life& life = out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(tensor)])];
       note(life.*first, life.*last, step);
@@ -268,6 +270,9 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
     out.weights = walk(parts.weights, program, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
   }
   out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
+  for (Life& life : out.lives)  // what data says is loaded ahead of forward, though only backward may read it
+    if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
+      life.forward_first = life.forward_last = 0;
   const int core = plan::core_tensor(program);
   if (recomputation == plan::Recompute::selective && core >= 0)
     out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(core)])].dropped = true;

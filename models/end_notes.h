@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "models/inputs.h"
-#include "models/linear_notes.h"
+#include "models/loss_chunks.h"
 
 namespace orrery::models {
 
-class EndNotes : protected LinearNotes {
+class EndNotes : protected LossNotes {
  protected:
-  using LinearNotes::LinearNotes;
+  using LossNotes::LossNotes;
 
   std::pair<int, int> token_table(bool shared) {
     const std::int64_t padded = padded_vocab(model_, options_.tensor, options_.vocab_multiple);
@@ -126,20 +126,13 @@ class EndNotes : protected LinearNotes {
     const Norm last = norm("ln_f");
     const int rows_of_x = predicted > 0 ? input(TensorRole::masked_rows) : -1;
     const int targets = input(TensorRole::targets);
-    const int a = own_activation("ln_f", c), logits = activation("logits", columns);
-    const int maxima = rows("logits.max", n_), sums = activation("logits.sums", {2, n_}, DType::fp32);
+    const int a = own_activation("ln_f", c);
     const int loss = role("loss", TensorRole::loss, {1}, DType::fp32);
     const double sequences = static_cast<double>(options_.global_tokens) / static_cast<double>(options_.sequence);
     const double tokens_of_loss = predicted > 0
                                       ? sequences * static_cast<double>(predicted) / static_cast<double>(options_.batch)
                                       : static_cast<double>(options_.global_tokens);
-    const auto vocabulary_op = [&](OpKind kind, std::vector<int> in, std::vector<int> out) {
-      Op o = op(kind, std::move(in), std::move(out), columns);
-      o.vocab = model_.vocab;
-      o.scale = 1.0 / tokens_of_loss;
-      o.accumulate = kind == OpKind::cross_entropy;
-      return o;
-    };
+    const VocabularyLoss words = make_loss(unembed, targets, loss, 1.0 / tokens_of_loss);
     const SecondHead second = model_.next_sentence ? make_second_head(loss, 1.0 / sequences) : SecondHead{};
     const int picked = predicted > 0 ? activation("masked", c) : program_.x;
     begin(program_.forward);
@@ -151,19 +144,13 @@ class EndNotes : protected LinearNotes {
       into_norm = activated;
     }
     norm_forward(last, into_norm, a);
-    linear_forward(unembed, gathered(a, "ln_f.gathered"), logits, unembed.bias >= 0);
-    emit(vocabulary_op(OpKind::softmax_max, {logits}, {maxima}));
-    all_reduce(maxima, GroupOperation::maximum);
-    emit(vocabulary_op(OpKind::softmax_sum, {logits, maxima, targets}, {sums}));
-    all_reduce(sums);
-    emit(vocabulary_op(OpKind::cross_entropy, {maxima, sums}, {loss}));
+    loss_forward(words, a);
     if (second.first >= 0) second_forward(second, all);
+    evaluate_loss(words, a);
 
     const int da = own_activation("d_ln_f", c);
     begin(program_.backward);
-    emit(vocabulary_op(OpKind::cross_entropy_grad, {logits, maxima, sums, targets}, {logits}));
-    bias_backward(unembed, logits);
-    column_backward(unembed, logits, a, da, "ln_f");
+    loss_backward(words, a, da);
     const int dpicked = predicted > 0 ? activation("d_masked", c) : program_.dx;
     if (dense < 0) {
       norm_backward(last, da, picked, -1, dpicked);

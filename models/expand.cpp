@@ -28,6 +28,12 @@ std::int64_t Tensor::elements() const {
   return count;
 }
 
+int owner_of(const LayerProgram& program, int tensor) {
+  while (tensor >= 0 && program.tensors[static_cast<std::size_t>(tensor)].part_of >= 0)
+    tensor = program.tensors[static_cast<std::size_t>(tensor)].part_of;
+  return tensor;
+}
+
 std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t multiple) {
   const std::int64_t unit = multiple * tensor;
   return (model.vocab + unit - 1) / unit * unit;

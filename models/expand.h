@@ -52,6 +52,9 @@ struct Tensor {
   /// along axis 0; each carries its own name, shapes, split and initial values. Empty: the tensor is its own only
   /// piece.
   std::vector<Tensor> pieces = {};
+  /// Rows of another tensor of the layer, from its element `first` on: memory of its own it has none. -1: it has.
+  int part_of = -1;
+  std::int64_t first = 0;
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
@@ -77,6 +80,8 @@ struct LayerProgram {
   std::vector<Tensor> tensors;
   std::vector<Part> forward;
   std::vector<Part> backward;
+  /// Forward where no backward follows it (evaluation), if that is another: a head whose loss comes in chunks.
+  std::vector<Part> evaluation;
   int x = -1, y = -1;    ///< forward input and output; -1 where there is none (embedding has no x, head no y)
   int dy = -1, dx = -1;  ///< backward input and output
 };
@@ -96,9 +101,12 @@ struct ExpandOptions {
   std::int64_t vocab_multiple = 128;  ///< padded vocabulary is a multiple of this times `tensor`
   bool dropout = true;                ///< the model's; false where it does not train
   std::int64_t global_tokens = 1;     ///< tokens of the whole step, for the loss scale
+  std::int64_t loss_chunks = 1;       ///< of the rows that the head has logits of (models/loss_chunks.h)
 };
 
 [[nodiscard]] LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options);
+/// The tensor whose memory `tensor` is, or is part of.
+[[nodiscard]] int owner_of(const LayerProgram& program, int tensor);
 [[nodiscard]] std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t multiple);
 
 }  // namespace orrery::models

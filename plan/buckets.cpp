@@ -137,7 +137,8 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .products = kept == spec.precision ? models::DType::fp32 : spec.precision,
           .sequence_parallel = spec.shards_rows(),
           .vocab_multiple = spec.vocab_multiple,
-          .global_tokens = spec.batch * spec.sequence};
+          .global_tokens = spec.batch * spec.sequence,
+          .loss_chunks = spec.loss_chunks};
 }
 
 StageParameters stage_parameters(const Plan& plan, int stage, bool trains) {

@@ -93,6 +93,7 @@ Bounds read_bounds(const Cursor& at) {
   b.compress_group =
       choices<int>(compression.optional("group"), [](const Cursor& item) { return read_exchange_group(item); });
   if (const Cursor share = compression.optional("capacity"); share.exists()) b.compress_capacity = read_capacity(share);
+  b.loss_chunks = degrees(at.optional("loss_chunks"), 1, kMostLossChunks);
   return b;
 }
 
@@ -220,6 +221,7 @@ void write_bounds(Writer& w, const Bounds& b) {
   if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
   if (b.overlap_gradients) w.line("overlap_gradients", *b.overlap_gradients, 2);
   w.list("zero_group", b.zero_group, 2);
+  w.list("loss_chunks", b.loss_chunks, 2);
   if (!b.compress_gradients.empty() || !b.compress_activations.empty() || b.compress_rank || b.compress_minimum_rate ||
       b.compress_capacity || !b.compress_group.empty()) {
     w.open("compression", 2);

@@ -161,6 +161,7 @@ struct Bounds {
   std::optional<double> compress_minimum_rate, compress_capacity;
   std::vector<int> compress_group;  ///< empty: 0, and those of a node where replicas span several
   std::vector<int> zero_group;      ///< 0: all replicas; empty: those of a node too, where they span nodes
+  std::vector<int> loss_chunks;     ///< empty: 1, and more where only that fits
   bool operator==(const Bounds&) const = default;
 };
 

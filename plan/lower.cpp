@@ -254,7 +254,10 @@ class StageLowering {
     int& known = context.views[static_cast<std::size_t>(tensor)];
     if (known >= 0) return known;
     const Tensor& t = layer.program.tensors[static_cast<std::size_t>(tensor)];
-    if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
+    if (t.part_of >= 0) {
+      const View whole = build_.view_at(view_of(layer, context, t.part_of));
+      known = build_.view({whole.buffer, whole.offset + t.first, t.elements(), false});
+    } else if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
       const std::size_t at = place_of(layer, layer.bucket[static_cast<std::size_t>(tensor)]);
       const int holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
       known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements(), false});
@@ -377,7 +380,8 @@ class StageLowering {
       context.parameters = std::move(holders);
       if (i + 1 < chunk.last) holders = gather(layers[i + 1], ".forward");  // one layer ahead of its use
       if (layer.program.x >= 0) context.views[static_cast<std::size_t>(layer.program.x)] = build_.view(build_.whole(x));
-      run_parts(layer, context, layer.program.forward, Phase::forward);
+      const bool evaluates = options_.forward_only && !layer.program.evaluation.empty();
+      run_parts(layer, context, evaluates ? layer.program.evaluation : layer.program.forward, Phase::forward);
       if (layer.program.y >= 0) x = build_.view_at(view_of(layer, context, layer.program.y)).buffer;
     }
     return x;

@@ -51,6 +51,7 @@ class Rules {
     masked();
     compressed_gradients();
     encoded_activations();
+    loss_chunks();
     unbuilt();
     for (base::Diagnostic& one : refused_by_server(spec_)) found_.push_back(std::move(one));
     return std::move(found_);
@@ -341,6 +342,21 @@ class Rules {
          "zero_stage: 2, no offload: {parameters}, sequence_parallel: false; or compression: {activations: none}");
   }
 
+  // Parts of the head's rows are equal, so that they share memory and kernels.
+  void loss_chunks() {
+    if (spec_.loss_chunks == 1) return;
+    const std::int64_t each = models::predictions_per_sequence(model_, spec_.sequence);
+    const std::int64_t rows = spec_.micro_batch * (each > 0 ? each : spec_.tokens_per_rank());
+    rule(spec_.loss_chunks > 0 && rows % spec_.loss_chunks == 0, "P85",
+         fmt::format("loss_chunks {} does not divide the {} rows of a micro-batch that the head has logits of",
+                     spec_.loss_chunks, rows),
+         "a divisor of these rows, or loss_chunks: 1");
+    rule(!spec_.splits_backward(), "P86",
+         fmt::format("{} makes weights' gradients in a pass of their own, for which all chunks' logits would be kept",
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or loss_chunks: 1");
+  }
+
   void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }
 
   const models::Model& model_;
@@ -425,6 +441,7 @@ std::string describe(const PlanSpec& spec) {
     text += spec.compression.activations == ActivationEncoding::lossless
                 ? ", activations without zeros"
                 : fmt::format(", activations in {}", name_of(spec.compression.activations));
+  if (spec.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.loss_chunks);
   if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
   if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));
   return text;

@@ -49,6 +49,9 @@ struct PlanSpec {
   /// Asynchronous data parallelism with a parameter server (plan/parameter_server.h): so many steps old are the weights
   /// of which a worker computes gradients; 0: those that all updates of the step before have made. -1: synchronous.
   int staleness = -1;
+  /// The head has logits of so many equal parts of a micro-batch's rows, one after the other, and each part's gradients
+  /// before the next (models/loss_chunks.h); 1: of all rows at once.
+  std::int64_t loss_chunks = 1;
   bool operator==(const PlanSpec&) const = default;
   /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }

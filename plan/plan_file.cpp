@@ -74,6 +74,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   if (const Cursor old = at.optional("staleness"); old.exists()) s.staleness = small(old, 0, kMostStaleness, 0);
   s.offload = read_offload(at.optional("offload"));
   s.compression = read_compression(at.optional("compression"));
+  s.loss_chunks = at.optional("loss_chunks").integer(1, kMostLossChunks, s.loss_chunks);
   s.vocab_multiple = at.optional("vocab_multiple").integer(1, 1 << 16, s.vocab_multiple);
   const Cursor batch = at.optional("batch");
   s.batch = batch.integer(1, kMostBatch, job.batch);
@@ -131,6 +132,7 @@ std::string write_spec(const PlanSpec& s) {
          fmt::format("{{activations: {}, optimizer: {}, parameters: {}, prefetch: {}}}", place(s.offload.activations),
                      place(s.offload.optimizer), place(s.offload.parameters), s.offload.prefetch));
   if (s.compression != Compression{}) line("compression", compression_text(s.compression));
+  if (s.loss_chunks > 1) line("loss_chunks", s.loss_chunks);
   line("vocab_multiple", s.vocab_multiple);
   line("batch", s.batch);
   line("sequence", s.sequence);

@@ -44,6 +44,7 @@ void write_spec(Out out, const PlanSpec& s) {
       s.flash, s.vocab_multiple, s.batch, s.sequence, models::name_of(s.precision));
   if (s.overlap_gradients) fmt::format_to(out, ",\"overlap_gradients\":true");
   if (s.zero_group > 0) fmt::format_to(out, ",\"zero_group\":{}", s.zero_group);
+  if (s.loss_chunks > 1) fmt::format_to(out, ",\"loss_chunks\":{}", s.loss_chunks);
   if (s.optimizer != OptimizerKind::adamw) fmt::format_to(out, ",\"optimizer\":\"{}\"", name_of(s.optimizer));
   if (!s.momentum) fmt::format_to(out, ",\"momentum\":false");
   if (s.rounding != Rounding::nearest) fmt::format_to(out, ",\"rounding\":\"{}\"", name_of(s.rounding));
@@ -160,6 +161,8 @@ PlanSpec read_spec(JsonReader& in) {
       s.zero_stage = degree(0, 3);
     else if (key == "zero_group")
       s.zero_group = degree(0, kMostRanks);
+    else if (key == "loss_chunks")
+      s.loss_chunks = in.integer(1, kMostLossChunks);
     else if (key == "recompute")
       s.recompute = word_of<Recompute>(in, kRecomputeWords);
     else if (key == "recompute_layers")

@@ -27,7 +27,8 @@ inline constexpr std::int64_t kMostBatch = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostSequence = std::int64_t{1} << 24;
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  ///< of one step
 inline constexpr std::int64_t kMostLayers = 10'000;
-inline constexpr std::int64_t kMostPrefetch = 64;   ///< layers
+inline constexpr std::int64_t kMostPrefetch = 64;  ///< layers
+inline constexpr std::int64_t kMostLossChunks = 1 << 20;
 inline constexpr std::int64_t kMostStaleness = 64;  ///< steps
 inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 

@@ -110,6 +110,7 @@ json spec_json(const plan::PlanSpec& s) {
             {"minimum_rate", s.compression.minimum_rate},
             {"capacity", s.compression.capacity},
             {"group", s.compression.group}}},
+          {"loss_chunks", s.loss_chunks},
           {"vocab_multiple", s.vocab_multiple},
           {"batch", s.batch},
           {"sequence", s.sequence},

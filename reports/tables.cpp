@@ -114,6 +114,8 @@ std::vector<PlanColumn> plan_columns() {
        [](P p) { return p.spec.compresses(); }},
       {"saved in", Align::left, [](P p) { return std::string(plan::name_of(p.spec.compression.activations)); },
        [](P p) { return p.spec.compression.activations != plan::ActivationEncoding::none; }},
+      {"loss chunks", Align::right, [](P p) { return integer(p.spec.loss_chunks); },
+       [](P p) { return p.spec.loss_chunks > 1; }},
       {"step time", Align::right, [](P p) { return seconds(p.step_time_s); }, always},
       {"MFU", Align::right, [](P p) { return percent(p.mfu); }, [](P p) { return p.mfu > 0; }},
       {"memory", Align::right, [](P p) { return memory_of(p); }, always},

@@ -31,6 +31,18 @@ int select_device(int device) {
   return device;
 }
 
+/// Without cuDNN, or where it does not start, own kernels do.
+std::unique_ptr<CudnnAttention> open_attention() {
+  std::string why;
+  const CudnnApi* api = find_cudnn(why);
+  if (!api) return nullptr;
+  try {
+    return std::make_unique<CudnnAttention>(*api);
+  } catch (const Failure&) {
+    return nullptr;
+  }
+}
+
 cudaDeviceProp properties_of(int device) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "asking for the device's properties");
@@ -45,6 +57,7 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
       host_(std::move(host)),
       products_(device_name_, kWorkspace, std::move(products)) {
   fusion_.gelu = properties_of(device).major >= kHopper;
+  cudnn_ = open_attention();
 }
 
 CudaBackend::~CudaBackend() {
@@ -184,7 +197,8 @@ double CudaBackend::seconds_between(Mark from, Mark to) {
 }
 
 std::int64_t CudaBackend::outside_arena_bytes() const {
-  return products_.workspace_bytes() + ranges_.bytes() + static_cast<std::int64_t>(books_.bytes());
+  return products_.workspace_bytes() + ranges_.bytes() + static_cast<std::int64_t>(books_.bytes()) +
+         (cudnn_ ? cudnn_->workspace_bytes() : 0);
 }
 
 namespace {

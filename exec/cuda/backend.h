@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "exec/backend.h"
+#include "exec/cuda/cudnn_attention.h"
 #include "exec/cuda/fusion.h"
 #include "exec/cuda/handles.h"
 #include "exec/cuda/products.h"
@@ -57,6 +58,7 @@ class CudaBackend final : public Backend {
   void run_one(const OpCall& one, const StepContext& context, const OpCall* before);
   void matmul(const Call& call);
   [[nodiscard]] bool fused_product(const Call& call, const OpCall& next);
+  [[nodiscard]] bool attention_by_cudnn(const Call& call);
   void update(const Call& call, std::span<const ElementRange> ranges);
   [[nodiscard]] const DeviceBook* code_books();
   [[nodiscard]] const Event& event_of(Mark mark) const;
@@ -80,6 +82,7 @@ class CudaBackend final : public Backend {
   std::vector<DeviceMemory> arenas_;  ///< training takes one, a probe one for each workload
   std::vector<PinnedMemory> host_arenas_;
   Products products_;
+  std::unique_ptr<CudnnAttention> cudnn_;  ///< null: all attention is by own kernels
   FusionOptions fusion_;
   RangeTables ranges_;
   DeviceMemory books_;

@@ -100,4 +100,8 @@ struct Call {
   }
 };
 
+/// Operators by family, where exec/cuda/operators.cpp would grow too long.
+void run_masked(const Call& call);       ///< BERT's own
+void run_compression(const Call& call);  ///< values in fewer bits
+
 }  // namespace orrery::exec::cuda

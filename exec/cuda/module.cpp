@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "exec/cuda/backend.h"
+#include "exec/cuda/cudnn_api.h"
 #include "exec/cuda/nccl_transport.h"
 #include "exec/cuda_loader.h"
 
@@ -31,8 +32,10 @@ class Module final : public CudaModule {
     check(cudaDriverGetVersion(&driver), "asking for the driver's version");
     check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
     check_nccl(ncclGetVersion(&nccl), "asking for NCCL's version");
-    return fmt::format("driver {}, runtime {}, NCCL {}.{}.{}", dotted(driver), dotted(runtime), nccl / 10000,
-                       nccl % 10000 / 100, nccl % 100);
+    std::string why;
+    const std::string cudnn = find_cudnn(why) ? "cuDNN" : fmt::format("no cuDNN ({})", why);
+    return fmt::format("driver {}, runtime {}, NCCL {}.{}.{}, {}", dotted(driver), dotted(runtime), nccl / 10000,
+                       nccl % 10000 / 100, nccl % 100, cudnn);
   }
   [[nodiscard]] std::unique_ptr<Backend> make_backend(int device, std::unique_ptr<Backend> host) const override {
     return std::make_unique<CudaBackend>(device, std::move(host));

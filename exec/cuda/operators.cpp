@@ -257,6 +257,30 @@ void check_dropout(const Op& op) {
 
 }  // namespace
 
+// In 16 bits, with row statistics.
+bool CudaBackend::attention_by_cudnn(const Call& call) {
+  const Op& op = call.op;
+  const models::DType dtype = computed_type(op, call.in);
+  if (!cudnn_ || !op.flash || (dtype != models::DType::bf16 && dtype != models::DType::fp16)) return false;
+  const AttentionSizes s(op);
+  const auto data = [&](bool input, std::size_t index, std::int64_t elements) -> void* {
+    return call.checked(input, index, elements).data;
+  };
+  AttentionCall one{.dtype = dtype, .shape = shape_of(op)};
+  if (op.kind == OpKind::attention) {
+    one.qkv = data(true, 0, s.packed);
+    one.y = data(false, 0, s.y);
+    one.lse = call.output(1, s.lse);
+  } else {
+    one.dy = data(true, 0, s.y);
+    one.qkv = data(true, 1, s.packed);
+    one.y = data(true, 2, s.y);
+    one.lse = const_cast<float*>(call.input(3, s.lse));
+    one.dqkv = data(false, 0, s.packed);
+  }
+  return cudnn_->run(one, call.stream);
+}
+
 void CudaBackend::run_one(const OpCall& one, const StepContext& context, const OpCall* before) {
   const Op& op = *one.op;
   check_rounding(op);
@@ -287,7 +311,9 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::rope:
     case OpKind::rope_grad: return typed([&]<class T>(std::type_identity<T>) { run_rope<T>(call); });
     case OpKind::attention:
-    case OpKind::attention_grad: return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
+    case OpKind::attention_grad:
+      if (attention_by_cudnn(call)) return;
+      return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
     case OpKind::ring_attention:
     case OpKind::ring_attention_grad:
       return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
@@ -334,25 +360,20 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::gelu_erf:
     case OpKind::gelu_erf_grad:
     case OpKind::class_loss:
-    case OpKind::class_loss_grad:
-      throw Failure(fmt::format("the CUDA backend has no {} yet: BERT trains on CPU", models::name_of(op.kind)));
+    case OpKind::class_loss_grad: return run_masked(call);
     case OpKind::convert:
     case OpKind::sum_pieces:
     case OpKind::orthogonalise:
     case OpKind::add_scaled:
     case OpKind::encode:
-    case OpKind::decode:
+    case OpKind::decode: return run_compression(call);
     case OpKind::sparse_encode:
     case OpKind::sparse_decode:
-      throw Failure(
-          fmt::format("the CUDA backend has no {} yet: compressed gradients and encoded activations run on "
-                      "CPU",
-                      models::name_of(op.kind)));
     case OpKind::dropout:
     case OpKind::relu:
     case OpKind::relu_grad:
       throw Failure(
-          fmt::format("the CUDA backend has no {} yet: models with it train on CPU", models::name_of(op.kind)));
+          fmt::format("the CUDA backend has no {} yet: models and plans with it train on CPU", models::name_of(op.kind)));
   }
 }
 

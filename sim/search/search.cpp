@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/search/loss_chunks.h"
 #include "sim/search/space.h"
 #include "sim/simulate.h"
 
@@ -65,6 +66,12 @@ struct NearMiss {
 using Model = std::shared_ptr<const models::Model>;
 using Cluster = std::shared_ptr<const clusters::Cluster>;
 
+/// Whether logits may come in chunks of the search's own accord: where the job leaves it open, and the stack is one
+/// whose memory is the schedule's.
+bool may_chunk(const plan::Job& job, const cost::Pricing& pricing) {
+  return job.bounds.loss_chunks.empty() && !pricing.stack().memory.stated;
+}
+
 /// Whether any point of the space of `job` fits; stops at the first.
 bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Pricing& pricing,
               double capacity) {
@@ -72,7 +79,12 @@ bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, 
   for (const plan::PlanSpec& spec :
        space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients)) {
     const auto made = plan::make_plan(model, cluster, spec);
-    if (made && estimator.memory_peak(*made) <= capacity && estimator.fits_beside(*made)) return true;
+    if (!made) continue;
+    const double memory = estimator.memory_peak(*made);
+    const bool fits =
+        memory <= capacity ||
+        (may_chunk(job, pricing) && loss_chunks_that_fit(estimator, *made, model, cluster, memory, capacity) > 1);
+    if (fits && estimator.fits_beside(*made)) return true;
   }
   return false;
 }
@@ -138,6 +150,7 @@ std::vector<std::string> relaxations(const Model& model, const Cluster& cluster,
   attempt("sequence_parallel", &plan::Bounds::sequence_parallel);
   attempt("schedule", &plan::Bounds::schedule);
   attempt("layers_per_stage", &plan::Bounds::layers_per_stage);
+  attempt("loss_chunks", &plan::Bounds::loss_chunks);
   if (std::string line = offloading(model, cluster, job, pricing, capacity); !line.empty())
     out.push_back(std::move(line));
   return out;
@@ -214,7 +227,7 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
                           const SearchOptions& options) {
   const double began = options.now ? options.now() : 0;
   const double capacity = cluster->device().memory.value * options.memory_fraction;
-  const std::vector<plan::PlanSpec> space =
+  std::vector<plan::PlanSpec> space =
       space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients);
   cost::SearchResult result;
   result.candidates = static_cast<std::int64_t>(space.size());
@@ -229,13 +242,20 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
       progress.done = static_cast<std::int64_t>(i);
       options.progress(progress);
     }
-    const auto made = plan::make_plan(model, cluster, space[i]);
+    auto made = plan::make_plan(model, cluster, space[i]);
     if (!made) {
       ++result.rejected[reason_of(made.error().front().code)];
       continue;
     }
-    const double memory = estimator.memory_peak(*made);
+    double memory = estimator.memory_peak(*made);
     ++result.evaluated;
+    if (memory > capacity && may_chunk(job, pricing)) {
+      space[i].loss_chunks = loss_chunks_that_fit(estimator, *made, model, cluster, memory, capacity);
+      if (space[i].loss_chunks > 1) {
+        made = plan::make_plan(model, cluster, space[i]);
+        memory = estimator.memory_peak(*made);
+      }
+    }
     if (memory > capacity) {
       ++result.rejected[kMemory];
       if (memory < miss.memory) miss = {memory, made->spec()};

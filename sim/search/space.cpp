@@ -198,7 +198,10 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                          exchanges(b, spec, bits, zero, cluster.devices_per_node)) {
                       spec.offload = offload;
                       spec.compression = compression;
-                      out.push_back(spec);
+                      for (const int chunks_of_loss : or_one(b.loss_chunks)) {
+                        spec.loss_chunks = chunks_of_loss;
+                        out.push_back(spec);
+                      }
                     }
               }
             }
@@ -259,6 +262,8 @@ std::string reason_of(const std::string& code) {
       {"P96", "activations without zeros whose operands are gone"},
       {"P97", "groups of gradients that do not divide the replicas"},
       {"P22", "context parallelism without row statistics"},
+      {"P85", "loss_chunks does not divide the head's rows"},
+      {"P86", "a zero-bubble order with the loss in chunks"},
       {"P40", "zero_group does not divide the replicas"},
       {"P41", "zero_group without anything to partition"},
       {"P42", "DualPipe of an odd number of stages"},

@@ -365,6 +365,7 @@ std::vector<Case> all_cases() {
   maker.rings();
   maker.elementwise();
   maker.losses();
+  for (Case& c : masked_cases()) maker.cases.push_back(std::move(c));
   std::vector<Case> all = maker.cases;
   for (const Case& c : maker.cases)
     for (const models::DType dtype : {models::DType::bf16, models::DType::fp16}) {
@@ -372,6 +373,7 @@ std::vector<Case> all_cases() {
       if (!nothing_to_narrow) all.push_back(narrowed(c, dtype));
     }
   for (Case& c : update_cases()) all.push_back(std::move(c));
+  for (Case& c : compression_cases()) all.push_back(std::move(c));
   return all;
 }
 

@@ -35,6 +35,12 @@ Types types_of(const models::Op& op) {
       {OpKind::softmax_max, {"t", "f"}},
       {OpKind::softmax_sum, {"tfi", "f"}},
       {OpKind::cross_entropy_grad, {"tffif", "t"}},
+      {OpKind::type_add, {"tti", "t"}},
+      {OpKind::type_grad, {"ti", "g"}},
+      {OpKind::gather_rows, {"ti", "t"}},
+      {OpKind::scatter_rows, {"ti", "t"}},
+      {OpKind::class_loss, {"ti", "f"}},
+      {OpKind::class_loss_grad, {"tif", "t"}},
   };
   const auto found = types.find(op.kind);
   return found == types.end() ? Types{"tttttttt", "tttttttt"} : found->second;

@@ -54,7 +54,9 @@ struct Case {
 
 /// Cases of every operator, with awkward sizes; those of 16-bit types are the same with operands of those types.
 [[nodiscard]] std::vector<Case> all_cases();
-[[nodiscard]] std::vector<Case> update_cases();  ///< norms, loss scaling and updates, in all types
+[[nodiscard]] std::vector<Case> update_cases();       ///< norms, loss scaling and updates, in all types
+[[nodiscard]] std::vector<Case> masked_cases();       ///< BERT's operators, in fp32
+[[nodiscard]] std::vector<Case> compression_cases();  ///< in all types
 /// The case with activations and weights in `dtype`, and gradients of weights in theirs.
 [[nodiscard]] Case narrowed(const Case& c, models::DType dtype);
 

@@ -1,7 +1,7 @@
 # CUDA tests. test_cuda_emulated compiles exec/cuda as C++ against tests/gpu/emulation and needs neither nvcc nor a GPU;
 # test_gpu opens the module and is skipped (77) where there is no GPU.
 set(gpu_dir ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
-set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/narrowed_cases.cpp ${gpu_dir}/update_cases.cpp ${gpu_dir}/operators_test.cpp)
+set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/family_cases.cpp ${gpu_dir}/narrowed_cases.cpp ${gpu_dir}/update_cases.cpp ${gpu_dir}/operators_test.cpp)
 
 if(ORRERY_HAVE_CPU_BACKEND)
   file(GLOB emulated_cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cuda/*.cpp)
@@ -15,7 +15,7 @@ if(ORRERY_HAVE_CPU_BACKEND)
     list(APPEND emulated_cuda ${wrapper})
   endforeach()
   list(APPEND emulated_tests ${CMAKE_CURRENT_SOURCE_DIR}/exec/training_support.cpp)
-  add_executable(test_cuda_emulated ${gpu_common} ${emulated_tests} ${emulated_cuda} ${gpu_dir}/emulation/emulation.cpp ${gpu_dir}/emulation/cublaslt.cpp ${gpu_dir}/emulation/nccl.cpp)
+  add_executable(test_cuda_emulated ${gpu_common} ${emulated_tests} ${emulated_cuda} ${gpu_dir}/emulation/emulation.cpp ${gpu_dir}/emulation/cublaslt.cpp ${gpu_dir}/emulation/cudnn.cpp ${gpu_dir}/emulation/nccl.cpp)
   target_include_directories(test_cuda_emulated SYSTEM BEFORE PRIVATE ${gpu_dir}/emulation)
   target_compile_definitions(test_cuda_emulated PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_compile_options(test_cuda_emulated PRIVATE -O2 -Wno-unknown-pragmas -Wno-subobject-linkage)

@@ -205,7 +205,7 @@ error[E0103]: unknown key `pipelines` in `plan`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                                       ^^^^^^^^^
   |
-  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage, schedule, recompute, layers_per_stage, flash, staleness, sequence_parallel, recompute_layers, ends_as_layers, overlap_gradients, zero_group, offload, compression
+  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage, schedule, recompute, layers_per_stage, flash, staleness, sequence_parallel, recompute_layers, ends_as_layers, overlap_gradients, zero_group, offload, compression, loss_chunks
 
 error[E0103]: unknown key `optimiser` in `training`
  --> job.yaml:8:3

@@ -33,6 +33,7 @@ Timeline sample() {
   t.origin = Origin::measured;
   t.spec.data = 2;
   t.spec.zero_group = 2;
+  t.spec.loss_chunks = 4;
   t.spec.layers_per_stage = {1};
   t.spec.batch = 4;
   t.spec.sequence = 16;

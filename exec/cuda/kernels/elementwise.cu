@@ -59,6 +59,70 @@ struct GeluGrad {
   }
 };
 
+/// GELU as it is defined, by the error function (same paper, section 2), as BERT has it.
+constexpr float kSqrtHalf = 0.70710678118654752440F;
+constexpr float kOneOverSqrtTwoPi = 0.39894228040143267794F;
+
+template <class T>
+struct GeluErf {
+  const T* x;
+  T* y;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    Pack<N> v = load<N>(x + i);
+#pragma unroll
+    for (int e = 0; e < N; ++e) v.v[e] = 0.5F * v.v[e] * (1.0F + erff(kSqrtHalf * v.v[e]));
+    store(y + i, v);
+  }
+};
+
+template <class T>
+struct GeluErfGrad {
+  const T* dy;
+  const T* x;
+  T* dx;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    const Pack<N> in = load<N>(x + i);
+    Pack<N> g = load<N>(dy + i);
+#pragma unroll
+    for (int e = 0; e < N; ++e) {
+      const float v = in.v[e];
+      const float density = kOneOverSqrtTwoPi * expf(-0.5F * v * v);
+      g.v[e] *= 0.5F * (1.0F + erff(kSqrtHalf * v)) + v * density;
+    }
+    store(dx + i, g);
+  }
+};
+
+template <class T>
+struct Tanh {
+  const T* x;
+  T* y;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    Pack<N> v = load<N>(x + i);
+#pragma unroll
+    for (int e = 0; e < N; ++e) v.v[e] = tanhf(v.v[e]);
+    store(y + i, v);
+  }
+};
+
+template <class T>
+struct TanhGrad {
+  const T* dy;
+  const T* y;
+  T* dx;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    const Pack<N> out = load<N>(y + i);
+    Pack<N> g = load<N>(dy + i);
+#pragma unroll
+    for (int e = 0; e < N; ++e) g.v[e] *= 1.0F - out.v[e] * out.v[e];
+    store(dx + i, g);
+  }
+};
+
 /// Shazeer, "GLU Variants Improve Transformer" (2020): silu(gate) * up, gate and up side by side in a row of 2F.
 template <class T>
 struct SwiGlu {
@@ -209,6 +273,26 @@ void gelu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t coun
 }
 
 template <class T>
+void gelu_erf(cudaStream_t stream, const T* x, T* y, int64_t count) {
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), GeluErf<T>{x, y}, "gelu_erf");
+}
+
+template <class T>
+void gelu_erf_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t count) {
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, x, dx), GeluErfGrad<T>{dy, x, dx}, "gelu_erf_grad");
+}
+
+template <class T>
+void tanh_of(cudaStream_t stream, const T* x, T* y, int64_t count) {
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), Tanh<T>{x, y}, "tanh");
+}
+
+template <class T>
+void tanh_grad(cudaStream_t stream, const T* dy, const T* y, T* dx, int64_t count) {
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, y, dx), TanhGrad<T>{dy, y, dx}, "tanh_grad");
+}
+
+template <class T>
 void swiglu(cudaStream_t stream, const T* x, T* y, int64_t rows, int64_t columns) {
   launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, x, y), SwiGlu<T>{x, y, columns}, "swiglu");
 }
@@ -262,6 +346,10 @@ void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& pos
 #define ORRERY_INSTANTIATE(T)                                                                 \
   template void gelu(cudaStream_t, const T*, T*, int64_t);                                    \
   template void gelu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                     \
+  template void gelu_erf(cudaStream_t, const T*, T*, int64_t);                                \
+  template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                 \
+  template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                 \
+  template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                     \
   template void swiglu(cudaStream_t, const T*, T*, int64_t, int64_t);                         \
   template void swiglu_grad(cudaStream_t, const T*, const T*, T*, int64_t, int64_t);          \
   template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);   \

@@ -1,6 +1,7 @@
 // Token and position tables: look-up, and gradients summed in the order of the tokens.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/rows_device.h"
 #include "exec/cuda/kernels/values.h"
 
 namespace orrery::exec::cuda {
@@ -20,56 +21,6 @@ struct Look {
     store(x + i, values);
   }
 };
-
-/// True in all threads when some tokens[j], j < row, equals `token`.
-__device__ bool seen_before(const int32_t* tokens, int64_t row, int32_t token) {
-  __shared__ int found;
-  if (threadIdx.x == 0) found = 0;
-  __syncthreads();
-  bool mine = false;
-  for (int64_t j = threadIdx.x; j < row; j += blockDim.x) mine = mine || tokens[j] == token;
-  if (mine) found = 1;  // every writer writes the same
-  __syncthreads();
-  return found != 0;
-}
-
-/// Adds the gradients of all places of `token` from `row` on, in order, to `kThreads` columns of its row of the table:
-/// a block looks at 256 places at a time.
-template <class T>
-__device__ void add_places(const int32_t* tokens, const T* dx, GradientOf<T>* target, int32_t token, int64_t row,
-                           int64_t rows, int64_t columns) {
-  __shared__ unsigned matches[kThreads / kWarp];
-  const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-  const bool active = column < columns;
-  float sum = active ? widen(target[column]) : 0.0F;
-  for (int64_t base = row; base < rows; base += kThreads) {
-    const int64_t j = base + threadIdx.x;
-    const unsigned mask = __ballot_sync(kAllLanes, j < rows && tokens[j] == token);
-    if (threadIdx.x % kWarp == 0) matches[threadIdx.x / kWarp] = mask;
-    __syncthreads();
-    for (int warp = 0; warp < kThreads / kWarp; ++warp) {
-      for (unsigned left = matches[warp]; left != 0; left &= left - 1) {
-        const int64_t place = base + warp * kWarp + (__ffs(static_cast<int>(left)) - 1);
-        if (active) sum += widen(dx[place * columns + column]);
-      }
-    }
-    __syncthreads();
-  }
-  if (active) put(target + column, sum);
-}
-
-/// Block (row, stripe): works if `row` is the first place of its token.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    scanning_grad_kernel(const int32_t* tokens, const T* dx, GradientOf<T>* dtable, int64_t rows, int64_t columns,
-                         int64_t first_id, int64_t shard_rows) {
-  const int64_t row = blockIdx.x;
-  const int32_t token = tokens[row];
-  const int64_t local = static_cast<int64_t>(token) - first_id;
-  if (local < 0 || local >= shard_rows) return;  // the same in the whole block, as is the next
-  if (seen_before(tokens, row, token)) return;
-  add_places(tokens, dx, dtable + local * columns, token, row, rows, columns);
-}
 
 // With scratch: how often each row of the shard is asked for, where its list begins, the lists. Counting and filling
 // use atomics on integers, whose sums do not depend on the order; a list's order does, and is put right by who reads
@@ -212,14 +163,11 @@ void embedding(cudaStream_t stream, const int32_t* tokens, const T* table, T* x,
 template <class T>
 void embedding_grad(cudaStream_t stream, const int32_t* tokens, const T* dx, GradientOf<T>* dtable, int64_t rows,
                     int64_t columns, int64_t first_id, int64_t shard_rows, KernelScratch scratch) {
-  dim3 grid = row_grid(rows, "embedding_grad");
-  const int64_t stripes = (columns + kThreads - 1) / kThreads;
-  if (stripes > 65535) throw Failure("CUDA: embedding_grad: too many columns");
-  grid.y = static_cast<unsigned>(stripes);
+  const dim3 grid = row_stripes(rows, columns, "embedding_grad");
   const std::size_t needed = static_cast<std::size_t>(2 * shard_rows + rows) * sizeof(int32_t);
   if (scratch.bytes < needed) {
-    ORRERY_LAUNCH(scanning_grad_kernel<T>, grid, dim3(kThreads), 0, stream, tokens, dx, dtable, rows, columns, first_id,
-                  shard_rows);
+    ORRERY_LAUNCH((scanning_sums_kernel<T, GradientOf<T>>), grid, dim3(kThreads), 0, stream, tokens, dx, dtable, rows,
+                  columns, first_id, shard_rows);
     return check_launch("embedding_grad");
   }
   auto* ints = static_cast<int32_t*>(scratch.data);

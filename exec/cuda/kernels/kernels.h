@@ -128,6 +128,14 @@ void gelu(cudaStream_t stream, const T* x, T* y, int64_t count);
 template <class T>
 void gelu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t count);
 template <class T>
+void gelu_erf(cudaStream_t stream, const T* x, T* y, int64_t count);
+template <class T>
+void gelu_erf_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t count);
+template <class T>
+void tanh_of(cudaStream_t stream, const T* x, T* y, int64_t count);
+template <class T>
+void tanh_grad(cudaStream_t stream, const T* dy, const T* y, T* dx, int64_t count);
+template <class T>
 void swiglu(cudaStream_t stream, const T* x, T* y, int64_t rows, int64_t columns);
 template <class T>
 void swiglu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t rows, int64_t columns);
@@ -156,5 +164,31 @@ template <class T>
 void cross_entropy_grad(cudaStream_t stream, const T* logits, const float* max, const float* sums,
                         const int32_t* targets, const float* scaling, T* dlogits, int64_t rows, int64_t columns,
                         int64_t valid, int64_t first_id, float scale);
+
+// masked.cu: BERT's token types, chosen rows, and loss over few classes. What data says is checked where it is made
+// (exec/masked_data.h); a type, row or class that there is not reads nothing and makes NaN, which the loss then shows.
+template <class T>
+void type_add(cudaStream_t stream, const int32_t* types, const T* x, const T* table, T* y, int64_t rows,
+              int64_t columns, int64_t kinds);
+/// `scratch`: as much of (parts, kinds, columns) floats as there is room for.
+template <class T>
+void type_grad(cudaStream_t stream, const int32_t* types, const T* dx, GradientOf<T>* dtable, int64_t rows,
+               int64_t columns, int64_t kinds, KernelScratch scratch);
+/// `count` rows of a micro-batch of `all`, of which this rank has `held` from `first` on.
+struct ChosenRows {
+  const int32_t* rows = nullptr;  ///< null: every `stride`-th
+  int64_t count = 0, stride = 0, all = 0, first = 0, held = 0;
+};
+template <class T>
+void gather_rows(cudaStream_t stream, const ChosenRows& chosen, const T* x, T* y, int64_t columns);
+/// In the order in which rows were chosen, where one was chosen twice.
+template <class T>
+void scatter_rows(cudaStream_t stream, const ChosenRows& chosen, const T* dy, T* dx, int64_t columns, bool accumulate);
+template <class T>
+void class_loss(cudaStream_t stream, const T* logits, const int32_t* classes, float* loss, int64_t rows,
+                int64_t columns, double scale);
+template <class T>
+void class_loss_grad(cudaStream_t stream, const T* logits, const int32_t* classes, const float* scaling, T* dlogits,
+                     int64_t rows, int64_t columns, double scale);
 
 }  // namespace orrery::exec::cuda

@@ -1,0 +1,173 @@
+// Plans of attention by cuDNN: made once for a shape, run for as many sequences at a time as the workspace is for.
+#include "exec/cuda/cudnn_attention.h"
+
+#include "exec/cuda/check.h"
+
+#if ORRERY_HAVE_CUDNN
+#include <optional>
+#include <vector>
+
+#include "exec/cuda/cudnn_attention_graph.h"
+#include "exec/cuda/handles.h"
+
+namespace orrery::exec::cuda {
+namespace {
+
+/// Most that attention takes outside the arena: kernels that repeat bit by bit keep the scores' gradients of the
+/// sequences that they work on. A GPU is full with a few sequences.
+constexpr std::int64_t kMostWorkspace = std::int64_t{128} << 20;
+constexpr std::int64_t kAligned = 256;
+
+std::int64_t round_up(std::int64_t bytes) {
+  return (bytes + kAligned - 1) / kAligned * kAligned;
+}
+
+}  // namespace
+
+struct CudnnAttention::Prepared {
+  std::optional<CudnnPlan> plan;  ///< none: refused
+  AttentionTensors tensors;
+  std::map<std::int64_t, float> scalars;
+  std::int64_t sequences = 0;  ///< at a time
+  std::int64_t row_dots = 0;   ///< bytes of the workspace ahead of cuDNN's
+};
+
+struct CudnnAttention::Workspace {
+  DeviceMemory memory;
+};
+
+CudnnAttention::CudnnAttention(const CudnnApi& api) : api_(api), workspace_(std::make_unique<Workspace>()) {
+  cudnnHandle_t handle = nullptr;
+  const cudnnStatus_t status = api_.create(&handle);
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw CudnnRefused(std::string("cuDNN does not start: ") + api_.error_string(status));
+  handle_ = handle;
+}
+
+CudnnAttention::~CudnnAttention() {
+  prepared_.clear();
+  api_.destroy(static_cast<cudnnHandle_t>(handle_));
+}
+
+std::int64_t CudnnAttention::workspace_bytes() const {
+  return static_cast<std::int64_t>(workspace_->memory.bytes());
+}
+
+CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call, cudaStream_t stream) {
+  const AttentionShape& s = call.shape;
+  const bool backward = call.dy != nullptr;
+  const Key key{backward, static_cast<int>(call.dtype), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.causal};
+  std::unique_ptr<Prepared>& known = prepared_[key];
+  if (known) return *known;
+  known = std::make_unique<Prepared>();
+  // As many sequences as divide the batch, from all of them down to what the first plan says that there is room for.
+  std::int64_t for_each = 0;  // sequence, bytes
+  for (std::int64_t parts = 1; parts <= s.batch; ++parts) {
+    if (s.batch % parts != 0 || for_each * (s.batch / parts) > kMostWorkspace) continue;
+    AttentionShape some = s;
+    some.batch = s.batch / parts;
+    try {
+      CudnnGraph graph(api_);
+      known->tensors = backward ? backward_graph(graph, some, call.dtype) : forward_graph(graph, some, call.dtype);
+      CudnnPlan plan = graph.plan(static_cast<cudnnHandle_t>(handle_));
+      known->row_dots =
+          backward ? round_up(some.batch * s.heads * s.sequence * static_cast<std::int64_t>(sizeof(float))) : 0;
+      const std::int64_t bytes = known->row_dots + plan.workspace_bytes;
+      if (bytes > kMostWorkspace) {
+        for_each = bytes / some.batch;
+        last_refusal_ = "cuDNN's kernel wants " + std::to_string(bytes) + " bytes at once";
+        continue;
+      }
+      if (static_cast<std::size_t>(bytes) > workspace_->memory.bytes()) {
+        check(cudaStreamSynchronize(stream), "waiting for attention");  // whoever still uses the smaller one
+        workspace_->memory = DeviceMemory(static_cast<std::size_t>(bytes), "allocating the workspace of attention");
+      }
+      known->scalars = graph.scalars();
+      known->sequences = some.batch;
+      known->plan.emplace(std::move(plan));
+      break;
+    } catch (const CudnnRefused& refusal) {
+      last_refusal_ = refusal.what();
+      break;  // a kernel that is not there for many sequences is not there for few
+    }
+  }
+  return *known;
+}
+
+bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
+  Prepared& p = prepare(call, stream);
+  if (!p.plan) return false;
+  const AttentionShape& s = call.shape;
+  const auto check_status = [&](cudnnStatus_t status, const char* doing) {
+    if (status != CUDNN_STATUS_SUCCESS)
+      throw Failure(std::string("cuDNN: ") + doing + ": " + api_.error_string(status));
+  };
+  check_status(api_.set_stream(static_cast<cudnnHandle_t>(handle_), stream), "choosing the stream");
+  constexpr std::int64_t kElement = 2;  // bytes
+  const std::int64_t n = p.sequences * s.sequence;
+  const std::int64_t heads = static_cast<std::int64_t>(s.heads) * s.head_dim;
+  const std::int64_t keys = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
+  auto* const workspace = static_cast<std::byte*>(workspace_->memory.data());
+  for (std::int64_t first = 0; first < s.batch; first += p.sequences) {
+    std::vector<std::int64_t> ids;
+    std::vector<void*> addresses;
+    const auto give = [&](int id, const void* base, std::int64_t bytes) {
+      if (id < 0) return;
+      ids.push_back(id);
+      addresses.push_back(static_cast<std::byte*>(const_cast<void*>(base)) + bytes);
+    };
+    const std::int64_t rows = first / p.sequences * n;
+    const std::int64_t packed = rows * (heads + 2 * keys) * kElement, plain = rows * heads * kElement;
+    give(p.tensors.q, call.qkv, packed);
+    give(p.tensors.k, call.qkv, packed + heads * kElement);
+    give(p.tensors.v, call.qkv, packed + (heads + keys) * kElement);
+    give(p.tensors.y, call.y, plain);
+    give(p.tensors.lse, call.lse, rows * s.heads * static_cast<std::int64_t>(sizeof(float)));
+    give(p.tensors.dy, call.dy, plain);
+    give(p.tensors.dq, call.dqkv, packed);
+    give(p.tensors.dk, call.dqkv, packed + heads * kElement);
+    give(p.tensors.dv, call.dqkv, packed + (heads + keys) * kElement);
+    give(p.tensors.row_dots, workspace, 0);
+    for (auto& [id, value] : p.scalars) {
+      ids.push_back(id);
+      addresses.push_back(&value);
+    }
+    CudnnDescriptor pack(api_, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, static_cast<std::int64_t>(ids.size()), ids.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(addresses.size()),
+             addresses.data());
+    void* const rest = workspace + p.row_dots;
+    pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, rest);
+    pack.finalise();
+    check_status(api_.execute(static_cast<cudnnHandle_t>(handle_), p.plan->plan.raw(), pack.raw()), "attention");
+  }
+  return true;
+}
+
+std::string CudnnAttention::version() const {
+  constexpr std::size_t kMajor = 10000, kMinor = 100;
+  const std::size_t v = api_.version();
+  return std::to_string(v / kMajor) + "." + std::to_string(v % kMajor / kMinor) + "." + std::to_string(v % kMinor);
+}
+
+}  // namespace orrery::exec::cuda
+#else
+
+namespace orrery::exec::cuda {
+
+struct CudnnAttention::Prepared {};
+struct CudnnAttention::Workspace {};
+CudnnAttention::CudnnAttention(const CudnnApi& api) : api_(api) {}
+CudnnAttention::~CudnnAttention() = default;
+bool CudnnAttention::run(const AttentionCall&, cudaStream_t) {
+  return false;
+}
+std::int64_t CudnnAttention::workspace_bytes() const {
+  return 0;
+}
+std::string CudnnAttention::version() const {
+  return {};
+}
+
+}  // namespace orrery::exec::cuda
+#endif

@@ -1,0 +1,57 @@
+#pragma once
+/// Flash attention of 16-bit operands by cuDNN: the operator's graph (products, mask, softmax and their gradients),
+/// which cuDNN recognises and runs as one kernel. Operands and statistics lie as the own kernels have them, so that
+/// either can run the other's backward; what cuDNN has no kernel for, or none that repeats bit by bit, is theirs.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "exec/cuda/cudnn_api.h"
+#include "exec/cuda/kernels/kernels.h"
+#include "models/dtype.h"
+
+namespace orrery::exec::cuda {
+
+/// Addresses of one call; those of backward alone are null in forward.
+struct AttentionCall {
+  models::DType dtype{};
+  AttentionShape shape;
+  const void* qkv = nullptr;
+  void* y = nullptr;
+  float* lse = nullptr;
+  const void* dy = nullptr;
+  void* dqkv = nullptr;
+};
+
+class CudnnAttention {
+ public:
+  explicit CudnnAttention(const CudnnApi& api);
+  ~CudnnAttention();
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+
+  /// Queues it. False, with nothing queued, where the own kernels must. The first call of a shape makes its plan, and
+  /// may take more memory: at most 128 MiB for all shapes, with so many sequences at a time as that is enough for.
+  [[nodiscard]] bool run(const AttentionCall& call, cudaStream_t stream);
+  [[nodiscard]] std::string version() const;  ///< "9.19.0"
+  [[nodiscard]] std::int64_t workspace_bytes() const;
+  /// Why the last shape that is left to the own kernels is; empty: none was.
+  [[nodiscard]] const std::string& last_refusal() const { return last_refusal_; }
+
+ private:
+  struct Prepared;
+  struct Workspace;
+  /// backward, dtype, batch, sequence, heads, kv_heads, head_dim, causal
+  using Key = std::tuple<bool, int, std::int64_t, std::int64_t, int, int, int, bool>;
+  [[nodiscard]] Prepared& prepare(const AttentionCall& call, cudaStream_t stream);
+
+  const CudnnApi& api_;
+  void* handle_ = nullptr;  ///< cudnnHandle_t
+  std::unique_ptr<Workspace> workspace_;
+  std::map<Key, std::unique_ptr<Prepared>> prepared_;
+  std::string last_refusal_;
+};
+
+}  // namespace orrery::exec::cuda

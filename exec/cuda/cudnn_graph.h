@@ -1,0 +1,89 @@
+#pragma once
+/// Graphs of cuDNN's backend API, as far as attention needs them: tensors, operations, and the plan that runs them.
+#include "exec/cuda/cudnn_api.h"
+
+#if ORRERY_HAVE_CUDNN
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "exec/failure.h"
+
+namespace orrery::exec::cuda {
+
+/// What cuDNN has no kernel for, or will not do here: not an error of the run, whoever asked has another way.
+class CudnnRefused : public Failure {
+ public:
+  using Failure::Failure;
+};
+
+/// One descriptor; its attributes are set, then it is finalised.
+class CudnnDescriptor {
+ public:
+  CudnnDescriptor(const CudnnApi& api, cudnnBackendDescriptorType_t type);
+  ~CudnnDescriptor();
+  CudnnDescriptor(CudnnDescriptor&& other) noexcept : api_(other.api_), raw_(other.raw_) { other.raw_ = nullptr; }
+  CudnnDescriptor(const CudnnDescriptor&) = delete;
+  CudnnDescriptor& operator=(const CudnnDescriptor&) = delete;
+  CudnnDescriptor& operator=(CudnnDescriptor&&) = delete;
+
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values);
+  template <class T>
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T& value) {
+    set(name, type, 1, &value);
+  }
+  void set(cudnnBackendAttributeName_t name, const CudnnDescriptor& other) {
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, other.raw_);
+  }
+  void finalise();
+  [[nodiscard]] cudnnBackendDescriptor_t raw() const { return raw_; }
+
+ private:
+  const CudnnApi& api_;
+  cudnnBackendDescriptor_t raw_ = nullptr;
+};
+
+using Dims4 = std::array<std::int64_t, 4>;
+
+/// A plan and what it runs on: addresses by the tensors' ids.
+struct CudnnPlan {
+  CudnnDescriptor plan;
+  std::int64_t workspace_bytes = 0;
+};
+
+class CudnnGraph {
+ public:
+  explicit CudnnGraph(const CudnnApi& api) : api_(api) {}
+
+  /// A tensor of memory, whose id is the index that this returns.
+  int tensor(const Dims4& dims, const Dims4& strides, cudnnDataType_t type);
+  /// One between two operations, never in memory; packed.
+  int between(const Dims4& dims, cudnnDataType_t type);
+  int between(const Dims4& dims, const Dims4& strides, cudnnDataType_t type);
+  /// A single fp32 number, by value.
+  int scalar(float value);
+
+  void matmul(int a, int b, int c);
+  /// `b`, `mask` -1: none. `axis`: of an index.
+  void pointwise(cudnnPointwiseMode_t mode, int x, int b, int y, int mask = -1, std::int64_t axis = -1,
+                 cudnnDataType_t compute = CUDNN_DATA_FLOAT);
+  void reduce(cudnnReduceTensorOp_t how, int x, int y);
+  void reshape(int x, int y);
+
+  /// The best kernel that cuDNN proposes, of those that repeat bit by bit. `device`: a device's properties, in place of
+  /// a handle (null), for asking without a GPU.
+  [[nodiscard]] CudnnPlan plan(cudnnHandle_t handle, const CudnnDescriptor* device = nullptr);
+  [[nodiscard]] const std::map<std::int64_t, float>& scalars() const { return scalars_; }
+
+ private:
+  int add_tensor(const Dims4& dims, const Dims4& strides, cudnnDataType_t type, bool is_virtual, bool by_value);
+  [[nodiscard]] const CudnnDescriptor& at(int tensor) const { return tensors_[static_cast<std::size_t>(tensor)]; }
+
+  const CudnnApi& api_;
+  std::vector<CudnnDescriptor> tensors_, operations_, parameters_;
+  std::map<std::int64_t, float> scalars_;  ///< by id
+};
+
+}  // namespace orrery::exec::cuda
+#endif

@@ -1,0 +1,66 @@
+#pragma once
+/// Sums over the rows that carry the same id, in the order of the rows: of tokens, and of rows chosen by data.
+#include "exec/cuda/kernels/device.h"
+#include "exec/cuda/kernels/values.h"
+
+namespace orrery::exec::cuda {
+
+/// True in all threads when some ids[j], j < row, equals `id`.
+__device__ inline bool seen_before(const int32_t* ids, int64_t row, int32_t id) {
+  __shared__ int found;
+  if (threadIdx.x == 0) found = 0;
+  __syncthreads();
+  bool mine = false;
+  for (int64_t j = threadIdx.x; j < row; j += blockDim.x) mine = mine || ids[j] == id;
+  if (mine) found = 1;  // every writer writes the same
+  __syncthreads();
+  return found != 0;
+}
+
+/// Adds the rows of x of all places of `id` from `row` on, in order, to `kThreads` columns of its row of the table: a
+/// block looks at 256 places at a time.
+template <class T, class G>
+__device__ void add_places(const int32_t* ids, const T* x, G* target, int32_t id, int64_t row, int64_t rows,
+                           int64_t columns) {
+  __shared__ unsigned matches[kThreads / kWarp];
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const bool active = column < columns;
+  float sum = active ? widen(target[column]) : 0.0F;
+  for (int64_t base = row; base < rows; base += kThreads) {
+    const int64_t j = base + threadIdx.x;
+    const unsigned mask = __ballot_sync(kAllLanes, j < rows && ids[j] == id);
+    if (threadIdx.x % kWarp == 0) matches[threadIdx.x / kWarp] = mask;
+    __syncthreads();
+    for (int warp = 0; warp < kThreads / kWarp; ++warp) {
+      for (unsigned left = matches[warp]; left != 0; left &= left - 1) {
+        const int64_t place = base + warp * kWarp + (__ffs(static_cast<int>(left)) - 1);
+        if (active) sum += widen(x[place * columns + column]);
+      }
+    }
+    __syncthreads();
+  }
+  if (active) put(target + column, sum);
+}
+
+/// Block (row, stripe): works if `row` is the first place of its id, and the id is one of `held` from `first_id` on.
+template <class T, class G>
+__global__ void __launch_bounds__(kThreads) scanning_sums_kernel(const int32_t* ids, const T* x, G* table, int64_t rows,
+                                                                 int64_t columns, int64_t first_id, int64_t held) {
+  const int64_t row = blockIdx.x;
+  const int32_t id = ids[row];
+  const int64_t local = static_cast<int64_t>(id) - first_id;
+  if (local < 0 || local >= held) return;  // the same in the whole block, as is the next
+  if (seen_before(ids, row, id)) return;
+  add_places(ids, x, table + local * columns, id, row, rows, columns);
+}
+
+/// A block for each of `rows`, and for each 256 columns.
+inline dim3 row_stripes(int64_t rows, int64_t columns, const char* kernel) {
+  dim3 grid = row_grid(rows, kernel);
+  const int64_t stripes = (columns + kThreads - 1) / kThreads;
+  if (stripes > 65535) throw Failure(std::string("CUDA: ") + kernel + ": too many columns");
+  grid.y = static_cast<unsigned>(stripes);
+  return grid;
+}
+
+}  // namespace orrery::exec::cuda

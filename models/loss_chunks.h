@@ -1,0 +1,109 @@
+#pragma once
+/// The loss over the vocabulary: logits of all of a micro-batch's rows at once, or of one part of the rows after the
+/// other. Private to models/: see expand.cpp.
+///
+/// Logits are the largest tensor of a model with a large vocabulary, and a row's gradient needs nothing of other rows.
+/// In parts, the product, the softmax, its gradient and what becomes of it (the head's input's gradient, and sums into
+/// the table's) follow each other for one part before the next begins, in the same memory. All of that stands in the
+/// backward pass, which the loss is not waited for by; so nothing is computed twice, and forward keeps the head's input
+/// instead of its logits. Evaluation, which has no backward pass, has a forward pass of its own.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ensure.h"
+#include "models/linear_notes.h"
+
+namespace orrery::models {
+
+class LossNotes : protected LinearNotes {
+ protected:
+  using LinearNotes::LinearNotes;
+
+  struct VocabularyLoss {
+    Linear unembed;
+    int targets = -1, loss = -1;
+    int logits = -1, maxima = -1, sums = -1;  ///< of a part's rows
+    std::int64_t rows = 0;                    ///< of a part
+    double scale = 1;
+  };
+
+  [[nodiscard]] bool in_chunks() const { return options_.loss_chunks > 1; }
+
+  VocabularyLoss make_loss(Linear unembed, int targets, int loss, double scale) {
+    ENSURE(n_ % options_.loss_chunks == 0, "{} rows in {} parts", n_, options_.loss_chunks);
+    VocabularyLoss l{.unembed = unembed, .targets = targets, .loss = loss};
+    l.rows = l.unembed.rows = n_ / options_.loss_chunks;
+    l.logits = activation("logits", {l.rows, unembed.out}, options_.dtype);
+    l.maxima = rows("logits.max", l.rows);
+    l.sums = activation("logits.sums", {2, l.rows}, DType::fp32);
+    l.scale = scale;
+    return l;
+  }
+
+  /// Forward: from `a`, the head's input, to the loss. In parts: nothing yet.
+  void loss_forward(const VocabularyLoss& l, int a) {
+    if (!in_chunks()) loss_of_rows(l, gathered(a, "ln_f.gathered"), l.targets);
+  }
+
+  /// Backward: from the logits to `da`. In parts: from `a` to the loss and to `da`.
+  void loss_backward(const VocabularyLoss& l, int a, int da) {
+    if (!in_chunks()) {
+      emit(vocabulary_op(l, OpKind::cross_entropy_grad, {l.logits, l.maxima, l.sums, l.targets}, {l.logits}));
+      bias_backward(l.unembed, l.logits);
+      column_backward(l.unembed, l.logits, a, da, "ln_f");
+      return;
+    }
+    const int all = gathered(a, "ln_f.gathered_again");
+    const int sums = partial(da, "d_ln_f.partial");
+    for (std::int64_t i = 0; i < options_.loss_chunks; ++i) {
+      const int x = part_of(all, i), targets = part_of(l.targets, i);
+      loss_of_rows(l, x, targets);
+      emit(vocabulary_op(l, OpKind::cross_entropy_grad, {l.logits, l.maxima, l.sums, targets}, {l.logits}));
+      bias_backward(l.unembed, l.logits);
+      weight_backward(l.unembed, l.logits, x);
+      input_backward(l.unembed, l.logits, part_of(sums, i));
+    }
+    add_up(sums, da);
+  }
+
+  /// In parts: once forward is complete, what evaluation has instead of it.
+  void evaluate_loss(const VocabularyLoss& l, int a) {
+    if (!in_chunks()) return;
+    program_.evaluation = program_.forward;
+    current_ = &program_.evaluation;
+    const int all = gathered(a, "ln_f.gathered");
+    for (std::int64_t i = 0; i < options_.loss_chunks; ++i) loss_of_rows(l, part_of(all, i), part_of(l.targets, i));
+  }
+
+ private:
+  Op vocabulary_op(const VocabularyLoss& l, OpKind kind, std::vector<int> in, std::vector<int> out) const {
+    Op o = op(kind, std::move(in), std::move(out), l.unembed.out);
+    o.n = l.rows;
+    o.vocab = model_.vocab;
+    o.scale = l.scale;
+    o.accumulate = kind == OpKind::cross_entropy;
+    return o;
+  }
+
+  void loss_of_rows(const VocabularyLoss& l, int x, int targets) {
+    linear_forward(l.unembed, x, l.logits, l.unembed.bias >= 0);
+    emit(vocabulary_op(l, OpKind::softmax_max, {l.logits}, {l.maxima}));
+    all_reduce(l.maxima, GroupOperation::maximum);
+    emit(vocabulary_op(l, OpKind::softmax_sum, {l.logits, l.maxima, targets}, {l.sums}));
+    all_reduce(l.sums);
+    emit(vocabulary_op(l, OpKind::cross_entropy, {l.maxima, l.sums}, {l.loss}));
+  }
+
+  /// The rows of part `i` of a tensor that has a row for each of the head's.
+  int part_of(int whole, std::int64_t i) {
+    Tensor t = program_.tensors[static_cast<std::size_t>(whole)];
+    t.shape[0] /= options_.loss_chunks;
+    t.name += "." + std::to_string(i);
+    t.part_of = whole;
+    t.first = i * t.elements();
+    return add(std::move(t));
+  }
+};
+
+}  // namespace orrery::models

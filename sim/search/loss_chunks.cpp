@@ -1,0 +1,52 @@
+/// How many chunks a loss has to come in.
+#include "sim/search/loss_chunks.h"
+
+#include "models/inputs.h"
+#include "plan/buckets.h"
+#include "plan/orders.h"
+
+namespace orrery::sim {
+
+namespace {
+
+/// A product of fewer rows leaves much of a device idle.
+constexpr std::int64_t kLeastRows = 256;
+constexpr std::int64_t kMostChunks = 64;
+
+/// Rows of which the head has logits.
+std::int64_t rows_of(const models::Model& model, const plan::PlanSpec& spec) {
+  const std::int64_t predicted = models::predictions_per_sequence(model, spec.sequence);
+  return spec.micro_batch * (predicted > 0 ? predicted : spec.tokens_per_rank());
+}
+
+/// At least what logits and their statistics take of the memory of the stage that has them.
+double most_saved(const models::Model& model, const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  const models::ExpandOptions options = plan::expand_options(spec);
+  const std::int64_t columns = models::padded_vocab(model, options.tensor, options.vocab_multiple) / options.tensor;
+  constexpr std::int64_t kStatistics = 12;  // maximum, sum and target logit
+  const bool plain = spec.virtual_stages == 1 && !spec.asynchronous();
+  const std::int64_t flying = plain
+                                  ? plan::in_flight(spec.order, spec.head_stage(), spec.pipeline, plan.micro_batches())
+                                  : plan.micro_batches();
+  return static_cast<double>(flying * rows_of(model, spec) * (columns * models::size_of(options.dtype) + kStatistics));
+}
+
+}  // namespace
+
+std::int64_t loss_chunks_that_fit(cost::Estimator& estimator, const plan::Plan& plan,
+                                  std::shared_ptr<const models::Model> model,
+                                  std::shared_ptr<const clusters::Cluster> cluster, double memory, double capacity) {
+  if (plan.spec().loss_chunks > 1 || memory - most_saved(*model, plan) > capacity) return 1;
+  const std::int64_t rows = rows_of(*model, plan.spec());
+  for (std::int64_t chunks = 2; chunks <= kMostChunks && rows / chunks >= kLeastRows; chunks *= 2) {
+    plan::PlanSpec spec = plan.spec();
+    spec.loss_chunks = chunks;
+    const auto made = plan::make_plan(model, cluster, std::move(spec));
+    if (!made) return 1;
+    if (estimator.memory_peak(*made) <= capacity) return chunks;
+  }
+  return 1;
+}
+
+}  // namespace orrery::sim

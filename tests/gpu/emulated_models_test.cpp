@@ -1,0 +1,83 @@
+// What some models and plans alone have, trained on emulated devices beside the CPU backend on the same plan: BERT,
+// compressed gradients, encoded activations, the loss in chunks.
+#include <gtest/gtest.h>
+
+#include "exec/cuda/nccl_transport.h"
+#include "tests/exec/training.h"
+
+namespace orrery::exec::gpu_test {
+namespace {
+
+using models::DType;
+using plan::PlanSpec;
+using testing::Devices;
+using testing::Outcome;
+using testing::Trial;
+
+struct Case {
+  const char* name;
+  bool bert;
+  void (*set)(PlanSpec&);
+};
+
+Outcome on_devices(Trial trial) {
+  trial.devices = [](Transport& host) {
+    Devices devices;
+    auto backend = std::make_unique<cuda::CudaBackend>(
+        0, make_cpu_backend(1), cuda::Products::Options{.plan_file = {}, .tune_above_flops = 1e12});
+    devices.transport = cuda::make_cuda_transport(*backend, host, {.nccl = true, .start_timeout_s = 20});
+    devices.backend = std::move(backend);
+    return devices;
+  };
+  return testing::train(trial);
+}
+
+class EmulatedFamilies : public ::testing::TestWithParam<Case> {};
+
+TEST_P(EmulatedFamilies, TrainAsOnTheCpuBackend) {
+  Trial trial = GetParam().bert ? testing::golden_bert() : testing::golden_trial("cosine_clipped");
+  trial.steps = 2;
+  trial.gradients_at = {0, 1};
+  trial.check = Arena::Check::overlaps;
+  GetParam().set(trial.spec);
+  const Outcome theirs = testing::train(trial);
+  const Outcome ours = on_devices(trial);
+  ASSERT_EQ(ours.steps.size(), theirs.steps.size());
+  // What is rounded on the way, to 16 bits or fewer, may fall to the other side of a tie.
+  const bool exact = trial.spec.precision == DType::fp32 && trial.spec.compression == plan::Compression{};
+  const double bound = exact ? 1e-5 : 2e-2;
+  EXPECT_LE(testing::loss_distance(ours, theirs), exact ? 1e-5 : 2e-3);
+  for (const auto& [step, gradients] : theirs.gradients)
+    EXPECT_LE(testing::relative_distance(ours.gradients.at(step), gradients), bound) << step;
+  EXPECT_LE(testing::relative_distance(ours.weights, theirs.weights), exact ? 1e-5 : 3e-2);
+  for (std::size_t rank = 0; rank < ours.memory.size(); ++rank)
+    EXPECT_EQ(ours.memory[rank].peak_live, ours.placements[rank].peak_live_bytes) << rank;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, EmulatedFamilies,
+    ::testing::Values(
+        Case{"bert", true, [](PlanSpec&) {}},
+        Case{"bert_bf16_sequence_parallel", true,
+             [](PlanSpec& s) { s.precision = DType::bf16, s.tensor = 2, s.sequence_parallel = true; }},
+        Case{"bert_fp16", true, [](PlanSpec& s) { s.precision = DType::fp16; }},
+        Case{"bert_data_2_pipeline_2_zero_1", true, [](PlanSpec& s) { s.data = s.pipeline = 2, s.zero_stage = 1; }},
+        Case{"powersgd", false,
+             [](PlanSpec& s) {
+               s.data = 2, s.compression.gradients = plan::GradientCompression::powersgd;
+               s.compression.rank = 2, s.compression.minimum_rate = 1.5;
+             }},
+        Case{"activations_in_16_bits", false,
+             [](PlanSpec& s) { s.compression.activations = plan::ActivationEncoding::fp16; }},
+        Case{"activations_in_10_bits", false,
+             [](PlanSpec& s) { s.compression.activations = plan::ActivationEncoding::fp10; }},
+        Case{"activations_in_8_bits_bf16", false,
+             [](PlanSpec& s) { s.compression.activations = plan::ActivationEncoding::fp8, s.precision = DType::bf16; }},
+        Case{"loss_in_chunks", false, [](PlanSpec& s) { s.loss_chunks = 4; }},
+        Case{"loss_in_chunks_tensor_2_bf16", false,
+             [](PlanSpec& s) { s.loss_chunks = 2, s.tensor = 2, s.precision = DType::bf16; }},
+        Case{"bert_loss_in_chunks", true, [](PlanSpec& s) { s.loss_chunks = 2; }}),
+    [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace orrery::exec::gpu_test

@@ -1,0 +1,101 @@
+/// The loss in chunks in the search: proposed where a plan fits by it, and there alone; predicted as it is replayed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/search/search.h"
+#include "sim/search/space.h"
+#include "sim/simulate.h"
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+plan::Job gpt2_job() {
+  plan::Job job;
+  job.batch = 32, job.sequence = 1024;
+  job.precision = models::DType::bf16;
+  job.bounds.micro_batch = {32};
+  job.bounds.recompute = {plan::Recompute::none};
+  return job;
+}
+
+std::shared_ptr<clusters::Cluster> one_a100(double memory = 0) {
+  auto cluster = std::make_shared<clusters::Cluster>(*testing::cluster("dgx-a100", 1));
+  if (memory > 0) cluster->devices[0].memory = base::Bytes{memory};
+  return cluster;
+}
+
+cost::SearchResult search_gpt2(const plan::Job& job, double memory) {
+  const auto cluster = one_a100(memory);
+  const cost::Pricing pricing(cluster, testing::stack("orrery-cuda"));
+  return search(testing::model("gpt2-124m"), cluster, job, pricing);
+}
+
+TEST(LossChunksInTheSearch, AreProposedWhereNothingElseLetsAPlanFit) {
+  const plan::Job job = gpt2_job();
+  const double whole = search_gpt2(job, 0).plans.at(0).memory_peak_bytes;
+  EXPECT_EQ(search_gpt2(job, 0).plans.at(0).spec.loss_chunks, 1);
+  const cost::SearchResult tight = search_gpt2(job, 0.97 * whole);
+  ASSERT_EQ(tight.plans.size(), 1u);
+  EXPECT_EQ(tight.plans[0].spec.loss_chunks, 2) << "as few as fit";
+  EXPECT_LE(tight.plans[0].memory_peak_bytes, 0.97 * whole);
+  EXPECT_EQ(tight.feasible, 1);
+  EXPECT_TRUE(search_gpt2(job, 0.1 * whole).plans.empty()) << "more than the logits is missing";
+
+  plan::Job as_it_is = job;
+  as_it_is.bounds.loss_chunks = {1};
+  const cost::SearchResult none = search_gpt2(as_it_is, 0.97 * whole);
+  EXPECT_TRUE(none.plans.empty());
+  bool says = false;
+  for (const std::string& line : none.nearest) says = says || line.find("plan.loss_chunks free") != std::string::npos;
+  EXPECT_TRUE(says);
+}
+
+TEST(LossChunksInTheSearch, AreThoseThatTheJobNames) {
+  plan::Job job = gpt2_job();
+  job.bounds.loss_chunks = {1, 4, 3};
+  const cost::SearchResult result = search_gpt2(job, 0);
+  EXPECT_EQ(result.candidates, 3);
+  EXPECT_EQ(result.feasible, 2);
+  EXPECT_EQ(result.rejected.count("P85 loss_chunks does not divide the head's rows"), 1u);
+}
+
+TEST(LossChunksInTheSearch, AreEstimatedAsTheyAreReplayed) {
+  const auto cluster = testing::cluster("dgx-a100");
+  const auto model = testing::model("gpt2-124m");
+  const cost::Pricing pricing(cluster, testing::stack("orrery-cuda"));
+  cost::Estimator estimator(model, pricing);
+  struct Mesh {
+    int data, tensor, pipeline, zero;
+    bool sequence;
+    plan::Order order;
+  };
+  using plan::Order;
+  for (const Mesh& mesh : {Mesh{8, 1, 1, 0, false, Order::one_f_one_b}, Mesh{8, 1, 1, 3, false, Order::one_f_one_b},
+                           Mesh{2, 4, 1, 1, true, Order::one_f_one_b}, Mesh{2, 2, 2, 0, false, Order::one_f_one_b},
+                           Mesh{2, 1, 4, 0, false, Order::gpipe}}) {
+    plan::PlanSpec spec;
+    spec.data = mesh.data, spec.tensor = mesh.tensor, spec.pipeline = mesh.pipeline;
+    spec.zero_stage = mesh.zero, spec.sequence_parallel = mesh.sequence, spec.order = mesh.order;
+    spec.batch = 64, spec.sequence = 1024, spec.micro_batch = 4, spec.precision = models::DType::bf16;
+    double memory = 0;
+    for (const std::int64_t chunks : {1, 4, 8}) {
+      spec.loss_chunks = chunks;
+      const auto made = plan::make_plan(model, cluster, spec);
+      ASSERT_TRUE(made) << base::render(made.error(), false);
+      SCOPED_TRACE(plan::describe(made->spec()));
+      const cost::Estimate estimate = estimator.estimate(*made);
+      const cost::Prediction replayed = simulate(*made, pricing, {.spans = false}).prediction;
+      EXPECT_NEAR(estimate.step_time / replayed.step_time_s, 1, 0.05);
+      EXPECT_NEAR(estimate.memory_peak / replayed.memory_peak_bytes, 1, 0.02);
+      if (chunks > 1) {
+        EXPECT_LE(replayed.memory_peak_bytes, memory);
+      }
+      memory = replayed.memory_peak_bytes;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orrery::sim

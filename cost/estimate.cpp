@@ -45,9 +45,9 @@ struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split, …) -> costs
-  std::map<std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int, int, double,
-                      std::int64_t>,
-           LayerCosts>
+  std::map<
+      std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int, int, double, std::int64_t>,
+      LayerCosts>
       layers;
   /// (replicas, tensor, pipeline, ranks among which ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;

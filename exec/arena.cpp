@@ -151,6 +151,12 @@ std::int64_t Arena::bytes(int buffer) const {
   return class_.buffers[static_cast<std::size_t>(buffer)].bytes();
 }
 
+std::vector<std::int64_t> Arena::rings() const {
+  std::vector<std::int64_t> out;
+  for (const plan::Placed& place : placement_.births) out.push_back(place.ring);
+  return out;
+}
+
 bool Arena::resting() const {
   for (std::size_t i = 0; i < class_.buffers.size(); ++i)
     for (std::size_t s = first_slot_[i]; s < (i + 1 < first_slot_.size() ? first_slot_[i + 1] : instances_.size()); ++s)

@@ -62,6 +62,13 @@ class Arena {
   [[nodiscard]] StateFile* state_file() const { return files_; }
   /// Whether nothing lives but what lasts: only then may another arena lie in this one's memory.
   [[nodiscard]] bool resting() const;
+  /// Lengths of the rings that buffers lie in, one for each birth; the place in a ring is the micro-batch, counted over
+  /// training steps, modulo the length.
+  [[nodiscard]] std::vector<std::int64_t> rings() const;
+  /// Its books, to go back to where what was handed out meanwhile has not been used.
+  struct Books;
+  [[nodiscard]] Books books() const;
+  void reopen(const Books& books);
 
  private:
   struct Held {
@@ -90,5 +97,20 @@ class Arena {
   std::size_t cursor_ = 0;  ///< into placement_.births: the first of the current step
   std::array<ArenaUse, plan::kSpaces> uses_;
 };
+
+struct Arena::Books {
+  std::vector<Held> instances;
+  std::size_t cursor = 0;
+  std::array<ArenaUse, plan::kSpaces> uses;
+};
+
+inline Arena::Books Arena::books() const {
+  return {instances_, cursor_, uses_};
+}
+inline void Arena::reopen(const Books& books) {
+  instances_ = books.instances;
+  cursor_ = books.cursor;
+  uses_ = books.uses;
+}
 
 }  // namespace orrery::exec

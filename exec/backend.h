@@ -1,6 +1,7 @@
 #pragma once
 /// Backend: where compute steps run. It owns the arena of its device, runs operators on views of it, and knows how to
 /// wait. It decides nothing: program order, offsets and operands come from the Schedule.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "exec/failure.h"
+#include "exec/request.h"
 #include "models/op.h"
 
 namespace orrery::exec {
@@ -113,11 +115,53 @@ class Backend {
   /// All queued work is done.
   virtual void synchronise() = 0;
   /// A mark in the compute stream; `seconds_between` waits for both. For spans without stalling the device.
-  using Mark = std::int64_t;
+  using Mark = exec::Mark;
   [[nodiscard]] virtual Mark mark() = 0;
   [[nodiscard]] virtual double seconds_between(Mark from, Mark to) = 0;
+
+  // -- the queues of a device, so that the host need not wait within a step
+  /// Where the compute queue is now; null where `run` returns when it has run.
+  [[nodiscard]] virtual std::shared_ptr<const Point> point() { return nullptr; }
+  /// What is queued for computing from now on begins behind `point`.
+  virtual void order_behind(const Point& point) { static_cast<void>(point); }
+  /// Before the first operator of a training step: what changes from step to step (its number, the learning rate) is
+  /// put where operators, also those of a graph, read it.
+  virtual void begin_step(const StepContext& context) { static_cast<void>(context); }
+  /// A few numbers that the host wants at the end of the step: queued like an operator, there after `synchronise`.
+  static constexpr std::size_t kLater = 4, kLaterFloats = 4;
+  virtual void read_later(std::size_t slot, const std::byte* device, std::size_t floats) {
+    copy_to_host(std::as_writable_bytes(std::span(later_.at(slot)).first(floats)), device);
+  }
+  [[nodiscard]] virtual std::span<const float> later(std::size_t slot) const { return later_.at(slot); }
+
+  /// A copy between device memory and the host's, in a queue of its own for each `lane`, behind `behind`; with marks
+  /// where asked for. Null where copies are not queued: then `copy_between`, beside.
+  [[nodiscard]] virtual std::unique_ptr<Request> queue_copy(std::size_t lane, std::byte* to, const std::byte* from,
+                                                            std::size_t bytes, const Points& behind, bool marks) {
+    static_cast<void>(lane), static_cast<void>(to), static_cast<void>(from), static_cast<void>(bytes);
+    static_cast<void>(behind), static_cast<void>(marks);
+    return nullptr;
+  }
+  [[nodiscard]] virtual bool queues_copies() const { return false; }
+
+  // -- graphs: work that is queued as one
+  class Graph {
+   public:
+    virtual ~Graph() = default;
+  };
+  [[nodiscard]] virtual bool captures() const { return false; }
+  /// From here on what is queued, here and by the transport, is kept instead of run.
+  virtual void begin_capture() {}
+  /// Throws Failure where it cannot be kept; nothing of it has run.
+  [[nodiscard]] virtual std::unique_ptr<Graph> end_capture() { return nullptr; }
+  virtual void abandon_capture() noexcept {}  ///< after a Failure meanwhile
+  virtual void replay(Graph& graph) { static_cast<void>(graph); }
+
   /// Bytes that kernels have allocated beyond the arena and their operands (workspace), so that they can be shown.
   [[nodiscard]] virtual std::int64_t scratch_bytes() const { return 0; }
+
+ private:
+  std::array<std::array<float, kLaterFloats>, kLater> later_{};
 };
 
 /// `device_memory`: the most that an arena may take, in bytes; 0: whatever the system gives.

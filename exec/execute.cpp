@@ -17,7 +17,12 @@ namespace orrery::exec {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t kMostOperands = 8;  // of any operator in models/op.h, either side
+constexpr std::size_t kMostOperands = 8;                               // of any operator in models/op.h, either side
+enum Later : std::size_t { kLoss, kNorm, kScaleBefore, kScaleAfter };  // Backend::read_later
+
+Communication::Who who(const plan::Step& step) {
+  return step.on_host ? Communication::Who::host : Communication::Who::device;
+}
 
 bool updates_parameters(const plan::Step& step) {
   return std::any_of(step.ops.begin(), step.ops.end(),
@@ -53,10 +58,13 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
       norm_(kNone),
-      communication_(waiter, options.progress) {
+      communication_(waiter, options.progress, [&backend](const Point& point) { backend.order_behind(point); }) {
   make_groups();
   connect_peers();
   find_optimizer();
+  graph_counts_.reason = why_no_graphs();
+  may_graph_ = graph_counts_.reason.empty();
+  if (may_graph_) period_ = period();
 }
 
 void Executor::make_groups() {
@@ -103,30 +111,52 @@ std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
   return data_rank_ * bucket.shard_elements();
 }
 
-std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
-  current_iteration_ = static_cast<std::int32_t>(input.iteration);
-  recording_ = options_.record && iterations_.size() < options_.most_iterations;
-  if (recording_ && iterations_.size() == 1) operators_.clear();
-  const Nanoseconds begin = now();
-  const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
-  arena_.begin_step();
-  read_loss_scale(0, loss_scale_.scale);
+// The entries of this training step, step by step.
+std::vector<Executor::Place> Executor::places(const StepInput& input) const {
+  std::vector<Place> out;
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
     const plan::Entry& entry = class_.program[e];
     const Instance of(entry.micro_batch, input.iteration + entry.ahead);
     if ((entry.opening && opened_) || of.step >= input.end) continue;
-    const plan::Block& block = class_.blocks[static_cast<std::size_t>(entry.block)];
-    for (std::size_t s = 0; s < block.steps.size(); ++s)
-      run_one(block.steps[s], {{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of}, input);
+    const std::size_t steps = class_.blocks[static_cast<std::size_t>(entry.block)].steps.size();
+    for (std::size_t s = 0; s < steps; ++s)
+      out.push_back({{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of});
   }
+  return out;
+}
+
+const plan::Step& Executor::step_at(const Place& place) const {
+  const plan::Entry& entry = class_.program[static_cast<std::size_t>(place.at.entry)];
+  return class_.blocks[static_cast<std::size_t>(entry.block)].steps[static_cast<std::size_t>(place.at.step)];
+}
+
+std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
+  current_iteration_ = static_cast<std::int32_t>(input.iteration);
+  recording_ =
+      options_.record && iterations_.size() < options_.most_iterations && input.iteration % options_.sample_every == 0;
+  if (recording_ && iterations_.size() == 1) operators_.clear();
+  const Nanoseconds begin = now();
+  const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
+  arena_.begin_step();
+  fetched_ = {};
+  backend_.begin_step(input.context);
+  transport_.mark_operations(recording_);
+  if (class_.scaling >= 0) backend_.read_later(kScaleBefore, arena_.data(class_.scaling, -1), 4);
+  const std::vector<Place> all = places(input);
+  if (may_graph_ && !input.before_optimizer)
+    walk_by_graphs(all, input);
+  else
+    walk(all, input);
   opened_ = true;
   communication_.wait_for_all();
-  backend_.synchronise();
   for (const int scalar : {class_.loss, class_.gradient_norm})
-    if (scalar >= 0 && arena_.alive(scalar, -1)) (scalar == class_.loss ? loss_ : norm_) = read_scalar(scalar);
-  double skipped = 0;
-  read_loss_scale(3, skipped);
-  loss_scale_.skipped = skipped != 0;
+    if (scalar >= 0 && arena_.alive(scalar, -1)) fetch(scalar);
+  if (class_.scaling >= 0) backend_.read_later(kScaleAfter, arena_.data(class_.scaling, -1), 4);
+  backend_.synchronise();  // the one wait of a step whose messages are queued
+  if (fetched_[kLoss]) loss_ = static_cast<double>(backend_.later(kLoss).front());
+  if (fetched_[kNorm]) norm_ = static_cast<double>(backend_.later(kNorm).front());
+  if (class_.scaling >= 0)
+    loss_scale_ = {static_cast<double>(backend_.later(kScaleBefore)[0]), backend_.later(kScaleAfter)[3] != 0};
   for (const Marked& m : marked_) {
     spans_[m.span].ready = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.from));
     spans_[m.span].end = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.to));
@@ -137,11 +167,8 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   return std::chrono::nanoseconds(end - begin);
 }
 
-void Executor::read_loss_scale(std::size_t value, double& into) {
-  if (class_.scaling < 0) return;
-  std::array<float, 4> all{};
-  backend_.copy_to_host(std::as_writable_bytes(std::span(all)), arena_.data(class_.scaling, -1));
-  into = static_cast<double>(all[value]);
+void Executor::walk(std::span<const Place> places, const StepInput& input) {
+  for (const Place& place : places) run_one(step_at(place), place, input);
 }
 
 void Executor::run_one(const plan::Step& step, const Place& place, const StepInput& input) {
@@ -150,24 +177,45 @@ void Executor::run_one(const plan::Step& step, const Place& place, const StepInp
     backend_.synchronise();
     input.before_optimizer();
   }
-  give_birth(step, place);
+  arrive(step, place);
+  execute(step, place, input);
+  leave(step, place, true);
+}
+
+void Executor::execute(const plan::Step& step, const Place& place, const StepInput& input) {
   if (step.kind == plan::StepKind::compute)
     compute(step, place, input);
   else
     communicate(step, place);
+}
+
+void Executor::arrive(const plan::Step& step, const Place& place) {
+  give_birth(step, place);
+  if (step.kind != plan::StepKind::compute || communication_.idle()) return;
+  communication_.progress();
+  communication_.wait_for_freeing();
+  communication_.wait_for(touches(step, place.of), who(step));
+}
+
+// `queues`: on the device too, unless a graph has done it.
+void Executor::leave(const plan::Step& step, const Place& place, bool queues) {
   for (const int buffer : step.deaths) {
-    if (buffer == class_.loss) loss_ = read_scalar(buffer);
-    if (buffer == class_.gradient_norm) norm_ = read_scalar(buffer);
+    if (buffer == class_.loss || buffer == class_.gradient_norm) {
+      if (queues || arena_.space_of(buffer) != plan::Space::device)
+        fetch(buffer);
+      else
+        fetched_[buffer == class_.loss ? kLoss : kNorm] = true;
+    }
     arena_.death(buffer, place.of);
   }
 }
 
-double Executor::read_scalar(int buffer) {
-  communication_.wait_for({touch(buffer, -1, true)});
-  backend_.synchronise();
-  float value = 0;
-  backend_.copy_to_host(std::as_writable_bytes(std::span(&value, 1)), arena_.data(buffer, -1));
-  return static_cast<double>(value);
+void Executor::fetch(int buffer) {
+  const bool on_device = arena_.space_of(buffer) == plan::Space::device;
+  communication_.wait_for({touch(buffer, -1, true)}, on_device ? Communication::Who::device : Communication::Who::host);
+  const std::size_t slot = buffer == class_.loss ? kLoss : kNorm;
+  backend_.read_later(slot, arena_.data(buffer, -1), 1);
+  fetched_[slot] = true;
 }
 
 void Executor::give_birth(const plan::Step& step, const Place& place) {
@@ -175,7 +223,7 @@ void Executor::give_birth(const plan::Step& step, const Place& place) {
     bool in_flight = false;
     if (!communication_.idle()) {
       const std::vector<Touch> newborn{{arena_.birthplace(place.at, buffer, place.of), arena_.bytes(buffer), true}};
-      if (step.kind == plan::StepKind::compute) communication_.wait_for(newborn);
+      if (step.kind == plan::StepKind::compute) communication_.wait_for(newborn, who(step));
       in_flight = communication_.conflicts(newborn);
     }
     arena_.birth(place.at, buffer, place.of, !in_flight);  // a message may still leave from that memory
@@ -197,11 +245,6 @@ std::vector<Touch> Executor::touches(const plan::Step& step, const Instance& of)
 }
 
 void Executor::compute(const plan::Step& step, const Place& place, const StepInput& input) {
-  if (!communication_.idle()) {
-    communication_.progress();
-    communication_.wait_for_freeing();
-    communication_.wait_for(touches(step, place.of));
-  }
   const bool marks = recording_ && backend_.asynchronous();
   const Nanoseconds begin = now();
   const Backend::Mark from = marks ? backend_.mark() : Backend::Mark{};

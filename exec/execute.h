@@ -1,6 +1,7 @@
 #pragma once
 /// Executor: walks one rank's program for one training step, exactly as plan/schedule.h says, and measures a span for
 /// every step it executes. It decides nothing.
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -17,6 +18,7 @@
 #include "exec/backend.h"
 #include "exec/communication.h"
 #include "exec/copies.h"
+#include "exec/graph_runs.h"
 #include "exec/masked_data.h"
 #include "exec/ranges.h"
 #include "exec/transport.h"
@@ -75,6 +77,17 @@ class Executor {
     std::size_t most_iterations = 1000;  ///< recording stops here: a long run must not fill the memory
     const Arena* arena = nullptr;        ///< another executor's memories to work in, while that one rests
     std::string state_file = {};         ///< this rank's file for what the plan has on NVMe
+    /// Messages of a transport that queues are ordered on the device; false: the host waits for them, as for any other.
+    bool queue_messages = true;
+    bool graphs = true;             ///< runs of steps as graphs, where backend and transport can
+    std::int64_t sample_every = 1;  ///< spans are recorded in training steps that are multiples of it
+  };
+  /// What became of graphs, over the run so far.
+  struct GraphCounts {
+    std::int64_t captured = 0, replayed = 0;  ///< graphs made, and launches of them
+    std::int64_t steps = 0, plain_steps = 0;  ///< of the program, in graphs and without, since graphs are in use
+    std::int64_t failed = 0;                  ///< runs that could not be captured, and run without
+    std::string reason;                       ///< of the last failure, or why there are no graphs; empty: there are
   };
 
   /// Collective: makes the groups of the schedule on all ranks. Allocates the arena.
@@ -103,13 +116,56 @@ class Executor {
     bool skipped = false;
   };
   [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
+  [[nodiscard]] const GraphCounts& graphs() const { return graph_counts_; }
 
  private:
   struct Place {
     plan::StepRef at;
     Instance of;
   };
+  [[nodiscard]] const plan::Step& step_at(const Place& place) const;
+  [[nodiscard]] std::vector<Place> places(const StepInput& input) const;
+  void walk(std::span<const Place> places, const StepInput& input);
+  /// What must be before a step may run: births, and the messages that it waits for.
+  void arrive(const plan::Step& step, const Place& place);
+  void leave(const plan::Step& step, const Place& place, bool queues);
+  void fetch(int buffer);
+
+  // -- graphs (execute_graphs.cpp)
+  /// Training steps that walk the same places at the same addresses with the same constants.
+  struct Pattern {
+    std::int64_t phase = 0;  ///< of the rings in the arena
+    std::vector<std::int32_t> entries;
+    std::vector<double> constants;  ///< that operators take from the context, but for those that change by step
+    auto operator<=>(const Pattern&) const = default;
+  };
+  /// A span of a graph's step, by marks that the graph holds.
+  struct GraphSpan {
+    plan::StepRef at;
+    std::int32_t micro_batch = -1;
+    Backend::Mark from = 0, to = 0;
+  };
+  struct KeptGraph {
+    std::unique_ptr<Backend::Graph> graph;
+    std::vector<GraphSpan> spans;
+    bool failed = false;
+  };
+  struct PatternGraphs {
+    std::vector<GraphRun> runs;
+    std::vector<bool> messages;                    ///< by run: it has some
+    std::array<std::vector<KeptGraph>, 2> graphs;  ///< by run; the second with marks for spans
+  };
+  [[nodiscard]] std::string why_no_graphs() const;
+  [[nodiscard]] std::int64_t period() const;  ///< steps after which addresses repeat
+  [[nodiscard]] Pattern pattern_of(const StepInput& input) const;
+  void walk_by_graphs(std::span<const Place> places, const StepInput& input);
+  [[nodiscard]] PatternGraphs traced_walk(std::span<const Place> places, const StepInput& input);
+  [[nodiscard]] TracedStep traced(const Place& place, const StepInput& input, std::vector<Touch>& of_host, bool& frees);
+  void keep_books(std::span<const Place> places);
+  void run_graph(PatternGraphs& pattern, std::size_t run, std::span<const Place> places, const StepInput& input);
+  [[nodiscard]] bool capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input);
   void run_one(const plan::Step& step, const Place& place, const StepInput& input);
+  void execute(const plan::Step& step, const Place& place, const StepInput& input);
   void give_birth(const plan::Step& step, const Place& place);
   void compute(const plan::Step& step, const Place& place, const StepInput& input);
   void run_timed(const plan::Step& step, const Place& place, const StepInput& input);
@@ -124,7 +180,10 @@ class Executor {
   [[nodiscard]] Ring ring_of(const plan::Step& step) const;  ///< this rank's neighbours in a ring shift's group
   void communicate(const plan::Step& step, const Place& place);
   [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of, RawSpan* span);
+  [[nodiscard]] bool queued(const plan::Step& step) const;
   [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of, RawSpan* span);
+  [[nodiscard]] std::string summary_of_place(const Place& place) const;
+  [[nodiscard]] std::string summary(const plan::Step& step, const Instance& of) const;
   [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
   [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, const Instance& of) const;
   [[nodiscard]] Touch touch(int buffer, const Instance& of, bool writes) const;
@@ -132,8 +191,6 @@ class Executor {
   [[nodiscard]] Operand operand(int view, const Instance& of) const;
   [[nodiscard]] std::byte* address(const plan::View& view, const Instance& of) const;
   [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op, RangeGrain grain);
-  [[nodiscard]] double read_scalar(int buffer);
-  void read_loss_scale(std::size_t value, double& into);
   void make_groups();
   void connect_peers();
   void find_optimizer();
@@ -159,7 +216,12 @@ class Executor {
     std::size_t span;
     Backend::Mark from, to;
   };
-  std::vector<Marked> marked_;  ///< asynchronous backends: resolved at the end of the step
+  std::vector<Marked> marked_;     ///< asynchronous backends: resolved at the end of the step
+  std::array<bool, 2> fetched_{};  ///< loss and norm of this step are on their way
+  bool may_graph_ = false;
+  std::int64_t period_ = 1;
+  std::map<Pattern, PatternGraphs> patterns_;
+  GraphCounts graph_counts_;
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;
   LossScale loss_scale_;

@@ -30,28 +30,62 @@ class Both : public Request {
     const bool a = a_->test(), b = b_->test();
     return a && b;
   }
-  bool order_compute() override {
-    const bool a = a_->order_compute(), b = b_->order_compute();
-    return a && b;
+  Points ends() const override {
+    Points a = a_->ends(), b = b_->ends();
+    if (a.empty() || b.empty()) return {};
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
   }
+  /// Of the one that was started first: the message that is received is the one that is waited for.
+  std::optional<std::pair<Mark, Mark>> marks() const override { return a_->marks(); }
 
  private:
   std::unique_ptr<Request> a_, b_;
 };
 
+/// A request of the device's of which the host is to know: what was told of its end is then asked by `test`.
+class Asked : public Request {
+ public:
+  explicit Asked(std::unique_ptr<Request> request) : request_(std::move(request)) {}
+  bool test() override { return request_->test(); }
+
+ private:
+  std::unique_ptr<Request> request_;
+};
+
 }  // namespace
 
 void Executor::communicate(const plan::Step& step, const Place& place) {
-  backend_.synchronise();  // a message may leave only what has been computed; free on the host
   Communication::Observer observer;
   RawSpan* span = nullptr;
+  const std::size_t index = spans_.size();
   if (recording_) span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.of.micro_batch, now(), 0});
-  if (span != nullptr && step.kind != plan::StepKind::copy) {
+  const bool copy = step.kind == plan::StepKind::copy;
+  const bool queues = queued(step);
+  if (span != nullptr && !copy && !queues) {
     observer.started = [span] { span->ready = now(); };
     observer.finished = [span] { span->end = now(); };
   }
-  communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), starter(step, place.of, span),
-                        observer, [this, &step, place] { return describe(step, place); });
+  // A message may leave only what has been computed.
+  Communication::Start start = starter(step, place.of, span);
+  if (transport_.queues() && !queues && !copy)
+    start = [start](const Points& behind) { return std::make_unique<Asked>(start(behind)); };
+  if (queues && span != nullptr)
+    start = [this, start, index](const Points& behind) {
+      auto request = start(behind);
+      if (const auto marks = request->marks()) marked_.push_back({index, marks->first, marks->second});
+      return request;
+    };
+  communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), std::move(start), observer,
+                        [this, &step, place] { return describe(step, place); }, {backend_.point(), queues, copy});
+}
+
+/// Whether a message is the device's. Sums on the host and files are the host's own.
+bool Executor::queued(const plan::Step& step) const {
+  if (!options_.queue_messages) return false;
+  if (step.kind != plan::StepKind::copy) return transport_.queues();
+  const bool of_device = step.stream == plan::Stream::to_host || step.stream == plan::Stream::from_host;
+  return of_device && !step.accumulate && backend_.queues_copies();
 }
 
 Communication::Start Executor::copier(const plan::Step& step, const Instance& of, RawSpan* span) {
@@ -59,6 +93,9 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
   std::byte* to = address(step.target, of);
   const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
   const auto bytes = static_cast<std::size_t>(step.source.elements * models::size_of(dtype));
+  if (queued(step))
+    return [this, lane = static_cast<std::size_t>(step.stream), to, from, bytes, marks = recording_](
+               const Points& behind) { return backend_.queue_copy(lane, to, from, bytes, behind, marks); };
   StateFile* file = arena_.state_file();
   std::function<void()> work;
   if (step.stream == plan::Stream::to_nvme) {
@@ -74,7 +111,7 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
     work = [=, this] { backend_.copy_between(to, from, bytes, false); };
   }
   // The thread that copies notes when: this one may see the end much later.
-  return [this, stream = step.stream, work, span] {
+  return [this, stream = step.stream, work, span](const Points&) {
     return copies_.run(stream, [work, span] {
       if (span != nullptr) span->ready = now();
       work();
@@ -85,6 +122,7 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
 
 Communication::Start Executor::starter(const plan::Step& step, const Instance& of, RawSpan* span) {
   if (step.kind == plan::StepKind::copy) return copier(step, of, span);
+  const std::string what = transport_.queues() ? summary(step, of) : std::string();  // nobody asks after it later
   const plan::View& source = step.source;
   const plan::View& target = step.target;
   const std::byte* from = source.buffer >= 0 ? address(source, of) : nullptr;
@@ -94,35 +132,49 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
   const int tag = message_tag(step, of, schedule_.spec);
   if (step.kind == plan::StepKind::send) {
     const models::DType dtype = class_.buffers[static_cast<std::size_t>(source.buffer)].dtype;
-    return [this, peer, tag, dtype, from, n = source.elements] { return transport_.send(peer, tag, dtype, from, n); };
+    return [this, what, peer, tag, dtype, from, n = source.elements](const Points& behind) {
+      transport_.prepare({behind, what});
+      return transport_.send(peer, tag, dtype, from, n);
+    };
   }
   const models::DType dtype = class_.buffers[static_cast<std::size_t>(target.buffer)].dtype;
   if (step.kind == plan::StepKind::recv)
-    return [this, peer, tag, dtype, to, n = target.elements] { return transport_.receive(peer, tag, dtype, to, n); };
+    return [this, what, peer, tag, dtype, to, n = target.elements](const Points& behind) {
+      transport_.prepare({behind, what});
+      return transport_.receive(peer, tag, dtype, to, n);
+    };
   if (step.collective == plan::CollectiveKind::ring_shift)
-    return [this, ring = ring_of(step), dtype, from, to, n = target.elements]() -> std::unique_ptr<Request> {
+    return [this, what, ring = ring_of(step), dtype, from, to,
+            n = target.elements](const Points& behind) -> std::unique_ptr<Request> {
       // Messages between two neighbours are all of this stream, which keeps them in order.
       constexpr int kRingTag = 0;
+      transport_.prepare({behind, what});
       auto receive = transport_.receive(ring.previous, kRingTag, dtype, to, n);
-      return std::make_unique<Both>(transport_.send(ring.next, kRingTag, dtype, from, n), std::move(receive));
+      transport_.prepare({behind, what});
+      auto send = transport_.send(ring.next, kRingTag, dtype, from, n);
+      return std::make_unique<Both>(std::move(receive), std::move(send));
     };
   const GroupId group = groups_.at(std::make_pair(step.group, step.stream));
   switch (step.collective) {
     case plan::CollectiveKind::all_reduce:
-      return [this, group, reduce = step.reduce, dtype, to, n = target.elements] {
+      return [this, what, group, reduce = step.reduce, dtype, to, n = target.elements](const Points& behind) {
+        transport_.prepare({behind, what});
         return transport_.all_reduce(group, reduce, dtype, to, n);
       };
     case plan::CollectiveKind::all_gather:
-      return [this, group, dtype, from, to, n = source.elements] {
+      return [this, what, group, dtype, from, to, n = source.elements](const Points& behind) {
+        transport_.prepare({behind, what});
         return transport_.all_gather(group, dtype, from, to, n);
       };
     case plan::CollectiveKind::reduce_scatter:
-      return [this, group, dtype, from, to, n = target.elements] {
+      return [this, what, group, dtype, from, to, n = target.elements](const Points& behind) {
+        transport_.prepare({behind, what});
         return transport_.reduce_scatter(group, dtype, from, to, n);
       };
     case plan::CollectiveKind::all_to_all: {
       const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
-      return [this, group, dtype, from, to, n = source.elements / members] {
+      return [this, what, group, dtype, from, to, n = source.elements / members](const Points& behind) {
+        transport_.prepare({behind, what});
         return transport_.all_to_all(group, dtype, from, to, n);
       };
     }
@@ -137,6 +189,17 @@ Executor::Ring Executor::ring_of(const plan::Step& step) const {
   ENSURE(own != members.end(), "rank {} is in no such ring", transport_.rank());
   const std::size_t at = static_cast<std::size_t>(own - members.begin()), n = members.size();
   return {members[(at + 1) % n], members[(at + n - 1) % n]};
+}
+
+// In a few words, for a message that the device is to do.
+std::string Executor::summary(const plan::Step& step, const Instance& of) const {
+  if (step.kind == plan::StepKind::collective)
+    return fmt::format("{} over group \"{}\", training step {}, micro-batch {}", plan::name_of(step.collective),
+                       schedule_.groups[static_cast<std::size_t>(step.group)].name, current_iteration_, of.micro_batch);
+  return fmt::format("{} {} rank {}, training step {}, micro-batch {}", plan::name_of(step.kind),
+                     step.kind == plan::StepKind::send ? "to" : "from",
+                     transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), current_iteration_,
+                     of.micro_batch);
 }
 
 std::string Executor::describe(const plan::Step& step, const Place& place) const {

@@ -35,7 +35,9 @@ constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks
 using Clock = std::chrono::steady_clock;
 constexpr int kMostSaving = 10;  // a checkpoint by time waits at least ten times as long as the last one took
 constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
-constexpr double kSave = 1, kStop = 2;              // what a rank wishes after a step; the largest counts
+// Where steps are graphs, spans come of graphs with marks in them, which take a little longer: of each so manieth step.
+constexpr std::int64_t kSampled = 4;
+constexpr double kSave = 1, kStop = 2;  // what a rank wishes after a step; the largest counts
 
 std::size_t recorded_iterations(const plan::Schedule& schedule) {
   std::size_t longest = 1;
@@ -74,7 +76,8 @@ class Session {
         trainer_(plan, training, schedule, backend, transport, waiter, std::move(data.batches),
                  {options.check, true,
                   options.progress_thread ? Communication::Progress::thread : Communication::Progress::inlined,
-                  recorded_iterations(schedule), nullptr, state_file(options, transport.rank())},
+                  recorded_iterations(schedule), nullptr, state_file(options, transport.rank()), options.queue_messages,
+                  options.graphs, options.graphs && backend.captures() ? kSampled : 1},
                  std::move(data.held_out)),
         context_{schedule, trainer_.executor().arena(), backend, transport},
         saver_(context_, options.directory / "checkpoints", options.keep) {}
@@ -163,6 +166,16 @@ class Session {
   void finish(bool completed) {
     write_timeline();
     if (!first_rank()) return;
+    if (backend_.captures()) {
+      const Executor::GraphCounts& g = trainer_.executor().graphs();
+      report({{"event", "graphs"},
+              {"captured", g.captured},
+              {"replayed", g.replayed},
+              {"steps_in_graphs", g.steps},
+              {"steps_without", g.plain_steps},
+              {"failed", g.failed},
+              {"reason", g.reason}});
+    }
     Completion record;
     record.run_id = options_.run_id;
     record.completed = completed;

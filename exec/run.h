@@ -35,8 +35,10 @@ struct RunOptions {
   Arena::Check check = Arena::Check::none;
   const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end
   /// Rank 0 only. Lines of JSON: {"event": "preparing" | "started" | "step" | "evaluation" | "checkpoint" | "gradients"
-  /// | "stopped" | "completed" | "diagnostic"}.
+  /// | "graphs" | "stopped" | "completed" | "diagnostic"}.
   std::function<void(const std::string&)> report;
+  bool graphs = true;  ///< as Executor::Options, as the next
+  bool queue_messages = true;
 };
 
 /// Collective. Throws Failure; what is wrong with input files comes as Diagnostics on every rank alike.

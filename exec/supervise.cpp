@@ -81,6 +81,9 @@ class Watch {
     if (what == "evaluation")
       watchers_.message(
           fmt::format("loss on held-out data after step {:.0f}: {:.4f}", number(event, "step"), number(event, "loss")));
+    if (what == "graphs" && number(event, "failed") > 0)
+      watchers_.message(fmt::format("{:.0f} runs of steps could not be captured as CUDA graphs and ran without: {}",
+                                    number(event, "failed"), event.value("reason", "")));
     if (what == "started" && event.value("oversubscribed", false))
       watchers_.message(
           fmt::format("{:.0f} ranks of {:.0f} threads are more than this machine's cores: timings mean nothing",

@@ -57,6 +57,8 @@ Trainer::Trainer(const plan::Plan& plan, const plan::Training& training, const p
   Executor::Options beside;
   beside.check = options.check;
   beside.record = false;
+  beside.queue_messages = options.queue_messages;
+  beside.graphs = options.graphs;
   beside.arena = &executor_.arena();
   held_out_->executor.emplace(held_out_->schedule, held_out_->placement, backend, transport, waiter, beside);
 }

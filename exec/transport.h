@@ -1,7 +1,7 @@
 #pragma once
 /// Transport: how ranks exchange bytes. Nonblocking operations return a Request; all waiting goes through Waiter, which
 /// sleeps when ranks outnumber cores (MPICH only spins). MPI, threads of one process (unit tests) and NCCL stand behind
-/// it.
+/// it. Where memory is a device's and the transport has queues there (NCCL), operations are ordered by points instead.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "exec/failure.h"
+#include "exec/request.h"
 #include "models/dtype.h"
 #include "plan/schedule.h"
 
@@ -17,13 +18,11 @@ namespace orrery::exec {
 /// A process group that this rank belongs to, made collectively in the order of Schedule::groups.
 using GroupId = int;
 
-class Request {
- public:
-  virtual ~Request() = default;
-  [[nodiscard]] virtual bool test() = 0;  ///< true once complete; drives progress
-  /// Orders every compute step that is queued from now on behind this operation without making the host wait; true
-  /// when done so. False (always, where memory is the host's): wait with test() before queueing what depends on it.
-  [[nodiscard]] virtual bool order_compute() { return false; }
+/// What the next operation is told beside its operands.
+struct Preparation {
+  /// Transports that queue: it begins behind these; empty: behind all compute queued so far.
+  Points behind = {};
+  std::string what = {};  ///< for messages of failure
 };
 
 class Transport {
@@ -59,6 +58,19 @@ class Transport {
   virtual void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) {
     static_cast<void>(send_to);
     static_cast<void>(receive_from);
+  }
+  /// True where operations take their places in the device's queues as they are started: the host waits neither before
+  /// nor after, and Request::ends orders what follows. One that queues may be captured in a graph.
+  [[nodiscard]] virtual bool queues() const { return false; }
+  /// Of the next operation alone.
+  virtual void prepare(Preparation preparation) { static_cast<void>(preparation); }
+  /// Whether operations mark when they begin and end (Request::marks).
+  virtual void mark_operations(bool on) { static_cast<void>(on); }
+  /// Throws Failure where operations that were queued have failed meanwhile.
+  virtual void check_health() {}
+  /// A graph that holds operations of this transport has been queued between two points: they are watched like others.
+  virtual void watch(std::string what, std::shared_ptr<const Point> begin, std::shared_ptr<const Point> end) {
+    static_cast<void>(what), static_cast<void>(begin), static_cast<void>(end);
   }
   /// Small host-side exchanges outside the schedule (clock offsets, gathering timelines, agreement on failure).
   virtual void barrier() = 0;

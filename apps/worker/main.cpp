@@ -130,7 +130,8 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
     cuda = exec::load_cuda({std::filesystem::read_symlink("/proc/self/exe").parent_path().string()});
     if (!cuda.module) throw exec::Failure(cuda.reason, exec::FailureKind::environment);
     backend = cuda.module->make_backend(cuda.module->device_for(seat.on_node), exec::make_cpu_backend(run.threads));
-    device_transport = cuda.module->make_transport(*backend, host, {});
+    device_transport = cuda.module->make_transport(
+        *backend, host, {.deadline_s = std::chrono::duration<double>(options.deadline).count()});
     run.oversubscribed = seat.ranks_on_node > cuda.module->devices();
   } else {
     // A CPU rank's device is an arena of as much memory as the cluster gives it.
@@ -149,6 +150,8 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   run.dump_gradients = options.dump_gradients;
   run.stop = &stop_requested;
   run.progress_thread = options.progress_thread && options.backend == "cpu";
+  run.graphs = options.graphs;
+  run.queue_messages = options.queue_messages;
   if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
   run.report = print_event;
   exec::Transport& transport = device_transport ? *device_transport : host;

@@ -42,7 +42,7 @@ const char* usage() {
          "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
          "         [--keep N] [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
          "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--progress-thread]\n"
-         "         [--check-memory]\n"
+         "         [--check-memory] [--no-graphs] [--no-queued-messages]\n"
          "   or: orrery-worker --sample --run DIR [--prompt TEXT] [--tokens N] [--temperature T] [--top-k K] [--seed "
          "S]\n"
          "         [--tokenizer PATH] [--threads K]\n"
@@ -92,6 +92,8 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--sample", [&o] { o.sample = true; }},
       {"--no-checkpoint", [&o] { o.checkpoint = false; }},
       {"--progress-thread", [&o] { o.progress_thread = true; }},
+      {"--no-graphs", [&o] { o.graphs = false; }},
+      {"--no-queued-messages", [&o] { o.queue_messages = false; }},
       {"--recompute-whole-layer", [&o] { o.recompute_whole_layer = true; }},
       {"--check-memory", [&o] { o.check_memory = true; }}};
   for (int i = 1; i < count; ++i) {

@@ -23,6 +23,8 @@ struct Options {
   bool resume = false;
   bool recompute_whole_layer = false;
   bool progress_thread = false;  ///< CPU ranks: messages move while the rank computes
+  bool graphs = true;            ///< CUDA: runs of steps as graphs
+  bool queue_messages = true;    ///< NCCL: messages are ordered on the device, not by the host
   bool check_memory = false;     ///< overlap checks and NaN in newborn buffers
   std::set<std::int64_t> dump_gradients;
   std::chrono::seconds deadline{120};

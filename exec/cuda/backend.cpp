@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/ensure.h"
 #include "exec/cuda/call.h"
@@ -55,7 +57,8 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
     : device_(select_device(device)),
       device_name_(properties_of(device).name),
       host_(std::move(host)),
-      products_(device_name_, kWorkspace, std::move(products)) {
+      products_(device_name_, kWorkspace, std::move(products)),
+      step_values_(sizeof(StepValues), "allocating what changes from step to step") {
   fusion_.gelu = properties_of(device).major >= kHopper;
   cudnn_ = open_attention();
 }
@@ -131,19 +134,69 @@ void CudaBackend::copy_between(std::byte* to, const std::byte* from, std::size_t
   }
 }
 
+namespace {
+
+/// A copy in a queue.
+class QueuedCopy final : public Request {
+ public:
+  QueuedCopy(std::shared_ptr<const Point> end, std::optional<std::pair<Mark, Mark>> marks)
+      : end_(std::move(end)), marks_(marks) {}
+  bool test() override { return end_->passed(); }
+  [[nodiscard]] Points ends() const override { return {end_}; }
+  [[nodiscard]] std::optional<std::pair<Mark, Mark>> marks() const override { return marks_; }
+
+ private:
+  std::shared_ptr<const Point> end_;
+  std::optional<std::pair<Mark, Mark>> marks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Request> CudaBackend::queue_copy(std::size_t lane, std::byte* to, const std::byte* from,
+                                                 std::size_t bytes, const Points& behind, bool marks) {
+  std::unique_ptr<Stream>& own = copy_streams_[lane];
+  if (!own) own = std::make_unique<Stream>();
+  for (const auto& point : behind) wait_on(own->get(), *point);
+  std::optional<std::pair<Mark, Mark>> marked;
+  const Mark begun = marks ? mark_on(own->get()) : Mark{};
+  if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, own->get()), "copying between memories");
+  if (marks) marked = {begun, mark_on(own->get())};
+  return std::make_unique<QueuedCopy>(point_on(own->get()), marked);
+}
+
+// Free staging memory, for a copy at a time. More is made rather than waited for: a step's batches are queued far ahead
+// of the device.
+CudaBackend::Staging& CudaBackend::staging(std::size_t bytes) {
+  const auto fits = [bytes](const auto& one) { return one->memory.bytes() >= bytes && one->done.done(); };
+  const auto found = std::find_if(staging_.begin(), staging_.end(), fits);
+  if (found != staging_.end()) return **found;
+  const std::size_t wanted = std::max(bytes, kLeastStaging);
+  if (staged_bytes_ + wanted > kMostStaging)
+    while (!staging_.empty()) {  // page-locked memory is not to be had without end
+      wait_for(staging_.back()->done);
+      staged_bytes_ -= staging_.back()->memory.bytes();
+      staging_.pop_back();
+    }
+  auto made = std::make_unique<Staging>();
+  made->memory = PinnedMemory(wanted);
+  staged_bytes_ += wanted;
+  staging_.push_back(std::move(made));
+  return *staging_.back();
+}
+
 void CudaBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) {
   if (!on_device(device)) {  // the host's part of the plan, or a file's
     if (!host.empty()) std::memcpy(device, host.data(), host.size());
     return;
   }
-  while (!host.empty()) {  // in pieces: page-locked memory is not to be had without end
+  if (capturing_) throw Failure("CUDA: the host's bytes cannot be part of a graph");
+  while (!host.empty()) {
     const auto piece = host.first(std::min(host.size(), kMostStaging));
-    wait_for(staged_);
-    if (staging_.bytes() < piece.size()) staging_ = PinnedMemory(std::max(piece.size(), kLeastStaging));
-    std::memcpy(staging_.data(), piece.data(), piece.size());
-    check(cudaMemcpyAsync(device, staging_.data(), piece.size(), cudaMemcpyHostToDevice, stream_.get()),
+    Staging& from = staging(piece.size());
+    std::memcpy(from.memory.data(), piece.data(), piece.size());
+    check(cudaMemcpyAsync(device, from.memory.data(), piece.size(), cudaMemcpyHostToDevice, stream_.get()),
           "copying to the device");
-    staged_.record(stream_.get());
+    from.done.record(stream_.get());
     device += piece.size();
     host = host.subspan(piece.size());
   }
@@ -161,7 +214,23 @@ void CudaBackend::copy_to_host(std::span<std::byte> host, const std::byte* devic
   check(cudaStreamSynchronize(stream_.get()), "copying to the host");
 }
 
+void CudaBackend::read_later(std::size_t slot, const std::byte* device, std::size_t floats) {
+  ENSURE(slot < kLater && floats <= kLaterFloats, "{} floats in slot {}", floats, slot);
+  std::byte* const to = later_.data() + slot * kLaterFloats * sizeof(float);
+  if (!on_device(device)) {
+    std::memcpy(to, device, floats * sizeof(float));
+    return;
+  }
+  check(cudaMemcpyAsync(to, device, floats * sizeof(float), cudaMemcpyDeviceToHost, stream_.get()),
+        "copying to the host");
+}
+
+std::span<const float> CudaBackend::later(std::size_t slot) const {
+  return {reinterpret_cast<const float*>(later_.data()) + slot * kLaterFloats, kLaterFloats};
+}
+
 void CudaBackend::wait_for(const Event& event) const {
+  if (!event.done()) ++host_waits_;
   for (int spins = 0; !event.done(); ++spins) {
     if (spins < kSpins) continue;
     if (watch_) watch_();
@@ -170,19 +239,81 @@ void CudaBackend::wait_for(const Event& event) const {
 }
 
 void CudaBackend::synchronise() {
+  if (capturing_) throw Failure("CUDA: the host waits within a graph");
   reached_.record(stream_.get());
   wait_for(reached_);
+  if (watch_) watch_();  // operations that were aborted end too, with whatever they had
 }
 
-Backend::Mark CudaBackend::mark() {
+// -- graphs
+namespace {
+
+class CudaGraph final : public Backend::Graph {
+ public:
+  explicit CudaGraph(cudaGraph_t graph) { check(cudaGraphInstantiate(&ready_, graph, 0), "making a graph ready"); }
+  ~CudaGraph() override { cudaGraphExecDestroy(ready_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  [[nodiscard]] cudaGraphExec_t get() const { return ready_; }
+
+ private:
+  cudaGraphExec_t ready_ = nullptr;
+};
+
+}  // namespace
+
+// Relaxed, because other threads go on meanwhile: copies of their own, NCCL's start of operations, the watchdog.
+void CudaBackend::begin_capture() {
+  check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "beginning a graph");
+  capturing_ = true;
+}
+
+std::unique_ptr<Backend::Graph> CudaBackend::end_capture() {
+  cudaGraph_t graph = nullptr;
+  capturing_ = false;
+  check(cudaStreamEndCapture(stream_.get(), &graph), "ending a graph");
+  std::unique_ptr<Backend::Graph> made;
+  try {
+    made = std::make_unique<CudaGraph>(graph);
+  } catch (...) {
+    cudaGraphDestroy(graph);
+    throw;
+  }
+  cudaGraphDestroy(graph);
+  return made;
+}
+
+void CudaBackend::abandon_capture() noexcept {
+  if (std::exchange(capturing_, false)) {
+    cudaGraph_t graph = nullptr;
+    if (cudaStreamEndCapture(stream_.get(), &graph) == cudaSuccess && graph) cudaGraphDestroy(graph);
+  }
+  static_cast<void>(cudaGetLastError());  // it has been told
+}
+
+void CudaBackend::replay(Graph& graph) {
+  check(cudaGraphLaunch(dynamic_cast<CudaGraph&>(graph).get(), stream_.get()), "launching a graph");
+}
+
+Backend::Mark CudaBackend::mark_on(cudaStream_t stream) {
+  if (capturing_) {
+    graph_marks_.emplace_back(true);
+    graph_marks_.back().record_in_graph(stream);
+    return -static_cast<Mark>(graph_marks_.size());
+  }
   const auto slot = static_cast<std::size_t>(next_mark_ % kMarks);
   if (slot == marks_.size()) marks_.emplace_back(true);
-  marks_[slot].record(stream_.get());
+  marks_[slot].record(stream);
   return next_mark_++;
 }
 
+Backend::Mark CudaBackend::mark() {
+  return mark_on(stream_.get());
+}
+
 const Event& CudaBackend::event_of(Mark mark) const {
-  ENSURE(mark >= 0 && mark < next_mark_ && mark >= next_mark_ - kMarks, "mark {} of {}", mark, next_mark_);
+  if (mark < 0) return graph_marks_.at(static_cast<std::size_t>(-1 - mark));
+  ENSURE(mark < next_mark_ && mark >= next_mark_ - kMarks, "mark {} of {}", mark, next_mark_);
   return marks_[static_cast<std::size_t>(mark % kMarks)];
 }
 
@@ -197,8 +328,8 @@ double CudaBackend::seconds_between(Mark from, Mark to) {
 }
 
 std::int64_t CudaBackend::outside_arena_bytes() const {
-  return products_.workspace_bytes() + ranges_.bytes() + static_cast<std::int64_t>(books_.bytes()) +
-         (cudnn_ ? cudnn_->workspace_bytes() : 0);
+  return products_.workspace_bytes() + ranges_.bytes() +
+         static_cast<std::int64_t>(books_.bytes() + step_values_.bytes()) + (cudnn_ ? cudnn_->workspace_bytes() : 0);
 }
 
 namespace {

@@ -14,6 +14,7 @@
 #include "exec/cuda/cudnn_attention.h"
 #include "exec/cuda/fusion.h"
 #include "exec/cuda/handles.h"
+#include "exec/cuda/kernels/updates.h"
 #include "exec/cuda/products.h"
 #include "exec/cuda/ranges.h"
 
@@ -45,10 +46,30 @@ class CudaBackend final : public Backend {
   [[nodiscard]] double seconds_between(Mark from, Mark to) override;
   /// `run` only queues.
   [[nodiscard]] bool asynchronous() const override { return true; }
+  [[nodiscard]] std::shared_ptr<const Point> point() override { return point_on(stream_.get()); }
+  void order_behind(const Point& point) override { wait_on(stream_.get(), point); }
+  void begin_step(const StepContext& context) override { static_cast<void>(step_values(context)); }
+  void read_later(std::size_t slot, const std::byte* device, std::size_t floats) override;
+  [[nodiscard]] std::span<const float> later(std::size_t slot) const override;
+  [[nodiscard]] bool queues_copies() const override { return true; }
+  [[nodiscard]] std::unique_ptr<Request> queue_copy(std::size_t lane, std::byte* to, const std::byte* from,
+                                                    std::size_t bytes, const Points& behind, bool marks) override;
+  [[nodiscard]] bool captures() const override { return true; }
+  void begin_capture() override;
+  [[nodiscard]] std::unique_ptr<Graph> end_capture() override;
+  void abandon_capture() noexcept override;
+  void replay(Graph& graph) override;
 
   // -- for the transport of the same module
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
   [[nodiscard]] int device() const { return device_; }
+  [[nodiscard]] std::shared_ptr<const Point> point_on(cudaStream_t stream) {
+    return std::make_shared<StreamPoint>(events_, stream);
+  }
+  [[nodiscard]] Mark mark_on(cudaStream_t stream);
+  [[nodiscard]] bool capturing() const { return capturing_; }
+  /// How often the host has waited for the device.
+  [[nodiscard]] std::int64_t host_waits() const { return host_waits_; }
   /// `watch` is called from time to time while the host waits for the device; it may throw (a peer has failed).
   void while_waiting(std::function<void()> watch) { watch_ = std::move(watch); }
   /// Device memory taken besides the arena: the workspace of products and tables of ranges.
@@ -61,6 +82,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool attention_by_cudnn(const Call& call);
   void update(const Call& call, std::span<const ElementRange> ranges);
   [[nodiscard]] const DeviceBook* code_books();
+  /// Where kernels find what changes from step to step; put there, in the order of the stream, if it is not.
+  [[nodiscard]] const StepValues* step_values(const StepContext& context);
   [[nodiscard]] const Event& event_of(Mark mark) const;
   void wait_for(const Event& event) const;
   [[nodiscard]] bool on_device(const std::byte* address) const;
@@ -86,13 +109,29 @@ class CudaBackend final : public Backend {
   FusionOptions fusion_;
   RangeTables ranges_;
   DeviceMemory books_;
-  PinnedMemory staging_;  ///< of copy_to_device, free again once `staged_` is done
-  Event staged_, reached_;
-  std::vector<Event> marks_;  ///< a ring: mark i is event i % kMarks
+  /// Of copy_to_device: free again once its event is done.
+  struct Staging {
+    PinnedMemory memory;
+    Event done;
+  };
+  [[nodiscard]] Staging& staging(std::size_t bytes);
+  std::vector<std::unique_ptr<Staging>> staging_;
+  std::size_t staged_bytes_ = 0;
+  PinnedMemory later_{kLater * kLaterFloats * sizeof(float)};
+  DeviceMemory step_values_;
+  StepValues step_is_;
+  bool step_known_ = false;
+  bool capturing_ = false;
+  mutable std::int64_t host_waits_ = 0;
+  std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
+  Event reached_;
+  std::vector<Event> marks_;        ///< a ring: mark i is event i % kMarks
+  std::vector<Event> graph_marks_;  ///< of graphs, kept: mark -1 - i is event i
   Mark next_mark_ = 0;
   std::function<void()> watch_;
   std::mutex lanes_lock_;
   std::map<std::thread::id, std::unique_ptr<Lane>> lanes_;
+  std::map<std::size_t, std::unique_ptr<Stream>> copy_streams_;
 };
 
 }  // namespace orrery::exec::cuda

@@ -34,6 +34,7 @@ struct CudnnAttention::Prepared {
 
 struct CudnnAttention::Workspace {
   DeviceMemory memory;
+  std::vector<DeviceMemory> smaller;  ///< outgrown ones: graphs that were captured with them hold their addresses
 };
 
 CudnnAttention::CudnnAttention(const CudnnApi& api) : api_(api), workspace_(std::make_unique<Workspace>()) {
@@ -50,7 +51,9 @@ CudnnAttention::~CudnnAttention() {
 }
 
 std::int64_t CudnnAttention::workspace_bytes() const {
-  return static_cast<std::int64_t>(workspace_->memory.bytes());
+  std::size_t bytes = workspace_->memory.bytes();
+  for (const DeviceMemory& one : workspace_->smaller) bytes += one.bytes();
+  return static_cast<std::int64_t>(bytes);
 }
 
 CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call, cudaStream_t stream) {
@@ -79,7 +82,7 @@ CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call, cud
         continue;
       }
       if (static_cast<std::size_t>(bytes) > workspace_->memory.bytes()) {
-        check(cudaStreamSynchronize(stream), "waiting for attention");  // whoever still uses the smaller one
+        workspace_->smaller.push_back(std::move(workspace_->memory));
         workspace_->memory = DeviceMemory(static_cast<std::size_t>(bytes), "allocating the workspace of attention");
       }
       known->scalars = graph.scalars();

@@ -4,9 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "exec/cuda/check.h"
+#include "exec/request.h"
 
 namespace orrery::exec::cuda {
 
@@ -83,6 +87,10 @@ class Event {
   }
   [[nodiscard]] cudaEvent_t get() const { return event_; }
   void record(cudaStream_t stream) const { check(cudaEventRecord(event_, stream), "recording an event"); }
+  /// While `stream` is captured: the graph records the event whenever it runs.
+  void record_in_graph(cudaStream_t stream) const {
+    check(cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal), "recording an event in a graph");
+  }
   /// True once everything before the last record has finished (also when it was never recorded).
   [[nodiscard]] bool done() const {
     const cudaError_t status = cudaEventQuery(event_);
@@ -98,6 +106,48 @@ class Event {
 /// Work queued on `stream` from now on starts after `event`'s last record.
 inline void wait_on(cudaStream_t stream, const Event& event) {
   check(cudaStreamWaitEvent(stream, event.get(), 0), "ordering two streams");
+}
+
+/// Events that are used again: making one takes longer than recording it.
+class EventPool {
+ public:
+  [[nodiscard]] Event take() {
+    const std::lock_guard guard(lock_);
+    if (free_.empty()) return Event();
+    Event event = std::move(free_.back());
+    free_.pop_back();
+    return event;
+  }
+  void give_back(Event event) {
+    const std::lock_guard guard(lock_);
+    free_.push_back(std::move(event));
+  }
+
+ private:
+  std::mutex lock_;
+  std::vector<Event> free_;
+};
+
+/// A place in a stream.
+class StreamPoint final : public Point {
+ public:
+  StreamPoint(std::shared_ptr<EventPool> pool, cudaStream_t stream) : pool_(std::move(pool)), event_(pool_->take()) {
+    event_.record(stream);
+  }
+  ~StreamPoint() override { pool_->give_back(std::move(event_)); }
+  StreamPoint(const StreamPoint&) = delete;
+  StreamPoint& operator=(const StreamPoint&) = delete;
+  [[nodiscard]] bool passed() const override { return event_.done(); }
+  [[nodiscard]] const Event& event() const { return event_; }
+
+ private:
+  std::shared_ptr<EventPool> pool_;
+  Event event_;
+};
+
+/// Work queued on `stream` from now on starts behind `point`, which is a stream's.
+inline void wait_on(cudaStream_t stream, const Point& point) {
+  wait_on(stream, dynamic_cast<const StreamPoint&>(point).event());
 }
 
 }  // namespace orrery::exec::cuda

@@ -20,22 +20,38 @@ ncclConfig_t nonblocking() {
   return config;
 }
 
-/// The communicator's state once it is no longer in progress, or ncclInProgress at the deadline.
-ncclResult_t settled(ncclComm_t comm, Clock::time_point deadline) {
-  ncclResult_t state = ncclInProgress;
-  while (true) {
-    const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
-    if (asked != ncclSuccess) return asked;
-    if (state != ncclInProgress || Clock::now() >= deadline) return state;
-    std::this_thread::sleep_for(kPoll);
-  }
-}
-
 }  // namespace
 
 void check_nccl(ncclResult_t result, const std::string& doing) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   throw Failure(fmt::format("NCCL: {}: {}", doing, ncclGetErrorString(result)));
+}
+
+void NcclComm::throw_aborted(const std::string& doing) {
+  throw Failure(fmt::format("NCCL: {} after the communicators were aborted", doing));
+}
+
+ncclResult_t NcclComm::state() const {
+  const std::lock_guard guard(*lock_);
+  ncclResult_t state = ncclSuccess;
+  if (!comm_) return state;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
+  return asked == ncclSuccess ? state : asked;
+}
+
+/// The state once it is no longer in progress, or ncclInProgress at the deadline.
+ncclResult_t NcclComm::settled(Clock::time_point deadline) const {
+  while (true) {
+    const ncclResult_t now = state();
+    if (now != ncclInProgress || Clock::now() >= deadline) return now;
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+std::string NcclComm::last_error() const {
+  const std::lock_guard guard(*lock_);
+  const char* const text = comm_ ? ncclGetLastError(comm_) : nullptr;
+  return text && *text ? fmt::format(" ({})", text) : std::string();
 }
 
 NcclComm::NcclComm(const ncclUniqueId& id, int size, int rank, Clock::time_point deadline) {
@@ -62,32 +78,35 @@ NcclComm::~NcclComm() {
 
 bool NcclComm::flush() const {
   const ncclResult_t result = ncclCommFinalize(comm_);
-  return (result == ncclSuccess || result == ncclInProgress) && settled(comm_, Clock::now() + kFarewell) == ncclSuccess;
+  return (result == ncclSuccess || result == ncclInProgress) && settled(Clock::now() + kFarewell) == ncclSuccess;
 }
 
 NcclComm NcclComm::split(int colour, int key, Clock::time_point deadline) const {
   NcclComm part;
   ncclConfig_t config = nonblocking();
-  check_nccl(ncclCommSplit(comm_, colour, key, &part.comm_, &config), "splitting a communicator");
-  settle("splitting a communicator", deadline);  // the new handle is valid once the parent has settled
+  // The new handle is valid once the parent has settled.
+  call("splitting a communicator", deadline,
+       [&](ncclComm_t comm) { return ncclCommSplit(comm, colour, key, &part.comm_, &config); });
   if (part) part.settle("starting a group's communicator", deadline);
   return part;
 }
 
 void NcclComm::settle(const std::string& doing, Clock::time_point deadline) const {
-  const ncclResult_t state = settled(comm_, deadline);
-  if (state == ncclInProgress) throw Failure(fmt::format("NCCL: {}: not all ranks came in time", doing));
-  check_nccl(state, doing);
+  const ncclResult_t now = settled(deadline);
+  if (now == ncclInProgress) throw Failure(fmt::format("NCCL: {}: not all ranks came in time", doing));
+  check_nccl(now, doing);
 }
 
-void NcclComm::check_health() const {
-  if (!comm_) return;
-  ncclResult_t state = ncclSuccess;
-  check_nccl(ncclCommGetAsyncError(comm_, &state), "asking for a communicator's state");
-  check_nccl(state, "a communicator has failed");
+std::string NcclComm::illness() const {
+  if (!lock_) return {};
+  const ncclResult_t now = state();
+  if (now == ncclSuccess || now == ncclInProgress) return {};
+  return fmt::format("NCCL: a communicator has failed: {}{}", ncclGetErrorString(now), last_error());
 }
 
 void NcclComm::abort() {
+  if (!lock_) return;
+  const std::lock_guard guard(*lock_);
   if (comm_) ncclCommAbort(std::exchange(comm_, nullptr));
 }
 

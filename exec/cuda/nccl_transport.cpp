@@ -3,14 +3,17 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "base/ensure.h"
 
 namespace orrery::exec::cuda {
 namespace {
 
-constexpr int kIdTag = 20306;  // of the messages that carry communicator ids; sent before any scheduled message
+constexpr std::chrono::milliseconds kWatch{50};  // between the watchdog's looks
 
 ncclDataType_t nccl_type(models::DType dtype) {
   switch (dtype) {
@@ -30,30 +33,24 @@ ncclRedOp_t nccl_op(plan::Reduce reduce) {
   return reduce == plan::Reduce::maximum ? ncclMax : ncclSum;
 }
 
-/// An operation in flight: done when its event is. Testing also looks after the communicators and the deadline.
+/// An operation in flight: done when its point has passed. The watchdog looks after it.
 class NcclRequest final : public Request {
  public:
-  NcclRequest(NcclTransport& transport, Event done, const char* doing)
-      : transport_(transport), done_(std::move(done)), doing_(doing), begun_(Clock::now()) {}
+  NcclRequest(NcclTransport& transport, std::shared_ptr<const Point> end, std::optional<std::pair<Mark, Mark>> marks)
+      : transport_(transport), end_(std::move(end)), marks_(marks) {}
 
   bool test() override {
-    if (done_.done()) return true;
+    const bool done = end_->passed();
     transport_.check_health();
-    const double deadline = transport_.options().deadline_s;
-    if (deadline > 0 && Clock::now() - begun_ > std::chrono::duration<double>(deadline))
-      transport_.give_up(fmt::format("NCCL: {}: not done within {} s", doing_, deadline));
-    return false;
+    return done;
   }
-  bool order_compute() override {
-    wait_on(transport_.backend().stream(), done_);
-    return true;
-  }
+  Points ends() const override { return {end_}; }
+  std::optional<std::pair<Mark, Mark>> marks() const override { return marks_; }
 
  private:
   NcclTransport& transport_;
-  Event done_;
-  const char* doing_;
-  Clock::time_point begun_;
+  std::shared_ptr<const Point> end_;
+  std::optional<std::pair<Mark, Mark>> marks_;
 };
 
 }  // namespace
@@ -63,7 +60,16 @@ NcclTransport::NcclTransport(CudaBackend& backend, Transport& host, NcclComm wor
       host_(host),
       options_(options),
       staged_(backend, host, "ranks are not connected"),
-      world_(std::move(world)) {
+      world_(std::move(world)),
+      watchdog_({[this] {
+                   std::string why;
+                   each_communicator([&](NcclComm& comm) {
+                     if (why.empty()) why = comm.illness();
+                   });
+                   return why;
+                 },
+                 [this] { each_communicator([](NcclComm& comm) { comm.abort(); }); }},
+                options.deadline_s, kWatch) {
   backend_.while_waiting([this] { check_health(); });
 }
 
@@ -76,24 +82,12 @@ Clock::time_point NcclTransport::start_deadline() const {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.start_timeout_s));
 }
 
-std::vector<NcclComm*> NcclTransport::communicators() {
-  std::vector<NcclComm*> all{&world_};
-  for (const auto& channel : groups_) all.push_back(&channel->comm);
-  for (const auto& [direction, channel] : directions_) all.push_back(&channel->comm);
-  return all;
-}
-
-void NcclTransport::check_health() {
-  try {
-    for (const NcclComm* comm : communicators()) comm->check_health();
-  } catch (const Failure& failure) {
-    give_up(failure.what());
-  }
-}
-
-void NcclTransport::give_up(const std::string& why) {
-  for (NcclComm* comm : communicators()) comm->abort();
-  throw Failure(why);
+template <class Body>
+void NcclTransport::each_communicator(const Body& body) {
+  const std::lock_guard guard(channels_lock_);
+  body(world_);
+  for (const auto& channel : groups_) body(channel->comm);
+  for (const auto& [direction, channel] : directions_) body(channel->comm);
 }
 
 GroupId NcclTransport::make_group(const plan::Group& group) {
@@ -104,50 +98,78 @@ GroupId NcclTransport::make_group(const plan::Group& group) {
   // The groups of one plan::Group divide all ranks, so the lowest member names each.
   const int colour = members.size() == 1 ? NCCL_SPLIT_NOCOLOR : members.front();
   channel->comm = world_.split(colour, rank(), start_deadline());
+  const std::lock_guard guard(channels_lock_);
   groups_.push_back(std::move(channel));
   return static_cast<GroupId>(groups_.size()) - 1;
 }
 
+// All ranks split together, as often as it takes for every direction to have had its turn: in one split a rank is an
+// end of one direction at most.
 void NcclTransport::connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) {
-  for (const Direction& direction : directions(rank(), send_to, receive_from)) {
-    ncclUniqueId id{};
-    static_assert(sizeof(id) % 4 == 0);
-    constexpr std::int64_t words = sizeof(id) / 4;
-    auto* bytes = reinterpret_cast<std::byte*>(&id);
-    const bool sender = direction.from == rank();
-    if (sender) check_nccl(ncclGetUniqueId(&id), "making an id");
-    const auto request = sender ? host_.send(direction.to, kIdTag, models::DType::int32, bytes, words)
-                                : host_.receive(direction.from, kIdTag, models::DType::int32, bytes, words);
-    finish(*request, "exchanging an id", options_.start_timeout_s);
+  static_cast<void>(receive_from);  // the senders name every direction
+  std::vector<std::int32_t> mine;
+  for (const int to : send_to)
+    if (directions_.count({rank(), to}) == 0) mine.push_back(to);
+  const auto most = static_cast<std::size_t>(host_.maximum(static_cast<double>(mine.size())));
+  if (most == 0) return;
+  mine.resize(most, -1);
+  const GroupId all = host_.make_group({"world", {{1, host_.size()}}});
+  const std::vector<std::byte> bytes = exchange(host_, all, std::as_bytes(std::span(mine)), options_.start_timeout_s);
+  std::vector<std::int32_t> targets(bytes.size() / sizeof(std::int32_t));
+  std::memcpy(targets.data(), bytes.data(), bytes.size());
+  std::vector<Direction> wanted;
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    if (targets[i] >= 0) wanted.push_back({static_cast<int>(i / most), targets[i]});
+  for (const std::vector<Direction>& round : rounds_of(wanted)) {
+    const auto own = std::find_if(round.begin(), round.end(),
+                                  [&](const Direction& d) { return d.from == rank() || d.to == rank(); });
+    const bool taking_part = own != round.end();
     auto channel = std::make_unique<Channel>();
     channel->size = 2;
-    channel->comm = NcclComm(id, 2, sender ? 0 : 1, start_deadline());
-    directions_[direction] = std::move(channel);
+    channel->comm = world_.split(taking_part ? own->from : NCCL_SPLIT_NOCOLOR, taking_part && own->to == rank() ? 1 : 0,
+                                 start_deadline());
+    if (!taking_part) continue;
+    const std::lock_guard guard(channels_lock_);
+    directions_[*own] = std::move(channel);
   }
+}
+
+std::string NcclTransport::begin(Channel& channel, const char* doing) {
+  Preparation next = std::exchange(next_, {});
+  if (next.behind.empty()) next.behind.push_back(backend_.point());
+  for (const auto& point : next.behind) wait_on(channel.stream.get(), *point);
+  return next.what.empty() ? std::string(doing) : std::move(next.what);
 }
 
 template <class Operation>
 std::unique_ptr<Request> NcclTransport::start(Channel& channel, const char* doing, const Operation& operation) {
-  if (!channel.comm) throw Failure(fmt::format("NCCL: {} after the communicators were aborted", doing));
-  computed_.record(backend_.stream());
-  wait_on(channel.stream.get(), computed_);
-  check_nccl(operation(channel.comm.get(), channel.stream.get()), doing);
-  // The operation is on the stream, and an event after it means something, only once the call has been taken in.
-  channel.comm.settle(doing, start_deadline());
-  Event done;
-  done.record(channel.stream.get());
-  return std::make_unique<NcclRequest>(*this, std::move(done), doing);
+  watchdog_.check();
+  const std::string what = begin(channel, doing);
+  const auto begun = backend_.point_on(channel.stream.get());
+  const Mark from = marks_ ? backend_.mark_on(channel.stream.get()) : Mark{};
+  try {
+    // The operation is on the stream, and an event after it means something, only once the call has been taken in.
+    channel.comm.call(what, start_deadline(), [&](ncclComm_t comm) { return operation(comm, channel.stream.get()); });
+  } catch (const Failure& failure) {
+    if (backend_.capturing()) throw;  // the run goes on without that graph
+    watchdog_.give_up(failure.what());
+  }
+  std::optional<std::pair<Mark, Mark>> marks;
+  if (marks_) marks = {from, backend_.mark_on(channel.stream.get())};
+  auto end = backend_.point_on(channel.stream.get());
+  if (!backend_.capturing()) watchdog_.add(what, begun, end);  // of a graph: whenever it runs
+  return std::make_unique<NcclRequest>(*this, std::move(end), marks);
 }
 
 std::unique_ptr<Request> NcclTransport::copy_alone(Channel& channel, const std::byte* source, std::byte* target,
                                                    std::size_t bytes) {
-  computed_.record(backend_.stream());
-  wait_on(channel.stream.get(), computed_);
+  static_cast<void>(begin(channel, "a group of one"));
+  const Mark from = marks_ ? backend_.mark_on(channel.stream.get()) : Mark{};
   if (bytes > 0 && source != target)
     check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, channel.stream.get()), "a group of one");
-  Event done;
-  done.record(channel.stream.get());
-  return std::make_unique<NcclRequest>(*this, std::move(done), "a group of one");
+  std::optional<std::pair<Mark, Mark>> marks;
+  if (marks_) marks = {from, backend_.mark_on(channel.stream.get())};
+  return std::make_unique<NcclRequest>(*this, backend_.point_on(channel.stream.get()), marks);
 }
 
 std::unique_ptr<Request> NcclTransport::all_reduce(GroupId id, plan::Reduce reduce, models::DType dtype,
@@ -182,10 +204,35 @@ std::unique_ptr<Request> NcclTransport::reduce_scatter(GroupId id, models::DType
   });
 }
 
+// Pieces to and from every member at once.
+std::unique_ptr<Request> NcclTransport::all_to_all(GroupId id, models::DType dtype, const std::byte* source,
+                                                   std::byte* target, std::int64_t elements_per_rank) {
+  Channel& channel = group(id);
+  const auto count = static_cast<std::size_t>(elements_per_rank);
+  const std::size_t bytes = count * static_cast<std::size_t>(models::size_of(dtype));
+  if (channel.size == 1) return copy_alone(channel, source, target, bytes);
+  return start(channel, "all-to-all", [&](ncclComm_t comm, cudaStream_t stream) {
+    ncclResult_t result = ncclGroupStart();
+    for (int member = 0; member < channel.size; ++member) {
+      const std::size_t at = static_cast<std::size_t>(member) * bytes;
+      for (const bool sends : {true, false}) {
+        const ncclResult_t queued = sends ? ncclSend(source + at, count, nccl_type(dtype), member, comm, stream)
+                                          : ncclRecv(target + at, count, nccl_type(dtype), member, comm, stream);
+        if (result == ncclSuccess && queued != ncclInProgress) result = queued;
+      }
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return result == ncclSuccess ? ended : result;
+  });
+}
+
 std::unique_ptr<Request> NcclTransport::send(int to, int tag, models::DType dtype, const std::byte* data,
                                              std::int64_t elements) {
   const auto found = directions_.find({rank(), to});
-  if (found == directions_.end()) return staged_.send(to, tag, dtype, data, elements);
+  if (found == directions_.end()) {
+    staged_.prepare(std::exchange(next_, {}));
+    return staged_.send(to, tag, dtype, data, elements);
+  }
   return start(*found->second, "send", [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclSend(data, static_cast<std::size_t>(elements), nccl_type(dtype), 1, comm, stream);
   });
@@ -194,7 +241,10 @@ std::unique_ptr<Request> NcclTransport::send(int to, int tag, models::DType dtyp
 std::unique_ptr<Request> NcclTransport::receive(int from, int tag, models::DType dtype, std::byte* data,
                                                 std::int64_t elements) {
   const auto found = directions_.find({from, rank()});
-  if (found == directions_.end()) return staged_.receive(from, tag, dtype, data, elements);
+  if (found == directions_.end()) {
+    staged_.prepare(std::exchange(next_, {}));
+    return staged_.receive(from, tag, dtype, data, elements);
+  }
   return start(*found->second, "receive", [&](ncclComm_t comm, cudaStream_t stream) {
     return ncclRecv(data, static_cast<std::size_t>(elements), nccl_type(dtype), 0, comm, stream);
   });

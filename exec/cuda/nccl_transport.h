@@ -1,8 +1,8 @@
 #pragma once
 /// Communication of device memory by NCCL. The ranks meet through the host's transport; groups are split from one
-/// communicator over all ranks; each direction between two ranks has a communicator of its own. Each communicator has a
-/// stream. An operation starts once all compute queued before it is done (plan/schedule.h, rule 2), by an event, not by
-/// waiting; Request::order_compute orders later compute behind it the same way.
+/// communicator over all ranks, and so is a communicator for each direction between two ranks. Each has a stream. An
+/// operation begins behind the points that it is given, by events, not by waiting; Request::ends orders what follows
+/// the same way. A watchdog looks after what is under way, since the host does not.
 #include <map>
 #include <memory>
 #include <vector>
@@ -11,6 +11,7 @@
 #include "exec/cuda/nccl_comm.h"
 #include "exec/cuda/rendezvous.h"
 #include "exec/cuda/staged_transport.h"
+#include "exec/cuda/watchdog.h"
 #include "exec/cuda_loader.h"
 #include "exec/transport.h"
 
@@ -32,24 +33,29 @@ class NcclTransport final : public Transport {
                                                     std::byte* target, std::int64_t elements_per_rank) override;
   [[nodiscard]] std::unique_ptr<Request> reduce_scatter(GroupId group, models::DType dtype, const std::byte* source,
                                                         std::byte* target, std::int64_t elements_per_rank) override;
+  [[nodiscard]] std::unique_ptr<Request> all_to_all(GroupId group, models::DType dtype, const std::byte* source,
+                                                    std::byte* target, std::int64_t elements_per_rank) override;
   /// Between ranks that `connect` named; others are staged through the host.
   [[nodiscard]] std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                               std::int64_t elements) override;
   [[nodiscard]] std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
                                                  std::int64_t elements) override;
   void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) override;
+  [[nodiscard]] bool queues() const override { return true; }
+  void prepare(Preparation preparation) override { next_ = std::move(preparation); }
+  void mark_operations(bool on) override { marks_ = on; }
+  void watch(std::string what, std::shared_ptr<const Point> begin, std::shared_ptr<const Point> end) override {
+    watchdog_.add(std::move(what), std::move(begin), std::move(end));
+  }
   void barrier() override { host_.barrier(); }
   [[nodiscard]] std::vector<std::string> gather_text(const std::string& text) override {
     return host_.gather_text(text);
   }
   [[nodiscard]] double maximum(double value) override { return host_.maximum(value); }
 
-  /// Throws Failure, after aborting everything in flight, when any communicator has failed.
-  void check_health();
-  /// Aborts everything in flight on this rank and throws Failure(why).
-  [[noreturn]] void give_up(const std::string& why);
-  [[nodiscard]] const CudaTransportOptions& options() const { return options_; }
-  [[nodiscard]] CudaBackend& backend() { return backend_; }
+  /// Throws Failure when a communicator has failed or an operation has passed its deadline: by then all is aborted.
+  void check_health() override { watchdog_.check(); }
+  [[nodiscard]] const Watchdog& watchdog() const { return watchdog_; }
 
  private:
   struct Channel {
@@ -60,11 +66,14 @@ class NcclTransport final : public Transport {
   /// Queues `operation` on the channel's stream behind all compute queued so far.
   template <class Operation>
   [[nodiscard]] std::unique_ptr<Request> start(Channel& channel, const char* doing, const Operation& operation);
+  /// Orders the channel's stream behind what the next operation is to begin behind.
+  [[nodiscard]] std::string begin(Channel& channel, const char* doing);
   [[nodiscard]] std::unique_ptr<Request> copy_alone(Channel& channel, const std::byte* source, std::byte* target,
                                                     std::size_t bytes);
   [[nodiscard]] Channel& group(GroupId id) { return *groups_.at(static_cast<std::size_t>(id)); }
   [[nodiscard]] Clock::time_point start_deadline() const;
-  [[nodiscard]] std::vector<NcclComm*> communicators();
+  template <class Body>
+  void each_communicator(const Body& body);
 
   CudaBackend& backend_;
   Transport& host_;
@@ -73,7 +82,10 @@ class NcclTransport final : public Transport {
   NcclComm world_;
   std::vector<std::unique_ptr<Channel>> groups_;
   std::map<Direction, std::unique_ptr<Channel>> directions_;
-  Event computed_;
+  std::mutex channels_lock_;  ///< of the two above, which the watchdog walks
+  Preparation next_;
+  bool marks_ = false;
+  Watchdog watchdog_;  ///< last: it uses all the others
 };
 
 /// The transport for `backend`: NCCL when every rank can use it, else staged through the host; all ranks agree.

@@ -372,8 +372,8 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::dropout:
     case OpKind::relu:
     case OpKind::relu_grad:
-      throw Failure(
-          fmt::format("the CUDA backend has no {} yet: models and plans with it train on CPU", models::name_of(op.kind)));
+      throw Failure(fmt::format("the CUDA backend has no {} yet: models and plans with it train on CPU",
+                                models::name_of(op.kind)));
   }
 }
 

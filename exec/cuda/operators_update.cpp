@@ -10,11 +10,10 @@ namespace {
 
 using models::OpKind;
 
-UpdateStep step_of(const Call& call, std::size_t scaling) {
+UpdateStep update_step(const Call& call, std::size_t scaling, const StepValues* now) {
   const StepContext& c = call.context;
   UpdateStep step;
-  step.step = c.step;
-  step.rate = c.learning_rate;
+  step.now = now;
   step.beta1 = c.beta1;
   step.beta2 = c.beta2;
   step.epsilon = c.epsilon;
@@ -62,10 +61,24 @@ const DeviceBook* CudaBackend::code_books() {
   return static_cast<const DeviceBook*>(books_.data());
 }
 
+const StepValues* CudaBackend::step_values(const StepContext& context) {
+  auto* const at = static_cast<StepValues*>(step_values_.data());
+  const bool known = step_known_ && step_is_.step == context.step && step_is_.rate == context.learning_rate;
+  if (known) return at;
+  if (capturing_) throw Failure("CUDA: a graph's update is of another step than the one that runs");
+  step_is_ = {context.step, context.learning_rate};
+  step_known_ = true;
+  set_step_values(stream_.get(), at, step_is_);
+  return at;
+}
+
 void CudaBackend::update(const Call& call, std::span<const ElementRange> ranges) {
   const models::Op& op = call.op;
   const std::int64_t m = op.m;
   const auto tables = [&](Cut cut) -> const Tables& { return ranges_.find(ranges, m, cut, stream_.get()); };
+  const auto step_of = [&](const Call& of, std::size_t scaling) {
+    return update_step(of, scaling, step_values(of.context));
+  };
   std::int64_t norms = 2;  // elements: two for each parameter that a range names
   for (const ElementRange& range : ranges) norms = std::max(norms, 2 * (range.norms + 1));
   if (op.kind == OpKind::norm_squared)

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "base/ensure.h"
@@ -51,13 +52,20 @@ bool any_shared(std::span<const std::uint64_t> identities) {
   return std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end();
 }
 
-std::vector<Direction> directions(int rank, const std::vector<int>& send_to, const std::vector<int>& receive_from) {
-  std::vector<Direction> all;
-  for (const int to : send_to) all.push_back({rank, to});
-  for (const int from : receive_from) all.push_back({from, rank});
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  return all;
+std::vector<std::vector<Direction>> rounds_of(std::vector<Direction> directions) {
+  std::sort(directions.begin(), directions.end());
+  directions.erase(std::unique(directions.begin(), directions.end()), directions.end());
+  std::vector<std::vector<Direction>> rounds;
+  std::vector<std::set<int>> busy;
+  for (const Direction& direction : directions) {
+    std::size_t round = 0;
+    while (round < busy.size() && (busy[round].count(direction.from) > 0 || busy[round].count(direction.to) > 0))
+      ++round;
+    if (round == busy.size()) busy.emplace_back(), rounds.emplace_back();
+    busy[round].insert({direction.from, direction.to});
+    rounds[round].push_back(direction);
+  }
+  return rounds;
 }
 
 }  // namespace orrery::exec::cuda

@@ -31,9 +31,7 @@ struct Direction {
   auto operator<=>(const Direction&) const = default;
 };
 
-/// The directions that `rank` takes part in, in the one order that all ranks follow: whoever opens channels in this
-/// order meets every partner without deadlock, because the smallest direction not yet open is next for both its ends.
-[[nodiscard]] std::vector<Direction> directions(int rank, const std::vector<int>& send_to,
-                                                const std::vector<int>& receive_from);
+/// The directions in rounds, each once: in a round no rank is an end of two. The same for all ranks that give the same.
+[[nodiscard]] std::vector<std::vector<Direction>> rounds_of(std::vector<Direction> directions);
 
 }  // namespace orrery::exec::cuda

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "models/dtype.h"
 
@@ -67,13 +68,18 @@ GroupId StagedTransport::make_group(const plan::Group& group) {
   return id;
 }
 
+void StagedTransport::begin() {
+  Points behind = std::exchange(behind_, {});
+  if (behind.empty()) behind.push_back(backend_.point());
+  for (const auto& point : behind) wait_on(stream_.get(), *point);
+}
+
 std::unique_ptr<Request> StagedTransport::stage(const std::byte* source, std::size_t source_bytes, std::byte* target,
                                                 std::size_t target_bytes, bool same, const Start& start) {
   StagedRequest::Buffers buffers;
   if (source_bytes > 0) {
     buffers.in = pool_.take(source_bytes);
-    computed_.record(backend_.stream());
-    wait_on(stream_.get(), computed_);
+    begin();
     check(cudaMemcpyAsync(buffers.in.data(), source, source_bytes, cudaMemcpyDeviceToHost, stream_.get()),
           "copying what is sent");
     copied_.record(stream_.get());
@@ -84,10 +90,7 @@ std::unique_ptr<Request> StagedTransport::stage(const std::byte* source, std::si
   buffers.result = same ? buffers.in.data() : buffers.out.data();
   buffers.target = target;
   buffers.bytes = target_bytes;
-  if (target_bytes > 0 && source_bytes == 0) {  // a receive: whoever computes with the old contents comes first
-    computed_.record(backend_.stream());
-    wait_on(stream_.get(), computed_);
-  }
+  if (source_bytes == 0) begin();  // a receive: whoever computes with the old contents comes first
   auto request = start(buffers.in.data(), buffers.result);
   return std::make_unique<StagedRequest>(std::move(request), std::move(buffers), stream_.get(), pool_);
 }
@@ -114,6 +117,15 @@ std::unique_ptr<Request> StagedTransport::reduce_scatter(GroupId group, models::
   const std::size_t all = bytes * static_cast<std::size_t>(group_sizes_.at(static_cast<std::size_t>(group)));
   return stage(source, all, target, bytes, false, [=, this](std::byte* in, std::byte* out) {
     return host_.reduce_scatter(group, dtype, in, out, elements_per_rank);
+  });
+}
+
+std::unique_ptr<Request> StagedTransport::all_to_all(GroupId group, models::DType dtype, const std::byte* source,
+                                                     std::byte* target, std::int64_t elements_per_rank) {
+  const std::size_t all =
+      bytes_of(dtype, elements_per_rank) * static_cast<std::size_t>(group_sizes_.at(static_cast<std::size_t>(group)));
+  return stage(source, all, target, all, false, [=, this](std::byte* in, std::byte* out) {
+    return host_.all_to_all(group, dtype, in, out, elements_per_rank);
   });
 }
 

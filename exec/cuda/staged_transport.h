@@ -36,10 +36,13 @@ class StagedTransport final : public Transport {
                                                     std::byte* target, std::int64_t elements_per_rank) override;
   [[nodiscard]] std::unique_ptr<Request> reduce_scatter(GroupId group, models::DType dtype, const std::byte* source,
                                                         std::byte* target, std::int64_t elements_per_rank) override;
+  [[nodiscard]] std::unique_ptr<Request> all_to_all(GroupId group, models::DType dtype, const std::byte* source,
+                                                    std::byte* target, std::int64_t elements_per_rank) override;
   [[nodiscard]] std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                               std::int64_t elements) override;
   [[nodiscard]] std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
                                                  std::int64_t elements) override;
+  void prepare(Preparation preparation) override { behind_ = std::move(preparation.behind); }
   void barrier() override { host_.barrier(); }
   [[nodiscard]] std::vector<std::string> gather_text(const std::string& text) override {
     return host_.gather_text(text);
@@ -53,12 +56,14 @@ class StagedTransport final : public Transport {
   /// `same`, the operation works in place in the pinned copy.
   [[nodiscard]] std::unique_ptr<Request> stage(const std::byte* source, std::size_t source_bytes, std::byte* target,
                                                std::size_t target_bytes, bool same, const Start& start);
+  void begin();
 
   CudaBackend& backend_;
   Transport& host_;
   std::string why_;
   Stream stream_;
-  Event computed_, copied_;
+  Points behind_;  ///< what the next operation begins behind; empty: all compute queued so far
+  Event copied_;
   PinnedPool pool_;
   std::vector<int> group_sizes_;
 };

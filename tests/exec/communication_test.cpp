@@ -24,7 +24,7 @@ class Script : public ::testing::Test {
   void submit(const std::string& name, plan::Stream stream, std::vector<Touch> touches, bool frees = false) {
     communication.submit(
         stream, std::move(touches), frees,
-        [this, name] {
+        [this, name](const Points&) {
           log += name + "! ";
           return std::make_unique<Scripted>(done[name]);
         },
@@ -104,6 +104,176 @@ TEST_F(Script, AWaitThatIsTooLongNamesAllThatIsPending) {
   }
 }
 
+// -- messages of a device --------------------------------------------------------------------------------------------
+
+/// A queue that remembers what was put behind what: points are numbers of messages.
+class Queued : public ::testing::Test {
+ protected:
+  struct Numbered : Point {
+    Numbered(int of, const bool& over) : number(of), passed_(over) {}
+    [[nodiscard]] bool passed() const override { return passed_; }
+    int number;
+    const bool& passed_;
+  };
+  struct Ended : Request {
+    explicit Ended(std::shared_ptr<const Point> at) : end(std::move(at)) {}
+    bool test() override {
+      ADD_FAILURE() << "nobody asks after a message of the device's";
+      return true;
+    }
+    [[nodiscard]] Points ends() const override { return {end}; }
+    std::shared_ptr<const Point> end;
+  };
+  struct OfHost : Request {
+    explicit OfHost(const bool& done) : done_(done) {}
+    bool test() override { return done_; }
+    const bool& done_;
+  };
+
+  /// Message `number`, behind compute that has the point 100 + number.
+  void submit(int number, plan::Stream stream, std::vector<Touch> touches, bool queues = true, bool frees = false,
+              bool host_memory = false) {
+    communication.submit(
+        stream, std::move(touches), frees,
+        [this, number, queues](const Points& behind) -> std::unique_ptr<Request> {
+          log += std::to_string(number) + "(";
+          for (const auto& point : behind) log += std::to_string(dynamic_cast<const Numbered&>(*point).number) + " ";
+          log += ") ";
+          if (!queues) return std::make_unique<OfHost>(over[number]);
+          return std::make_unique<Ended>(std::make_shared<Numbered>(number, over[number]));
+        },
+        {}, [number] { return std::to_string(number); },
+        {std::make_shared<Numbered>(100 + number, over[100 + number]), queues, host_memory});
+  }
+  Touch part(int from, int to, bool writes) { return {memory + from, to - from, writes}; }
+
+  std::byte memory[100] = {};
+  std::map<int, bool> over;
+  std::string log;
+  Waiter waiter{
+      WaitPolicy{1, 0, std::chrono::nanoseconds(1000), std::chrono::nanoseconds(1000), std::chrono::milliseconds(5)}};
+  Communication communication{waiter, Communication::Progress::inlined, [this](const Point& point) {
+                                log += "compute behind " + std::to_string(dynamic_cast<const Numbered&>(point).number) +
+                                       " ";
+                              }};
+};
+
+TEST_F(Queued, StartAtOnceBehindComputeTheirStreamAndWhatTheyConflictWith) {
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  submit(2, plan::Stream::data, {part(20, 30, true)});
+  submit(3, plan::Stream::pipeline_send, {part(5, 8, false)});
+  submit(4, plan::Stream::tensor, {part(50, 60, true)});
+  EXPECT_EQ(log, "1(101 ) 2(1 102 ) 3(1 103 ) 4(104 ) ");
+}
+
+TEST_F(Queued, ComputeIsOrderedBehindWhatItTouchesOnce) {
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  submit(2, plan::Stream::tensor, {part(20, 30, false)});
+  log.clear();
+  communication.wait_for({part(20, 30, false)});
+  EXPECT_EQ(log, "") << "two readers";
+  communication.wait_for({part(5, 6, false)});
+  communication.wait_for({part(5, 6, false)});
+  EXPECT_EQ(log, "compute behind 1 ");
+  communication.wait_for_all();
+  EXPECT_EQ(log, "compute behind 1 compute behind 2 ");
+  EXPECT_TRUE(communication.idle());
+}
+
+TEST_F(Queued, ComputeThatIsBehindAMessageIsBehindThoseBeforeItOnItsStream) {
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  submit(2, plan::Stream::data, {part(20, 30, true)});
+  log.clear();
+  communication.wait_for({part(20, 30, true)});
+  communication.wait_for({part(0, 10, true)});
+  EXPECT_EQ(log, "compute behind 2 ");
+}
+
+TEST_F(Queued, ComputeIsOrderedBehindMessagesThatFreeMemory) {
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  submit(2, plan::Stream::tensor, {part(20, 30, false)}, true, true);
+  log.clear();
+  communication.wait_for_freeing();
+  EXPECT_EQ(log, "compute behind 2 ");
+}
+
+TEST_F(Queued, TheHostItselfWaitsForTheEnd) {
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  EXPECT_THROW(communication.wait_for({part(0, 10, false)}, Communication::Who::host), Failure);
+  over[1] = true;
+  EXPECT_NO_THROW(communication.wait_for({part(0, 10, false)}, Communication::Who::host));
+}
+
+TEST_F(Queued, AMessageOfTheHostWaitsForComputeAndForMessagesOfTheDevice) {
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  submit(2, plan::Stream::to_host, {part(0, 10, false)}, false);
+  submit(3, plan::Stream::tensor, {part(20, 30, true)});
+  submit(4, plan::Stream::to_host, {part(40, 50, false)}, false);
+  EXPECT_EQ(log, "1(101 ) 3(103 ) ");
+  over[102] = over[1] = true;
+  communication.progress();
+  EXPECT_EQ(log, "1(101 ) 3(103 ) 2(102 ) ") << "and 4 waits for 2, its stream's";
+  over[104] = over[2] = true;
+  communication.progress();
+  EXPECT_NE(log.find("4(104 )"), std::string::npos) << log;
+}
+
+TEST_F(Queued, AMessageOfTheDeviceWaitsForTheHostsBeforeItStarts) {
+  submit(1, plan::Stream::from_host, {part(0, 10, true)}, false);
+  submit(2, plan::Stream::data, {part(0, 10, true)});
+  EXPECT_EQ(log, "");
+  over[101] = true;
+  communication.progress();
+  EXPECT_EQ(log, "1(101 ) ");
+  over[1] = true;
+  communication.wait_for({part(0, 10, true)});
+  EXPECT_EQ(log, "1(101 ) 2(102 ) compute behind 2 ");
+}
+
+// Compute of the device is behind the copy; the host, which could write to that memory at once, is not.
+TEST_F(Queued, ACopyOfTheDevicesIsThereForTheHostUntilItHasPassed) {
+  submit(1, plan::Stream::from_host, {part(0, 10, false)}, true, true, true);
+  log.clear();
+  communication.wait_for_freeing();
+  communication.wait_for({part(0, 10, true)});
+  EXPECT_EQ(log, "compute behind 1 ");
+  EXPECT_TRUE(communication.conflicts({part(0, 10, true)}));
+  EXPECT_THROW(communication.wait_for({part(0, 10, true)}, Communication::Who::host), Failure);
+  submit(2, plan::Stream::data, {part(0, 10, true)});
+  EXPECT_EQ(log, "compute behind 1 2(102 ) ") << "behind compute that is behind it";
+  over[1] = true;
+  communication.wait_for({part(0, 10, true)}, Communication::Who::device);
+  communication.progress();
+  EXPECT_TRUE(communication.idle());
+}
+
+TEST_F(Queued, ATraceSaysWhatWaitedForWhat) {
+  Communication::Trace first, second, third;
+  communication.trace_into(&first);
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  communication.trace_into(&second);
+  submit(2, plan::Stream::tensor, {part(0, 10, false)});
+  communication.trace_into(&third);
+  communication.wait_for({part(0, 10, true)});
+  communication.trace_into(nullptr);
+  EXPECT_EQ(first.behind, std::vector<std::int64_t>{});
+  EXPECT_EQ(second.submitted, std::vector<std::int64_t>{1});
+  EXPECT_EQ(second.behind, std::vector<std::int64_t>{0});
+  EXPECT_EQ(third.ordered, (std::vector<std::int64_t>{1, 0}));
+  EXPECT_FALSE(first.host || second.host);
+}
+
+TEST_F(Queued, ForgottenMessagesNeverWere) {
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  const std::int64_t number = communication.next_number();
+  submit(2, plan::Stream::data, {part(20, 30, true)}, true, true);
+  communication.forget_from(number);
+  log.clear();
+  communication.wait_for_freeing();
+  communication.wait_for_all();
+  EXPECT_EQ(log, "compute behind 1 ");
+}
+
 // -- a progress thread ----------------------------------------------------------------------------------------------
 
 struct Flagged : Request {
@@ -121,9 +291,10 @@ TEST(ProgressThread, FinishesAndStartsStepsWhileNobodyAsks) {
   std::atomic<bool> first{false}, second{false}, started{false}, finished{false};
   Communication communication(patient(), Communication::Progress::thread);
   communication.submit(
-      plan::Stream::data, {}, false, [&] { return std::make_unique<Flagged>(first); }, {}, [] { return "first"; });
+      plan::Stream::data, {}, false, [&](const Points&) { return std::make_unique<Flagged>(first); }, {},
+      [] { return "first"; });
   communication.submit(
-      plan::Stream::data, {}, false, [&] { return std::make_unique<Flagged>(second); },
+      plan::Stream::data, {}, false, [&](const Points&) { return std::make_unique<Flagged>(second); },
       {[&] { started = true; }, [&] { finished = true; }}, [] { return "second"; });
   EXPECT_FALSE(started);
   first = true;
@@ -144,7 +315,8 @@ TEST(ProgressThread, AFailureThereIsThrownWhereTheRankAsksNext) {
   };
   Communication communication(patient(), Communication::Progress::thread);
   communication.submit(
-      plan::Stream::data, {}, false, [] { return std::make_unique<Broken>(); }, {}, [] { return "a message"; });
+      plan::Stream::data, {}, false, [](const Points&) { return std::make_unique<Broken>(); }, {},
+      [] { return "a message"; });
   down = true;
   EXPECT_THROW(communication.wait_for_all(), Failure);
 }
@@ -153,7 +325,8 @@ TEST(ProgressThread, EndsWithMessagesStillUnderWay) {
   std::atomic<bool> never{false};
   Communication communication(patient(), Communication::Progress::thread);
   communication.submit(
-      plan::Stream::data, {}, false, [&] { return std::make_unique<Flagged>(never); }, {}, [] { return "lost"; });
+      plan::Stream::data, {}, false, [&](const Points&) { return std::make_unique<Flagged>(never); }, {},
+      [] { return "lost"; });
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct Outcome {
   std::vector<ArenaUse> host_memory, file_memory;    ///< of what is offloaded, by rank
   std::vector<plan::Placement> placements;           ///< by rank
   std::vector<std::vector<RawSpan>> spans;           ///< by rank
+  std::vector<Executor::GraphCounts> graphs;         ///< by rank
 };
 
 /// What a rank computes and communicates with, in the order of construction.
@@ -41,6 +42,9 @@ struct Trial {
   Arena::Check check = Arena::Check::overlaps_and_poison;
   Communication::Progress progress = Communication::Progress::inlined;
   std::function<Devices(Transport& host)> devices;  ///< empty: the CPU backend
+  bool queue_messages = true, graphs = true;        ///< as Executor::Options, as the next
+  std::int64_t sample_every = 1;
+  std::function<void(Backend&, std::int64_t step)> after_step;  ///< on every rank, of its own thread
 };
 
 /// The model and job of tests/golden/pytorch, run `cosine_clipped` or `constant`.

@@ -151,6 +151,7 @@ Outcome train(const Trial& trial) {
   out.host_memory = out.file_memory = out.memory;
   out.placements.resize(out.memory.size());
   out.spans.resize(out.memory.size());
+  out.graphs.resize(out.memory.size());
   const auto body = [&](int rank) {
     const auto host = world.transport(rank);
     const Devices devices = trial.devices ? trial.devices(*host) : Devices{make_cpu_backend(1), nullptr};
@@ -171,6 +172,9 @@ Outcome train(const Trial& trial) {
     options.check = trial.check;
     options.state_file = ::testing::TempDir() + "state-" + std::to_string(::getpid()) + "-" + std::to_string(rank);
     options.progress = trial.progress;
+    options.queue_messages = trial.queue_messages;
+    options.graphs = trial.graphs;
+    options.sample_every = trial.sample_every;
     Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), options,
                     std::move(held_out));
     if (trial.training.initial_weights.empty()) {
@@ -197,6 +201,7 @@ Outcome train(const Trial& trial) {
           if (rank == 0) out.gradients[step] = std::move(all);
         };
       const StepResult result = trainer.step(step, capture);
+      if (trial.after_step) trial.after_step(*backend, step);
       if (rank == 0) out.steps.push_back(result);
       evaluate();
     }
@@ -204,6 +209,7 @@ Outcome train(const Trial& trial) {
         gather_logical(schedule, Gathered::weights, trainer.executor().arena(), *backend, *transport);
     if (rank == 0) out.weights = std::move(weights);
     const auto i = static_cast<std::size_t>(rank);
+    out.graphs[i] = trainer.executor().graphs();
     out.memory[i] = trainer.executor().arena().use();
     out.host_memory[i] = trainer.executor().arena().use(plan::Space::host);
     out.file_memory[i] = trainer.executor().arena().use(plan::Space::nvme);

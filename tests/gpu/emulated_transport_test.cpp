@@ -3,7 +3,10 @@
 
 #include <nccl.h>
 
+#include <chrono>
 #include <cmath>
+#include <set>
+#include <thread>
 
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/nccl_transport.h"
@@ -16,8 +19,8 @@ namespace {
 using models::DType;
 
 struct Faults {
-  Faults() { emulation::nccl_faults() = {}; }
-  ~Faults() { emulation::nccl_faults() = {}; }
+  Faults() { emulation::reset_nccl_faults(); }
+  ~Faults() { emulation::reset_nccl_faults(); }
 };
 
 /// A rank: backend, transport and a device vector.
@@ -102,7 +105,8 @@ TEST(NcclTransport, OrdersComputeAndCommunicationOnTheDevice) {
     for (int round = 0; round < 3; ++round) {
       cuda::add(self.backend.stream(), x, x, x, 8);  // doubles
       requests.push_back(self.transport->all_reduce(both, plan::Reduce::sum, DType::fp32, self.arena, 8));
-      ASSERT_TRUE(requests.back()->order_compute());
+      ASSERT_FALSE(requests.back()->ends().empty());
+      for (const auto& end : requests.back()->ends()) self.backend.order_behind(*end);
     }
     cuda::add(self.backend.stream(), x, x, x, 8);
     EXPECT_EQ(self.get(8), std::vector<float>(8, 128));  // (2 * 2)^3 * 2
@@ -172,8 +176,10 @@ TEST(NcclTransport, AbortsWhenAPeerIsLost) {
                           self.backend.synchronise();
                           if (self.transport->rank() == 1) {  // never comes; its own watch fails too
                             emulation::nccl_faults().async = ncclRemoteError;
-                            dynamic_cast<cuda::NcclTransport&>(*self.transport).check_health();
-                            return;
+                            while (true) {
+                              self.transport->check_health();
+                              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                            }
                           }
                           const auto request =
                               self.transport->all_reduce(all, plan::Reduce::sum, DType::fp32, self.arena, 1);
@@ -183,24 +189,123 @@ TEST(NcclTransport, AbortsWhenAPeerIsLost) {
   EXPECT_EQ(emulation::nccl_faults().aborts, 4);  // two ranks, world and group
 }
 
-TEST(NcclTransport, GivesUpAtTheDeadline) {
-  const Faults none;
-  EXPECT_THROW(on_ranks(2,
-                        [](Rank& self) {
-                          const GroupId all = self.transport->make_group(strided(1, 2));
-                          if (self.transport->rank() == 1) return;
-                          self.put({1});
-                          self.finish(*self.transport->all_reduce(all, plan::Reduce::sum, DType::fp32, self.arena, 1));
-                        },
-                        {.start_timeout_s = 5, .deadline_s = 0.2}),
-               Failure);
+/// What the ranks' failure says.
+std::string failure_of(int ranks, const std::function<void(Rank&)>& body, const CudaTransportOptions& options) {
+  try {
+    on_ranks(ranks, body, options);
+  } catch (const Failure& failure) {
+    return failure.what();
+  }
+  return "no failure";
 }
 
-TEST(Rendezvous, DirectionsComeInOneOrderForAllRanks) {
-  const auto middle = cuda::directions(1, {2, 0}, {0, 2});
-  const std::vector<cuda::Direction> expected = {{0, 1}, {1, 0}, {1, 2}, {2, 1}};
-  EXPECT_EQ(middle, expected);
-  EXPECT_TRUE(cuda::directions(3, {}, {}).empty());
+// The host waits for computing alone, and the message that hangs is named: which one, of which step, over which group.
+TEST(NcclTransport, GivesUpAtTheDeadlineAndNamesTheOperation) {
+  const Faults none;
+  const std::string why = failure_of(
+      2,
+      [](Rank& self) {
+        const GroupId all = self.transport->make_group(strided(1, 2));
+        if (self.transport->rank() == 1) {  // another collective than its peer's would hang as well: here none
+          self.transport->barrier();
+          return;
+        }
+        self.put({1});
+        self.transport->prepare({{}, "all_reduce over group \"data\", training step 7"});
+        const auto request = self.transport->all_reduce(all, plan::Reduce::sum, DType::fp32, self.arena, 1);
+        for (const auto& end : request->ends()) self.backend.order_behind(*end);
+        try {
+          self.backend.synchronise();
+        } catch (...) {
+          self.transport->barrier();
+          throw;
+        }
+        ADD_FAILURE() << "the operation cannot end";
+        self.transport->barrier();
+      },
+      {.start_timeout_s = 5, .deadline_s = 0.2});
+  EXPECT_NE(why.find("all_reduce over group \"data\", training step 7: not done within 0.2 s"), std::string::npos)
+      << why;
+  EXPECT_GE(emulation::nccl_faults().aborts, 2);
+}
+
+TEST(NcclTransport, WaitsForAPeerThatIsLate) {
+  const Faults none;
+  on_ranks(2,
+           [](Rank& self) {
+             const GroupId all = self.transport->make_group(strided(1, 2));
+             self.put({1});
+             if (self.transport->rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+             const auto request = self.transport->all_reduce(all, plan::Reduce::sum, DType::fp32, self.arena, 1);
+             for (const auto& end : request->ends()) self.backend.order_behind(*end);
+             EXPECT_EQ(self.get(1), std::vector<float>{2});
+           },
+           {.start_timeout_s = 20, .deadline_s = 20});
+  EXPECT_EQ(emulation::nccl_faults().aborts, 0);
+}
+
+// One communicator is made, whatever groups and directions there are: the others are parts of it.
+TEST(NcclTransport, SplitsAllCommunicatorsFromOne) {
+  const Faults none;
+  on_ranks(4, [](Rank& self) {
+    static_cast<void>(self.transport->make_group(strided(1, 2)));
+    static_cast<void>(self.transport->make_group(strided(2, 2)));
+    const int rank = self.transport->rank();
+    const std::vector<int> next = rank < 3 ? std::vector<int>{rank + 1} : std::vector<int>{};
+    const std::vector<int> previous = rank > 0 ? std::vector<int>{rank - 1} : std::vector<int>{};
+    self.transport->connect(next, previous);
+    self.transport->connect(next, previous);  // as a second executor does
+    if (rank > 0) self.finish(*self.transport->receive(rank - 1, 1, DType::fp32, self.arena, 1));
+    if (rank == 0) self.put({5});
+    if (rank < 3) self.finish(*self.transport->send(rank + 1, 1, DType::fp32, self.arena, 1));
+    EXPECT_EQ(self.get(1), std::vector<float>{5});
+  });
+  EXPECT_EQ(emulation::nccl_faults().inits, 4) << "one on each rank";
+}
+
+void exchange_pieces(Rank& self) {
+  const float rank = static_cast<float>(self.transport->rank());
+  const GroupId all = self.transport->make_group(strided(1, 3));
+  self.put({10 * rank, 10 * rank + 1, 10 * rank + 2});
+  self.finish(*self.transport->all_to_all(all, DType::fp32, self.arena, self.arena + 400, 1));
+  EXPECT_EQ(self.get(3, 100), (std::vector<float>{rank, 10 + rank, 20 + rank}));
+  const GroupId alone = self.transport->make_group(strided(1, 1));
+  self.finish(*self.transport->all_to_all(alone, DType::fp32, self.arena, self.arena + 400, 2));
+  EXPECT_EQ(self.get(2, 100), (std::vector<float>{10 * rank, 10 * rank + 1}));
+}
+
+TEST(NcclTransport, SendsEveryMemberItsPiece) {
+  const Faults none;
+  on_ranks(3, exchange_pieces);
+}
+
+TEST(CudaTransport, SendsEveryMemberItsPieceWhenStaged) {
+  const Faults none;
+  on_ranks(3, exchange_pieces, {.nccl = false});
+}
+
+TEST(Rendezvous, InARoundNoRankIsAnEndOfTwoDirections) {
+  // A pipeline of four stages, twice, both ways.
+  std::vector<cuda::Direction> wanted;
+  for (const int first : {0, 4})
+    for (int stage = 0; stage < 3; ++stage) {
+      wanted.push_back({first + stage, first + stage + 1});
+      wanted.push_back({first + stage + 1, first + stage});
+    }
+  wanted.push_back(wanted.front());
+  const auto rounds = cuda::rounds_of(wanted);
+  EXPECT_EQ(rounds.size(), 4U);  // an inner stage is an end of four
+  std::set<cuda::Direction> seen;
+  for (const auto& round : rounds) {
+    std::set<int> ends;
+    for (const cuda::Direction& direction : round) {
+      EXPECT_TRUE(ends.insert(direction.from).second);
+      EXPECT_TRUE(ends.insert(direction.to).second);
+      EXPECT_TRUE(seen.insert(direction).second) << "a direction has one turn";
+    }
+  }
+  EXPECT_EQ(seen.size(), 12U);
+  EXPECT_TRUE(cuda::rounds_of({}).empty());
 }
 
 TEST(Rendezvous, SeesWhoSharesAGpu) {

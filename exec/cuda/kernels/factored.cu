@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(kThreads)
   const double of_parameter = sqrt(static_cast<double>(own[0]) / count_of(range));
   const double of_update = sqrt(static_cast<double>(own[1]) / count_of(range));
   const double size = step.adaptive ? fmax(kEpsilon2, of_parameter) : 1.0;
-  const double rate = step.rate * size / fmax(1.0, of_update / step.clip_update);
-  const double keep = tile.decay != 0 ? 1 - step.rate * size * step.decay : 1.0;
+  const double rate = step.now->rate * size / fmax(1.0, of_update / step.clip_update);
+  const double keep = tile.decay != 0 ? 1 - step.now->rate * size * step.decay : 1.0;
   over_tile(tile, packed,
             FactoredTile{gradient, target, step, range, Estimate(factors, range, tile), keep,
                          rate * static_cast<double>(coefficient_of(step))});

@@ -50,14 +50,14 @@ __global__ void __launch_bounds__(kThreads)
       books[which].bounds[i] = from.bounds[i];
       if (i == 0) books[which].zero = from.zero;
     }
-  const AdamFactors f = adam_factors(step, step.rate);  // and a barrier
+  const AdamFactors f = adam_factors(step, step.now->rate);  // and a barrier
   const int64_t at = tile.begin + threadIdx.x, place = tile.begin / kBlock;
   const bool works = static_cast<int32_t>(threadIdx.x) < tile.count;
   float m = 0;
   float v = 0;
   float p = 0;
   if (works) {
-    const float keep = tile.decay != 0 ? static_cast<float>(1 - step.rate * step.decay) : 1.0F;
+    const float keep = tile.decay != 0 ? static_cast<float>(1 - step.now->rate * step.decay) : 1.0F;
     const float g = load<1>(gradient, at).v[0] * f.gradient;
     m = f.beta1 * (books[0].values[moments.first[at]] * moments.first_scale[place]) + f.rest1 * g;
     v = f.beta2 * (books[1].values[moments.second[at]] * moments.second_scale[place]) + f.rest2 * (g * g);

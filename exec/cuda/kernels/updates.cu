@@ -64,6 +64,10 @@ __global__ void loss_scale_kernel(float* scaling, float factor, float interval) 
   scaling[1] = 0;
 }
 
+__global__ void step_values_kernel(StepValues* to, StepValues values) {
+  *to = values;
+}
+
 // -- AdamW ------------------------------------------------------------------------------------------------------------
 struct AdamWTile {
   const Floats& gradient;
@@ -96,10 +100,10 @@ struct AdamWTile {
 __global__ void __launch_bounds__(kThreads) adamw_kernel(Floats gradient, Target target, float* first, float* second,
                                                          Tables tables, UpdateStep step, bool packed) {
   if (skips(step)) return;
-  const AdamFactors f = adam_factors(step, step.rate);
+  const AdamFactors f = adam_factors(step, step.now->rate);
   const RangeTile tile = tables.tiles[blockIdx.x];
   if (tile.range < 0) return over_tile(tile, packed, CopyOnly{target});
-  const float keep = tile.decay != 0 ? static_cast<float>(1 - step.rate * step.decay) : 1.0F;
+  const float keep = tile.decay != 0 ? static_cast<float>(1 - step.now->rate * step.decay) : 1.0F;
   over_tile(tile, packed, AdamWTile{gradient, target, step, tables.ranges[tile.range], f, first, second, keep});
 }
 
@@ -141,7 +145,7 @@ __global__ void __launch_bounds__(kThreads)
   over_tile(tile, packed,
             SgdTile{gradient, target, step, tables.ranges[tile.range], momentum, coefficient_of(step),
                     tile.decay != 0 ? static_cast<float>(step.decay) : 0.0F, step.nesterov ? beta : 1.0F,
-                    step.nesterov ? 1.0F : 0.0F, beta, static_cast<float>(step.rate)});
+                    step.nesterov ? 1.0F : 0.0F, beta, static_cast<float>(step.now->rate)});
 }
 
 // -- LAMB -------------------------------------------------------------------------------------------------------------
@@ -226,7 +230,7 @@ __global__ void __launch_bounds__(kThreads) lamb_kernel(const float* first, cons
   const double ratio = adapts ? sqrt(static_cast<double>(own[0]) / static_cast<double>(own[1])) : 1.0;
   const float decay = tile.decay != 0 ? static_cast<float>(step.decay) : 0.0F;
   over_tile(tile, packed,
-            LambTile{target, step, range, f, first, second, decay, static_cast<float>(step.rate * ratio)});
+            LambTile{target, step, range, f, first, second, decay, static_cast<float>(step.now->rate * ratio)});
 }
 
 __global__ void __launch_bounds__(kThreads) add_norms_kernel(Tables tables, float* norms) {
@@ -266,6 +270,12 @@ void clip_coefficient(cudaStream_t stream, const float* total, const float* scal
                       float clip_norm) {
   ORRERY_LAUNCH(clip_kernel, dim3(1), dim3(1), 0, stream, total, scaling, norm, coefficient, clip_norm);
   check_launch("clip_coefficient");
+}
+
+void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& values) {
+  const StepValues copy = values;
+  ORRERY_LAUNCH(step_values_kernel, dim3(1), dim3(1), 0, stream, to, copy);
+  check_launch("step values");
 }
 
 void overflow(cudaStream_t stream, const float* total, float* flag) {

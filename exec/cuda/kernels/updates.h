@@ -61,11 +61,19 @@ struct Tables {
   double* partials = nullptr;  ///< 2 for each tile
 };
 
+/// What changes from training step to training step: in the device's memory, so that a graph that holds an update is
+/// right in the next step too.
+struct StepValues {
+  int64_t step = 0;
+  double rate = 0;
+};
+void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& values);
+
 /// What an update is told beside its operands. Constants are rounded to fp32 where they are used, once, from double:
 /// computed in float, 1 - 0.999 would be off by 5e-5 of itself.
 struct UpdateStep {
-  int64_t step = 0;
-  double rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, decay = 0, momentum = 0;
+  const StepValues* now = nullptr;
+  double beta1 = 0, beta2 = 0, epsilon = 0, decay = 0, momentum = 0;
   bool nesterov = false;
   bool adaptive = true;  ///< Adafactor, as the next two
   double clip_update = 1, decay_power = 0.8;

@@ -28,8 +28,14 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorInvalidValue = 1,
   cudaErrorNoDevice = 100,
-  cudaErrorNotReady = 600
+  cudaErrorNotReady = 600,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToHost,
@@ -43,8 +49,23 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 namespace emulation {
 struct Stream;
 struct Event;
-/// Queues work; `work` returns false while it cannot finish yet (it waits for another stream or rank).
-void enqueue(Stream* stream, std::function<bool()> work);
+struct Graph;
+struct GraphExec;
+/// Work returns false while it cannot finish yet (it waits for another stream or rank).
+using Work = std::function<bool()>;
+/// Queues work, or keeps it where the stream is captured: `make` is called when it is queued, and again with each
+/// launch of a graph that holds it.
+cudaError_t enqueue_made(Stream* stream, std::function<Work()> make);
+/// The same of work without a state of its own.
+cudaError_t enqueue(Stream* stream, Work work);
+/// What tests may do to graphs, and see of them; of this thread.
+struct GraphFaults {
+  int refuse_ends = 0;       ///< so many captures fail at their end
+  int refuse_instances = 0;  ///< so many graphs cannot be made ready
+  long launches = 0;         ///< of graphs
+  long queued = 0;           ///< pieces of work queued one by one: what graphs save
+};
+GraphFaults& graph_faults();
 void launch(Stream* stream, dim3 grid, dim3 block, std::size_t shared_bytes, std::function<void()> kernel);
 float* dynamic_shared();
 /// 0: warps, and lanes in a warp, run in order between barriers; 1: in reverse; else shuffled by this seed. Each warp
@@ -60,6 +81,8 @@ unsigned warp_vote(bool mine);
 
 using cudaStream_t = emulation::Stream*;
 using cudaEvent_t = emulation::Event*;
+using cudaGraph_t = emulation::Graph*;
+using cudaGraphExec_t = emulation::GraphExec*;
 
 inline void __syncthreads() {
   emulation::block_barrier();
@@ -128,6 +151,12 @@ struct cudaDeviceProp {
 };
 
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
+inline constexpr unsigned cudaEventRecordExternal = 1;
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
 
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
@@ -151,9 +180,16 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready);
 inline cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int bytes) {
   return bytes <= 163 * 1024 ? cudaSuccess : cudaErrorMemoryAllocation;  // the limit of sm_80
 }

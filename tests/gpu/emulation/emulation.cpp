@@ -1,12 +1,14 @@
 // The fibers, streams and events behind tests/gpu/emulation/cuda_runtime.h. One host thread is one rank with its own
 // device: all state is thread_local, and ranks meet only in emulated NCCL.
 #include <cuda_runtime.h>
+#include <graphs.h>
 
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +17,7 @@
 #include <numeric>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -245,14 +248,24 @@ unsigned warp_vote(bool mine) {
 using Clock = std::chrono::steady_clock;
 
 struct Stream {
-  std::deque<std::function<bool()>> work;
+  std::deque<Work> work;
+  std::shared_ptr<Capture> capture;
+  std::size_t lane = 0;
 };
 
 struct Event {
-  std::uint64_t recorded = 0, done = 0;
+  std::atomic<std::uint64_t> recorded = 0, done = 0;  // a watchdog's thread asks too
   Clock::time_point at;
   Stream* stream = nullptr;
+  std::weak_ptr<Capture> capture;  // where it was last recorded, if in one
+  bool captured = false;
+  std::size_t lane = 0, position = 0;
 };
+
+GraphFaults& graph_faults() {
+  static thread_local GraphFaults instance;
+  return instance;
+}
 
 namespace {
 
@@ -280,12 +293,39 @@ void run_until(Stream* stream, const std::function<bool()>& done) {
 
 }  // namespace
 
-void enqueue(Stream* stream, std::function<bool()> work) {
-  stream->work.push_back(std::move(work));
+namespace {
+
+/// What may not be done to a stream while it is captured ends the capture, as CUDA has it.
+cudaError_t breaks(Stream* stream, cudaError_t error) {
+  if (stream->capture) stream->capture->broken = error;
+  return error;
 }
 
+}  // namespace
+
+cudaError_t enqueue_made(Stream* stream, std::function<Work()> make) {
+  if (stream->capture) {
+    if (stream->capture->broken != cudaSuccess) return cudaErrorStreamCaptureInvalidated;
+    stream->capture->graph.lanes[stream->lane].push_back({std::move(make), 0, 0});
+    return cudaSuccess;
+  }
+  ++graph_faults().queued;
+  stream->work.push_back(make());
+  return cudaSuccess;
+}
+
+cudaError_t enqueue(Stream* stream, Work work) {
+  return enqueue_made(stream, [work = std::move(work)] { return work; });
+}
+
+namespace {
+
+thread_local cudaError_t last_error = cudaSuccess;
+
+}  // namespace
+
 void launch(Stream* stream, dim3 grid, dim3 block_size, std::size_t shared_bytes, std::function<void()> kernel) {
-  enqueue(stream, [=, kernel = std::move(kernel)] {
+  last_error = enqueue(stream, [=, kernel = std::move(kernel)] {
     run_grid(grid, block_size, shared_bytes, kernel);
     return true;
   });
@@ -293,16 +333,21 @@ void launch(Stream* stream, dim3 grid, dim3 block_size, std::size_t shared_bytes
 
 }  // namespace emulation
 
+using emulation::breaks;
 using emulation::enqueue;
 
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "emulated error";
 }
-const char* cudaGetErrorName(cudaError_t) {
-  return "cudaError";
+const char* cudaGetErrorName(cudaError_t error) {
+  if (error == cudaErrorStreamCaptureUnsupported) return "cudaErrorStreamCaptureUnsupported";
+  if (error == cudaErrorStreamCaptureInvalidated) return "cudaErrorStreamCaptureInvalidated";
+  if (error == cudaErrorStreamCaptureUnjoined) return "cudaErrorStreamCaptureUnjoined";
+  if (error == cudaErrorStreamCaptureIsolation) return "cudaErrorStreamCaptureIsolation";
+  return error == cudaErrorCapturedEvent ? "cudaErrorCapturedEvent" : "cudaError";
 }
 cudaError_t cudaGetLastError() {
-  return cudaSuccess;
+  return std::exchange(emulation::last_error, cudaSuccess);
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   return *version = 13000, cudaSuccess;
@@ -347,13 +392,11 @@ cudaError_t cudaFreeHost(void* data) {
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  enqueue(stream, [=] { return std::memmove(to, from, bytes), true; });
-  return cudaSuccess;
+  return enqueue(stream, [=] { return std::memmove(to, from, bytes), true; });
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-  enqueue(stream, [=] { return std::memset(to, value, bytes), true; });
-  return cudaSuccess;
+  return enqueue(stream, [=] { return std::memset(to, value, bytes), true; });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -370,13 +413,27 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->capture) return breaks(stream, cudaErrorStreamCaptureUnsupported);
   emulation::run_until(stream, [stream] { return stream->work.empty(); });
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  enqueue(stream, [event, target = event->recorded] { return event->done >= target; });
-  return cudaSuccess;
+  if (event->captured) {
+    const auto capture = event->capture.lock();
+    if (!capture) return cudaErrorCapturedEvent;
+    if (!stream->capture) {  // the wait takes the stream into the capture
+      stream->capture = capture;
+      stream->lane = capture->graph.lanes.size();
+      capture->graph.lanes.emplace_back();
+      capture->streams.push_back(stream);
+    }
+    if (stream->capture != capture) return breaks(stream, cudaErrorStreamCaptureIsolation);
+    capture->graph.lanes[stream->lane].push_back({{}, event->lane, event->position});
+    return cudaSuccess;
+  }
+  if (stream->capture && event->recorded > 0) return breaks(stream, cudaErrorStreamCaptureIsolation);
+  return enqueue(stream, [event, target = event->recorded.load()] { return event->done >= target; });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -385,30 +442,103 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  if (event->stream) cudaEventSynchronize(event);  // CUDA frees it once complete; here nothing may refer to it later
+  // CUDA frees it once complete; here nothing may refer to it later.
+  if (event->stream && !event->captured) cudaEventSynchronize(event);
   delete event;
   return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+namespace {
+
+cudaError_t record(cudaEvent_t event, cudaStream_t stream) {
   event->stream = stream;
-  enqueue(stream, [event, number = ++event->recorded] {
-    event->done = number;
-    event->at = emulation::Clock::now();
-    return true;
+  return emulation::enqueue_made(stream, [event] {
+    return [event, number = ++event->recorded] {
+      event->done = number;
+      event->at = emulation::Clock::now();
+      return true;
+    };
   });
+}
+
+}  // namespace
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->captured = stream->capture != nullptr;
+  if (!stream->capture) return record(event, stream);
+  if (stream->capture->broken != cudaSuccess) return cudaErrorStreamCaptureInvalidated;
+  event->capture = stream->capture;
+  event->lane = stream->lane;
+  event->position = stream->capture->graph.lanes[stream->lane].size();
   return cudaSuccess;
 }
 
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  if (flags != cudaEventRecordExternal) return cudaEventRecord(event, stream);
+  if (!stream->capture) return cudaErrorInvalidValue;
+  event->captured = false;
+  return record(event, stream);
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->captured) {
+    if (const auto capture = event->capture.lock()) capture->broken = cudaErrorCapturedEvent;
+    return cudaErrorCapturedEvent;
+  }
   if (event->done < event->recorded)
     for (emulation::Stream* stream : emulation::streams()) emulation::step(stream);  // time passes
   return event->done >= event->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->captured) return cudaErrorCapturedEvent;
   if (event->stream) emulation::run_until(event->stream, [event] { return event->done >= event->recorded; });
   return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->capture) return cudaErrorInvalidValue;
+  stream->capture = std::make_shared<emulation::Capture>();
+  stream->lane = 0;
+  stream->capture->streams = {stream};
+  stream->capture->graph.lanes.resize(1);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
+  if (!stream->capture || stream->lane != 0) return cudaErrorInvalidValue;
+  const std::shared_ptr<emulation::Capture> capture = stream->capture;
+  for (emulation::Stream* one : capture->streams) one->capture.reset();
+  if (capture->broken != cudaSuccess) return cudaErrorStreamCaptureInvalidated;
+  if (!emulation::joined(capture->graph)) return cudaErrorStreamCaptureUnjoined;
+  if (emulation::graph_faults().refuse_ends > 0)
+    return --emulation::graph_faults().refuse_ends, cudaErrorStreamCaptureUnsupported;
+  *graph = new emulation::Graph(std::move(capture->graph));
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long) {
+  if (emulation::graph_faults().refuse_instances > 0)
+    return --emulation::graph_faults().refuse_instances, cudaErrorMemoryAllocation;
+  *ready = new emulation::GraphExec{*graph};
+  return cudaSuccess;
+}
+
+// Of one graph no two launches run at once: here every launch holds its stream, and a graph is launched on one.
+cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream) {
+  if (stream->capture) return breaks(stream, cudaErrorStreamCaptureUnsupported);
+  ++emulation::graph_faults().launches;
+  stream->work.push_back(
+      [running = std::make_shared<emulation::RunningGraph>(ready->graph)] { return running->step(); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return delete graph, cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready) {
+  return delete ready, cudaSuccess;
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace emulation {
@@ -68,6 +69,15 @@ NcclFaults& nccl_faults() {
   return instance;
 }
 
+void reset_nccl_faults() {
+  NcclFaults& faults = nccl_faults();
+  faults.no_ids = false;
+  faults.refuse_rank = -1;
+  faults.async = ncclSuccess;
+  faults.aborts = 0;
+  faults.inits = 0;
+}
+
 namespace {
 
 bool all_joined(World& world) {
@@ -107,25 +117,70 @@ bool finish_split(Comm& parent) {
   return true;
 }
 
-/// Queues a collective: `take(meeting)` runs once all ranks have brought their bytes.
+/// Queues a collective: `take(meeting)` runs once all ranks have brought their bytes. Its number is that of its run: a
+/// graph's operation has a new one with each launch.
 void meet(Comm* comm, const void* source, std::size_t bytes, cudaStream_t stream,
-          const std::function<void(const Meeting&)>& take) {
-  const long number = comm->next++;
-  auto brought = std::make_shared<bool>(false);
-  enqueue(stream, [=, world = comm->world, rank = comm->rank] {
-    if (world->aborted) return true;
-    const std::lock_guard lock(world->mutex);
-    Meeting& meeting = world->collectives[number];
-    if (!*brought) {
-      const char* from = static_cast<const char*>(source);
-      meeting.brought[rank] = std::vector<char>(from, from + bytes);
-      *brought = true;
-    }
-    if (static_cast<int>(meeting.brought.size()) < world->size) return false;
-    take(meeting);
-    if (++meeting.taken == world->size) world->collectives.erase(number);
-    return true;
+          const std::function<void(const Meeting&)>& take, const std::function<std::vector<char>()>& bring = {}) {
+  enqueue_made(stream, [=]() -> Work {
+    const long number = comm->next++;
+    return [=, brought = std::make_shared<bool>(false), world = comm->world, rank = comm->rank] {
+      if (world->aborted) return true;
+      const std::lock_guard lock(world->mutex);
+      Meeting& meeting = world->collectives[number];
+      if (!*brought) {
+        const char* from = static_cast<const char*>(source);
+        meeting.brought[rank] = bring ? bring() : std::vector<char>(from, from + bytes);
+        *brought = true;
+      }
+      if (static_cast<int>(meeting.brought.size()) < world->size) return false;
+      take(meeting);
+      if (++meeting.taken == world->size) world->collectives.erase(number);
+      return true;
+    };
   });
+}
+
+/// A send or receive within a group, on this thread.
+struct Piece {
+  bool sends = false;
+  char* data = nullptr;
+  std::size_t bytes = 0;
+  int peer = 0;
+  Comm* comm = nullptr;
+  cudaStream_t stream = nullptr;
+};
+struct Grouped {
+  int depth = 0;
+  std::vector<Piece> pieces;
+};
+Grouped& grouped() {
+  static thread_local Grouped instance;
+  return instance;
+}
+
+/// What one rank sends in a group: for each piece the peer, the size, the bytes.
+std::vector<char> packed(const std::vector<Piece>& pieces) {
+  std::vector<char> out;
+  for (const Piece& piece : pieces) {
+    if (!piece.sends) continue;
+    const std::uint64_t head[2] = {static_cast<std::uint64_t>(piece.peer), piece.bytes};
+    const char* const of_head = reinterpret_cast<const char*>(head);
+    out.insert(out.end(), of_head, of_head + sizeof(head));
+    out.insert(out.end(), piece.data, piece.data + piece.bytes);
+  }
+  return out;
+}
+
+void unpack(const Meeting& meeting, const Piece& piece, int rank) {
+  const std::vector<char>& from = meeting.brought.at(piece.peer);
+  for (std::size_t at = 0; at < from.size();) {
+    std::uint64_t head[2];
+    std::memcpy(head, from.data() + at, sizeof(head));
+    at += sizeof(head);
+    if (head[0] == static_cast<std::uint64_t>(rank) && head[1] == piece.bytes)
+      std::memcpy(piece.data, from.data() + at, piece.bytes);
+    at += head[1];
+  }
 }
 
 int plain(int value) {
@@ -191,6 +246,9 @@ using emulation::Meeting;
 const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclRemoteError ? "remote process exited" : "emulated NCCL error";
 }
+const char* ncclGetLastError(ncclComm_t) {
+  return "emulated";
+}
 ncclResult_t ncclGetVersion(int* version) {
   return *version = 22809, ncclSuccess;
 }
@@ -207,6 +265,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (config->blocking != 0 || emulation::nccl_faults().refuse_rank == rank) return ncclInvalidUsage;
   auto world = emulation::world_of(id.internal);
   const std::lock_guard lock(world->mutex);
+  ++emulation::nccl_faults().inits;
   world->size = size;
   world->joined[rank] = true;
   *comm = new Comm;
@@ -241,7 +300,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const std::lock_guard lock(mutex);
   ++emulation::nccl_faults().aborts;
   comm->world->aborted = true;
-  delete comm;
+  static std::vector<std::unique_ptr<Comm>> graves;  // a graph may still hold it
+  graves.emplace_back(comm);
   return ncclSuccess;
 }
 
@@ -275,6 +335,11 @@ ncclResult_t ncclReduceScatter(const void* source, void* target, std::size_t cou
 // messages in NCCL.
 ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+  if (emulation::grouped().depth > 0) {
+    emulation::grouped().pieces.push_back({true, const_cast<char*>(static_cast<const char*>(data)),
+                                           count * emulation::size_of(type), peer, comm, stream});
+    return ncclSuccess;
+  }
   if (peer == comm->rank || comm->world->size != 2) return ncclInvalidArgument;
   emulation::meet(comm, data, count * emulation::size_of(type), stream, [](const Meeting&) {});
   return ncclSuccess;
@@ -282,9 +347,33 @@ ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, 
 
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+  if (emulation::grouped().depth > 0) {
+    emulation::grouped().pieces.push_back(
+        {false, static_cast<char*>(data), count * emulation::size_of(type), peer, comm, stream});
+    return ncclSuccess;
+  }
   if (peer == comm->rank || comm->world->size != 2) return ncclInvalidArgument;
   const std::size_t bytes = count * emulation::size_of(type);
   emulation::meet(comm, data, 0, stream,
                   [=](const Meeting& meeting) { std::memcpy(data, meeting.brought.at(peer).data(), bytes); });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  return ++emulation::grouped().depth, ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  emulation::Grouped& group = emulation::grouped();
+  if (--group.depth > 0 || group.pieces.empty()) return ncclSuccess;
+  const std::vector<emulation::Piece> pieces = std::exchange(group.pieces, {});
+  Comm* const comm = pieces.front().comm;
+  emulation::meet(
+      comm, nullptr, 0, pieces.front().stream,
+      [pieces, rank = comm->rank](const Meeting& meeting) {
+        for (const emulation::Piece& piece : pieces)
+          if (!piece.sends) emulation::unpack(meeting, piece, rank);
+      },
+      [pieces] { return emulation::packed(pieces); });
   return ncclSuccess;
 }

@@ -1,9 +1,11 @@
 #pragma once
 /// The part of NCCL that exec/cuda uses, between threads of one process, on emulated streams. Communicators are
 /// nonblocking as NCCL's are: a call reports ncclInProgress until all ranks have come, sends wait for their receive,
-/// and a failed rank shows only through ncclCommGetAsyncError.
+/// and a failed rank shows only through ncclCommGetAsyncError. Sends and receives within a group are those of an
+/// all-to-all: every rank of the communicator takes part.
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstddef>
 
 enum ncclResult_t {
@@ -35,12 +37,17 @@ struct NcclFaults {
   int refuse_rank = -1;              ///< this rank never joins a communicator: its initialisation fails at once
   ncclResult_t async = ncclSuccess;  ///< what every communicator reports once it is in use
   int aborts = 0;                    ///< ncclCommAbort calls
+  int inits = 0;                     ///< ncclCommInitRankConfig calls: the others are splits
 };
 NcclFaults& nccl_faults();
+void reset_nccl_faults();
 }  // namespace emulation
 using ncclComm_t = emulation::Comm*;
 
 const char* ncclGetErrorString(ncclResult_t result);
+const char* ncclGetLastError(ncclComm_t comm);
+ncclResult_t ncclGroupStart();
+ncclResult_t ncclGroupEnd();
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config);

@@ -164,7 +164,7 @@ class Session {
   }
 
   void finish(bool completed) {
-    write_timeline();
+    if (options_.timeline) write_timeline();
     if (!first_rank()) return;
     Completion record;
     record.run_id = options_.run_id;

@@ -23,6 +23,7 @@ struct Options {
   bool resume = false;
   bool recompute_whole_layer = false;
   bool progress_thread = false;  ///< CPU ranks: messages move while the rank computes
+  bool serial = false;           ///< one rank: the plan's serial program instead of the plan
   bool check_memory = false;     ///< overlap checks and NaN in newborn buffers
   std::set<std::int64_t> dump_gradients;
   std::chrono::seconds deadline{120};

@@ -11,9 +11,11 @@
 #include "apps/verbs.h"
 #include "apps/verify_serial.h"
 #include "base/units.h"
+#include "clusters/read.h"
 #include "exec/encode_data.h"
 #include "exec/sample_child.h"
 #include "exec/supervise.h"
+#include "plan/serial.h"
 #include "reports/json.h"
 #include "reports/text.h"
 
@@ -82,20 +84,17 @@ std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split,
     outcome.exit_code = kFailure;
     return std::nullopt;
   };
-  const auto serial = serial_of(loaded.file);
-  if (!serial) return add(serial.error());
   exec::TrainCommand command = split;
   command.run = split.run / "serial";
-  command.plan = split.run / "serial.yaml";
   command.ranks = 1;
-  write_file(command.plan.string(), plan::write_plan_file(*serial));
+  command.serial = true;
   const exec::RunOutcome run = exec::supervise(command, watchers, &Interrupt::requested());
   if (run.end != exec::RunEnd::completed) {
     add(run.diagnostics);
     return add({base::Diagnostic{
         base::Severity::error, "R0005", {}, "the serial run failed: " + run.reason, run.error_tail, {}}});
   }
-  auto compared = compare_with_serial(split.run, command.run, command.steps, serial_bound(loaded.file.spec));
+  auto compared = compare_with_serial(split.run, command.run, command.steps, serial_bounds(loaded.file.spec));
   if (!compared) return add(compared.error());
   if (!compared->equal) outcome.exit_code = kCheckFailed;
   return *compared;
@@ -154,7 +153,10 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
 
   exec::TrainCommand command = command_for(options, *loaded);
   if (options.verify_serial) {
-    if (const auto serial = serial_of(loaded->file); !serial) return bad_input(serial.error());
+    auto device = clusters::resized(loaded->file.cluster, 1);
+    if (!device) return bad_input(device.error());
+    if (const auto serial = plan::serial_program(loaded->plan, std::move(*device)); !serial)
+      return bad_input(serial.error());
     if (command.steps == 0) command.steps = std::min(kComparedSteps, loaded->file.job.training.steps);
     command.dump_gradients = {1, command.steps};
     command.checkpoint = false;

@@ -1,4 +1,4 @@
-// The serial counterpart of a plan, and two runs compared.
+// A split run and its serial program compared.
 #include "apps/verify_serial.h"
 
 #include <fmt/core.h>
@@ -7,50 +7,22 @@
 
 #include "apps/files.h"
 #include "apps/runs.h"
-#include "clusters/read.h"
 #include "exec/safetensors.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;
 
-base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file) {
-  if (file.spec.has_server())
-    return base::fail(
-        "E0210",
-        "a parameter server applies each worker's gradient by itself: a serial run's updates are of their "
-        "mean",
-        "compare a plan without `staleness`");
-  if (file.spec.asynchronous())
-    return base::fail("E0210",
-                      "an asynchronous pipeline trains on older weights than a serial run: they cannot be equal",
-                      "compare a synchronous schedule");
-  if (file.spec.compresses())
-    return base::fail(
-        "E0210", "compressed gradients are what no single rank has: its training and a serial run's cannot be equal",
-        "compression: {gradients: none}");
-  auto cluster = clusters::resized(file.cluster, 1);
-  if (!cluster) return base::fail(cluster.error());
-  plan::PlanFile out = file;
-  out.cluster = std::move(*cluster);
-  out.spec = {};
-  out.spec.micro_batch = file.spec.micro_batch;
-  out.spec.vocab_multiple = file.spec.vocab_multiple;
-  out.spec.batch = file.spec.batch;
-  out.spec.sequence = file.spec.sequence;
-  out.spec.precision = file.spec.precision;
-  out.spec.flash = file.spec.flash;
-  out.spec.optimizer = file.spec.optimizer;
-  out.spec.momentum = file.spec.momentum;
-  out.spec.rounding = file.spec.rounding;
-  out.spec.compression.activations = file.spec.compression.activations;
-  out.job.bounds = {};
-  return out;
-}
-
-double serial_bound(const plan::PlanSpec& spec) {
+SerialBounds serial_bounds(const plan::PlanSpec& spec) {
   constexpr double kFull = 1e-5, kHalf = 2e-2;  // 16-bit values have 8 or 11 bits
-  const bool full = spec.precision == models::DType::fp32 && spec.optimizer != plan::OptimizerKind::adamw_8bit;
-  return full ? kFull : kHalf;
+  if (spec.precision != models::DType::fp32 || spec.optimizer == plan::OptimizerKind::adamw_8bit) return {kHalf, kHalf};
+  if (!spec.compresses()) return {kFull, kFull};
+  switch (spec.compression.gradients) {
+    case plan::GradientCompression::bf16: return {kFull, 1.0 / 512};
+    case plan::GradientCompression::fp16: return {kFull, 1.0 / 4096};
+    case plan::GradientCompression::powersgd: return {kFull, 1e-3};
+    case plan::GradientCompression::none: break;
+  }
+  return {kFull, kFull};
 }
 
 namespace {
@@ -88,14 +60,15 @@ base::Result<std::vector<Metric>> metrics_of(const fs::path& run) {
 }  // namespace
 
 base::Result<reports::SerialComparison> compare_with_serial(const fs::path& split, const fs::path& serial,
-                                                            std::int64_t steps, double bound) {
+                                                            std::int64_t steps, const SerialBounds& bounds) {
   const auto mine = metrics_of(split), theirs = metrics_of(serial);
   if (!mine) return base::fail(mine.error());
   if (!theirs) return base::fail(theirs.error());
   reports::SerialComparison out;
   out.run = serial.string();
   out.steps = steps;
-  out.bound = bound;
+  out.bound = bounds.loss;
+  out.gradient_bound = bounds.gradient;
   for (std::size_t i = 0; i < std::min(mine->size(), theirs->size()); ++i)
     out.loss = std::max(out.loss, std::abs((*mine)[i].loss - (*theirs)[i].loss) / std::abs((*theirs)[i].loss));
   const auto gradients = [&](std::int64_t step) {
@@ -108,7 +81,8 @@ base::Result<reports::SerialComparison> compare_with_serial(const fs::path& spli
   out.gradient_first = *first;
   out.gradient_last = *last;
   // Not "above the bound": what is no number is not equal.
-  out.equal = mine->size() == theirs->size() && out.loss <= bound && *first <= bound && *last <= bound;
+  out.equal = mine->size() == theirs->size() && out.loss <= bounds.loss && *first <= bounds.gradient &&
+              *last <= bounds.gradient;
   return out;
 }
 

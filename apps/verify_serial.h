@@ -1,5 +1,5 @@
 #pragma once
-/// `train --verify-serial`: the same job on one rank, and how far the split run's numbers are from it.
+/// `train --verify-serial`: the serial program of the same job, and how far the split run's numbers are from it.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -10,18 +10,21 @@
 
 namespace orrery::apps {
 
-/// The plan on one rank: nothing split, nothing partitioned or recomputed, its micro-batch kept. E0210
-/// where no serial program computes the same.
-[[nodiscard]] base::Result<plan::PlanFile> serial_of(const plan::PlanFile& file);
+/// How far rounding may carry two orders of the same sums apart, relative, over 20 steps.
+struct SerialBounds {
+  double loss = 0, gradient = 0;
+};
 
-/// How far rounding may carry two orders of the same sums apart, relative, over 20 steps: 1e-5 in fp32. 2e-2 in 16
-/// bits, and with moments in 8 bits, of which the last digit of a gradient moves whole steps.
-[[nodiscard]] double serial_bound(const plan::PlanSpec& spec);
+/// fp32: 1e-5. 2e-2 in 16 bits, and with moments in 8 bits, of which the last digit of a gradient moves whole steps.
+/// Gradients in fewer bits: 1e-5 of the loss; of the gradients half of a last digit (bf16 2^-9, fp16 2^-12), as a sum
+/// that comes in another order may be rounded the other way, and 1e-3 of PowerSGD's.
+[[nodiscard]] SerialBounds serial_bounds(const plan::PlanSpec& spec);
 
 /// Two run directories, both with gradients of steps 1 and `steps` (exec::TrainCommand::dump_gradients): the largest
 /// relative difference of the losses, and |g - g'| / |g| of the whole gradients.
 [[nodiscard]] base::Result<reports::SerialComparison> compare_with_serial(const std::filesystem::path& split,
                                                                           const std::filesystem::path& serial,
-                                                                          std::int64_t steps, double bound);
+                                                                          std::int64_t steps,
+                                                                          const SerialBounds& bounds);
 
 }  // namespace orrery::apps

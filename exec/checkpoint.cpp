@@ -132,9 +132,10 @@ CheckpointSaver::~CheckpointSaver() {
   if (writer_.joinable()) writer_.join();
 }
 
-void CheckpointSaver::begin(std::int64_t step) {
+void CheckpointSaver::begin(std::int64_t step, std::int64_t sequences) {
   ENSURE(!pending(), "a checkpoint is being written");
   step_ = step;
+  sequences_ = sequences >= 0 ? sequences : step * context_.schedule.spec.batch;
   const fs::path temporary = temporary_name();
   if (context_.transport.rank() == 0) {
     fs::remove_all(temporary);
@@ -171,7 +172,7 @@ std::int64_t CheckpointSaver::commit() {
   if (context_.transport.rank() == 0) {
     const fs::path temporary = temporary_name(), final_name = folder_ / fmt::format("step-{:06}", step_);
     write_atomically(temporary / "manifest.json",
-                     join_shares(step_, plan::name_of(context_.schedule.spec.optimizer), shares));
+                     join_shares(step_, sequences_, plan::name_of(context_.schedule.spec.optimizer), shares));
     fs::remove_all(final_name);  // only a rerun of the same step finds one
     fs::rename(temporary, final_name);
     sync_folder(folder_);

@@ -43,8 +43,9 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  /// Collective. `step`: how many training steps are done. Nothing else may be pending.
-  void begin(std::int64_t step);
+  /// Collective. `step`: how many training steps are done; `sequences`: how much of the data they have read, -1: as
+  /// many batches of the plan. Nothing else may be pending.
+  void begin(std::int64_t step, std::int64_t sequences = -1);
   [[nodiscard]] bool pending() const { return writer_.joinable(); }
   /// Whether this rank's part is on the disk, or has failed: commit() would not wait for it.
   [[nodiscard]] bool written() const { return written_; }
@@ -57,7 +58,7 @@ class CheckpointSaver {
   CheckpointContext context_;
   std::filesystem::path folder_;
   int keep_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, sequences_ = 0;
   std::vector<CheckpointPart> parts_;
   CheckpointFile file_;
   std::exception_ptr failure_;

@@ -18,6 +18,8 @@ class CheckpointReader {
   /// Throws Failure when there is no manifest or it contradicts itself.
   explicit CheckpointReader(std::filesystem::path folder);
   [[nodiscard]] std::int64_t step() const { return manifest_.step; }
+  /// Sequences that the run had read; -1: it does not say.
+  [[nodiscard]] std::int64_t sequences() const { return manifest_.sequences; }
   /// Which one's states it has: plan::name_of(OptimizerKind).
   [[nodiscard]] const std::string& optimizer() const { return manifest_.optimizer; }
   /// Lengths and checksums of every `ways`-th file from `first` on. Throws Failure naming the file that is damaged.

@@ -192,10 +192,12 @@ std::string write_share(const CheckpointFile& file, const std::vector<Checkpoint
   return share.dump();
 }
 
-std::string join_shares(std::int64_t step, const std::string& optimizer, const std::vector<std::string>& shares) {
+std::string join_shares(std::int64_t step, std::int64_t sequences, const std::string& optimizer,
+                        const std::vector<std::string>& shares) {
   ordered_json manifest;
   manifest["format_version"] = kFormat;
   manifest["step"] = step;
+  manifest["sequences"] = sequences;
   manifest["optimizer"] = optimizer;
   manifest["files"] = ordered_json::array();
   manifest["parts"] = ordered_json::array();
@@ -215,6 +217,7 @@ Manifest parse_manifest(const std::string& text, const std::string& name) {
       throw Failure(fmt::format("format_version {}, this program reads {}", json.at("format_version").dump(), kFormat));
     Manifest manifest;
     manifest.step = json.at("step").get<std::int64_t>();
+    manifest.sequences = json.value("sequences", std::int64_t{-1});
     manifest.optimizer = json.value("optimizer", "adamw");  // files from before there were others
     for (const ordered_json& file : json.at("files"))
       manifest.files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::int64_t>(),

@@ -47,6 +47,7 @@ struct CheckpointFile {
 
 struct Manifest {
   std::int64_t step = 0;
+  std::int64_t sequences = -1;  ///< of the data that the run has read; -1: of files from before there was a cursor
   std::string optimizer;
   std::vector<CheckpointFile> files;
   std::vector<CheckpointPart> parts;
@@ -54,7 +55,7 @@ struct Manifest {
 
 /// One rank's contribution and the whole, as JSON text.
 [[nodiscard]] std::string write_share(const CheckpointFile& file, const std::vector<CheckpointPart>& parts);
-[[nodiscard]] std::string join_shares(std::int64_t step, const std::string& optimizer,
+[[nodiscard]] std::string join_shares(std::int64_t step, std::int64_t sequences, const std::string& optimizer,
                                       const std::vector<std::string>& shares);
 /// Throws Failure naming `name` when the text is not a manifest of this format.
 [[nodiscard]] Manifest parse_manifest(const std::string& text, const std::string& name);

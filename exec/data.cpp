@@ -107,7 +107,7 @@ Batches::Batches(TokenStream stream, plan::DataOrder order, std::uint64_t seed, 
     : stream_(std::move(stream)), order_(order), seed_(seed), batch_(batch), sequence_(sequence), vocab_(vocab) {}
 
 std::int64_t Batches::position(std::int64_t step, std::int64_t sequence_index) const {
-  const std::int64_t g = step * batch_ + sequence_index;
+  const std::int64_t g = sequences_before(step) + sequence_index;
   if (order_ == plan::DataOrder::sequential) return g * stride_ % stream_.size();
   const std::int64_t windows = std::max<std::int64_t>(1, (stream_.size() - 1) / stride_);
   return static_cast<std::int64_t>(permuted(static_cast<std::uint64_t>(g % windows),

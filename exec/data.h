@@ -57,8 +57,8 @@ class TokenStream {
 };
 
 /// Which tokens a training step reads. Sequence g of a step (0 <= g < batch) is, in sequential order, the tokens
-/// [(step * batch + g) * T, ...) of the stream; in shuffled order the windows of T tokens are visited in a permutation
-/// that depends on (seed, epoch) alone. Targets are the next tokens.
+/// [(step * batch + g) * T, ...) of the stream (but see go_on_at); in shuffled order the windows of T tokens are
+/// visited in a permutation that depends on (seed, epoch) alone. Targets are the next tokens.
 class Batches {
  public:
   Batches(TokenStream stream, plan::DataOrder order, std::uint64_t seed, std::int64_t batch, std::int64_t sequence,
@@ -66,6 +66,11 @@ class Batches {
   /// Sequences [first, first + count) of a step; both spans hold count * T ids.
   void load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
             std::span<std::int32_t> targets) const;
+  /// The run has read so many sequences before step `step`, whose first is the next of them: where batches had another
+  /// size, that is not `step` batches of this one.
+  void go_on_at(std::int64_t step, std::int64_t sequences) { origin_ = sequences - step * batch_; }
+  /// Sequences of the run before a step.
+  [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return origin_ + step * batch_; }
   /// From here on sequences are masked ones: `load_masked` makes them of windows of as many tokens as are text.
   void mask(const Masking& masking);
   [[nodiscard]] bool masked() const { return masking_.has_value(); }
@@ -79,6 +84,7 @@ class Batches {
   plan::DataOrder order_;
   std::uint64_t seed_;
   std::int64_t batch_, sequence_, vocab_;
+  std::int64_t origin_ = 0;          ///< the number of the sequence with which step 0 would begin
   std::int64_t stride_ = sequence_;  ///< tokens of the stream in a sequence
   std::optional<Masking> masking_;
 };

@@ -31,9 +31,11 @@ void pack_received(std::string& out, const plan::RankClass& rank_class, int b, A
   const plan::Bucket& bucket = rank_class.buckets[static_cast<std::size_t>(b)];
   const std::int64_t shard = bucket.shard_elements(), begin = place.data_rank * shard;
   const std::vector<Holding> mine = holdings_between(bucket, begin, begin + shard, begin);
-  const models::DType dtype = rank_class.buffers[static_cast<std::size_t>(bucket.received)].dtype;
+  const plan::Buffer& received = rank_class.buffers[static_cast<std::size_t>(bucket.received)];
+  const models::DType dtype = received.dtype;
+  const auto workers = static_cast<int>(received.elements / shard);
   std::vector<std::pair<RunHeader, std::vector<float>>> runs;
-  for (int worker = 0; worker < bucket.shards; ++worker) {
+  for (int worker = 0; worker < workers; ++worker) {
     std::size_t next = 0;
     transfer(arena.data(bucket.received, -1) + worker * shard * models::size_of(dtype), dtype, mine, place.tensor_rank,
              backend, Transfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
@@ -42,7 +44,7 @@ void pack_received(std::string& out, const plan::RankClass& rank_class, int b, A
                      {{b, static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical, run.elements},
                       std::vector<float>(values.size())});
                std::vector<float>& sum = runs[next++].second;
-               for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i] / static_cast<float>(bucket.shards);
+               for (std::size_t i = 0; i < values.size(); ++i) sum[i] += values[i] / static_cast<float>(workers);
              });
   }
   for (const auto& [header, values] : runs) {

@@ -76,7 +76,7 @@ void Batches::load_masked(std::int64_t step, std::int64_t first, std::int64_t co
   std::vector<std::pair<double, std::int64_t>> places;
   for (std::size_t i = 0; i < sequences; ++i) {
     const std::int64_t number = first + static_cast<std::int64_t>(i);
-    const Draws draws(seed_, step * batch_ + number, sequence_);
+    const Draws draws(seed_, sequences_before(step) + number, sequence_);
     const std::int64_t begin = position(step, number);
     const std::int64_t split = m.pairs ? draws.first(stride_) : stride_;
     const bool follows = !m.pairs || draws.follows();

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "exec/checkpoint.h"
+#include "exec/checkpoint_files.h"
 #include "exec/encode_data.h"
 #include "exec/events.h"
 #include "exec/failure.h"
@@ -109,6 +110,8 @@ class Session {
       if (auto same = same_model(); !same) return same;
       if (const auto other = other_data()) report(diagnostic_event(*other));
       first_step_ = load_checkpoint(context_, *latest);
+      if (const std::int64_t read = CheckpointReader(*latest).sequences(); read >= 0)
+        trainer_.go_on_at(first_step_, read);
       if (first_step_ >= options_.steps)
         return base::fail(
             "E0621", fmt::format("the run has done {} steps already, {} were asked for", first_step_, options_.steps),
@@ -164,7 +167,7 @@ class Session {
   }
 
   void finish(bool completed) {
-    write_timeline();
+    if (options_.timeline) write_timeline();
     if (!first_rank()) return;
     if (backend_.captures()) {
       const Executor::GraphCounts& g = trainer_.executor().graphs();
@@ -218,7 +221,7 @@ class Session {
   }
 
   /// A warning where the next step would not read what the run that is resumed would have read: the place in the data
-  /// is the checkpoint's step, counted in this job's batches.
+  /// is the number of sequences that were read, whatever the size of batches.
   std::optional<base::Diagnostic> other_data() const {
     const fs::path path = options_.directory / "plan.yaml";
     if (!first_rank() || !fs::exists(path)) return std::nullopt;
@@ -230,7 +233,6 @@ class Session {
                              : theirs.tokenizer != training_.tokenizer                                    ? "tokenizer"
                              : theirs.order != training_.order                                            ? "order"
                              : theirs.order == plan::DataOrder::shuffled && theirs.seed != training_.seed ? "seed"
-                             : then.batch != now.batch                                                    ? "batch"
                              : then.sequence != now.sequence                                              ? "sequence"
                                                                                                           : nullptr;
     if (what == nullptr) return std::nullopt;
@@ -240,7 +242,7 @@ class Session {
                             fmt::format("the job has another {} than the run to be resumed: some data is read twice, "
                                         "or not at all",
                                         what),
-                            "the place in the data is the step, in batches of this job",
+                            "the place in the data is the number of sequences that were read",
                             {}};
   }
 
@@ -254,7 +256,7 @@ class Session {
   void save() {
     if (saver_.pending()) commit();  // asked for faster than the disk takes it
     saved_ = Clock::now();
-    saver_.begin(done_);
+    saver_.begin(done_, trainer_.sequences_before(done_));
   }
   void commit() {
     const std::int64_t step = saver_.commit();

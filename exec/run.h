@@ -31,6 +31,7 @@ struct RunOptions {
   std::set<std::int64_t> dump_gradients;         ///< steps from 1, to gradients/step-000001.safetensors
   int threads = 1;
   bool oversubscribed = false;
+  bool timeline = true;          ///< at the end, to timeline.json
   bool progress_thread = false;  ///< messages move while the rank computes
   Arena::Check check = Arena::Check::none;
   const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end

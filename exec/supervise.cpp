@@ -52,6 +52,7 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   if (!c.dump_gradients.empty()) add("--dump-gradients", fmt::format("{}", fmt::join(c.dump_gradients, ",")));
   if (c.keep != TrainCommand{}.keep) add("--keep", std::to_string(c.keep));
   if (c.resume) out.emplace_back("--resume");
+  if (c.serial) out.emplace_back("--serial");
   if (!c.checkpoint) out.emplace_back("--no-checkpoint");
   if (c.progress_thread) out.emplace_back("--progress-thread");
   if (c.recompute_whole_layer) out.emplace_back("--recompute-whole-layer");

@@ -31,6 +31,7 @@ struct TrainCommand {
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
   std::chrono::seconds checkpoint_interval{60};
   std::set<std::int64_t> dump_gradients;    ///< steps, from 1
+  bool serial = false;                      ///< one rank: the plan's serial program (plan/serial.h)
   bool progress_thread = false;             ///< where the software stack says that transfers proceed beside compute
   bool recompute_whole_layer = false;       ///< as the software stack lowers (plan::LowerOptions)
   std::chrono::seconds deadline{120};       ///< of one wait of one rank for others

@@ -9,6 +9,7 @@
 #include "plan/asynchronous.h"
 #include "plan/check.h"
 #include "plan/lower.h"
+#include "plan/rehearse.h"
 
 namespace orrery::exec {
 namespace {
@@ -36,7 +37,8 @@ Trainer::HeldOut::HeldOut(const plan::Plan& plan, const plan::Placement& step, c
     : batches(std::move(data)),
       schedule(plan::lower(plan, {.forward_only = true})),
       placement(plan::place_beside(step_class, step, schedule.class_of(rank))) {
-  const base::Diagnostics faults = plan::check(schedule);
+  base::Diagnostics faults = plan::check(schedule);
+  if (faults.empty()) faults = plan::rehearse(schedule);
   ENSURE(faults.empty(), "the lowered evaluation is unsound: {}", base::render(faults, false));
 }
 

@@ -31,9 +31,10 @@ class Stashing {
     keep_sent(Kind::send_gradient);
     if (stage_ != spec_.head_stage()) class_.loss = -1;
     if (delay_ > 0) {
-      make_versions(class_, delay_);
+      make_versions(class_, std::vector<int>(class_.buckets.size(), delay_));
       Block& last = class_.blocks[at(finish)];
-      copy_versions(class_, last, first_update(last));
+      // The version that is overwritten has been read for the last time: by this training step's backward passes.
+      copy_versions(class_, last, first_update(class_, last));
       read_versions(class_, class_.blocks[at(block(Kind::backward))]);
       stashed_forward_ = block(Kind::forward);
       if (latest_is_read()) {
@@ -64,18 +65,6 @@ class Stashing {
     buffer.persistent = true;
     buffer.per_micro_batch = false;
     buffer.purpose = Purpose::communication;
-  }
-
-  // Just before the first step that writes parameters. The version that is overwritten has been read for the last time:
-  // by this training step's backward passes.
-  [[nodiscard]] std::size_t first_update(const Block& finish) const {
-    const auto updates = [&](const Step& step) {
-      return std::any_of(class_.buckets.begin(), class_.buckets.end(), [&](const Bucket& b) {
-        return std::find(step.writes.begin(), step.writes.end(), b.parameters) != step.writes.end();
-      });
-    };
-    return static_cast<std::size_t>(std::find_if(finish.steps.begin(), finish.steps.end(), updates) -
-                                    finish.steps.begin());
   }
 
   // Training steps that forward pass `i` of a step is ahead of it.
@@ -128,12 +117,23 @@ std::int32_t micro_batches_of(const RankClass& c) {
 
 }  // namespace
 
-void make_versions(RankClass& c, int delay) {
-  for (Bucket& b : c.buckets) {
+std::size_t first_update(const RankClass& c, const Block& block) {
+  const auto updates = [&](const Step& step) {
+    return std::any_of(c.buckets.begin(), c.buckets.end(), [&](const Bucket& b) {
+      return std::find(step.writes.begin(), step.writes.end(), b.parameters) != step.writes.end();
+    });
+  };
+  return static_cast<std::size_t>(std::find_if(block.steps.begin(), block.steps.end(), updates) - block.steps.begin());
+}
+
+void make_versions(RankClass& c, const std::vector<int>& delays) {
+  for (std::size_t i = 0; i < c.buckets.size(); ++i) {
+    Bucket& b = c.buckets[i];
+    if (delays[i] == 0) continue;
     ENSURE(b.parameters >= 0, "bucket {} has no parameters to keep versions of", b.name);
     Buffer versions = c.buffers[static_cast<std::size_t>(b.parameters)];
     versions.name = b.name + ".stashed";
-    versions.versions = delay;
+    versions.versions = delays[i];
     b.stashed = static_cast<int>(c.buffers.size());
     c.buffers.push_back(std::move(versions));
   }
@@ -148,6 +148,7 @@ void copy_versions(RankClass& c, Block& block, std::size_t place) {
   copy.phase = Phase::optimizer;
   copy.part = "stash";
   for (const Bucket& b : c.buckets) {
+    if (b.stashed < 0) continue;
     Op op;
     op.kind = OpKind::copy;
     op.dtype = c.buffers[static_cast<std::size_t>(b.parameters)].dtype;
@@ -161,10 +162,12 @@ void copy_versions(RankClass& c, Block& block, std::size_t place) {
   block.steps.insert(block.steps.begin() + static_cast<std::ptrdiff_t>(place), std::move(copy));
 }
 
-void read_versions(RankClass& c, Block& block) {
+void read_versions(RankClass& c, Block& block, const std::function<bool(const Step&)>& read) {
   std::map<int, int> stashed_of;
-  for (const Bucket& bucket : c.buckets) stashed_of[bucket.parameters] = bucket.stashed;
+  for (const Bucket& bucket : c.buckets)
+    if (bucket.stashed >= 0) stashed_of[bucket.parameters] = bucket.stashed;
   for (Step& step : block.steps) {
+    if (!read(step)) continue;
     for (Op& op : step.ops)
       for (int& operand : op.in) {
         if (operand < 0) continue;

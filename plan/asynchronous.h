@@ -12,6 +12,7 @@
 /// since a global norm would make every stage wait for the first; but the two ends of a model with a tied token table,
 /// which wait for each other in any case to add up its gradients, clip together.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -59,11 +60,16 @@ struct Unrolled {
 /// read, against the step's own number; -1 where its passes read different ones.
 [[nodiscard]] std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t steps);
 
-/// Private to plan/: of a class's parameters `delay` earlier versions, as a ring; the copy of the newest ones into it,
-/// as step `place` of a block; and a block's passes that read the ring in place of the newest.
-void make_versions(RankClass& rank_class, int delay);
+/// Private to plan/: of each bucket's parameters as many earlier versions as its delay, as a ring (none: no ring); the
+/// copy of the newest ones into it, as step `place` of a block; and those of a block's steps that `read` it in place of
+/// the newest.
+void make_versions(RankClass& rank_class, const std::vector<int>& delays);
 void copy_versions(RankClass& rank_class, Block& block, std::size_t place);
-void read_versions(RankClass& rank_class, Block& block);
+void read_versions(
+    RankClass& rank_class, Block& block,
+    const std::function<bool(const Step&)>& read = [](const Step&) { return true; });
+/// Private to plan/: the first step of a block that writes parameters.
+[[nodiscard]] std::size_t first_update(const RankClass& rank_class, const Block& block);
 
 /// Private to plan/: blocks by move and chunk.
 using BlocksOfMoves = std::map<std::pair<Move::Kind, int>, std::int32_t>;

@@ -161,7 +161,7 @@ void serve(const Plan& plan, RankClass& c) {
     for (Op& op : step.ops)
       if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers;
   if (s > 0) {
-    make_versions(c, s);
+    make_versions(c, std::vector<int>(c.buckets.size(), s));
     copy_versions(c, c.blocks[kPush], 0);
     for (const BlockOf b : {kForward, kBackward}) read_versions(c, c.blocks[b]);
     for (const Bucket& bucket : c.buckets) c.buffers[at(bucket.gradients)].versions = s;

@@ -220,6 +220,7 @@ json train_json(const TrainSummary& s) {
                      {"gradient_first", s.serial->gradient_first},
                      {"gradient_last", s.serial->gradient_last},
                      {"bound", s.serial->bound},
+                     {"gradient_bound", s.serial->gradient_bound},
                      {"equal", s.serial->equal}};
   return out;
 }

@@ -130,9 +130,9 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
   if (const auto& s = summary.serial)
     table.rows.push_back({"against serial", fmt::format("{}: loss {:.1e}, gradient {:.1e} at step 1, {:.1e} at step {} "
-                                                        "(bound {:.0e})",
+                                                        "(bounds {:.0e} and {:.0e})",
                                                         s->equal ? "equal" : "NOT EQUAL", s->loss, s->gradient_first,
-                                                        s->gradient_last, s->steps, s->bound)});
+                                                        s->gradient_last, s->steps, s->bound, s->gradient_bound)});
   return figures(table, style);
 }
 

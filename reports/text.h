@@ -26,8 +26,8 @@ struct SerialComparison {
   std::int64_t steps = 0;
   double loss = 0;                               ///< of all steps
   double gradient_first = 0, gradient_last = 0;  ///< |g - g'| / |g| of the whole gradient at the first and last step
-  double bound = 0;
-  bool equal = false;  ///< all within the bound
+  double bound = 0, gradient_bound = 0;          ///< of the loss, of both gradients
+  bool equal = false;                            ///< all within the bound
 };
 
 struct TrainSummary {

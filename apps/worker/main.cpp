@@ -16,6 +16,7 @@
 
 #include "apps/worker/options.h"
 #include "apps/worker/probe.h"
+#include "clusters/read.h"
 #include "exec/cpu/blas_core.h"
 #include "exec/cuda_loader.h"
 #include "exec/events.h"
@@ -27,6 +28,8 @@
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "plan/plan_file.h"
+#include "plan/rehearse.h"
+#include "plan/serial.h"
 
 namespace orrery::worker {
 namespace {
@@ -90,7 +93,21 @@ struct Loaded {
   plan::PlanFile file;
   plan::Plan plan;
   plan::Schedule schedule;
+  bool lowered = true;  ///< the schedule is the plan's, as whoever reads the run directory lowers it again
 };
+
+/// The plan's serial program in its place (plan/serial.h); its file is that of a plan of one rank.
+base::Result<Loaded> serial_of(plan::PlanFile file, const plan::Plan& split, const plan::LowerOptions& lowering) {
+  auto device = clusters::resized(file.cluster, 1);
+  if (!device) return base::fail(device.error());
+  auto program = plan::serial_program(split, std::move(*device), lowering);
+  if (!program) return base::fail(program.error());
+  file.cluster = program->plan.cluster();
+  file.spec = program->plan.spec();
+  file.job.bounds = {};
+  const std::string text = plan::write_plan_file(file);
+  return Loaded{text, std::move(file), std::move(program->plan), std::move(program->schedule), !program->own};
+}
 
 base::Result<Loaded> load(const Options& options) {
   const std::string text = exec::read_file(options.plan, kMostPlan);
@@ -99,7 +116,9 @@ base::Result<Loaded> load(const Options& options) {
   auto made = plan::make_plan(std::make_shared<const models::Model>(file->model),
                               std::make_shared<const clusters::Cluster>(file->cluster), file->spec);
   if (!made) return base::fail(made.error());
-  plan::Schedule schedule = plan::lower(*made, {.recompute_whole_layer = options.recompute_whole_layer});
+  const plan::LowerOptions lowering{.recompute_whole_layer = options.recompute_whole_layer};
+  if (options.serial) return serial_of(std::move(*file), *made, lowering);
+  plan::Schedule schedule = plan::lower(*made, lowering);
   return Loaded{text, std::move(*file), std::move(*made), std::move(schedule)};
 }
 
@@ -153,6 +172,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   run.graphs = options.graphs;
   run.queue_messages = options.queue_messages;
   if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
+  run.timeline = loaded.lowered;
   run.report = print_event;
   exec::Transport& transport = device_transport ? *device_transport : host;
   const auto done = exec::run(loaded.plan, loaded.file.job.training, loaded.schedule, *backend, transport, waiter, run);
@@ -183,7 +203,8 @@ int prepare(const Options& options, int rank, std::unique_ptr<Loaded>& loaded) {
     return kBadInput;
   }
   loaded = std::make_unique<Loaded>(std::move(*result));
-  const base::Diagnostics faults = plan::check(loaded->schedule);
+  base::Diagnostics faults = plan::check(loaded->schedule);
+  if (faults.empty()) faults = plan::rehearse(loaded->schedule);
   if (faults.empty()) return 0;
   say(rank, "the lowered schedule is unsound, which is a bug\n" + base::render(faults, false));
   return kCheckFailed;

@@ -42,7 +42,7 @@ TEST_F(Loop, VerifiesASplitRunAgainstTheSerialOne) {
   const Ran ran = orrery({"train", file, "--run", path("run"), "--steps", "3", "--verify-serial", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const nlohmann::json serial = ran.result().at("serial");
-  expect_keys(serial, {"run", "steps", "loss", "gradient_first", "gradient_last", "bound", "equal"});
+  expect_keys(serial, {"run", "steps", "loss", "gradient_first", "gradient_last", "bound", "gradient_bound", "equal"});
   EXPECT_EQ(serial.at("equal"), true);
   EXPECT_EQ(serial.at("steps"), 3);
   for (const char* key : {"loss", "gradient_first", "gradient_last"})
@@ -50,6 +50,26 @@ TEST_F(Loop, VerifiesASplitRunAgainstTheSerialOne) {
   EXPECT_GT(serial.at("gradient_last").get<double>(), 0) << "sums of different order agree to the last bit";
   const Ran again = orrery({"train", file, "--run", path("run2"), "--verify-serial", "--resume"});
   EXPECT_EQ(again.exit_code, 2) << "there is nothing to resume";
+}
+
+TEST_F(Loop, VerifiesPlansThatChangeTheMathematicsByTheirSerialPrograms) {
+  for (const auto& [name, bounds] : std::vector<std::pair<std::string, std::string>>{
+           {"pipedream", "{pipeline: 2, schedule: pipedream, micro_batch: 4}"},
+           {"server", "{data: 2, staleness: 1, micro_batch: 1}"},
+           {"bf16", "{data: 2, micro_batch: 2, compression: {gradients: bf16}}"},
+           {"powersgd", "{data: 2, micro_batch: 2, compression: {gradients: powersgd}}"}}) {
+    const Ran ran = orrery({"train", plan(name, bounds, "2"), "--run", path(name), "--verify-serial", "--json"});
+    ASSERT_EQ(ran.exit_code, 0) << name << ran.err;
+    const nlohmann::json serial = ran.result().at("serial");
+    EXPECT_EQ(serial.at("equal"), true) << name;
+    EXPECT_LE(serial.at("loss").get<double>(), 1e-5) << name;
+    EXPECT_FALSE(fs::exists(fs::path(path(name)) / "serial" / "timeline.json")) << name;
+  }
+  const std::string parts =
+      plan("parts", "{data: 2, tensor: 2, micro_batch: 2, compression: {gradients: powersgd}}", "4");
+  const Ran none = orrery({"train", parts, "--run", path("parts"), "--verify-serial"});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.err, HasSubstr("P94"));
 }
 
 TEST_F(Loop, ABertTrainsAsItsSerialRunDoesIsExportedAndDoesNotGoOnFromAText) {

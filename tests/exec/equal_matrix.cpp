@@ -15,6 +15,7 @@
 
 #include "plan/check.h"
 #include "plan/lower.h"
+#include "plan/rehearse.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec::testing {
@@ -69,6 +70,12 @@ void zero(Trial& t, int stage) {
   if (t.spec.context == 1) at_least_two(t.spec.data);
   t.spec.zero_stage = stage;
 }
+// Two sub-groups of two replicas each.
+void zero_in_groups(Trial& t, int stage) {
+  t.spec.data = std::max(t.spec.data, 4 / t.spec.context);
+  t.spec.zero_stage = stage;
+  t.spec.zero_group = 2;
+}
 void recompute(Trial& t, Recompute what, std::int64_t layers) {
   t.spec.recompute = what;
   t.spec.recompute_layers = layers;
@@ -77,7 +84,7 @@ void recompute(Trial& t, Recompute what, std::int64_t layers) {
 // Of four blocks on 2 or 4 places; the first of four has the embedding alone.
 void uneven(Trial& t) {
   at_least_two(t.spec.pipeline);
-  if (t.spec.pipeline * t.spec.virtual_stages == 2)
+  if (t.spec.places() == 2)
     t.spec.layers_per_stage = {1, 3};
   else
     t.spec.layers_per_stage = {0, 1, 2, 1};
@@ -98,6 +105,7 @@ const std::vector<Axis>& axes() {
       {"zb-h2", Slot::pipeline, [](Trial& t) { pipeline(t, Order::zb_h2, 2, 1); }},
       {"zb-v", Slot::pipeline, [](Trial& t) { pipeline(t, Order::zb_v, 2, 2); }},
       {"dualpipe-v", Slot::pipeline, [](Trial& t) { pipeline(t, Order::dualpipe_v, 2, 2); }},
+      {"dualpipe", Slot::pipeline, [](Trial& t) { pipeline(t, Order::dualpipe, 2, 2); }},
       {"tensor 2", Slot::tensor, [](Trial& t) { tensor(t, 2, false); }},
       {"tensor 4", Slot::tensor, [](Trial& t) { tensor(t, 4, false); }},
       {"sequence 2", Slot::tensor, [](Trial& t) { tensor(t, 2, true); }},
@@ -109,6 +117,8 @@ const std::vector<Axis>& axes() {
       {"zero 1", Slot::zero, [](Trial& t) { zero(t, 1); }},
       {"zero 2", Slot::zero, [](Trial& t) { zero(t, 2); }},
       {"zero 3", Slot::zero, [](Trial& t) { zero(t, 3); }},
+      {"zero 1 in groups", Slot::zero, [](Trial& t) { zero_in_groups(t, 1); }},
+      {"zero 3 in groups", Slot::zero, [](Trial& t) { zero_in_groups(t, 3); }},
       {"overlap gradients", Slot::overlap,
        [](Trial& t) {
          if (t.spec.context == 1) at_least_two(t.spec.data);
@@ -160,8 +170,18 @@ Trial llama_trial() {
   m.tied_embeddings = false;
   return trial;
 }
-// Its encoder, which sees both ways, under the language-model head that the others have.
+// With its two heads, of masked tokens and of next sentences.
 Trial bert_trial() {
+  Trial trial = golden_bert();
+  trial.training.initial_weights.clear();
+  trial.training.order = plan::DataOrder::shuffled;
+  trial.model.layers = 4;
+  trial.spec.micro_batch = 1;
+  return trial;
+}
+// BERT's encoder, which sees both ways, under the head that the others have: for parts of sequences, which masked data
+// is not cut into.
+Trial encoder_trial() {
   Trial trial = gpt_trial();
   models::Model& m = trial.model;
   m.family = models::Family::bert;
@@ -175,7 +195,8 @@ struct Named {
   const char* name;
   Trial (*make)();
 };
-const std::vector<Named> kModels = {{"gpt", gpt_trial}, {"llama", llama_trial}, {"bert", bert_trial}};
+const std::vector<Named> kModels = {
+    {"gpt", gpt_trial}, {"llama", llama_trial}, {"bert", bert_trial}, {"encoder", encoder_trial}};
 
 struct Case {
   std::vector<const Axis*> axes;
@@ -188,7 +209,7 @@ struct Case {
 };
 
 struct Options {
-  std::vector<std::string> models = {"gpt", "llama"};
+  std::vector<std::string> models = {"gpt", "llama", "bert"};
   bool alone = false, list = false;
   int part = 1, parts = 1;
   double dropout = 0;
@@ -272,7 +293,9 @@ Row run_case(const Case& one, const Outcome& serial) {
     return {Verdict::refused, 0, 0, 0, code_in(error.what()) + " " + first_line(error.what())};
   }
   try {
-    const base::Diagnostics faults = plan::check(plan::lower(plan_of(one.trial)));
+    const plan::Schedule schedule = plan::lower(plan_of(one.trial));
+    base::Diagnostics faults = plan::check(schedule);
+    if (faults.empty()) faults = plan::rehearse(schedule);
     if (!faults.empty()) return {Verdict::different, 0, 0, 0, first_line(base::render(faults, false))};
     return judged(train(one.trial), serial);
   } catch (const std::exception& error) {
@@ -381,11 +404,24 @@ int run_model(const Named& model, const Options& options) {
   return tally.different;
 }
 
+// The command masks words of a text, whose bytes come before [CLS], [SEP] and [MASK]; the golden tokens have no words.
+Trial for_the_command(const Named& model, const std::filesystem::path& folder) {
+  Trial trial = model.make();
+  if (trial.model.masked_fraction <= 0) return trial;
+  const std::filesystem::path text = std::filesystem::absolute(folder) / "text.txt";
+  std::ofstream out(text);
+  for (int line = 0; line < 1000; ++line)
+    out << fmt::format("Planet {} goes round in {} days, and {} moons round it. ", line, line * line % 977, line % 7);
+  trial.training.data = text.string();
+  trial.model.vocab = 256 + 3;
+  return trial;
+}
+
 // For the command: plans that carry all they need, as `orrery train --verify-serial` takes them.
 int write_plans(const Named& model, const Options& options) {
   Options alone = options;
   alone.alone = true;
-  for (const Case& one : cases_of(model.make(), alone)) {
+  for (const Case& one : cases_of(for_the_command(model, options.write), alone)) {
     std::string name = one.name();
     std::replace(name.begin(), name.end(), ' ', '-');
     try {
@@ -399,10 +435,11 @@ int write_plans(const Named& model, const Options& options) {
 }
 
 int usage(const char* wrong) {
-  fmt::print(stderr,
-             "equal_matrix: {}\nusage: equal_matrix [--models gpt,llama,bert] [--alone] [--only TEXT] [--part I/N] "
-             "[--list] [--write FOLDER] [--dropout RATE]\n",
-             wrong);
+  fmt::print(
+      stderr,
+      "equal_matrix: {}\nusage: equal_matrix [--models gpt,llama,bert,encoder] [--alone] [--only TEXT] [--part I/N] "
+      "[--list] [--write FOLDER] [--dropout RATE]\n",
+      wrong);
   return kUsage;
 }
 

@@ -1,5 +1,5 @@
 // Small training runs in threads.
-#include "tests/exec/training.h"
+#include "tests/exec/serial.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -20,6 +20,8 @@
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "plan/plan_file.h"
+#include "plan/rehearse.h"
+#include "plan/serial.h"
 
 namespace orrery::exec::testing {
 namespace {
@@ -139,8 +141,17 @@ void in_threads(int ranks, const std::function<void(int)>& body, const std::func
 
 Outcome train(const Trial& trial) {
   const plan::Plan plan = plan_of(trial);
-  const plan::Schedule schedule = plan::lower(plan);
-  const base::Diagnostics faults = plan::check(schedule);
+  return train(trial, plan, plan::lower(plan));
+}
+
+Outcome train_serially(const Trial& trial) {
+  const plan::SerialProgram program = value_of(plan::serial_program(plan_of(trial), *localhost(1)));
+  return train(trial, program.plan, program.schedule);
+}
+
+Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& schedule) {
+  base::Diagnostics faults = plan::check(schedule);
+  if (faults.empty()) faults = plan::rehearse(schedule);
   EXPECT_TRUE(faults.empty()) << base::render(faults, false);
   if (!faults.empty()) return {};
   const int ranks = plan.spec().ranks();

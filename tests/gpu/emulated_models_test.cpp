@@ -49,7 +49,8 @@ TEST_P(EmulatedFamilies, TrainAsOnTheCpuBackend) {
   EXPECT_LE(testing::loss_distance(ours, theirs), exact ? 1e-5 : 2e-3);
   for (const auto& [step, gradients] : theirs.gradients)
     EXPECT_LE(testing::relative_distance(ours.gradients.at(step), gradients), bound) << step;
-  EXPECT_LE(testing::relative_distance(ours.weights, theirs.weights), exact ? 1e-5 : 3e-2);
+  // Gradients that are all noise (of the keys' biases) turn where AdamW goes, a whole step either way.
+  EXPECT_LE(testing::relative_distance(ours.weights, theirs.weights), exact ? 5e-5 : 3e-2);
   for (std::size_t rank = 0; rank < ours.memory.size(); ++rank)
     EXPECT_EQ(ours.memory[rank].peak_live, ours.placements[rank].peak_live_bytes) << rank;
 }

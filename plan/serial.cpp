@@ -152,10 +152,9 @@ class Program {
           if (stage[b] < 0 && buffer >= 0 &&
               std::find(step.reads.begin(), step.reads.end(), buffer) != step.reads.end())
             stage[b] = stage_of(step) == spec_.pipeline - 1 && tied ? 0 : stage_of(step);
-    Block& finish = block("finish");
-    const std::size_t clip = place_of(finish, "clip"), norm = place_of(finish, "norm");
-    const int coefficient = class_.views[at(finish.steps[clip].ops.front().out.at(1))].buffer;
-    const std::vector<Op> squares = finish.steps[norm].ops;  // one a bucket, in their order
+    const std::size_t clip = place_of(block("finish"), "clip"), norm = place_of(block("finish"), "norm");
+    const int coefficient = class_.views[at(block("finish").steps[clip].ops.front().out.at(1))].buffer;
+    const std::vector<Op> squares = block("finish").steps[norm].ops;  // one a bucket, in their order
     const std::int64_t stages = spec_.pipeline;
     const int totals = persistent("stage_norms_squared", Purpose::scalars, DType::fp32, stages),
               norms = persistent("stage_norms", Purpose::scalars, DType::fp32, stages),
@@ -168,8 +167,9 @@ class Program {
     for (std::int64_t s = 0; s < stages; ++s)
       ops.push_back(build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {part(totals, s, 1)},
                                 {part(norms, s, 1), part(coefficients, s, 1)}));
-    finish.steps.insert(finish.steps.begin() + static_cast<std::ptrdiff_t>(clip) + 1,
-                        step_of(Phase::optimizer, "clip_stages", std::move(ops)));
+    Step by_stage = step_of(Phase::optimizer, "clip_stages", std::move(ops));
+    Block& finish = block("finish");  // not before: a step is noted down in a block of its own
+    finish.steps.insert(finish.steps.begin() + static_cast<std::ptrdiff_t>(clip) + 1, std::move(by_stage));
     for (std::size_t i = clip + 2; i < finish.steps.size(); ++i) {
       Step& step = finish.steps[i];
       if (step.bucket < 0) continue;

@@ -30,11 +30,21 @@ struct CudnnAttention::Prepared {
   std::map<std::int64_t, float> scalars;
   std::int64_t sequences = 0;  ///< at a time
   std::int64_t row_dots = 0;   ///< bytes of the workspace ahead of cuDNN's
+  std::byte* workspace = nullptr;
 };
 
+/// Of two sizes, each taken once and kept: graphs of steps remember the address.
 struct CudnnAttention::Workspace {
-  DeviceMemory memory;
-  std::vector<DeviceMemory> smaller;  ///< outgrown ones: graphs that were captured with them hold their addresses
+  DeviceMemory small, large;
+
+  [[nodiscard]] std::byte* of(std::int64_t bytes) {
+    constexpr std::int64_t kSmall = std::int64_t{1} << 20;
+    if (bytes == 0) return nullptr;
+    DeviceMemory& memory = bytes <= kSmall ? small : large;
+    const std::int64_t size = bytes <= kSmall ? kSmall : kMostWorkspace;
+    if (!memory.data()) memory = DeviceMemory(static_cast<std::size_t>(size), "allocating the workspace of attention");
+    return static_cast<std::byte*>(memory.data());
+  }
 };
 
 CudnnAttention::CudnnAttention(const CudnnApi& api) : api_(api), workspace_(std::make_unique<Workspace>()) {
@@ -51,12 +61,10 @@ CudnnAttention::~CudnnAttention() {
 }
 
 std::int64_t CudnnAttention::workspace_bytes() const {
-  std::size_t bytes = workspace_->memory.bytes();
-  for (const DeviceMemory& one : workspace_->smaller) bytes += one.bytes();
-  return static_cast<std::int64_t>(bytes);
+  return static_cast<std::int64_t>(workspace_->small.bytes() + workspace_->large.bytes());
 }
 
-CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call, cudaStream_t stream) {
+CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   const bool backward = call.dy != nullptr;
   const Key key{backward, static_cast<int>(call.dtype), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.causal};
@@ -81,10 +89,7 @@ CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call, cud
         last_refusal_ = "cuDNN's kernel wants " + std::to_string(bytes) + " bytes at once";
         continue;
       }
-      if (static_cast<std::size_t>(bytes) > workspace_->memory.bytes()) {
-        workspace_->smaller.push_back(std::move(workspace_->memory));
-        workspace_->memory = DeviceMemory(static_cast<std::size_t>(bytes), "allocating the workspace of attention");
-      }
+      known->workspace = workspace_->of(bytes);
       known->scalars = graph.scalars();
       known->sequences = some.batch;
       known->plan.emplace(std::move(plan));
@@ -98,7 +103,7 @@ CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call, cud
 }
 
 bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
-  Prepared& p = prepare(call, stream);
+  Prepared& p = prepare(call);
   if (!p.plan) return false;
   const AttentionShape& s = call.shape;
   const auto check_status = [&](cudnnStatus_t status, const char* doing) {
@@ -110,7 +115,6 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
   const std::int64_t n = p.sequences * s.sequence;
   const std::int64_t heads = static_cast<std::int64_t>(s.heads) * s.head_dim;
   const std::int64_t keys = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
-  auto* const workspace = static_cast<std::byte*>(workspace_->memory.data());
   for (std::int64_t first = 0; first < s.batch; first += p.sequences) {
     std::vector<std::int64_t> ids;
     std::vector<void*> addresses;
@@ -130,7 +134,7 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
     give(p.tensors.dq, call.dqkv, packed);
     give(p.tensors.dk, call.dqkv, packed + heads * kElement);
     give(p.tensors.dv, call.dqkv, packed + (heads + keys) * kElement);
-    give(p.tensors.row_dots, workspace, 0);
+    give(p.tensors.row_dots, p.workspace, 0);
     for (auto& [id, value] : p.scalars) {
       ids.push_back(id);
       addresses.push_back(&value);
@@ -139,7 +143,7 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, static_cast<std::int64_t>(ids.size()), ids.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(addresses.size()),
              addresses.data());
-    void* const rest = workspace + p.row_dots;
+    void* const rest = p.workspace + p.row_dots;
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, rest);
     pack.finalise();
     check_status(api_.execute(static_cast<cudnnHandle_t>(handle_), p.plan->plan.raw(), pack.raw()), "attention");

@@ -33,7 +33,7 @@ class CudnnAttention {
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
   /// Queues it. False, with nothing queued, where the own kernels must. The first call of a shape makes its plan, and
-  /// may take more memory: at most 128 MiB for all shapes, with so many sequences at a time as that is enough for.
+  /// may take more memory: at most 129 MiB for all shapes, with so many sequences at a time as that is enough for.
   [[nodiscard]] bool run(const AttentionCall& call, cudaStream_t stream);
   [[nodiscard]] std::string version() const;  ///< "9.19.0"
   [[nodiscard]] std::int64_t workspace_bytes() const;
@@ -45,7 +45,7 @@ class CudnnAttention {
   struct Workspace;
   /// backward, dtype, batch, sequence, heads, kv_heads, head_dim, causal
   using Key = std::tuple<bool, int, std::int64_t, std::int64_t, int, int, int, bool>;
-  [[nodiscard]] Prepared& prepare(const AttentionCall& call, cudaStream_t stream);
+  [[nodiscard]] Prepared& prepare(const AttentionCall& call);
 
   const CudnnApi& api_;
   void* handle_ = nullptr;  ///< cudnnHandle_t

@@ -131,12 +131,15 @@ INSTANTIATE_TEST_SUITE_P(
              kBf16},
         Case{"bf16_data_2_dropout",
              [] {
-               return with(compressed(GradientCompression::bf16),
-                           [](Trial& one) { one.model.dropout = {0.1, 0.1, 0.1}; });
+               return with(compressed(GradientCompression::bf16), [](Trial& one) {
+                 one.model.dropout = {0.1, 0.1, 0.1};
+               });
              },
              kBf16},
         Case{"server_2_stale_1_dropout",
-             [] { return with(served(2, 1), [](Trial& one) { one.model.dropout = {0.1, 0.1, 0.1}; }); }},
+             [] { return with(served(2, 1), [](Trial& one) {
+                    one.model.dropout = {0.1, 0.1, 0.1};
+                  }); }},
         Case{"fp16_data_2_zero_2",
              [] { return with(compressed(GradientCompression::fp16), [](Trial& one) { one.spec.zero_stage = 2; }); },
              kFp16},

@@ -168,7 +168,7 @@ std::optional<Outcome> refused(const ProbeOptions& options, int most) {
   if (!options.output.empty() && !options.cluster.empty())
     return usage("-o writes a cluster of this machine's CPU ranks, and --cluster names another",
                  "leave one of them out; `orrery import` makes cluster files of GPU machines");
-  if (options.measure && options.ranks > most)
+  if (options.events.empty() && options.ranks > most)
     return usage(fmt::format("--ranks {}: this process may use {} {}{}, and times of ranks that share one say how it "
                              "is shared",
                              options.ranks, most, gpu ? "GPU" : "core", most == 1 ? "" : "s"),

@@ -125,7 +125,7 @@ TEST(Probe, FitsWhatAWorkerPrintedOnAMachineWithGpus) {
   EXPECT_EQ(ran.result().at("measured").at("copies").size(), 1U);
   EXPECT_LT(ran.result().at("measured").at("error_after").get<double>(), 0.1);
   EXPECT_THAT(text_of(calibration), HasSubstr("device.matmul.bf16.efficiency"));
-  EXPECT_THAT(text_of(calibration), HasSubstr("stack: orrery-cuda"));
+  EXPECT_THAT(text_of(calibration), HasSubstr("stack: \"orrery-cuda\""));
   EXPECT_THAT(text_of(calibration), HasSubstr("H200-SXM5-141GB"));
 }
 

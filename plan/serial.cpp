@@ -202,9 +202,10 @@ class Program {
         for (int& operand : op.out) {
           if (operand < 0) continue;
           View v = class_.views[at(operand)];
-          const bool of_head = op.kind != OpKind::embedding_grad;
+          const bool of_head = apart && op.kind != OpKind::embedding_grad;
           for (const Own& one : own_)
-            if (v.buffer == class_.buckets[at(one.bucket)].gradients && (of_head || !one.of_head))
+            if (v.buffer == class_.buckets[at(one.bucket)].gradients &&
+                one.of_head == (of_head && one.bucket == shared_))
               v.buffer = one.gradients;
           if (!(v == class_.views[at(operand)])) operand = build_.view(v);
         }
@@ -256,9 +257,7 @@ class Program {
   [[nodiscard]] DType wire() const {
     return spec_.compression.gradients == GradientCompression::fp16 ? DType::fp16 : DType::bf16;
   }
-  [[nodiscard]] int senders() const {
-    return exchanges_by_node(spec_) ? workers_ / spec_.compression.group : workers_;
-  }
+  [[nodiscard]] int senders() const { return exchanges_by_node(spec_) ? workers_ / spec_.compression.group : workers_; }
   [[nodiscard]] DType gradient() const { return gradient_dtype(spec_.precision); }
   [[nodiscard]] std::string name_of(const Own& one, const char* what) const {
     return fmt::format("{}{}.{}", class_.buckets[at(one.bucket)].name, one.of_head ? ".of_head" : "", what);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "models/expand.h"
+#include "plan/lower.h"
 
 namespace orrery::exec {
 namespace {
@@ -163,11 +164,11 @@ class LayersBuilder {
     std::map<int, std::int64_t> offsets;  // of parameters in the bucket
     for (std::size_t i = 0; i < layer.program.tensors.size(); ++i) {
       const models::Tensor& t = layer.program.tensors[i];
-      if (t.role == TensorRole::gradient) layer.bucket.gradient_dtype = t.dtype;
       if (t.role != TensorRole::parameter) continue;
       offsets[static_cast<int>(i)] = layer.bucket.elements;
       layer.bucket.elements += t.elements();
       layer.bucket.dtype = t.dtype;
+      layer.bucket.gradient_dtype = plan::gradient_dtype(shape_.dtype);
     }
     const int parameters = add_buffer(out_, {layer.bucket.elements, layer.bucket.dtype, Fill::random});
     const int gradients = add_buffer(out_, {layer.bucket.elements, layer.bucket.gradient_dtype});

@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"pipedream_3_lamb",
              [] {
                return with(pipelined(Order::pipedream, 3), [](Trial& one) {
-                 one.training.optimizer = {plan::OptimizerKind::lamb, 1e-2, 0.9, 0.999, 1e-6, 0.01};
+                 one.training.optimizer = {plan::OptimizerKind::lamb, 2e-3, 0.9, 0.999, 1e-6, 0.01};
                });
              }},
         Case{"server_2_fresh", [] { return served(2, 0); }},
@@ -219,7 +219,7 @@ TEST(SerialPrograms, OfOtherPlansAreFarAway) {
   EXPECT_GT(apart(pipelined(Order::pipedream, 3), pipelined(Order::pipedream_vertical, 3)), 1e-4);
   EXPECT_GT(apart(served(2, 1), served(2, 0)), 1e-3);
   EXPECT_GT(apart(served(2, 1), served(4, 1)), 1e-3);
-  EXPECT_GT(apart(compressed(GradientCompression::bf16), compressed(GradientCompression::none)), 2e-5);
+  EXPECT_GT(apart(compressed(GradientCompression::bf16), compressed(GradientCompression::none)), 1e-5);
   EXPECT_GT(apart(compressed(GradientCompression::powersgd), compressed(GradientCompression::none)), 1e-3);
 }
 

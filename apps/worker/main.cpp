@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -45,6 +46,22 @@ std::atomic<bool> stop_requested{false};  // signal handlers have no other place
 
 void request_stop(int) {
   stop_requested.store(true);
+}
+
+/// Signals that ask for a stop go to a thread of their own; this one, and all that it starts later, have them blocked.
+/// A handler runs on the stack of whatever it interrupts, and oneDNN's matrix products put that pointer into heap memory
+/// of theirs: the handler's frame would overwrite what lies below it.
+void take_stop_requests() {
+  sigset_t requests;
+  sigemptyset(&requests);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    std::signal(signal, request_stop);
+    sigaddset(&requests, signal);
+  }
+  std::thread([] {
+    for (;;) pause();
+  }).detach();
+  pthread_sigmask(SIG_BLOCK, &requests, nullptr);
 }
 
 void say(int rank, const std::string& text) {
@@ -266,7 +283,7 @@ void prepare_process(const Options& options) {
     setrlimit(RLIMIT_NOFILE, &files);
   }
   if (options.probe) return;  // a signal ends it: there is nothing to save
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) std::signal(signal, request_stop);
+  take_stop_requests();
 }
 
 }  // namespace

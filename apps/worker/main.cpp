@@ -49,8 +49,8 @@ void request_stop(int) {
 }
 
 /// Signals that ask for a stop go to a thread of their own; this one, and all that it starts later, have them blocked.
-/// A handler runs on the stack of whatever it interrupts, and oneDNN's matrix products put that pointer into heap memory
-/// of theirs: the handler's frame would overwrite what lies below it.
+/// A handler runs on the stack of whatever it interrupts, and oneDNN's matrix products put that pointer into heap
+/// memory of theirs: the handler's frame would overwrite what lies below it.
 void take_stop_requests() {
   sigset_t requests;
   sigemptyset(&requests);

@@ -34,48 +34,41 @@ Observation observe(const ProbedOperator& one, Steps& steps) {
   return o;
 }
 
-Observation observe(const ProbedMessage& one, int run, Steps& steps) {
+/// `step` moving `bytes` from one buffer; a small message counts as much as a large one.
+Observation moving(plan::Step step, double bytes, double seconds, int run, Steps& steps) {
   constexpr double kFloat = 4;
   plan::RankClass rank_class;
   plan::Buffer buffer;
-  buffer.elements = static_cast<std::int64_t>(one.bytes / kFloat);
+  buffer.elements = static_cast<std::int64_t>(bytes / kFloat);
   rank_class.buffers = {buffer};
   steps.classes.push_back(std::move(rank_class));
-  plan::Step step;
-  step.kind = one.send ? plan::StepKind::send : plan::StepKind::collective;
-  step.collective = one.kind;
   step.source = step.target = {0, 0, buffer.elements};
   steps.steps.push_back(std::move(step));
   Observation o;
   o.run = run;
   o.step = &steps.steps.back();
   o.rank_class = &steps.classes.back();
+  o.seconds = seconds;
+  o.count = 1 / seconds;
+  return o;
+}
+
+Observation observe(const ProbedMessage& one, int run, Steps& steps) {
+  plan::Step step;
+  step.kind = one.send ? plan::StepKind::send : plan::StepKind::collective;
+  step.collective = one.kind;
+  Observation o = moving(std::move(step), one.bytes, one.seconds, run, steps);
   o.members.resize(static_cast<std::size_t>(one.ranks));
   std::iota(o.members.begin(), o.members.end(), 0);
-  o.seconds = one.seconds;
-  o.count = 1 / one.seconds;  // a small message counts as much as a large one
   o.what = one.send ? "send" : plan::name_of(one.kind);
   return o;
 }
 
 Observation observe(const ProbedCopy& one, int run, Steps& steps) {
-  constexpr double kFloat = 4;
-  plan::RankClass rank_class;
-  plan::Buffer buffer;
-  buffer.elements = static_cast<std::int64_t>(one.bytes / kFloat);
-  rank_class.buffers = {buffer};
-  steps.classes.push_back(std::move(rank_class));
   plan::Step step;
   step.kind = plan::StepKind::copy;
   step.stream = one.to_host ? plan::Stream::to_host : plan::Stream::from_host;
-  step.source = step.target = {0, 0, buffer.elements};
-  steps.steps.push_back(std::move(step));
-  Observation o;
-  o.run = run;
-  o.step = &steps.steps.back();
-  o.rank_class = &steps.classes.back();
-  o.seconds = one.seconds;
-  o.count = 1 / one.seconds;
+  Observation o = moving(std::move(step), one.bytes, one.seconds, run, steps);
   o.what = one.to_host ? "copy to host" : "copy from host";
   return o;
 }

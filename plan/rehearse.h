@@ -6,9 +6,8 @@
 ///    that it writes, nor writes memory that it uses; what it gives birth to counts as written;
 ///  - a message ends once its partners have started theirs: a send when it is received, a receive when it is sent, a
 ///    collective when all stages of its group are there; copies end by themselves;
-///  - a compute step waits for every message that frees memory, and for those that use what it writes, gives birth to
-///  or
-///    frees, or write what it reads;
+///  - a compute step waits for every message that frees memory, for those that use what it writes, gives birth to or
+///    frees, and for those that write what it reads;
 ///  - a training step ends when all its messages have.
 /// Cost: one walk over every rank class's program, each step against the few messages under way.
 #include <vector>

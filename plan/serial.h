@@ -6,8 +6,9 @@
 ///  - Asynchronous pipelines (plan/asynchronous.h): layers read weights as old as those of their stage, from rings of
 ///    versions, and what was a stage clips by the norm of its own gradients.
 ///  - Gradients in fewer bits (plan/compress.h): replicas take turns. The gradients of each are made by themselves and
-///    rounded, or multiplied by Q, one after the other; what is summed is summed in their order. With ZeRO 2 and 3 they
-///    take turns with every micro-batch. A tied table whose two gradients travel apart has them apart.
+///    rounded, or multiplied by Q, one after the other; what is summed is summed in their order. Replicas of a node
+///    that add up before they exchange take one turn together. With ZeRO 2 and 3 they take turns with every
+///    micro-batch. A tied table whose two gradients travel apart has them apart.
 ///  - A parameter server (plan/parameter_server.h): workers take turns with weights of one version, each clips by its
 ///    own norm, and each one's update is a step of the optimizer's own.
 /// No pass runs ahead: all of a training step's passes are its own.

@@ -18,5 +18,9 @@ struct Outcome {
 [[nodiscard]] inline Outcome bad_input(base::Diagnostics diagnostics) {
   return Outcome{kBadInput, {}, {}, std::move(diagnostics)};
 }
+/// Options or arguments that cannot be meant.
+[[nodiscard]] inline Outcome usage(std::string message, std::string help) {
+  return Outcome{kUsage, {}, {}, base::fail("U0001", std::move(message), std::move(help)).value()};
+}
 
 }  // namespace orrery::apps

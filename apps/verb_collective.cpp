@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-base::Diagnostics usage(const std::string& message, const std::string& help) {
+base::Diagnostics wrong_usage(const std::string& message, const std::string& help) {
   return {{base::Severity::error, "U0001", {}, message, help, {}}};
 }
 
@@ -71,8 +71,8 @@ base::Result<std::vector<double>> sizes_of(const std::vector<std::string>& texts
     double bytes = 0;
     std::string error;
     if (!base::parse_quantity(text, base::UnitKind::bytes, bytes, error) || bytes < 1)
-      return base::fail(usage("--sizes: '" + text + "': " + (error.empty() ? "less than a byte" : error),
-                              "write sizes with their units: 64KiB,1MiB,100MB"));
+      return base::fail(wrong_usage("--sizes: '" + text + "': " + (error.empty() ? "less than a byte" : error),
+                                    "write sizes with their units: 64KiB,1MiB,100MB"));
     sizes.push_back(bytes);
   }
   if (!sizes.empty()) return sizes;
@@ -99,8 +99,8 @@ Outcome predict(const CollectiveOptions& options, const Context& context,
     return {kUsage,
             {},
             {},
-            usage(fmt::format("{} over {} ranks", options.operation, ranks),
-                  "choose ranks with --nodes and --per-node: two for send, two or more otherwise")};
+            wrong_usage(fmt::format("{} over {} ranks", options.operation, ranks),
+                        "choose ranks with --nodes and --per-node: two for send, two or more otherwise")};
 
   Outcome outcome;
   reports::Table table;
@@ -203,8 +203,8 @@ Outcome run_collective(const CollectiveOptions& options, const Context& context)
     return {kUsage,
             {},
             {},
-            usage("a cluster or a file of measurements is needed, not both",
-                  "orrery collective hgx-h100, or orrery collective --measured FILE")};
+            wrong_usage("a cluster or a file of measurements is needed, not both",
+                        "orrery collective hgx-h100, or orrery collective --measured FILE")};
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
   return options.measured.empty() ? predict(options, context, *calibrations) : compare(options, context, *calibrations);

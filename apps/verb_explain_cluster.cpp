@@ -72,7 +72,7 @@ Outcome explain_one(const std::string& name, const Context& context) {
   const auto vertices = boost::vertices(cluster->graph);
   for (auto v = vertices.first; v != vertices.second; ++v) ++kinds[name_of(cluster->graph[*v].kind)];
 
-  ordered_json json = {
+  ordered_json out = {
       {"name", cluster->name},
       {"device", cluster->device().name},
       {"nodes", cluster->nodes},
@@ -104,7 +104,7 @@ Outcome explain_one(const std::string& name, const Context& context) {
                                       base::human(cluster->nvme.read), base::human(cluster->nvme.write)));
   if (cluster->size() > 1) {
     const base::BytesPerSecond cut = bisection(*cluster);
-    json["bisection_bytes_per_s"] = cut.value;
+    out["bisection_bytes_per_s"] = cut.value;
     row("bisection", base::human(cut));
   }
   if (cluster->devices_per_node > 1) {
@@ -113,7 +113,7 @@ Outcome explain_one(const std::string& name, const Context& context) {
     row("NVLS heads in a node", text_of(inside.nvls));
   }
   if (cluster->nodes > 1) {
-    json["wiring_between_nodes"] = {
+    out["wiring_between_nodes"] = {
         {"nodes", nodes}, {"ring", json_of(all.ring)}, {"tree", json_of(all.tree)}, {"nvls", json_of(all.nvls)}};
     const std::string over = fmt::format("rings over {} nodes", nodes);
     row(over.c_str(), text_of(all.ring));
@@ -126,7 +126,7 @@ Outcome explain_one(const std::string& name, const Context& context) {
   row("graph", fmt::format("{}; {} links", parts, boost::num_edges(cluster->graph)));
   for (const std::string& source : cluster->sources) table.notes.push_back("source: " + source);
   Outcome outcome;
-  outcome.json = ordered_json{{"cluster", json}}.dump();
+  outcome.json = ordered_json{{"cluster", out}}.dump();
   outcome.text = reports::text_of(table, context.terminal.style);
   return outcome;
 }

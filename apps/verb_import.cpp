@@ -17,10 +17,6 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
 
-Outcome usage(std::string message, std::string help) {
-  return {kUsage, {}, {}, base::fail("U0001", std::move(message), std::move(help)).value()};
-}
-
 base::Diagnostic problem(const char* code, const std::string& file, std::string message, std::string help) {
   return {base::Severity::error, code, {file, 1, 1, 1}, std::move(message), std::move(help), {}};
 }

@@ -26,10 +26,6 @@
 namespace orrery::apps {
 namespace {
 
-Outcome usage(const std::string& message, const std::string& help) {
-  return {kUsage, {}, {}, base::fail("U0001", message, help).value()};
-}
-
 std::string today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
 }

@@ -7,13 +7,13 @@
 #include <queue>
 #include <tuple>
 
+#include "base/index.h"
+
 namespace orrery::clusters {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+using base::at;
 
 }  // namespace
 

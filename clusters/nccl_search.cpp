@@ -8,8 +8,12 @@
 #include <cstdint>
 #include <span>
 
+#include "base/index.h"
+
 namespace orrery::clusters::nccl {
 namespace {
+
+using base::at;
 
 constexpr std::int64_t kGlobalSteps = 1 << 19;
 constexpr int kSteps = 1 << 14, kSameSteps = 1 << 8, kFirstSteps = 1 << 10;
@@ -23,10 +27,6 @@ constexpr std::array<float, 17> kInter90 = {48, 45, 42, 40, 30,   24,   22,   20
 constexpr std::array<float, 11> kIntra100 = {90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18};
 constexpr std::array<float, 18> kInter100 = {96,    48, 45.1F, 42, 40, 30,   24,   22,   20,
                                              17.5F, 15, 12,    6,  3,  2.4F, 1.2F, .24F, .12F};
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::span<const float> speeds_of(const System& s) {
   if (s.capability >= 100) return s.inter ? std::span<const float>(kInter100) : std::span<const float>(kIntra100);

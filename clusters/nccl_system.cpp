@@ -6,9 +6,12 @@
 #include <optional>
 
 #include "base/ensure.h"
+#include "base/index.h"
 
 namespace orrery::clusters::nccl {
 namespace {
+
+using base::at;
 
 using Id = Graph::vertex_descriptor;
 
@@ -17,10 +20,6 @@ constexpr float kLocalBandwidth = 5000;  // LOC_BW
 // PCI_BW is 12 for a link of generation 3 whose datasheet says 15.75 GB/s; 24 and 48 for the next two.
 constexpr double kPcieEfficiency = 12 / 15.75;
 constexpr int kMostChannels = 64;  // MAXCHANNELS
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 int capability_of(Architecture architecture) {
   switch (architecture) {

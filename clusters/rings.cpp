@@ -7,16 +7,15 @@
 #include <set>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "clusters/nccl_search.h"
 
 namespace orrery::clusters {
 namespace {
 
-constexpr double kGiga = 1e9;
+using base::at;
 
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
+constexpr double kGiga = 1e9;
 
 using Members = std::map<int, std::vector<int>>;  ///< global devices by node, sorted
 

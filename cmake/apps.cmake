@@ -6,6 +6,7 @@ add_library(orrery::apps ALIAS orrery_apps)
 target_link_libraries(orrery_apps PUBLIC orrery::base orrery::models orrery::clusters orrery::plan orrery::cost
                       orrery::sim orrery::exec orrery::reports PRIVATE orrery_flags)
 target_compile_definitions(orrery_apps PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ORRERY_VERSION="${PROJECT_VERSION}")
+orrery_unity(orrery_apps ALONE command_line)
 add_executable(orrery ${PROJECT_SOURCE_DIR}/apps/main.cpp)
 target_link_libraries(orrery PRIVATE orrery::apps orrery_flags)
 install(TARGETS orrery RUNTIME DESTINATION bin)

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "cost/fluid.h"
 
 namespace orrery::cost {
@@ -21,9 +22,7 @@ using plan::GroupShape;
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+using base::at;
 
 struct Message {
   int from = 0, to = 0;  ///< members; the number of members: the switch

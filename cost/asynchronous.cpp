@@ -15,7 +15,7 @@ std::size_t at(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
-struct Stage {
+struct StageRates {
   std::int64_t next = 0;  ///< turn: passes that fill, then of each step a forward and a backward each, and its update
   double computed = 0;
   double transfer = 0;
@@ -29,7 +29,7 @@ class Run {
   Run(const AsynchronousTimes& times, std::int64_t micro_batches, std::int64_t steps)
       : times_(times), m_(micro_batches), steps_(steps), p_(static_cast<std::int64_t>(times.forward.size())) {
     stages_.resize(at(p_));
-    for (Stage& stage : stages_) {
+    for (StageRates& stage : stages_) {
       for (auto* list : {&stage.made[0], &stage.made[1], &stage.taken[0], &stage.taken[1]})
         list->assign(at(m_ * steps_ + p_), kUnknown);
       stage.met.assign(at(steps_), kUnknown);
@@ -37,7 +37,7 @@ class Run {
   }
 
   /// By stage: end of its last update, and waited for transfers.
-  std::vector<Stage> run() {
+  std::vector<StageRates> run() {
     bool moved = true;
     while (moved) {
       moved = false;
@@ -54,7 +54,7 @@ class Run {
   [[nodiscard]] std::int64_t turns(std::int64_t s) const { return ahead(s) + steps_ * (2 * m_ + 1); }
 
   bool advance(std::int64_t s) {
-    Stage& me = stages_[at(s)];
+    StageRates& me = stages_[at(s)];
     if (me.next == turns(s)) return false;
     const std::int64_t turn = me.next - ahead(s);
     if (turn < 0) return pass(s, me.next, true);
@@ -65,7 +65,7 @@ class Run {
   }
 
   bool pass(std::int64_t s, std::int64_t g, bool forward) {
-    Stage& me = stages_[at(s)];
+    StageRates& me = stages_[at(s)];
     const std::size_t way = forward ? 0 : 1;
     const std::int64_t from = forward ? s - 1 : s + 1, to = forward ? s + 1 : s - 1;
     double start = me.computed;
@@ -75,7 +75,7 @@ class Run {
       start = std::max(start, gone);
     }
     if (from >= 0 && from < p_) {
-      Stage& sender = stages_[at(from)];
+      StageRates& sender = stages_[at(from)];
       const double ready = sender.made[way][at(g)];
       if (ready == kUnknown) return false;
       const double hop = times_.hop[at(std::min(s, from))];
@@ -94,7 +94,7 @@ class Run {
   }
 
   bool update(std::int64_t s, std::int64_t step) {
-    Stage& me = stages_[at(s)];
+    StageRates& me = stages_[at(s)];
     me.met[at(step)] = me.computed;
     if (times_.tied && (s == 0 || s == p_ - 1)) {
       const double other = stages_[at(p_ - 1 - s)].met[at(step)];
@@ -108,15 +108,15 @@ class Run {
 
   const AsynchronousTimes& times_;
   std::int64_t m_, steps_, p_;
-  std::vector<Stage> stages_;
+  std::vector<StageRates> stages_;
 };
 
 SteadyStep replayed(const AsynchronousTimes& times, std::int64_t micro_batches) {
   const auto stages = static_cast<std::int64_t>(times.forward.size());
   const std::int64_t in_flight = micro_batches >= stages ? 2 : stages;  // steps
   const std::int64_t filled = 2 * in_flight + 2;
-  const std::vector<Stage> few = Run(times, micro_batches, filled).run();
-  const std::vector<Stage> many = Run(times, micro_batches, filled + in_flight).run();
+  const std::vector<StageRates> few = Run(times, micro_batches, filled).run();
+  const std::vector<StageRates> many = Run(times, micro_batches, filled + in_flight).run();
   SteadyStep out;
   for (std::size_t s = 0; s < few.size(); ++s) {
     const auto steps = static_cast<double>(in_flight);

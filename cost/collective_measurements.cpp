@@ -19,7 +19,7 @@ using base::UnitKind;
 
 namespace {
 
-constexpr double kMostBytes = 1e15, kMostBandwidth = 1e15;
+constexpr double kMostMessage = 1e15, kMostBandwidth = 1e15;
 constexpr std::int64_t kMostNodes = 1 << 18;
 
 Operation read_operation(const Cursor& at) {
@@ -45,13 +45,13 @@ void read_rows(const Cursor& at, const Cursor& fitted, CollectiveSeries& series)
       continue;
     }
     MeasuredCollective one;
-    one.bytes = parts[0].quantity(UnitKind::bytes, 1, kMostBytes, 1);
+    one.bytes = parts[0].quantity(UnitKind::bytes, 1, kMostMessage, 1);
     one.bus_bandwidth = parts[1].quantity(UnitKind::bytes_per_second, 1, kMostBandwidth, 1);
     if (!seen.insert(one.bytes).second) parts[0].error("E0105", "this size was measured above", "one row for a size");
     series.rows.push_back(one);
   }
   for (const Cursor& item : fitted.items()) {
-    const double bytes = item.quantity(UnitKind::bytes, 1, kMostBytes, 1);
+    const double bytes = item.quantity(UnitKind::bytes, 1, kMostMessage, 1);
     const auto row = std::find_if(series.rows.begin(), series.rows.end(),
                                   [&](const MeasuredCollective& r) { return r.bytes == bytes; });
     if (row == series.rows.end()) {

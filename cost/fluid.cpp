@@ -6,16 +6,15 @@
 #include <map>
 
 #include "base/ensure.h"
+#include "base/index.h"
 
 namespace orrery::cost {
 
 namespace {
 
-constexpr double kSlack = 1e-9;  // rounding, not physics
+using base::at;
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+constexpr double kSlack = 1e-9;  // rounding, not physics
 
 double slowest(const FluidMessage& m, const std::vector<double>& bandwidths) {
   double rate = std::numeric_limits<double>::infinity();

@@ -15,7 +15,7 @@ namespace {
 
 using plan::Move;
 
-struct Message {
+struct MoveMessage {
   double sent = -1, wanted = -1;  ///< when sender and receiver are ready; negative: not yet
   double begin = 0, end = -1;
 };
@@ -29,10 +29,10 @@ struct Rank {
   double transfer = 0;
 };
 
-class Replay {
+class MovesReplay {
  public:
   /// `spec`: order, stages and chunks.
-  Replay(const InterleavedTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches)
+  MovesReplay(const InterleavedTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches)
       : times_(times),
         spec_(spec),
         micro_batches_(micro_batches),
@@ -119,7 +119,7 @@ class Replay {
     }
     const bool forward = move.kind == Move::Kind::backward;  // then it frees the activations that were sent
     if (move.kind == Move::Kind::forward || !spec_.sends(stage, move.chunk, forward)) return 0;
-    const Message& message = messages_[sent(forward, stage, move)];
+    const MoveMessage& message = messages_[sent(forward, stage, move)];
     if (message.end < 0) return std::nullopt;
     return message.end;
   }
@@ -143,7 +143,7 @@ class Replay {
     double start = me.computed;
     if (!weights) start = std::max(start, *free);
     if (!weights && spec_.receives(stage, move.chunk, forward)) {
-      const Message& message = messages_[taken(forward, stage, move)];
+      const MoveMessage& message = messages_[taken(forward, stage, move)];
       if (message.end < 0) return attend(me);
       const double prelude =
           forward || !spec_.splits_backward() || times_.prelude.empty() ? 0 : at(times_.prelude, stage, move);
@@ -166,7 +166,7 @@ class Replay {
           static_cast<int>(static_cast<std::int64_t>(id) / micro_batches_) % (spec_.pipeline * spec_.virtual_stages);
       const int to = spec_.stage_at(place + (forward ? 1 : -1));
       Rank& other = rank(to);
-      Message& message = messages_[id];
+      MoveMessage& message = messages_[id];
       if (other.receives.empty() || other.receives.front() != id || message.wanted < 0) break;
       message.begin = std::max({message.sent, message.wanted, me.send_free, other.receive_free});
       message.end = message.begin + times_.hop[static_cast<std::size_t>(spec_.splits_backward() ? std::min(stage, to)
@@ -183,7 +183,7 @@ class Replay {
   const InterleavedTimes& times_;
   plan::PlanSpec spec_;
   std::int64_t micro_batches_;
-  std::vector<Message> messages_;
+  std::vector<MoveMessage> messages_;
   std::vector<Rank> ranks_;
   bool settled_ = false;  ///< a transfer has ended since the last round
 };
@@ -193,9 +193,9 @@ PipelineResult replayed(const InterleavedTimes& times, const plan::PlanSpec& spe
   const std::int64_t stages = spec.pipeline;
   ENSURE(stages >= 2 && times.hop.size() == times.forward.size(), "{} stages with {} hops", stages, times.hop.size());
   const std::int64_t filled = (spec.splits_backward() ? 6 : 4) * stages;
-  if (micro_batches <= filled) return Replay(times, spec, micro_batches).run();
-  PipelineResult result = Replay(times, spec, filled).run();
-  const PipelineResult before = Replay(times, spec, filled - stages).run();
+  if (micro_batches <= filled) return MovesReplay(times, spec, micro_batches).run();
+  PipelineResult result = MovesReplay(times, spec, filled).run();
+  const PipelineResult before = MovesReplay(times, spec, filled - stages).run();
   const double periods = static_cast<double>(micro_batches - filled) / static_cast<double>(stages);
   for (std::size_t s = 0; s < result.end.size(); ++s) {
     result.end[s] += periods * (result.end[s] - before.end[s]);

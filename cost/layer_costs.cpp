@@ -14,10 +14,6 @@ namespace orrery::cost {
 
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 plan::CollectiveKind kind_of(models::GroupCollective collective) {
   switch (collective) {
     case models::GroupCollective::all_reduce: return plan::CollectiveKind::all_reduce;
@@ -243,13 +239,13 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
     const models::Tensor& t = program.tensors[i];
     if (t.role == models::TensorRole::parameter) {
       std::int64_t& elements = t.shared ? out.shared_elements : out.own_elements;
-      elements = round_up(elements, alignment) + t.elements();
+      elements = plan::round_up(elements, alignment) + t.elements();
       count_tensors(t, t.shared ? out.shared_parameters : out.own_parameters,
                     t.shared ? out.shared_factors : out.own_factors, t.shared ? out.shared_matrices : out.own_matrices);
-      if (t.partial_gradient) out.partial_elements = round_up(out.partial_elements, alignment) + t.elements();
+      if (t.partial_gradient) out.partial_elements = plan::round_up(out.partial_elements, alignment) + t.elements();
     } else if (t.part_of < 0 && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss) {
       life_of[i] = static_cast<int>(out.lives.size());
-      out.lives.push_back({static_cast<double>(round_up(t.bytes(), plan::kAlignment)), t.role});
+      out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
     }
   }
   const auto toucher = [&](int Life::*first, int Life::*last) {

@@ -17,10 +17,6 @@ namespace orrery::cost {
 
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 /// More equal layers in a row than this need no more memory at once.
 constexpr std::int64_t kDistinctInARow = 3;
 
@@ -242,7 +238,7 @@ class Passes {
   }
 
   [[nodiscard]] std::int64_t padded(std::int64_t elements) const {
-    return round_up(elements, spec_.shards() * plan::parameter_alignment(spec_.optimizer));
+    return plan::round_up(elements, spec_.shards() * plan::parameter_alignment(spec_.optimizer));
   }
   /// Parameters that live elsewhere come ahead of a layer's pass, as shards ahead of their gathering.
   void fetch_parameters(const LayerCosts& layer, const std::vector<int>& starts, int last) {
@@ -321,7 +317,7 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
                        const plan::FactorCount& factors, bool embedding,
                        const std::vector<plan::MatrixShape>& matrices) {
     if (elements == 0) return;
-    const std::int64_t padded = round_up(elements, spec.shards() * plan::parameter_alignment(spec.optimizer));
+    const std::int64_t padded = plan::round_up(elements, spec.shards() * plan::parameter_alignment(spec.optimizer));
     out.push_back({padded, padded / spec.shards(), count, partial, parameters, factors, embedding, &matrices});
   };
   for (const LayerRun& run : layers) {

@@ -107,9 +107,9 @@ std::vector<int> slowest_pair(const clusters::Cluster& cluster, const std::vecto
   return {members[0], members[1]};
 }
 
-class Problem {
+class NcclProblem {
  public:
-  Problem(const clusters::Cluster& cluster, const Calibration& before, std::vector<Timed> timed)
+  NcclProblem(const clusters::Cluster& cluster, const Calibration& before, std::vector<Timed> timed)
       : cluster_(cluster), before_(before), timed_(std::move(timed)) {
     for (const ParameterKind& kind : known_parameters()) {
       const double value = before.get(kind.name, 0);
@@ -186,7 +186,7 @@ double held_out_error(const std::vector<Timed>& timed, int logs, const clusters:
     for (std::size_t i = 0; i < timed.size(); ++i)
       ((logs > 1 ? timed[i].log : static_cast<int>(i % 2)) == fold ? out : kept).push_back(timed[i]);
     if (kept.empty() || out.empty()) continue;
-    Problem problem(cluster, before, kept);
+    NcclProblem problem(cluster, before, kept);
     problem.solve(options);
     sum += mean_error(out, cluster, problem.calibration());
     ++judged;
@@ -195,14 +195,14 @@ double held_out_error(const std::vector<Timed>& timed, int logs, const clusters:
 }
 
 /// Sizes by log, fitted or too small, and what is left out.
-struct Evidence {
+struct NcclEvidence {
   std::vector<Timed> fitted, small;
   std::vector<std::string> names, notes;
   base::Diagnostics wrong;
 };
 
-Evidence evidence_of(const std::vector<NcclTest>& tests, const clusters::Cluster& cluster) {
-  Evidence out;
+NcclEvidence evidence_of(const std::vector<NcclTest>& tests, const clusters::Cluster& cluster) {
+  NcclEvidence out;
   for (const NcclTest& test : tests) {
     const auto members = members_of(test, cluster);
     if (!members) {
@@ -232,13 +232,13 @@ Evidence evidence_of(const std::vector<NcclTest>& tests, const clusters::Cluster
 
 base::Result<Fitted> fit_nccl_tests(const std::vector<NcclTest>& tests, const clusters::Cluster& cluster,
                                     const std::vector<Calibration>& calibrations, const FitOptions& options) {
-  Evidence evidence = evidence_of(tests, cluster);
+  NcclEvidence evidence = evidence_of(tests, cluster);
   if (!evidence.wrong.empty()) return base::fail(std::move(evidence.wrong));
   if (evidence.fitted.empty())
     return base::fail("F01", fmt::format("no log can be used for calibration: {}", fmt::join(evidence.notes, "; ")),
                       "measure sizes up to 1 GiB or more: all_reduce_perf -b 8 -e 8G -f 2");
   const Calibration before = merge(defaults(cluster), calibrations);
-  Problem problem(cluster, before, evidence.fitted);
+  NcclProblem problem(cluster, before, evidence.fitted);
   problem.solve(options);
   const Calibration after = problem.calibration();
 

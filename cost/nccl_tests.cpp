@@ -21,7 +21,7 @@ using clusters::Word;
 
 constexpr double kMicro = 1e-6;
 constexpr double kMostMicroseconds = 1e10;
-constexpr long long kMostBytes = 1LL << 50;
+constexpr long long kMostRowBytes = 1LL << 50;
 constexpr long long kMostRanks = 1 << 20;
 constexpr const char* kHelp = "measure again with nccl-tests built with MPI=1, and give its whole output";
 
@@ -287,7 +287,7 @@ class TextReader {
             fmt::format("{} must be a number, found {}", name, base::quoted(std::string(words[c].text))));
       }
     }
-    if (bytes > kMostBytes)
+    if (bytes > kMostRowBytes)
       return findings_.error("E0307", text_.place(words[0]),
                              fmt::format("a size of {} bytes is more than any memory holds", bytes));
     if (!add_row(raw_, static_cast<double>(bytes), both, text_.place(words[0])))
@@ -354,7 +354,7 @@ Raw read_json(const base::Cursor& root, const std::string& file) {
     raw.sums = redop.exists() && redop.text() != "none";
     const base::Cursor size = row.at("size");
     if (raw.test.sizes.empty()) raw.where = size.where();
-    if (!add_row(raw, static_cast<double>(size.integer(0, kMostBytes)), both, size.where()))
+    if (!add_row(raw, static_cast<double>(size.integer(0, kMostRowBytes)), both, size.where()))
       size.error("E0313", "results of this size were wrong",
                  "times of a collective that computes wrongly say nothing; look for a broken link or GPU");
     row.ignore();

@@ -282,6 +282,11 @@ std::optional<ParameterKind> known_parameter(const std::string& name) {
   return *found;
 }
 
+Unit unit_of(const std::string& parameter) {
+  const auto kind = known_parameter(parameter);
+  return kind ? kind->unit : Unit::number;
+}
+
 const char* name_of(Unit unit) {
   switch (unit) {
     case Unit::number: return "";

@@ -49,6 +49,7 @@ inline constexpr int kFamilies = 13;
 /// All known coefficients, sorted by name; built once per call site (a plain value).
 [[nodiscard]] std::vector<ParameterKind> known_parameters();
 [[nodiscard]] std::optional<ParameterKind> known_parameter(const std::string& name);
+[[nodiscard]] Unit unit_of(const std::string& parameter);  ///< number where no such is known
 [[nodiscard]] const char* name_of(Unit unit);
 /// The value with its unit as a calibration file writes it: "12.3 us", "0.87".
 [[nodiscard]] std::string parameter_text(double value, Unit unit);

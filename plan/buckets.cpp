@@ -8,10 +8,6 @@ namespace orrery::plan {
 
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 class Layout {
  public:
   Layout(const Plan& plan, int stage, bool trains)

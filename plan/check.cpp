@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/index.h"
 #include "plan/asynchronous.h"
 #include "plan/parameter_server.h"
 
@@ -17,11 +18,9 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr std::size_t kMostFindings = 20;
+using base::at;
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+constexpr std::size_t kMostFindings = 20;
 
 class Report {
  public:
@@ -201,9 +200,9 @@ class Lives {
 };
 
 // -- all classes together --------------------------------------------------------------------------------------------
-class Rehearsal {
+class WalkThrough {
  public:
-  Rehearsal(const Schedule& schedule, Report& report) : schedule_(schedule), report_(report) {
+  WalkThrough(const Schedule& schedule, Report& report) : schedule_(schedule), report_(report) {
     for (const RankClass& c : schedule.classes) {
       Actor actor;
       actor.rank_class = &c;
@@ -378,7 +377,7 @@ base::Diagnostics check_run(const Schedule& schedule) {
   Report report;
   for (const RankClass& c : run.classes) Lives(run, c, report).run();
   if (!report.found.empty()) return report.found;
-  Rehearsal(run, report).run();
+  WalkThrough(run, report).run();
   const std::vector<std::vector<int>> ages = staleness(schedule, steps);
   for (std::size_t c = 0; c < ages.size(); ++c)
     for (std::size_t t = 0; t < ages[c].size(); ++t)
@@ -399,7 +398,7 @@ base::Diagnostics check(const Schedule& schedule) {
   if (is_asynchronous(schedule)) return check_run(schedule);
   Report report;
   for (const RankClass& c : schedule.classes) Lives(schedule, c, report).run();
-  if (report.found.empty()) Rehearsal(schedule, report).run();
+  if (report.found.empty()) WalkThrough(schedule, report).run();
   return report.found;
 }
 

@@ -5,20 +5,13 @@
 #include <map>
 
 #include "base/ensure.h"
+#include "plan/rewrite.h"
 
 namespace orrery::plan {
 
 using models::DType;
 using models::Op;
 using models::OpKind;
-
-namespace {
-
-void note(std::vector<int>& list, int index) {
-  if (std::find(list.begin(), list.end(), index) == list.end()) list.push_back(index);
-}
-
-}  // namespace
 
 int ClassBuilder::buffer(std::string name, Purpose purpose, DType dtype, std::int64_t elements, bool persistent) {
   class_.buffers.push_back(

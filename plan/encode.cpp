@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/index.h"
 #include "models/encoding.h"
 #include "plan/rewrite.h"
 
@@ -29,13 +30,7 @@ std::int64_t kept_values(std::int64_t elements, double capacity) {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-bool of_backward(const Step& step) {
-  return step.phase == Phase::backward || step.phase == Phase::recompute;
-}
+using base::at;
 
 class Encoding {
  public:

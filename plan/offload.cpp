@@ -6,19 +6,14 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "plan/rewrite.h"
 
 namespace orrery::plan {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-bool of_backward(const Step& step) {
-  return step.phase == Phase::backward || step.phase == Phase::recompute;
-}
+using base::at;
 
 class Activations {
  public:

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "plan/offload.h"
 #include "plan/rewrite.h"
 
@@ -13,16 +14,10 @@ namespace orrery::plan {
 
 namespace {
 
+using base::at;
+
 using models::Op;
 using models::OpKind;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-void note(std::vector<int>& list, int value) {
-  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
-}
 
 bool of_layers(const Step& step) {
   return step.phase == Phase::forward || step.phase == Phase::backward || step.phase == Phase::recompute;

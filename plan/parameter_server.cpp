@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/index.h"
 #include "plan/asynchronous.h"
 #include "plan/lower.h"
 #include "plan/lower_optimizer.h"
@@ -18,13 +19,11 @@ using models::OpKind;
 
 namespace {
 
+using base::at;
+
 enum BlockOf : std::int32_t { kBegin, kForward, kBackward, kPush, kFinish, kStart };
 
 constexpr const char* kLosses = "losses";
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int buffer_named(const RankClass& c, const std::string& name) {
   for (std::size_t i = 0; i < c.buffers.size(); ++i)

@@ -7,18 +7,17 @@
 #include <numeric>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "plan/asynchronous.h"
 
 namespace orrery::plan {
 
 namespace {
 
+using base::at;
+
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
 }
 
 // A buffer that lives within one block, from step `from` to step `to` inclusive.

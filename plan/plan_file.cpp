@@ -14,11 +14,11 @@ namespace {
 
 using base::Cursor;
 
-constexpr const char* kVersion = "1.0";
+constexpr const char* kPlanVersion = "1.0";
 
 // Readers of 1.x read every 1.y that has no keys they do not know.
 void read_version(const Cursor& at) {
-  const std::string found = at.text(kVersion);
+  const std::string found = at.text(kPlanVersion);
   if (found.rfind("1.", 0) != 0) {
     at.error("E0123", fmt::format("format_version {} is not read by this version", base::quoted(found)), "1.0 is");
   }
@@ -146,7 +146,7 @@ std::string write_plan_file(const PlanFile& file) {
   return fmt::format(
       "# A plan made by orrery: model, cluster and job in full, and how the model is split.\n"
       "format_version: \"{}\"\nplan:\n{}job:\n{}model:\n{}cluster:\n{}",
-      kVersion, write_spec(file.spec), write_job(file.job, 2), models::write_model(file.model, 2),
+      kPlanVersion, write_spec(file.spec), write_job(file.job, 2), models::write_model(file.model, 2),
       clusters::write_cluster(file.cluster, 2));
 }
 

@@ -12,15 +12,14 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "plan/asynchronous.h"
 
 namespace orrery::plan {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+using base::at;
 
 /// Which of a buffer's instances: of which micro-batch, of which training step.
 struct Instance {

@@ -4,14 +4,13 @@
 #include <algorithm>
 
 #include "base/ensure.h"
+#include "base/index.h"
 
 namespace orrery::plan {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+using base::at;
 
 void rename(std::vector<int>& list, int from, int to) {
   std::replace(list.begin(), list.end(), from, to);

@@ -1,6 +1,7 @@
 #pragma once
 /// Tools of passes over a lowered class: where buffers are used, steps put between others, operands renamed. Places are
 /// those of the class as it was found until apply(). Private to plan/.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,14 @@ struct Place {
   int block = -1, step = -1;
   auto operator<=>(const Place&) const = default;
 };
+
+[[nodiscard]] inline bool of_backward(const Step& step) {
+  return step.phase == Phase::backward || step.phase == Phase::recompute;
+}
+/// Into a step's reads, writes or deaths, where each stands once.
+inline void note(std::vector<int>& list, int buffer) {
+  if (std::find(list.begin(), list.end(), buffer) == list.end()) list.push_back(buffer);
+}
 
 struct Life {
   Place birth, death;       ///< of a persistent buffer: none

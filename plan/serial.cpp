@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "plan/asynchronous.h"
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
@@ -21,9 +22,7 @@ using models::OpKind;
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+using base::at;
 
 // What of a plan is left on one rank.
 PlanSpec alone(const PlanSpec& split) {

@@ -19,7 +19,7 @@ namespace {
 
 using base::JsonReader;
 
-constexpr const char* kVersion = "1.0";
+constexpr const char* kTimelineVersion = "1.0";
 constexpr double kMostSeconds = 1e9;
 constexpr std::int64_t kMostIndex = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kColumns = 8;
@@ -290,7 +290,7 @@ void read_version(JsonReader& in) {
 std::string write_timeline(const Timeline& timeline, const Schedule& schedule) {
   std::string text;
   Out out = std::back_inserter(text);
-  fmt::format_to(out, "{{\"format_version\":\"{}\",\n\"origin\":\"{}\",\n\"plan\":", kVersion,
+  fmt::format_to(out, "{{\"format_version\":\"{}\",\n\"origin\":\"{}\",\n\"plan\":", kTimelineVersion,
                  timeline.origin == Origin::predicted ? "predicted" : "measured");
   write_spec(out, timeline.spec);
   fmt::format_to(out, ",\n\"step_time_s\":{},\n\"oversubscribed\":{},\n\"classes\":[", timeline.step_time,

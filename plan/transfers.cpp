@@ -12,15 +12,6 @@ namespace orrery::plan {
 
 namespace {
 
-Steps begin(Goal goal, int members, int chunks) {
-  ENSURE(members >= 1 && chunks >= 1, "{} members, {} chunks", members, chunks);
-  Steps steps;
-  steps.goal = goal;
-  steps.members = members;
-  steps.chunks = chunks;
-  return steps;
-}
-
 int modulo(int a, int n) {
   return ((a % n) + n) % n;
 }
@@ -66,7 +57,7 @@ void redouble(Steps& steps, int parts, const Member& member) {
 }
 
 Steps all_to_all(int n, std::vector<double> share) {
-  Steps steps = begin(Goal::all_to_all, n, n * n);
+  Steps steps = empty_steps(Goal::all_to_all, n, n * n);
   ENSURE(share.empty() || share.size() == static_cast<std::size_t>(n) * static_cast<std::size_t>(n),
          "{} shares for {} members", share.size(), n);
   if (share.empty()) share.assign(static_cast<std::size_t>(steps.chunks), 1.0 / n);
@@ -80,6 +71,15 @@ void exchange(const Steps& steps, Round& round, int from, int to) {
 }
 
 }  // namespace
+
+Steps empty_steps(Goal goal, int members, int chunks) {
+  ENSURE(members >= 1 && chunks >= 1, "{} members, {} chunks", members, chunks);
+  Steps steps;
+  steps.goal = goal;
+  steps.members = members;
+  steps.chunks = chunks;
+  return steps;
+}
 
 int Steps::rounds_in_all() const {
   int count = 0;
@@ -97,25 +97,25 @@ double Steps::share_of(const Transfer& transfer) const {
 }
 
 Steps ring_reduce_scatter(int n) {
-  Steps steps = begin(Goal::reduce_scatter, n, n);
+  Steps steps = empty_steps(Goal::reduce_scatter, n, n);
   if (n > 1) steps.rounds = {ring_round(n, -1, true)};  // what comes last is one's own
   return steps;
 }
 
 Steps ring_all_gather(int n) {
-  Steps steps = begin(Goal::all_gather, n, n);
+  Steps steps = empty_steps(Goal::all_gather, n, n);
   if (n > 1) steps.rounds = {ring_round(n, 0, false)};
   return steps;
 }
 
 Steps ring_all_reduce(int n) {
-  Steps steps = begin(Goal::all_reduce, n, n);
+  Steps steps = empty_steps(Goal::all_reduce, n, n);
   if (n > 1) steps.rounds = {ring_round(n, -1, true), ring_round(n, 0, false)};
   return steps;
 }
 
 Steps ring_broadcast(int n, int pieces) {
-  Steps steps = begin(Goal::broadcast, n, pieces);
+  Steps steps = empty_steps(Goal::broadcast, n, pieces);
   for (int r = 0; n > 1 && r < n - 2 + pieces; ++r) {
     Round round;
     for (int i = std::max(0, r - pieces + 1); i <= std::min(r, n - 2); ++i) {
@@ -127,7 +127,7 @@ Steps ring_broadcast(int n, int pieces) {
 }
 
 Steps ring_reduce(int n, int pieces) {
-  Steps steps = begin(Goal::reduce, n, pieces);
+  Steps steps = empty_steps(Goal::reduce, n, pieces);
   for (int r = 0; n > 1 && r < n - 2 + pieces; ++r) {
     Round round;
     for (int i = std::max(0, r - pieces + 1); i <= std::min(r, n - 2); ++i) {  // i hops from the far end
@@ -140,14 +140,14 @@ Steps ring_reduce(int n, int pieces) {
 
 Steps halving_reduce_scatter(int n) {
   ENSURE(is_power_of_two(n), "recursive halving over {} members", n);
-  Steps steps = begin(Goal::reduce_scatter, n, n);
+  Steps steps = empty_steps(Goal::reduce_scatter, n, n);
   halve(steps, n, [](int i) { return i; });
   return steps;
 }
 
 Steps doubling_all_gather(int n) {
   ENSURE(is_power_of_two(n), "recursive doubling over {} members", n);
-  Steps steps = begin(Goal::all_gather, n, n);
+  Steps steps = empty_steps(Goal::all_gather, n, n);
   redouble(steps, n, [](int i) { return i; });
   return steps;
 }
@@ -155,7 +155,7 @@ Steps doubling_all_gather(int n) {
 Steps halving_doubling_all_reduce(int n) {
   const int parts = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
   const int folded = n - parts;  // pairs (2i, 2i + 1), i < folded, of which the odd one sits out
-  Steps steps = begin(Goal::all_reduce, n, parts);
+  Steps steps = empty_steps(Goal::all_reduce, n, parts);
   const auto member = [folded](int part) { return part < folded ? 2 * part : part + folded; };
   Round in, out;
   for (int i = 0; i < folded; ++i) {
@@ -171,7 +171,7 @@ Steps halving_doubling_all_reduce(int n) {
 
 // In the tree of a block, whoever stands o after its owner (o a multiple of 2 distance) hands it to o + distance.
 Steps pat_all_gather(int n) {
-  Steps steps = begin(Goal::all_gather, n, n);
+  Steps steps = empty_steps(Goal::all_gather, n, n);
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
     const int count = (n - distance + 2 * distance - 1) / (2 * distance);
     Round round;
@@ -196,7 +196,7 @@ Steps pat_reduce_scatter(int n) {
 }
 
 Steps direct_all_gather(int n) {
-  Steps steps = begin(Goal::all_gather, n, n);
+  Steps steps = empty_steps(Goal::all_gather, n, n);
   Round round;
   for (int i = 0; i < n; ++i) {
     for (int r = 1; r < n; ++r) round.transfers.push_back({i, (i + r) % n, i, 1, 1, false});
@@ -206,7 +206,7 @@ Steps direct_all_gather(int n) {
 }
 
 Steps direct_reduce_scatter(int n) {
-  Steps steps = begin(Goal::reduce_scatter, n, n);
+  Steps steps = empty_steps(Goal::reduce_scatter, n, n);
   Round round;
   for (int i = 0; i < n; ++i) {
     for (int r = 1; r < n; ++r) round.transfers.push_back({i, (i + r) % n, (i + r) % n, 1, 1, true});

@@ -115,6 +115,9 @@ struct GroupShape {
   int pieces = 1;
 };
 
+/// Without rounds yet. At least one member and one chunk.
+[[nodiscard]] Steps empty_steps(Goal goal, int members, int chunks);
+
 /// Whether the algorithm does that for such a group; and its steps, when it does.
 [[nodiscard]] bool can(Algorithm algorithm, Goal goal, const GroupShape& shape);
 [[nodiscard]] Steps steps_of(Algorithm algorithm, Goal goal, const GroupShape& shape);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "clusters/rings.h"
 #include "plan/transfers.h"
 
@@ -11,18 +12,7 @@ namespace orrery::plan {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-Steps begin(Goal goal, int members, int chunks) {
-  ENSURE(members >= 1 && chunks >= 1, "{} members, {} chunks", members, chunks);
-  Steps steps;
-  steps.goal = goal;
-  steps.members = members;
-  steps.chunks = chunks;
-  return steps;
-}
+using base::at;
 
 /// Adds a transfer to a round, with what rounds come before it.
 void add(Steps& steps, int round, const Transfer& transfer) {
@@ -93,7 +83,7 @@ std::vector<Tree> double_binary_tree(int nodes, int per_node) {
 Steps tree_all_reduce(const std::vector<Tree>& trees, int pieces) {
   ENSURE(!trees.empty(), "no trees");
   const int n = static_cast<int>(trees.front().size());
-  Steps steps = begin(Goal::all_reduce, n, static_cast<int>(trees.size()) * pieces);
+  Steps steps = empty_steps(Goal::all_reduce, n, static_cast<int>(trees.size()) * pieces);
   for (std::size_t t = 0; t < trees.size(); ++t) {
     const Tree& tree = trees[t];
     const std::vector<int> order = order_from_leaves(tree);
@@ -119,7 +109,7 @@ Steps tree_all_reduce(const std::vector<Tree>& trees, int pieces) {
 }
 
 Steps binomial_broadcast(int n) {
-  Steps steps = begin(Goal::broadcast, n, 1);
+  Steps steps = empty_steps(Goal::broadcast, n, 1);
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
     Round round;
     for (int i = 0; i + distance < n; i += 2 * distance) round.transfers.push_back({i, i + distance, 0, 1, 1, false});
@@ -143,7 +133,7 @@ Steps binomial_reduce(int n) {
 
 // Chunk of owner i in piece p: i pieces + p. The switch is member n.
 Steps nvls_all_reduce(int n, int pieces) {
-  Steps steps = begin(Goal::all_reduce, n, n * pieces);
+  Steps steps = empty_steps(Goal::all_reduce, n, n * pieces);
   steps.switches = 1;
   for (int p = 0; n > 1 && p < pieces; ++p) {
     for (int i = 0; i < n; ++i) {
@@ -157,7 +147,7 @@ Steps nvls_all_reduce(int n, int pieces) {
 }
 
 Steps nvls_reduce_scatter(int n, int pieces) {
-  Steps steps = begin(Goal::reduce_scatter, n, n * pieces);
+  Steps steps = empty_steps(Goal::reduce_scatter, n, n * pieces);
   steps.switches = 1;
   for (int p = 0; n > 1 && p < pieces; ++p) {
     for (int i = 0; i < n; ++i) {
@@ -169,7 +159,7 @@ Steps nvls_reduce_scatter(int n, int pieces) {
 }
 
 Steps nvls_all_gather(int n, int pieces) {
-  Steps steps = begin(Goal::all_gather, n, n * pieces);
+  Steps steps = empty_steps(Goal::all_gather, n, n * pieces);
   steps.switches = 1;
   for (int p = 0; n > 1 && p < pieces; ++p) {
     for (int i = 0; i < n; ++i) {
@@ -181,14 +171,14 @@ Steps nvls_all_gather(int n, int pieces) {
 }
 
 Steps hierarchical_reduce_scatter(int nodes, int per_node) {
-  Steps steps = begin(Goal::reduce_scatter, nodes * per_node, nodes * per_node);
+  Steps steps = empty_steps(Goal::reduce_scatter, nodes * per_node, nodes * per_node);
   within_nodes(steps, nodes, per_node, true);
   across_nodes(steps, nodes, per_node, true);
   return steps;
 }
 
 Steps hierarchical_all_gather(int nodes, int per_node) {
-  Steps steps = begin(Goal::all_gather, nodes * per_node, nodes * per_node);
+  Steps steps = empty_steps(Goal::all_gather, nodes * per_node, nodes * per_node);
   across_nodes(steps, nodes, per_node, false);
   within_nodes(steps, nodes, per_node, false);
   return steps;

@@ -13,13 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Sizes are doubles in the records but whole numbers to a reader: written without ".0" where a double is exact.
-json whole(double value) {
-  constexpr double kExact = 9007199254740992.0;  // 2^53
-  if (std::isfinite(value) && std::abs(value) < kExact) return static_cast<std::int64_t>(std::llround(value));
-  return value;
-}
-
 json breakdown_json(const cost::Breakdown& b) {
   return {{"forward", b.forward},
           {"backward", b.backward},
@@ -57,6 +50,12 @@ const char* name_of(base::Severity severity) {
 }
 
 }  // namespace
+
+json whole(double value) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (std::isfinite(value) && std::abs(value) < kExact) return static_cast<std::int64_t>(std::llround(value));
+  return value;
+}
 
 json diagnostics_json(const base::Diagnostics& diagnostics) {
   json out = json::array();

@@ -21,6 +21,9 @@ inline constexpr const char* kFormatVersion = "1.0";
                                       const base::Diagnostics& diagnostics);
 [[nodiscard]] nlohmann::json diagnostics_json(const base::Diagnostics& diagnostics);
 
+/// Sizes are doubles in the records but whole numbers to a reader: written without ".0" where a double is exact.
+[[nodiscard]] nlohmann::json whole(double value);
+
 /// How the parallel split is written, with the keys of a plan file.
 [[nodiscard]] nlohmann::json spec_json(const plan::PlanSpec& spec);
 

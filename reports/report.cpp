@@ -15,12 +15,7 @@ namespace orrery::reports {
 namespace {
 
 using html::escaped;
-
-std::string tile(const std::string& name, const std::string& value, const std::string& note) {
-  return fmt::format(
-      "<li><span class=\"name\">{}</span><span class=\"value\">{}</span><span class=\"note\">{}</span></li>\n",
-      escaped(name), escaped(value), escaped(note));
-}
+using html::tile;
 
 /// "predicted 114 ms (−3.4 %)"
 std::string beside(const std::string& predicted, double prediction, double measured) {

@@ -60,7 +60,7 @@ std::string with_unit(double value, const std::string& unit) {
   return unit.empty() || unit == "number" || unit == "1" ? number(value) : number(value) + " " + unit;
 }
 
-std::string memory_of(const cost::Prediction& p) {
+std::string memory_text(const cost::Prediction& p) {
   const std::string peak = bytes(p.memory_peak_bytes);
   return p.memory_capacity_bytes > 0
              ? fmt::format("{} ({:.0f} %)", peak, 100 * p.memory_peak_bytes / p.memory_capacity_bytes)
@@ -118,7 +118,7 @@ std::vector<PlanColumn> plan_columns() {
        [](P p) { return p.spec.loss_chunks > 1; }},
       {"step time", Align::right, [](P p) { return seconds(p.step_time_s); }, always},
       {"MFU", Align::right, [](P p) { return percent(p.mfu); }, [](P p) { return p.mfu > 0; }},
-      {"memory", Align::right, [](P p) { return memory_of(p); }, always},
+      {"memory", Align::right, [](P p) { return memory_text(p); }, always},
       {"bubble", Align::right, [](P p) { return percent(p.bubble_fraction); }, always},
       {"exposed comm.", Align::right, [](P p) { return seconds(p.exposed_communication_s); }, always},
       {"cost/step", Align::right, [](P p) { return money(p.cost_per_step_usd); },

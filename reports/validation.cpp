@@ -15,15 +15,6 @@ namespace orrery::reports {
 
 namespace {
 
-std::string integer(std::int64_t n) {
-  return fmt::format("{}", n);
-}
-
-cost::Unit unit_of(const std::string& parameter) {
-  const auto kind = cost::known_parameter(parameter);
-  return kind ? kind->unit : cost::Unit::number;
-}
-
 Table numbers_table(const std::vector<cost::FamilyFit>& fits) {
   Table table;
   table.title = "Numbers chosen over published rows";
@@ -34,7 +25,7 @@ Table numbers_table(const std::vector<cost::FamilyFit>& fits) {
                    {"source", Align::left, 60}};
   for (const cost::FamilyFit& fit : fits)
     for (const cost::FittedNumber& n : fit.numbers) {
-      const cost::Unit unit = unit_of(n.parameter);
+      const cost::Unit unit = cost::unit_of(n.parameter);
       table.rows.push_back({n.stack, n.parameter, cost::parameter_text(n.before, unit),
                             n.after == n.before ? "same" : cost::parameter_text(n.after, unit), n.source});
     }
@@ -63,7 +54,7 @@ Table sources_table(const cost::Validation& v) {
                    {"mean", Align::right},
                    {"90th percentile", Align::right}};
   const auto add = [&](const std::string& name, const cost::ErrorSummary& e) {
-    table.rows.push_back({name, integer(e.count), percent(e.median), percent(e.mean), percent(e.p90)});
+    table.rows.push_back({name, std::to_string(e.count), percent(e.median), percent(e.mean), percent(e.p90)});
   };
   for (const cost::SourceErrors& s : v.by_source) add(s.source, s.time);
   if (v.time.count > 0) add("all", v.time);
@@ -106,7 +97,7 @@ Table left_out_table(const cost::Validation& v) {
                    {"reason", Align::left},
                    {"first", Align::left}};
   for (const auto& [key, value] : order)
-    table.rows.push_back({integer(value.first), key.first ? "yes" : "no", key.second, value.second});
+    table.rows.push_back({std::to_string(value.first), key.first ? "yes" : "no", key.second, value.second});
   return table;
 }
 
@@ -141,7 +132,7 @@ Table groups_table(const cost::Validation& v, std::size_t most) {
                    {"ranks agree", Align::right},     {"predicted best", Align::left, 44},
                    {"measured best", Align::left, 44}};
   for (const cost::PlanGroup* g : worst)
-    table.rows.push_back({g->source, g->what, integer(static_cast<std::int64_t>(g->plans)),
+    table.rows.push_back({g->source, g->what, std::to_string(static_cast<std::int64_t>(g->plans)),
                           fmt::format("{:.3f}", g->regret),
                           std::isfinite(g->rank_correlation) ? fmt::format("{:+.2f}", g->rank_correlation) : "—",
                           g->predicted_best, g->predicted_best == g->measured_best ? "the same" : g->measured_best});
@@ -170,11 +161,11 @@ Table folds_table(const cost::CrossValidation& v) {
                    {"in the interval", Align::right}};
   for (const cost::FoldErrors& f : v.folds)
     table.rows.push_back({f.fold, fmt::format("{}", fmt::join(f.stacks, ", ")),
-                          integer(static_cast<std::int64_t>(f.rows)), percent(f.in_sample), percent(f.left_out),
+                          std::to_string(static_cast<std::int64_t>(f.rows)), percent(f.in_sample), percent(f.left_out),
                           percent(f.usual), percent(f.inside)});
   if (v.rows.empty()) return table;
-  table.rows.push_back({"all", "", integer(v.left_out.count), percent(v.in_sample.median), percent(v.left_out.median),
-                        percent(v.usual.median), percent(v.inside)});
+  table.rows.push_back({"all", "", std::to_string(v.left_out.count), percent(v.in_sample.median),
+                        percent(v.left_out.median), percent(v.usual.median), percent(v.inside)});
   table.notes.push_back(fmt::format(
       "left out over in-sample, median: {:.2f}; 90th percentile {} against {}; intervals: high over "
       "low {:.2f} (median)",

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cost/parameters.h"
+#include "reports/json.h"
 #include "reports/tables.h"
 #include "reports/validation.h"
 
@@ -11,15 +12,6 @@ namespace orrery::reports {
 using nlohmann::json;
 
 namespace {
-
-json whole(double value) {
-  return static_cast<std::int64_t>(std::llround(value));
-}
-
-cost::Unit unit_of(const std::string& parameter) {
-  const auto kind = cost::known_parameter(parameter);
-  return kind ? kind->unit : cost::Unit::number;
-}
 
 json figure(double value) {
   return std::isfinite(value) ? json(value) : json();
@@ -156,7 +148,7 @@ json stack_fits_json(const std::vector<cost::FamilyFit>& fits) {
                          {"name", n.parameter},
                          {"before", n.before},
                          {"after", n.after},
-                         {"unit", cost::name_of(unit_of(n.parameter))},
+                         {"unit", cost::name_of(cost::unit_of(n.parameter))},
                          {"source", n.source}});
     families.push_back({{"stacks", fit.stacks},
                         {"rows", fit.rows},

@@ -10,28 +10,23 @@
 namespace orrery::reports {
 namespace {
 
-std::string tile(const std::string& name, const std::string& value, const std::string& note) {
-  return fmt::format(
-      "<li><span class=\"name\">{}</span><span class=\"value\">{}</span><span class=\"note\">{}</span></li>\n",
-      html::escaped(name), html::escaped(value), html::escaped(note));
-}
-
 std::string tiles(const cost::Validation& v) {
   std::string out;
   if (v.time.count > 0) {
-    out += tile("Step time", percent(v.time.median), fmt::format("median error over {} rows", v.time.count));
-    out += tile("Nine of ten rows", percent(v.time.p90), "are nearer than this");
+    out += html::tile("Step time", percent(v.time.median), fmt::format("median error over {} rows", v.time.count));
+    out += html::tile("Nine of ten rows", percent(v.time.p90), "are nearer than this");
   }
   if (v.memory.count > 0)
-    out += tile("Peak memory", percent(v.memory.median), fmt::format("median error over {} rows", v.memory.count));
+    out +=
+        html::tile("Peak memory", percent(v.memory.median), fmt::format("median error over {} rows", v.memory.count));
   if (const RegretSummary r = regret_of(v.groups); r.groups > 0)
-    out += tile("Regret", fmt::format("{:.2f}", r.median),
-                fmt::format("median over {} groups of plans, worst {:.2f}", r.groups, r.worst));
+    out += html::tile("Regret", fmt::format("{:.2f}", r.median),
+                      fmt::format("median over {} groups of plans, worst {:.2f}", r.groups, r.worst));
   if (v.cross_validation && v.cross_validation->left_out.count > 0) {
-    out += tile(
+    out += html::tile(
         "Left out", percent(v.cross_validation->left_out.median),
         fmt::format("median error on rows not fitted, in-sample {}", percent(v.cross_validation->in_sample.median)));
-    out += tile("Inside the interval", percent(v.cross_validation->inside), "of rows left out; 80 % is the aim");
+    out += html::tile("Inside the interval", percent(v.cross_validation->inside), "of rows left out; 80 % is the aim");
   }
   return out.empty() ? out : "<ul class=\"tiles\">\n" + out + "</ul>\n";
 }

@@ -3,15 +3,14 @@
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "clusters/rings.h"
 
 namespace orrery::sim {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+using base::at;
 
 // Devices by node, both in order of first appearance.
 std::vector<std::vector<int>> by_node(const clusters::Cluster& cluster, const std::vector<int>& devices) {

@@ -13,18 +13,17 @@
 #include <unordered_map>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "sim/symmetry.h"
 
 namespace orrery::sim {
 
 namespace {
 
+using base::at;
+
 using clusters::Cluster;
 using clusters::VertexKind;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 struct Arc {
   int to = 0, direction = 0;
@@ -83,8 +82,8 @@ Graph compact(const Cluster& cluster) {
 
 // Shortest paths from `source` over vertices that `inside` admits, until `target` is reached (all, if it is -1).
 template <class Inside>
-struct Search {
-  Search(const Graph& graph, int source, int target, const Inside& inside) {
+struct ShortestWays {
+  ShortestWays(const Graph& graph, int source, int target, const Inside& inside) {
     std::priority_queue<std::tuple<Length, int>, std::vector<std::tuple<Length, int>>, std::greater<>> queue;
     reached[source] = {{0, 0}, -1, -1};
     queue.push({{0, 0}, source});
@@ -238,7 +237,7 @@ struct Fabric::Parts {
       return route;
     };
     for (const int d : kind.devices) {
-      const Search search(graph, vertex(d), -1, inside);
+      const ShortestWays search(graph, vertex(d), -1, inside);
       std::vector<LocalRoute> to_devices, to_ports;
       distance.emplace_back();
       const auto route_to = [&](int v) {
@@ -256,7 +255,7 @@ struct Fabric::Parts {
     for (const int d : kind.devices) {
       kind.in.emplace_back();
       for (const Port& port : kind.ports) {
-        const Search search(graph, vertex(port.vertex), vertex(d), inside);
+        const ShortestWays search(graph, vertex(port.vertex), vertex(d), inside);
         kind.in.back().push_back(search.reached.contains(vertex(d))
                                      ? local_route(search.arcs_to(vertex(d)), vertex(port.vertex))
                                      : LocalRoute{});
@@ -306,7 +305,7 @@ struct Fabric::Parts {
     const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
     const auto [found, fresh] = known.try_emplace(key);
     if (fresh) {
-      const Search search(graph, from, to, inside);
+      const ShortestWays search(graph, from, to, inside);
       if (search.reached.contains(to)) {
         found->second.emplace();
         for (const int a : search.arcs_to(to)) found->second->push_back(graph.arcs[at(a)].direction);

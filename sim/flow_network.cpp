@@ -10,19 +10,18 @@
 #include <unordered_map>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "sim/max_min.h"
 
 namespace orrery::sim {
 
 namespace {
 
+using base::at;
+
 constexpr double kTick = 1e-12;  ///< s
 /// A flow that would take longer (104 days) is a bug of the caller, and larger sums leave the clock's integers.
 constexpr double kLongest = 9e18;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 struct Ending {  // of a moving flow
   double progress = 0;

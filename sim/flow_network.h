@@ -12,17 +12,26 @@
 /// one entry of the solver, however many they are.
 ///
 /// The clock at the surface is an integer count of picoseconds; equal calls give equal results.
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "base/units.h"
 #include "clusters/load.h"
 
 namespace orrery::sim {
 
 using Picoseconds = std::int64_t;
+[[nodiscard]] inline Picoseconds picoseconds(base::Seconds t) {
+  return static_cast<Picoseconds>(std::llround(t.value * 1e12));
+}
+[[nodiscard]] inline double seconds(Picoseconds t) {
+  return static_cast<double>(t) * 1e-12;
+}
+
 using clusters::Load;
 
 class FlowNetwork {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "sim/symmetry.h"
 #include "sim/traffic.h"
 
@@ -12,9 +13,7 @@ namespace orrery::sim {
 
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
+using base::at;
 
 constexpr std::uint64_t kRank = 1, kCommunicator = 2, kLink = 3;  // kinds of vertices
 

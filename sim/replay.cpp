@@ -14,11 +14,14 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "sim/transfers.h"
 
 namespace orrery::sim {
 
 namespace {
+
+using base::at;
 
 using plan::Block;
 using plan::Entry;
@@ -29,17 +32,6 @@ using plan::StepKind;
 
 using plan::kStreams;
 constexpr std::size_t kPhases = 8;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-Picoseconds picoseconds(base::Seconds t) {
-  return static_cast<Picoseconds>(std::llround(t.value * 1e12));
-}
-double seconds(Picoseconds t) {
-  return static_cast<double>(t) * 1e-12;
-}
 
 // Messages that meet: the same key on every participant. (communicators, ordinal, -1) or (communicators, tag,
 // micro-batch).

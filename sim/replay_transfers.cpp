@@ -234,10 +234,10 @@ std::vector<Load> all_links(const clusters::Paths::Path& path) {
   return loads;
 }
 
-class Simulation {
+class Playing {
  public:
   template <class LoadsOf>
-  Simulation(const std::vector<Program>& programs, const std::vector<double>& bandwidths, const LoadsOf& loads_of)
+  Playing(const std::vector<Program>& programs, const std::vector<double>& bandwidths, const LoadsOf& loads_of)
       : network_(bandwidths) {
     for (std::size_t p = 0; p < programs.size(); ++p) add(programs[p], static_cast<int>(p), loads_of);
     result_.ends.assign(programs.size(), 0);
@@ -367,11 +367,11 @@ TransferReplay replay_transfers(const std::vector<Placed>& collectives, clusters
   const bool shared = std::find(can_be_full.begin(), can_be_full.end(), true) != can_be_full.end();
   TransferReplay result;
   if (by == ReplayBy::simulation) {
-    result = Simulation(programs, bandwidths, all_links).run(programs);
+    result = Playing(programs, bandwidths, all_links).run(programs);
   } else if (shared) {
     const Narrowed narrowed(programs, bandwidths, std::move(can_be_full));
     const auto loads = [&](const clusters::Paths::Path& path) { return narrowed.loads(path); };
-    result = Simulation(programs, bandwidths, loads).run(programs);
+    result = Playing(programs, bandwidths, loads).run(programs);
   } else {
     for (const Program& program : programs) result.ends.push_back(recur(program, result.transfers));
   }

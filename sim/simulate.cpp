@@ -25,10 +25,6 @@ using plan::Schedule;
 using plan::Step;
 using plan::StepKind;
 
-double seconds(Picoseconds t) {
-  return static_cast<double>(t) * 1e-12;
-}
-
 // nccl-tests' definition: what each rank's link must carry, per second (PERFORMANCE.md of nccl-tests).
 double bus_factor(const Step& step, int ranks) {
   const double n = ranks;

@@ -10,20 +10,19 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "sim/connections.h"
 
 namespace orrery::sim {
 
 namespace {
 
+using base::at;
+
 using plan::RankClass;
 using plan::Schedule;
 using plan::Step;
 using plan::StepKind;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int ranks_per_stage(const Schedule& schedule) {
   return schedule.spec.ranks_per_stage();

@@ -7,21 +7,16 @@
 #include <functional>
 
 #include "base/ensure.h"
+#include "base/index.h"
 
 namespace orrery::sim {
 
 namespace {
 
+using base::at;
+
 using plan::Step;
 using plan::StepKind;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-Picoseconds picoseconds(base::Seconds t) {
-  return static_cast<Picoseconds>(std::llround(t.value * 1e12));
-}
 
 // What one rank sends of a message, for each of its bytes (nccl-tests, doc/PERFORMANCE.md).
 double sent(const Step& step, int ranks) {

@@ -15,7 +15,7 @@
 namespace orrery::reports::html {
 namespace {
 
-constexpr double kBand = 0.15;           // the band drawn around "equal": what calibration promises on runs held out
+constexpr double kPromised = 0.15;       // the band drawn around "equal": what calibration promises on runs held out
 constexpr std::size_t kMostDots = 1500;  // of a panel of the scatter; every n-th residual above
 
 struct Extent {
@@ -144,7 +144,7 @@ Chart residuals_chart(const cost::FitResult& fit) {
   chart.text = fmt::format(
       "Each dot is a kind of step that ran: measured across, predicted upwards, both axes logarithmic. On "
       "the line both are equal; the band is ±{:.0f} %.",
-      100 * kBand);
+      100 * kPromised);
   if (stride > 1) chart.text += fmt::format(" {} of {} spans are drawn.", dots.size(), shown.size());
   chart.legend = {{"used in the fit", "var(--backward)", "dot"}};
   if (any_held_out) chart.legend.push_back({"held out", "var(--communication)", "ring"});
@@ -157,7 +157,7 @@ Chart residuals_chart(const cost::FitResult& fit) {
   const json domain = log_domain(extent, unit.factor);
   json line = json::array();
   for (const double v : {domain[0].get<double>(), domain[1].get<double>()})
-    line.push_back({{"v", v}, {"lo", v * (1 - kBand)}, {"hi", v * (1 + kBand)}});
+    line.push_back({{"v", v}, {"lo", v * (1 - kPromised)}, {"hi", v * (1 + kPromised)}});
   spec["data"] = json::array({{{"name", "dots"}, {"values", dots}}, {{"name", "line"}, {"values", line}}});
   spec["marks"] = json::array(
       {scatter_panel(fmt::format("Before: mean error {}", percent(fit.error_before)), "p", 0, kHeight, unit, domain),
@@ -173,14 +173,14 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
   chart.text = fmt::format(
       "Step time of each plan that was run. The bar is measured ±{:.0f} %: a prediction inside it is within "
       "that error.",
-      100 * kBand);
+      100 * kPromised);
   Extent extent;
   json values = json::array(), rows = json::array();
   std::vector<std::string> labels;
   bool before = false;
   for (const cost::MeasuredRun& run : runs) {
     if (!(run.step_time_s > 0)) continue;
-    extent.include(run.step_time_s * (1 + kBand));
+    extent.include(run.step_time_s * (1 + kPromised));
     extent.include(run.predicted_before_s);
     extent.include(run.predicted_after_s);
     before |= run.predicted_before_s > 0;
@@ -201,8 +201,8 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
     json value = {{"row", labels[at]},
                   {"m", run.step_time_s * unit.factor},
                   {"dim", run.oversubscribed},
-                  {"lo", run.step_time_s * (1 - kBand) * unit.factor},
-                  {"hi", run.step_time_s * (1 + kBand) * unit.factor},
+                  {"lo", run.step_time_s * (1 - kPromised) * unit.factor},
+                  {"hi", run.step_time_s * (1 + kPromised) * unit.factor},
                   {"mtip", labels[at] + "\nmeasured " + time_text(run.step_time_s)}};
     if (run.predicted_before_s > 0) {
       value["p"] = run.predicted_before_s * unit.factor;

@@ -66,6 +66,12 @@ std::string embedded(std::string_view text) {
   return out;
 }
 
+std::string tile(const std::string& name, const std::string& value, const std::string& note) {
+  return fmt::format(
+      "<li><span class=\"name\">{}</span><span class=\"value\">{}</span><span class=\"note\">{}</span></li>\n",
+      escaped(name), escaped(value), escaped(note));
+}
+
 std::string table_html(const Table& table) {
   std::string out = "<div class=\"scroll\"><table>";
   if (!table.title.empty()) out += "<caption>" + escaped(table.title) + "</caption>";

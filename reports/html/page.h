@@ -12,6 +12,8 @@ namespace orrery::reports::html {
 [[nodiscard]] std::string escaped(std::string_view text);
 /// JSON that may stand inside a <script> element: no "<".
 [[nodiscard]] std::string embedded(std::string_view text);
+/// One figure of the row that heads a page.
+[[nodiscard]] std::string tile(const std::string& name, const std::string& value, const std::string& note);
 [[nodiscard]] std::string table_html(const Table& table);
 /// A <figure>: heading, text, legend, drawing place, specification and the tables behind it. `number` makes ids unique.
 /// Without the library only the tables are shown, opened.

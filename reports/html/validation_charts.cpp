@@ -12,7 +12,7 @@
 namespace orrery::reports::html {
 namespace {
 
-constexpr double kBand = 0.15;  // the goal for nine of ten rows
+constexpr double kGoal = 0.15;  // the goal for nine of ten rows
 
 /// Rows with a measured step time, as dots: measured, predicted, their ratio, source and words.
 json dots_of(const cost::Validation& v) {
@@ -39,7 +39,7 @@ Chart published_scatter(const cost::Validation& v) {
       "Each dot is a published run: step time measured across, predicted upwards, both axes logarithmic. On the line "
       "both are "
       "equal; the band is ±{:.0f} %.",
-      100 * kBand);
+      100 * kGoal);
   chart.description = fmt::format("Median error {} over {} rows, 90th percentile {}.", percent(v.time.median),
                                   v.time.count, percent(v.time.p90));
   json dots = dots_of(v);
@@ -53,7 +53,7 @@ Chart published_scatter(const cost::Validation& v) {
   json line = json::array();
   for (const json& at : domain) {
     const double value = at.get<double>();
-    line.push_back({{"v", value}, {"lo", value * (1 - kBand)}, {"hi", value * (1 + kBand)}});
+    line.push_back({{"v", value}, {"lo", value * (1 - kGoal)}, {"hi", value * (1 + kGoal)}});
   }
   constexpr int kHeight = 420;
   json spec = base_spec(kHeight, {});
@@ -88,10 +88,10 @@ Chart sources_chart(const cost::Validation& v) {
   Chart chart;
   chart.title = "By source";
   chart.text = fmt::format(
-      "Predicted over measured, logarithmic; the band is ±{:.0f} %. The tick is a source's median.", 100 * kBand);
+      "Predicted over measured, logarithmic; the band is ±{:.0f} %. The tick is a source's median.", 100 * kGoal);
   json dots = dots_of(v), sources = json::array(), medians = json::array();
   std::vector<std::string> labels;
-  double reach = 1 + 2 * kBand;
+  double reach = 1 + 2 * kGoal;
   for (const cost::SourceErrors& s : v.by_source) {
     std::vector<double> ratios;
     for (const json& dot : dots)
@@ -107,7 +107,7 @@ Chart sources_chart(const cost::Validation& v) {
   json spec = base_spec(height, {std::min(label_width(labels), 340), 20, 6, 48});
   const json domain = {1 / (reach * 1.05), reach * 1.05};
   spec["data"] = json::array({{{"name", "dots"}, {"values", dots}}, {{"name", "medians"}, {"values", medians}}});
-  spec["data"].push_back({{"name", "band"}, {"values", json::array({{{"lo", 1 - kBand}, {"hi", 1 + kBand}}})}});
+  spec["data"].push_back({{"name", "band"}, {"values", json::array({{{"lo", 1 - kGoal}, {"hi", 1 + kGoal}}})}});
   spec["scales"] = json::array({{{"name", "x"}, {"type", "log"}, {"range", "width"}, {"domain", domain}},
                                 {{"name", "y"}, {"type", "band"}, {"range", {0, height}}, {"domain", sources}}});
   spec["axes"] = json::parse(R"json([

@@ -11,7 +11,7 @@ namespace {
 
 /// A product of fewer rows leaves much of a device idle.
 constexpr std::int64_t kLeastRows = 256;
-constexpr std::int64_t kMostChunks = 64;
+constexpr std::int64_t kMostLossChunks = 64;
 
 /// Rows of which the head has logits.
 std::int64_t rows_of(const models::Model& model, const plan::PlanSpec& spec) {
@@ -39,7 +39,7 @@ std::int64_t loss_chunks_that_fit(cost::Estimator& estimator, const plan::Plan& 
                                   std::shared_ptr<const clusters::Cluster> cluster, double memory, double capacity) {
   if (plan.spec().loss_chunks > 1 || memory - most_saved(*model, plan) > capacity) return 1;
   const std::int64_t rows = rows_of(*model, plan.spec());
-  for (std::int64_t chunks = 2; chunks <= kMostChunks && rows / chunks >= kLeastRows; chunks *= 2) {
+  for (std::int64_t chunks = 2; chunks <= kMostLossChunks && rows / chunks >= kLeastRows; chunks *= 2) {
     plan::PlanSpec spec = plan.spec();
     spec.loss_chunks = chunks;
     const auto made = plan::make_plan(model, cluster, std::move(spec));

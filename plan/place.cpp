@@ -26,33 +26,47 @@ struct Interval {
   int from = 0, to = 0;
   std::int64_t bytes = 0;
   std::int64_t offset = 0;
+  bool arrives = false;  ///< born at a message ahead of all that the block computes
+  bool leaves = false;  ///< dies at a send behind all that the block computes: other blocks begin while it is under way
+  bool fixed = false;   ///< has its offset
 };
 
-// Each in that order at the lowest offset that no overlapping interval occupies. Returns the extent.
-std::int64_t pack_in_order(std::vector<Interval>& intervals, const std::vector<std::size_t>& order) {
+// Each in that order at the lowest offset that no interval it meets occupies. Returns the extent.
+template <typename Meets>
+std::int64_t pack_in_order(std::vector<Interval>& intervals, const std::vector<std::size_t>& order, Meets meets) {
   std::int64_t extent = 0;
   std::vector<const Interval*> placed;  // by offset
+  const auto insert = [&](const Interval& interval) {
+    extent = std::max(extent, interval.offset + interval.bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), &interval,
+                                   [](const Interval* a, const Interval* b) { return a->offset < b->offset; }),
+                  &interval);
+  };
+  for (const Interval& interval : intervals)
+    if (interval.fixed) insert(interval);
   for (std::size_t index : order) {
     Interval& interval = intervals[index];
+    if (interval.fixed) continue;
     std::int64_t offset = 0;
     for (const Interval* other : placed) {
-      if (other->to < interval.from || interval.to < other->from) continue;
+      if (!meets(interval, *other)) continue;
       if (offset + interval.bytes <= other->offset) break;
       offset = std::max(offset, other->offset + other->bytes);
     }
     interval.offset = offset;
-    extent = std::max(extent, offset + interval.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), &interval,
-                                   [](const Interval* a, const Interval* b) { return a->offset < b->offset; }),
-                  &interval);
+    insert(interval);
   }
   return extent;
+}
+
+bool meet(const Interval& a, const Interval& b) {
+  return a.from <= b.to && b.from <= a.to;
 }
 
 // Greedy by size (Pisarchyk & Lee 2020, "Efficient Memory Management for Deep Neural Net Inference"), and where that
 // leaves holes, what lives at the fullest step first, by birth, or by bytes x steps: the best of the four. `least`:
 // bytes alive at that step, which nothing beats.
-std::int64_t pack(std::vector<Interval>& intervals, std::int64_t least, int fullest) {
+void pack(std::vector<Interval>& intervals, std::int64_t least, int fullest) {
   const auto space = [&](std::size_t i) {
     return static_cast<double>(intervals[i].bytes) * (intervals[i].to - intervals[i].from + 1);
   };
@@ -67,7 +81,7 @@ std::int64_t pack(std::vector<Interval>& intervals, std::int64_t least, int full
         if (by == 1 && there(a) != there(b)) return there(a);
         return by == 3 ? space(a) > space(b) : intervals[a].bytes > intervals[b].bytes;
       });
-    const std::int64_t extent = pack_in_order(intervals, order);
+    const std::int64_t extent = pack_in_order(intervals, order, meet);
     if (best < 0 || extent < best) {
       best = extent;
       best_intervals = intervals;
@@ -75,7 +89,6 @@ std::int64_t pack(std::vector<Interval>& intervals, std::int64_t least, int full
     if (best <= least) break;
   }
   intervals = std::move(best_intervals);
-  return std::max<std::int64_t>(best, 0);
 }
 
 // Bytes alive inside one block: the most at once, and what the block leaves to, or takes from, its micro-batch.
@@ -145,11 +158,56 @@ class Placing {
     }
   }
 
+  // What a block frees by sending it is still read when the next block begins, and that may begin with a receive. Were
+  // the two in one place, a ring of stages that send and receive at a time would wait for itself, and where it does not
+  // the receive would start late. `blocks` are packed each for itself; where they have put a sender's buffer and a
+  // receiver's together, these get places of their own first and the others lie around them.
+  void part_messages(std::vector<std::vector<Interval>>& blocks,
+                     const std::vector<std::pair<std::int64_t, int>>& full) {
+    struct Mine {
+      std::size_t block, index;
+    };
+    std::vector<Mine> which;
+    std::vector<Interval> ends;
+    for (std::size_t b = 0; b < blocks.size(); ++b)
+      for (std::size_t i = 0; i < blocks[b].size(); ++i)
+        if (blocks[b][i].arrives || blocks[b][i].leaves) which.push_back({b, i}), ends.push_back(blocks[b][i]);
+    const auto apart = [](const Interval& a, const Interval& b) {
+      return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+    };
+    const bool together = std::any_of(ends.begin(), ends.end(), [&](const Interval& a) {
+      return a.leaves &&
+             std::any_of(ends.begin(), ends.end(), [&](const Interval& b) { return b.arrives && !apart(a, b); });
+    });
+    if (!together) return;
+    std::vector<std::size_t> order(ends.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return ends[a].bytes > ends[b].bytes; });
+    const auto one_of = [&](const Interval& interval) { return which[at(static_cast<int>(&interval - ends.data()))]; };
+    pack_in_order(ends, order, [&](const Interval& a, const Interval& b) {
+      return (a.leaves && b.arrives) || (a.arrives && b.leaves) || (one_of(a).block == one_of(b).block && meet(a, b));
+    });
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      Interval& interval = blocks[which[i].block][which[i].index];
+      interval.offset = ends[i].offset;
+      interval.fixed = true;
+    }
+    for (std::size_t b = 0; b < blocks.size(); ++b) pack(blocks[b], full[b].first, full[b].second);
+  }
+
   void blocks() {
     in_block_.assign(class_.buffers.size(), 0);
+    std::vector<std::vector<Interval>> all;
+    std::vector<std::pair<std::int64_t, int>> full;  // by block: most bytes that live within it at once, and where
     for (const Block& block : class_.blocks) {
-      std::vector<Interval> intervals;
+      std::vector<Interval>& intervals = all.emplace_back();
       std::map<int, std::size_t> open;
+      const auto computes = [](const Step& step) { return step.kind == StepKind::compute; };
+      const int first =
+          static_cast<int>(std::find_if(block.steps.begin(), block.steps.end(), computes) - block.steps.begin());
+      const int last =
+          static_cast<int>(block.steps.rend() - std::find_if(block.steps.rbegin(), block.steps.rend(), computes)) - 1;
       Profile profile;
       int fullest = 0;
       std::int64_t live = 0, within = 0, most = 0;  // within: of buffers that live within the block
@@ -163,7 +221,8 @@ class Placing {
           within += bytes(index);
           if (within > most) most = within, fullest = s;
           open[index] = intervals.size();
-          intervals.push_back({index, s, static_cast<int>(block.steps.size()), bytes(index), 0});
+          intervals.push_back({index, s, static_cast<int>(block.steps.size()), bytes(index)});
+          intervals.back().arrives = s < first;
         }
         if (live > profile.peak) profile.peak = live, profile.peak_step = s;
         for (int index : step.deaths) {
@@ -173,12 +232,19 @@ class Placing {
           if (crosses(index)) continue;
           within -= bytes(index);
           intervals[open.at(index)].to = s;
+          intervals[open.at(index)].leaves = s > last && step.kind == StepKind::send;
         }
       }
-      scratch_ = std::max(scratch_, pack(intervals, most, fullest));
-      for (const Interval& interval : intervals) in_block_[at(interval.buffer)] = interval.offset;
+      pack(intervals, most, fullest);
+      full.emplace_back(most, fullest);
       profiles_.push_back(profile);
     }
+    part_messages(all, full);
+    for (const std::vector<Interval>& intervals : all)
+      for (const Interval& interval : intervals) {
+        in_block_[at(interval.buffer)] = interval.offset;
+        scratch_ = std::max(scratch_, interval.offset + interval.bytes);
+      }
   }
 
   // What runs, and which entry of the program each is. What lives from training step to training step is in flight for
@@ -272,13 +338,14 @@ class Placing {
       pool.begin = end;
       end += static_cast<std::int64_t>(pool.slots) * pool.bytes;
     }
-    result_.arena_bytes = end;
+    result_.arena_bytes = persistent_ + scratch_;  // the last slot may hold less than its size
     for (std::size_t i = 0; i < result_.births.size(); ++i) {
       Placed& placed = result_.births[i];
       if (!crosses(placed.buffer)) continue;
       const Pool& pool = pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])];
       placed.offset =
           pool.begin + static_cast<std::int64_t>(slot_of_birth[i]) * pool.bytes + in_slab_[at(placed.buffer)];
+      result_.arena_bytes = std::max(result_.arena_bytes, placed.offset + placed.bytes);
     }
   }
 

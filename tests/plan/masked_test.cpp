@@ -11,16 +11,7 @@
 namespace orrery::plan {
 namespace {
 
-models::Model tiny_bert() {
-  models::Model m = samples::tiny_gpt();
-  m.family = models::Family::bert;
-  m.causal = m.pre_norm = false;
-  m.token_types = 2;
-  m.gelu = models::Gelu::erf;
-  m.masked_fraction = 0.15;
-  m.next_sentence = true;
-  return m;
-}
+using samples::tiny_bert;
 
 base::Result<Plan> made(PlanSpec spec) {
   return make_plan(std::make_shared<const models::Model>(tiny_bert()),

@@ -22,6 +22,18 @@ inline models::Model tiny_gpt(std::int64_t layers = 4, std::int64_t hidden = 32,
   return m;
 }
 
+/// With its two heads.
+inline models::Model tiny_bert() {
+  models::Model m = tiny_gpt();
+  m.family = models::Family::bert;
+  m.causal = m.pre_norm = false;
+  m.token_types = 2;
+  m.gelu = models::Gelu::erf;
+  m.masked_fraction = 0.15;
+  m.next_sentence = true;
+  return m;
+}
+
 inline clusters::Cluster cpu_cluster(int ranks) {
   clusters::Cluster c;
   c.name = "localhost-" + std::to_string(ranks);

@@ -497,6 +497,12 @@ Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 
 Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
+  Estimate e = time(plan);
+  std::tie(e.memory_peak, e.worst_stage) = memo_->worst(plan, question);
+  return e;
+}
+
+Estimate Estimator::time(const plan::Plan& plan) {
   Memo& memo = *memo_;
   std::vector<StageTimes> stages = memo.all_times(plan);
   Agreements agree = memo.agree(plan);
@@ -510,7 +516,6 @@ Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
     e.step_time = step.period + overhead;
     e.breakdown = breakdown_of(stages, {{}, std::move(step.transfer)}, agree, m, e.step_time, overhead);
     e.bubble = e.breakdown.bubble;
-    std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, question);
     return e;
   }
   const PipelineResult passes = memo.run(plan, stages);
@@ -527,7 +532,6 @@ Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   e.step_time = updated + agree.loss + overhead;
   e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
   e.bubble = e.breakdown.bubble;
-  std::tie(e.memory_peak, e.worst_stage) = memo.worst(plan, question);
   return e;
 }
 

@@ -42,6 +42,8 @@ class Estimator {
   Estimator(Estimator&&) noexcept;
 
   [[nodiscard]] Estimate estimate(const plan::Plan& plan, MemoryQuestion question = {});
+  /// Without the memory, where many prices are tried on one plan.
+  [[nodiscard]] Estimate time(const plan::Plan& plan);
   /// Bytes of the worst rank alone, for a search that need not time what does not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});

@@ -125,14 +125,26 @@ Pricing priced(const Pricing& before, const Calibration& calibration) {
   return Pricing(before.shared_cluster(), before.stack(), {calibration});
 }
 
-/// Each run predicted by a fit to the others; with one run, each half of its observations by the other.
-double held_out_error(const std::vector<Observation>& all, int runs, const Pricing& before, const FitOptions& options) {
-  const int folds = runs > 1 ? runs : 2;
+/// Each plan's runs predicted by a fit to those of other plans, in at most ten parts; with one plan, each half of the
+/// observations by the other. Runs of one plan stay together: one of them tells nearly all about the next.
+double held_out_error(const std::vector<Observation>& all, const std::vector<const FitRun*>& runs,
+                      const Pricing& before, const FitOptions& options) {
+  constexpr int kMostFolds = 10;
+  std::vector<const plan::PlanSpec*> plans;
+  std::vector<int> plan_of;  // by run
+  for (const FitRun* run : runs) {
+    const auto same = std::find_if(plans.begin(), plans.end(),
+                                   [&](const plan::PlanSpec* spec) { return *spec == run->timeline.spec; });
+    plan_of.push_back(static_cast<int>(same - plans.begin()));
+    if (same == plans.end()) plans.push_back(&run->timeline.spec);
+  }
+  const int folds = plans.size() > 1 ? std::min(static_cast<int>(plans.size()), kMostFolds) : 2;
   double sum = 0;
   for (int fold = 0; fold < folds; ++fold) {
     std::vector<Observation> kept, left_out;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const int place = runs > 1 ? all[i].run : static_cast<int>(i % 2);
+      const int place =
+          plans.size() > 1 ? plan_of[static_cast<std::size_t>(all[i].run)] % folds : static_cast<int>(i % 2);
       (place == fold ? left_out : kept).push_back(all[i]);
     }
     if (kept.empty() || left_out.empty()) continue;
@@ -288,8 +300,7 @@ base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before,
   Fitted out;
   out.result = compared(evidence, before, priced(before, problem.calibration()));
   if (evidence.held_out.empty())
-    out.result.held_out_error_after =
-        held_out_error(evidence.fitted, static_cast<int>(evidence.runs.size()), before, options);
+    out.result.held_out_error_after = held_out_error(evidence.fitted, evidence.runs, before, options);
   const std::size_t shown = std::min(kNamedRuns, evidence.names.size()), more = evidence.names.size() - shown;
   const auto last = evidence.names.begin() + static_cast<std::ptrdiff_t>(shown);
   const std::string source = fmt::format(

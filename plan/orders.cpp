@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 #include <tuple>
 
 #include "base/ensure.h"
@@ -159,13 +158,33 @@ std::vector<Move> mirrored_passes(int stage, int stages, std::int32_t m) {
 
 // When each pass of each stage begins and ends if all take equally long and messages no time.
 struct Times {
-  std::vector<std::vector<int>> begin;                      // by stage and pass; a pass takes 1
-  std::map<std::tuple<bool, int, std::int32_t>, int> made;  // end, by direction, virtual stage and micro-batch
+  Times(const PlanSpec& spec, std::int32_t micro_batches)
+      : begin(static_cast<std::size_t>(spec.pipeline)),
+        micro_batches_(micro_batches),
+        places_(spec.pipeline * spec.virtual_stages),
+        made_(static_cast<std::size_t>(2 * places_) * static_cast<std::size_t>(micro_batches), -1) {}
+  /// End of a pass by direction, virtual stage and micro-batch; -1: not yet.
+  [[nodiscard]] int made(bool forward, int place, std::int32_t micro_batch) const {
+    return made_[index(forward, place, micro_batch)];
+  }
+  void make(bool forward, int place, std::int32_t micro_batch, int end) {
+    made_[index(forward, place, micro_batch)] = end;
+  }
+
+  std::vector<std::vector<int>> begin;  // by stage and pass; a pass takes 1
+
+ private:
+  [[nodiscard]] std::size_t index(bool forward, int place, std::int32_t micro_batch) const {
+    return static_cast<std::size_t>((forward ? 0 : places_) + place) * static_cast<std::size_t>(micro_batches_) +
+           static_cast<std::size_t>(micro_batch);
+  }
+  std::int32_t micro_batches_ = 0;
+  int places_ = 0;
+  std::vector<int> made_;
 };
 
-Times times_of(const PlanSpec& spec, const std::vector<std::vector<Move>>& passes) {
-  Times t;
-  t.begin.resize(passes.size());
+Times times_of(const PlanSpec& spec, const std::vector<std::vector<Move>>& passes, std::int32_t micro_batches) {
+  Times t(spec, micro_batches);
   std::vector<int> free(passes.size(), 0);
   bool moved = true;
   while (moved) {
@@ -179,13 +198,13 @@ Times times_of(const PlanSpec& spec, const std::vector<std::vector<Move>>& passe
         const bool takes = pass.kind != Kind::weights && !(forward ? spec.begins(static_cast<int>(s), pass.chunk)
                                                                    : spec.ends(static_cast<int>(s), pass.chunk));
         if (takes) {
-          const auto found = t.made.find({forward, place + (forward ? -1 : 1), pass.micro_batch});
-          if (found == t.made.end()) break;
-          begin = std::max(begin, found->second);
+          const int made = t.made(forward, place + (forward ? -1 : 1), pass.micro_batch);
+          if (made < 0) break;
+          begin = std::max(begin, made);
         }
         t.begin[s].push_back(begin);
         free[s] = begin + 1;
-        if (pass.kind != Kind::weights) t.made[{forward, place, pass.micro_batch}] = begin + 1;
+        if (pass.kind != Kind::weights) t.make(forward, place, pass.micro_batch, begin + 1);
         moved = true;
       }
   }
@@ -204,7 +223,7 @@ std::vector<Move> with_messages(const PlanSpec& spec, int stage, const std::vect
     const bool forward = pass.kind == Kind::forward;
     if (pass.kind == Kind::weights || !spec.receives(stage, pass.chunk, forward)) continue;
     const int sender = spec.place_of(stage, pass.chunk) + (forward ? -1 : 1);
-    receives.push_back({times.made.at({forward, sender, pass.micro_batch}),
+    receives.push_back({times.made(forward, sender, pass.micro_batch),
                         spec.stage_at(sender),
                         {forward ? Kind::receive_activation : Kind::receive_gradient, pass.micro_batch, pass.chunk}});
   }
@@ -242,7 +261,7 @@ std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t
                   : order == Order::dualpipe_v ? dual_passes(s, stages, m)
                   : order == Order::dualpipe   ? mirrored_passes(s, stages, m)
                                                : straight_passes(order, s, stages, m));
-  const Times times = times_of(spec, out);
+  const Times times = times_of(spec, out, m);
   for (int s = 0; s < stages; ++s)
     out[static_cast<std::size_t>(s)] = with_messages(spec, s, out[static_cast<std::size_t>(s)], times);
   return out;

@@ -44,7 +44,7 @@ Cases make_cases(const std::vector<Row>& rows, Library library, const std::funct
   return out;
 }
 
-cost::Estimate Predictor::predict(const Case& one) {
+cost::Estimator& Predictor::estimator(const Case& one) {
   const cost::Pricing& usual = *one.subject.pricing;
   const std::tuple key{static_cast<const void*>(&usual.cluster()), usual.stack().name,
                        usual.stack().memory.moment_bytes};
@@ -59,10 +59,18 @@ cost::Estimate Predictor::predict(const Case& one) {
     found = prices_.emplace(key, Priced{std::move(pricing), {}}).first;
   }
   auto& [pricing, estimators] = found->second;
-  auto estimator = estimators.find(one.subject.model.get());
-  if (estimator == estimators.end())
-    estimator = estimators.emplace(one.subject.model.get(), cost::Estimator(one.subject.model, pricing)).first;
-  return estimator->second.estimate(one.subject.plan, one.subject.memory);
+  auto made = estimators.find(one.subject.model.get());
+  if (made == estimators.end())
+    made = estimators.emplace(one.subject.model.get(), cost::Estimator(one.subject.model, pricing)).first;
+  return made->second;
+}
+
+cost::Estimate Predictor::predict(const Case& one) {
+  return estimator(one).estimate(one.subject.plan, one.subject.memory);
+}
+
+double Predictor::seconds(const Case& one) {
+  return estimator(one).time(one.subject.plan).step_time;
 }
 
 }  // namespace orrery::sim

@@ -41,8 +41,11 @@ class Predictor {
  public:
   explicit Predictor(const StackNumbers& numbers) : numbers_(numbers) {}
   [[nodiscard]] cost::Estimate predict(const Case& one);
+  /// A training step's alone.
+  [[nodiscard]] double seconds(const Case& one);
 
  private:
+  cost::Estimator& estimator(const Case& one);
   const StackNumbers& numbers_;
   struct Priced {
     cost::Pricing pricing;

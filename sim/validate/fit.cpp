@@ -73,7 +73,7 @@ std::vector<double> StackFitter::predict(const std::vector<std::size_t>& cases, 
   Predictor predictor(numbers);
   std::vector<double> out;
   for (const std::size_t one : cases) {
-    if (kept[one] < 0) kept[one] = predictor.predict(cases_->ready[one]).step_time;
+    if (kept[one] < 0) kept[one] = predictor.seconds(cases_->ready[one]);
     out.push_back(kept[one]);
   }
   return out;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 
@@ -89,7 +90,7 @@ bool is_of_backward(const models::Op& op) {
 
 struct Pricing::Memo {
   DeviceRates rates;
-  HostRates host;
+  std::optional<HostRates> host;  ///< once a copy is asked for: most plans make none, and paths take their time
   double op_overhead = 0, host_op_time = 0, host_grad_share = 1, load_overhead = 0, jitter = 0, neighbours = 0,
          dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1,
          gather_messages = 1, tensor_hidden = 0;
@@ -117,7 +118,6 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   for (const Parameter& parameter : stack_.parameters) calibration_.parameters[parameter.name] = parameter;
   calibration_ = merge(std::move(calibration_), calibrations);
   memo_->rates = device_rates(*cluster_, calibration_);
-  memo_->host = host_rates(*cluster_, calibration_);
   memo_->op_overhead = calibration_.get("stack.op_overhead", 0);
   memo_->load_overhead = calibration_.get("stack.load_overhead", 0);
   memo_->host_op_time = calibration_.get("stack.host_op_time", 0);
@@ -251,16 +251,21 @@ Alone Pricing::send_alone(Bytes message, const clusters::Span& span) const {
   return alone;
 }
 
+const HostRates& Pricing::host() const {
+  if (!memo_->host) memo_->host = host_rates(*cluster_, calibration_);
+  return *memo_->host;
+}
+
 Alone Pricing::copy_alone(plan::Stream stream, Bytes bytes, bool accumulate) const {
-  const CopyRate& rate = memo_->host.copies[static_cast<std::size_t>(stream)];
+  const CopyRate& rate = host().copies[static_cast<std::size_t>(stream)];
   // Two values are read and one is written for each that arrives, behind those that are still on the way.
-  const double added = accumulate && memo_->host.memory > 0 ? 3 * bytes.value / memo_->host.memory : 0;
+  const double added = accumulate && host().memory > 0 ? 3 * bytes.value / host().memory : 0;
   const Seconds transfer{std::max(rate.alone > 0 ? bytes.value / rate.alone : 0, added)};
   return {Seconds{rate.latency + memo_->communication_dispatch}, transfer};
 }
 
 Seconds Pricing::copy_time(plan::Stream stream, Bytes bytes, bool accumulate) const {
-  const CopyRate& rate = memo_->host.copies[static_cast<std::size_t>(stream)];
+  const CopyRate& rate = host().copies[static_cast<std::size_t>(stream)];
   const Alone alone = copy_alone(stream, bytes, accumulate);
   return alone.latency + std::max(alone.transfer, Seconds{rate.shared > 0 ? bytes.value / rate.shared : 0});
 }
@@ -268,7 +273,7 @@ Seconds Pricing::copy_time(plan::Stream stream, Bytes bytes, bool accumulate) co
 Seconds Pricing::on_host_time(std::span<const models::Op> ops) const {
   if (!memo_->rates.gpu) return compute_time(ops);
   double time = memo_->dispatch_overhead;
-  for (const models::Op& op : ops) time += host_op_time(memo_->host, op);
+  for (const models::Op& op : ops) time += host_op_time(host(), op);
   return Seconds{time};
 }
 

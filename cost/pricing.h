@@ -29,6 +29,8 @@
 
 namespace orrery::cost {
 
+struct HostRates;
+
 class Pricing {
  public:
   /// defaults(cluster), then the stack's own numbers, then `calibrations` in order (see merge).
@@ -95,6 +97,7 @@ class Pricing {
 
  private:
   struct Memo;
+  const HostRates& host() const;
   std::shared_ptr<const clusters::Cluster> cluster_;
   Stack stack_;
   Calibration calibration_;

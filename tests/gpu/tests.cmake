@@ -20,8 +20,8 @@ if(ORRERY_HAVE_CPU_BACKEND)
   target_compile_definitions(test_cuda_emulated PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_compile_options(test_cuda_emulated PRIVATE -O2 -Wno-unknown-pragmas -Wno-subobject-linkage)
   target_link_libraries(test_cuda_emulated PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main orrery_flags)
-  add_test(NAME unit.cuda_emulated COMMAND test_cuda_emulated)
-  set_tests_properties(unit.cuda_emulated PROPERTIES LABELS unit)
+  orrery_unit_test(test_cuda_emulated cuda_emulated Plans/* TrainingBy* GraphsOfATraining* OnDevices* EmulatedTraining*
+                   EmulatedProbe* Sampling*)
 endif()
 
 if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)

@@ -2,12 +2,14 @@
 /// Backend: where compute steps run. It owns the arena of its device, runs operators on views of it, and knows how to
 /// wait. It decides nothing: program order, offsets and operands come from the Schedule.
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "exec/failure.h"
 #include "exec/request.h"
@@ -65,6 +67,12 @@ struct Operand {
   std::byte* data = nullptr;  ///< null when absent
   std::int64_t elements = 0;
   models::DType dtype = models::DType::fp32;
+};
+
+/// Which kernel an operator has got, where a backend has several, and why no better one; empty: it is the best.
+struct KernelChoice {
+  std::string op, kernel, reason;
+  auto operator<=>(const KernelChoice&) const = default;
 };
 
 /// One operator with everything it is called with, for Backend::run_all.
@@ -144,6 +152,15 @@ class Backend {
   }
   [[nodiscard]] virtual bool queues_copies() const { return false; }
 
+  /// Memory of the host's that stays, from which `queue_to_device` copies.
+  [[nodiscard]] virtual std::span<std::byte> allocate_slot(std::size_t bytes) {
+    static_cast<void>(bytes);
+    throw Failure("the " + name() + " backend has no slots");
+  }
+  /// Copies what is in a slot when it comes to that, in the order of operators; also in a graph, each launch of which
+  /// takes what is there then. The slot is free again after `synchronise`.
+  virtual void queue_to_device(std::byte* device, std::span<const std::byte> slot) { copy_to_device(device, slot); }
+
   // -- graphs: work that is queued as one
   class Graph {
    public:
@@ -159,6 +176,8 @@ class Backend {
 
   /// Bytes that kernels have allocated beyond the arena and their operands (workspace), so that they can be shown.
   [[nodiscard]] virtual std::int64_t scratch_bytes() const { return 0; }
+  /// Of operators that have run, those that had a choice.
+  [[nodiscard]] virtual std::vector<KernelChoice> kernel_choices() const { return {}; }
 
  private:
   std::array<std::array<float, kLaterFloats>, kLater> later_{};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <set>
@@ -17,6 +18,7 @@ namespace orrery::exec {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr std::size_t kBatchParts = 5;                                 // Executor::read_batch
 constexpr std::size_t kMostOperands = 8;                               // of any operator in models/op.h, either side
 enum Later : std::size_t { kLoss, kNorm, kScaleBefore, kScaleAfter };  // Backend::read_later
 
@@ -325,7 +327,8 @@ StepContext Executor::context_of(const Instance& of, const StepInput& input) con
   return context;
 }
 
-void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
+std::array<const std::vector<std::int32_t>*, 5> Executor::read_batch(const models::Op& op, const Instance& of,
+                                                                     const StepInput& input) {
   const auto n = static_cast<std::size_t>(op.batch * op.sequence * op.context);
   const bool masked = op.k > 0;
   tokens_.resize(n);
@@ -340,14 +343,60 @@ void Executor::load_tokens(const models::Op& op, const Instance& of, const StepI
     input.load(of, tokens_, targets_);
     keep_part(op, input.context.part);
   }
-  const std::array sources{&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_};
-  for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i) {
-    if (op.out[i] < 0) continue;
-    const Operand to = operand(op.out[i], of);
-    backend_.copy_to_device(
-        to.data,
-        std::as_bytes(std::span(*sources[i])).first(static_cast<std::size_t>(to.elements) * sizeof(std::int32_t)));
+  return {&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_};
+}
+
+namespace {
+
+/// body(which of the sources, its operand) of a load_tokens.
+template <class OperandOf, class Body>
+void each_loaded(const models::Op& op, std::size_t sources, const OperandOf& operand_of, const Body& body) {
+  for (std::size_t i = 0; i < op.out.size() && i < sources; ++i)
+    if (op.out[i] >= 0) body(i, operand_of(op.out[i]));
+}
+
+std::size_t bytes_of_ids(const Operand& operand) {
+  return static_cast<std::size_t>(operand.elements) * sizeof(std::int32_t);
+}
+
+}  // namespace
+
+// Where steps may be graphs the batch waits in a slot of its own, of which a graph has the address.
+void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
+  const auto to = [&](int view) { return operand(view, of); };
+  if (!may_graph_) {
+    const auto sources = read_batch(op, of, input);
+    each_loaded(op, sources.size(), to, [&](std::size_t i, const Operand& target) {
+      backend_.copy_to_device(target.data, std::as_bytes(std::span(*sources[i])).first(bytes_of_ids(target)));
+    });
+    return;
   }
+  std::span<std::byte> slot = slot_of(op, of, input);
+  fill_slot(slot, op, of, input);
+  each_loaded(op, kBatchParts, to, [&](std::size_t, const Operand& target) {
+    backend_.queue_to_device(target.data, slot.first(bytes_of_ids(target)));
+    slot = slot.subspan(bytes_of_ids(target));
+  });
+}
+
+std::span<std::byte> Executor::slot_of(const models::Op& op, const Instance& of, const StepInput& input) {
+  std::span<std::byte>& slot = slots_[{&op, of.micro_batch, of.step - input.iteration}];
+  if (!slot.empty()) return slot;
+  std::size_t bytes = 0;
+  each_loaded(
+      op, kBatchParts, [&](int view) { return operand(view, of); },
+      [&](std::size_t, const Operand& target) { bytes += bytes_of_ids(target); });
+  return slot = backend_.allocate_slot(bytes);
+}
+
+void Executor::fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input) {
+  const auto sources = read_batch(op, of, input);
+  each_loaded(
+      op, sources.size(), [&](int view) { return operand(view, of); },
+      [&](std::size_t i, const Operand& target) {
+        std::memcpy(slot.data(), sources[i]->data(), bytes_of_ids(target));
+        slot = slot.subspan(bytes_of_ids(target));
+      });
 }
 
 // Of whole sequences the rows that this rank has.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -162,6 +163,7 @@ class Executor {
   [[nodiscard]] PatternGraphs traced_walk(std::span<const Place> places, const StepInput& input);
   [[nodiscard]] TracedStep traced(const Place& place, const StepInput& input, std::vector<Touch>& of_host, bool& frees);
   void keep_books(std::span<const Place> places);
+  void fill_slots(std::span<const Place> places, const StepInput& input);
   void run_graph(PatternGraphs& pattern, std::size_t run, std::span<const Place> places, const StepInput& input);
   [[nodiscard]] bool capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input);
   void run_one(const plan::Step& step, const Place& place, const StepInput& input);
@@ -173,6 +175,11 @@ class Executor {
   [[nodiscard]] StepContext context_of(const Instance& of, const StepInput& input) const;
   void run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input);
   void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
+  /// The micro-batch into tokens_ and what else there is: what becomes of the operator's outputs, in their order.
+  [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
+                                                                           const StepInput& input);
+  void fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input);
+  [[nodiscard]] std::span<std::byte> slot_of(const models::Op& op, const Instance& of, const StepInput& input);
   void keep_part(const models::Op& op, int part);
   struct Ring {
     int next = 0, previous = 0;
@@ -221,6 +228,8 @@ class Executor {
   bool may_graph_ = false;
   std::int64_t period_ = 1;
   std::map<Pattern, PatternGraphs> patterns_;
+  /// Where graphs take batches from: by operator, micro-batch, and how many training steps ahead.
+  std::map<std::tuple<const models::Op*, std::int32_t, std::int64_t>, std::span<std::byte>> slots_;
   GraphCounts graph_counts_;
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;

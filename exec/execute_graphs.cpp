@@ -15,9 +15,15 @@ constexpr std::size_t kMostPatterns = 32;    // graphs take memory of the device
 constexpr std::int64_t kLeastOperators = 2;  // one launch is one launch
 
 bool by_the_host(const plan::Step& step) {
-  return step.on_host || std::any_of(step.ops.begin(), step.ops.end(), [](const models::Op& op) {
-           return op.kind == models::OpKind::load_tokens || op.turns > 1;
-         });
+  return step.on_host ||
+         std::any_of(step.ops.begin(), step.ops.end(), [](const models::Op& op) { return op.turns > 1; });
+}
+
+/// Batches that the host has work with: choosing and replacing words of a micro-batch, which the device's work on the
+/// one before it should hide.
+bool prepares_batch(const plan::Step& step) {
+  return std::any_of(step.ops.begin(), step.ops.end(),
+                     [](const models::Op& op) { return op.kind == models::OpKind::load_tokens && op.k > 0; });
 }
 
 bool conflicts(const std::vector<Touch>& a, const std::vector<Touch>& b) {
@@ -136,9 +142,10 @@ TracedStep Executor::traced(const Place& place, const StepInput& input, std::vec
     out.capturable = !by_the_host(step);
     out.operators = static_cast<std::int64_t>(step.ops.size());
     // Whether the host had to wait this time is chance; that it may have to is not.
-    out.begins = frees || conflicts(touched, of_host);
-    if (out.begins) of_host.clear();  // at the beginning of a graph all of them are waited for
-    frees = frees && !out.begins;
+    const bool waits = frees || conflicts(touched, of_host);
+    out.begins = waits || prepares_batch(step);
+    if (waits) of_host.clear();  // at the beginning of a graph all of them are waited for
+    frees = frees && !waits;
     return out;
   }
   out.message = trace.submitted.at(0);
@@ -162,6 +169,7 @@ void Executor::run_graph(PatternGraphs& pattern, std::size_t run, std::span<cons
       ++graph_counts_.failed, kept.failed = true;
   } else if (kept.graph) {
     keep_books(places);
+    fill_slots(places, input);
   }
   if (!kept.graph) {
     graph_counts_.plain_steps += static_cast<std::int64_t>(places.size());
@@ -193,6 +201,12 @@ void Executor::keep_books(std::span<const Place> places) {
       for (const int buffer : step.births) arena_.birth(places[i].at, buffer, places[i].of, false);
     leave(step, places[i], false);
   }
+}
+
+void Executor::fill_slots(std::span<const Place> places, const StepInput& input) {
+  for (const Place& place : places)
+    for (const models::Op& op : step_at(place).ops)
+      if (op.kind == models::OpKind::load_tokens) fill_slot(slot_of(op, place.of, input), op, place.of, input);
 }
 
 // True: the graph is kept, and the books are as after the walk, of which nothing has run yet. False: all is as before.

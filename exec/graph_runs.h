@@ -16,7 +16,7 @@ namespace orrery::exec {
 struct TracedStep {
   bool capturable = false;            ///< compute on the device without the host's part, or a message that is queued
   std::int64_t message = -1;          ///< its number; -1: a compute step
-  bool begins = false;                ///< the host waits before it (a copy to its memory): a graph may begin here
+  bool begins = false;                ///< the host waits or works before it (a copy to its memory): a graph begins here
   std::vector<std::int64_t> ordered;  ///< compute was ordered behind these messages here
   std::vector<std::int64_t> behind;   ///< a message began behind these
   std::int64_t operators = 0;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "exec/checkpoint.h"
 #include "exec/checkpoint_files.h"
@@ -158,12 +159,22 @@ class Session {
     trainer_.ends_after(options_.steps);
     while (done_ < options_.steps && !stopped) {
       stopped = some_steps();
+      report_kernels();
       const bool last = done_ == options_.steps || stopped;
       if (options_.checkpoint && (last || due_)) save();
       if (saver_.pending() && (last || transport_.maximum(saver_.written() ? 0.0 : 1.0) == 0)) commit();
     }
     clock_.end = read_clock(transport_, waiter_);
     return done_ == options_.steps;
+  }
+
+  /// Once, when the first steps have shown them.
+  void report_kernels() {
+    if (!first_rank() || std::exchange(kernels_reported_, true)) return;
+    ordered_json choices = ordered_json::array();
+    for (const KernelChoice& choice : backend_.kernel_choices())
+      choices.push_back({{"operator", choice.op}, {"kernel", choice.kernel}, {"reason", choice.reason}});
+    if (!choices.empty()) report({{"event", "kernels"}, {"choices", choices}});
   }
 
   void finish(bool completed) {
@@ -394,6 +405,7 @@ class Session {
   Clock::duration saving_{0};                                     ///< how long it took
   double first_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< of the run, resumed part included
   double last_loss_ = 0, memory_peak_ = 0;
+  bool kernels_reported_ = false;
   std::vector<double> durations_;
 };
 

@@ -36,7 +36,7 @@ struct RunOptions {
   Arena::Check check = Arena::Check::none;
   const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end
   /// Rank 0 only. Lines of JSON: {"event": "preparing" | "started" | "step" | "evaluation" | "checkpoint" | "gradients"
-  /// | "graphs" | "stopped" | "completed" | "diagnostic"}.
+  /// | "kernels" | "graphs" | "stopped" | "completed" | "diagnostic"}.
   std::function<void(const std::string&)> report;
   bool graphs = true;  ///< as Executor::Options, as the next
   bool queue_messages = true;

@@ -85,6 +85,12 @@ class Watch {
     if (what == "graphs" && number(event, "failed") > 0)
       watchers_.message(fmt::format("{:.0f} runs of steps could not be captured as CUDA graphs and ran without: {}",
                                     number(event, "failed"), event.value("reason", "")));
+    if (what == "kernels" && event.contains("choices"))
+      for (const nlohmann::json& choice : event["choices"]) {
+        const std::string reason = choice.value("reason", "");
+        watchers_.message(fmt::format("{} by {}{}{}", choice.value("operator", ""), choice.value("kernel", ""),
+                                      reason.empty() ? "" : ": ", reason));
+      }
     if (what == "started" && event.value("oversubscribed", false))
       watchers_.message(
           fmt::format("{:.0f} ranks of {:.0f} threads are more than this machine's cores: timings mean nothing",

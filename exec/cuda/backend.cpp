@@ -33,14 +33,17 @@ int select_device(int device) {
   return device;
 }
 
-/// Without cuDNN, or where it does not start, own kernels do.
-std::unique_ptr<CudnnAttention> open_attention() {
-  std::string why;
+/// Without cuDNN, or where it does not start, own kernels do; `why` says so.
+std::unique_ptr<CudnnAttention> open_attention(std::string& why) {
   const CudnnApi* api = find_cudnn(why);
-  if (!api) return nullptr;
+  if (!api) {
+    why = "no cuDNN: " + why;
+    return nullptr;
+  }
   try {
     return std::make_unique<CudnnAttention>(*api);
-  } catch (const Failure&) {
+  } catch (const Failure& failure) {
+    why = failure.what();
     return nullptr;
   }
 }
@@ -58,9 +61,11 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
       device_name_(properties_of(device).name),
       host_(std::move(host)),
       products_(device_name_, kWorkspace, std::move(products)),
-      step_values_(sizeof(StepValues), "allocating what changes from step to step") {
+      step_values_(sizeof(StepValues), "allocating what changes from step to step"),
+      counter_(sizeof(unsigned), "allocating a counter") {
+  check(cudaMemsetAsync(counter_.data(), 0, counter_.bytes(), stream_.get()), "clearing a counter");
   fusion_.gelu = properties_of(device).major >= kHopper;
-  cudnn_ = open_attention();
+  cudnn_ = open_attention(no_cudnn_);
 }
 
 CudaBackend::~CudaBackend() {
@@ -202,6 +207,19 @@ void CudaBackend::copy_to_device(std::byte* device, std::span<const std::byte> h
   }
 }
 
+std::span<std::byte> CudaBackend::allocate_slot(std::size_t bytes) {
+  if (capturing_) throw Failure("CUDA: memory of the host's cannot be taken within a graph");
+  slots_.emplace_back(std::max<std::size_t>(bytes, 1));
+  return {slots_.back().data(), bytes};
+}
+
+void CudaBackend::queue_to_device(std::byte* device, std::span<const std::byte> slot) {
+  if (slot.empty()) return;
+  ENSURE(on_device(device), "a slot is copied to the device alone");
+  check(cudaMemcpyAsync(device, slot.data(), slot.size(), cudaMemcpyHostToDevice, stream_.get()),
+        "copying to the device");
+}
+
 void CudaBackend::copy_to_host(std::span<std::byte> host, const std::byte* device) {
   if (host.empty()) return;
   if (!on_device(device)) {
@@ -329,7 +347,8 @@ double CudaBackend::seconds_between(Mark from, Mark to) {
 
 std::int64_t CudaBackend::outside_arena_bytes() const {
   return products_.workspace_bytes() + ranges_.bytes() +
-         static_cast<std::int64_t>(books_.bytes() + step_values_.bytes()) + (cudnn_ ? cudnn_->workspace_bytes() : 0);
+         static_cast<std::int64_t>(books_.bytes() + step_values_.bytes() + counter_.bytes()) +
+         (cudnn_ ? cudnn_->workspace_bytes() : 0);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -48,10 +49,12 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool asynchronous() const override { return true; }
   [[nodiscard]] std::shared_ptr<const Point> point() override { return point_on(stream_.get()); }
   void order_behind(const Point& point) override { wait_on(stream_.get(), point); }
-  void begin_step(const StepContext& context) override { static_cast<void>(step_values(context)); }
+  void begin_step(const StepContext& context) override;
   void read_later(std::size_t slot, const std::byte* device, std::size_t floats) override;
   [[nodiscard]] std::span<const float> later(std::size_t slot) const override;
   [[nodiscard]] bool queues_copies() const override { return true; }
+  [[nodiscard]] std::span<std::byte> allocate_slot(std::size_t bytes) override;
+  void queue_to_device(std::byte* device, std::span<const std::byte> slot) override;
   [[nodiscard]] std::unique_ptr<Request> queue_copy(std::size_t lane, std::byte* to, const std::byte* from,
                                                     std::size_t bytes, const Points& behind, bool marks) override;
   [[nodiscard]] bool captures() const override { return true; }
@@ -59,6 +62,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Graph> end_capture() override;
   void abandon_capture() noexcept override;
   void replay(Graph& graph) override;
+  [[nodiscard]] std::vector<KernelChoice> kernel_choices() const override { return {kernels_.begin(), kernels_.end()}; }
+  [[nodiscard]] std::int64_t scratch_bytes() const override { return outside_arena_bytes(); }
 
   // -- for the transport of the same module
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
@@ -72,7 +77,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::int64_t host_waits() const { return host_waits_; }
   /// `watch` is called from time to time while the host waits for the device; it may throw (a peer has failed).
   void while_waiting(std::function<void()> watch) { watch_ = std::move(watch); }
-  /// Device memory taken besides the arena: the workspace of products and tables of ranges.
+  /// Device memory taken besides the arena: workspaces of products and of cuDNN's attention, tables of ranges.
   [[nodiscard]] std::int64_t outside_arena_bytes() const;
 
  private:
@@ -80,10 +85,15 @@ class CudaBackend final : public Backend {
   void matmul(const Call& call);
   [[nodiscard]] bool fused_product(const Call& call, const OpCall& next);
   [[nodiscard]] bool attention_by_cudnn(const Call& call);
+  void note_own_attention(const models::Op& op, const std::string& reason);
+  void run_whole_loss(std::span<const OpCall> calls, const StepContext& context);
   void update(const Call& call, std::span<const ElementRange> ranges);
   [[nodiscard]] const DeviceBook* code_books();
   /// Where kernels find what changes from step to step; put there, in the order of the stream, if it is not.
   [[nodiscard]] const StepValues* step_values(const StepContext& context);
+  void put_step_values(const StepValues& values);
+  /// Masks of the operator, by the training step that has begun.
+  [[nodiscard]] DropoutDraw dropout_draw(const models::Op& op, const StepContext& context);
   [[nodiscard]] const Event& event_of(Mark mark) const;
   void wait_for(const Event& event) const;
   [[nodiscard]] bool on_device(const std::byte* address) const;
@@ -106,6 +116,8 @@ class CudaBackend final : public Backend {
   std::vector<PinnedMemory> host_arenas_;
   Products products_;
   std::unique_ptr<CudnnAttention> cudnn_;  ///< null: all attention is by own kernels
+  std::string no_cudnn_;                   ///< why
+  std::set<KernelChoice> kernels_;         ///< that have been used
   FusionOptions fusion_;
   RangeTables ranges_;
   DeviceMemory books_;
@@ -118,7 +130,9 @@ class CudaBackend final : public Backend {
   std::vector<std::unique_ptr<Staging>> staging_;
   std::size_t staged_bytes_ = 0;
   PinnedMemory later_{kLater * kLaterFloats * sizeof(float)};
+  std::vector<PinnedMemory> slots_;
   DeviceMemory step_values_;
+  DeviceMemory counter_;  ///< of blocks that have come to their end; 0 between kernels
   StepValues step_is_;
   bool step_known_ = false;
   bool capturing_ = false;

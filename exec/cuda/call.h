@@ -41,6 +41,7 @@ struct Call {
   const StepContext& context;
   cudaStream_t stream;
   KernelScratch scratch;
+  DropoutDraw draw = {};  ///< where the operator has a rate
 
   [[nodiscard]] const Operand& checked(bool input, std::size_t index, std::int64_t elements) const {
     const std::span<const Operand> all = input ? in : out;

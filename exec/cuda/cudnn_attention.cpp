@@ -26,6 +26,7 @@ std::int64_t round_up(std::int64_t bytes) {
 
 struct CudnnAttention::Prepared {
   std::optional<CudnnPlan> plan;  ///< none: refused
+  std::string refusal;            ///< why
   AttentionTensors tensors;
   std::map<std::int64_t, float> scalars;
   std::int64_t sequences = 0;  ///< at a time
@@ -64,11 +65,21 @@ std::int64_t CudnnAttention::workspace_bytes() const {
   return static_cast<std::int64_t>(workspace_->small.bytes() + workspace_->large.bytes());
 }
 
+CudnnAttention::Key CudnnAttention::key_of(const AttentionCall& call) {
+  const AttentionShape& s = call.shape;
+  return {
+      call.dy != nullptr, static_cast<int>(call.dtype), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.causal};
+}
+
+std::string CudnnAttention::refusal(const AttentionCall& call) const {
+  const auto found = prepared_.find(key_of(call));
+  return found == prepared_.end() ? std::string() : found->second->refusal;
+}
+
 CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   const bool backward = call.dy != nullptr;
-  const Key key{backward, static_cast<int>(call.dtype), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.causal};
-  std::unique_ptr<Prepared>& known = prepared_[key];
+  std::unique_ptr<Prepared>& known = prepared_[key_of(call)];
   if (known) return *known;
   known = std::make_unique<Prepared>();
   // As many sequences as divide the batch, from all of them down to what the first plan says that there is room for.
@@ -86,7 +97,7 @@ CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call) {
       const std::int64_t bytes = known->row_dots + plan.workspace_bytes;
       if (bytes > kMostWorkspace) {
         for_each = bytes / some.batch;
-        last_refusal_ = "cuDNN's kernel wants " + std::to_string(bytes) + " bytes at once";
+        known->refusal = "cuDNN's kernel wants " + std::to_string(bytes) + " bytes at once";
         continue;
       }
       known->workspace = workspace_->of(bytes);
@@ -95,7 +106,7 @@ CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call) {
       known->plan.emplace(std::move(plan));
       break;
     } catch (const CudnnRefused& refusal) {
-      last_refusal_ = refusal.what();
+      known->refusal = refusal.what();
       break;  // a kernel that is not there for many sequences is not there for few
     }
   }
@@ -173,6 +184,9 @@ std::int64_t CudnnAttention::workspace_bytes() const {
   return 0;
 }
 std::string CudnnAttention::version() const {
+  return {};
+}
+std::string CudnnAttention::refusal(const AttentionCall&) const {
   return {};
 }
 

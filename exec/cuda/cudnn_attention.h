@@ -37,21 +37,21 @@ class CudnnAttention {
   [[nodiscard]] bool run(const AttentionCall& call, cudaStream_t stream);
   [[nodiscard]] std::string version() const;  ///< "9.19.0"
   [[nodiscard]] std::int64_t workspace_bytes() const;
-  /// Why the last shape that is left to the own kernels is; empty: none was.
-  [[nodiscard]] const std::string& last_refusal() const { return last_refusal_; }
+  /// Why a call that `run` has left to the own kernels is; empty: it was not.
+  [[nodiscard]] std::string refusal(const AttentionCall& call) const;
 
  private:
   struct Prepared;
   struct Workspace;
   /// backward, dtype, batch, sequence, heads, kv_heads, head_dim, causal
   using Key = std::tuple<bool, int, std::int64_t, std::int64_t, int, int, int, bool>;
+  [[nodiscard]] static Key key_of(const AttentionCall& call);
   [[nodiscard]] Prepared& prepare(const AttentionCall& call);
 
   const CudnnApi& api_;
   void* handle_ = nullptr;  ///< cudnnHandle_t
   std::unique_ptr<Workspace> workspace_;
   std::map<Key, std::unique_ptr<Prepared>> prepared_;
-  std::string last_refusal_;
 };
 
 }  // namespace orrery::exec::cuda

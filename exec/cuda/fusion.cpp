@@ -1,4 +1,4 @@
-// The peephole: pairs of neighbours.
+// The peephole: pairs of neighbours, and the loss.
 #include "exec/cuda/fusion.h"
 
 namespace orrery::exec::cuda {
@@ -47,6 +47,27 @@ Fused kind_of(const OpCall& a, const OpCall& b, const FusionOptions& options) {
   return Fused::no;
 }
 
+constexpr std::size_t kLoss = 4;
+
+/// Maximum, sum, loss and gradient of the same rows, with nothing of another rank's between them; the gradient takes
+/// the logits' place, and what the others write lies elsewhere.
+bool is_whole_loss(std::span<const OpCall> calls) {
+  if (calls.size() < kLoss) return false;
+  const OpCall &max = calls[0], &sum = calls[1], &loss = calls[2], &gradient = calls[3];
+  if (loss.op->kind != OpKind::cross_entropy || gradient.op->kind != OpKind::cross_entropy_grad) return false;
+  const bool same_size = loss.op->n == max.op->n && gradient.op->n == max.op->n && gradient.op->m == max.op->m &&
+                         gradient.op->vocab == max.op->vocab && max.op->vocab <= max.op->m;
+  const bool of_these = same_place(loss.in, 0, max.out, 0) && same_place(loss.in, 1, sum.out, 0) &&
+                        same_place(gradient.in, 0, max.in, 0) && same_place(gradient.in, 1, max.out, 0) &&
+                        same_place(gradient.in, 2, sum.out, 0) && same_place(gradient.in, 3, sum.in, 2) &&
+                        same_place(gradient.out, 0, max.in, 0);
+  const std::byte* const places[] = {at(max.in, 0), at(max.out, 0), at(sum.out, 0), at(loss.out, 0), at(sum.in, 2)};
+  for (const std::byte* const& one : places)
+    for (const std::byte* const& other : places)
+      if (&one != &other && one == other) return false;
+  return same_size && of_these && max.in[0].dtype == gradient.out[0].dtype;
+}
+
 }  // namespace
 
 std::vector<FusedGroup> fuse(std::span<const OpCall> calls, const FusionOptions& options) {
@@ -55,6 +76,7 @@ std::vector<FusedGroup> fuse(std::span<const OpCall> calls, const FusionOptions&
     FusedGroup group{i, 1, Fused::no};
     if (i + 1 < calls.size()) group.kind = kind_of(calls[i], calls[i + 1], options);
     if (group.kind != Fused::no) group.count = 2;
+    if (group.kind == Fused::softmax_pair && is_whole_loss(calls.subspan(i))) group = {i, kLoss, Fused::whole_loss};
     groups.push_back(group);
     i += group.count;
   }

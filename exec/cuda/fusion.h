@@ -14,7 +14,8 @@ enum class Fused : std::uint8_t {
   product_gelu,       ///< matmul, then gelu of its result: an epilogue that writes both
   product_gelu_grad,  ///< matmul, then gelu_grad of its result in place: an epilogue
   add_norm,           ///< add_bias, then layer_norm or rms_norm of the sum
-  softmax_pair        ///< softmax_max, then softmax_sum of the same logits
+  softmax_pair,       ///< softmax_max, then softmax_sum of the same logits
+  whole_loss          ///< these, then cross_entropy and, in the logits' place, cross_entropy_grad
 };
 
 /// Operators [first, first + count) of a step, as one.
@@ -28,8 +29,8 @@ struct FusionOptions {
   bool gelu = true;  ///< before sm_90 cuBLASLt's GELU epilogues of 16-bit products cost more than they save
 };
 
-/// Covers all calls, in order. A pair is one group only where every operand of the second is the memory of the first
-/// that it should be, and what it does not keep is overwritten anyway.
+/// Covers all calls, in order. Neighbours are one group only where every operand of a later one is the memory of an
+/// earlier one that it should be, and what it does not keep is overwritten anyway.
 [[nodiscard]] std::vector<FusedGroup> fuse(std::span<const OpCall> calls, const FusionOptions& options);
 
 }  // namespace orrery::exec::cuda

@@ -6,6 +6,7 @@
 #include "base/ensure.h"
 #include "exec/cuda/backend.h"
 #include "exec/cuda/call.h"
+#include "exec/cuda/dropout.h"
 #include "exec/cuda/fusion.h"
 #include "exec/cuda/kernels/kernels.h"
 
@@ -58,6 +59,7 @@ void run_norm(const Call& call, const Call* added) {
     in.x = added->input<T>(1, n * c);
     in.added_bias = added->optional<T>(2, c);
     in.sum = added->output<T>(0, n * c);
+    in.masks = row_masks(*added);
   } else {
     in.x = call.input<T>(0, n * c);
   }
@@ -81,7 +83,8 @@ void run_norm_grad(const Call& call) {
                      call.optional<T>(4, size), call.output<T>(0, size), call.output<G>(1, c), n, c, call.scratch);
 }
 
-AttentionShape shape_of(const Op& op) {
+AttentionShape shape_of(const Call& call) {
+  const Op& op = call.op;
   ENSURE(op.kv_heads > 0 && op.heads % op.kv_heads == 0, "{} heads share {}", op.heads, op.kv_heads);
   AttentionShape shape;
   shape.batch = op.batch;
@@ -91,6 +94,7 @@ AttentionShape shape_of(const Op& op) {
   shape.head_dim = static_cast<int>(op.head_dim);
   shape.causal = op.causal;
   shape.flash = op.flash;
+  shape.masks = score_masks(call);
   return shape;
 }
 
@@ -115,10 +119,10 @@ void run_attention(const Call& call) {
     return call.typed<T>(!forward, index, s.lse * op.sequence);
   };
   if (forward)
-    attention(call.stream, shape_of(op), call.input<T>(0, s.packed), call.output<T>(0, s.y), saved(1));
+    attention(call.stream, shape_of(call), call.input<T>(0, s.packed), call.output<T>(0, s.y), saved(1));
   else
-    attention_grad(call.stream, shape_of(op), call.input<T>(0, s.y), call.input<T>(1, s.packed), call.input<T>(2, s.y),
-                   saved(3), call.output<T>(0, s.packed), call.scratch);
+    attention_grad(call.stream, shape_of(call), call.input<T>(0, s.y), call.input<T>(1, s.packed),
+                   call.input<T>(2, s.y), saved(3), call.output<T>(0, s.packed), call.scratch);
 }
 
 /// What a causal mask leaves of a block, with the chunks of each rank as plan/plan.h says: of the own block the lower
@@ -143,10 +147,10 @@ void run_ring_attention(const Call& call) {
   const AttentionSizes s(op);
   const RingBlock block = block_of(op, call.context.part);
   if (op.kind == OpKind::ring_attention)
-    ring_attention(call.stream, shape_of(op), block, call.input<T>(0, s.packed), call.input<T>(1, s.kv),
+    ring_attention(call.stream, shape_of(call), block, call.input<T>(0, s.packed), call.input<T>(1, s.kv),
                    call.output<T>(0, s.y), call.output(1, s.lse));
   else
-    ring_attention_grad(call.stream, shape_of(op), block, call.input<T>(0, s.y), call.input<T>(1, s.packed),
+    ring_attention_grad(call.stream, shape_of(call), block, call.input<T>(0, s.y), call.input<T>(1, s.packed),
                         call.input<T>(2, s.y), call.input(3, s.lse), call.input<T>(4, s.kv),
                         call.output<T>(0, s.packed), call.output<T>(1, s.kv), call.scratch);
 }
@@ -167,7 +171,7 @@ void run_rope(const Call& call) {
   const Op& op = call.op;
   ENSURE(op.head_dim % 2 == 0, "rope turns pairs, but heads have {} elements", op.head_dim);
   const std::int64_t packed = AttentionSizes(op).packed;
-  rope(call.stream, shape_of(op), positions_of(call), call.input<T>(0, packed), call.output<T>(0, packed), op.epsilon,
+  rope(call.stream, shape_of(call), positions_of(call), call.input<T>(0, packed), call.output<T>(0, packed), op.epsilon,
        op.kind == OpKind::rope ? 1 : -1);
 }
 
@@ -249,24 +253,33 @@ void check_rounding(const Op& op) {
         fmt::format("the CUDA backend has no fp8 yet: {} rounds its operands to it", models::name_of(op.kind)));
 }
 
-/// Kernels with masks of their own are not written yet: none is drawn silently.
-void check_dropout(const Op& op) {
-  if (op.dropout > 0)
-    throw Failure(fmt::format("the CUDA backend has no dropout yet: {} draws masks", models::name_of(op.kind)));
-}
-
 }  // namespace
 
-// In 16 bits, with row statistics.
+void CudaBackend::note_own_attention(const Op& op, const std::string& reason) {
+  const bool tensor_cores =
+      op.flash && models::size_of(op.dtype) == 2 && has_tensor_kernel(static_cast<int>(op.head_dim));
+  kernels_.insert(
+      KernelChoice{models::name_of(op.kind), tensor_cores ? "own, tensor cores" : "own, fp32 cores", reason});
+}
+
+// In 16 bits, with row statistics, without masks of dropout: cuDNN draws by a generator of its own, and others on every
+// split of a model.
 bool CudaBackend::attention_by_cudnn(const Call& call) {
   const Op& op = call.op;
   const models::DType dtype = computed_type(op, call.in);
-  if (!cudnn_ || !op.flash || (dtype != models::DType::bf16 && dtype != models::DType::fp16)) return false;
+  const auto leave = [&](const std::string& reason) {
+    note_own_attention(op, reason);
+    return false;
+  };
+  if (dtype != models::DType::bf16 && dtype != models::DType::fp16) return leave("cuDNN's is for 16 bits");
+  if (!op.flash) return leave("the plan's attention is not flash");
+  if (op.dropout > 0) return leave("cuDNN's graph takes no masks that every split of a model draws alike");
+  if (!cudnn_) return leave(no_cudnn_);
   const AttentionSizes s(op);
   const auto data = [&](bool input, std::size_t index, std::int64_t elements) -> void* {
     return call.checked(input, index, elements).data;
   };
-  AttentionCall one{.dtype = dtype, .shape = shape_of(op)};
+  AttentionCall one{.dtype = dtype, .shape = shape_of(call)};
   if (op.kind == OpKind::attention) {
     one.qkv = data(true, 0, s.packed);
     one.y = data(false, 0, s.y);
@@ -278,15 +291,42 @@ bool CudaBackend::attention_by_cudnn(const Call& call) {
     one.lse = const_cast<float*>(call.input(3, s.lse));
     one.dqkv = data(false, 0, s.packed);
   }
-  return cudnn_->run(one, call.stream);
+  if (!cudnn_->run(one, call.stream)) return leave(cudnn_->refusal(one));
+  kernels_.insert(KernelChoice{models::name_of(op.kind), "cuDNN " + cudnn_->version(), {}});
+  return true;
+}
+
+void CudaBackend::run_whole_loss(std::span<const OpCall> calls, const StepContext& context) {
+  const auto call = [&](std::size_t i) {
+    return Call{*calls[i].op, calls[i].in, calls[i].out, context, stream_.get(), {}};
+  };
+  const Call max = call(0), sum = call(1), loss = call(2), gradient = call(3);
+  const std::int64_t n = max.op.n, m = max.op.m;
+  by_type(computed_type(max.op, max.in), "cross_entropy", [&]<class T>(std::type_identity<T>) {
+    WholeLoss<T> one;
+    one.logits = gradient.output<T>(0, n * m);
+    one.targets = sum.ids(2, n);
+    one.scaling = gradient.optional(4, 1);
+    one.max = max.output(0, n);
+    one.sums = sum.output(0, 2 * n);
+    one.loss = loss.output(0, 1);
+    one.rows = n;
+    one.columns = m;
+    one.valid = Shard(gradient).valid;
+    one.loss_scale = static_cast<float>(loss.op.scale);
+    one.gradient_scale = static_cast<float>(gradient.op.scale);
+    one.counter = static_cast<unsigned*>(counter_.data());
+    whole_cross_entropy(stream_.get(), one);
+  });
 }
 
 void CudaBackend::run_one(const OpCall& one, const StepContext& context, const OpCall* before) {
   const Op& op = *one.op;
   check_rounding(op);
-  check_dropout(op);
-  if (before) check_dropout(*before->op);
-  const Call call{op, one.in, one.out, context, stream_.get(), products_.scratch()};
+  const auto draw = [&](const Op& of) {
+    return of.dropout > 0 || of.kind == OpKind::dropout ? dropout_draw(of, context) : DropoutDraw{};
+  };
+  const Call call{op, one.in, one.out, context, stream_.get(), products_.scratch(), draw(op)};
   const auto typed = [&](const auto& body) { by_type(computed_type(op, one.in), models::name_of(op.kind), body); };
   switch (op.kind) {
     case OpKind::load_tokens: throw Failure("load_tokens is for the executor: it has no arithmetic");
@@ -297,7 +337,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::layer_norm:
     case OpKind::rms_norm: {
       if (!before) return typed([&]<class T>(std::type_identity<T>) { run_norm<T>(call, nullptr); });
-      const Call added{*before->op, before->in, before->out, context, stream_.get(), {}};
+      const Call added{*before->op, before->in, before->out, context, stream_.get(), {}, draw(*before->op)};
       return typed([&]<class T>(std::type_identity<T>) { run_norm<T>(call, &added); });
     }
     case OpKind::layer_norm_grad:
@@ -316,6 +356,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
       return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
     case OpKind::ring_attention:
     case OpKind::ring_attention_grad:
+      note_own_attention(op, "cuDNN's graph has no blocks of a ring");
       return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
     case OpKind::split_kv:
     case OpKind::merge_kv: return typed([&]<class T>(std::type_identity<T>) { run_keys_and_values<T>(call); });
@@ -324,6 +365,8 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::swiglu:
     case OpKind::swiglu_grad: return typed([&]<class T>(std::type_identity<T>) { run_activation<T>(call); });
     case OpKind::add_bias:
+      if (op.dropout > 0) return run_dropped(call);
+      return typed([&]<class T>(std::type_identity<T>) { run_addition<T>(call); });
     case OpKind::add:
     case OpKind::accumulate_into: return typed([&]<class T>(std::type_identity<T>) { run_addition<T>(call); });
     case OpKind::cross_entropy:
@@ -368,12 +411,10 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::encode:
     case OpKind::decode: return run_compression(call);
     case OpKind::sparse_encode:
-    case OpKind::sparse_decode:
-    case OpKind::dropout:
+    case OpKind::sparse_decode: return run_sparse(call);
+    case OpKind::dropout: return run_dropped(call);
     case OpKind::relu:
-    case OpKind::relu_grad:
-      throw Failure(fmt::format("the CUDA backend has no {} yet: models and plans with it train on CPU",
-                                models::name_of(op.kind)));
+    case OpKind::relu_grad: return run_rectified(call);
   }
 }
 
@@ -391,6 +432,10 @@ void CudaBackend::run_all(std::span<const OpCall> calls, const StepContext& cont
       continue;
     }
     const OpCall& next = calls[group.first + 1];
+    if (group.kind == Fused::whole_loss) {
+      run_whole_loss(calls.subspan(group.first, group.count), context);
+      continue;
+    }
     if (group.kind == Fused::product_gelu || group.kind == Fused::product_gelu_grad) {
       const Call product{*one.op, one.in, one.out, context, stream_.get(), products_.scratch()};
       if (fused_product(product, next)) continue;

@@ -3,6 +3,7 @@
 
 #include "exec/cuda/backend.h"
 #include "exec/cuda/call.h"
+#include "exec/cuda/dropout.h"
 #include "exec/quantised.h"
 
 namespace orrery::exec::cuda {
@@ -61,15 +62,29 @@ const DeviceBook* CudaBackend::code_books() {
   return static_cast<const DeviceBook*>(books_.data());
 }
 
-const StepValues* CudaBackend::step_values(const StepContext& context) {
-  auto* const at = static_cast<StepValues*>(step_values_.data());
-  const bool known = step_known_ && step_is_.step == context.step && step_is_.rate == context.learning_rate;
-  if (known) return at;
-  if (capturing_) throw Failure("CUDA: a graph's update is of another step than the one that runs");
-  step_is_ = {context.step, context.learning_rate};
+void CudaBackend::put_step_values(const StepValues& values) {
+  const bool known =
+      step_known_ && step_is_.step == values.step && step_is_.rate == values.rate && step_is_.begun == values.begun;
+  if (known) return;
+  if (capturing_) throw Failure("CUDA: a graph's operator is of another step than the one that runs");
+  step_is_ = values;
   step_known_ = true;
-  set_step_values(stream_.get(), at, step_is_);
-  return at;
+  set_step_values(stream_.get(), static_cast<StepValues*>(step_values_.data()), step_is_);
+}
+
+void CudaBackend::begin_step(const StepContext& context) {
+  put_step_values({context.step, context.learning_rate, context.step});
+}
+
+// Updates that take turns have steps of their own within one training step.
+const StepValues* CudaBackend::step_values(const StepContext& context) {
+  put_step_values({context.step, context.learning_rate, step_known_ ? step_is_.begun : context.step});
+  return static_cast<const StepValues*>(step_values_.data());
+}
+
+DropoutDraw CudaBackend::dropout_draw(const models::Op& op, const StepContext& context) {
+  if (!step_known_) begin_step(context);
+  return draw_of(op, context, &static_cast<const StepValues*>(step_values_.data())->begun, step_is_.begun);
 }
 
 void CudaBackend::update(const Call& call, std::span<const ElementRange> ranges) {

@@ -82,6 +82,8 @@ TEST_F(Supervisor, PassesOnProgressAndLetsNoiseBe) {
   const std::string events =
       "echo '{\"event\":\"started\",\"oversubscribed\":true,\"ranks\":4,\"threads\":1}'\n"
       "echo 'not an event'\necho '{\"event\":17}'\necho '[1,2'\n"
+      "echo '{\"event\":\"kernels\",\"choices\":[{\"operator\":\"attention\",\"kernel\":\"own\",\"reason\":\"no "
+      "cuDNN\"}]}'\n"
       "echo '{\"event\":\"step\",\"step\":2,\"steps\":3,\"loss\":1.5,\"step_time_s\":0.25}'\n"
       "printf '{\"event\":\"checkpoint\",\"step\":3}'";  // cut short: no line end
   std::vector<StepReport> steps;
@@ -93,9 +95,10 @@ TEST_F(Supervisor, PassesOnProgressAndLetsNoiseBe) {
   ASSERT_EQ(steps.size(), 1U);
   EXPECT_EQ(steps[0].step, 2);
   EXPECT_EQ(steps[0].loss, 1.5);
-  ASSERT_EQ(messages.size(), 2U);
+  ASSERT_EQ(messages.size(), 3U);
   EXPECT_NE(messages[0].find("timings mean nothing"), std::string::npos);
-  EXPECT_EQ(messages[1], "checkpoint saved at step 3");
+  EXPECT_EQ(messages[1], "attention by own: no cuDNN");
+  EXPECT_EQ(messages[2], "checkpoint saved at step 3");
   EXPECT_NE(outcome.error_tail.find("not an event"), std::string::npos);
 }
 

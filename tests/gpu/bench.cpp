@@ -140,20 +140,22 @@ struct Bench {
     time("d_fc weight 3072x768x8192", weight, {floats(n * f), floats(n * c)}, {gradient(f * c)});
   }
 
-  void attention(std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t d) {
+  void attention(std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t d, double dropout = 0) {
+    const std::string with = dropout > 0 ? " dropped" : "";
     Op op = rows_op(OpKind::attention, b * t, 0);
     op.batch = b;
     op.sequence = t;
     op.heads = op.kv_heads = h;
     op.head_dim = d;
     op.causal = op.flash = true;
+    op.dropout = dropout;
     const std::int64_t n = b * t;
     const Operand qkv = floats(n * 3 * h * d), y = take(n * h * d), lse = take(n * h, DType::fp32);
     const std::int64_t kept = used;
-    time("attention 8x1024, 12 heads of 64", op, {qkv}, {y, lse});
+    time("attention 8x1024, 12 heads of 64" + with, op, {qkv}, {y, lse});
     used = kept;
     op.kind = OpKind::attention_grad;
-    time("attention_grad 8x1024, 12 heads of 64", op, {floats(n * h * d), qkv, y, lse}, {take(n * 3 * h * d)});
+    time("attention_grad 8x1024, 12 heads of 64" + with, op, {floats(n * h * d), qkv, y, lse}, {take(n * 3 * h * d)});
   }
 
   [[nodiscard]] Op rows_op(OpKind kind, std::int64_t n, std::int64_t m) const {
@@ -178,6 +180,15 @@ struct Bench {
           Link{rows_op(OpKind::layer_norm, n, c),
                {sum, floats(c), floats(c)},
                {take(n * c), statistics(), statistics()}}});
+    const Operand dropped_sum = take(n * c);
+    Op dropped = rows_op(OpKind::add_bias, n, c);
+    dropped.sequence = 1024;
+    dropped.dropout = 0.1;
+    time("add_bias dropped + layer_norm 8192x768",
+         {Link{dropped, {floats(n * c), floats(n * c), floats(c)}, {dropped_sum}},
+          Link{rows_op(OpKind::layer_norm, n, c),
+               {dropped_sum, floats(c), floats(c)},
+               {take(n * c), statistics(), statistics()}}});
     time("layer_norm_grad 8192x768", rows_op(OpKind::layer_norm_grad, n, c),
          {floats(n * c), floats(n * c), floats(c), full(n), full(n)}, {take(n * c), gradient(c), gradient(c)});
     time("gelu 8192x3072", rows_op(OpKind::gelu, n, 4 * c), {floats(4 * n * c)}, {take(4 * n * c)});
@@ -192,6 +203,11 @@ struct Bench {
     const Operand logits = floats(n * v), top = statistics();
     time("softmax_max + softmax_sum 8192x50304",
          {Link{max, {logits}, {top}}, Link{sums, {logits, top, ids(n, 50257)}, {take(2 * n, DType::fp32)}}});
+    Op total = rows_op(OpKind::cross_entropy, n, v);
+    const Operand all = floats(n * v), tops = statistics(), both = take(2 * n, DType::fp32), wanted = ids(n, 50257);
+    time("softmax and cross_entropy, gradient in place 8192x50304",
+         {Link{max, {all}, {tops}}, Link{sums, {all, tops, wanted}, {both}}, Link{total, {tops, both}, {full(1)}},
+          Link{loss, {all, tops, both, wanted}, {all}}});
     time("cross_entropy_grad 8192x50304", loss, {floats(n * v), full(n), full(2 * n), ids(n, 50257)}, {take(n * v)});
   }
 
@@ -217,6 +233,7 @@ struct Bench {
     matmul("matmul head 8192x50304x768", 8192, 50304, 768);
     mlp(8192, 768);
     attention(8, 1024, 12, 64);
+    attention(8, 1024, 12, 64, 0.1);
     memory_bound();
     updates();
   }

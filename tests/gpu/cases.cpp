@@ -366,6 +366,7 @@ std::vector<Case> all_cases() {
   maker.elementwise();
   maker.losses();
   for (Case& c : masked_cases()) maker.cases.push_back(std::move(c));
+  for (Case& c : dropout_cases()) maker.cases.push_back(std::move(c));
   std::vector<Case> all = maker.cases;
   for (const Case& c : maker.cases)
     for (const models::DType dtype : {models::DType::bf16, models::DType::fp16}) {
@@ -374,6 +375,7 @@ std::vector<Case> all_cases() {
     }
   for (Case& c : update_cases()) all.push_back(std::move(c));
   for (Case& c : compression_cases()) all.push_back(std::move(c));
+  for (Case& c : sparse_cases()) all.push_back(std::move(c));
   return all;
 }
 

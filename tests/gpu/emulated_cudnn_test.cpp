@@ -70,7 +70,7 @@ TEST_F(EmulatedCudnn, ComputesAttentionAndItsGradientAsTheCpuBackend) {
     const std::int64_t before = emulation::cudnn_executions();
     expect_as_on_the_cpu(c);
     const bool taken = emulation::cudnn_executions() > before;
-    EXPECT_EQ(taken, c.op.head_dim % 8 == 0) << c.name;
+    EXPECT_EQ(taken, c.op.head_dim % 8 == 0 && c.op.dropout <= 0) << c.name;
     ++(taken ? by_cudnn : by_own);
   }
   EXPECT_GE(by_cudnn, 20);
@@ -87,7 +87,7 @@ TEST_F(EmulatedCudnn, TakesSoManySequencesAtATimeAsTheWorkspaceIsFor) {
     unsetenv("ORRERY_CUDNN");
     device_ = backend_->allocate_arena(kArenaBytes);
     for (const Case& c : cases()) {
-      if (c.op.batch != 2 || c.op.head_dim % 8 != 0) continue;
+      if (c.op.batch != 2 || c.op.head_dim % 8 != 0 || c.op.dropout > 0) continue;
       const std::int64_t before = emulation::cudnn_executions();
       expect_as_on_the_cpu(c);
       const std::int64_t expected = each < kHalf ? 1 : each < 2 * kHalf ? 2 : 0;
@@ -95,6 +95,40 @@ TEST_F(EmulatedCudnn, TakesSoManySequencesAtATimeAsTheWorkspaceIsFor) {
     }
     EXPECT_LE(backend_->outside_arena_bytes(), std::int64_t{162} << 20);
   }
+}
+
+// Which kernels have run, and why not cuDNN's, is told once each.
+TEST_F(EmulatedCudnn, StandsAsideForDropoutAndSaysSo) {
+  const auto choice_of = [&](const std::string& op) {
+    KernelChoice found;
+    for (const KernelChoice& choice : backend_->kernel_choices())
+      if (choice.op == op) found = choice;
+    return found;
+  };
+  for (const Case& c : all_cases()) {
+    if (c.name != "bf16_attention_dropped_causal_flash_72") continue;
+    const std::int64_t before = emulation::cudnn_executions();
+    expect_as_on_the_cpu(c);
+    expect_as_on_the_cpu(c);
+    EXPECT_EQ(emulation::cudnn_executions(), before);
+    ASSERT_EQ(backend_->kernel_choices().size(), 1U);
+    EXPECT_EQ(choice_of("attention").kernel, "own, tensor cores");
+    EXPECT_NE(choice_of("attention").reason.find("masks"), std::string::npos) << choice_of("attention").reason;
+  }
+  for (const Case& c : cases()) {
+    if (c.op.dropout > 0 || c.op.head_dim != 20) continue;
+    expect_as_on_the_cpu(c);
+    EXPECT_EQ(choice_of("attention_grad").kernel, c.op.kind == OpKind::attention ? "" : "own, fp32 cores");
+    if (c.op.kind == OpKind::attention_grad) break;
+  }
+  EXPECT_FALSE(choice_of("attention_grad").reason.empty());
+  for (const Case& c : cases())
+    if (c.name == "bf16_attention_causal_flash_tiles") expect_as_on_the_cpu(c);
+  bool by_cudnn = false;
+  for (const KernelChoice& choice : backend_->kernel_choices())
+    by_cudnn = by_cudnn || (choice.kernel.starts_with("cuDNN ") && choice.reason.empty());
+  EXPECT_TRUE(by_cudnn);
+  EXPECT_EQ(backend_->scratch_bytes(), backend_->outside_arena_bytes());
 }
 
 TEST_F(EmulatedCudnn, LeavesWhatDoesNotRepeatToTheOwnKernels) {

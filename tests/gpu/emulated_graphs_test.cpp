@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "exec/cuda/kernels/kernels.h"
@@ -206,6 +207,24 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"pipeline_2_1f1b",
                            [](Trial& one) { one.spec.pipeline = 2, one.spec.order = plan::Order::one_f_one_b; }, 0.3},
                       Case{"context_2", [](Trial& one) { one.spec.context = 2; }},
+                      Case{"dropout",
+                           [](Trial& one) {
+                             one.model.dropout = {0.1, 0.2, 0.15};
+                           },
+                           0.9},
+                      Case{"dropout_pipeline_2_context_2_bf16",
+                           [](Trial& one) {
+                             one.model.dropout = {0.1, 0.2, 0.15};
+                             one.spec.pipeline = one.spec.context = 2, one.spec.precision = models::DType::bf16;
+                           },
+                           0.3},
+                      Case{"lossless",
+                           [](Trial& one) {
+                             one.model.activation = models::Activation::relu;
+                             one.spec.compression.activations = plan::ActivationEncoding::lossless;
+                           },
+                           0.9},
+                      Case{"loss_in_chunks", [](Trial& one) { one.spec.loss_chunks = 2; }, 0.9},
                       Case{"activations_on_the_host",
                            [](Trial& one) { one.spec.offload.activations = plan::Space::host; }, 0.1}),
     [](const auto& tested) { return std::string(tested.param.name); });
@@ -276,6 +295,53 @@ TEST(GraphsOfATraining, AreNotMadeWhereMemoryIsChecked) {
   const Counted counted = on_devices(trial);
   EXPECT_EQ(counted.outcome.graphs.front().captured, 0);
   EXPECT_EQ(counted.outcome.graphs.front().reason, "newborn buffers are filled by the host");
+}
+
+/// Graphs that a training step is made of, on rank 0, when spans are not recorded.
+std::int64_t pieces_of_a_step(void (*set)(Trial&)) {
+  Trial trial = short_trial(4);
+  trial.sample_every = 100;
+  set(trial);
+  const Counted counted = on_devices(trial);
+  for (const Executor::GraphCounts& counts : counted.outcome.graphs) EXPECT_EQ(counts.failed, 0) << counts.reason;
+  const Executor::GraphCounts& first = counted.outcome.graphs.front();
+  EXPECT_EQ(first.replayed, 3 * first.captured);
+  EXPECT_EQ(first.plain_steps, 0);
+  return first.captured;
+}
+
+// Four micro-batches, whose tokens a graph copies from where the host has put them.
+TEST(GraphsOfATraining, HoldAWholeStepWithItsBatches) {
+  const Faults none;
+  EXPECT_EQ(pieces_of_a_step([](Trial&) {}), 1);
+  EXPECT_EQ(pieces_of_a_step([](Trial& one) { one.spec.tensor = 2; }), 1);
+  EXPECT_EQ(pieces_of_a_step([](Trial& one) { one.spec.data = 2; }), 1);
+}
+
+// Each replay trains on its own batch: the data are in order, so that a step which saw the one before again is seen.
+TEST(GraphsOfATraining, TakeTheBatchOfTheirOwnStep) {
+  const Faults none;
+  Trial trial = short_trial(6);
+  trial.training.order = plan::DataOrder::sequential;
+  const Counted ours = on_devices(trial);
+  const Outcome theirs = testing::train(trial);
+  EXPECT_LE(testing::loss_distance(ours.outcome, theirs), 1e-5);
+  EXPECT_GT(ours.outcome.graphs.front().replayed, 4);
+}
+
+TEST_F(Graphs, CopyWhatIsInASlotWhenTheyAreReplayed) {
+  const std::span<std::byte> slot = backend.allocate_slot(sizeof(float));
+  const auto fill = [&](float value) { std::memcpy(slot.data(), &value, sizeof(value)); };
+  fill(1);
+  backend.begin_capture();
+  backend.queue_to_device(arena, slot);
+  double_on(backend.stream());
+  const auto graph = backend.end_capture();
+  for (const float value : {3.0F, 5.0F}) {
+    fill(value);
+    backend.replay(*graph);
+    EXPECT_EQ(get(), 2 * value);
+  }
 }
 
 // What graphs are for: a step is a few launches instead of one for each operator.

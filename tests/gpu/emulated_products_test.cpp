@@ -243,5 +243,35 @@ TEST(Fusion, JoinsASumWithItsNormAndTheStatisticsOfOneSoftmax) {
   EXPECT_EQ(groups[2].kind, cuda::Fused::no);
 }
 
+Step whole_loss() {
+  Step step;
+  step.add(OpKind::softmax_max, 4, 8, {at(0)}, {at(1)});
+  step.add(OpKind::softmax_sum, 4, 8, {at(0), at(1), at(2)}, {at(3)});
+  step.add(OpKind::cross_entropy, 4, 8, {at(1), at(3)}, {at(4)});
+  step.add(OpKind::cross_entropy_grad, 4, 8, {at(0), at(1), at(3), at(2)}, {at(0)});
+  for (models::Op& op : step.ops) op.vocab = 7;
+  return step;
+}
+
+TEST(Fusion, JoinsAllOfTheLossWhereItsGradientTakesTheLogitsPlace) {
+  EXPECT_EQ(whole_loss().fused(), (std::vector<cuda::FusedGroup>{{0, 4, cuda::Fused::whole_loss}}));
+  const auto pair_alone = [](const Step& step) {
+    const auto groups = step.fused();
+    return groups.size() == 3 && groups[0].kind == cuda::Fused::softmax_pair;
+  };
+  Step elsewhere = whole_loss();
+  elsewhere.out[3] = {at(5)};
+  EXPECT_TRUE(pair_alone(elsewhere)) << "who reads the logits later would read their gradient";
+  Step other_targets = whole_loss();
+  other_targets.in[3][3] = at(6);
+  EXPECT_TRUE(pair_alone(other_targets));
+  Step other_sums = whole_loss();
+  other_sums.in[2][1] = at(6);
+  EXPECT_TRUE(pair_alone(other_sums));
+  Step shard = whole_loss();
+  for (models::Op& op : shard.ops) op.vocab = 16;
+  EXPECT_TRUE(pair_alone(shard)) << "of a vocabulary that is split";
+}
+
 }  // namespace
 }  // namespace orrery::exec::gpu_test

@@ -73,48 +73,12 @@ TEST_P(Operators, AgreeWithTheCpuBackendAndRepeatBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Cuda, Operators, testing::Range(std::size_t{0}, all_cases().size()),
                          [](const auto& tested) { return cases()[tested.param].name; });
 
-/// Kinds that the CUDA backend refuses by name until it has them.
-const std::set<models::OpKind>& refused_kinds() {
-  using K = models::OpKind;
-  static const std::set<K> kinds = {K::sparse_encode, K::sparse_decode, K::dropout, K::relu, K::relu_grad};
-  return kinds;
-}
-
-TEST(CudaBackend, RefusesByNameWhatItDoesNotHaveYet) {
-  for (const models::OpKind kind : refused_kinds()) {
-    models::Op op;
-    op.kind = kind;
-    try {
-      cuda_backend().run(op, {}, {}, {}, {});
-      FAIL() << models::name_of(kind);
-    } catch (const Failure& failure) {
-      EXPECT_NE(std::string(failure.what()).find(models::name_of(kind)), std::string::npos) << failure.what();
-    }
-  }
-}
-
-TEST(CudaBackend, RefusesDropoutWithinWhatItHas) {
-  for (const models::OpKind kind : {models::OpKind::add_bias, models::OpKind::attention, models::OpKind::attention_grad,
-                                    models::OpKind::ring_attention}) {
-    models::Op op;
-    op.kind = kind;
-    op.dropout = 0.1;
-    try {
-      cuda_backend().run(op, {}, {}, {}, {});
-      FAIL() << models::name_of(kind);
-    } catch (const Failure& failure) {
-      EXPECT_NE(std::string(failure.what()).find("no dropout yet"), std::string::npos) << failure.what();
-    }
-  }
-}
-
 TEST(OperatorCases, CoverEveryKind) {
   std::set<models::OpKind> tested;
   for (const Case& c : cases()) tested.insert(c.op.kind);
   for (int kind = 0; kind <= static_cast<int>(models::kLastOpKind); ++kind) {
     const auto op = static_cast<models::OpKind>(kind);
     if (op == models::OpKind::load_tokens) continue;  // the executor's
-    if (refused_kinds().contains(op)) continue;
     EXPECT_TRUE(tested.contains(op)) << models::name_of(op);
   }
 }
@@ -187,6 +151,24 @@ TEST_P(Chains, LeaveInMemoryWhatTheirOperatorsWouldOneByOne) {
           {}};
       loss.links = {{max, {0}, {2}}, {sum, {0, 2, 1}, {3}}};
       chains.push_back(loss);
+      models::Op mean = max, gradient = max;
+      mean.kind = models::OpKind::cross_entropy;
+      mean.accumulate = true;
+      gradient.kind = models::OpKind::cross_entropy_grad;
+      mean.scale = gradient.scale = 1.0 / 48;
+      loss.name = "softmax_max, softmax_sum, cross_entropy, cross_entropy_grad";
+      loss.slots.push_back(random_floats(random, 1));
+      loss.slots.push_back(zeros(4));
+      loss.slots.back().floats[0] = 64;
+      loss.links.push_back({mean, {2, 3}, {4}});
+      loss.links.push_back({gradient, {0, 2, 3, 1, biased ? 5 : -1}, {0}});
+      chains.push_back(loss);
+      Chain dropped = norm;
+      dropped.name = "add_bias with dropout, layer_norm";
+      models::Op& masked = dropped.links[0].op;
+      masked.dropout = 0.25, masked.site = 2;
+      masked.batch = 2, masked.sequence = rows / 2;
+      chains.push_back(dropped);
     }
   for (const Chain& chain : chains) {
     const auto expected = run_on(*arenas().cpu, arenas().host, chain);

@@ -3,6 +3,7 @@
 // tile of queries for dq and one per tile of keys for dk and dv, so that no sum needs atomics. The unfused form
 // stores the probabilities, as models/op.h says, and reads them in backward. Ring attention is the same over one block
 // of keys (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers", 2023), merged by its log-sum-exp.
+// Dropout is of the probabilities as they meet the values: sums, log-sum-exp and what is saved know nothing of it.
 #include "exec/cuda/kernels/attention_device.h"
 
 namespace orrery::exec::cuda {
@@ -55,6 +56,27 @@ __device__ inline void scores(const Layout& l, const float* q, const float* k, i
   for (int e = 0; e < kEach; ++e) s[e] = masked(l, query, first_key + lane + kLanes * e) ? -INFINITY : s[e] * l.scale;
 }
 
+static_assert(kTile / 8 <= kLanes);
+/// Which keys of a tile are kept for one query, a bit for each; its lanes share the draws. All of a warp must call it.
+__device__ inline unsigned kept_of_row(const Layout& l, const QueryDraw& draw, int lane, int64_t first_key) {
+  unsigned kept = 0;
+  if (lane < kTile / 8) kept = kept_keys<8>(l, draw, first_key + 8 * lane) << (8 * lane);
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) kept |= __shfl_xor_sync(kAllLanes, kept, offset);
+  return kept;
+}
+
+/// What dropout makes of the keys lane, lane + kLanes, … of a row: factors, 1 without.
+__device__ inline void factors_of_row(const Layout& l, uint64_t key, int64_t batch, int64_t head, int64_t query,
+                                      int lane, int64_t first_key, float* factors) {
+  for (int e = 0; e < kEach; ++e) factors[e] = 1;
+  if (!l.masks.draw.step) return;  // the same in the whole grid
+  const unsigned kept = kept_of_row(l, draw_of(l, key, batch, head, query), lane, first_key);
+  for (int e = 0; e < kEach; ++e) factors[e] = (kept >> (lane + kLanes * e) & 1U) != 0 ? l.masks.draw.scale : 0.0F;
+}
+__device__ inline uint64_t key_of(const Layout& l) {
+  return l.masks.draw.step ? key_of(l.masks.draw) : 0;
+}
+
 /// Block: 32 queries of one head. Shared: q, k-or-v, probabilities. A row that sees any key sees key 0, in its first
 /// tile, so its running maximum is finite from then on; rows that see none are left as they are.
 template <class T, int PerLane>
@@ -80,7 +102,9 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(Layout l, Inputs<T>
   float top = -INFINITY;
   float sum = 0;
   const int64_t tiles = tiles_seen(l, at.tile, kTile);
+  const uint64_t random_key = key_of(l);
   float s[kEach];
+  float factors[kEach];
   for (int64_t tile = 0; tile < tiles; ++tile) {
     __syncthreads();
     load_tile(kv, keys, tile * kTile, l.kv_width, l);
@@ -91,9 +115,10 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(Layout l, Inputs<T>
     best = fmaxf(top, lane_max(best));
     const float shrink = top == -INFINITY ? 0.0F : expf(top - best);
     float part = 0;
+    factors_of_row(l, random_key, at.batch, at.head, query, lane, tile * kTile, factors);
     for (int e = 0; e < kEach; ++e) {
       const float v = best == -INFINITY ? 0.0F : expf(s[e] - best);
-      p[row * kPitch + lane + kLanes * e] = v;
+      p[row * kPitch + lane + kLanes * e] = v * factors[e];
       part += v;
     }
     sum = sum * shrink + lane_sum(part);
@@ -195,6 +220,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < PerLane; ++i) acc[i] = 0;
   const int64_t tiles = tiles_seen(l, at.tile, kTile);
+  const uint64_t random_key = key_of(l);
   for (int64_t tile = 0; tile < tiles; ++tile) {
     __syncthreads();
     load_tile(k, in.k + key_base, tile * kTile, l.kv_width, l);
@@ -204,7 +230,10 @@ __global__ void __launch_bounds__(kThreads)
     float dp[kEach];
     probabilities(l, q, k, saved, saved_row, row, lane, query, tile * kTile, p);
     dots(g, v, row, lane, l.dim, dp);
-    for (int e = 0; e < kEach; ++e) ds[row * kPitch + lane + kLanes * e] = p[e] * (dp[e] - delta) * l.scale;
+    float factors[kEach];
+    factors_of_row(l, random_key, at.batch, at.head, query, lane, tile * kTile, factors);
+    for (int e = 0; e < kEach; ++e)
+      ds[row * kPitch + lane + kLanes * e] = p[e] * (factors[e] * dp[e] - delta) * l.scale;
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < PerLane; ++i) {
@@ -247,6 +276,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < PerLane; ++i) dk[i] = dv[i] = 0;
   const bool any = at.tile * kTile < l.keys;
+  const uint64_t random_key = key_of(l);
   const int64_t first_tile = l.causal && at.tile > l.first_query / kTile ? at.tile : l.first_query / kTile;
   for (int shared_head = 0; any && shared_head < l.group; ++shared_head) {
     const int head = at.head * l.group + shared_head;
@@ -264,9 +294,11 @@ __global__ void __launch_bounds__(kThreads)
       float dp[kEach];
       probabilities(l, q, k, saved, saved_row, row, lane, query, at.tile * kTile, p);
       dots(g, v, row, lane, l.dim, dp);
+      float factors[kEach];
+      factors_of_row(l, random_key, at.batch, head, query, lane, at.tile * kTile, factors);
       for (int e = 0; e < kEach; ++e) {
-        ps[row * kPitch + lane + kLanes * e] = p[e];
-        ds[row * kPitch + lane + kLanes * e] = p[e] * (dp[e] - delta) * l.scale;
+        ps[row * kPitch + lane + kLanes * e] = p[e] * factors[e];
+        ds[row * kPitch + lane + kLanes * e] = p[e] * (factors[e] * dp[e] - delta) * l.scale;
       }
       __syncthreads();
 #pragma unroll
@@ -308,6 +340,7 @@ Layout layout_of(const AttentionShape& shape) {
   l.flash = shape.flash;
   l.keys = shape.sequence;
   l.scale = static_cast<float>(1.0 / sqrt(static_cast<double>(shape.head_dim)));
+  l.masks = shape.masks;
   return l;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// What the attention kernels share: shapes, masks, operands, merging of what two sets of keys give.
 #include "exec/cuda/kernels/device.h"
+#include "exec/cuda/kernels/dropout_device.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/values.h"
 
@@ -16,6 +17,7 @@ struct Layout {
   // What of the keys counts, and for which queries; of a ring's block less than all.
   int64_t first_query, keys;
   bool accumulate;
+  ScoreMasks masks;
 };
 
 /// Operands: q in rows of `width`, keys and values in rows of `kv_width`, and the same of their gradients.
@@ -63,6 +65,34 @@ __device__ inline int64_t tiles_seen(const Layout& l, int64_t tile, int64_t size
   return l.causal && tile + 1 < all ? tile + 1 : all;
 }
 
+/// Draws for the probabilities of one query of one head.
+struct QueryDraw {
+  uint64_t key, high, first;  // Philox's key; half of its counter; the element of this query and the first key
+};
+__device__ inline QueryDraw draw_of(const Layout& l, uint64_t key, int64_t batch, int64_t head, int64_t query) {
+  const int64_t all = l.sequence * l.masks.queries.context;
+  const int64_t row = (l.masks.first_head + head) * all + position_of(l.masks.queries, l.sequence, query);
+  return {key, counter_high(l.masks.draw, batch), static_cast<uint64_t>(row * all)};
+}
+/// Which of `N` keys from `first_key` on are kept, a bit for each. Keys of a ring's block are two runs of the sequence.
+template <int N>
+__device__ inline unsigned kept_keys(const Layout& l, const QueryDraw& draw, int64_t first_key) {
+  const Positions owner{l.masks.queries.context, l.masks.owner};
+  unsigned kept = 0;
+  int done = 0;
+#pragma unroll 1
+  do {
+    const int64_t key = first_key + done, left = l.sequence / 2 - key;  // of the first run
+    const unsigned run =
+        kept_run<N>(draw.key, draw.high, draw.first + static_cast<uint64_t>(position_of(owner, l.sequence, key)),
+                    l.masks.draw.threshold);
+    const bool breaks = owner.context > 1 && left > 0 && left < N - done;
+    kept |= (breaks ? run & ((1U << left) - 1) : run) << done;
+    done = breaks ? done + static_cast<int>(left) : N;
+  } while (done < N);
+  return kept & first_bits<N>();
+}
+
 /// Adds to a row of y, made of other keys with the log-sum-exp `lse`, what these keys make of it: returns how much of
 /// the old stays and how much of the new is added.
 struct Merged {
@@ -78,9 +108,8 @@ __device__ inline Merged merge(float before, float here) {
 /// Whether it takes these: the head widths it was compiled for, addresses of 16 bytes.
 template <class T>
 bool fits_tensor_cores(const Layout& l, const Inputs<T>& in) {
-  const bool width = l.dim == 16 || l.dim == 32 || l.dim == 64 || l.dim == 80 || l.dim == 96 || l.dim == 128;
   const auto aligned = [](const T* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
-  return sizeof(T) == 2 && l.flash && width && aligned(in.q) && aligned(in.k) && aligned(in.v);
+  return sizeof(T) == 2 && l.flash && has_tensor_kernel(l.dim) && aligned(in.q) && aligned(in.k) && aligned(in.v);
 }
 template <class T>
 void tensor_forward(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, T* y, float* lse);

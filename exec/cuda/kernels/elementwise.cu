@@ -123,6 +123,34 @@ struct TanhGrad {
   }
 };
 
+template <class T>
+struct Relu {
+  const T* x;
+  T* y;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    Pack<N> v = load<N>(x + i);
+#pragma unroll
+    for (int e = 0; e < N; ++e) v.v[e] = v.v[e] <= 0 ? 0.0F : v.v[e];  // NaN stays NaN
+    store(y + i, v);
+  }
+};
+
+template <class T>
+struct ReluGrad {
+  const T* dy;
+  const T* y;
+  T* dx;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    const Pack<N> out = load<N>(y + i);
+    Pack<N> g = load<N>(dy + i);
+#pragma unroll
+    for (int e = 0; e < N; ++e) g.v[e] = out.v[e] > 0 ? g.v[e] : 0.0F;
+    store(dx + i, g);
+  }
+};
+
 /// Shazeer, "GLU Variants Improve Transformer" (2020): silu(gate) * up, gate and up side by side in a row of 2F.
 template <class T>
 struct SwiGlu {
@@ -293,6 +321,16 @@ void tanh_grad(cudaStream_t stream, const T* dy, const T* y, T* dx, int64_t coun
 }
 
 template <class T>
+void relu(cudaStream_t stream, const T* x, T* y, int64_t count) {
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), Relu<T>{x, y}, "relu");
+}
+
+template <class T>
+void relu_grad(cudaStream_t stream, const T* dy, const T* y, T* dx, int64_t count) {
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, y, dx), ReluGrad<T>{dy, y, dx}, "relu_grad");
+}
+
+template <class T>
 void swiglu(cudaStream_t stream, const T* x, T* y, int64_t rows, int64_t columns) {
   launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, x, y), SwiGlu<T>{x, y, columns}, "swiglu");
 }
@@ -350,6 +388,8 @@ void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& pos
   template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                 \
   template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                 \
   template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                     \
+  template void relu(cudaStream_t, const T*, T*, int64_t);                                    \
+  template void relu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                     \
   template void swiglu(cudaStream_t, const T*, T*, int64_t, int64_t);                         \
   template void swiglu_grad(cudaStream_t, const T*, const T*, T*, int64_t, int64_t);          \
   template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);   \

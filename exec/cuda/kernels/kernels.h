@@ -15,6 +15,9 @@ namespace orrery::exec::cuda {
 
 using std::int32_t;
 using std::int64_t;
+using std::uint32_t;
+using std::uint64_t;
+using std::uint8_t;
 
 /// As plan::gradient_dtype.
 template <class T>
@@ -34,6 +37,18 @@ struct KernelScratch {
   std::size_t bytes = 0;
 };
 
+// -- dropout: masks are drawn, never stored (models/dropout.h), here by one operator of one rank
+/// Which masks: the same for the whole launch, but for the training step, which is read on the device, so that a graph
+/// draws new ones with each replay.
+struct DropoutDraw {
+  const int64_t* step = nullptr;  ///< on the device: the training step that has begun; null: nothing is dropped
+  int64_t ahead = 0;              ///< the masks are those of so many steps later
+  uint64_t seed = 0;
+  uint32_t site = 0, first_sequence = 0;
+  uint32_t threshold = 0;  ///< what is dropped has 16 bits below it
+  float scale = 1;         ///< of what is kept
+};
+
 // embedding.cu: `first_id` is the first token id of this rank's shard of `shard_rows` rows.
 template <class T>
 void embedding(cudaStream_t stream, const int32_t* tokens, const T* table, T* x, int64_t rows, int64_t columns,
@@ -46,6 +61,12 @@ void embedding_grad(cudaStream_t stream, const int32_t* tokens, const T* dx, Gra
 /// Row r of a sequence is at position r, or with `context` > 1 where chunks `part` and 2 context - 1 - part of it lie.
 struct Positions {
   int64_t context = 1, part = 0;
+};
+/// Masks of rows, of which the first is row `first_row` of the micro-batch, `sequence` rows to a sequence.
+struct RowMasks {
+  DropoutDraw draw;
+  int64_t sequence = 1, first_row = 0;
+  Positions positions;
 };
 /// Row i of x is row first + i of the micro-batch.
 template <class T>
@@ -64,6 +85,7 @@ struct NormInput {
   const T* residual = nullptr;
   const T* added_bias = nullptr;
   T* sum = nullptr;
+  RowMasks masks;  ///< of x + added_bias
 };
 template <class T>
 void layer_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, const T* bias, T* y, float* mean,
@@ -84,13 +106,25 @@ void bias_grad(cudaStream_t stream, const T* dy, GradientOf<T>* dbias, int64_t r
 
 // attention.cu: packed heads as in op.h. Flash attention of 16-bit operands takes the tensor cores where heads are 16,
 // 32, 64, 80, 96 or 128 wide; backward then keeps a float for each query of each head in `scratch`.
+/// Masks of probabilities: of this rank's queries, for keys of the rank that is `owner` of the ring. Heads count on
+/// from `first_head`.
+struct ScoreMasks {
+  DropoutDraw draw;
+  Positions queries;
+  int64_t owner = 0, first_head = 0;
+};
 struct AttentionShape {
   int64_t batch = 0, sequence = 0;
   int heads = 0, kv_heads = 0, head_dim = 0;
   bool causal = false;
   bool flash = false;  ///< `saved` is lse (B,H,T); else probabilities (B,H,T,T)
+  ScoreMasks masks;    ///< probabilities are saved as they are without
 };
 inline constexpr int kMaxHeadDim = 256;
+/// Heads for which there are kernels on tensor cores.
+[[nodiscard]] constexpr bool has_tensor_kernel(int head_dim) {
+  return head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128;
+}
 /// `saved`: float of flash attention, else T.
 template <class T>
 void attention(cudaStream_t stream, const AttentionShape& shape, const T* qkv, T* y, void* saved);
@@ -141,12 +175,41 @@ template <class T>
 void swiglu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t rows, int64_t columns);
 template <class T>
 void add_bias(cudaStream_t stream, const T* residual, const T* x, const T* bias, T* y, int64_t rows, int64_t columns);
+/// x and y may be the same, as dx and dy.
+template <class T>
+void relu(cudaStream_t stream, const T* x, T* y, int64_t count);
+template <class T>
+void relu_grad(cudaStream_t stream, const T* dy, const T* y, T* dx, int64_t count);
 /// c = a + b, element by element.
 template <class T>
 void add(cudaStream_t stream, const T* a, const T* b, T* c, int64_t count);
 /// Adds `bias` to every row of `y`.
 template <class T, class B>
 void add_bias_to_rows(cudaStream_t stream, const B* bias, T* y, int64_t rows, int64_t columns);
+
+// dropout.cu: y = x under its mask, or residual + (x + bias) under it; `bias` may be null.
+template <class T>
+void drop_rows(cudaStream_t stream, const RowMasks& masks, const T* x, T* y, int64_t rows, int64_t columns);
+template <class T>
+void add_dropped(cudaStream_t stream, const RowMasks& masks, const T* residual, const T* x, const T* bias, T* y,
+                 int64_t rows, int64_t columns);
+
+// sparse.cu: what a ReLU has left (models/encoding.h), `count` values of type T in rows of `columns`.
+/// `scratch`: 8 bytes for each kSparsePiece values.
+inline constexpr int64_t kSparsePiece = 8192;
+struct SparseBytes {
+  int64_t* count = nullptr;  ///< values that are not zero
+  uint8_t* bits = nullptr;   ///< one for each value
+  void* values = nullptr;
+  int64_t capacity = 0;
+};
+template <class T>
+void sparse_encode(cudaStream_t stream, const T* x, const SparseBytes& to, int64_t count, KernelScratch scratch);
+/// Queues what gives x back, and what computes x again as relu(a weight^T + bias), a (rows, inner), weight (columns,
+/// inner), `bias` or null; on the device one of both has nothing to do.
+template <class T>
+void sparse_decode(cudaStream_t stream, const SparseBytes& from, const T* a, const T* weight, const T* bias, T* x,
+                   int64_t rows, int64_t columns, int64_t inner, KernelScratch scratch);
 
 // loss.cu: a rank's shard of `columns` logits of which the first `valid` are real; `first_id` is the first one's id.
 template <class T>
@@ -164,6 +227,23 @@ template <class T>
 void cross_entropy_grad(cudaStream_t stream, const T* logits, const float* max, const float* sums,
                         const int32_t* targets, const float* scaling, T* dlogits, int64_t rows, int64_t columns,
                         int64_t valid, int64_t first_id, float scale);
+
+/// All of it where the vocabulary is not split, in one pass over the logits, which become their gradient. `counter` is
+/// 0 before and after: who has come last adds up the loss, in the order of the rows.
+template <class T>
+struct WholeLoss {
+  T* logits = nullptr;
+  const int32_t* targets = nullptr;
+  const float* scaling = nullptr;  ///< null: 1
+  float* max = nullptr;
+  float* sums = nullptr;
+  float* loss = nullptr;
+  int64_t rows = 0, columns = 0, valid = 0;
+  float loss_scale = 1, gradient_scale = 1;
+  unsigned* counter = nullptr;
+};
+template <class T>
+void whole_cross_entropy(cudaStream_t stream, const WholeLoss<T>& loss);
 
 // masked.cu: BERT's token types, chosen rows, and loss over few classes. What data says is checked where it is made
 // (exec/masked_data.h); a type, row or class that there is not reads nothing and makes NaN, which the loss then shows.

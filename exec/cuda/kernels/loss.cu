@@ -1,6 +1,7 @@
 // Cross-entropy over a vocabulary that tensor-parallel ranks share: row maximum, row sum and target logit, loss and
 // gradient, with the all-reduces between them left to the schedule. Where nothing is between them, maximum and sum are
-// one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+// one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018); where the gradient follows at
+// once too, as in the loss in chunks, everything is.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/values.h"
@@ -9,6 +10,9 @@ namespace orrery::exec::cuda {
 namespace {
 
 constexpr int kLossThreads = 1024;
+/// Most bytes of a row that wait in shared memory: two blocks of an H200's multiprocessor have that, and one of an
+/// A100's.
+constexpr std::size_t kMostKept = 112 * 1024;
 
 template <class T>
 __device__ inline float exp_for(float x) {
@@ -63,14 +67,12 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) write_sums(logits + row * columns, sum, targets, sums, row, rows, valid, first_id);
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(kThreads)
-    softmax_statistics_kernel(const T* logits, const int32_t* targets, float* max, float* sums, int64_t rows,
-                              int64_t columns, int64_t valid, int64_t first_id) {
-  const int64_t row = blockIdx.x;
-  float best = -INFINITY;
-  float sum = 0;
-  over_row<N>(logits + row * columns, valid, [&](const Pack<N>& v, int64_t, int count) {
+/// Maximum of a row so far and the sum of exp(v - maximum); threads go through a row by packs.
+template <class T>
+struct Online {
+  float best = -INFINITY, sum = 0;
+  template <int N>
+  __device__ void take(const Pack<N>& v, int count) {
     float here = best;
 #pragma unroll
     for (int e = 0; e < N; ++e)
@@ -82,22 +84,85 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int e = 0; e < N; ++e)
       if (e < count) sum += exp_for<T>(v.v[e] - best);
-  });
-  const float top = block_max(best);
-  sum = block_sum(best == -INFINITY ? 0.0F : sum * exp_for<T>(best - top));
+  }
+  /// Of the whole block: `best` and `sum` become those of the row.
+  __device__ void join() {
+    const float top = block_max(best);
+    sum = block_sum(best == -INFINITY ? 0.0F : sum * exp_for<T>(best - top));
+    best = top;
+  }
+};
+
+template <class T, int N>
+__global__ void __launch_bounds__(kThreads)
+    softmax_statistics_kernel(const T* logits, const int32_t* targets, float* max, float* sums, int64_t rows,
+                              int64_t columns, int64_t valid, int64_t first_id) {
+  const int64_t row = blockIdx.x;
+  Online<T> online;
+  over_row<N>(logits + row * columns, valid, [&](const Pack<N>& v, int64_t, int count) { online.take(v, count); });
+  online.join();
   if (threadIdx.x != 0) return;
-  max[row] = top;
-  write_sums(logits + row * columns, sum, targets, sums, row, rows, valid, first_id);
+  max[row] = online.best;
+  write_sums(logits + row * columns, online.sum, targets, sums, row, rows, valid, first_id);
 }
 
-/// One block: the rows are few next to the logits, and one block keeps the order fixed.
-__global__ void __launch_bounds__(kLossThreads)
-    cross_entropy_kernel(const float* max, const float* sums, float* loss, int64_t rows, float scale) {
+/// The loss of all rows, in an order that depends on nothing but how many threads a block has.
+__device__ inline void add_loss(const volatile float* max, const volatile float* sums, float* loss, int64_t rows,
+                                float scale) {
   double sum = 0;
   for (int64_t row = threadIdx.x; row < rows; row += blockDim.x)
     sum += log(static_cast<double>(sums[row])) + static_cast<double>(max[row]) - static_cast<double>(sums[rows + row]);
   sum = block_sum(sum);
   if (threadIdx.x == 0) loss[0] += static_cast<float>(static_cast<double>(scale) * sum);
+}
+
+/// One block: the rows are few next to the logits, and one block keeps the order fixed.
+__global__ void __launch_bounds__(kLossThreads)
+    cross_entropy_kernel(const float* max, const float* sums, float* loss, int64_t rows, float scale) {
+  add_loss(max, sums, loss, rows, scale);
+}
+
+/// Block: one row. `Kept`: the row waits in shared memory between the two ways through it, each thread's part for that
+/// thread alone; else it is read again. The block that comes last adds up the loss.
+template <class T, int N, bool Kept>
+__global__ void __launch_bounds__(kLossThreads) whole_cross_entropy_kernel(WholeLoss<T> p) {
+  ORRERY_DYNAMIC_SHARED(shared);
+  __shared__ bool last;
+  T* const kept = reinterpret_cast<T*>(shared);
+  const int64_t row = blockIdx.x;
+  T* const logits = p.logits + row * p.columns;
+  const int64_t target = p.targets[row];
+  const float of_target = target >= 0 && target < p.valid ? widen(logits[target]) : 0.0F;  // before it is overwritten
+  Online<T> online;
+  over_row<N>(logits, p.valid, [&](const Pack<N>& v, int64_t c, int count) {
+    online.take(v, count);
+    if constexpr (Kept) store(kept + c, v);
+  });
+  online.join();
+  const float scale = p.scaling ? p.gradient_scale * p.scaling[0] : p.gradient_scale;
+  const float factor = scale / online.sum;
+  for (int64_t c = static_cast<int64_t>(threadIdx.x) * N; c < p.columns; c += static_cast<int64_t>(blockDim.x) * N) {
+    Pack<N> v{};
+    if (c < p.valid) v = load<N>(Kept ? kept + c : logits + c);
+#pragma unroll
+    for (int e = 0; e < N; ++e) {
+      const float hot = c + e == target ? scale : 0.0F;
+      v.v[e] = c + e < p.valid ? factor * exp_for<T>(v.v[e] - online.best) - hot : 0.0F;
+    }
+    store(logits + c, v);
+  }
+  if (threadIdx.x == 0) {
+    p.max[row] = online.best;
+    p.sums[row] = online.sum;
+    p.sums[p.rows + row] = of_target;
+    __threadfence();  // whoever sees the count sees these
+    last = atomicAdd(p.counter, 1U) == static_cast<unsigned>(p.rows - 1);
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  add_loss(p.max, p.sums, p.loss, p.rows, p.loss_scale);
+  if (threadIdx.x == 0) *p.counter = 0;
 }
 
 template <class T, int N>
@@ -163,6 +228,33 @@ void cross_entropy(cudaStream_t stream, const float* max, const float* sums, flo
   check_launch("cross_entropy");
 }
 
+namespace {
+
+template <class T, int N>
+void launch_whole(cudaStream_t stream, const WholeLoss<T>& loss) {
+  const dim3 grid = row_grid(loss.rows, "cross_entropy");
+  const std::size_t bytes = static_cast<std::size_t>((loss.columns + N - 1) / N * N) * sizeof(T);
+  auto* const kernel = whole_cross_entropy_kernel<T, N, true>;
+  const bool fits = bytes <= kMostKept && cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                               cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                               static_cast<int>(bytes)) == cudaSuccess;
+  if (fits) {
+    ORRERY_LAUNCH((whole_cross_entropy_kernel<T, N, true>), grid, dim3(kLossThreads), bytes, stream, loss);
+  } else {
+    static_cast<void>(cudaGetLastError());  // a device whose blocks have less
+    ORRERY_LAUNCH((whole_cross_entropy_kernel<T, N, false>), grid, dim3(kLossThreads), 0, stream, loss);
+  }
+  check_launch("cross_entropy");
+}
+
+}  // namespace
+
+template <class T>
+void whole_cross_entropy(cudaStream_t stream, const WholeLoss<T>& loss) {
+  if (packs<T>(loss.columns, loss.logits)) return launch_whole<T, kWidth<T>>(stream, loss);
+  launch_whole<T, 1>(stream, loss);
+}
+
 template <class T>
 void cross_entropy_grad(cudaStream_t stream, const T* logits, const float* max, const float* sums,
                         const int32_t* targets, const float* scaling, T* dlogits, int64_t rows, int64_t columns,
@@ -183,6 +275,7 @@ void cross_entropy_grad(cudaStream_t stream, const T* logits, const float* max, 
                             int64_t);                                                                                 \
   template void softmax_statistics(cudaStream_t, const T*, const int32_t*, float*, float*, int64_t, int64_t, int64_t, \
                                    int64_t);                                                                          \
+  template void whole_cross_entropy(cudaStream_t, const WholeLoss<T>&);                                               \
   template void cross_entropy_grad(cudaStream_t, const T*, const float*, const float*, const int32_t*, const float*,  \
                                    T*, int64_t, int64_t, int64_t, int64_t, float);
 ORRERY_INSTANTIATE(float)

@@ -1,6 +1,7 @@
 // Layer norm, RMS norm and column sums. Forward and dx: a warp per row of up to 4096 elements, else a block. Weights'
 // gradients: blocks of 32 columns by as many parts of the rows as fill the device, and a second pass over the parts.
 #include "exec/cuda/kernels/device.h"
+#include "exec/cuda/kernels/dropout_device.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/values.h"
 
@@ -32,13 +33,23 @@ dim3 grid_of(int64_t rows, const char* name) {
 
 /// Elements of the row that is normalised: x, or the sum that a residual connection makes of it, rounded as stored.
 template <class T, int N>
-__device__ inline Pack<N> input_at(const NormInput<T>& in, int64_t base, int64_t c) {
+__device__ inline Pack<N> input_at(const NormInput<T>& in, int64_t base, int64_t c, int64_t columns) {
   if (!in.residual) return load<N>(in.x + base + c);
   Pack<N> v = load<N>(in.residual + base + c);
-  const Pack<N> x = load<N>(in.x + base + c);
+  Pack<N> x = load<N>(in.x + base + c);
+  if (in.masks.draw.step) {
+    if (in.added_bias) {
+      const Pack<N> b = load<N>(in.added_bias + c);
+#pragma unroll
+      for (int e = 0; e < N; ++e) x.v[e] += b.v[e];
+    }
+    const Pack<N> factors = factors_of<N>(in.masks, key_of(in.masks.draw), base + c, columns);
+#pragma unroll
+    for (int e = 0; e < N; ++e) x.v[e] *= factors.v[e];
+  }
 #pragma unroll
   for (int e = 0; e < N; ++e) v.v[e] += x.v[e];
-  if (in.added_bias) {
+  if (in.added_bias && !in.masks.draw.step) {
     const Pack<N> b = load<N>(in.added_bias + c);
 #pragma unroll
     for (int e = 0; e < N; ++e) v.v[e] += b.v[e];
@@ -61,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   const T* stored = in.residual ? in.sum : in.x;
   float sum = 0;
   for (int64_t c = row.lane * N; c < columns; c += row.lanes * N) {
-    const Pack<N> v = input_at<T, N>(in, base, c);
+    const Pack<N> v = input_at<T, N>(in, base, c, columns);
 #pragma unroll
     for (int e = 0; e < N; ++e) sum += mean ? v.v[e] : v.v[e] * v.v[e];
   }

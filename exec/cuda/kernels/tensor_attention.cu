@@ -18,7 +18,8 @@ constexpr int kSpare = 8;               // elements by which rows in shared memo
 constexpr int kScorePitch = kTile + 4;  // floats
 constexpr int kProbabilityPitch = kTile + kSpare;  // 16-bit elements
 constexpr int kHalfRow = kTile / 2;                // columns of a lane: two lanes share a row of scores
-static_assert(kTile / kStrip * kWarp == kBlock);
+constexpr int kDrawWords = kTile * kTile / 32;     // a bit for each score of a tile
+static_assert(kTile / kStrip * kWarp == kBlock && kHalfRow == 32);
 
 template <class T>
 using RowsA = wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major>;
@@ -127,7 +128,13 @@ __device__ inline void write_strip(T* to, int64_t stride, int64_t first, int64_t
   }
 }
 
-template <class T, int Dim>
+/// Bit `place` of a row's draws.
+__device__ inline float dropped(const Layout& l, unsigned kept, int place, float value) {
+  return (kept >> place & 1U) != 0 ? value * l.masks.draw.scale : 0.0F;
+}
+
+// `Drops`: probabilities meet the values under their masks. Kernels without have nothing to carry for it.
+template <class T, int Dim, bool Drops>
 __global__ void __launch_bounds__(kBlock) forward_kernel(Layout l, int64_t tiles, Inputs<T> in, T* y, float* lse) {
   ORRERY_DYNAMIC_SHARED(raw);
   Shared shared{reinterpret_cast<char*>(raw)};
@@ -149,6 +156,8 @@ __global__ void __launch_bounds__(kBlock) forward_kernel(Layout l, int64_t tiles
   for (int d = 0; d < Dim / 2; ++d) own_out[d] = 0;
   float top = -INFINITY;
   float sum = 0;
+  QueryDraw draw{};
+  if constexpr (Drops) draw = draw_of(l, key_of(l.masks.draw), at.batch, at.head, query);
   const int64_t last = tiles_seen(l, at.tile, kTile);
   for (int64_t tile = 0; tile < last; ++tile) {
     __syncthreads();
@@ -165,9 +174,11 @@ __global__ void __launch_bounds__(kBlock) forward_kernel(Layout l, int64_t tiles
     best = pair_max(best);
     const float shrink = top == -INFINITY ? 0.0F : __expf(top - best);
     float part = 0;
+    unsigned kept = 0;
+    if constexpr (Drops) kept = kept_keys<kHalfRow>(l, draw, first_key);
     for (int j = 0; j < kHalfRow; ++j) {
       const float value = masked(l, query, first_key + j) ? 0.0F : __expf(row[j] * l.scale - best);
-      put(p + lane.row * kProbabilityPitch + lane.first + j, value);
+      put(p + lane.row * kProbabilityPitch + lane.first + j, Drops ? dropped(l, kept, j, value) : value);
       part += value;
     }
     sum = sum * shrink + pair_sum(part);
@@ -211,7 +222,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x % kWarp == 0) delta[(batch * l.heads + head) * l.sequence + query] = sum;
 }
 
-template <class T, int Dim>
+template <class T, int Dim, bool Drops>
 __global__ void __launch_bounds__(kBlock)
     dq_kernel(Layout l, int64_t tiles, Inputs<T> in, Saved<T> saved, const float* delta, Gradients<T> to) {
   ORRERY_DYNAMIC_SHARED(raw);
@@ -241,6 +252,8 @@ __global__ void __launch_bounds__(kBlock)
   Sums sums[Dim / 16];
 #pragma unroll
   for (int n = 0; n < Dim / 16; ++n) wmma::fill_fragment(sums[n], 0.0F);
+  QueryDraw draw{};
+  if constexpr (Drops) draw = draw_of(l, key_of(l.masks.draw), at.batch, at.head, query);
   const int64_t last = tiles_seen(l, at.tile, kTile);
   for (int64_t tile = 0; tile < last; ++tile) {
     __syncthreads();
@@ -251,10 +264,13 @@ __global__ void __launch_bounds__(kBlock)
     products<T, Dim>(dp, g + lane.warp * kStrip * (Dim + kSpare), v);
     __syncwarp();
     const int place = lane.row * kScorePitch + lane.first;
+    unsigned kept = 0;
+    if constexpr (Drops) kept = kept_keys<kHalfRow>(l, draw, tile * kTile + lane.first);
     for (int j = 0; j < kHalfRow; ++j) {
       const bool seen = real && !masked(l, query, tile * kTile + lane.first + j);
       const float p = seen ? __expf(scores[place + j] * l.scale - lse) : 0.0F;
-      put(ds + lane.row * kProbabilityPitch + lane.first + j, p * (dp[place + j] - own_delta) * l.scale);
+      const float slope = Drops ? dropped(l, kept, j, dp[place + j]) : dp[place + j];
+      put(ds + lane.row * kProbabilityPitch + lane.first + j, p * (slope - own_delta) * l.scale);
     }
     __syncwarp();
     accumulate<T, Dim>(sums, ds, k);
@@ -264,7 +280,7 @@ __global__ void __launch_bounds__(kBlock)
   write_strip<T, Dim>(to.q + q_base + strip * l.width, l.width, skipped, rows, scores, sums, l.accumulate);
 }
 
-template <class T, int Dim>
+template <class T, int Dim, bool Drops>
 __global__ void __launch_bounds__(kBlock)
     dkv_kernel(Layout l, int64_t tiles, Inputs<T> in, Saved<T> saved, const float* delta, Gradients<T> to) {
   ORRERY_DYNAMIC_SHARED(raw);
@@ -280,6 +296,7 @@ __global__ void __launch_bounds__(kBlock)
   T* ds = shared.take<T>(kTile * kProbabilityPitch) + lane.warp * kStrip * kProbabilityPitch;
   float* lses = shared.take<float>(kTile);
   float* deltas = shared.take<float>(kTile);
+  unsigned* kept_words = shared.take<unsigned>(Drops ? kDrawWords : 0);  // two for each query: of this tile's keys
   const Place at = place_of(tiles, l.key_heads);
   const int64_t strip = at.tile * kTile + lane.warp * kStrip;
   const int64_t key = strip + lane.row;
@@ -295,6 +312,9 @@ __global__ void __launch_bounds__(kBlock)
     wmma::fill_fragment(dv[n], 0.0F);
   }
   const bool any = at.tile * kTile < l.keys;
+  uint64_t random_key = 0;
+  if constexpr (Drops) random_key = key_of(l.masks.draw);
+  const int of_strip = lane.warp * kStrip + lane.row;  // this lane's key within the tile
   const int64_t from = l.first_query / kTile;
   const int64_t first_tile = l.causal && at.tile > from ? at.tile : from;
   for (int shared_head = 0; any && shared_head < l.group; ++shared_head) {
@@ -310,6 +330,12 @@ __global__ void __launch_bounds__(kBlock)
         lses[i] = query < l.sequence ? saved.lse[statistics + query] : 0.0F;
         deltas[i] = query < l.sequence ? delta[statistics + query] : 0.0F;
       }
+      if constexpr (Drops) {
+        for (int i = static_cast<int>(threadIdx.x); i < kDrawWords; i += kBlock) {
+          const QueryDraw draw = draw_of(l, random_key, at.batch, head, tile * kTile + i / 2);
+          kept_words[i] = kept_keys<kHalfRow>(l, draw, at.tile * kTile + i % 2 * kHalfRow);
+        }
+      }
       __syncthreads();
       products<T, Dim>(scores, k + lane.warp * kStrip * (Dim + kSpare), q);  // keys by queries
       products<T, Dim>(dp, v + lane.warp * kStrip * (Dim + kSpare), g);
@@ -320,8 +346,12 @@ __global__ void __launch_bounds__(kBlock)
         const bool seen = query < l.sequence && !masked(l, query, key);
         const float value = seen ? __expf(scores[place + j] * l.scale - lses[lane.first + j]) : 0.0F;
         const int cell = lane.row * kProbabilityPitch + lane.first + j;
-        put(p + cell, value);
-        put(ds + cell, value * (dp[place + j] - deltas[lane.first + j]) * l.scale);
+        unsigned kept = 0;
+        if constexpr (Drops) kept = kept_words[2 * (lane.first + j) + of_strip / kHalfRow];
+        const int bit = of_strip % kHalfRow;
+        const float slope = Drops ? dropped(l, kept, bit, dp[place + j]) : dp[place + j];
+        put(p + cell, Drops ? dropped(l, kept, bit, value) : value);
+        put(ds + cell, value * (slope - deltas[lane.first + j]) * l.scale);
       }
       __syncwarp();
       accumulate<T, Dim>(dv, p, g);
@@ -347,16 +377,16 @@ std::size_t shared_bytes(Kernel* kernel, int dim, int matrices, int scores, int 
   return static_cast<std::size_t>(bytes);
 }
 
-template <class T, int Dim>
+template <class T, int Dim, bool Drops>
 void forward_of(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, T* y, float* lse) {
   const int64_t tiles = tiles_of(l);
   const dim3 grid = row_grid(batch * l.heads * tiles, "attention");
-  const std::size_t bytes = shared_bytes(forward_kernel<T, Dim>, Dim, 3, 1, 1, kTile * (Dim + 4));
-  ORRERY_LAUNCH((forward_kernel<T, Dim>), grid, dim3(kBlock), bytes, stream, l, tiles, in, y, lse);
+  const std::size_t bytes = shared_bytes(forward_kernel<T, Dim, Drops>, Dim, 3, 1, 1, kTile * (Dim + 4));
+  ORRERY_LAUNCH((forward_kernel<T, Dim, Drops>), grid, dim3(kBlock), bytes, stream, l, tiles, in, y, lse);
   check_launch("attention");
 }
 
-template <class T, int Dim>
+template <class T, int Dim, bool Drops>
 void backward_of(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, const Saved<T>& saved,
                  const Gradients<T>& out, float* delta) {
   const int64_t tiles = tiles_of(l), rows = batch * l.sequence * l.heads;
@@ -364,13 +394,14 @@ void backward_of(cudaStream_t stream, const Layout& l, int64_t batch, const Inpu
   ORRERY_LAUNCH(delta_kernel<T>, row_grid((rows + kRows - 1) / kRows, "attention_grad"), dim3(kThreads), 0, stream, l,
                 rows, saved.dy, saved.y, delta);
   check_launch("attention_grad, deltas");
-  const std::size_t dq_bytes = shared_bytes(dq_kernel<T, Dim>, Dim, 4, 2, 1, 0);
-  ORRERY_LAUNCH((dq_kernel<T, Dim>), row_grid(batch * l.heads * tiles, "attention_grad"), dim3(kBlock), dq_bytes,
+  const std::size_t dq_bytes = shared_bytes(dq_kernel<T, Dim, Drops>, Dim, 4, 2, 1, 0);
+  ORRERY_LAUNCH((dq_kernel<T, Dim, Drops>), row_grid(batch * l.heads * tiles, "attention_grad"), dim3(kBlock), dq_bytes,
                 stream, l, tiles, in, saved, delta, out);
   check_launch("attention_grad, queries");
-  const std::size_t dkv_bytes = shared_bytes(dkv_kernel<T, Dim>, Dim, 4, 2, 2, 2 * kTile);
-  ORRERY_LAUNCH((dkv_kernel<T, Dim>), row_grid(batch * l.key_heads * tiles, "attention_grad"), dim3(kBlock), dkv_bytes,
-                stream, l, tiles, in, saved, delta, out);
+  const std::size_t dkv_bytes =
+      shared_bytes(dkv_kernel<T, Dim, Drops>, Dim, 4, 2, 2, 2 * kTile + (Drops ? kDrawWords : 0));
+  ORRERY_LAUNCH((dkv_kernel<T, Dim, Drops>), row_grid(batch * l.key_heads * tiles, "attention_grad"), dim3(kBlock),
+                dkv_bytes, stream, l, tiles, in, saved, delta, out);
   check_launch("attention_grad, keys");
 }
 
@@ -392,13 +423,21 @@ void by_width(int dim, const Body& body) {
 
 template <class T>
 void tensor_forward(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, T* y, float* lse) {
-  by_width(l.dim, [&](auto width) { forward_of<T, decltype(width)::value>(stream, l, batch, in, y, lse); });
+  by_width(l.dim, [&](auto width) {
+    constexpr int kDim = decltype(width)::value;
+    l.masks.draw.step ? forward_of<T, kDim, true>(stream, l, batch, in, y, lse)
+                      : forward_of<T, kDim, false>(stream, l, batch, in, y, lse);
+  });
 }
 
 template <class T>
 void tensor_backward(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, const Saved<T>& saved,
                      const Gradients<T>& out, float* delta) {
-  by_width(l.dim, [&](auto width) { backward_of<T, decltype(width)::value>(stream, l, batch, in, saved, out, delta); });
+  by_width(l.dim, [&](auto width) {
+    constexpr int kDim = decltype(width)::value;
+    l.masks.draw.step ? backward_of<T, kDim, true>(stream, l, batch, in, saved, out, delta)
+                      : backward_of<T, kDim, false>(stream, l, batch, in, saved, out, delta);
+  });
 }
 
 #define ORRERY_INSTANTIATE(T)                                                                            \

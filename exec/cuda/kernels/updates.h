@@ -64,8 +64,9 @@ struct Tables {
 /// What changes from training step to training step: in the device's memory, so that a graph that holds an update is
 /// right in the next step too.
 struct StepValues {
-  int64_t step = 0;
+  int64_t step = 0;  ///< the optimizer's
   double rate = 0;
+  int64_t begun = 0;  ///< training step that has begun, by which dropout draws
 };
 void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& values);
 

@@ -99,6 +99,17 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
   return value;
 }
 
+template <class T>
+T __shfl_up_sync(unsigned, T value, unsigned lanes) {
+  static_assert(sizeof(T) <= sizeof(std::uint64_t));
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  const unsigned lane = (threadIdx.x + blockDim.x * threadIdx.y) % 32;
+  bits = emulation::warp_exchange(bits, lane >= lanes ? lane - lanes : lane);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
 /// 16 bytes that one instruction loads or stores; may stand for any type's memory.
 struct __attribute__((may_alias, aligned(16))) uint4 {
   unsigned x, y, z, w;
@@ -135,6 +146,7 @@ inline unsigned __ballot_sync(unsigned, bool mine) {
 inline void __syncwarp() {
   emulation::warp_vote(true);
 }
+inline void __threadfence() {}
 inline int __ffs(int bits) {
   return __builtin_ffs(bits);
 }

@@ -281,8 +281,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     parameters += b.count * b.parameters;
     factors.elements += b.count * b.factors.elements;
     factors.met += b.count * b.factors.met;
-    const double gather =
-        zero == 1 || zero == 2 ? message(CollectiveKind::all_gather, b.elements, compute, groups.data) : 0;
+    const double gather = zero == 1 || zero == 2 ? parameter_gather(b, spec, *pricing, groups.data) : 0;
     t.update += count * update;
     if (spec.has_server()) served.push_back({b.count, reduction(b, spec, groups), update, gather});
     for (std::int64_t i = 0; i < b.count; ++i) {

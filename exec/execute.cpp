@@ -55,6 +55,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       transport_(transport),
       options_(options),
       data_rank_(schedule.spec.shard_index(transport.rank())),
+      steady_from_(schedule.steady_from()),
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
       norm_(kNone),
@@ -118,9 +119,9 @@ std::vector<Executor::Place> Executor::places(const StepInput& input) const {
     const plan::Entry& entry = class_.program[e];
     const Instance of(entry.micro_batch, input.iteration + entry.ahead);
     if ((entry.opening && opened_) || of.step >= input.end) continue;
-    const std::size_t steps = class_.blocks[static_cast<std::size_t>(entry.block)].steps.size();
-    for (std::size_t s = 0; s < steps; ++s)
-      out.push_back({{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of});
+    const std::vector<plan::Step>& steps = class_.blocks[static_cast<std::size_t>(entry.block)].steps;
+    for (std::size_t s = 0; s < steps.size(); ++s)
+      if (steps[s].runs_in(of.step)) out.push_back({{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of});
   }
   return out;
 }
@@ -132,8 +133,9 @@ const plan::Step& Executor::step_at(const Place& place) const {
 
 std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   current_iteration_ = static_cast<std::int32_t>(input.iteration);
-  recording_ =
-      options_.record && iterations_.size() < options_.most_iterations && input.iteration % options_.sample_every == 0;
+  recording_ = options_.record && iterations_.size() < options_.most_iterations &&
+               input.iteration % options_.sample_every == 0 &&
+               (input.iteration >= steady_from_ || input.end <= steady_from_);
   if (recording_ && iterations_.size() == 1) operators_.clear();
   const Nanoseconds begin = now();
   const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};

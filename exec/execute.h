@@ -201,6 +201,8 @@ class Executor {
   Transport& transport_;
   Options options_;
   int data_rank_ = 0;
+  std::int64_t steady_from_ = 0;  ///< spans are of one kind of training steps: those of a run's first ones only if it
+                                  ///< has no others
   Arena arena_;
   CopyEngines copies_;
   std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream

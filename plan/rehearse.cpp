@@ -127,7 +127,9 @@ struct Actor {
 
 class Rehearsal {
  public:
-  Rehearsal(const Schedule& schedule, const std::vector<Placement>& placements) : schedule_(schedule) {
+  /// `first`: the run's training step that is the first one walked.
+  Rehearsal(const Schedule& schedule, const std::vector<Placement>& placements, std::int64_t first)
+      : schedule_(schedule), first_(first) {
     ENSURE(placements.size() == schedule.classes.size(), "{} placements of {} classes", placements.size(),
            schedule.classes.size());
     std::int64_t most = 1;
@@ -186,6 +188,10 @@ class Rehearsal {
         continue;
       }
       const Step& step = block_of(actor).steps[actor.step];
+      if (!step.runs_in(first_ + actor.training_step + entry.ahead)) {
+        ++actor.step;
+        continue;
+      }
       give_birth(actor, step);
       if (step.kind == StepKind::compute) {
         if (actor.pending > 0 && obstacle(actor, step) != nullptr) {
@@ -334,6 +340,7 @@ class Rehearsal {
   }
 
   const Schedule& schedule_;
+  std::int64_t first_;
   std::vector<Actor> actors_;
   std::map<Key, int> present_;
   std::int64_t steps_ = 1;
@@ -342,7 +349,10 @@ class Rehearsal {
 }  // namespace
 
 base::Diagnostics rehearse(const Schedule& schedule, const std::vector<Placement>& placements) {
-  return Rehearsal(schedule, placements).run();
+  base::Diagnostics found = Rehearsal(schedule, placements, 0).run();
+  if (const std::int64_t late = schedule.steady_from(); late > 0 && found.empty())
+    found = Rehearsal(schedule, placements, late).run();
+  return found;
 }
 
 base::Diagnostics rehearse(const Schedule& schedule) {

@@ -141,6 +141,7 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
   arena_.begin_step();
   fetched_ = {};
+  lossless_ = {};
   backend_.begin_step(input.context);
   transport_.mark_operations(recording_);
   if (class_.scaling >= 0) backend_.read_later(kScaleBefore, arena_.data(class_.scaling, -1), 4);
@@ -315,6 +316,16 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
   StepContext context = context_of(of, input);
   if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer's own
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
+  if (op.kind == models::OpKind::sparse_encode) count_lossless(op, out[0]);
+}
+
+// The sparse bytes begin with how many values are not zero.
+void Executor::count_lossless(const models::Op& op, const Operand& bytes) {
+  std::int64_t kept = 0;
+  backend_.copy_to_host(std::as_writable_bytes(std::span(&kept, 1)), bytes.data);
+  ++lossless_.tensors;
+  lossless_.again += kept > op.capacity ? 1 : 0;
+  lossless_.densest = std::max(lossless_.densest, static_cast<double>(kept) / static_cast<double>(op.n * op.m));
 }
 
 // The micro-batch as the whole step counts its sequences.

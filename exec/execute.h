@@ -116,6 +116,13 @@ class Executor {
     bool skipped = false;
   };
   [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
+  /// Of what the step kept without its zeros (models::OpKind::sparse_encode) on this rank.
+  struct Lossless {
+    std::int64_t tensors = 0;
+    std::int64_t again = 0;  ///< had more values than there is room for: backward computed them again
+    double densest = 0;      ///< the largest share of values that were not zero
+  };
+  [[nodiscard]] const Lossless& lossless() const { return lossless_; }
   [[nodiscard]] const GraphCounts& graphs() const { return graph_counts_; }
 
  private:
@@ -172,6 +179,7 @@ class Executor {
   void run_op(const models::Op& op, const Instance& of, const StepInput& input);
   [[nodiscard]] StepContext context_of(const Instance& of, const StepInput& input) const;
   void run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input);
+  void count_lossless(const models::Op& op, const Operand& bytes);
   void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
   void keep_part(const models::Op& op, int part);
   struct Ring {
@@ -227,6 +235,7 @@ class Executor {
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;
   LossScale loss_scale_;
+  Lossless lossless_;
   Communication communication_;  ///< last: a thread of its own may still write spans
 };
 

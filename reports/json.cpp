@@ -214,6 +214,9 @@ json train_json(const TrainSummary& s) {
               {"memory_peak_bytes", whole(s.memory_peak_bytes)},
               {"completed", s.completed},
               {"backend", s.backend}};
+  if (s.lossless_tensors > 0)
+    out["lossless"] = {
+        {"tensors", s.lossless_tensors}, {"computed_again", s.lossless_again}, {"densest", s.lossless_densest}};
   if (s.serial)
     out["serial"] = {{"run", s.serial->run},
                      {"steps", s.serial->steps},

@@ -87,6 +87,22 @@ void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, doub
                       evaluation->every, 100 * time_s / (time_s + step_s * static_cast<double>(evaluation->every)));
 }
 
+/// The first steps of a run, where they are others than those behind them; and what the whole run takes.
+void add_start(const LoadedPlan& loaded, const plan::Schedule& schedule, const cost::Pricing& pricing, double step_s,
+               nlohmann::json& json, std::string& text) {
+  const std::int64_t steps = loaded.file.job.training.steps;
+  const std::int64_t first = std::min(steps, schedule.steady_from());
+  if (first == 0) return;
+  const sim::Simulation whole = sim::simulate(loaded.plan, schedule, pricing, {.spans = false, .training_step = 0});
+  const double first_s = whole.prediction.step_time_s;
+  const double run_s = static_cast<double>(first) * first_s + static_cast<double>(steps - first) * step_s;
+  json["start"] = {{"steps", first}, {"step_time_s", first_s}, {"run_time_s", run_s}};
+  text += fmt::format(
+      "\nThe first {} of {} steps reduce gradients whole and take {:.4g} s each, the others {:.4g} s: {:.4g} s in "
+      "all.\n",
+      first, steps, first_s, step_s, run_s);
+}
+
 nlohmann::json pair_of(const cost::Interval& interval) {
   return nlohmann::json::array({interval.low, interval.high});
 }
@@ -129,6 +145,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
     outcome.text += fmt::format("\nFour of five such runs, by published ones, take from {:.4g} s to {:.4g} s a step.\n",
                                 time.low, time.high);
   }
+  add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text);
   add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text);
   if (other) {
     json["step_time_alone_s"] = alone;

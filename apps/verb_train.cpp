@@ -25,9 +25,12 @@ namespace {
 std::string progress_line(const exec::StepReport& report) {
   const double share = report.steps > 0 ? static_cast<double>(report.step) / static_cast<double>(report.steps) : 0;
   const double left = static_cast<double>(report.steps - report.step) * report.step_time_s;
-  return fmt::format("{} {}/{}  loss {:.4f}  {} a step  {} tokens/s  {} left", bar(share, 24), report.step,
+  const std::string again = report.lossless_again > 0
+                                ? fmt::format("  {} of {} ReLUs again", report.lossless_again, report.lossless_tensors)
+                                : "";
+  return fmt::format("{} {}/{}  loss {:.4f}  {} a step  {} tokens/s  {} left{}", bar(share, 24), report.step,
                      report.steps, report.loss, base::human(base::Seconds{report.step_time_s}),
-                     base::human_count(report.tokens_per_s), base::human(base::Seconds{left}));
+                     base::human_count(report.tokens_per_s), base::human(base::Seconds{left}), again);
 }
 
 int exit_code_of(exec::RunEnd end) {
@@ -52,6 +55,9 @@ reports::TrainSummary summary_of(const std::string& run, const exec::Completion&
   summary.memory_peak_bytes = done.memory_peak_bytes;
   summary.completed = done.completed;
   summary.backend = done.backend;
+  summary.lossless_tensors = done.lossless_tensors;
+  summary.lossless_again = done.lossless_again;
+  summary.lossless_densest = done.lossless_densest;
   return summary;
 }
 

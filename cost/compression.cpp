@@ -7,6 +7,7 @@
 #include "cost/offload.h"
 #include "cost/update.h"
 #include "models/encoding.h"
+#include "plan/buckets.h"
 #include "plan/compress.h"
 #include "plan/encode.h"
 #include "plan/lower.h"
@@ -88,14 +89,16 @@ ReductionTimes by_node(const BucketSize& b, const plan::PlanSpec& spec, const Pr
     return pricing.collective_time(kind, bytes, members, plan::Stream::data).value;
   };
   const auto time = [&](const Op& op) { return pricing.compute_time({&op, 1}).value; };
+  Op sum = flat(OpKind::sum_pieces, DType::bf16, b.shard, spec.replicas() / spec.compression.group);
+  sum.accumulate = spec.zero_stage >= 2;
   ReductionTimes t;
   t.messages = message(CollectiveKind::reduce_scatter, b.elements, DType::fp32, near) +
-               message(CollectiveKind::all_to_all, part, DType::bf16, far) +
-               message(CollectiveKind::all_gather, part, DType::bf16, far) +
-               message(CollectiveKind::all_gather, b.elements, DType::bf16, near);
-  t.compute = time(flat(OpKind::convert, DType::bf16, part)) +
-              time(flat(OpKind::sum_pieces, DType::bf16, b.shard, spec.replicas() / spec.compression.group)) +
-              time(flat(OpKind::convert, DType::bf16, b.elements));
+               message(CollectiveKind::all_to_all, part, DType::bf16, far);
+  t.compute = time(flat(OpKind::convert, DType::bf16, part)) + time(sum);
+  if (spec.zero_stage > 0) return t;
+  t.messages += message(CollectiveKind::all_gather, part, DType::bf16, far) +
+                message(CollectiveKind::all_gather, b.elements, DType::bf16, near);
+  t.compute += time(flat(OpKind::convert, DType::bf16, b.elements));
   return t;
 }
 
@@ -134,8 +137,21 @@ ReductionTimes in_low_rank(const BucketSize& b, const plan::PlanSpec& spec, cons
 
 ReductionTimes compressed_reduction(const BucketSize& bucket, const plan::PlanSpec& spec, const Pricing& pricing,
                                     const std::vector<int>& group) {
-  if (plan::exchanges_by_node(spec)) return by_node(bucket, spec, pricing, group);
+  if (spec.exchanges_by_node()) return by_node(bucket, spec, pricing, group);
   return spec.low_rank() ? in_low_rank(bucket, spec, pricing, group) : in_halves(bucket, spec, pricing, group);
+}
+
+double parameter_gather(const BucketSize& b, const plan::PlanSpec& spec, const Pricing& pricing,
+                        const std::vector<int>& group) {
+  const std::int64_t size = models::size_of(plan::expand_options(spec).dtype);
+  const auto message = [&](std::int64_t elements, const std::vector<int>& members) {
+    return pricing
+        .collective_time(CollectiveKind::all_gather, base::Bytes{static_cast<double>(elements * size)}, members,
+                         plan::Stream::data)
+        .value;
+  };
+  if (!spec.exchanges_by_node()) return message(b.elements, group);
+  return message(b.elements / spec.compression.group, far_of(group, spec)) + message(b.elements, near_of(group, spec));
 }
 
 double compression_states(const BucketSize& bucket, const plan::PlanSpec& spec) {
@@ -158,7 +174,8 @@ double buffers_by_node(const std::vector<BucketSize>& buckets, const plan::PlanS
     for (std::int64_t i = 0; i < std::min(b.count, kApart); ++i)
       turns.push_back({arena_bytes(b.elements / spec.compression.group, DType::fp32),
                        arena_bytes(b.elements / spec.compression.group, DType::bf16),
-                       arena_bytes(b.elements, DType::bf16), arena_bytes(b.shard, DType::bf16)});
+                       spec.zero_stage > 0 ? 0 : arena_bytes(b.elements, DType::bf16),
+                       spec.zero_stage > 0 ? 0 : arena_bytes(b.shard, DType::bf16)});
   turns.resize(turns.size() + 2, Bytes{});
   double most = 0;
   for (std::size_t i = 0; i + 2 < turns.size(); ++i) {
@@ -173,8 +190,16 @@ double buffers_by_node(const std::vector<BucketSize>& buckets, const plan::PlanS
 
 }  // namespace
 
+double gathered_pieces(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  double most = 0;
+  if (!spec.exchanges_by_node() || spec.zero_stage == 0) return most;
+  for (const BucketSize& b : buckets)
+    most = std::max(most, arena_bytes(b.elements / spec.compression.group, plan::expand_options(spec).dtype));
+  return most;
+}
+
 double compression_buffers(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
-  if (plan::exchanges_by_node(spec)) return buffers_by_node(buckets, spec);
+  if (spec.exchanges_by_node()) return buffers_by_node(buckets, spec);
   double most = 0, before = 0;  // before: what the bucket before still has
   for (const BucketSize& b : buckets) {
     double own = 0, kept = 0;

@@ -252,14 +252,15 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
 void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
                              const StageGroups& groups) {
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
-  const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
+  const models::DType gradient = plan::gradient_dtype(spec.precision);
   t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
-  t.norm = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
+  double clip = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
   if (spec.precision == models::DType::fp16) {
-    t.norm += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
-              op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
-    t.norm += message(CollectiveKind::all_reduce, 1, models::DType::fp32, zero == 0 ? groups.data : groups.copies);
+    clip += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
+            op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
+    clip += message(CollectiveKind::all_reduce, 1, models::DType::fp32, zero == 0 ? groups.data : groups.copies);
   }
+  t.norm = clip;
   std::int64_t parameters = 0;
   plan::FactorCount factors;
   double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
@@ -280,8 +281,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     parameters += b.count * b.parameters;
     factors.elements += b.count * b.factors.elements;
     factors.met += b.count * b.factors.met;
-    const double gather =
-        zero == 1 || zero == 2 ? message(CollectiveKind::all_gather, b.elements, compute, groups.data) : 0;
+    const double gather = zero == 1 || zero == 2 ? parameter_gather(b, spec, *pricing, groups.data) : 0;
     t.update += count * update;
     if (spec.has_server()) served.push_back({b.count, reduction(b, spec, groups), update, gather});
     for (std::int64_t i = 0; i < b.count; ++i) {
@@ -306,7 +306,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     const models::Op square = flat(models::OpKind::norm_squared, gradient, zero >= 1 ? b.shard : b.elements);
     norm += static_cast<double>(b.count) * (pricing->on_host_time({&square, 1}).value - dispatch());
   }
-  t.norm = 2 * dispatch() + norm + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
+  t.norm = clip + norm;
 }
 
 /// What optimizers that look at whole tensors sum up over the ranks that have parts of them, and what they make of it.

@@ -25,10 +25,12 @@ struct Interval {
   double bytes = 0;
 };
 
-/// Most bytes alive at once, over steps 0 to `steps`; what ends later ends with the pass.
+/// Most bytes alive at once, over steps 0 to `steps`; what ends later ends with the pass, what begins later is not in
+/// it.
 double most_alive(const std::vector<Interval>& intervals, int steps) {
   std::vector<double> change(static_cast<std::size_t>(steps) + 2, 0);
   for (const Interval& i : intervals) {
+    if (i.from > steps) continue;
     change[static_cast<std::size_t>(i.from)] += i.bytes;
     change[static_cast<std::size_t>(std::min(i.to, steps)) + 1] -= i.bytes;
   }
@@ -280,6 +282,7 @@ class Passes {
     if (zero_ < 2) return;
     step();  // adds up the layer before
     if (layer.partial_elements > 0) step();
+    if (spec_.exchanges_by_node()) return reduce_by_node(layer, backward);
     if (spec_.compresses()) {
       const double half = full(layer, models::DType::bf16);
       const int next = 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
@@ -293,6 +296,21 @@ class Passes {
     add(backward, at_, full(layer, gradient_));
     add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0),
         full(layer, gradient_) / spec_.shards());
+    step();
+  }
+
+  /// What a layer's ranks have added up within the node waits for the layer behind to be rounded and exchanged, and
+  /// what the exchange brings for the layer behind that to be added up.
+  void reduce_by_node(const LayerCosts& layer, int backward) {
+    const int between = layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
+    const auto part = static_cast<double>(spec_.compression.group);
+    step();  // the layer before is rounded
+    step();  // and exchanged
+    const int rounded = at_ + between + 2;
+    add(backward, at_, full(layer, gradient_));
+    add(at_, rounded, full(layer, gradient_) / part);
+    add(rounded, rounded + 1, full(layer, models::DType::bf16) / part);
+    add(rounded + 1, rounded + between + 3, full(layer, models::DType::bf16) / part);
     step();
   }
 
@@ -468,13 +486,14 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       m.optimizer_states +=
           count * (state_bytes(b, optimized, spec, recipe.moment_bytes) + compression_states(b, spec));
     }
-    if (zero == 1 && !spec.reduces_early() && !spec.compresses() && !spec.has_server())
+    const bool whole = !spec.compresses() || spec.plain_steps() > 0;
+    if (zero == 1 && !spec.reduces_early() && whole && !spec.has_server())
       reduced = std::max(reduced, arena_bytes(b.shard, gradient));
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized);
   }
   const double sent = spec.compresses() && zero < 2 ? compression_buffers(buckets, spec) : 0;
-  reduced = std::max(reduced, sent);
+  reduced = std::max({reduced, sent, gathered_pieces(buckets, spec)});
   std::vector<double> saved;
   double boundary = 0;
   const TensorBytes of_tensors = tensor_bytes(buckets, spec);

@@ -277,18 +277,24 @@ StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const p
   };
   StatesElsewhere out;
   const plan::Offload& o = spec.offload;
-  double staging = 0;  // of the host, for what passes to and from files
+  double staging = 0;                  // of the host, for what passes to and from files and to the device
+  std::vector<double> states, copies;  // of buckets in their order, of equal ones as many as there are at a time
   for (const BucketSize& b : buckets) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
     if (o.optimizer != plan::Space::device) {
       constexpr double kStates = 3;  // master and both moments
+      constexpr std::int64_t kAtATime = 3;
       (o.optimizer == plan::Space::nvme ? out.nvme : out.host) +=
           count * kStates * bytes(optimized, models::DType::fp32);
       out.host += count * bytes(zero >= 2 ? b.shard : b.elements, gradient);
-      // Two buckets are fetched and one is written back at a time, or the other way round.
-      if (o.optimizer == plan::Space::nvme)
-        staging = std::max(staging, 3 * kStates * bytes(optimized, models::DType::fp32));
+      // Values for computing are made beside the masters where they are of another type, or go to files.
+      const bool made =
+          (compute != models::DType::fp32 && o.parameters != plan::Space::host) || o.parameters == plan::Space::nvme;
+      for (std::int64_t i = 0; i < std::min(b.count, kAtATime); ++i) {
+        states.push_back(o.optimizer == plan::Space::nvme ? kStates * bytes(optimized, models::DType::fp32) : 0);
+        copies.push_back(made ? bytes(optimized, compute) : 0);
+      }
       // Of what is reduced behind the passes, two at a time come to the device.
       if (spec.replicas() * spec.copies() > 1 && (zero < 2 || spec.copies() > 1))
         out.finish = std::max(out.finish, 2 * bytes(zero >= 2 ? b.shard : b.elements, gradient));
@@ -297,6 +303,14 @@ StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const p
     const double values = bytes(zero == 3 ? b.shard : b.elements, compute);
     (o.parameters == plan::Space::nvme ? out.nvme : out.host) += count * values;
     if (o.parameters == plan::Space::nvme) staging = std::max(staging, 2 * values);
+  }
+  // Two buckets' states are fetched and one's are written back at a time, or the other way round; two buckets' values
+  // for computing leave.
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    double together = 0;
+    for (std::size_t k = i; k < std::min(states.size(), i + 3); ++k) together += states[k];
+    for (std::size_t k = i; k < std::min(states.size(), i + 2); ++k) together += copies[k];
+    staging = std::max(staging, together);
   }
   out.host += staging;
   return out;

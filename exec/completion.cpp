@@ -32,6 +32,9 @@ std::string write_completion(const Completion& c) {
   json["ranks"] = c.ranks;
   json["threads"] = c.threads;
   json["oversubscribed"] = c.oversubscribed;
+  if (c.lossless_tensors > 0)
+    json["lossless"] = {
+        {"tensors", c.lossless_tensors}, {"computed_again", c.lossless_again}, {"densest", c.lossless_densest}};
   return json.dump(1) + "\n";
 }
 
@@ -54,6 +57,11 @@ std::optional<Completion> read_completion(const std::filesystem::path& run) {
     json.at("ranks").get_to(c.ranks);
     json.at("threads").get_to(c.threads);
     json.at("oversubscribed").get_to(c.oversubscribed);
+    if (const auto lossless = json.find("lossless"); lossless != json.end()) {
+      lossless->at("tensors").get_to(c.lossless_tensors);
+      lossless->at("computed_again").get_to(c.lossless_again);
+      lossless->at("densest").get_to(c.lossless_densest);
+    }
     return c;
   } catch (const Failure&) {
     return std::nullopt;

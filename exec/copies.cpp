@@ -1,6 +1,8 @@
 // Threads that copy.
 #include "exec/copies.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -8,6 +10,8 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "exec/reduce.h"
 
 namespace orrery::exec {
 namespace {
@@ -91,6 +95,21 @@ std::unique_ptr<Request> CopyEngines::run(plan::Stream stream, std::function<voi
   job->work = std::move(work);
   engine->add(job);
   return std::make_unique<Copy>(std::move(job));
+}
+
+// What is not in fp32 comes piece by piece, each of which is added while it is in the cache.
+void add_between(Backend& backend, std::byte* to, const std::byte* from, std::int64_t elements, models::DType dtype) {
+  const std::int64_t size = models::size_of(dtype);
+  if (dtype == models::DType::fp32)
+    return backend.copy_between(to, from, static_cast<std::size_t>(elements * size), true);
+  constexpr std::int64_t kPiece = 16384;  // bytes
+  alignas(std::max_align_t) std::array<std::byte, kPiece> piece;
+  const std::int64_t most = kPiece / size;
+  for (std::int64_t at = 0; at < elements; at += most) {
+    const std::int64_t count = std::min(most, elements - at);
+    backend.copy_between(piece.data(), from + at * size, static_cast<std::size_t>(count * size), false);
+    reduce_into(to + at * size, piece.data(), count, dtype, plan::Reduce::sum);
+  }
 }
 
 }  // namespace orrery::exec

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "exec/backend.h"
 #include "exec/transport.h"
 #include "plan/schedule.h"
 
@@ -24,5 +25,10 @@ class CopyEngines {
   class Engine;
   std::array<std::unique_ptr<Engine>, plan::kStreams> engines_;
 };
+
+/// `to`, of the host's memory, += `from`, of the device's: `elements` values of `dtype`, those of 16 bits added in fp32
+/// and rounded again, as every other sum of theirs. Returns when it is done; called by threads beside the one that
+/// computes.
+void add_between(Backend& backend, std::byte* to, const std::byte* from, std::int64_t elements, models::DType dtype);
 
 }  // namespace orrery::exec

@@ -57,6 +57,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       transport_(transport),
       options_(options),
       data_rank_(schedule.spec.shard_index(transport.rank())),
+      steady_from_(schedule.steady_from()),
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
       norm_(kNone),
@@ -120,9 +121,9 @@ std::vector<Executor::Place> Executor::places(const StepInput& input) const {
     const plan::Entry& entry = class_.program[e];
     const Instance of(entry.micro_batch, input.iteration + entry.ahead);
     if ((entry.opening && opened_) || of.step >= input.end) continue;
-    const std::size_t steps = class_.blocks[static_cast<std::size_t>(entry.block)].steps.size();
-    for (std::size_t s = 0; s < steps; ++s)
-      out.push_back({{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of});
+    const std::vector<plan::Step>& steps = class_.blocks[static_cast<std::size_t>(entry.block)].steps;
+    for (std::size_t s = 0; s < steps.size(); ++s)
+      if (steps[s].runs_in(of.step)) out.push_back({{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of});
   }
   return out;
 }
@@ -134,13 +135,15 @@ const plan::Step& Executor::step_at(const Place& place) const {
 
 std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   current_iteration_ = static_cast<std::int32_t>(input.iteration);
-  recording_ =
-      options_.record && iterations_.size() < options_.most_iterations && input.iteration % options_.sample_every == 0;
+  recording_ = options_.record && iterations_.size() < options_.most_iterations &&
+               input.iteration % options_.sample_every == 0 &&
+               (input.iteration >= steady_from_ || input.end <= steady_from_);
   if (recording_ && iterations_.size() == 1) operators_.clear();
   const Nanoseconds begin = now();
   const Backend::Mark origin = backend_.asynchronous() ? backend_.mark() : Backend::Mark{};
   arena_.begin_step();
   fetched_ = {};
+  lossless_ = {};
   backend_.begin_step(input.context);
   transport_.mark_operations(recording_);
   if (class_.scaling >= 0) backend_.read_later(kScaleBefore, arena_.data(class_.scaling, -1), 4);
@@ -315,6 +318,16 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
   StepContext context = context_of(of, input);
   if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer's own
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
+  if (op.kind == models::OpKind::sparse_encode) count_lossless(op, out[0]);
+}
+
+// The sparse bytes begin with how many values are not zero.
+void Executor::count_lossless(const models::Op& op, const Operand& bytes) {
+  std::int64_t kept = 0;
+  backend_.copy_to_host(std::as_writable_bytes(std::span(&kept, 1)), bytes.data);
+  ++lossless_.tensors;
+  lossless_.again += kept > op.capacity ? 1 : 0;
+  lossless_.densest = std::max(lossless_.densest, static_cast<double>(kept) / static_cast<double>(op.n * op.m));
 }
 
 // The micro-batch as the whole step counts its sequences.

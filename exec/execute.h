@@ -117,6 +117,13 @@ class Executor {
     bool skipped = false;
   };
   [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
+  /// Of what the step kept without its zeros (models::OpKind::sparse_encode) on this rank.
+  struct Lossless {
+    std::int64_t tensors = 0;
+    std::int64_t again = 0;  ///< had more values than there is room for: backward computed them again
+    double densest = 0;      ///< the largest share of values that were not zero
+  };
+  [[nodiscard]] const Lossless& lossless() const { return lossless_; }
   [[nodiscard]] const GraphCounts& graphs() const { return graph_counts_; }
 
  private:
@@ -174,6 +181,7 @@ class Executor {
   void run_op(const models::Op& op, const Instance& of, const StepInput& input);
   [[nodiscard]] StepContext context_of(const Instance& of, const StepInput& input) const;
   void run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input);
+  void count_lossless(const models::Op& op, const Operand& bytes);
   void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
   /// The micro-batch into tokens_ and what else there is: what becomes of the operator's outputs, in their order.
   [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
@@ -208,6 +216,8 @@ class Executor {
   Transport& transport_;
   Options options_;
   int data_rank_ = 0;
+  std::int64_t steady_from_ = 0;  ///< spans are of one kind of training steps: those of a run's first ones only if it
+                                  ///< has no others
   Arena arena_;
   CopyEngines copies_;
   std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
@@ -234,6 +244,7 @@ class Executor {
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;
   LossScale loss_scale_;
+  Lossless lossless_;
   Communication communication_;  ///< last: a thread of its own may still write spans
 };
 

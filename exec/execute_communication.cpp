@@ -103,10 +103,7 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
   } else if (step.stream == plan::Stream::from_nvme) {
     work = [=] { file->read({to, bytes}, from); };
   } else if (step.accumulate) {
-    if (dtype != models::DType::fp32)
-      throw Failure(fmt::format("gradients that are summed on the host are in fp32, not in {}", models::name_of(dtype)),
-                    FailureKind::environment);
-    work = [=, this] { backend_.copy_between(to, from, bytes, true); };
+    work = [=, this, elements = step.source.elements] { add_between(backend_, to, from, elements, dtype); };
   } else {
     work = [=, this] { backend_.copy_between(to, from, bytes, false); };
   }

@@ -77,7 +77,8 @@ Executor::Pattern Executor::pattern_of(const StepInput& input) const {
                        static_cast<double>(c.seed & 0xffffffffU),
                        static_cast<double>(c.tensor_rank),
                        static_cast<double>(c.tensor_ways),
-                       static_cast<double>(c.part)};
+                       static_cast<double>(c.part),
+                       input.iteration >= steady_from_ ? 1.0 : 0.0};
   return pattern;
 }
 

@@ -70,6 +70,12 @@ RankMetrics unpack_metrics(const std::string& bytes) {
   return metrics;
 }
 
+void add_lossless(Executor::Lossless& all, const Executor::Lossless& more) {
+  all.tensors += more.tensors;
+  all.again += more.again;
+  all.densest = std::max(all.densest, more.densest);
+}
+
 StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan) {
   StepMetrics step;
   step.loss = step.gradient_norm = std::numeric_limits<double>::quiet_NaN();
@@ -81,6 +87,7 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
     step.memory_peak = std::max(step.memory_peak, static_cast<double>(rank.memory.arena_peak));
     step.host_peak = std::max(step.host_peak, static_cast<double>(rank.memory.host_peak));
     step.nvme_peak = std::max(step.nvme_peak, static_cast<double>(rank.memory.nvme_peak));
+    add_lossless(step.lossless, rank.lossless);
   }
   if (plan.spec().asynchronous()) {
     double squares = 0;
@@ -135,6 +142,9 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
             by_rank(ranks, [](const RankMetrics& r) { return r.memory.nvme_live_peak; });
   }
   if (step.loss_scale > 0) line += fmt::format(",\"loss_scale\":{},\"skipped\":{}", step.loss_scale, step.skipped);
+  if (step.lossless.tensors > 0)
+    line += fmt::format(",\"lossless_tensors\":{},\"lossless_computed_again\":{},\"lossless_densest\":{:.6g}",
+                        step.lossless.tensors, step.lossless.again, step.lossless.densest);
   if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
   line += ",\"arena_peak_bytes_by_rank\":" + by_rank(ranks, [](const RankMetrics& r) { return r.memory.arena_peak; });
   line += ",\"arena_live_peak_bytes_by_rank\":" +

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "exec/arena.h"
+#include "exec/execute.h"
 #include "plan/plan.h"
 
 namespace orrery::exec {
@@ -32,6 +33,7 @@ struct RankMetrics {
   double seconds = 0;
   MemoryNow memory;
   std::int64_t resident_before = 0;  ///< before the arena was allocated
+  Executor::Lossless lossless;
 };
 [[nodiscard]] std::string pack_metrics(const RankMetrics& metrics);
 [[nodiscard]] RankMetrics unpack_metrics(const std::string& bytes);
@@ -46,7 +48,10 @@ struct StepMetrics {
   double loss_scale = 0;                ///< fp16; 0: none
   bool skipped = false;                 ///< the update, because gradients overflowed
   std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
+  Executor::Lossless lossless;          ///< over all ranks
 };
+/// `all` and what another rank or another step brings to it.
+void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
 /// Stages of an asynchronous pipeline have gradient norms of their own: the step's is that of all together.
 [[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan);
 

@@ -197,6 +197,7 @@ class Session {
     record.resumed_from = first_step_;
     record.first_loss = first_loss_;
     record.final_loss = last_loss_;
+    if (durations_.empty()) durations_ = std::move(plain_durations_);  // PowerSGD has not begun
     if (durations_.size() > 1) durations_.erase(durations_.begin());
     record.step_time_s = median(durations_);
     record.tokens_per_s = tokens() / record.step_time_s;
@@ -206,6 +207,10 @@ class Session {
     record.ranks = transport_.size();
     record.threads = options_.threads;
     record.oversubscribed = options_.oversubscribed;
+    record.lossless_tensors = lossless_.tensors;
+    record.lossless_again = lossless_.again;
+    record.lossless_densest = lossless_.densest;
+    if (const auto warning = little_room()) report(diagnostic_event(*warning));
     write_atomically(options_.directory / "completed.json", write_completion(record));
     report({{"event", completed ? "completed" : "stopped"}, {"step", done_}});
   }
@@ -255,6 +260,21 @@ class Session {
                                         what),
                             "the place in the data is the number of sequences that were read",
                             {}};
+  }
+
+  /// A warning where what was to be kept without its zeros had no room and was computed again.
+  std::optional<base::Diagnostic> little_room() const {
+    if (lossless_.again == 0) return std::nullopt;
+    const double enough = std::ceil(100 * lossless_.densest) / 100;
+    return base::Diagnostic{
+        base::Severity::warning,
+        "P100",
+        {},
+        fmt::format("{} of {} tensors that were to be kept without their zeros had more other values than the capacity "
+                    "of {}, and were computed again",
+                    lossless_.again, lossless_.tensors, plan_.spec().compression.capacity),
+        fmt::format("compression: {{capacity: {}}} would have held them all", enough),
+        {}};
   }
 
   bool first_rank() const { return transport_.rank() == 0; }
@@ -310,6 +330,7 @@ class Session {
       line.memory.arena_peak = trainer_.arena_peak();
       line.memory.scratch = backend_.scratch_bytes();
       line.resident_before = before_.resident;
+      line.lossless = mine.back().lossless;
       packed += pack_metrics(line);
       if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; its loss is elsewhere
     }
@@ -349,7 +370,8 @@ class Session {
     if (std::isnan(first_loss_)) first_loss_ = step.loss;
     last_loss_ = step.loss;
     memory_peak_ = step.memory_peak;
-    durations_.push_back(step.seconds);
+    (number > plan_.spec().plain_steps() ? durations_ : plain_durations_).push_back(step.seconds);
+    add_lossless(lossless_, step.lossless);
     report({{"event", "step"},
             {"step", number},
             {"steps", options_.steps},
@@ -358,7 +380,9 @@ class Session {
             {"learning_rate", step.learning_rate},
             {"step_time_s", step.seconds},
             {"tokens_per_s", step.tokens_per_s},
-            {"memory_peak_bytes", step.memory_peak}});
+            {"memory_peak_bytes", step.memory_peak},
+            {"lossless_tensors", step.lossless.tensors},
+            {"lossless_computed_again", step.lossless.again}});
     if (held_out) report({{"event", "evaluation"}, {"step", done_}, {"loss", *held_out}});
     if (!std::isfinite(step.loss))
       throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", number));
@@ -406,7 +430,8 @@ class Session {
   double first_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< of the run, resumed part included
   double last_loss_ = 0, memory_peak_ = 0;
   bool kernels_reported_ = false;
-  std::vector<double> durations_;
+  std::vector<double> durations_, plain_durations_;
+  Executor::Lossless lossless_;  ///< of all ranks and of this run's steps
 };
 
 /// What went wrong on some rank, on all of them: a rank that could read its input must not wait for one that could not.

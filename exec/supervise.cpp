@@ -141,6 +141,8 @@ class Watch {
     report.step_time_s = number(event, "step_time_s");
     report.tokens_per_s = number(event, "tokens_per_s");
     report.memory_peak_bytes = number(event, "memory_peak_bytes");
+    report.lossless_tensors = static_cast<std::int64_t>(number(event, "lossless_tensors"));
+    report.lossless_again = static_cast<std::int64_t>(number(event, "lossless_computed_again"));
     return report;
   }
 

@@ -45,6 +45,7 @@ struct StepReport {
   std::int64_t steps = 0;  ///< of the whole run
   double loss = 0, gradient_norm = 0, learning_rate = 0;
   double step_time_s = 0, tokens_per_s = 0, memory_peak_bytes = 0;
+  std::int64_t lossless_tensors = 0, lossless_again = 0;  ///< as in Completion, of the step
 };
 
 /// completed.json: a run's own record, written last.
@@ -61,6 +62,10 @@ struct Completion {
   std::string backend, device;
   int ranks = 1, threads = 1;
   bool oversubscribed = false;  ///< more busy threads than cores: timings mean nothing
+  /// Of this run's steps and all ranks: tensors kept without their zeros, those that had no room and were computed
+  /// again, and the largest share of values that were not zero.
+  std::int64_t lossless_tensors = 0, lossless_again = 0;
+  double lossless_densest = 0;
 };
 [[nodiscard]] std::string write_completion(const Completion& completion);
 /// Nothing when the file is missing or no such record.

@@ -131,6 +131,7 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   result.gradient_norm = executor_.gradient_norm();
   result.loss_scale = executor_.loss_scale().scale;
   result.skipped = executor_.loss_scale().skipped;
+  result.lossless = executor_.lossless();
   return result;
 }
 

@@ -132,6 +132,7 @@ class Lives {
   // Entries without a micro-batch and those of this one, in program order.
   void walk(std::int32_t micro_batch) {
     std::vector<bool> alive(class_.buffers.size());
+    std::vector<const Step*> born(class_.buffers.size());  // by which step
     for (std::size_t i = 0; i < alive.size(); ++i) alive[i] = class_.buffers[i].persistent;
     for (const Entry& entry : class_.program) {
       if (entry.micro_batch >= 0 && entry.micro_batch != micro_batch) continue;
@@ -146,6 +147,7 @@ class Lives {
         for (int b : step.births) {
           must(!alive[at(b)], "S05", b, "is born while it lives");
           alive[at(b)] = true;
+          born[at(b)] = &step;
         }
         for (int b : step.reads) must(alive[at(b)], "S06", b, "is read while it does not live");
         for (int b : step.writes) must(alive[at(b)], "S06", b, "is written while it does not live");
@@ -153,6 +155,15 @@ class Lives {
           must(alive[at(b)] && !class_.buffers[at(b)].persistent, "S07", b, "dies without living, or for good");
           alive[at(b)] = false;
         }
+        // What only some training steps give birth to only they may use, and all of them free it.
+        for (const std::vector<int>* used : {&step.reads, &step.writes, &step.deaths})
+          for (const int b : *used) {
+            const Step* birth = born[at(b)];
+            const bool within = !birth || (birth->from_step <= step.from_step && step.until_step <= birth->until_step);
+            const bool same = !birth || (birth->from_step == step.from_step && birth->until_step == step.until_step);
+            must(used == &step.deaths ? same : within, "S23", b,
+                 "is used, or freed, in other training steps than it lives");
+          }
       }
       for (std::size_t i = 0; i < alive.size(); ++i)
         if (alive[i] && !class_.buffers[i].persistent && !class_.buffers[i].per_micro_batch)
@@ -234,6 +245,7 @@ class WalkThrough {
   struct Meeting {
     int present = 0, expected = 0;
     std::int64_t bytes = 0;
+    std::int64_t from = 0, until = kEveryStep;  ///< training steps
     std::string kind, where;
   };
   using Key = std::tuple<int, std::int64_t, std::int64_t, std::int64_t>;  // (type, a, b, c)
@@ -346,9 +358,14 @@ class WalkThrough {
       meeting.kind = kind;
       meeting.where = fmt::format("stage {}, {} ({}) of micro-batch {}", actor.rank_class->stage, step.part,
                                   name_of(step.kind), pending.micro_batch);
+      meeting.from = step.from_step;
+      meeting.until = step.until_step;
     } else if (meeting.bytes != bytes || meeting.kind != kind) {
       report_.fault("S11", fmt::format("{} of {} bytes meets {} of {} bytes on stage {}", meeting.where, meeting.bytes,
                                        kind, bytes, actor.rank_class->stage));
+    } else if (meeting.from != step.from_step || meeting.until != step.until_step) {
+      report_.fault("S22", fmt::format("{} meets a partner on stage {} that runs in other training steps",
+                                       meeting.where, actor.rank_class->stage));
     }
   }
 

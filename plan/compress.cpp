@@ -22,10 +22,6 @@ enum Product { kP, kQ, kGradient };
 
 }  // namespace
 
-bool exchanges_by_node(const PlanSpec& spec) {
-  return spec.compresses() && !spec.low_rank() && spec.compression.group > 1;
-}
-
 void add_compression_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket) {
   if (!spec.low_rank()) return;
   const LowRankSizes sizes = place_low_rank(bucket, spec.compression);
@@ -57,7 +53,7 @@ void CompressedReduction::move_on() {
 
 // The next part; false behind the last.
 bool CompressedReduction::move_on(Under& one) {
-  const int exchanged = exchanges_by_node(spec_) ? 1 : 0;
+  const int exchanged = spec_.exchanges_by_node() ? 1 : 0;
   ++one.part;
   if (one.part == exchanged)
     exchange(one, one.near, groups_.far);
@@ -89,7 +85,7 @@ void CompressedReduction::begin(Under& one) {
 }
 
 void CompressedReduction::begin_halves(Under& one) {
-  if (!exchanges_by_node(spec_)) return exchange(one, one.gradients, groups_.data);
+  if (!spec_.exchanges_by_node()) return exchange(one, one.gradients, groups_.data);
   const Bucket bucket = build_.bucket(one.bucket);
   one.near = build_.buffer(bucket.name + ".near", Purpose::communication, gradient_dtype(spec_.precision),
                            bucket.elements / spec_.compression.group);
@@ -175,23 +171,35 @@ void CompressedReduction::begin_low_rank(Under& one) {
     send(one, CollectiveKind::all_reduce, groups_.data, build_.whole(one.rest), build_.whole(one.rest));
 }
 
+// ZeRO: where a rank's own part of the sum stays.
+View CompressedReduction::kept_shard(const Under& one) const {
+  const Bucket& bucket = build_.bucket(one.bucket);
+  return zero_ == 1 ? View{one.gradients, 0, bucket.shard_elements(), true} : build_.whole(bucket.gradient_shard);
+}
+
+void CompressedReduction::sum_pieces(const Under& one, std::int64_t pieces, const View& target) {
+  Op sum = build_.flat(OpKind::sum_pieces, wire_of(spec_), target.elements, {build_.view(build_.whole(one.pieces))},
+                       {build_.view(target)});
+  sum.n = pieces;
+  sum.accumulate = zero_ >= 2;
+  compute(one, "sum", {std::move(sum)});
+}
+
 void CompressedReduction::sum_of_nodes(Under& one) {
   const Bucket bucket = build_.bucket(one.bucket);
   const auto half = [&](const char* name, std::int64_t elements) {
     return build_.buffer(bucket.name + "." + name, Purpose::communication, wire_of(spec_), elements);
   };
-  one.summed = half("summed", bucket.shard_elements());
-  Op sum = build_.flat(OpKind::sum_pieces, wire_of(spec_), bucket.shard_elements(),
-                       {build_.view(build_.whole(one.pieces))}, {build_.view(build_.whole(one.summed))});
-  sum.n = bucket.shards / spec_.compression.group;
-  compute(one, "sum", {std::move(sum)});
+  if (zero_ == 0) one.summed = half("summed", bucket.shard_elements());
+  sum_pieces(one, bucket.shards / spec_.compression.group, zero_ == 0 ? build_.whole(one.summed) : kept_shard(one));
+  if (zero_ > 0) return;
   send(one, CollectiveKind::all_gather, groups_.far, build_.whole(one.summed), build_.whole(one.sent));
   one.all = half("all", bucket.elements);
   send(one, CollectiveKind::all_gather, groups_.near, build_.whole(one.sent), build_.whole(one.all));
 }
 
 void CompressedReduction::meet(Under& one) {
-  if (exchanges_by_node(spec_)) return sum_of_nodes(one);
+  if (spec_.exchanges_by_node()) return sum_of_nodes(one);
   const Bucket bucket = build_.bucket(one.bucket);
   if (spec_.low_rank()) {
     if (one.p < 0) return;
@@ -210,21 +218,14 @@ void CompressedReduction::meet(Under& one) {
     return;
   }
   const View own_sent{one.sent, 0, bucket.shard_elements(), true};
-  const View target = zero_ == 0   ? own_sent
-                      : zero_ == 1 ? View{one.gradients, 0, bucket.shard_elements(), true}
-                                   : build_.whole(bucket.gradient_shard);
-  Op sum = build_.flat(OpKind::sum_pieces, wire_of(spec_), bucket.shard_elements(),
-                       {build_.view(build_.whole(one.pieces))}, {build_.view(target)});
-  sum.n = bucket.shards;
-  sum.accumulate = zero_ >= 2;
-  compute(one, "sum", {std::move(sum)});
+  sum_pieces(one, bucket.shards, zero_ == 0 ? own_sent : kept_shard(one));
   if (zero_ == 0) send(one, CollectiveKind::all_gather, groups_.data, own_sent, build_.whole(one.sent));
 }
 
 void CompressedReduction::end(Under& one) {
   const Bucket bucket = build_.bucket(one.bucket);
   if (!spec_.low_rank()) {
-    const int from = exchanges_by_node(spec_) ? one.all : one.sent;
+    const int from = spec_.exchanges_by_node() ? one.all : one.sent;
     if (zero_ == 0 && from != one.gradients)
       compute(one, "decompress",
               {build_.flat(OpKind::convert, wire_of(spec_), bucket.elements, {build_.view(build_.whole(from))},

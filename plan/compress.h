@@ -10,7 +10,10 @@
 /// wide. So where `group` is g, the replicas of a node first add up in fp32 among them and keep a g-th each
 /// (reduce-scatter); equals on the nodes exchange that in 16 bits as above, gather its sum, and then gather the others'
 /// within the node. Each node's sum is rounded once, and the sum of all. (ZeRO++, Wang et al. 2023, section 3.3, found
-/// the same of quantised gradients: its hierarchical all-to-all.)
+/// the same of quantised gradients: its hierarchical all-to-all.) With ZeRO 1 and 2 the sum of what came from the nodes
+/// is a rank's shard, in fp32, and parameters are gathered among its equals and then within the node. ZeRO++ puts the
+/// parts of a message in another order first, so that each rank gets the shard that it owns; here ranks own what they
+/// get (PlanSpec::shard_index).
 ///
 /// PowerSGD (Vogels, Karimireddy, Jaggi 2019, algorithms 1 and 2): of each matrix M of replica i, whose error E_i is
 /// what has not been sent so far,
@@ -18,15 +21,14 @@
 ///   E_i = M_i - P Q^T / n.
 /// Gradients are sums over replicas here, as the loss is divided by all tokens: the sum of the errors is what the
 /// gradient lacks. Q is where the next step begins. What travels whole is summed up in fp32, as one message.
+/// Where PowerSGD starts late (`start`), a step has both reductions, of which the number of the training step says
+/// which runs (Step::from_step): until then errors are 0 and each Q is where it began.
 #include <vector>
 
 #include "plan/class_builder.h"
 #include "plan/groups.h"
 
 namespace orrery::plan {
-
-/// Whether gradients are added up within groups of replicas before they travel in 16 bits between them.
-[[nodiscard]] bool exchanges_by_node(const PlanSpec& spec);
 
 /// Makes the buffers of a bucket's error and Q, and gives its ranges their places. Nothing unless PowerSGD is asked
 /// for.
@@ -61,6 +63,8 @@ class CompressedReduction {
   void begin_halves(Under& one);
   void exchange(Under& one, int values, int group);
   void sum_of_nodes(Under& one);
+  void sum_pieces(const Under& one, std::int64_t pieces, const View& target);
+  [[nodiscard]] View kept_shard(const Under& one) const;
   [[nodiscard]] bool move_on(Under& one);
   void begin_low_rank(Under& one);
   void move_on();

@@ -30,7 +30,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   } else {
     groups.data = add("data", {data, mirror});
   }
-  if (exchanges_by_node(spec)) {
+  if (spec.exchanges_by_node()) {
     groups.near = add("near", {{spec.tensor, spec.compression.group}});
     groups.far = add("far", {{spec.tensor * spec.compression.group, spec.replicas() / spec.compression.group}});
   }

@@ -93,6 +93,7 @@ Bounds read_bounds(const Cursor& at) {
   b.compress_group =
       choices<int>(compression.optional("group"), [](const Cursor& item) { return read_exchange_group(item); });
   if (const Cursor share = compression.optional("capacity"); share.exists()) b.compress_capacity = read_capacity(share);
+  if (const Cursor start = compression.optional("start"); start.exists()) b.compress_start = read_start(start);
   b.loss_chunks = degrees(at.optional("loss_chunks"), 1, kMostLossChunks);
   return b;
 }
@@ -223,7 +224,7 @@ void write_bounds(Writer& w, const Bounds& b) {
   w.list("zero_group", b.zero_group, 2);
   w.list("loss_chunks", b.loss_chunks, 2);
   if (!b.compress_gradients.empty() || !b.compress_activations.empty() || b.compress_rank || b.compress_minimum_rate ||
-      b.compress_capacity || !b.compress_group.empty()) {
+      b.compress_capacity || !b.compress_group.empty() || b.compress_start) {
     w.open("compression", 2);
     w.list("gradients", words_of(b.compress_gradients), 4);
     w.list("activations", words_of(b.compress_activations), 4);
@@ -231,6 +232,7 @@ void write_bounds(Writer& w, const Bounds& b) {
     if (b.compress_minimum_rate) w.line("minimum_rate", *b.compress_minimum_rate, 4);
     if (b.compress_capacity) w.line("capacity", *b.compress_capacity, 4);
     w.list("group", b.compress_group, 4);
+    if (b.compress_start) w.line("start", *b.compress_start, 4);
   }
   if (b.offload_activations.empty() && b.offload_optimizer.empty() && b.offload_parameters.empty() &&
       !b.offload_prefetch)

@@ -53,6 +53,8 @@ struct Compression {
   /// bf16, fp16: so many neighbouring replicas, those of a node, add up their gradients in full before the sum is
   /// rounded and exchanged with other nodes (plan/compress.h). 0: all exchange at once.
   int group = 0;
+  /// powersgd: in so many first steps of a run gradients are reduced whole (start_powerSGD_iter of PyTorch's hook).
+  std::int64_t start = 0;
   bool operator==(const Compression&) const = default;
 };
 
@@ -160,8 +162,9 @@ struct Bounds {
   std::optional<int> compress_rank;
   std::optional<double> compress_minimum_rate, compress_capacity;
   std::vector<int> compress_group;  ///< empty: 0, and those of a node where replicas span several
-  std::vector<int> zero_group;      ///< 0: all replicas; empty: those of a node too, where they span nodes
-  std::vector<int> loss_chunks;     ///< empty: 1, and more where only that fits
+  std::optional<std::int64_t> compress_start;
+  std::vector<int> zero_group;   ///< 0: all replicas; empty: those of a node too, where they span nodes
+  std::vector<int> loss_chunks;  ///< empty: 1, and more where only that fits
   bool operator==(const Bounds&) const = default;
 };
 

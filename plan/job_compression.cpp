@@ -35,6 +35,10 @@ int read_exchange_group(const base::Cursor& at) {
   return small(at, 0, kMostRanks, 0);
 }
 
+std::int64_t read_start(const base::Cursor& at) {
+  return at.integer(0, kMostSteps, 0);
+}
+
 Compression read_compression(const base::Cursor& at) {
   Compression c;
   c.gradients = read_gradient_compression(at.optional("gradients"));
@@ -43,6 +47,7 @@ Compression read_compression(const base::Cursor& at) {
   c.minimum_rate = read_minimum_rate(at.optional("minimum_rate"));
   c.capacity = read_capacity(at.optional("capacity"));
   c.group = read_exchange_group(at.optional("group"));
+  c.start = read_start(at.optional("start"));
   return c;
 }
 
@@ -50,6 +55,7 @@ std::string compression_text(const Compression& c) {
   std::string more;
   if (c.activations == ActivationEncoding::lossless) more += fmt::format(", capacity: {}", c.capacity);
   if (c.group > 0) more += fmt::format(", group: {}", c.group);
+  if (c.start > 0) more += fmt::format(", start: {}", c.start);
   return fmt::format("{{gradients: {}, activations: {}, rank: {}, minimum_rate: {}{}}}", name_of(c.gradients),
                      name_of(c.activations), c.rank, c.minimum_rate, more);
 }

@@ -13,6 +13,7 @@ namespace orrery::plan {
 [[nodiscard]] double read_minimum_rate(const base::Cursor& at);
 [[nodiscard]] int read_exchange_group(const base::Cursor& at);
 [[nodiscard]] double read_capacity(const base::Cursor& at);
+[[nodiscard]] std::int64_t read_start(const base::Cursor& at);
 /// All of a plan's; and as it is written, in one line.
 [[nodiscard]] Compression read_compression(const base::Cursor& at);
 [[nodiscard]] std::string compression_text(const Compression& compression);

@@ -38,6 +38,13 @@ std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>
   return order;
 }
 
+void run_before(std::int64_t training_step, std::span<Step> steps) {
+  for (Step& step : steps) step.until_step = training_step;
+}
+void run_from(std::int64_t training_step, std::span<Step> steps) {
+  for (Step& step : steps) step.from_step = training_step;
+}
+
 namespace {
 
 class Finish {
@@ -81,10 +88,16 @@ class Finish {
   }
   void compress_gradients() {
     if (zero_ >= 2 || spec_.reduces_early()) return;
+    if (spec_.plain_steps() > 0)
+      for (const int b : reduction_order(spec_, build_.result().buckets)) reduce_gradients(b);
+    std::vector<Step>& steps = build_.result().blocks.back().steps;
+    const std::size_t plain = steps.size();
     CompressedReduction reduction(build_, groups_, spec_, zero_);
     for (std::size_t b = 0; b < build_.result().buckets.size(); ++b)
       reduction.add(static_cast<int>(b), build_.bucket(static_cast<int>(b)).gradients, -1);
     reduction.flush();
+    run_before(spec_.plain_steps(), std::span(steps).first(plain));
+    run_from(spec_.plain_steps(), std::span(steps).subspan(plain));
   }
   void reduce_gradients(int b) {
     const Bucket bucket = build_.bucket(b);

@@ -1,5 +1,7 @@
 #pragma once
 /// The end of a training step as lowering notes it down. Private to plan/.
+#include <span>
+
 #include "plan/class_builder.h"
 #include "plan/factors.h"
 #include "plan/groups.h"
@@ -33,5 +35,9 @@ void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, in
 /// Buckets in the order in which their gradients are reduced: one that is the same on all ranks that reduce together,
 /// though the stages of a mirrored model have their layers in two orders.
 [[nodiscard]] std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets);
+
+/// Of a run's training steps only those before the one of this number run `steps`, or those from it on.
+void run_before(std::int64_t training_step, std::span<Step> steps);
+void run_from(std::int64_t training_step, std::span<Step> steps);
 
 }  // namespace orrery::plan

@@ -1,6 +1,8 @@
 // States and updates of each optimizer.
 #include "plan/lower_optimizer.h"
 
+#include <algorithm>
+
 #include "plan/buckets.h"
 #include "plan/lower.h"
 
@@ -118,9 +120,28 @@ class Lowering {
     const Bucket b = bucket(i);
     const char* name = models::name_of(ops.front().kind);
     build_.compute(Phase::optimizer, -1, name, std::move(ops)).bucket = i;
-    if (u_.zero == 1 || u_.zero == 2)
-      build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, u_.groups.data, values_of(b),
-                        build_.whole(b.parameters), -1, i);
+    if (u_.zero != 1 && u_.zero != 2) return;
+    if (u_.spec.exchanges_by_node()) return gather_by_node(i);
+    build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, u_.groups.data, values_of(b),
+                      build_.whole(b.parameters), -1, i);
+  }
+
+  // What a rank's equals on all nodes have is one piece, and the pieces of a node's ranks follow one another. One
+  // buffer serves all buckets, whose messages are in a row: none waits for its memory.
+  void gather_by_node(int i) {
+    const Bucket b = bucket(i);
+    const std::int64_t piece = b.elements / u_.spec.compression.group;
+    if (pieces_ < 0) {
+      std::int64_t most = 0;
+      for (const int other : buckets_) most = std::max(most, bucket(other).elements / u_.spec.compression.group);
+      const DType dtype = build_.result().buffers[static_cast<std::size_t>(b.parameters)].dtype;
+      pieces_ = build_.buffer("gathered_piece", Purpose::communication, dtype, most);
+    }
+    const View gathered{pieces_, 0, piece, false};
+    build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, u_.groups.far, values_of(b),
+                      gathered, -1, i);
+    build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, u_.groups.near, gathered,
+                      build_.whole(b.parameters), -1, i);
   }
 
   // One step for each bucket; the first clears what they all add to.
@@ -197,6 +218,7 @@ class Lowering {
   ClassBuilder& build_;
   DType gradient_dtype_;
   int turn_ = 0;
+  int pieces_ = -1;  ///< buffer: of parameters that are gathered by node
   std::vector<int> buckets_;
 };
 

@@ -23,7 +23,8 @@ bool of_layers(const Step& step) {
   return step.phase == Phase::forward || step.phase == Phase::backward || step.phase == Phase::recompute;
 }
 
-// Whether an operator only writes its i-th output.
+// Whether an operator only writes its i-th output. A step that is skipped (fp16) writes AdamW's copy all the same: the
+// master as it was, rounded.
 bool only_writes(const Op& op, std::size_t output) {
   constexpr std::size_t kComputeCopy = 3;  // of adamw
   return op.kind == OpKind::fill_zero || op.kind == OpKind::copy || op.kind == OpKind::clip_coefficient ||

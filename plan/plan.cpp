@@ -280,6 +280,9 @@ class Rules {
 
   void compressed_gradients() {
     const GradientCompression how = spec_.compression.gradients;
+    rule(spec_.compression.start == 0 || how == GradientCompression::powersgd, "P102",
+         fmt::format("start says behind how many steps PowerSGD begins, and this plan has gradients: {}", name_of(how)),
+         "compression: {gradients: powersgd}, or no start");
     if (how == GradientCompression::none) return;
     const bool low_rank = how == GradientCompression::powersgd, fp16 = spec_.precision == models::DType::fp16;
     rule(spec_.replicas() > 1, "P70", "gradients that no other replica has need not travel",
@@ -301,13 +304,16 @@ class Rules {
          "copies, nor over the two ends of a bidirectional pipeline",
          "zero_group: 0 and another schedule, or compression: {gradients: none}");
     const int group = spec_.compression.group;
-    rule(group == 0 || (!low_rank && !fp16 && group > 1 && group < spec_.replicas() && spec_.replicas() % group == 0 &&
-                        spec_.zero_stage == 0),
+    rule(group == 0 || (!low_rank && !fp16 && group > 1 && group < spec_.replicas() && spec_.replicas() % group == 0),
          "P97",
          fmt::format("groups of {} of {} replicas cannot add up by themselves before they exchange in 16 bits: of fp32 "
-                     "gradients, without ZeRO, groups that divide the replicas can",
+                     "gradients groups that divide the replicas can",
                      group, spec_.replicas()),
          "compression: {group: 0}");
+    rule(group == 0 || spec_.zero_stage < 3, "P101",
+         "ZeRO 3 gathers its parameters in every pass: ranks that exchange gradients by node would have to gather them "
+         "by node too, which is not built",
+         "zero_stage: 2, or compression: {group: 0}");
     rule(spec_.offload.optimizer == Space::device, "P74",
          "gradients are compressed on the device, and an offloaded optimizer sums them up on the host",
          "offload: {optimizer: none}, or compression: {gradients: none}");
@@ -433,7 +439,8 @@ std::string describe(const PlanSpec& spec) {
   leaves("optimizer", spec.offload.optimizer);
   leaves("parameters", spec.offload.parameters);
   if (spec.low_rank())
-    text += fmt::format(", PowerSGD of rank {}", spec.compression.rank);
+    text += fmt::format(", PowerSGD of rank {}{}", spec.compression.rank,
+                        spec.plain_steps() > 0 ? fmt::format(" from step {} on", spec.plain_steps() + 1) : "");
   else if (spec.compresses())
     text += fmt::format(", gradients in {}{}", name_of(spec.compression.gradients),
                         spec.compression.group > 0 ? fmt::format(" by groups of {}", spec.compression.group) : "");

@@ -101,8 +101,13 @@ struct PlanSpec {
   /// Ranks among which ZeRO partitions the states of a parameter: of each sub-group of the replicas.
   [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
   [[nodiscard]] int sub_groups() const { return replicas() / shards(); }
-  /// Which of the shards a rank has, and in which sub-group.
-  [[nodiscard]] int shard_index(int rank) const { return rank / tensor % shards(); }
+  /// Which of the shards a rank has, and in which sub-group. Where gradients are exchanged by node those of a node's
+  /// ranks lie a node's share apart: what a rank has added up within its node is then one piece, and so is what its
+  /// equals on all nodes gather.
+  [[nodiscard]] int shard_index(int rank) const {
+    const int place = rank / tensor % shards(), group = compression.group;
+    return exchanges_by_node() ? place % group * (shards() / group) + place / group : place;
+  }
   [[nodiscard]] int sub_group_of(int rank) const { return rank / tensor % replicas() / shards(); }
   /// Ranks that hold the same shard, or, without ZeRO, the same parameters: what they have summed by themselves they
   /// add up among them.
@@ -115,6 +120,10 @@ struct PlanSpec {
   /// Whether gradients travel in fewer bits; and whether as matrices of low rank (PowerSGD).
   [[nodiscard]] bool compresses() const { return compression.gradients != GradientCompression::none && replicas() > 1; }
   [[nodiscard]] bool low_rank() const { return compresses() && compression.gradients == GradientCompression::powersgd; }
+  /// Whether gradients are added up within groups of replicas before they travel in 16 bits between them.
+  [[nodiscard]] bool exchanges_by_node() const { return compresses() && !low_rank() && compression.group > 1; }
+  /// Steps of a run before PowerSGD begins, whose gradients are reduced whole.
+  [[nodiscard]] std::int64_t plain_steps() const { return low_rank() ? compression.start : 0; }
   [[nodiscard]] int ranks_per_stage() const { return data * context * tensor; }
   /// Tokens that a rank has of a sequence (context parallelism).
   [[nodiscard]] std::int64_t tokens_per_rank() const { return sequence / context; }

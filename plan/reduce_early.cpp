@@ -57,8 +57,24 @@ std::vector<Step> steps_of(ClassBuilder& build, const Note& note) {
   return steps;
 }
 
-// By place of their last gradient, buckets' reductions in fewer bits; what is left at the end of an entry's block.
+void append(std::vector<Step>& to, std::vector<Step> steps) {
+  to.insert(to.end(), std::make_move_iterator(steps.begin()), std::make_move_iterator(steps.end()));
+}
+
+// By place of their last gradient, buckets' reductions.
 using Behind = std::map<StepRef, std::vector<Step>>;
+Behind whole(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero) {
+  Behind behind;
+  RankClass& c = build.result();
+  for (const int b : reduction_order(spec, c.buckets)) {
+    std::vector<Step> steps = steps_of(build, [&] { add_reduction(build, groups, zero, b); });
+    const Bucket& bucket = build.bucket(b);
+    append(behind[last_writer(c, zero >= 2 ? bucket.gradient_shard : bucket.gradients)], std::move(steps));
+  }
+  return behind;
+}
+
+// The same in fewer bits; what is left at the end of an entry's block.
 Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero) {
   std::map<StepRef, std::vector<int>> buckets;
   RankClass& c = build.result();
@@ -75,8 +91,7 @@ Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
     const std::int32_t block = c.program[static_cast<std::size_t>(e)].block;
     const auto last = static_cast<std::int32_t>(c.blocks[static_cast<std::size_t>(block)].steps.size()) - 1;
     std::vector<Step> rest = steps_of(build, [&] { reduction.flush(); });
-    std::vector<Step>& end = behind[{e, last}];
-    end.insert(end.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
+    append(behind[{e, last}], std::move(rest));
   }
   return behind;
 }
@@ -100,14 +115,12 @@ void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
   RankClass& c = build.result();
   const auto known = static_cast<int>(c.buffers.size());
   Behind behind;
+  if (!spec.compresses() || spec.plain_steps() > 0) behind = whole(build, groups, spec, zero);
   if (spec.compresses()) {
-    behind = compressed(build, groups, spec, zero);
-  } else {
-    for (const int b : reduction_order(spec, c.buckets)) {
-      std::vector<Step> steps = steps_of(build, [&] { add_reduction(build, groups, zero, b); });
-      const Bucket& bucket = build.bucket(b);
-      std::vector<Step>& place = behind[last_writer(c, zero >= 2 ? bucket.gradient_shard : bucket.gradients)];
-      place.insert(place.end(), std::make_move_iterator(steps.begin()), std::make_move_iterator(steps.end()));
+    for (auto& [at, steps] : behind) run_before(spec.plain_steps(), steps);
+    for (auto& [at, steps] : compressed(build, groups, spec, zero)) {
+      run_from(spec.plain_steps(), steps);
+      append(behind[at], std::move(steps));
     }
   }
   for (auto at = behind.begin(); at != behind.end();) {

@@ -126,7 +126,9 @@ struct Actor {
 
 class Rehearsal {
  public:
-  Rehearsal(const Schedule& schedule, const std::vector<Placement>& placements) : schedule_(schedule) {
+  /// `first`: the run's training step that is the first one walked.
+  Rehearsal(const Schedule& schedule, const std::vector<Placement>& placements, std::int64_t first)
+      : schedule_(schedule), first_(first) {
     ENSURE(placements.size() == schedule.classes.size(), "{} placements of {} classes", placements.size(),
            schedule.classes.size());
     std::int64_t most = 1;
@@ -185,6 +187,10 @@ class Rehearsal {
         continue;
       }
       const Step& step = block_of(actor).steps[actor.step];
+      if (!step.runs_in(first_ + actor.training_step + entry.ahead)) {
+        ++actor.step;
+        continue;
+      }
       give_birth(actor, step);
       if (step.kind == StepKind::compute) {
         if (actor.pending > 0 && obstacle(actor, step) != nullptr) {
@@ -333,6 +339,7 @@ class Rehearsal {
   }
 
   const Schedule& schedule_;
+  std::int64_t first_;
   std::vector<Actor> actors_;
   std::map<Key, int> present_;
   std::int64_t steps_ = 1;
@@ -341,7 +348,10 @@ class Rehearsal {
 }  // namespace
 
 base::Diagnostics rehearse(const Schedule& schedule, const std::vector<Placement>& placements) {
-  return Rehearsal(schedule, placements).run();
+  base::Diagnostics found = Rehearsal(schedule, placements, 0).run();
+  if (const std::int64_t late = schedule.steady_from(); late > 0 && found.empty())
+    found = Rehearsal(schedule, placements, late).run();
+  return found;
 }
 
 base::Diagnostics rehearse(const Schedule& schedule) {

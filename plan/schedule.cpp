@@ -53,6 +53,14 @@ const RankClass& Schedule::class_of(int rank) const {
   return classes[static_cast<std::size_t>(stage)];
 }
 
+std::int64_t Schedule::steady_from() const {
+  std::int64_t latest = 0;
+  for (const RankClass& c : classes)
+    for (const Block& block : c.blocks)
+      for (const Step& step : block.steps) latest = std::max(latest, step.from_step);
+  return latest;
+}
+
 std::int64_t Schedule::steps() const {
   std::int64_t total = 0;
   for (const RankClass& c : classes)

@@ -20,6 +20,7 @@
 /// Overlap is thus expressed by place in the program alone. A buffer is born just before the step that lists it in
 /// `births` and dies just after the step that lists it in `deaths`.
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -156,6 +157,10 @@ struct Bucket {
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };
 
+/// Behind the last training step of any run; and the step that all long runs come to.
+inline constexpr std::int64_t kEveryStep = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t kLateStep = kEveryStep - 1;
+
 /// One step of a block. `ops` name views by index into RankClass::views.
 struct Step {
   StepKind kind = StepKind::compute;
@@ -178,6 +183,11 @@ struct Step {
                 ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
+  /// Of a run only the training steps [from_step, until_step), by their number, run it.
+  std::int64_t from_step = 0, until_step = kEveryStep;
+  [[nodiscard]] bool runs_in(std::int64_t training_step) const {
+    return from_step <= training_step && training_step < until_step;
+  }
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for
   /// send and ring_shift; what a copy moves.
   [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
@@ -221,6 +231,8 @@ struct Schedule {
   std::vector<RankClass> classes;  ///< one per pipeline stage
   [[nodiscard]] const RankClass& class_of(int rank) const;
   [[nodiscard]] std::int64_t steps() const;  ///< executed steps over one rank of each class
+  /// The training step of a run from which on all run the same steps; 0 unless the first ones differ.
+  [[nodiscard]] std::int64_t steady_from() const;
 };
 
 /// A place in a program: which entry, which step of its block.

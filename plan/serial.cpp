@@ -13,6 +13,7 @@
 #include "plan/class_builder.h"
 #include "plan/compress.h"
 #include "plan/low_rank.h"
+#include "plan/lower_finish.h"
 
 namespace orrery::plan {
 
@@ -237,10 +238,12 @@ class Program {
       std::vector<Op> ops;
       for (const Own& one : own_) low_rank ? take_low_rank(one, w, ops) : take_half(one, w, ops);
       take.push_back(block_of(fmt::format("take.{}", w), Phase::gradient_reduce, std::move(ops)));
+      if (spec_.plain_steps() > 0) take_whole(take.back());
     }
     std::vector<Op> ops;
     for (const Own& one : own_) low_rank ? sum_low_rank(one, ops) : sum_halves(one, ops);
     const std::int32_t sum = block_of("sum", Phase::gradient_reduce, std::move(ops));
+    run_from(spec_.plain_steps(), class_.blocks[at(sum)].steps);
     class_.program.clear();
     if (low_rank && ends_apart && shared_ >= 0) enter(begin_factors(), 0, true);
     enter(places_.at("begin"));
@@ -256,7 +259,9 @@ class Program {
   [[nodiscard]] DType wire() const {
     return spec_.compression.gradients == GradientCompression::fp16 ? DType::fp16 : DType::bf16;
   }
-  [[nodiscard]] int senders() const { return exchanges_by_node(spec_) ? workers_ / spec_.compression.group : workers_; }
+  [[nodiscard]] int senders() const {
+    return spec_.exchanges_by_node() ? workers_ / spec_.compression.group : workers_;
+  }
   [[nodiscard]] DType gradient() const { return gradient_dtype(spec_.precision); }
   [[nodiscard]] std::string name_of(const Own& one, const char* what) const {
     return fmt::format("{}{}.{}", class_.buckets[at(one.bucket)].name, one.of_head ? ".of_head" : "", what);
@@ -359,6 +364,18 @@ class Program {
       ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, range.elements, {own}, {into}));
       if (range.error >= 0) ops.push_back(product_p(one, range, w));
     }
+  }
+  // Before PowerSGD begins all is in the sum at once.
+  void take_whole(std::int32_t take) {
+    std::vector<Op> ops;
+    for (const Own& one : own_)
+      ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, class_.buckets[at(one.bucket)].elements,
+                                {whole(one.gradients)}, {whole(class_.buckets[at(one.bucket)].gradients)}));
+    Step plain = step_of(Phase::gradient_reduce, "take_whole", std::move(ops));
+    std::vector<Step>& steps = class_.blocks[at(take)].steps;
+    run_from(spec_.plain_steps(), steps);
+    steps.push_back(std::move(plain));
+    run_before(spec_.plain_steps(), std::span(steps).last(1));
   }
   void sum_low_rank(const Own& one, std::vector<Op>& ops) {
     const Bucket bucket = class_.buckets[at(one.bucket)];

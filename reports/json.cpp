@@ -108,7 +108,8 @@ json spec_json(const plan::PlanSpec& s) {
             {"rank", s.compression.rank},
             {"minimum_rate", s.compression.minimum_rate},
             {"capacity", s.compression.capacity},
-            {"group", s.compression.group}}},
+            {"group", s.compression.group},
+            {"start", s.compression.start}}},
           {"loss_chunks", s.loss_chunks},
           {"vocab_multiple", s.vocab_multiple},
           {"batch", s.batch},
@@ -212,6 +213,9 @@ json train_json(const TrainSummary& s) {
               {"memory_peak_bytes", whole(s.memory_peak_bytes)},
               {"completed", s.completed},
               {"backend", s.backend}};
+  if (s.lossless_tensors > 0)
+    out["lossless"] = {
+        {"tensors", s.lossless_tensors}, {"computed_again", s.lossless_again}, {"densest", s.lossless_densest}};
   if (s.serial)
     out["serial"] = {{"run", s.serial->run},
                      {"steps", s.serial->steps},

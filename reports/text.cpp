@@ -128,6 +128,11 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"step time", time_text(summary.step_time_s) + " (median)"},
                 {"tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
+  if (summary.lossless_tensors > 0)
+    table.rows.push_back(
+        {"without zeros",
+         fmt::format("{} tensors, {} of them computed again; at most {:.1f} % not zero", summary.lossless_tensors,
+                     summary.lossless_again, 100 * summary.lossless_densest)});
   if (const auto& s = summary.serial)
     table.rows.push_back({"against serial", fmt::format("{}: loss {:.1e}, gradient {:.1e} at step 1, {:.1e} at step {} "
                                                         "(bounds {:.0e} and {:.0e})",

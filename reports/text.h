@@ -39,6 +39,10 @@ struct TrainSummary {
   double memory_peak_bytes = 0;  ///< worst rank
   bool completed = false;        ///< by the run's own completion record
   std::string backend;           ///< "cpu", "cuda"
+  /// `activations: lossless`: tensors kept, those that had no room and were computed again, the largest share of values
+  /// that were not zero; 0: none are kept so.
+  std::int64_t lossless_tensors = 0, lossless_again = 0;
+  double lossless_densest = 0;
   std::optional<SerialComparison> serial = {};
 };
 

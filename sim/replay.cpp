@@ -97,8 +97,13 @@ bool conflicts(const Pending& message, const Step& compute, std::int32_t micro_b
 class Machine {
  public:
   Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, const Folded& folded, const Fabric* fabric,
-          bool spans)
-      : jobs_(jobs), traffic_(traffic), folded_(folded), transfers_(jobs, traffic, folded, fabric), spans_(spans) {
+          const ReplayOptions& options)
+      : jobs_(jobs),
+        traffic_(traffic),
+        folded_(folded),
+        transfers_(jobs, traffic, folded, fabric),
+        spans_(options.spans),
+        training_step_(options.training_step) {
     compute_.resize(jobs.size());
     notes_.resize(jobs.size());
     host_.resize(jobs.size());
@@ -246,6 +251,10 @@ class Machine {
         continue;
       }
       const Step& step = block.steps[at(actor.step)];
+      if (!step.runs_in(training_step_)) {
+        ++actor.step;
+        continue;
+      }
       if (step.kind != StepKind::compute) {
         issue(actor, entry, step);
       } else if (!compute(actor, entry, step)) {
@@ -467,6 +476,7 @@ class Machine {
   const Folded& folded_;
   Transfers transfers_;
   bool spans_;
+  std::int64_t training_step_;
   std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> compute_;  // [job][class][block][step]
   std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> host_;     // likewise
   std::vector<Actor> actors_;
@@ -486,7 +496,7 @@ Replay replay(std::span<const JobOnCluster> jobs, const clusters::Cluster& clust
               const ReplayOptions& options) {
   const Traffic traffic = traffic_of(jobs, cluster, fabric);
   const Folded folded = fold(traffic, jobs, fabric, options.every_rank);
-  return Machine(jobs, traffic, folded, fabric, options.spans).run();
+  return Machine(jobs, traffic, folded, fabric, options).run();
 }
 
 }  // namespace orrery::sim

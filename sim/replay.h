@@ -43,7 +43,8 @@ struct Replay {
 
 struct ReplayOptions {
   bool spans = true;
-  bool every_rank = false;  ///< fold nothing
+  bool every_rank = false;                       ///< fold nothing
+  std::int64_t training_step = plan::kLateStep;  ///< of a run: steps of others are left out
 };
 
 /// `cluster` is every job's pricing.cluster(); `fabric` its links, null if nobody shares any.

@@ -269,7 +269,7 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
   const bool never_drains =
       std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return plan::is_asynchronous(*job.schedule); });
   ENSURE(!never_drains || jobs.size() == 1, "{} jobs in company, of which one has no first step", jobs.size());
-  const ReplayOptions how{options.spans, options.every_rank};
+  const ReplayOptions how{options.spans, options.every_rank, options.training_step};
   Replay replayed = never_drains ? steady_step(placed.front(), cluster, fabric.get(), how)
                                  : replay(placed, cluster, fabric.get(), how);
   std::vector<Simulation> results;

@@ -32,6 +32,9 @@ struct SimulateOptions {
   bool spans = true;        ///< note a span per executed step (one rank per stage); false saves memory in a search
   bool every_rank = false;  ///< replay each rank by itself, folding nothing: slow, and equal by test
   std::shared_ptr<const Fabric> fabric = nullptr;  ///< fabric_of(pricing.cluster()); made when absent
+  /// Which step of a run, by its number, where the first ones are others than those behind them
+  /// (PlanSpec::plain_steps).
+  std::int64_t training_step = plan::kLateStep;
 };
 
 struct Simulation {

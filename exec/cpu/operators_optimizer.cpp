@@ -138,10 +138,11 @@ void run_adamw(Machine& machine, const Call& call) {
   const std::int64_t m = call.op.m;
   const StepContext& context = call.context;
   const UpdateClock clock = clock_of(call, 2);
-  if (clock.skips) return;
+  float* parameter = call.output(0, m);
+  // Where the update is another memory's, its copy has no other values to keep.
+  if (clock.skips) return write_copy(machine, call, parameter, 3);
   const float* gradient = call.input(0, m);
   const float* coefficient = call.optional_input(1, 1);
-  float* parameter = call.output(0, m);
   float* first = call.output(1, m);
   float* second = call.output(2, m);
   AdamWFactors factors = adam_factors(call, clock);

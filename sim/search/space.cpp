@@ -100,11 +100,12 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
     groups = {0};
     const int within = per_node / mesh.tensor;
     const bool spans = within > 1 && mesh.replicas() > within && mesh.replicas() % within == 0;
-    if (halves && zero == 0 && spans && mesh.precision != models::DType::fp16) groups.push_back(within);
+    if (halves && zero <= 2 && spans && mesh.precision != models::DType::fp16) groups.push_back(within);
   }
   std::vector<plan::Compression> out;
   for (const int group : groups) {
     how.group = halves ? group : 0;
+    if (how.gradients == plan::GradientCompression::powersgd) how.start = b.compress_start.value_or(0);
     if (std::find(out.begin(), out.end(), how) == out.end()) out.push_back(how);
   }
   return out;
@@ -261,6 +262,8 @@ std::string reason_of(const std::string& code) {
       {"P95", "activations without zeros of a model without ReLU"},
       {"P96", "activations without zeros whose operands are gone"},
       {"P97", "groups of gradients that do not divide the replicas"},
+      {"P101", "gradients exchanged by node with ZeRO 3"},
+      {"P102", "a start of PowerSGD without PowerSGD"},
       {"P22", "context parallelism without row statistics"},
       {"P85", "loss_chunks does not divide the head's rows"},
       {"P86", "a zero-bubble order with the loss in chunks"},

@@ -60,7 +60,8 @@ TEST_F(Loop, VerifiesPlansThatChangeTheMathematicsByTheirSerialPrograms) {
            {"pipedream", "{pipeline: 2, schedule: pipedream, micro_batch: 4}"},
            {"server", "{data: 2, staleness: 1, micro_batch: 1}"},
            {"bf16", "{data: 2, micro_batch: 2, compression: {gradients: bf16}}"},
-           {"powersgd", "{data: 2, micro_batch: 2, compression: {gradients: powersgd}}"}}) {
+           {"powersgd", "{data: 2, micro_batch: 2, compression: {gradients: powersgd}}"},
+           {"late", "{data: 2, micro_batch: 2, compression: {gradients: powersgd, start: 2}}"}}) {
     const Ran ran = orrery({"train", plan(name, bounds, "2"), "--run", path(name), "--verify-serial", "--json"});
     ASSERT_EQ(ran.exit_code, 0) << name << ran.err;
     const nlohmann::json serial = ran.result().at("serial");
@@ -68,6 +69,14 @@ TEST_F(Loop, VerifiesPlansThatChangeTheMathematicsByTheirSerialPrograms) {
     EXPECT_LE(serial.at("loss").get<double>(), 1e-5) << name;
     EXPECT_FALSE(fs::exists(fs::path(path(name)) / "serial" / "timeline.json")) << name;
   }
+  // Of its four steps two are of either kind.
+  const nlohmann::json late = orrery({"simulate", path("late.yaml"), "--json"}).result();
+  const nlohmann::json& start = late.at("start");
+  EXPECT_EQ(start.at("steps"), 2);
+  EXPECT_NE(start.at("step_time_s"), late.at("step_time_s"));
+  EXPECT_DOUBLE_EQ(start.at("run_time_s").get<double>(),
+                   2 * start.at("step_time_s").get<double>() + 2 * late.at("step_time_s").get<double>());
+  EXPECT_FALSE(orrery({"simulate", path("powersgd.yaml"), "--json"}).result().contains("start"));
   const std::string parts =
       plan("parts", "{data: 2, tensor: 2, micro_batch: 2, compression: {gradients: powersgd}}", "4");
   const Ran none = orrery({"train", parts, "--run", path("parts"), "--verify-serial"});

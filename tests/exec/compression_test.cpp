@@ -80,6 +80,12 @@ void by_node(plan::PlanSpec& s) {
 void by_node_overlapped(plan::PlanSpec& s) {
   s.data = 8, s.compression.group = 2, s.overlap_gradients = true, s.micro_batch = 1;
 }
+void by_node_zero_1(plan::PlanSpec& s) {
+  s.data = 4, s.compression.group = 2, s.zero_stage = 1;
+}
+void by_node_zero_1_overlapped(plan::PlanSpec& s) {
+  s.data = 8, s.compression.group = 4, s.zero_stage = 1, s.overlap_gradients = true, s.micro_batch = 1;
+}
 void zero_1(plan::PlanSpec& s) {
   s.data = 2, s.zero_stage = 1;
 }
@@ -94,6 +100,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"bf16_data_4_overlapped", GradientCompression::bf16, 0, data_4_overlapped},
                       Case{"bf16_data_4_by_node", GradientCompression::bf16, 0, by_node},
                       Case{"fp16_data_8_by_node_overlapped", GradientCompression::fp16, 0, by_node_overlapped},
+                      Case{"bf16_data_4_by_node_zero_1", GradientCompression::bf16, 0, by_node_zero_1},
+                      Case{"fp16_data_8_by_node_zero_1_overlapped", GradientCompression::fp16, 0,
+                           by_node_zero_1_overlapped},
                       Case{"bf16_zero_1", GradientCompression::bf16, 0, zero_1},
                       Case{"fp16_zero_1_overlapped", GradientCompression::fp16, 0, zero_1_overlapped},
                       Case{"powersgd_data_2", GradientCompression::powersgd, 1e-5, data_2},
@@ -155,12 +164,13 @@ class Counting : public Transport {
 };
 
 TEST(CompressedGradients, MoveAsManyBytesAsTheScheduleSays) {
-  for (const GradientCompression how :
-       {GradientCompression::none, GradientCompression::bf16, GradientCompression::fp16, GradientCompression::powersgd})
-    for (const int zero : {0, 1, 3}) {
+  for (const auto& [how, group] : {std::pair(GradientCompression::none, 0), std::pair(GradientCompression::bf16, 0),
+                                   std::pair(GradientCompression::fp16, 0), std::pair(GradientCompression::powersgd, 0),
+                                   std::pair(GradientCompression::bf16, 2)})
+    for (const int zero : {0, 1, 2, 3}) {
       Trial trial = trial_of(how);
-      trial.spec.data = 2, trial.spec.zero_stage = zero;
-      if (how == GradientCompression::powersgd && zero == 3) continue;
+      trial.spec.data = group > 0 ? 4 : 2, trial.spec.zero_stage = zero, trial.spec.compression.group = group;
+      if (group > 0 ? zero == 3 : zero == 2 || (how == GradientCompression::powersgd && zero == 3)) continue;
       SCOPED_TRACE(plan::describe(trial.spec));
       trial.steps = 2, trial.gradients_at = {};
       std::atomic<std::int64_t> counted{0};
@@ -176,7 +186,7 @@ TEST(CompressedGradients, MoveAsManyBytesAsTheScheduleSays) {
             planned += step.message_bytes(c.buffers) * (step.collective == plan::CollectiveKind::all_reduce ? 2 : 1);
       (void)testing::train(trial);
       // Weights are gathered at the end by other means.
-      EXPECT_EQ(counted, planned * trial.steps * 2);
+      EXPECT_EQ(counted, planned * trial.steps * trial.spec.data);
     }
 }
 
@@ -198,6 +208,24 @@ TEST(SixteenBitGradients, AreTheSameUnderEveryZeroStageButForTheTiedTable) {
     EXPECT_LE(testing::loss_distance(*split, serial.outcome), 1e-5);
     expect_memory_as_predicted(*split);
   }
+}
+
+// With one micro-batch a step ZeRO 1 and 2 do the same but for the tied table; which shard a rank owns is nobody's
+// business but its own.
+TEST(SixteenBitGradients, ByNodeAreTheSameUnderZeroOneAndTwo) {
+  Trial trial = trial_of(GradientCompression::bf16);
+  trial.model.tied_embeddings = false;
+  trial.training.initial_weights.clear();
+  trial.spec.data = 4, trial.spec.micro_batch = 2, trial.spec.compression.group = 2, trial.spec.zero_stage = 1;
+  const Outcome one = testing::train(trial);
+  trial.spec.zero_stage = 2;
+  const Outcome two = testing::train(trial);
+  for (std::size_t i = 0; i < one.steps.size(); ++i) EXPECT_EQ(two.steps[i].loss, one.steps[i].loss) << "step " << i;
+  EXPECT_EQ(testing::relative_distance(two.weights, one.weights), 0);
+  expect_memory_as_predicted(one);
+  expect_memory_as_predicted(two);
+  trial.spec.tensor = 2, trial.spec.sequence_parallel = true;
+  expect_memory_as_predicted(testing::train(trial));
 }
 
 // The mathematics of 16 bits is the same wherever matrices and layers are; sums come in other orders, of which a
@@ -256,6 +284,37 @@ TEST(PowerSgd, TrainsOnEverySplitThatItAllows) {
     ASSERT_EQ(split.steps.size(), 20U);
     EXPECT_LT(split.steps.back().loss, split.steps.front().loss);
     expect_memory_as_predicted(split);
+  }
+}
+
+// Until PowerSGD starts a run is the plain one; from there it is what a run is that goes on with it.
+TEST(PowerSgd, ThatStartsLateIsThePlainRunUntilThen) {
+  constexpr std::int64_t kStart = 4;
+  using Set = void (*)(plan::PlanSpec&);
+  for (const Set set :
+       {Set([](plan::PlanSpec& s) { s.data = 2; }), Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }),
+        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }),
+        Set([](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2, s.tensor = 2; })}) {
+    Trial late = trial_of(GradientCompression::powersgd);
+    set(late.spec);
+    late.spec.compression.start = kStart;
+    late.steps = 8, late.gradients_at = {0, kStart - 1, kStart};
+    SCOPED_TRACE(plan::describe(late.spec));
+    Trial plain = late, at_once = late;
+    plain.spec.compression = {};
+    at_once.spec.compression.start = 0;
+    const Outcome run = testing::train(late), whole = testing::train(plain), low_rank = testing::train(at_once);
+    for (std::size_t i = 0; i <= kStart; ++i) EXPECT_EQ(run.steps[i].loss, whole.steps[i].loss) << "step " << i;
+    EXPECT_EQ(testing::relative_distance(run.gradients.at(kStart - 1), whole.gradients.at(kStart - 1)), 0);
+    EXPECT_GT(testing::relative_distance(run.gradients.at(kStart), whole.gradients.at(kStart)), 1e-3);
+    EXPECT_NE(run.steps[kStart + 1].loss, whole.steps[kStart + 1].loss);
+    EXPECT_GT(testing::relative_distance(low_rank.gradients.at(0), whole.gradients.at(0)), 1e-3);
+    expect_memory_as_predicted(run);
+    // Spans are of the steps behind the start, where a run has any; operators of both have their places.
+    for (const auto& spans : run.spans)
+      for (const RawSpan& span : spans) EXPECT_GE(span.iteration, kStart);
+    late.steps = kStart, late.gradients_at = {};
+    for (const auto& spans : testing::train(late).spans) EXPECT_FALSE(spans.empty());
   }
 }
 
@@ -346,6 +405,52 @@ TEST_F(CheckpointOfErrors, ARunGoesOnBitByBitOnTheSamePlan) {
     const LogicalTensors resumed = train(trial, 3, 6);
     for (const auto& [name, tensor] : whole) EXPECT_EQ(tensor.values, resumed.at(name).values) << name;
   }
+}
+
+TEST_F(CheckpointOfErrors, AStartIsCountedOverTheWholeRun) {
+  using Set = void (*)(plan::PlanSpec&);
+  for (const Set set : {Set([](plan::PlanSpec& s) { s.data = 2; }),
+                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; })}) {
+    Trial late = trial_of(GradientCompression::powersgd), plain = late, at_once = late;
+    for (Trial* one : {&late, &plain, &at_once}) set(one->spec);
+    late.spec.compression.start = 3;
+    plain.spec.compression = {};
+    SCOPED_TRACE(plan::describe(late.spec));
+    const LogicalTensors whole = train(late, 0, 6);
+    const auto expect_same = [&](const LogicalTensors& other) {
+      for (const auto& [name, tensor] : whole) EXPECT_EQ(tensor.values, other.at(name).values) << name;
+    };
+    for (const std::int64_t stop : {2, 3, 5}) {  // before it starts, as it does, and behind
+      (void)train(late, 0, stop);
+      expect_same(train(late, stop, 6));
+    }
+    (void)train(plain, 0, 3);  // the same in two runs
+    expect_same(train(at_once, 3, 6));
+  }
+}
+
+TEST_F(CheckpointOfErrors, ShardsByNodeGoOnBitByBitAndOnOtherPlans) {
+  Trial trial = trial_of(GradientCompression::bf16);
+  trial.spec.data = 4, trial.spec.zero_stage = 1, trial.spec.compression.group = 2;
+  const LogicalTensors whole = train(trial, 0, 4);
+  const LogicalTensors half = train(trial, 0, 2);
+  const LogicalTensors resumed = train(trial, 2, 4);
+  for (const auto& [name, tensor] : whole) EXPECT_EQ(tensor.values, resumed.at(name).values) << name;
+  (void)train(trial, 0, 2);
+  using Set = void (*)(plan::PlanSpec&);
+  for (const Set set : {Set([](plan::PlanSpec& s) { s.compression = {}; }),
+                        Set([](plan::PlanSpec& s) { s.zero_stage = 2, s.compression.group = 0; }),
+                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3, s.compression = {}; }),
+                        Set([](plan::PlanSpec& s) { s.data = 8, s.zero_stage = 2, s.compression.group = 4; })}) {
+    Trial other = trial;
+    set(other.spec);
+    if (other.spec.data == 8) other.spec.micro_batch = 1;
+    SCOPED_TRACE(plan::describe(other.spec));
+    const LogicalTensors loaded = train(other, 2, 2);  // and saved again, from which the next one goes on
+    for (const auto& [name, tensor] : half) EXPECT_EQ(tensor.values, loaded.at(name).values) << name;
+  }
+  const LogicalTensors back = train(trial, 2, 4);
+  for (const auto& [name, tensor] : whole) EXPECT_EQ(tensor.values, back.at(name).values) << name;
 }
 
 TEST_F(CheckpointOfErrors, TheirSumIsKeptByAnotherPlan) {

@@ -2,6 +2,7 @@
 // does; memory as planned.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "base/random.h"
@@ -64,6 +65,37 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(std::get<1>(which.param).name) + "_" +
              std::to_string(static_cast<int>(100 * std::get<0>(which.param)));
     });
+
+// A loss of what the ReLU leaves: of 2 layers, 8 sequences and 4 micro-batches a step.
+TEST(LosslessTraining, CountsWhatHadNoRoom) {
+  Trial trial = rectified_trial();
+  trial.gradients_at = {};
+  trial.spec.compression.activations = plan::ActivationEncoding::lossless;
+  const std::int64_t tensors = trial.model.layers * trial.spec.batch / trial.spec.micro_batch;
+  for (const double capacity : {0.01, 1.0}) {
+    trial.spec.compression.capacity = capacity;
+    for (const StepResult& step : testing::train(trial).steps) {
+      EXPECT_EQ(step.lossless.tensors, tensors);
+      EXPECT_EQ(step.lossless.again, capacity < 1 ? tensors : 0);
+      EXPECT_GT(step.lossless.densest, 0.2);
+      EXPECT_LT(step.lossless.densest, 0.9);
+    }
+  }
+  // The share that it reports is enough, and no less is.
+  trial.spec.compression.capacity = 1;
+  double densest = 0;
+  for (const StepResult& step : testing::train(trial).steps) densest = std::max(densest, step.lossless.densest);
+  const auto again = [&](double share) {
+    trial.spec.compression.capacity = share;
+    std::int64_t count = 0;
+    for (const StepResult& step : testing::train(trial).steps) count += step.lossless.again;
+    return count;
+  };
+  EXPECT_EQ(again(std::ceil(100 * densest) / 100), 0);
+  EXPECT_GT(again(densest - 0.01), 0);
+  trial.spec.compression = {};
+  for (const StepResult& step : testing::train(trial).steps) EXPECT_EQ(step.lossless.tensors, 0);
+}
 
 TEST(LosslessTraining, TakesLessMemoryWhereMicroBatchesWait) {
   Trial trial = rectified_trial();

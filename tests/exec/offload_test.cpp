@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "exec/failure.h"
@@ -246,6 +247,118 @@ INSTANTIATE_TEST_SUITE_P(
                s.offload = {Space::host, Space::host, Space::device, 1}, s.data = s.tensor = 2, s.zero_stage = 2;
              }}),
     [](const auto& one) { return std::string(one.param.name); });
+
+/// In 16 bits; fp16 with a scale that overflows at first.
+Trial narrow_trial(models::DType precision, const Case& one) {
+  Trial trial = trial_of(one.llama);
+  trial.spec.precision = precision;
+  trial.training.loss_scaling = {std::ldexp(1.0, 26), 4, 64};
+  trial.steps = 6;
+  trial.gradients_at = {0, 5};
+  one.set(trial.spec);
+  return trial;
+}
+
+class NarrowStates : public ::testing::TestWithParam<std::tuple<models::DType, Case>> {};
+
+// Of one micro-batch a replica, and no table that two layers use, there is nothing to add up: not a bit differs. Else
+// sums on the host round a layer's gradients once more than a product that adds to them.
+TEST_P(NarrowStates, ElsewhereTrainAsOnTheDeviceAndSkipTheSameSteps) {
+  const auto& [precision, one] = GetParam();
+  const Trial trial = narrow_trial(precision, one);
+  Trial plain = trial;
+  plain.spec.offload = {};
+  const Outcome here = testing::train(plain), there = testing::train(trial);
+  const bool same_sums = one.llama && trial.spec.batch == trial.spec.data * trial.spec.micro_batch;
+  ASSERT_EQ(there.steps.size(), here.steps.size());
+  for (std::size_t i = 0; i < here.steps.size(); ++i) {
+    EXPECT_EQ(there.steps[i].skipped, here.steps[i].skipped) << "step " << i;
+    EXPECT_EQ(there.steps[i].loss_scale, here.steps[i].loss_scale) << "step " << i;
+    if (!same_sums) continue;
+    EXPECT_EQ(there.steps[i].loss, here.steps[i].loss) << "step " << i;
+    if (!here.steps[i].skipped) {
+      EXPECT_EQ(there.steps[i].gradient_norm, here.steps[i].gradient_norm) << "step " << i;
+    }
+  }
+  EXPECT_EQ(there.steps.front().skipped, precision == models::DType::fp16);
+  EXPECT_FALSE(there.steps.back().skipped);
+  const bool wide = precision == models::DType::bf16;  // whose gradients are in fp32
+  EXPECT_LE(testing::loss_distance(there, here), same_sums ? 0 : 1e-3);
+  EXPECT_LE(testing::relative_distance(there.gradients.at(5), here.gradients.at(5)), same_sums ? 0
+                                                                                     : wide    ? 2e-2
+                                                                                               : 4e-3);
+  EXPECT_LE(testing::relative_distance(there.weights, here.weights), same_sums ? 0 : 2e-3);
+  expect_memory(there);
+  expect_copies(trial, there);
+}
+
+void one_micro_batch(plan::PlanSpec& s) {
+  s.micro_batch = s.batch / s.data;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, NarrowStates,
+    ::testing::Combine(
+        ::testing::Values(models::DType::fp16, models::DType::bf16),
+        ::testing::Values(
+            Case{"host", [](plan::PlanSpec& s) { s.offload.optimizer = Space::host; }},
+            Case{"all_nvme", [](plan::PlanSpec& s) { s.offload = {Space::host, Space::nvme, Space::nvme, 1}; }},
+            Case{"llama_host_in_one",
+                 [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, one_micro_batch(s); }, true},
+            Case{"llama_nvme_data_2_in_one",
+                 [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.data = 2, one_micro_batch(s); }, true},
+            Case{"llama_host_zero_1_in_one",
+                 [](plan::PlanSpec& s) {
+                   s.offload.optimizer = Space::host, s.data = 2, s.zero_stage = 1, one_micro_batch(s);
+                 },
+                 true},
+            Case{"llama_nvme_zero_2_in_one",
+                 [](plan::PlanSpec& s) {
+                   s.offload.optimizer = Space::nvme, s.data = 2, s.zero_stage = 2, one_micro_batch(s);
+                 },
+                 true},
+            Case{"llama_all_nvme_zero_3_in_one",
+                 [](plan::PlanSpec& s) {
+                   s.offload = {Space::host, Space::nvme, Space::nvme, 2}, s.data = 2, s.zero_stage = 3;
+                   one_micro_batch(s);
+                 },
+                 true},
+            Case{"host_zero_1_sub_groups",
+                 [](plan::PlanSpec& s) {
+                   s.offload.optimizer = Space::host, s.data = 4, s.zero_stage = 1, s.zero_group = 2;
+                 }},
+            Case{"host_zero_2_tensor_2",
+                 [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.data = s.tensor = 2, s.zero_stage = 2; }},
+            Case{"nvme_pipeline_2",
+                 [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.pipeline = 2; }})),
+    [](const auto& tested) {
+      return std::string(models::name_of(std::get<0>(tested.param))) + "_" + std::get<1>(tested.param).name;
+    });
+
+TEST(Offload, AStepThatIsSkippedChangesNothingWhereverItsStatesAre) {
+  for (const auto set : {+[](plan::PlanSpec& s) { s.offload.optimizer = Space::host; },
+                         +[](plan::PlanSpec& s) {
+                           s.offload = {Space::host, Space::nvme, Space::nvme, 1};
+                         },
+                         +[](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.data = 2, s.zero_stage = 2; }}) {
+    Trial trial = trial_of(false);
+    trial.spec.precision = models::DType::fp16;
+    trial.training.loss_scaling = {std::ldexp(1.0, 60), 2000, 1.0001};
+    trial.training.order = plan::DataOrder::sequential;
+    trial.gradients_at = {};
+    trial.steps = 3;
+    set(trial.spec);
+    Trial device = trial;
+    device.spec.offload = {};
+    const Outcome there = testing::train(trial), here = testing::train(device);
+    for (std::size_t i = 0; i < there.steps.size(); ++i) {
+      EXPECT_TRUE(there.steps[i].skipped);
+      EXPECT_EQ(there.steps[i].loss, here.steps[i].loss) << "what computes reads other parameters";
+    }
+    trial.steps = 0;
+    EXPECT_EQ(testing::relative_distance(there.weights, testing::train(trial).weights), 0);
+  }
+}
 
 TEST(Offload, LetsADeviceRunWhatItCouldNotHold) {
   Trial trial = trial_of(false);

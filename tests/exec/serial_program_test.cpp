@@ -129,6 +129,20 @@ INSTANTIATE_TEST_SUITE_P(
                            [](Trial& one) { one.spec.compression.group = 2; });
              },
              kBf16},
+        Case{"bf16_data_4_by_nodes_of_2_zero_1",
+             [] {
+               return with(compressed(GradientCompression::bf16, 4),
+                           [](Trial& one) { one.spec.compression.group = 2, one.spec.zero_stage = 1; });
+             },
+             kBf16},
+        Case{"fp16_data_4_by_nodes_of_2_zero_2_pipeline_2",
+             [] {
+               return with(compressed(GradientCompression::fp16, 4), [](Trial& one) {
+                 one.spec.compression.group = 2, one.spec.zero_stage = 2, one.spec.pipeline = 2,
+                 one.spec.micro_batch = 1;
+               });
+             },
+             kFp16},
         Case{"bf16_data_2_dropout",
              [] {
                return with(compressed(GradientCompression::bf16), [](Trial& one) {
@@ -166,6 +180,19 @@ INSTANTIATE_TEST_SUITE_P(
              [] {
                return with(compressed(GradientCompression::powersgd, 4),
                            [](Trial& one) { one.spec.zero_stage = 1, one.spec.overlap_gradients = true; });
+             },
+             kLowRank},
+        Case{"powersgd_data_2_from_step_6",
+             [] {
+               return with(compressed(GradientCompression::powersgd),
+                           [](Trial& one) { one.spec.compression.start = 5; });
+             },
+             kLowRank},
+        Case{"powersgd_data_2_pipeline_2_overlapped_from_step_6",
+             [] {
+               return with(compressed(GradientCompression::powersgd), [](Trial& one) {
+                 one.spec.pipeline = 2, one.spec.overlap_gradients = true, one.spec.compression.start = 5;
+               });
              },
              kLowRank},
         Case{"powersgd_data_2_pipeline_2",

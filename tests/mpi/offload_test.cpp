@@ -1,6 +1,8 @@
 // What a run's metrics say of the memories beside the device's is what the schedule has there.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -16,10 +18,11 @@ namespace {
 using testing::Folder;
 using testing::Trial;
 
-std::vector<nlohmann::json> metrics_of(Trial trial) {
+std::vector<nlohmann::json> metrics_of(Trial trial, RunOutcome* ended = nullptr) {
   const Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
   const RunOutcome outcome = supervise(command, {}, nullptr);
+  if (ended) *ended = outcome;
   EXPECT_EQ(outcome.end, RunEnd::completed) << outcome.reason << "\n" << outcome.error_tail;
   std::vector<nlohmann::json> out;
   std::ifstream in(command.run / "metrics.jsonl");
@@ -51,11 +54,55 @@ TEST(Metrics, MeasureTheHostsAndTheFilesPeaksBesideTheDevices) {
   EXPECT_EQ(last["nvme_peak_bytes"], nvme);
 }
 
+TEST(Metrics, SayWhichStepsAnOffloadedFp16RunSkips) {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  trial.spec.data = 2, trial.spec.zero_stage = 1;
+  trial.spec.precision = models::DType::fp16;
+  trial.spec.offload.optimizer = plan::Space::host;
+  trial.training.loss_scaling = {std::ldexp(1.0, 26), 100, 64};
+  const std::vector<nlohmann::json> lines = metrics_of(trial);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines.front()["skipped"], true);
+  EXPECT_EQ(lines.back()["skipped"], false);
+  EXPECT_LT(lines.back()["loss"], lines.front()["loss"]);
+  EXPECT_GT(lines.back()["host_peak_bytes"], 0);
+}
+
+TEST(Metrics, CountWhatLosslessStorageHadNoRoomForAndTheRunSaysWhatWouldDo) {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  trial.model.activation = models::Activation::relu;
+  trial.spec.data = 2, trial.spec.micro_batch = 1;
+  trial.spec.compression.activations = plan::ActivationEncoding::lossless;
+  const std::int64_t tensors = trial.model.layers * trial.spec.batch;  // of sequences one by one
+  for (const double capacity : {0.02, 1.0}) {
+    trial.spec.compression.capacity = capacity;
+    RunOutcome ended;
+    const std::vector<nlohmann::json> lines = metrics_of(trial, &ended);
+    ASSERT_FALSE(lines.empty());
+    const std::int64_t without_room = capacity < 1 ? tensors : 0;
+    for (const nlohmann::json& line : lines) {
+      EXPECT_EQ(line["lossless_tensors"], tensors);
+      EXPECT_EQ(line["lossless_computed_again"], without_room);
+      EXPECT_GT(line["lossless_densest"], 0.2);
+    }
+    ASSERT_TRUE(ended.completion);
+    EXPECT_EQ(ended.completion->lossless_tensors, tensors * std::ssize(lines));
+    EXPECT_EQ(ended.completion->lossless_again, without_room * std::ssize(lines));
+    const auto warning = std::find_if(ended.diagnostics.begin(), ended.diagnostics.end(),
+                                      [](const base::Diagnostic& d) { return d.code == "P100"; });
+    EXPECT_EQ(warning != ended.diagnostics.end(), capacity < 1);
+    if (warning == ended.diagnostics.end()) continue;
+    EXPECT_EQ(warning->severity, base::Severity::warning);
+    EXPECT_NE(warning->help.find("capacity: 0."), std::string::npos) << warning->help;
+  }
+}
+
 TEST(Metrics, AreSilentOfMemoriesThatHoldNothing) {
   const std::vector<nlohmann::json> lines = metrics_of(testing::golden_trial("cosine_clipped"));
   ASSERT_FALSE(lines.empty());
   EXPECT_FALSE(lines.back().contains("host_peak_bytes"));
   EXPECT_FALSE(lines.back().contains("nvme_peak_bytes"));
+  EXPECT_FALSE(lines.back().contains("lossless_tensors"));
 }
 
 }  // namespace

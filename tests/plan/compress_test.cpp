@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 
 #include "models/encoding.h"
 #include "plan/check.h"
@@ -260,7 +261,7 @@ TEST(Compression, RefusesWhatItCannotDoByCode) {
   EXPECT_THAT(refusal(encoded), HasSubstr("P77 "));
 }
 
-TEST(SixteenBitGradients, ByNodeNeedGroupsThatDivideTheReplicasAndNoZero) {
+TEST(SixteenBitGradients, ByNodeNeedGroupsThatDivideTheReplicas) {
   PlanSpec spec;
   spec.data = 4;
   spec.compression.gradients = GradientCompression::bf16;
@@ -271,11 +272,52 @@ TEST(SixteenBitGradients, ByNodeNeedGroupsThatDivideTheReplicasAndNoZero) {
   };
   EXPECT_FALSE(refused(0, 1, GradientCompression::bf16));
   EXPECT_FALSE(refused(2, 0, GradientCompression::fp16));
-  EXPECT_TRUE(refused(2, 1, GradientCompression::bf16));
+  EXPECT_FALSE(refused(2, 1, GradientCompression::bf16));
+  EXPECT_FALSE(refused(2, 2, GradientCompression::bf16));
   EXPECT_TRUE(refused(2, 0, GradientCompression::powersgd));
   EXPECT_TRUE(refused(1, 0, GradientCompression::bf16)) << "everybody for himself";
   EXPECT_TRUE(refused(3, 0, GradientCompression::bf16));
   EXPECT_TRUE(refused(4, 0, GradientCompression::bf16)) << "nobody to exchange with";
+  spec.compression.group = 2, spec.zero_stage = 3;
+  EXPECT_EQ(refusal(spec), "P101 ");
+}
+
+// With ZeRO 1 and 2 the sum of what came from the nodes is a rank's own shard, and parameters take the way back.
+TEST(SixteenBitGradients, ByNodeLeaveEachRankItsShard) {
+  for (const int zero : {1, 2})
+    for (const bool early : {false, true}) {
+      PlanSpec spec;
+      spec.data = 6, spec.batch = 12;
+      spec.zero_stage = zero, spec.overlap_gradients = early;
+      spec.compression.gradients = GradientCompression::bf16;
+      spec.compression.group = 2;
+      SCOPED_TRACE(describe(spec));
+      const Schedule schedule = lower(samples::make(spec));
+      ASSERT_TRUE(is_sound(schedule));
+      const RankClass& c = schedule.classes.front();
+      const int near = group_named(schedule, "near"), far = group_named(schedule, "far");
+      std::int64_t elements = 0, parameters = 0, passes = zero == 2 ? 2 : 1;
+      for (const Bucket& b : c.buckets) elements += b.elements;
+      for (const Entry& entry : c.program)
+        for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
+          if (step.phase == Phase::parameter_gather) {
+            EXPECT_TRUE(step.group == near || step.group == far);
+            parameters += step.group == far ? 2 * step.message_bytes(c.buffers) : step.message_bytes(c.buffers);
+          }
+      // The tied table's gradients are reduced twice under ZeRO 2, as input and as head.
+      const std::int64_t tied = zero == 2 ? c.buckets.front().elements : 0;
+      EXPECT_EQ(sent(c, near), 4 * passes * (elements + tied));
+      EXPECT_EQ(sent(c, far), 2 * passes * (elements + tied) / 2);
+      EXPECT_EQ(parameters, 2 * 4 * elements);
+      // Shards are all different, and those of equals on the nodes lie beside each other.
+      std::set<int> shards;
+      for (int rank = 0; rank < 6; ++rank) shards.insert(schedule.spec.shard_index(rank));
+      EXPECT_EQ(shards.size(), 6U);
+      EXPECT_EQ(schedule.spec.shard_index(0), 0);
+      EXPECT_EQ(schedule.spec.shard_index(2), 1);
+      EXPECT_EQ(schedule.spec.shard_index(4), 2);
+      EXPECT_EQ(schedule.spec.shard_index(1), 3);
+    }
 }
 
 TEST(Compression, AnAllToAllWhosePiecesDoNotFitIsRefused) {
@@ -297,7 +339,7 @@ TEST(Compression, AnAllToAllWhosePiecesDoNotFitIsRefused) {
 TEST(Compression, IsReadAndWrittenInJobs) {
   const std::string text =
       "model: m\ncluster: c\nbatch: 8\nplan: {compression: {gradients: [none, powersgd], activations: fp10, rank: 2, "
-      "minimum_rate: 1.5, capacity: 0.25, group: [0, 4]}}\n";
+      "minimum_rate: 1.5, capacity: 0.25, group: [0, 4], start: 100}}\n";
   const auto job = parse_job(text, "job.yaml");
   ASSERT_TRUE(job) << base::render(job.error(), false);
   using Kinds = std::vector<GradientCompression>;
@@ -307,11 +349,12 @@ TEST(Compression, IsReadAndWrittenInJobs) {
   EXPECT_EQ(job->bounds.compress_minimum_rate, 1.5);
   EXPECT_EQ(job->bounds.compress_capacity, 0.25);
   EXPECT_EQ(job->bounds.compress_group, (std::vector<int>{0, 4}));
+  EXPECT_EQ(job->bounds.compress_start, 100);
   const auto again = parse_job(write_job(*job), "job.yaml");
   ASSERT_TRUE(again) << base::render(again.error(), false);
   EXPECT_EQ(*again, *job);
   for (const char* wrong : {"gradients: bf8", "activations: fp9", "rank: 0", "minimum_rate: 0.5", "ranks: 2",
-                            "capacity: 0", "capacity: 1.5", "group: -1"}) {
+                            "capacity: 0", "capacity: 1.5", "group: -1", "start: -1", "start: soon"}) {
     const auto bad =
         parse_job("model: m\ncluster: c\nbatch: 8\nplan: {compression: {" + std::string(wrong) + "}}\n", "job.yaml");
     EXPECT_FALSE(bad) << wrong;
@@ -333,6 +376,11 @@ TEST(Compression, IsReadAndWrittenInPlans) {
   ASSERT_TRUE(again) << base::render(again.error(), false);
   EXPECT_EQ(again->spec, file.spec);
   EXPECT_THAT(describe(file.spec), HasSubstr("PowerSGD of rank 3, activations in fp8"));
+  file.spec.compression.start = 10;
+  const auto late = parse_plan_file(write_plan_file(file), "plan.yaml");
+  ASSERT_TRUE(late) << base::render(late.error(), false);
+  EXPECT_EQ(late->spec, file.spec);
+  EXPECT_THAT(describe(file.spec), HasSubstr("PowerSGD of rank 3 from step 11 on"));
   file.model.activation = models::Activation::relu;
   file.cluster = clusters::testing::catalog("localhost-8");
   file.spec.data = 8;

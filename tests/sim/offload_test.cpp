@@ -145,6 +145,39 @@ TEST(Offload, TheClosedFormCountsTheHostsMemoryAsTheScheduleDoes) {
   }
 }
 
+// ZeRO-Offload as it was published: fp16, all but the masters' 16-bit copies on the host.
+TEST(Offload, OfTheOptimizerInFp16IsTheSameInClosedFormAndReplayed) {
+  const auto cluster = testing::cluster("dgx-2", 4);
+  const cost::Pricing pricing(cluster, bare("megatron-lm"));
+  cost::Estimator estimator(testing::model("gpt2-124m"), pricing);
+  for (const Space where : {Space::host, Space::nvme})
+    for (const int zero : {0, 1, 2, 3}) {
+      plan::PlanSpec spec = spec_on_host(4);
+      spec.order = plan::Order::one_f_one_b;
+      spec.offload = {Space::device, where, Space::device, 1};
+      spec.zero_stage = zero;
+      SCOPED_TRACE(plan::describe(spec));
+      const plan::Plan plan = made("gpt2-124m", cluster, spec);
+      const cost::Prediction replayed = simulate(plan, pricing).prediction;
+      const cost::Estimate closed = estimator.estimate(plan);
+      const cost::MemoryRow& row = replayed.memory.front();
+      std::printf(
+          "[ offload  ] %s ZeRO %d: %.1f ms, closed %+.1f %%; device %.0f MB %+.1f %%, host %.0f MB, files %.0f MB\n",
+          plan::name_of(where), zero, 1e3 * replayed.step_time_s, 100 * (closed.step_time / replayed.step_time_s - 1),
+          row.total / 1e6, 100 * (closed.memory_peak / row.total - 1), row.host / 1e6, row.nvme / 1e6);
+      EXPECT_NEAR(closed.memory_peak, row.total, 0.02 * row.total);
+      const cost::StageMemory memory = estimator.memory(plan, 0);
+      EXPECT_NEAR(memory.host, row.host, 0.02 * row.host);
+      EXPECT_NEAR(memory.nvme, row.nvme, 0.001 * row.nvme);
+      EXPECT_EQ(row.nvme > 0, where == Space::nvme);
+      EXPECT_NEAR(closed.step_time, replayed.step_time_s, 0.15 * replayed.step_time_s);
+      // Gradients in fp16 on the host, three states in fp32, and on their way the table's values for computing.
+      if (where == Space::host && zero == 0) {
+        EXPECT_NEAR(row.host, (2 + 12) * 124.5e6 + 2 * (50304 + 1024) * 768, 0.01 * row.host);
+      }
+    }
+}
+
 TEST(Search, LeavesTheDeviceOnlyWhenAskedAndSaysWhenItWouldHelp) {
   const auto cluster = testing::cluster("dgx-2", 1);
   auto model = std::make_shared<models::Model>(*testing::model("gpt2-124m"));

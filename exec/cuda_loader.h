@@ -57,7 +57,7 @@ struct CudaLoad {
 
 /// The module's one entry point: a module, or null with the reason in `reason`. `version` guards against a module
 /// left over from another build.
-inline constexpr int kCudaModuleVersion = 3;
+inline constexpr int kCudaModuleVersion = 4;
 inline constexpr const char* kCudaModuleFile = "liborrery_cuda.so";
 inline constexpr const char* kCudaModuleEntry = "orrery_cuda_open";
 using CudaModuleEntry = CudaModule* (*)(int version, char* reason, std::size_t reason_bytes);

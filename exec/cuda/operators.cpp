@@ -242,13 +242,6 @@ models::DType computed_type(const Op& op, std::span<const Operand> in) {
   return index < in.size() && in[index].data ? in[index].dtype : op.dtype;
 }
 
-/// Products in fp32 may be rounded to tf32 on the way in; fp8 is not to be had.
-void check_rounding(const Op& op) {
-  if (op.rounded && op.dtype != models::DType::fp32)
-    throw Failure(
-        fmt::format("the CUDA backend has no fp8 yet: {} rounds its operands to it", models::name_of(op.kind)));
-}
-
 /// Kernels with masks of their own are not written yet: none is drawn silently.
 void check_dropout(const Op& op) {
   if (op.dropout > 0)
@@ -283,7 +276,6 @@ bool CudaBackend::attention_by_cudnn(const Call& call) {
 
 void CudaBackend::run_one(const OpCall& one, const StepContext& context, const OpCall* before) {
   const Op& op = *one.op;
-  check_rounding(op);
   check_dropout(op);
   if (before) check_dropout(*before->op);
   const Call call{op, one.in, one.out, context, stream_.get(), products_.scratch()};

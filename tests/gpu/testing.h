@@ -57,6 +57,7 @@ struct Case {
 [[nodiscard]] std::vector<Case> update_cases();       ///< norms, loss scaling and updates, in all types
 [[nodiscard]] std::vector<Case> masked_cases();       ///< BERT's operators, in fp32
 [[nodiscard]] std::vector<Case> compression_cases();  ///< in all types
+[[nodiscard]] std::vector<Case> rounded_cases();      ///< products in fp8 and tf32
 /// The case with activations and weights in `dtype`, and gradients of weights in theirs.
 [[nodiscard]] Case narrowed(const Case& c, models::DType dtype);
 

@@ -58,7 +58,8 @@ double rate_of(const exec::OpTime& one) {
 
 /// What it computes in: of rounded operands theirs.
 const char* dtype_of(const models::Op& op) {
-  return models::name_of(op.rounded && op.dtype == models::DType::fp32 ? models::DType::tf32 : op.dtype);
+  if (!op.rounded) return models::name_of(op.dtype);
+  return models::name_of(op.dtype == models::DType::fp32 ? models::DType::tf32 : models::DType::fp8);
 }
 
 ordered_json op_json(const exec::OpTime& one, const std::string& workload) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/ensure.h"
+#include "models/fp8.h"
 
 namespace orrery::cost {
 
@@ -71,6 +72,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.flash *= kernel * c.get("stack.attention_share", 1);
     r.flash_grad *= kernel * c.get("stack.attention_share", 1);
     r.accumulation_bytes = c.get("stack.accumulation_bytes", 0);
+    r.casts_each = c.get("stack.fp8_casts", 0) != 0;
     r.k_half = c.at("device.matmul.k_half");
     r.tile_rows = c.at("device.matmul.tile_rows");
     r.tile_columns = c.at("device.matmul.tile_columns");
@@ -92,6 +94,8 @@ Seconds conversion_time(const DeviceRates& r, const models::Op& op) {
   models::Op wide = op;
   wide.dtype = models::DType::fp32;
   double values = (models::bytes_of(wide) - models::bytes_of(op)) / 2;
+  if (op.kind == models::OpKind::matmul && op.rounded)
+    values += (models::is_fp8_product(op) ? 2 : 1) * static_cast<double>((op.m + op.n) * op.k);
   if (op.kind == models::OpKind::matmul)
     values +=
         static_cast<double>(op.m) * static_cast<double>(op.k) * (std::ceil(static_cast<double>(op.n) / kPanel) - 1);
@@ -99,11 +103,21 @@ Seconds conversion_time(const DeviceRates& r, const models::Op& op) {
 }
 
 Seconds side_time(const DeviceRates& r, const models::Op& op) {
-  if (op.trans_a && op.accumulate) return Seconds{static_cast<double>(op.m * op.n) * r.accumulation_bytes / r.memory};
-  if (!op.rounded || op.dtype == models::DType::fp32 || op.trans_a) return Seconds{0};
-  const auto elements = static_cast<double>(op.m * op.k);
+  double bytes = 0;
+  const bool weight = op.trans_a && op.accumulate;
+  if (weight) bytes += static_cast<double>(op.m * op.n) * r.accumulation_bytes;
+  const auto read = static_cast<double>(models::size_of(op.dtype));
   constexpr double kWritten = 2;  // in fp8, once as it is and once transposed for the weight's gradient
-  return Seconds{elements * (static_cast<double>(models::size_of(op.dtype)) + kWritten) / r.memory};
+  if (models::is_fp8_product(op) && r.casts_each)
+    bytes += static_cast<double>((op.m + op.n) * op.k) * (2 * read + 1);
+  else if (models::is_fp8_product(op) && !op.trans_a)
+    bytes += static_cast<double>(op.m * op.k) * (read + kWritten);
+  return Seconds{bytes / r.memory};
+}
+
+int cast_kernels(const DeviceRates& r, const models::Op& op) {
+  constexpr int kBeside = 4;  // maxima cleared and found, both operands rounded: exec/cuda/kernels/fp8.cu
+  return r.gpu && r.casts_each && models::is_fp8_product(op) ? kBeside : 0;
 }
 
 Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType arithmetic, double m, double n,
@@ -121,8 +135,9 @@ Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType
     (rows >= columns ? rows : columns) /= 2;
     loss *= 1 - r.halving_loss;
   }
-  const double bytes = (m * k + k * n + m * n) * static_cast<double>(models::size_of(dtype));
-  return Seconds{std::max(best, bytes / r.memory)};
+  const auto read = static_cast<double>(models::size_of(arithmetic)),
+             written = static_cast<double>(models::size_of(dtype));
+  return Seconds{std::max(best, ((m * k + k * n) * read + m * n * written) / r.memory)};
 }
 
 double alignment_share(const DeviceRates& r, const models::Op& op) {
@@ -227,12 +242,13 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
   if (!r.gpu && narrow && op.kind != K::fill_zero && op.kind != K::copy) {
     models::Op wide = op;
     wide.dtype = models::DType::fp32;
+    wide.rounded = false;
     return device_time(r, wide) + conversion_time(r, op);
   }
   switch (op.kind) {
     case K::matmul: {
       const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
-      if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k);
+      if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k) + (op.rounded ? conversion_time(r, op) : Seconds{0});
       return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value / alignment_share(r, op) +
                      side_time(r, op).value};
     }

@@ -25,6 +25,7 @@ struct DeviceRates {
   double elementwise_passes = 1, score_passes = 1;  ///< of the stack; GPUs only
   double flash = 0, flash_grad = 0, unfused = 0, misaligned = 0, head_overhead = 0;
   double accumulation_bytes = 0;                       ///< of the stack, a weight's gradient and micro-batch
+  bool casts_each = false;                             ///< of the stack: see side_time
   double softmax_multiple = 1, softmax_longest = 1e9;  ///< of the stack: where its softmax is one kernel
   std::array<double, kFamilies> vector{};              ///< bytes/s by Family; 0: memory alone limits
 };
@@ -38,17 +39,20 @@ struct DeviceRates {
                                             double m, double n, double k);
 
 /// A CPU computes in fp32 what is stored in 16 bits: what it takes to widen operands and to round results, 6 bytes a
-/// value. A product widens A again for each panel of columns of the result (exec/cpu/gemm_panels.cpp).
+/// value. A product widens A again for each panel of columns of the result (exec/cpu/gemm_panels.cpp). In tf32 fp32
+/// operands are rounded in the same way; in fp8 both are read twice besides, and looked up.
 [[nodiscard]] base::Seconds conversion_time(const DeviceRates& rates, const models::Op& op);
 /// Share of its rate that a product keeps whose rows are no multiple of 16 bytes long: a load half as wide each time
 /// that the narrowest of them divides by two less (`narrow_load_loss`). NVIDIA, Matrix Multiplication Background User's
 /// Guide, section 3: tensor cores are fed 16 bytes at a time.
 [[nodiscard]] double alignment_share(const DeviceRates& rates, const models::Op& op);
 
-/// What a product costs beside itself. Of an fp8 product the activation or gradient that enters is read once and
+/// What a product costs beside itself. Of an fp8 product, where the stack casts for each product (stack.fp8_casts: as
+/// Orrery's own executors do), both operands are read twice, for their largest magnitude and to be rounded, and written
+/// in 8 bits. Elsewhere scales are those of steps before, and the activation or gradient that enters is read once and
 /// written twice, as it is and transposed for the weight's gradient, which then finds both operands cast (Transformer
-/// Engine's cast-transpose). A weight's gradient that the product does not add up is added by a kernel of its own
-/// (stack.accumulation_bytes).
+/// Engine's cast-transpose); weights are cast once a step, which is left out. A weight's gradient that the product does
+/// not add up is added by a kernel of its own (stack.accumulation_bytes).
 [[nodiscard]] base::Seconds side_time(const DeviceRates& rates, const models::Op& op);
 
 /// Share of `bytes` of operands that a CPU rank's cache does not hold: none up to the cache's size, all from twice
@@ -70,6 +74,9 @@ struct DeviceRates {
 
 /// Attention, forward or backward, with row statistics or with the whole matrix (whose reads and writes add).
 [[nodiscard]] base::Seconds attention_time(const DeviceRates& rates, const models::Op& op);
+
+/// Kernels that stand beside a product's own and round its operands, each with an operator's overhead.
+[[nodiscard]] int cast_kernels(const DeviceRates& rates, const models::Op& op);
 
 /// Any operator, without the stack's overhead.
 [[nodiscard]] base::Seconds device_time(const DeviceRates& rates, const models::Op& op);

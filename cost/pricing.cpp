@@ -144,8 +144,9 @@ Seconds Pricing::op_time(const models::Op& op) const {
   const auto found = memo_->ops.find(key);
   if (found != memo_->ops.end()) return Seconds{found->second};
   const double host = op.kind == models::OpKind::load_tokens ? memo_->load_overhead : 0;
+  const double overhead = memo_->op_overhead * (1 + cast_kernels(memo_->rates, op));
   const double time =
-      (device_time(memo_->rates, op).value + memo_->op_overhead + host) * (1 + memo_->jitter) * (1 + memo_->neighbours);
+      (device_time(memo_->rates, op).value + overhead + host) * (1 + memo_->jitter) * (1 + memo_->neighbours);
   memo_->ops.emplace(key, time);
   return Seconds{time};
 }

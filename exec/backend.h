@@ -87,6 +87,11 @@ class Backend {
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string name() const = 0;  ///< "cpu", "cuda"
   [[nodiscard]] virtual std::string device_name() const = 0;
+  /// Why plans of this precision do not run here; empty where they do.
+  [[nodiscard]] virtual std::string refusal(models::DType precision) const {
+    static_cast<void>(precision);
+    return {};
+  }
   /// The one allocation of the run. Throws exec::Failure when the device cannot give it.
   [[nodiscard]] virtual std::byte* allocate_arena(std::int64_t bytes) = 0;
   /// Memory of the host beside it, for what a plan offloads; computed on where a step says so. A backend without has

@@ -18,7 +18,6 @@
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
-#include "exec/half.h"
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
@@ -499,14 +498,12 @@ base::Result<Data> open_data(const plan::Plan& plan, const plan::Training& train
 
 base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule,
                        Backend& backend, Transport& transport, const Waiter& waiter, const RunOptions& options) {
-  const models::DType precision = plan.spec().precision;
-  const bool tensor_float = precision == models::DType::tf32 && backend.name() == "cuda";
-  if (precision != models::DType::fp32 && !is_16_bit(precision) && !tensor_float)
-    return base::fail(
-        "E0623",
-        fmt::format("the plan computes in {}, the {} backend in {}", models::name_of(precision), backend.name(),
-                    backend.name() == "cpu" ? "fp32, bf16 and fp16" : "fp32, tf32, bf16 and fp16"),
-        "make the plan with precision: fp32");
+  const std::string refusal = backend.refusal(plan.spec().precision);
+  const auto computes =
+      refusal.empty()
+          ? base::Result<bool>(true)
+          : base::Result<bool>(base::fail("E0623", refusal, "make the plan with precision: bf16, or with fp32"));
+  if (auto all = agreed(transport, computes); !all) return all;  // ranks may have different devices
   if (!plan.model().causal && plan.model().masked_fraction <= 0)
     return base::fail("E0624",
                       fmt::format("{} is not causal: each token sees the next one, which is what it would be trained "

@@ -1,9 +1,13 @@
 #pragma once
 /// What layers share: normalisation and products with their gradients, as tensor parallelism cuts them. Private to
 /// models/: see expand.cpp.
+#include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "models/fp8.h"
 #include "models/layer_notes.h"
 
 namespace orrery::models {
@@ -39,9 +43,24 @@ class LinearNotes : protected LayerNotes {
     emit(o);
   }
 
+  /// Which product of a layer it is, by what it makes.
+  enum class Makes : std::uint8_t { output, input_gradient, weight_gradient };
   // fp8 recipes leave the head as it is (Micikevicius et al. 2022, section 3; Transformer Engine's linear layers).
-  bool rounds() const {
-    return options_.products == DType::tf32 || (options_.products == DType::fp8 && program_.kind == LayerKind::block);
+  // Rounded operands share memory with those of the layer's other products that make the same: one is computed after
+  // the other, and a pass that is split in two has these apart.
+  void emit_product(Op product, Makes makes) {
+    const bool fp8 = options_.products == DType::fp8 && program_.kind == LayerKind::block &&
+                     fits_fp8(product.m, product.n, product.k);
+    product.rounded = fp8 || options_.products == DType::tf32;
+    if (fp8) {
+      constexpr const char* kNames[] = {"fp8", "d_input.fp8", "d_weight.fp8"};
+      int& casts = casts_[static_cast<std::size_t>(makes)];
+      if (casts < 0) casts = activation(kNames[static_cast<std::size_t>(makes)], {0}, DType::uint8);
+      std::int64_t& bytes = program_.tensors[static_cast<std::size_t>(casts)].shape[0];
+      bytes = std::max(bytes, Fp8Casts(product.m, product.n, product.k).bytes);
+      product.out.push_back(casts);
+    }
+    emit(std::move(product));
   }
 
   // y (n,out) = x (n,in) W^T [+ bias]
@@ -51,8 +70,7 @@ class LinearNotes : protected LayerNotes {
     o.n = linear.out;
     o.k = linear.in;
     o.trans_b = true;
-    o.rounded = rounds();
-    emit(o);
+    emit_product(std::move(o), Makes::output);
   }
   // dW += dy^T x, and dx = dy W.
   void linear_backward(const Linear& linear, int dy, int x, int dx) {
@@ -66,16 +84,14 @@ class LinearNotes : protected LayerNotes {
     weight.k = linear.rows;
     weight.trans_a = true;
     weight.accumulate = true;
-    weight.rounded = rounds();
-    emit(weight);
+    emit_product(std::move(weight), Makes::weight_gradient);
   }
   void input_backward(const Linear& linear, int dy, int dx) {
     Op input = op(OpKind::matmul, {dy, linear.weight, -1}, {dx}, 0);
     input.m = linear.rows;
     input.n = linear.in;
     input.k = linear.out;
-    input.rounded = rounds();
-    emit(input);
+    emit_product(std::move(input), Makes::input_gradient);
   }
   // The same of a product split by columns, whose input gradients are added up over the group. Each rank kept its rows
   // of x: they are gathered again, and the sums travel before the weight's gradient is computed.
@@ -107,6 +123,9 @@ class LinearNotes : protected LayerNotes {
     if (has_y) program_.dy = role("dy", TensorRole::input, shape, options_.dtype);
     if (has_x) program_.dx = role("dx", TensorRole::output, shape, options_.dtype);
   }
+
+ private:
+  std::array<int, 3> casts_ = {-1, -1, -1};  ///< tensors of rounded operands, by what they make
 };
 
 }  // namespace orrery::models

@@ -26,7 +26,7 @@ enum class OpKind : std::uint8_t {
                     ///< (accumulate)
   rms_norm,         ///< in: x, weight. out: y, rstd
   rms_norm_grad,    ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates)
-  // -- matrix product: out (m,n) (+)= op(A) op(B) [+ bias (n)]
+  // -- matrix product: out (m,n) (+)= op(A) op(B) [+ bias (n)]; in fp8 also out[1]: the operands' bytes (models/fp8.h)
   matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
   bias_grad,  ///< in: dy (n,m). out: dbias (m), accumulates the column sums
   // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
@@ -149,7 +149,7 @@ struct Op {
   bool accumulate = false;
   bool causal = false;
   bool flash = false;  ///< attention keeps row statistics instead of probabilities
-  /// Products (matmul, attention) round their operands on the way in: bf16 to fp8, fp32 to tf32. Tensors keep `dtype`.
+  /// Products round their operands on the way in: bf16 to fp8, fp32 to tf32 (attention may). Tensors keep `dtype`.
   bool rounded = false;
   /// matmul: as said there. embedding, embedding_grad: n tokens, m local vocabulary rows, k = C. Optimizer kinds: m
   /// elements. All others: n rows of m columns (swiglu: m = F, the width of y).

@@ -149,6 +149,7 @@ class Encoding {
       const Op& product = products_[at(of)];
       op.kind = encodes ? OpKind::sparse_encode : OpKind::sparse_decode;
       op.n = product.m, op.m = product.n, op.k = encodes ? 0 : product.k;
+      op.rounded = product.rounded;
       op.capacity = kept_values(values.elements, compression_.capacity);
       for (std::size_t i = 0; !encodes && i < product.in.size(); ++i) {
         op.in.push_back(product.in[i]);

@@ -342,6 +342,10 @@ class Rules {
     rule(model_.activation == models::Activation::relu, "P95",
          "lossless storage leaves out the zeros of a ReLU, and this model has another activation",
          "a model with activation: relu, or compression: {activations: fp8}");
+    rule(spec_.precision != models::DType::fp8, "P99",
+         "where more than `capacity` is not zero the ReLU's product is computed again, and a product in fp8 has its "
+         "rounded operands no more",
+         "precision: bf16, or compression: {activations: none}");
     rule(spec_.zero_stage < 3 && spec_.offload.parameters == Space::device && !spec_.shards_rows(), "P96",
          "where more than `capacity` is not zero the ReLU is computed again from the MLP's input and weight, which "
          "ZeRO 3, offloaded parameters and sequence parallelism have given away by then",

@@ -55,9 +55,10 @@ int probe(const Options& options, exec::Transport& host, int on_node, int ranks_
   const exec::Waiter waiter(
       exec::wait_policy(ranks_on_node * p.threads, exec::available_cores(), std::chrono::minutes(5)));
   const std::int64_t most_message = std::min(kMostMessage, p.most_bytes / 4);
-  static_cast<void>(
-      exec::run_probe(exec::standard_workloads(p.most_bytes, gpu ? exec::ProbedDevice::gpu : exec::ProbedDevice::core),
-                      exec::standard_messages(host.size(), most_message), *backend, transport, waiter, p));
+  const bool fp8 = backend->refusal(models::DType::fp8).empty();
+  static_cast<void>(exec::run_probe(
+      exec::standard_workloads(p.most_bytes, gpu ? exec::ProbedDevice::gpu : exec::ProbedDevice::core, fp8),
+      exec::standard_messages(host.size(), most_message), *backend, transport, waiter, p));
   return 0;
 }
 

@@ -115,12 +115,13 @@ std::int64_t CpuBackend::scratch_bytes() const {
 
 void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
                      std::span<const ElementRange> ranges, const StepContext& context) {
-  if ((op.dtype != models::DType::fp32 && !is_16_bit(op.dtype) && !any_dtype(op.kind)) || op.rounded)
+  if (op.dtype != models::DType::fp32 && !is_16_bit(op.dtype) && !any_dtype(op.kind))
     throw Failure(fmt::format("the CPU backend computes in fp32, bf16 and fp16, not {} in {}", models::name_of(op.kind),
-                              op.rounded ? "fp8 or tf32" : models::name_of(op.dtype)));
+                              models::name_of(op.dtype)));
   const Call call{op, in, out, ranges, context};
   if (has_16_bit(call) && !any_dtype(op.kind) && !of_types(op.kind))
     return run_widened(machine_, call, [this](const Call& wide) { run_in_fp32(wide); });
+  if (op.kind == OpKind::matmul && op.rounded) return run_matmul_by_panels(machine_, call);  // tf32
   run_in_fp32(call);
 }
 

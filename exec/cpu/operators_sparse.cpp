@@ -106,9 +106,10 @@ void compute_again(Machine& machine, const Call& call) {
   product.dtype = call.op.dtype;
   product.m = call.op.n, product.n = call.op.m, product.k = call.op.k;
   product.trans_b = true;
+  product.rounded = call.op.rounded;
   const Call multiply{product, call.in.subspan(1), call.out, {}, call.context};
   const bool narrow = has_16_bit(multiply);
-  narrow ? run_widened(machine, multiply, [](const Call&) {}) : run_matmul(machine, multiply);
+  narrow || product.rounded ? run_matmul_by_panels(machine, multiply) : run_matmul(machine, multiply);
   models::Op rectify;
   rectify.kind = models::OpKind::relu;
   rectify.dtype = call.op.dtype;

@@ -12,6 +12,7 @@
 
 #include "base/ensure.h"
 #include "exec/cuda/call.h"
+#include "exec/cuda/kernels/fp8.h"
 #include "exec/cuda/kernels/kernels.h"
 
 namespace orrery::exec::cuda {
@@ -26,7 +27,8 @@ constexpr Backend::Mark kMarks = 1 << 16;
 /// Waiting polls at this interval after a first moment of spinning, so that a lost peer can be noticed.
 constexpr int kSpins = 2000;
 constexpr std::chrono::microseconds kNap{20};
-constexpr int kHopper = 9;  // major compute capability
+constexpr int kHopper = 9;      // major compute capability
+constexpr int kEightBits = 89;  // capability of the first tensor cores that take fp8 (Ada)
 
 int select_device(int device) {
   check(cudaSetDevice(device), "selecting the device");
@@ -64,8 +66,17 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
       step_values_(sizeof(StepValues), "allocating what changes from step to step"),
       counter_(sizeof(unsigned), "allocating a counter") {
   check(cudaMemsetAsync(counter_.data(), 0, counter_.bytes(), stream_.get()), "clearing a counter");
-  fusion_.gelu = properties_of(device).major >= kHopper;
+  const cudaDeviceProp properties = properties_of(device);
+  fusion_.gelu = properties.major >= kHopper;
+  capability_ = 10 * properties.major + properties.minor;
   cudnn_ = open_attention(no_cudnn_);
+}
+
+std::string CudaBackend::refusal(models::DType precision) const {
+  if (precision != models::DType::fp8 || capability_ >= kEightBits) return {};
+  return fmt::format(
+      "the plan computes in fp8, which takes compute capability 8.9 (Ada, Hopper or later): {} has {}.{}", device_name_,
+      capability_ / 10, capability_ % 10);
 }
 
 CudaBackend::~CudaBackend() {
@@ -372,6 +383,27 @@ Product product_of(const Call& call) {
   return p;
 }
 
+/// Rounds the operands of an fp8 product into the room that the call has for them, and has it read them there.
+void round_into_room(const Call& call, Product& p) {
+  const models::Op& op = call.op;
+  ENSURE(models::fits_fp8(op.m, op.n, op.k), "an fp8 product of {} x {} x {}", op.m, op.n, op.k);
+  if (p.shape.in != models::DType::bf16)
+    throw Failure(fmt::format("the CUDA backend rounds bf16 to fp8, not {}", models::name_of(p.shape.in)));
+  const models::Fp8Casts casts(op.m, op.n, op.k);
+  std::byte* const room = call.checked(false, 1, casts.bytes).data;
+  const models::Fp8 first = models::first_format(op);
+  round_operands(call.stream, {call.input<__nv_bfloat16>(0, op.m * op.k), op.m, op.trans_a, first},
+                 {call.input<__nv_bfloat16>(1, op.k * op.n), op.n, !op.trans_b, models::Fp8::e4m3}, op.k, room);
+  p.shape.in = models::DType::fp8;
+  p.shape.trans_a = false;
+  p.shape.trans_b = true;
+  p.shape.tf32 = false;
+  p.shape.gradient = first == models::Fp8::e5m2;
+  p.a = room + casts.a;
+  p.b = room + casts.b;
+  p.descales = reinterpret_cast<const float*>(room + models::Fp8Casts::kDescales);
+}
+
 }  // namespace
 
 void CudaBackend::matmul(const Call& call) {
@@ -379,10 +411,14 @@ void CudaBackend::matmul(const Call& call) {
   if (op.m == 0 || op.n == 0) return;
   Product product = product_of(call);
   const void* const bias = product.bias;
-  const bool same_types = product.shape.in == product.shape.out;
+  const models::DType stored = product.shape.in;  // what a bias and a result of the operands' type have
+  if (models::is_fp8_product(op)) {
+    if (const std::string why = refusal(models::DType::fp8); !why.empty()) throw Failure(why);
+    round_into_room(call, product);
+  }
   if (bias) {
     const models::DType of_bias = call.in[2].dtype;
-    if (of_bias == product.shape.in && same_types && !op.accumulate) {
+    if (of_bias == stored && product.shape.out == stored && !op.accumulate) {
       product.shape.epilogue = Epilogue::bias;
       if (products_.run(product, stream_.get())) return;
       product.shape.epilogue = Epilogue::none;

@@ -1,7 +1,8 @@
 #pragma once
 /// The CUDA backend: one device, one arena, one compute stream on which every operator is queued in program order, in
-/// fp32, bf16 or fp16 with sums in fp32. Matrix products by cuBLASLt, the rest by exec/cuda/kernels. What a plan keeps
-/// on the host lies in pinned memory; steps over it run on another backend, the host's.
+/// fp32, bf16 or fp16 with sums in fp32; products also in tf32 and fp8. Matrix products by cuBLASLt, the rest by
+/// exec/cuda/kernels. What a plan keeps on the host lies in pinned memory; steps over it run on another backend, the
+/// host's.
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +34,7 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] std::string name() const override { return "cuda"; }
   [[nodiscard]] std::string device_name() const override { return device_name_; }
+  [[nodiscard]] std::string refusal(models::DType precision) const override;
   [[nodiscard]] std::byte* allocate_arena(std::int64_t bytes) override;
   [[nodiscard]] std::byte* allocate_host(std::int64_t bytes) override;
   void copy_to_device(std::byte* device, std::span<const std::byte> host) override;
@@ -119,6 +121,7 @@ class CudaBackend final : public Backend {
   std::string no_cudnn_;                   ///< why
   std::set<KernelChoice> kernels_;         ///< that have been used
   FusionOptions fusion_;
+  int capability_ = 0;  ///< ten times the major number, and the minor
   RangeTables ranges_;
   DeviceMemory books_;
   /// Of copy_to_device: free again once its event is done.

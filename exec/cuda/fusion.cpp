@@ -1,6 +1,8 @@
 // The peephole: pairs of neighbours, and the loss.
 #include "exec/cuda/fusion.h"
 
+#include "models/fp8.h"
+
 namespace orrery::exec::cuda {
 namespace {
 
@@ -14,12 +16,13 @@ bool same_place(std::span<const Operand> a, std::size_t i, std::span<const Opera
   return at(a, i) != nullptr && at(a, i) == at(b, j);
 }
 
-/// A product that writes its result anew, in the type of its operands, of the size of the other's rows.
+/// A product that writes its result anew, in the type of its operands, of the size of the other's rows. Of 8-bit
+/// operands cuBLASLt has no epilogue that writes both.
 bool plain_product(const OpCall& product, const OpCall& other) {
   const models::Op& op = *product.op;
-  return op.kind == OpKind::matmul && !op.accumulate && op.m == other.op->n && op.n == other.op->m &&
-         product.in.size() >= 2 && !product.out.empty() && product.out[0].dtype == product.in[0].dtype &&
-         other.out[0].dtype == product.out[0].dtype;
+  return op.kind == OpKind::matmul && !models::is_fp8_product(op) && !op.accumulate && op.m == other.op->n &&
+         op.n == other.op->m && product.in.size() >= 2 && !product.out.empty() &&
+         product.out[0].dtype == product.in[0].dtype && other.out[0].dtype == product.out[0].dtype;
 }
 
 /// An output of the second is none of the inputs that the first still reads.

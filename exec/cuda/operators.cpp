@@ -246,13 +246,6 @@ models::DType computed_type(const Op& op, std::span<const Operand> in) {
   return index < in.size() && in[index].data ? in[index].dtype : op.dtype;
 }
 
-/// Products in fp32 may be rounded to tf32 on the way in; fp8 is not to be had.
-void check_rounding(const Op& op) {
-  if (op.rounded && op.dtype != models::DType::fp32)
-    throw Failure(
-        fmt::format("the CUDA backend has no fp8 yet: {} rounds its operands to it", models::name_of(op.kind)));
-}
-
 }  // namespace
 
 void CudaBackend::note_own_attention(const Op& op, const std::string& reason) {
@@ -322,7 +315,6 @@ void CudaBackend::run_whole_loss(std::span<const OpCall> calls, const StepContex
 
 void CudaBackend::run_one(const OpCall& one, const StepContext& context, const OpCall* before) {
   const Op& op = *one.op;
-  check_rounding(op);
   const auto draw = [&](const Op& of) {
     return of.dropout > 0 || of.kind == OpKind::dropout ? dropout_draw(of, context) : DropoutDraw{};
   };

@@ -19,7 +19,7 @@ constexpr int kMostAlignment = 256;
 
 constexpr Epilogue kEpilogues[] = {Epilogue::none, Epilogue::bias, Epilogue::gelu_aux, Epilogue::bias_gelu,
                                    Epilogue::gelu_grad};
-constexpr models::DType kTypes[] = {models::DType::fp32, models::DType::bf16, models::DType::fp16};
+constexpr models::DType kTypes[] = {models::DType::fp32, models::DType::bf16, models::DType::fp16, models::DType::fp8};
 
 template <class T, std::size_t N>
 std::optional<T> named(const T (&all)[N], const std::string& name) {
@@ -68,7 +68,10 @@ std::string PlanCache::head() const {
 std::string PlanCache::line_of(const ProductShape& s, const StoredPlan& plan) const {
   std::string line = fmt::format("{}\t{}\t{}\t{}\t{}{}{}{}\t{}\t{}\t{}\t{}", head(), s.m, s.n, s.k,
                                  s.trans_a ? 't' : 'n', s.trans_b ? 't' : 'n', s.accumulate ? '+' : '=',
-                                 s.tf32 ? 't' : 'f', name_of(s.in), name_of(s.out), name_of(s.epilogue), s.alignment);
+                                 s.tf32       ? 't'
+                                 : s.gradient ? 'g'
+                                              : 'f',
+                                 name_of(s.in), name_of(s.out), name_of(s.epilogue), s.alignment);
   line += fmt::format("\t{}\t{:.3e}", plan.workspace_bytes, plan.seconds);
   for (const std::uint64_t word : plan.algorithm) line += fmt::format("\t{:016x}", word);
   return line;
@@ -92,6 +95,7 @@ std::optional<std::pair<ProductShape, StoredPlan>> PlanCache::parse(const std::s
   s.trans_b = flags[1] == 't';
   s.accumulate = flags[2] == '+';
   s.tf32 = flags[3] == 't';
+  s.gradient = flags[3] == 'g';
   s.in = *type_in;
   s.out = *type_out;
   s.epilogue = *does;

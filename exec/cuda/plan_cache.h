@@ -29,7 +29,8 @@ struct ProductShape {
   bool tf32 = false;  ///< fp32 operands, rounded on the way in
   models::DType in = models::DType::fp32, out = models::DType::fp32;
   Epilogue epilogue = Epilogue::none;
-  int alignment = 256;  ///< bytes that every address is a multiple of, at most 256
+  int alignment = 256;    ///< bytes that every address is a multiple of, at most 256
+  bool gradient = false;  ///< fp8: A is in e5m2, which is for gradients; B is in e4m3
   auto operator<=>(const ProductShape&) const = default;
 };
 

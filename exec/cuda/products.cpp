@@ -21,13 +21,13 @@ void check(cublasStatus_t status, const char* doing) {
     throw Failure(fmt::format("cuBLASLt: {}: {}", doing, cublasLtGetStatusString(status)));
 }
 
-cudaDataType_t type_of(models::DType type) {
+cudaDataType_t type_of(models::DType type, bool gradient = false) {
   switch (type) {
+    case models::DType::fp8: return gradient ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
     case models::DType::fp32: return CUDA_R_32F;
     case models::DType::bf16: return CUDA_R_16BF;
     case models::DType::fp16: return CUDA_R_16F;
     case models::DType::tf32:
-    case models::DType::fp8:
     case models::DType::int32:
     case models::DType::int64:
     case models::DType::uint8: break;
@@ -104,21 +104,34 @@ Products::Prepared& Products::prepare(const Product& product, cudaStream_t strea
   p.set(CUBLASLT_MATMUL_DESC_TRANSA, first);
   p.set(CUBLASLT_MATMUL_DESC_TRANSB, second);
   p.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
-  if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.in));
+  if (has_bias(s.epilogue))
+    p.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.in == models::DType::fp8 ? s.out : s.in));
   if (has_aux(s.epilogue)) {
     p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
     p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(s.in));
   }
-  const auto layout = [](cublasLtMatrixLayout_t& to, models::DType type, std::int64_t rows, std::int64_t columns) {
-    check(cublasLtMatrixLayoutCreate(&to, type_of(type), static_cast<std::uint64_t>(rows),
-                                     static_cast<std::uint64_t>(columns), rows),
+  const auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
+    check(cublasLtMatrixLayoutCreate(&to, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
+                                     rows),
           "describing a matrix");
   };
-  layout(p.a, s.in, s.trans_b ? s.k : s.n, s.trans_b ? s.n : s.k);
-  layout(p.b, s.in, s.trans_a ? s.m : s.k, s.trans_a ? s.k : s.m);
-  layout(p.c, s.out, s.n, s.m);
+  layout(p.a, type_of(s.in), s.trans_b ? s.k : s.n, s.trans_b ? s.n : s.k);
+  layout(p.b, type_of(s.in, s.gradient), s.trans_a ? s.m : s.k, s.trans_a ? s.k : s.m);
+  layout(p.c, type_of(s.out), s.n, s.m);
   choose(p, product, stream);
   return p;
+}
+
+// What a product has besides its matrices. Sums in fp32 throughout: CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off, which
+// would keep fewer bits of those of 8-bit operands.
+void Products::point(Prepared& p, const Product& product) {
+  const ProductShape& s = product.shape;
+  if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
+  if (has_aux(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
+  if (s.in != models::DType::fp8) return;
+  const float *const of_a = product.descales, *const of_b = product.descales + 1;
+  p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_b);  // B goes first: see prepare
+  p.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_a);
 }
 
 void Products::choose(Prepared& p, const Product& product, cudaStream_t stream) {
@@ -140,8 +153,7 @@ void Products::choose(Prepared& p, const Product& product, cudaStream_t stream) 
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     prefer(attribute, alignment);
-  if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-  if (has_aux(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
+  point(p, product);
   std::array<cublasLtMatmulHeuristicResult_t, kProposals> proposals{};
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, p.operation, p.a, p.b, p.c, p.c, preference,
@@ -199,8 +211,7 @@ cublasStatus_t Products::launch(Prepared& p, const Product& product, void* c, co
   const ProductShape& s = product.shape;
   const float one = 1;
   const float keep = s.accumulate ? 1 : 0;
-  if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
-  if (has_aux(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
+  point(p, product);
   return cublasLtMatmul(handle_, p.operation, &one, product.b, p.a, product.a, p.b, &keep, c, p.c, c, p.c, &algorithm,
                         workspace_.data(), workspace_.bytes(), stream);
 }

@@ -1,5 +1,6 @@
 #pragma once
-/// Matrix products by cuBLASLt: operands in fp32, bf16 or fp16, sums in fp32, results in the operands' type or in fp32.
+/// Matrix products by cuBLASLt: operands in fp32, bf16 or fp16, sums in fp32, results in the operands' type or in fp32;
+/// of operands in fp8, A (m,k) and B (n,k) transposed, results in bf16 or fp32.
 /// Kernels are chosen by timing cuBLASLt's proposals once for each shape (exec/cuda/plan_cache.h).
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -20,8 +21,10 @@ struct Product {
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;  ///< of `shape.in`
+  const void* bias = nullptr;  ///< of `shape.in`, of fp8 operands in bf16
   void* aux = nullptr;         ///< of the output's size, in `shape.in`
+  /// fp8: two floats in device memory, what products of A and of B are multiplied by.
+  const float* descales = nullptr;
 };
 
 class Products {
@@ -47,6 +50,7 @@ class Products {
  private:
   struct Prepared;  // descriptors and the chosen kernel of a shape
   [[nodiscard]] Prepared& prepare(const Product& product, cudaStream_t stream);
+  static void point(Prepared& prepared, const Product& product);
   void choose(Prepared& prepared, const Product& product, cudaStream_t stream);
   [[nodiscard]] cublasStatus_t launch(Prepared& prepared, const Product& product, void* c,
                                       const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "models/expand.h"
+#include "models/fp8.h"
 #include "plan/lower.h"
 
 namespace orrery::exec {
@@ -234,8 +235,8 @@ Workload layers_workload(const LayerShape& shape) {
 Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b, int sets,
                          models::DType dtype) {
   Workload w;
-  const bool rounded = dtype == models::DType::tf32;
-  const models::DType stored = rounded ? models::DType::fp32 : dtype;
+  const bool fp8 = dtype == models::DType::fp8, rounded = fp8 || dtype == models::DType::tf32;
+  const models::DType stored = fp8 ? models::DType::bf16 : rounded ? models::DType::fp32 : dtype;
   w.name = fmt::format("matrix products {} x {} x {}{}{}, {} set{}", m, n, k, trans_a ? ", A transposed" : "",
                        trans_b ? ", B transposed" : "", sets, sets == 1 ? "" : "s");
   if (dtype != models::DType::fp32) w.name += fmt::format(", {}", models::name_of(dtype));
@@ -251,6 +252,7 @@ Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool tr
     op.trans_b = trans_b;
     op.in = {add_whole(w, {m * k, stored, Fill::random}), add_whole(w, {k * n, stored, Fill::random}), -1};
     op.out = {add_whole(w, {m * n, stored})};
+    if (fp8) op.out.push_back(add_whole(w, {models::Fp8Casts(m, n, k).bytes, models::DType::uint8}));
     w.ops.push_back(std::move(op));
   }
   return w;
@@ -317,7 +319,7 @@ std::vector<Workload> core_workloads() {
 /// show what a tile's beginning and end cost, those of few rows what idle multiprocessors do.
 std::vector<Workload> gpu_workloads() {
   constexpr auto bf16 = models::DType::bf16, fp16 = models::DType::fp16, fp32 = models::DType::fp32,
-                 tf32 = models::DType::tf32;
+                 tf32 = models::DType::tf32, fp8 = models::DType::fp8;
   std::vector<Workload> all;
   all.push_back(layers_workload({2, 640, 10, 32768, 8, 1024, 1, bf16}));
   all.push_back(layers_workload({2, 896, 14, 50176, 16, 1024, 1, bf16}));
@@ -338,6 +340,9 @@ std::vector<Workload> gpu_workloads() {
   for (const auto dtype : {fp32, tf32})
     for (const std::int64_t size : {1024, 2048, 4096})
       all.push_back(matmul_workload(size, size, size, false, true, 1, dtype));
+  for (const std::int64_t size : {1024, 4096, 8192})
+    for (const bool forward : {true, false})  // or a weight's gradient
+      all.push_back(matmul_workload(size, size, size, !forward, forward, 1, fp8));
   for (const std::int64_t bytes : {1 * kMiB, 8 * kMiB, 64 * kMiB, 512 * kMiB})
     all.push_back(streams_workload(bytes, 1));
   for (const std::int64_t elements : {1 << 20, 1 << 24}) all.push_back(optimizer_workload(elements, 3));
@@ -347,10 +352,11 @@ std::vector<Workload> gpu_workloads() {
 
 }  // namespace
 
-std::vector<Workload> standard_workloads(std::int64_t most_bytes, ProbedDevice device) {
+std::vector<Workload> standard_workloads(std::int64_t most_bytes, ProbedDevice device, bool fp8) {
   std::vector<Workload> all = device == ProbedDevice::gpu ? gpu_workloads() : core_workloads();
-  all.erase(std::remove_if(all.begin(), all.end(), [&](const Workload& w) { return w.bytes() > most_bytes; }),
-            all.end());
+  std::erase_if(all, [&](const Workload& w) {
+    return w.bytes() > most_bytes || (!fp8 && std::any_of(w.ops.begin(), w.ops.end(), models::is_fp8_product));
+  });
   return all;
 }
 

@@ -44,7 +44,8 @@ struct LayerShape {
 /// What backward reads of forward is each layer's own; what lives shortly shares memory, as in an arena.
 [[nodiscard]] Workload layers_workload(const LayerShape& shape);
 
-/// `sets` products (m,k)x(k,n) on as many sets of operands, one after the other. tf32 is fp32 rounded on the way in.
+/// `sets` products (m,k)x(k,n) on as many sets of operands, one after the other. tf32 is fp32 rounded on the way in,
+/// fp8 bf16.
 [[nodiscard]] Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b,
                                        int sets, models::DType dtype = models::DType::fp32);
 
@@ -55,9 +56,9 @@ struct LayerShape {
 [[nodiscard]] Workload optimizer_workload(std::int64_t elements, int buckets);
 
 /// The operators and shapes that a probe times; workloads over `most_bytes` are left out. Of a CPU core in fp32 and
-/// bf16; of a GPU larger ones, most of them in bf16.
+/// bf16; of a GPU larger ones, most of them in bf16. `fp8`: the device computes in it.
 enum class ProbedDevice { core, gpu };
 [[nodiscard]] std::vector<Workload> standard_workloads(std::int64_t most_bytes,
-                                                       ProbedDevice device = ProbedDevice::core);
+                                                       ProbedDevice device = ProbedDevice::core, bool fp8 = true);
 
 }  // namespace orrery::exec

@@ -185,6 +185,29 @@ TEST(Fp8Products, GoAtTheirOwnRateAndPayForTheirCasts) {
   EXPECT_NEAR(device_time(r, weight).value, product, 1e-15);
 }
 
+TEST(Fp8Products, WhereEachCastsItsOwnOperandsTheyAreReadTwiceAndWrittenOnce) {
+  DeviceRates r = four_processors();
+  r.matmul[3] = r.peak[3] = 8e12;
+  r.memory = 1e12;
+  r.casts_each = true;
+  for (const bool weight : {false, true}) {
+    Op op;
+    op.kind = OpKind::matmul;
+    op.dtype = DType::bf16;
+    op.m = 1024;
+    op.n = 128;
+    op.k = 1024 - 128;
+    op.rounded = true;
+    op.trans_a = op.accumulate = weight;
+    // 1024 + 128 rows of 896 elements, of 2 + 2 + 1 bytes; the product as above.
+    const double product = 2.0 * 256 * 128 * 1024 / 2e12, casts = (1024 + 128) * 896 * 5.0 / 1e12;
+    EXPECT_NEAR(device_time(r, op).value, product + casts, 1e-15);
+    EXPECT_EQ(cast_kernels(r, op), 4);
+    op.rounded = false;
+    EXPECT_EQ(cast_kernels(r, op), 0);
+  }
+}
+
 TEST(Tf32Products, KeepFp32OperandsAndTakeTf32sRate) {
   DeviceRates r = four_processors();
   r.matmul[4] = 8e12;

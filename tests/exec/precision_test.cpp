@@ -1,5 +1,5 @@
-// Training in 16 bits: near fp32, the same on every split of the model as far as rounding lets it be, in the bytes that
-// the schedule says; fp16 skips what overflows, by one decision of all ranks.
+// Training in 16 bits, with products in fp8 and in tf32: near fp32, the same on every split of the model as far as
+// rounding lets it be, in the bytes that the schedule says; fp16 skips what overflows, by one decision of all ranks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -104,6 +104,68 @@ INSTANTIATE_TEST_SUITE_P(Plans, SplitIn,
                                                               Setting{DType::bf16, plan::Rounding::stochastic}),
                                             ::testing::ValuesIn(kCases)),
                          name_of_case);
+
+// With fp8 only block products are rounded further; with tf32 all products, in fp32 tensors.
+TEST(Precision, EightBitProductsTrainNearSixteenAndTf32NearThirtyTwo) {
+  const double fp8 = testing::loss_distance(serial_in(DType::fp8), serial_in(DType::bf16));
+  const double tf32 = testing::loss_distance(serial_in(DType::tf32), serial_in(DType::fp32));
+  std::printf("[ errors   ] loss: fp8 %.1e from bf16, tf32 %.1e from fp32\n", fp8, tf32);
+  EXPECT_LE(fp8, 2e-2);
+  EXPECT_GT(fp8, 1e-4) << "not in 8 bits";
+  EXPECT_LE(tf32, 1e-3);
+  EXPECT_GT(tf32, 1e-7) << "not in tf32";
+  expect_memory_as_predicted(serial_in(DType::fp8));
+  expect_memory_as_predicted(serial_in(DType::tf32));
+  EXPECT_GT(serial_in(DType::fp8).placements[0].arena_bytes, serial_in(DType::bf16).placements[0].arena_bytes)
+      << "rounded operands have memory";
+  EXPECT_EQ(serial_in(DType::tf32).placements[0].arena_bytes, serial_in(DType::fp32).placements[0].arena_bytes);
+}
+
+/// `whole`: every product's operands are those of the serial run, of the same micro-batch, so that they are rounded
+/// alike. Where ranks have parts of matrices, sums of bf16 meet in another order, one in 2^9 apart; a value that lies
+/// between two codes of 8 bits may then take the other, an eighth away, and after a few layers the two runs are rounded
+/// as if by themselves: as far apart as fp8 is from bf16, and no farther.
+struct EightBitCase {
+  const char* name;
+  bool whole;
+  void (*set)(plan::PlanSpec&);
+};
+
+class SplitInEightBits : public ::testing::TestWithParam<EightBitCase> {};
+
+TEST_P(SplitInEightBits, IsNearSerialInEightBits) {
+  Trial trial = trial_in(DType::fp8);
+  GetParam().set(trial.spec);
+  const Outcome split = testing::train(trial);
+  const Outcome& serial = serial_in(DType::fp8);
+  const double loss = testing::loss_distance(split, serial);
+  const double gradient = testing::relative_distance(split.gradients.at(0), serial.gradients.at(0));
+  const double last = testing::relative_distance(split.gradients.at(19), serial.gradients.at(19));
+  const double rounding = testing::relative_distance(serial.gradients.at(0), serial_in(DType::bf16).gradients.at(0));
+  std::printf("[ errors   ] fp8 %-28s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e; fp8 from bf16 %.1e\n",
+              GetParam().name, loss, gradient, last, rounding);
+  EXPECT_LE(gradient, GetParam().whole ? 1e-5 : rounding);
+  EXPECT_LE(last, GetParam().whole ? 1e-4 : 2e-1);
+  EXPECT_LE(loss, 5e-3);
+  expect_memory_as_predicted(split);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Plans, SplitInEightBits,
+    ::testing::Values(EightBitCase{"data_2", true, [](plan::PlanSpec& s) { s.data = 2; }},
+                      EightBitCase{"zero_3_data_4", true, [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
+                      EightBitCase{"pipeline_2", true, [](plan::PlanSpec& s) { s.pipeline = 2; }},
+                      EightBitCase{"zero_bubble_recompute", true,
+                                   [](plan::PlanSpec& s) {
+                                     s.pipeline = 2, s.order = plan::Order::zb_h1, s.recompute = plan::Recompute::full;
+                                   }},
+                      EightBitCase{"tensor_2", false, [](plan::PlanSpec& s) { s.tensor = 2; }},
+                      EightBitCase{"tensor_2_sequence_recompute", false,
+                                   [](plan::PlanSpec& s) {
+                                     s.tensor = 2, s.sequence_parallel = true, s.recompute = plan::Recompute::full;
+                                   }},
+                      EightBitCase{"context_2", false, [](plan::PlanSpec& s) { s.context = 2; }}),
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(LossScaling, SkipsUntilGradientsFitAndAllRanksSkipTogether) {
   for (const auto set : {+[](plan::PlanSpec&) {}, +[](plan::PlanSpec& s) { s.data = 2; },

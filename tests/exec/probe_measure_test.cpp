@@ -13,6 +13,7 @@
 #include "exec/probe/measure.h"
 #include "exec/probe/run_probe.h"
 #include "exec/thread_transport.h"
+#include "models/fp8.h"
 
 namespace orrery::exec {
 namespace {
@@ -144,8 +145,10 @@ TEST(Workloads, OfAGpuAreSoundAndCoverItsTypesInAQuarterOfAnH200) {
     }
   }
   using D = models::DType;
-  EXPECT_EQ(products,
-            (std::set<std::pair<D, bool>>{{D::fp32, false}, {D::fp32, true}, {D::bf16, false}, {D::fp16, false}}));
+  EXPECT_EQ(products, (std::set<std::pair<D, bool>>{
+                          {D::fp32, false}, {D::fp32, true}, {D::bf16, false}, {D::bf16, true}, {D::fp16, false}}));
+  for (const Workload& w : standard_workloads(std::int64_t{4} << 30, ProbedDevice::gpu, false))
+    for (const models::Op& op : w.ops) EXPECT_FALSE(models::is_fp8_product(op)) << "a GPU without";
   EXPECT_EQ(attention, (std::set<D>{D::fp32, D::bf16, D::fp16}));
   EXPECT_LE(bytes, std::int64_t{32} << 30) << "all are loaded at once";
   std::int64_t in_little = 0;

@@ -74,6 +74,60 @@ class Resume : public ::testing::Test {
   fs::path folder_;
 };
 
+// Scales of fp8 are made of the values at hand: there is nothing of them to save.
+TEST_F(Resume, InEightBitsIsBitwise) {
+  Trial narrow = trial();
+  narrow.spec.precision = models::DType::fp8;
+  go(narrow, "whole", 4);
+  go(narrow, "parts", 2);
+  go(narrow, "parts", 4, [](RunOptions& o) { o.resume = true; });
+  const auto whole = lines("whole"), parts = lines("parts");
+  ASSERT_EQ(parts.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(parts[i].at("loss"), whole[i].at("loss")) << "step " << i + 1;
+}
+
+/// A device that has no such precision, as one rank of several may be; nothing runs on it.
+class Lacking final : public Backend {
+ public:
+  [[nodiscard]] std::string refusal(models::DType precision) const override {
+    return precision == models::DType::fp8 ? "this device has no fp8" : "";
+  }
+  [[nodiscard]] std::string name() const override { return "lacking"; }
+  [[nodiscard]] std::string device_name() const override { return "lacking"; }
+  [[nodiscard]] std::byte* allocate_arena(std::int64_t) override { throw Failure("no arena"); }
+  void copy_to_device(std::byte*, std::span<const std::byte>) override {}
+  void copy_to_host(std::span<std::byte>, const std::byte*) override {}
+  void run(const models::Op&, std::span<const Operand>, std::span<const Operand>, std::span<const ElementRange>,
+           const StepContext&) override {}
+  void synchronise() override {}
+  [[nodiscard]] Mark mark() override { return 0; }
+  [[nodiscard]] double seconds_between(Mark, Mark) override { return 0; }
+};
+
+TEST(Precisions, ThatOneRanksDeviceLacksAreRefusedByAll) {
+  Trial trial = testing::golden_trial("constant");
+  trial.spec.data = 2;
+  trial.spec.precision = models::DType::fp8;
+  const plan::Plan plan = testing::plan_of(trial);
+  const plan::Schedule schedule = plan::lower(plan);
+  const Waiter waiter(wait_policy(2, 1, std::chrono::seconds(60)));
+  ThreadWorld world(2);
+  std::vector<std::string> said(2);
+  testing::in_threads(
+      2,
+      [&](int rank) {
+        const auto transport = world.transport(rank);
+        const auto backend = rank == 1 ? std::unique_ptr<Backend>(std::make_unique<Lacking>()) : make_cpu_backend(1);
+        const auto done = run(plan, trial.training, schedule, *backend, *transport, waiter, {});
+        if (!done) said[static_cast<std::size_t>(rank)] = base::render(done.error(), false);
+      },
+      [&](const std::string& why) { world.abort(why); });
+  for (const std::string& one : said) {
+    EXPECT_NE(one.find("E0623"), std::string::npos) << one;
+    EXPECT_NE(one.find("this device has no fp8"), std::string::npos) << one;
+  }
+}
+
 TEST_F(Resume, OnTheSamePlanIsBitwiseInShuffledOrder) {
   go(trial(), "whole", 6);
   go(trial(), "parts", 2);

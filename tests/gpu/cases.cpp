@@ -376,6 +376,7 @@ std::vector<Case> all_cases() {
   for (Case& c : update_cases()) all.push_back(std::move(c));
   for (Case& c : compression_cases()) all.push_back(std::move(c));
   for (Case& c : sparse_cases()) all.push_back(std::move(c));
+  for (Case& c : rounded_cases()) all.push_back(std::move(c));
   return all;
 }
 

@@ -24,6 +24,7 @@ TEST(EmulatedProbe, TimesLayersProductsStreamsAndCopies) {
                                            layers_workload({1, 32, 2, 256, 1, 16, 2, D::fp32}),
                                            matmul_workload(64, 64, 32, false, true, 2, D::bf16),
                                            matmul_workload(32, 32, 32, true, false, 1, D::tf32),
+                                           matmul_workload(32, 32, 32, true, false, 1, D::fp8),
                                            streams_workload(4096, 1),
                                            optimizer_workload(1000, 2)};
   ThreadWorld world(1);

@@ -1,10 +1,13 @@
 // Each operator on the CUDA backend against the CPU backend; built for a GPU and for the emulated runtime.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "exec/failure.h"
+#include "models/fp8.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
@@ -38,6 +41,11 @@ Case with_forward(Case c, const std::vector<Case>& all) {
   return c;
 }
 
+/// Whether the device takes the case: not all have tensor cores for 8 bits.
+bool runs_here(const Case& c) {
+  return !models::is_fp8_product(c.op) || cuda_backend().refusal(models::DType::fp8).empty();
+}
+
 class Operators : public testing::TestWithParam<std::size_t> {};
 
 const std::vector<Case>& cases() {
@@ -48,6 +56,7 @@ const std::vector<Case>& cases() {
 TEST_P(Operators, AgreeWithTheCpuBackendAndRepeatBitForBit) {
   const Case c = with_forward(cases()[GetParam()], cases());
   ASSERT_LE(arena_bytes(c), kArenaBytes);
+  if (!runs_here(c)) GTEST_SKIP() << cuda_backend().refusal(models::DType::fp8);
   const auto expected = run_on(*arenas().cpu, arenas().host, c);
   std::vector<std::vector<float>> first;
   for (int variant = 0; variant < variants(); ++variant) {
@@ -188,18 +197,31 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Chains, testing::Values(models::DType::fp32, mode
 
 TEST(CudaBackend, RefusesWhatItCannotComputeByName) {
   models::Op op;
-  op.kind = models::OpKind::matmul;
-  op.dtype = models::DType::bf16;
-  op.rounded = true;  // fp8
-  EXPECT_THROW(cuda_backend().run(op, {}, {}, {}, {}), Failure);
   op.kind = models::OpKind::gelu;
-  op.rounded = false;
   op.dtype = models::DType::int64;
   EXPECT_THROW(cuda_backend().run(op, {}, {}, {}, {}), Failure);
   op.dtype = models::DType::fp32;
   op.n = op.m = 4;
   const Operand one{arenas().device, 16, models::DType::fp32}, other{arenas().device, 16, models::DType::bf16};
   EXPECT_THROW(cuda_backend().run(op, {&one, 1}, {&other, 1}, {}, {}), Failure) << "a mixture of types";
+}
+
+// Not near, the same: codes, largest values and scales.
+TEST(RoundedOperands, AreTheBytesThatTheCpuBackendMakes) {
+  for (const Case& c : rounded_cases()) {
+    if (!models::is_fp8_product(c.op) || !runs_here(c)) continue;
+    const auto expected = run_on(*arenas().cpu, arenas().host, c);
+    EXPECT_EQ(run_on(cuda_backend(), arenas().device, c).at(4), expected.at(4)) << c.name;
+  }
+}
+
+TEST(RoundedOperands, ThatAreNotFiniteMakeNoFiniteProduct) {
+  for (Case c : rounded_cases()) {
+    if (!models::is_fp8_product(c.op) || !runs_here(c)) continue;
+    c.in[0].floats[5] = std::numeric_limits<float>::infinity();
+    const auto got = run_on(cuda_backend(), arenas().device, c);
+    for (const float value : got.at(3)) EXPECT_TRUE(std::isnan(value)) << c.name;
+  }
 }
 
 TEST(CudaBackend, TimesBetweenMarksAreNotNegative) {

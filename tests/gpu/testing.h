@@ -59,6 +59,7 @@ struct Case {
 [[nodiscard]] std::vector<Case> compression_cases();  ///< in all types
 [[nodiscard]] std::vector<Case> dropout_cases();      ///< and ReLU, in fp32
 [[nodiscard]] std::vector<Case> sparse_cases();       ///< in all types
+[[nodiscard]] std::vector<Case> rounded_cases();      ///< products in fp8 and tf32
 /// The case with activations and weights in `dtype`, and gradients of weights in theirs.
 [[nodiscard]] Case narrowed(const Case& c, models::DType dtype);
 

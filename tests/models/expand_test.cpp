@@ -97,6 +97,53 @@ TEST(Expand, BackwardIsTwiceForwardInMatrixProducts) {
   EXPECT_DOUBLE_EQ(products(program.forward), 2.0 * 128 * 12 * 768 * 768);
 }
 
+std::vector<Op> products_of(const LayerProgram& program, bool forward) {
+  std::vector<Op> out;
+  for (const Part& part : forward ? program.forward : program.backward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::matmul) out.push_back(op);
+  return out;
+}
+
+TEST(Expand, Fp8ProductsOfABlockWriteTheirRoundedOperandsIntoMemoryThatTheyShare) {
+  const ExpandOptions options{.batch = 2, .sequence = 64, .dtype = DType::bf16, .products = DType::fp8};
+  const LayerProgram block = expand(gpt2(), LayerKind::block, 0, options);
+  // The widest of each kind: rows x 3072 and 3072 x 768 of the MLP's forward and input gradient; its weight's gradient
+  // reads rows x 3072 and rows x 768.
+  const std::int64_t rows = 128, header = 256;
+  const std::int64_t forward = header + rows * 3072 + 768 * 3072, weight = header + rows * (3072 + 768);
+  for (const bool first : {true, false})
+    for (const Op& op : products_of(block, first)) {
+      EXPECT_TRUE(op.rounded);
+      ASSERT_EQ(op.out.size(), 2U);
+      const Tensor& room = block.tensors[static_cast<std::size_t>(op.out[1])];
+      EXPECT_EQ(room.dtype, DType::uint8);
+      EXPECT_EQ(room.bytes(), op.trans_a ? weight : forward) << room.name;
+    }
+  std::int64_t rooms = 0;
+  for (const Tensor& t : block.tensors) rooms += t.dtype == DType::uint8;
+  EXPECT_EQ(rooms, 3);
+  for (const LayerKind kind : {LayerKind::embedding, LayerKind::head})
+    for (const bool first : {true, false})
+      for (const Op& op : products_of(expand(gpt2(), kind, 0, options), first)) EXPECT_FALSE(op.rounded);
+}
+
+TEST(Expand, ProductsOfSizesThatFp8DoesNotTakeKeepSixteenBits) {
+  ExpandOptions options{.batch = 1, .sequence = 72, .dtype = DType::bf16, .products = DType::fp8};
+  for (const bool first : {true, false})
+    for (const Op& op : products_of(expand(gpt2(), LayerKind::block, 0, options), first)) {
+      EXPECT_FALSE(op.rounded) << "72 rows are no multiple of 16";
+      EXPECT_EQ(op.out.size(), 1U);
+    }
+  options.products = DType::tf32;
+  options.dtype = DType::fp32;
+  for (const LayerKind kind : {LayerKind::block, LayerKind::head})
+    for (const Op& op : products_of(expand(gpt2(), kind, 0, options), true)) {
+      EXPECT_TRUE(op.rounded) << "of any size, of any layer";
+      EXPECT_EQ(op.out.size(), 1U);
+    }
+}
+
 TEST(Expand, CommunicationAppearsOnlyWithATensorGroup) {
   const auto all_reduces = [](std::int64_t tensor, LayerKind kind) {
     const LayerProgram program = expand(gpt2(), kind, 0, {.tensor = tensor});

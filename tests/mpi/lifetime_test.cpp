@@ -273,16 +273,6 @@ TEST(Determinism, TwoRunsOverFourRanksAreBitwiseEqual) {
   }
 }
 
-TEST(BadInput, APrecisionThatTheBackendHasNotIsRefused) {
-  Trial trial = small_trial();
-  trial.spec.precision = models::DType::fp8;
-  const Folder folder;
-  const RunOutcome outcome = supervise(testing::command_for(trial, folder), {}, nullptr);
-  EXPECT_EQ(outcome.end, RunEnd::failed);
-  EXPECT_EQ(outcome.exit_code, 3) << outcome.reason;
-  EXPECT_NE(outcome.reason.find("fp8"), std::string::npos) << outcome.reason;
-}
-
 TEST(Stop, FinishesTheStepSavesAndSaysSo) {
   Trial trial = small_trial();
   trial.training.steps = 100000;

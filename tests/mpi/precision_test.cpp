@@ -57,6 +57,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"fp16_data_2", DType::fp16, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.data = 2; }, 5e-4},
         Case{"fp16_zero_2_tensor_2", DType::fp16, OptimizerKind::adamw,
              [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 2; }, 5e-4},
+        Case{"fp8_zero_1", DType::fp8, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; },
+             1e-3},
+        Case{"tf32_pipeline_2", DType::tf32, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.pipeline = 2; }, 1e-5},
         Case{"lamb_zero_1_tensor_2", DType::fp32, OptimizerKind::lamb,
              [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 1; }, 1e-5},
         Case{"adafactor_zero_3_tensor_2", DType::fp32, OptimizerKind::adafactor,
@@ -130,6 +133,8 @@ TEST(SlowLossCurves, StayNearThirtyTwoBitsOverFiveHundredSteps) {
   };
   for (const Curve& c : {Curve{"bf16", DType::bf16, plan::Rounding::nearest, OptimizerKind::adamw, 0.01},
                          Curve{"fp16", DType::fp16, plan::Rounding::nearest, OptimizerKind::adamw, 0.01},
+                         Curve{"tf32", DType::tf32, plan::Rounding::nearest, OptimizerKind::adamw, 0.01},
+                         Curve{"fp8", DType::fp8, plan::Rounding::nearest, OptimizerKind::adamw, 0.02},
                          Curve{"bf16 stochastic", DType::bf16, plan::Rounding::stochastic, OptimizerKind::adamw, 0.03},
                          Curve{"adamw-8bit", DType::fp32, plan::Rounding::nearest, OptimizerKind::adamw_8bit, 0.01}}) {
     const testing::Outcome outcome = testing::train(curve_of(c.precision, c.rounding, c.optimizer));

@@ -511,6 +511,11 @@ TEST(LosslessActivations, AreRefusedWhereThereAreNoZerosOrWhatTheyWereMadeOfIsGo
   EXPECT_EQ(refused(one, rectified()), "");
   one.sequence_parallel = true;
   EXPECT_EQ(refused(one, rectified()), "P96 ");
+  one = spec;
+  one.precision = models::DType::tf32;
+  EXPECT_EQ(refused(one, rectified()), "");
+  one.precision = models::DType::fp8;
+  EXPECT_EQ(refused(one, rectified()), "P99 ") << "the rounded operands of the product are gone";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 /// The part of cuBLASLt that exec/cuda uses, computed plainly on the CPU with its own column-major meaning: sums in
-/// double, results rounded once, epilogues as the library documents them.
+/// double, results rounded once, epilogues as the library documents them; of operands in 8 bits what Hopper has.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 };
-enum cudaDataType_t { CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF };
+enum cudaDataType_t { CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF, CUDA_R_8F_E4M3, CUDA_R_8F_E5M2 };
 enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
   CUBLASLT_EPILOGUE_BIAS = 4,
@@ -24,7 +24,9 @@ enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE,
+  CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+  CUBLASLT_MATMUL_DESC_B_SCALE_POINTER
 };
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -42,6 +44,8 @@ struct LtOperation {
   void* aux = nullptr;
   std::int64_t aux_ld = 0;
   cudaDataType_t bias_type = CUDA_R_32F, aux_type = CUDA_R_32F;
+  const float *scale_a = nullptr, *scale_b = nullptr;
+  bool tf32 = false;
 };
 struct LtLayout {
   cudaDataType_t type;

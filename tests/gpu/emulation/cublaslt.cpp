@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "models/fp8.h"
+
 namespace emulation {
 namespace {
 
@@ -14,6 +16,11 @@ double value_at(const void* data, cudaDataType_t type, std::int64_t i) {
     case CUDA_R_32F: return static_cast<double>(static_cast<const float*>(data)[i]);
     case CUDA_R_16F: return static_cast<double>(__half2float(static_cast<const __half*>(data)[i]));
     case CUDA_R_16BF: return static_cast<double>(__bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]));
+    case CUDA_R_8F_E4M3:
+    case CUDA_R_8F_E5M2:
+      return static_cast<double>(
+          orrery::models::fp8_value(static_cast<const std::uint8_t*>(data)[i],
+                                    type == CUDA_R_8F_E4M3 ? orrery::models::Fp8::e4m3 : orrery::models::Fp8::e5m2));
   }
   return 0;
 }
@@ -24,6 +31,8 @@ void put_at(void* data, cudaDataType_t type, std::int64_t i, double value) {
     case CUDA_R_32F: static_cast<float*>(data)[i] = v; return;
     case CUDA_R_16F: static_cast<__half*>(data)[i] = __float2half_rn(v); return;
     case CUDA_R_16BF: static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(v); return;
+    case CUDA_R_8F_E4M3:
+    case CUDA_R_8F_E5M2: return;  // not written here
   }
 }
 
@@ -33,6 +42,10 @@ double gelu(double x) {
 double gelu_slope(double x) {
   const double t = std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
+}
+
+bool of_8_bits(cudaDataType_t type) {
+  return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
 }
 
 bool aligned(const void* address, std::uint64_t to) {
@@ -62,8 +75,10 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   return delete handle, CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* to, cublasComputeType_t, cudaDataType_t scale) {
-  return *to = new LtOperation, scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* to, cublasComputeType_t compute, cudaDataType_t scale) {
+  *to = new LtOperation;
+  (*to)->tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  return scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
   return delete operation, CUBLAS_STATUS_SUCCESS;
@@ -85,6 +100,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t o, cublasLtMa
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return take(o->aux);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return take(o->aux_ld);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE: return take(o->aux_type);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return take(o->scale_a);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return take(o->scale_b);
   }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -121,10 +138,22 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   ++lt_record().asked;
   *found = 0;
-  const bool same = a->type == b->type && c->type == d->type && (d->type == a->type || d->type == CUDA_R_32F);
-  if (!same) return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool plain = o->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
-  if (!plain && (lt_record().no_epilogues || d->type != a->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (of_8_bits(a->type) || of_8_bits(b->type)) {
+    // The library's table of 8-bit types, for sm_90: not both e5m2; A transposed, B not; whole 16 bytes everywhere.
+    const bool types = of_8_bits(a->type) && of_8_bits(b->type) &&
+                       (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) && c->type == d->type &&
+                       (d->type == CUDA_R_16BF || d->type == CUDA_R_32F);
+    const bool sizes = a->rows % 16 == 0 && a->columns % 16 == 0 && b->columns % 16 == 0 && preference->alignment >= 16;
+    const bool epilogue = plain || (o->epilogue == CUBLASLT_EPILOGUE_BIAS && o->bias_type == CUDA_R_16BF);
+    if (!types || !sizes || !epilogue || o->trans_a != CUBLAS_OP_T || o->trans_b != CUBLAS_OP_N || o->tf32)
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!plain && lt_record().no_epilogues) return CUBLAS_STATUS_NOT_SUPPORTED;
+  } else {
+    const bool same = a->type == b->type && c->type == d->type && (d->type == a->type || d->type == CUDA_R_32F);
+    if (!same || o->scale_a != nullptr || o->scale_b != nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!plain && (lt_record().no_epilogues || d->type != a->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   if ((o->epilogue & 128) != 0) {
     const int size = o->aux_type == CUDA_R_32F ? 4 : 2;
     if (o->aux_ld * size % 16 != 0 || preference->alignment < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -152,15 +181,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
     if (!aligned(address, algorithm->data[1])) return CUBLAS_STATUS_INVALID_VALUE;
   enqueue(stream, [=, op = *o, la = *of_a, lb = *of_b, ld = *of_d, scale = *static_cast<const float*>(alpha),
                    keep = *static_cast<const float*>(beta)] {
+    // Scales are read when the work is done, where the kernels before it have put them.
+    const double scales = (op.scale_a != nullptr ? static_cast<double>(*op.scale_a) : 1.0) *
+                          (op.scale_b != nullptr ? static_cast<double>(*op.scale_b) : 1.0);
+    const auto factor = [&](const void* data, cudaDataType_t type, std::int64_t i) {
+      const double value = value_at(data, type, i);
+      return op.tf32 ? static_cast<double>(orrery::models::tf32_value(static_cast<float>(value))) : value;
+    };
     for (std::uint64_t column = 0; column < n; ++column)
       for (std::uint64_t row = 0; row < m; ++row) {
         const auto i = static_cast<std::int64_t>(row), j = static_cast<std::int64_t>(column);
         double sum = 0;
         for (std::int64_t l = 0; l < static_cast<std::int64_t>(k); ++l)
-          sum += value_at(a, la.type, ta ? l + i * la.ld : i + l * la.ld) *
-                 value_at(b, lb.type, tb ? j + l * lb.ld : l + j * lb.ld);
+          sum += factor(a, la.type, ta ? l + i * la.ld : i + l * la.ld) *
+                 factor(b, lb.type, tb ? j + l * lb.ld : l + j * lb.ld);
         const std::int64_t at = i + j * ld.ld;
-        double value = static_cast<double>(scale) * sum;
+        double value = static_cast<double>(scale) * scales * sum;
         if (keep != 0) value += static_cast<double>(keep) * value_at(d, ld.type, at);
         if ((op.epilogue & 4) != 0) value += value_at(op.bias, op.bias_type, i);
         const std::int64_t aux_at = i + j * op.aux_ld;

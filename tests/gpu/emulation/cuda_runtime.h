@@ -140,6 +140,12 @@ T atomicAdd(T* at, T value) {  // fibers of one thread: nobody else is at it
   return old;
 }
 
+inline unsigned atomicMax(unsigned* at, unsigned value) {
+  const unsigned old = *at;
+  *at = old > value ? old : value;
+  return old;
+}
+
 inline unsigned __ballot_sync(unsigned, bool mine) {
   return emulation::warp_vote(mine);
 }
@@ -177,6 +183,10 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+namespace emulation {
+/// Compute capability of the device, of this thread: 90 as long as nobody says otherwise.
+int& capability();
+}  // namespace emulation
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 cudaError_t cudaMalloc(void** data, std::size_t bytes);  ///< filled with NaN patterns, so that what is unset shows

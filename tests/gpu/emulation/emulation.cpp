@@ -362,10 +362,15 @@ cudaError_t cudaSetDevice(int) {
   return cudaSuccess;
 }
 
+int& emulation::capability() {
+  static thread_local int capability = 90;
+  return capability;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::strcpy(properties->name, "emulated");
-  properties->major = 9;
+  properties->major = emulation::capability() / 10;
+  properties->minor = emulation::capability() % 10;
   return cudaSuccess;
 }
 

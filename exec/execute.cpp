@@ -18,7 +18,6 @@ namespace orrery::exec {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t kBatchParts = 5;                                 // Executor::read_batch
 constexpr std::size_t kMostOperands = 8;                               // of any operator in models/op.h, either side
 enum Later : std::size_t { kLoss, kNorm, kScaleBefore, kScaleAfter };  // Backend::read_later
 
@@ -359,57 +358,46 @@ std::array<const std::vector<std::int32_t>*, 5> Executor::read_batch(const model
   return {&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_};
 }
 
-namespace {
-
-/// body(which of the sources, its operand) of a load_tokens.
-template <class OperandOf, class Body>
-void each_loaded(const models::Op& op, std::size_t sources, const OperandOf& operand_of, const Body& body) {
-  for (std::size_t i = 0; i < op.out.size() && i < sources; ++i)
-    if (op.out[i] >= 0) body(i, operand_of(op.out[i]));
+// Bytes of ids that a view of load_tokens holds; also of a buffer that does not live.
+std::size_t Executor::bytes_of_ids(int view) const {
+  return static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].elements) * sizeof(std::int32_t);
 }
-
-std::size_t bytes_of_ids(const Operand& operand) {
-  return static_cast<std::size_t>(operand.elements) * sizeof(std::int32_t);
-}
-
-}  // namespace
 
 // Where steps may be graphs the batch waits in a slot of its own, of which a graph has the address.
 void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
-  const auto to = [&](int view) { return operand(view, of); };
   if (!may_graph_) {
     const auto sources = read_batch(op, of, input);
-    each_loaded(op, sources.size(), to, [&](std::size_t i, const Operand& target) {
-      backend_.copy_to_device(target.data, std::as_bytes(std::span(*sources[i])).first(bytes_of_ids(target)));
-    });
+    for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i)
+      if (op.out[i] >= 0)
+        backend_.copy_to_device(operand(op.out[i], of).data,
+                                std::as_bytes(std::span(*sources[i])).first(bytes_of_ids(op.out[i])));
     return;
   }
   std::span<std::byte> slot = slot_of(op, of, input);
   fill_slot(slot, op, of, input);
-  each_loaded(op, kBatchParts, to, [&](std::size_t, const Operand& target) {
-    backend_.queue_to_device(target.data, slot.first(bytes_of_ids(target)));
-    slot = slot.subspan(bytes_of_ids(target));
-  });
+  for (const int view : op.out) {
+    if (view < 0) continue;
+    backend_.queue_to_device(operand(view, of).data, slot.first(bytes_of_ids(view)));
+    slot = slot.subspan(bytes_of_ids(view));
+  }
 }
 
 std::span<std::byte> Executor::slot_of(const models::Op& op, const Instance& of, const StepInput& input) {
   std::span<std::byte>& slot = slots_[{&op, of.micro_batch, of.step - input.iteration}];
   if (!slot.empty()) return slot;
   std::size_t bytes = 0;
-  each_loaded(
-      op, kBatchParts, [&](int view) { return operand(view, of); },
-      [&](std::size_t, const Operand& target) { bytes += bytes_of_ids(target); });
+  for (const int view : op.out) bytes += view < 0 ? 0 : bytes_of_ids(view);
   return slot = backend_.allocate_slot(bytes);
 }
 
 void Executor::fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input) {
   const auto sources = read_batch(op, of, input);
-  each_loaded(
-      op, sources.size(), [&](int view) { return operand(view, of); },
-      [&](std::size_t i, const Operand& target) {
-        std::memcpy(slot.data(), sources[i]->data(), bytes_of_ids(target));
-        slot = slot.subspan(bytes_of_ids(target));
-      });
+  ENSURE(op.out.size() <= sources.size(), "a batch of {} parts", op.out.size());
+  for (std::size_t i = 0; i < op.out.size(); ++i) {
+    if (op.out[i] < 0) continue;
+    std::memcpy(slot.data(), sources[i]->data(), bytes_of_ids(op.out[i]));
+    slot = slot.subspan(bytes_of_ids(op.out[i]));
+  }
 }
 
 // Of whole sequences the rows that this rank has.

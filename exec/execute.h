@@ -187,6 +187,7 @@ class Executor {
   [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
                                                                            const StepInput& input);
   void fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input);
+  [[nodiscard]] std::size_t bytes_of_ids(int view) const;
   [[nodiscard]] std::span<std::byte> slot_of(const models::Op& op, const Instance& of, const StepInput& input);
   void keep_part(const models::Op& op, int part);
   struct Ring {

@@ -257,7 +257,7 @@ TEST(TrainingByGraphsThatFail, GoesOnWithoutThemAndSaysSo) {
   for (const bool at_the_end : {true, false}) {
     const Faults none;
     Trial trial = short_trial(4);
-    trial.spec.data = 2;
+    trial.spec.pipeline = 2;  // whose messages stand between graphs
     trial.graphs = false;
     const Counted without = on_devices(trial);
     trial.graphs = true;

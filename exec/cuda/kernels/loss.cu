@@ -233,7 +233,7 @@ namespace {
 template <class T, int N>
 void launch_whole(cudaStream_t stream, const WholeLoss<T>& loss) {
   const dim3 grid = row_grid(loss.rows, "cross_entropy");
-  const std::size_t bytes = static_cast<std::size_t>((loss.columns + N - 1) / N * N) * sizeof(T);
+  const std::size_t bytes = (static_cast<std::size_t>(loss.columns) * sizeof(T) + 15) / 16 * 16;
   auto* const kernel = whole_cross_entropy_kernel<T, N, true>;
   const bool fits = bytes <= kMostKept && cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                                cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -10,7 +10,7 @@ namespace {
 using models::DType;
 using models::Fp8;
 
-std::size_t at(std::int64_t i) {
+std::size_t element(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
@@ -70,16 +70,17 @@ TEST(Fp8Products, AreThoseOfTheirRoundedOperandsSummedInFp32) {
       Exact expected;
       for (std::int64_t i = 0; i < m; ++i)
         for (std::int64_t j = 0; j < n; ++j) {
-          double sum = biased ? static_cast<double>(from_bf16(bias[at(j)])) : 0;
-          if (op.accumulate) sum += static_cast<double>(before[at(i * n + j)]);
+          double sum = biased ? static_cast<double>(from_bf16(bias[element(j)])) : 0;
+          if (op.accumulate) sum += static_cast<double>(before[element(i * n + j)]);
           for (std::int64_t l = 0; l < k; ++l)
-            sum += of_a[at(op.trans_a ? l * m + i : i * k + l)] * of_b[at(op.trans_b ? j * k + l : l * n + j)];
+            sum +=
+                of_a[element(op.trans_a ? l * m + i : i * k + l)] * of_b[element(op.trans_b ? j * k + l : l * n + j)];
           expected.push_back(sum);
         }
       std::vector<std::uint8_t> first_room;
       for (int threads = 1; threads <= 2; ++threads) {
         CpuBackend backend(threads, best_kernels());
-        std::vector<std::uint8_t> room(at(models::Fp8Casts(m, n, k).bytes), 0xEE);
+        std::vector<std::uint8_t> room(element(models::Fp8Casts(m, n, k).bytes), 0xEE);
         Numbers found;
         if (which == Which::weight) {
           found = before;
@@ -103,7 +104,7 @@ TEST(Fp8Products, OfWhatIsNotFiniteAreNot) {
     const Op op = product_of(Which::input, 16, 16, 16);
     Halves a = narrow_to_bf16(random_numbers(256, "a")), b = narrow_to_bf16(random_numbers(256, "b")), out(256);
     a[37] = to_bf16(bad);
-    std::vector<std::uint8_t> room(at(models::Fp8Casts(16, 16, 16).bytes));
+    std::vector<std::uint8_t> room(element(models::Fp8Casts(16, 16, 16).bytes));
     CpuBackend backend(1, best_kernels());
     run(backend, op, {halves_of(a), halves_of(b), absent()}, {halves_of(out), bytes_of(room)});
     for (const std::uint16_t bits : out) EXPECT_TRUE(std::isnan(from_bf16(bits))) << "it would vanish in the norm";
@@ -113,7 +114,7 @@ TEST(Fp8Products, OfWhatIsNotFiniteAreNot) {
 TEST(Fp8Products, OfZerosAreZeroAndOfTheSmallestValuesNot) {
   const Op op = product_of(Which::input, 16, 16, 16);
   Halves a(256, 0), b = narrow_to_bf16(random_numbers(256, "b")), out(256, 0x7FFF);
-  std::vector<std::uint8_t> room(at(models::Fp8Casts(16, 16, 16).bytes));
+  std::vector<std::uint8_t> room(element(models::Fp8Casts(16, 16, 16).bytes));
   CpuBackend backend(1, best_kernels());
   run(backend, op, {halves_of(a), halves_of(b), absent()}, {halves_of(out), bytes_of(room)});
   for (const std::uint16_t bits : out) EXPECT_EQ(bits & 0x7FFFU, 0U);
@@ -137,12 +138,12 @@ TEST(Tf32Products, AreThoseOfOperandsWithTenBitsOfMantissa) {
     Exact expected, full;
     for (std::int64_t i = 0; i < op.m; ++i)
       for (std::int64_t j = 0; j < op.n; ++j) {
-        const double rest = (biased ? static_cast<double>(bias[at(j)]) : 0) +
-                            (op.accumulate ? static_cast<double>(before[at(i * op.n + j)]) : 0);
+        const double rest = (biased ? static_cast<double>(bias[element(j)]) : 0) +
+                            (op.accumulate ? static_cast<double>(before[element(i * op.n + j)]) : 0);
         double sum = rest, exactly = rest;
         for (std::int64_t l = 0; l < op.k; ++l) {
-          const float x = a[at(op.trans_a ? l * op.m + i : i * op.k + l)];
-          const float y = b[at(op.trans_b ? j * op.k + l : l * op.n + j)];
+          const float x = a[element(op.trans_a ? l * op.m + i : i * op.k + l)];
+          const float y = b[element(op.trans_b ? j * op.k + l : l * op.n + j)];
           sum += static_cast<double>(models::tf32_value(x)) * static_cast<double>(models::tf32_value(y));
           exactly += static_cast<double>(x) * static_cast<double>(y);
         }

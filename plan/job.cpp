@@ -319,7 +319,7 @@ Job read_job(const Cursor& at) {
   job.batch = batch.integer(1, kMostBatch, 1);
   job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
   check_tokens(batch, job.batch, job.sequence);
-  job.precision = choose(at.optional("precision"), kPrecisionWords, job.precision);
+  job.precision = choose_precision(at.optional("precision"), job.precision);
   const Cursor rounding = at.optional("rounding");
   job.rounding = choose(rounding, kRoundingWords, job.rounding);
   if (job.rounding == Rounding::stochastic && job.precision != models::DType::bf16)

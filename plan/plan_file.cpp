@@ -84,7 +84,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   if (job.sequence > 0) same_as_job(sequence, "sequence", s.sequence, job.sequence);
   check_tokens(at, s.batch, s.sequence);
   const Cursor precision = at.optional("precision");
-  s.precision = choose(precision, kPrecisionWords, job.precision);
+  s.precision = choose_precision(precision, job.precision);
   same_as_job(precision, "precision", s.precision, job.precision);
   s.rounding = job.rounding;
   take_optimizer(s, job.training);

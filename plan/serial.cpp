@@ -485,6 +485,10 @@ base::Diagnostics refused(const PlanSpec& spec) {
   rule(!spec.compresses() || spec.context == 1,
        "ranks that have parts of a sequence compress gradients of their parts: no serial program has them",
        "prove it with context: 1, or the context parallelism with compression: {gradients: none}");
+  rule(spec.precision != DType::fp8 || (spec.tensor == 1 && spec.context == 1),
+       "ranks that have parts of matrices round them to 8 bits by themselves: no serial program has their scales, nor "
+       "their order of sums, which decides where a value between two codes goes",
+       "prove it with precision: bf16, or fp8 with tensor: 1 and context: 1");
   return found;
 }
 

@@ -25,8 +25,8 @@ struct SerialProgram {
   bool own = false;   ///< the plan's mathematics is not a serial step's: the schedule is no lowered plan's
 };
 
-/// P94 where a plan's mathematics is that of a split: PowerSGD of a matrix's parts, and gradients that are compressed
-/// on ranks which have a part of a sequence each.
+/// P94 where a plan's mathematics is that of a split: PowerSGD of a matrix's parts, gradients that are compressed on
+/// ranks which have a part of a sequence each, and products in fp8 of parts of matrices.
 /// `one`: a cluster of one of the plan's devices (clusters::resized).
 [[nodiscard]] base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster one,
                                                          const LowerOptions& options = {});

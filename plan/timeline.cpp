@@ -178,7 +178,7 @@ PlanSpec read_spec(JsonReader& in) {
     else if (key == "sequence")
       s.sequence = in.integer(1, kMostSequence);
     else if (key == "precision")
-      s.precision = word_of<models::DType>(in, kPrecisionWords);
+      s.precision = kPrecisions.at(word_of<std::size_t>(in, kPrecisionWords));
     else if (key == "overlap_gradients")
       s.overlap_gradients = in.boolean();
     else if (key == "offload")

@@ -1,5 +1,7 @@
 #pragma once
 /// The words and bounds that job files and plan files share.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -19,7 +21,10 @@ inline const std::vector<std::string> kSpaceWords = {"none", "host", "nvme"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
 inline const std::vector<std::string> kOptimizerWords = {"adamw", "sgd", "lamb", "adafactor", "adamw-8bit"};
 inline const std::vector<std::string> kRoundingWords = {"nearest", "stochastic"};
+// Not of all element types, and in an order of their own.
 inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};
+inline constexpr std::array<models::DType, 5> kPrecisions = {
+    models::DType::fp32, models::DType::bf16, models::DType::fp16, models::DType::fp8, models::DType::tf32};
 
 // Far above any cluster or batch, and small enough that their products fit 64 bits.
 inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
@@ -35,6 +40,11 @@ inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 template <class Enum>
 [[nodiscard]] Enum choose(const base::Cursor& at, const std::vector<std::string>& words, Enum fallback) {
   return static_cast<Enum>(at.choice(words, static_cast<int>(fallback)));
+}
+
+[[nodiscard]] inline models::DType choose_precision(const base::Cursor& at, models::DType fallback) {
+  const auto known = std::find(kPrecisions.begin(), kPrecisions.end(), fallback) - kPrecisions.begin();
+  return kPrecisions.at(static_cast<std::size_t>(at.choice(kPrecisionWords, static_cast<int>(known))));
 }
 
 [[nodiscard]] inline int small(const base::Cursor& at, std::int64_t low, std::int64_t high, int fallback) {

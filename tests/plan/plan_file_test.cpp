@@ -73,6 +73,17 @@ TEST(PlanFile, TakesBatchSequenceAndPrecisionFromTheJob) {
   EXPECT_EQ(read(text).spec, sample().spec);
 }
 
+TEST(PlanFile, KeepsEveryPrecision) {
+  for (const models::DType precision :
+       {models::DType::fp32, models::DType::bf16, models::DType::fp16, models::DType::fp8, models::DType::tf32}) {
+    PlanFile file = sample();
+    file.job.precision = file.spec.precision = precision;
+    const PlanFile again = read(write_plan_file(file));
+    EXPECT_EQ(again.spec.precision, precision) << models::name_of(precision);
+    EXPECT_EQ(again.job.precision, precision) << models::name_of(precision);
+  }
+}
+
 TEST(PlanFile, RefusesTwoHalvesThatDisagree) {
   const std::string text = replaced(write_plan_file(sample()), "  batch: 8\n", "  batch: 16\n");
   EXPECT_NE(refused(text).find("error[E0123]: `plan.batch` and `job.batch` differ"), std::string::npos)

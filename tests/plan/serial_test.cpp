@@ -155,5 +155,20 @@ TEST(SerialProgram, ThereIsNoneOfWhatOnlyASplitComputes) {
   EXPECT_EQ(pieces.error().front().code, "P94");
 }
 
+TEST(SerialProgram, OfProductsInEightBitsIsOfWholeMatricesAlone) {
+  PlanSpec spec;
+  spec.precision = models::DType::fp8;
+  spec.data = 2, spec.zero_stage = 3;
+  EXPECT_TRUE(serial_program(samples::make(spec), samples::cpu_cluster(1)).has_value());
+  for (int PlanSpec::*cut : {&PlanSpec::tensor, &PlanSpec::context}) {
+    PlanSpec one;
+    one.precision = models::DType::fp8;
+    one.*cut = 2;
+    const auto refused = serial_program(samples::make(one), samples::cpu_cluster(1));
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().front().code, "P94");
+  }
+}
+
 }  // namespace
 }  // namespace orrery::plan

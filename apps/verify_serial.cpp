@@ -13,8 +13,9 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 
 SerialBounds serial_bounds(const plan::PlanSpec& spec) {
-  constexpr double kFull = 1e-5, kHalf = 2e-2, kTf32 = 1e-3;  // 16-bit values have 8 or 11 bits, tf32's 11
-  if (spec.precision == models::DType::tf32 && spec.optimizer != plan::OptimizerKind::adamw_8bit) return {kTf32, kTf32};
+  constexpr double kFull = 1e-5, kHalf = 2e-2;  // 16-bit values have 8 or 11 bits
+  // Operands of 11 bits, some of which are rounded the other way: by the 20th step gradients are some 2e-2 apart.
+  if (spec.precision == models::DType::tf32 && spec.optimizer != plan::OptimizerKind::adamw_8bit) return {1e-3, 5e-2};
   if (spec.precision != models::DType::fp32 || spec.optimizer == plan::OptimizerKind::adamw_8bit) return {kHalf, kHalf};
   if (!spec.compresses()) return {kFull, kFull};
   switch (spec.compression.gradients) {

@@ -15,10 +15,10 @@ struct SerialBounds {
   double loss = 0, gradient = 0;
 };
 
-/// fp32: 1e-5. 1e-3 in tf32, whose operands may be rounded the other way. 2e-2 in 16 bits, in fp8, and with moments in
-/// 8 bits, of which the last digit of a gradient moves whole steps. Gradients in fewer bits: 1e-5 of the loss; of the
-/// gradients half of a last digit (bf16 2^-9, fp16 2^-12), as a sum that comes in another order may be rounded the
-/// other way, and 1e-3 of PowerSGD's.
+/// fp32: 1e-5. tf32: 1e-3 of the loss, 5e-2 of gradients, as operands may be rounded the other way. 2e-2 in 16 bits,
+/// in fp8, and with moments in 8 bits, of which the last digit of a gradient moves whole steps. Gradients in fewer
+/// bits: 1e-5 of the loss; of the gradients half of a last digit (bf16 2^-9, fp16 2^-12), as a sum that comes in
+/// another order may be rounded the other way, and 1e-3 of PowerSGD's.
 [[nodiscard]] SerialBounds serial_bounds(const plan::PlanSpec& spec);
 
 /// Two run directories, both with gradients of steps 1 and `steps` (exec::TrainCommand::dump_gradients): the largest

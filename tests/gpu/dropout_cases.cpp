@@ -218,8 +218,8 @@ struct Maker {
           Case& decode = add("sparse_decode" + name, op, OpKind::sparse_decode);
           decode.in = {stored(x.floats, dtype, op.capacity), a, weight, bias};
           decode.out = {of(unset(size), dtype)};
-          // Of what had no room the sums' order is another.
-          decode.tolerance = share == 1 ? 0 : dtype == DType::fp32 ? 2e-6 : dtype == DType::bf16 ? 1e-3 : 2e-4;
+          // Of what had no room the sums' order is another: of five values one may round to its neighbour.
+          decode.tolerance = share == 1 ? 0 : dtype == DType::fp32 ? 2e-6 : dtype == DType::bf16 ? 8e-3 : 1e-3;
         }
   }
 };

@@ -99,10 +99,9 @@ struct AdamWTile {
 
 __global__ void __launch_bounds__(kThreads) adamw_kernel(Floats gradient, Target target, float* first, float* second,
                                                          Tables tables, UpdateStep step, bool packed) {
-  if (skips(step)) return;
-  const AdamFactors f = adam_factors(step, step.now->rate);
   const RangeTile tile = tables.tiles[blockIdx.x];
-  if (tile.range < 0) return over_tile(tile, packed, CopyOnly{target});
+  if (skips(step) || tile.range < 0) return over_tile(tile, packed, CopyOnly{target});  // as exec::run_adamw
+  const AdamFactors f = adam_factors(step, step.now->rate);
   const float keep = tile.decay != 0 ? static_cast<float>(1 - step.now->rate * step.decay) : 1.0F;
   over_tile(tile, packed, AdamWTile{gradient, target, step, tables.ranges[tile.range], f, first, second, keep});
 }

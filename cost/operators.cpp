@@ -73,6 +73,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.flash_grad *= kernel * c.get("stack.attention_share", 1);
     r.accumulation_bytes = c.get("stack.accumulation_bytes", 0);
     r.casts_each = c.get("stack.fp8_casts", 0) != 0;
+    r.tf32_attention = c.get("stack.tf32_attention", 1) != 0;
     r.k_half = c.at("device.matmul.k_half");
     r.tile_rows = c.at("device.matmul.tile_rows");
     r.tile_columns = c.at("device.matmul.tile_columns");
@@ -214,7 +215,7 @@ Seconds drawing_time(const DeviceRates& r, const models::Op& op, double elements
 
 Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   const bool grad = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
-  const double peak = r.peak[index_of(arithmetic(op))];
+  const double peak = r.peak[index_of(r.tf32_attention ? arithmetic(op) : op.dtype)];
   const double scores = static_cast<double>(op.batch * op.heads) * static_cast<double>(op.sequence * op.sequence);
   // A kernel that keeps row statistics skips what the mask hides; one that keeps the matrix computes all of it.
   const double flops = models::flops_of(op, !op.flash);

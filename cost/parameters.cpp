@@ -142,6 +142,8 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "GPUs: generation of the stack's FlashAttention kernel; 3: the best known for the device"});
   all.push_back({"stack.accumulation_bytes", Unit::number, 0, 100, 0,
                  "GPUs: bytes a micro-batch moves for each weight to add up gradients, where no product does it"});
+  all.push_back({"stack.tf32_attention", Unit::number, 0, 1, 0,
+                 "GPUs: 1: attention of a tf32 plan is computed in tf32 as its other products are; 0: in fp32"});
   all.push_back({"stack.fp8_casts", Unit::number, 0, 1, 0,
                  "GPUs: 1: each product in fp8 rounds both its operands, by scales of what they are; 0: what enters is "
                  "cast once, by scales of steps before, and weights once a step"});

@@ -185,6 +185,23 @@ TEST(Fp8Products, GoAtTheirOwnRateAndPayForTheirCasts) {
   EXPECT_NEAR(device_time(r, weight).value, product, 1e-15);
 }
 
+TEST(Attention, OfATf32PlanIsComputedInWhatTheStackHasForIt) {
+  DeviceRates r = four_processors();
+  r.peak[0] = 1e12;
+  r.peak[4] = 8e12;
+  r.flash = r.flash_grad = 0.5;
+  r.memory = 1e15;
+  Op op;
+  op.kind = OpKind::attention;
+  op.batch = 2, op.sequence = 512, op.heads = op.kv_heads = 4, op.head_dim = 64;
+  op.flash = op.rounded = true;
+  const double in_tf32 = device_time(r, op).value;
+  r.tf32_attention = false;
+  EXPECT_NEAR(device_time(r, op).value, 8 * in_tf32, 1e-15);
+  op.rounded = false;
+  EXPECT_NEAR(device_time(r, op).value, 8 * in_tf32, 1e-15) << "of an fp32 plan";
+}
+
 TEST(Fp8Products, WhereEachCastsItsOwnOperandsTheyAreReadTwiceAndWrittenOnce) {
   DeviceRates r = four_processors();
   r.matmul[3] = r.peak[3] = 8e12;

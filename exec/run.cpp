@@ -371,17 +371,20 @@ class Session {
     memory_peak_ = step.memory_peak;
     (number > plan_.spec().plain_steps() ? durations_ : plain_durations_).push_back(step.seconds);
     add_lossless(lossless_, step.lossless);
-    report({{"event", "step"},
-            {"step", number},
-            {"steps", options_.steps},
-            {"loss", step.loss},
-            {"gradient_norm", step.gradient_norm},
-            {"learning_rate", step.learning_rate},
-            {"step_time_s", step.seconds},
-            {"tokens_per_s", step.tokens_per_s},
-            {"memory_peak_bytes", step.memory_peak},
-            {"lossless_tensors", step.lossless.tensors},
-            {"lossless_computed_again", step.lossless.again}});
+    ordered_json event = {{"event", "step"},
+                          {"step", number},
+                          {"steps", options_.steps},
+                          {"loss", step.loss},
+                          {"gradient_norm", step.gradient_norm},
+                          {"learning_rate", step.learning_rate},
+                          {"step_time_s", step.seconds},
+                          {"tokens_per_s", step.tokens_per_s},
+                          {"memory_peak_bytes", step.memory_peak}};
+    if (step.lossless.tensors > 0) {
+      event["lossless_tensors"] = step.lossless.tensors;
+      event["lossless_computed_again"] = step.lossless.again;
+    }
+    report(event);
     if (held_out) report({{"event", "evaluation"}, {"step", done_}, {"loss", *held_out}});
     if (!std::isfinite(step.loss))
       throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", number));

@@ -33,11 +33,7 @@ struct AddDropped {
   template <int N>
   __device__ void run(int64_t i) const {
     Pack<N> v = load<N>(x + i);
-    if (bias) {
-      const Pack<N> b = load<N>(bias + i % columns);
-#pragma unroll
-      for (int e = 0; e < N; ++e) v.v[e] += b.v[e];
-    }
+    if (bias) add_to(v, bias + i % columns);
     const Pack<N> factors = factors_of<N>(masks, key_of(masks.draw), i, columns);
     const Pack<N> base = load<N>(residual + i);
 #pragma unroll

@@ -202,14 +202,8 @@ struct AddBias {
   template <int N>
   __device__ void run(int64_t i) const {
     Pack<N> sum = load<N>(residual + i);
-    const Pack<N> more = load<N>(x + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) sum.v[e] += more.v[e];
-    if (bias) {
-      const Pack<N> b = load<N>(bias + i % columns);
-#pragma unroll
-      for (int e = 0; e < N; ++e) sum.v[e] += b.v[e];
-    }
+    add_to(sum, x + i);
+    if (bias) add_to(sum, bias + i % columns);
     store(y + i, sum);
   }
 };
@@ -222,9 +216,7 @@ struct AddBiasToRows {
   template <int N>
   __device__ void run(int64_t i) const {
     Pack<N> sum = load<N>(y + i);
-    const Pack<N> b = load<N>(bias + i % columns);
-#pragma unroll
-    for (int e = 0; e < N; ++e) sum.v[e] += b.v[e];
+    add_to(sum, bias + i % columns);
     store(y + i, sum);
   }
 };
@@ -237,9 +229,7 @@ struct Add {
   template <int N>
   __device__ void run(int64_t i) const {
     Pack<N> sum = load<N>(a + i);
-    const Pack<N> more = load<N>(b + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) sum.v[e] += more.v[e];
+    add_to(sum, b + i);
     store(c + i, sum);
   }
 };

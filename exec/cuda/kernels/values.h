@@ -85,6 +85,13 @@ __device__ inline Pack<N> load(const T* from) {
 }
 
 template <int N, class T>
+__device__ inline void add_to(Pack<N>& sum, const T* from) {
+  const Pack<N> more = load<N>(from);
+#pragma unroll
+  for (int e = 0; e < N; ++e) sum.v[e] += more.v[e];
+}
+
+template <int N, class T>
 __device__ inline void store(T* to, const Pack<N>& pack) {
   if constexpr (N == 1) {
     narrow(pack.v[0], *to);

@@ -77,7 +77,7 @@ void run_sparse_of(const Call& call) {
   const T* const none = nullptr;
   sparse_decode(call.stream, stored, again ? call.input<T>(1, op.n * op.k) : none,
                 again ? call.input<T>(2, op.m * op.k) : none, call.optional<T>(3, op.m), call.output<T>(0, size), op.n,
-                op.m, op.k, call.scratch);
+                op.m, op.k, op.rounded, call.scratch);
 }
 
 }  // namespace

@@ -24,11 +24,6 @@ struct Maker {
   }
   Slot floats(std::int64_t elements, float scale = 1) { return random_floats(random, elements, scale); }
   Slot ids(std::int64_t elements, std::int32_t bound) { return random_ids(random, elements, bound); }
-  static Slot in_place(int input) {
-    Slot slot;
-    slot.same_as_input = input;
-    return slot;
-  }
 
   void embeddings() {
     for (const int rank : {0, 1}) {

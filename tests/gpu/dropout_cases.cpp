@@ -4,6 +4,7 @@
 
 #include "exec/half.h"
 #include "models/encoding.h"
+#include "models/fp8.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
@@ -33,15 +34,6 @@ struct Maker {
     return c;
   }
   Slot floats(std::int64_t elements, float scale = 1) { return random_floats(random, elements, scale); }
-  static Slot in_place(int input) {
-    Slot slot;
-    slot.same_as_input = input;
-    return slot;
-  }
-  static Slot of(Slot slot, DType dtype) {
-    slot.dtype = dtype;
-    return slot;
-  }
 
   void rows() {
     struct Shape {
@@ -191,12 +183,15 @@ struct Maker {
   void sparse() {
     for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16})
       for (const auto& [n, m] : {std::pair<std::int64_t, std::int64_t>{1, 5}, {7, 61}, {70, 304}})
-        for (const double share : {0.1, 1.0}) {
+        for (const auto& [share, tf32] : {std::pair{0.1, false}, {1.0, false}, {0.1, true}}) {
+          if (tf32 && dtype != DType::fp32) continue;
           const std::int64_t size = n * m, k = 37;
-          const std::string name = std::string("_") + models::name_of(dtype) + "_" + std::to_string(size) +
-                                   (share < 1 ? "_without_room" : "");
+          const std::string name = std::string("_") + models::name_of(tf32 ? DType::tf32 : dtype) + "_" +
+                                   std::to_string(size) + (share < 1 ? "_without_room" : "");
+          const auto factor = [tf32 = tf32](float v) { return static_cast<double>(tf32 ? models::tf32_value(v) : v); };
           Op op;
           op.dtype = dtype;
+          op.rounded = tf32;  // as the product that made x
           op.n = n, op.m = m;
           op.capacity = static_cast<std::int64_t>(share * static_cast<double>(size));
           const Slot a = in_type(floats(n * k), dtype), weight = in_type(floats(m * k), dtype);
@@ -205,8 +200,8 @@ struct Maker {
           for (std::int64_t i = 0; i < size; ++i) {
             double sum = static_cast<double>(bias.floats[static_cast<std::size_t>(i % m)]);
             for (std::int64_t l = 0; l < k; ++l)
-              sum += static_cast<double>(a.floats[static_cast<std::size_t>(i / m * k + l)]) *
-                     static_cast<double>(weight.floats[static_cast<std::size_t>(i % m * k + l)]);
+              sum += factor(a.floats[static_cast<std::size_t>(i / m * k + l)]) *
+                     factor(weight.floats[static_cast<std::size_t>(i % m * k + l)]);
             x.floats[static_cast<std::size_t>(i)] = static_cast<float>(std::max(sum, 0.0));
           }
           x = in_type(x, dtype);

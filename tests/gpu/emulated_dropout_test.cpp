@@ -3,9 +3,8 @@
 // with each step.
 #include <gtest/gtest.h>
 
-#include "exec/cuda/nccl_transport.h"
 #include "models/dropout.h"
-#include "tests/exec/training.h"
+#include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
 namespace {
@@ -13,45 +12,10 @@ namespace {
 using models::DType;
 using models::OpKind;
 using plan::PlanSpec;
-using testing::Devices;
 using testing::Outcome;
 using testing::Trial;
 
-Outcome on_devices(Trial trial) {
-  trial.devices = [](Transport& host) {
-    Devices devices;
-    auto backend = std::make_unique<cuda::CudaBackend>(
-        0, make_cpu_backend(1), cuda::Products::Options{.plan_file = {}, .tune_above_flops = 1e12});
-    devices.transport = cuda::make_cuda_transport(*backend, host, {.nccl = true, .start_timeout_s = 20});
-    devices.backend = std::move(backend);
-    return devices;
-  };
-  return testing::train(trial);
-}
-
-Trial short_trial() {
-  Trial trial = testing::golden_trial("cosine_clipped");
-  trial.steps = 3;
-  trial.gradients_at = {0, 1};
-  trial.check = Arena::Check::overlaps;
-  return trial;
-}
-
-/// Of relative differences.
-struct Bounds {
-  double loss, gradients, weights;
-};
 constexpr Bounds kSingle{1e-5, 5e-5, 5e-5}, kHalf{2e-3, 2e-2, 3e-2};
-
-void expect_near(const Outcome& ours, const Outcome& theirs, const Bounds& bounds) {
-  ASSERT_EQ(ours.steps.size(), theirs.steps.size());
-  EXPECT_LE(testing::loss_distance(ours, theirs), bounds.loss);
-  for (const auto& [step, gradients] : theirs.gradients)
-    EXPECT_LE(testing::relative_distance(ours.gradients.at(step), gradients), bounds.gradients) << step;
-  EXPECT_LE(testing::relative_distance(ours.weights, theirs.weights), bounds.weights);
-  for (std::size_t rank = 0; rank < ours.memory.size(); ++rank)
-    EXPECT_EQ(ours.memory[rank].peak_live, ours.placements[rank].peak_live_bytes) << rank;
-}
 
 struct Case {
   const char* name;
@@ -67,11 +31,13 @@ constexpr models::Dropout kRates{0.1, 0.2, 0.15};
 class EmulatedDropout : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EmulatedDropout, TrainsAsOnTheCpuBackend) {
-  Trial trial = short_trial();
+  Trial trial = short_trial(3);
   trial.model.dropout = kRates;
   GetParam().set(trial);
   const Outcome theirs = testing::train(trial);
-  expect_near(on_devices(trial), theirs, trial.spec.precision == DType::fp32 ? kSingle : kHalf);
+  const Outcome ours = on_devices(trial);
+  expect_near(ours, theirs, trial.spec.precision == DType::fp32 ? kSingle : kHalf);
+  expect_memory_as_placed(ours);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -89,13 +55,12 @@ INSTANTIATE_TEST_SUITE_P(
     name_of);
 
 TEST(EmulatedDropoutOfBert, TrainsAsOnTheCpuBackend) {
-  Trial trial = testing::golden_bert();
+  Trial trial = short_trial(2, testing::golden_bert());
   trial.model.dropout = kRates;
-  trial.steps = 2;
-  trial.gradients_at = {0, 1};
-  trial.check = Arena::Check::overlaps;
   const Outcome theirs = testing::train(trial);
-  expect_near(on_devices(trial), theirs, kSingle);
+  const Outcome ours = on_devices(trial);
+  expect_near(ours, theirs, kSingle);
+  expect_memory_as_placed(ours);
 }
 
 // The masks of a step are those of its number. Gradients that are looked at keep a step from being a graph; here none
@@ -103,9 +68,8 @@ TEST(EmulatedDropoutOfBert, TrainsAsOnTheCpuBackend) {
 TEST(GraphsWithDropout, DrawOfEachStepWhatTheCpuBackendDraws) {
   for (const auto& set :
        {+[](Trial&) {}, +[](Trial& one) { one.spec.pipeline = 2; }, +[](Trial& one) { one.spec.context = 2; }}) {
-    Trial trial = short_trial();
+    Trial trial = short_trial(6);
     trial.model.dropout = kRates;
-    trial.steps = 6;
     trial.gradients_at = {};
     set(trial);
     const Outcome theirs = testing::train(trial);
@@ -167,24 +131,25 @@ TEST(GraphsWithDropout, DrawNewMasksWithEachReplay) {
   EXPECT_EQ(y, factors(5));
 }
 
-// -- ReLU and what it leaves
-// --------------------------------------------------------------------------------------------
+// -- ReLU and what it leaves ------------------------------------------------------------------------------------------
 class EmulatedReLU : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EmulatedReLU, TrainsAsOnTheCpuBackendWithLosslessStorageAndWithout) {
-  Trial trial = short_trial();
+  Trial trial = short_trial(3);
   trial.model.activation = models::Activation::relu;
   GetParam().set(trial);
   const Bounds bounds = trial.spec.precision == DType::fp32 ? kSingle : kHalf;
   const Outcome theirs = testing::train(trial);
   const Outcome plain = on_devices(trial);
   expect_near(plain, theirs, bounds);
+  expect_memory_as_placed(plain);
   trial.spec.compression.activations = plan::ActivationEncoding::lossless;
   for (const double capacity : {0.6, 0.01}) {
     SCOPED_TRACE(capacity);
     trial.spec.compression.capacity = capacity;
     const Outcome sparse = on_devices(trial);
     expect_near(sparse, theirs, bounds);
+    expect_memory_as_placed(sparse);
     if (capacity < 0.5) continue;  // computed again, in another order of the sums
     for (std::size_t i = 0; i < plain.steps.size(); ++i) EXPECT_EQ(sparse.steps[i].loss, plain.steps[i].loss);
     for (const auto& [name, tensor] : plain.weights) EXPECT_EQ(sparse.weights.at(name).values, tensor.values) << name;

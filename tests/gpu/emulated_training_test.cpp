@@ -2,23 +2,13 @@
 // in gradients, however it is split. This runs kernels, streams, groups and directions as a schedule uses them.
 #include <gtest/gtest.h>
 
-#include "exec/cuda/nccl_transport.h"
-#include "tests/exec/training.h"
+#include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
 namespace {
 
-using testing::Devices;
 using testing::Outcome;
 using testing::Trial;
-
-Trial short_trial() {
-  Trial trial = testing::golden_trial("cosine_clipped");
-  trial.steps = 2;
-  trial.gradients_at = {0, 1};
-  trial.check = Arena::Check::overlaps;
-  return trial;
-}
 
 struct Case {
   const char* name;
@@ -26,48 +16,20 @@ struct Case {
   void (*set)(plan::PlanSpec&);
 };
 
-/// The same plan on emulated devices.
-Outcome on_devices(Trial trial, bool nccl) {
-  trial.devices = [nccl](Transport& host) {
-    Devices devices;
-    auto backend = std::make_unique<cuda::CudaBackend>(
-        0, make_cpu_backend(1), cuda::Products::Options{.plan_file = {}, .tune_above_flops = 1e12});
-    devices.transport = cuda::make_cuda_transport(*backend, host, {.nccl = nccl, .start_timeout_s = 20});
-    const bool really = devices.transport->name() == "nccl";
-    EXPECT_EQ(really, nccl && host.size() > 1) << devices.transport->name();
-    devices.backend = std::move(backend);
-    return devices;
-  };
-  return testing::train(trial);
-}
-
-struct Bounds {  // of relative differences
-  double loss, gradients, weights;
-};
-
-void expect_equal(const Outcome& ours, const Outcome& theirs, const Bounds& bounds) {
-  ASSERT_EQ(ours.steps.size(), theirs.steps.size());
-  EXPECT_LE(testing::loss_distance(ours, theirs), bounds.loss);
-  for (const auto& [step, gradients] : theirs.gradients)
-    EXPECT_LE(testing::relative_distance(ours.gradients.at(step), gradients), bounds.gradients) << step;
-  EXPECT_LE(testing::relative_distance(ours.weights, theirs.weights), bounds.weights);
-}
-
 class EmulatedTraining : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EmulatedTraining, EqualsTheCpuBackend) {
-  static const Outcome serial_on_the_cpu = testing::train(short_trial());
-  Trial trial = short_trial();
+  static const Outcome serial_on_the_cpu = testing::train(short_trial(2));
+  Trial trial = short_trial(2);
   GetParam().set(trial.spec);
-  expect_equal(on_devices(trial, GetParam().nccl), serial_on_the_cpu, {1e-5, 1e-5, 1e-5});
+  expect_near(on_devices(trial, GetParam().nccl), serial_on_the_cpu, {1e-5, 1e-5, 1e-5});
 }
 
 /// Whatever differs from one precision or optimizer to the next: beside the CPU backend on the same plan.
 class EmulatedAlike : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EmulatedAlike, EqualsTheCpuBackendOnTheSamePlan) {
-  Trial trial = short_trial();
-  trial.steps = 3;
+  Trial trial = short_trial(3);
   GetParam().set(trial.spec);
   trial.training.optimizer.kind = trial.spec.optimizer;
   const Outcome theirs = testing::train(trial);
@@ -76,18 +38,15 @@ TEST_P(EmulatedAlike, EqualsTheCpuBackendOnTheSamePlan) {
   // Before they are rounded to 8 bits operands differ by a last digit of bf16 (attention's), and of those between two
   // codes some take the other, an eighth away.
   const bool fp32 = trial.spec.precision == models::DType::fp32, fp8 = trial.spec.precision == models::DType::fp8;
-  expect_equal(ours, theirs,
-               fp32  ? Bounds{1e-5, 5e-5, 5e-5}
-               : fp8 ? Bounds{5e-3, 1.5e-1, 5e-2}
-                     : Bounds{2e-3, 2e-2, 3e-2});
+  expect_near(ours, theirs,
+              fp32  ? Bounds{1e-5, 5e-5, 5e-5}
+              : fp8 ? Bounds{5e-3, 1.5e-1, 5e-2}
+                    : Bounds{2e-3, 2e-2, 3e-2});
   for (std::size_t i = 0; i < ours.steps.size(); ++i) {
     EXPECT_EQ(ours.steps[i].loss_scale, theirs.steps[i].loss_scale);
     EXPECT_EQ(ours.steps[i].skipped, theirs.steps[i].skipped);
   }
-  for (std::size_t rank = 0; rank < ours.memory.size(); ++rank) {
-    EXPECT_EQ(ours.memory[rank].peak_live, ours.placements[rank].peak_live_bytes);
-    EXPECT_EQ(ours.host_memory[rank].peak_live, ours.placements[rank].host.peak_live_bytes);
-  }
+  expect_memory_as_placed(ours);
 }
 
 using plan::PlanSpec;
@@ -147,8 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Codes of moments lie next to each other: a moment between two may have either, so this is only near.
 TEST(EmulatedTraining, With8BitMomentsIsNearTheCpuBackend) {
-  Trial trial = short_trial();
-  trial.steps = 3;
+  Trial trial = short_trial(3);
   trial.training.optimizer.kind = trial.spec.optimizer = OptimizerKind::adamw_8bit;
   const Outcome theirs = testing::train(trial);
   const Outcome ours = on_devices(trial, true);

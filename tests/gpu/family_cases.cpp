@@ -24,15 +24,6 @@ struct Maker {
   }
   Slot floats(std::int64_t elements, float scale = 1) { return random_floats(random, elements, scale); }
   Slot ids(std::int64_t elements, std::int32_t bound) { return random_ids(random, elements, bound); }
-  static Slot in_place(int input) {
-    Slot slot;
-    slot.same_as_input = input;
-    return slot;
-  }
-  static Slot of(Slot slot, DType dtype) {
-    slot.dtype = dtype;
-    return slot;
-  }
 
   void types() {
     const std::int64_t b = 3, t = 20;

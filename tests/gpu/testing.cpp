@@ -154,6 +154,17 @@ Slot zeros(std::int64_t elements) {
   return slot;
 }
 
+Slot in_place(int input) {
+  Slot slot;
+  slot.same_as_input = input;
+  return slot;
+}
+
+Slot of(Slot slot, models::DType dtype) {
+  slot.dtype = dtype;
+  return slot;
+}
+
 Slot unset(std::int64_t elements) {
   Slot slot;
   slot.floats.assign(static_cast<std::size_t>(elements), std::numeric_limits<float>::quiet_NaN());

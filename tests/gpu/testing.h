@@ -49,6 +49,10 @@ struct Case {
 [[nodiscard]] Slot zeros(std::int64_t elements);
 /// Values that an operator must overwrite: NaN.
 [[nodiscard]] Slot unset(std::int64_t elements);
+/// An output that has an input's memory.
+[[nodiscard]] Slot in_place(int input);
+/// The same values in another type.
+[[nodiscard]] Slot of(Slot slot, models::DType dtype);
 
 [[nodiscard]] double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
 

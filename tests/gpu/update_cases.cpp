@@ -35,10 +35,6 @@ struct Maker {
     slot.floats[0] = value;
     return slot;
   }
-  static Slot stored(Slot slot, DType dtype) {
-    slot.dtype = dtype;
-    return slot;
-  }
   /// Loss scale, steps since it changed, steps skipped, whether this one is.
   static Slot scaling(bool skips) {
     Slot slot = zeros(4);
@@ -56,8 +52,8 @@ struct Maker {
       const std::string type = dtype == DType::fp32 ? "" : "_fp16";
       Case& accumulate = add("accumulate_into" + type, OpKind::accumulate_into, 1001);
       accumulate.op.dtype = dtype;
-      accumulate.in = {stored(floats(1001), dtype)};
-      accumulate.out = {stored(floats(1001), dtype)};
+      accumulate.in = {of(floats(1001), dtype)};
+      accumulate.out = {of(floats(1001), dtype)};
       if (dtype == DType::fp16) accumulate.tolerance = 2e-4;
     }
     for (const bool scaled : {false, true})
@@ -106,12 +102,12 @@ struct Maker {
     c.name += std::string("_") + t.name + (scaled == 0 ? "" : scaled == 1 ? "_scaled" : "_skipped");
     c.op.dtype = t.gradient;
     c.op.stochastic = t.stochastic;
-    if (with_gradient) c.in = {stored(floats(m, 0.1F), t.gradient), one(0.37F)};
+    if (with_gradient) c.in = {of(floats(m, 0.1F), t.gradient), one(0.37F)};
     for (const Slot& slot : inputs) c.in.push_back(slot);
     if (scaled > 0) c.in.push_back(scaling(scaled == 2));
-    c.out = {stored(floats(m), t.parameter)};
+    c.out = {of(floats(m), t.parameter)};
     for (const Slot& slot : states) c.out.push_back(slot);
-    if (t.copies) c.out.push_back(stored(floats(m), t.copy));
+    if (t.copies) c.out.push_back(of(floats(m), t.copy));
     // Rounded once from nearly equal values; at random, where a carry may come or not.
     c.tolerance = t.stochastic ? 1e-3 : t.copies ? 2e-4 : 2e-6;
   }
@@ -134,7 +130,7 @@ struct Maker {
       for (const bool ranged : {false, true}) {
         Case& norm = add(std::string("norm_squared_") + models::name_of(dtype) + (ranged ? "_ranges" : ""),
                          OpKind::norm_squared, m);
-        norm.in = {stored(floats(m), dtype)};
+        norm.in = {of(floats(m), dtype)};
         norm.out = {floats(1)};
         if (ranged) norm.ranges = plain_ranges();
       }
@@ -155,7 +151,7 @@ struct Maker {
         }
         Case& moments = add("lamb_moments", OpKind::lamb_moments, m);
         moments.ranges = plain_ranges();
-        finish(moments, t, m, {stored(floats(m), t.parameter)}, {}, true, scaled);
+        finish(moments, t, m, {of(floats(m), t.parameter)}, {}, true, scaled);
         moments.op.stochastic = false;
         moments.op.n = 4;
         moments.out = {floats(m, 0.1F), squares(m), floats(8)};
@@ -259,13 +255,13 @@ struct Maker {
         Case& sums = add("factor_sums_" + type + std::to_string(scaled), OpKind::factor_sums, m);
         sums.op.k = k;
         sums.ranges = factored_ranges();
-        sums.in = {stored(floats(m, 0.1F), t.gradient), one(0.37F)};
+        sums.in = {of(floats(m, 0.1F), t.gradient), one(0.37F)};
         sums.out = {squares(k)};
         Case& norms = add("factor_norms_" + type + std::to_string(scaled), OpKind::factor_norms, m);
         norms.op.k = k;
         norms.op.n = 4;
         norms.ranges = factored_ranges();
-        norms.in = {stored(floats(m, 0.1F), t.gradient), one(0.37F), stored(floats(m), t.parameter), squares(k)};
+        norms.in = {of(floats(m, 0.1F), t.gradient), one(0.37F), of(floats(m), t.parameter), squares(k)};
         norms.out = {squares(8)};
         Slot of_parameters = zeros(8);
         of_parameters.floats = {30, 40, 2000, 9000, 80, 20, 0, 1000};

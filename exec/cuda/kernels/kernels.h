@@ -206,10 +206,10 @@ struct SparseBytes {
 template <class T>
 void sparse_encode(cudaStream_t stream, const T* x, const SparseBytes& to, int64_t count, KernelScratch scratch);
 /// Queues what gives x back, and what computes x again as relu(a weight^T + bias), a (rows, inner), weight (columns,
-/// inner), `bias` or null; on the device one of both has nothing to do.
+/// inner), `bias` or null, in `tf32` of rounded factors; on the device one of both has nothing to do.
 template <class T>
 void sparse_decode(cudaStream_t stream, const SparseBytes& from, const T* a, const T* weight, const T* bias, T* x,
-                   int64_t rows, int64_t columns, int64_t inner, KernelScratch scratch);
+                   int64_t rows, int64_t columns, int64_t inner, bool tf32, KernelScratch scratch);
 
 // loss.cu: a rank's shard of `columns` logits of which the first `valid` are real; `first_id` is the first one's id.
 template <class T>

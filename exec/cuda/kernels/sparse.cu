@@ -3,6 +3,7 @@
 // What had no room is computed again, by blocks that see on the device whether they are needed.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/values.h"
+#include "models/fp8.h"
 
 namespace orrery::exec::cuda {
 namespace {
@@ -56,12 +57,6 @@ __device__ inline void store_group(U* to, int64_t i, int64_t count, bool whole, 
   }
 }
 
-__device__ inline int ones(unsigned bits) {
-  int count = 0;
-  for (; bits != 0; bits &= bits - 1) ++count;
-  return count;
-}
-
 /// How much the threads before this one have; `total`: all of them. All of the block must call it.
 __device__ inline int before_me(int mine, int& total) {
   __shared__ int of_warp[kThreads / kWarp];
@@ -96,7 +91,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int e = 0; e < kGroup; ++e) set |= (group.v[e] != 0 ? 1U : 0U) << e;
     bits[i / kGroup] = static_cast<uint8_t>(set);
-    mine += ones(set);
+    mine += __popc(set);
   }
   const int all = block_sum(mine);
   if (threadIdx.x == 0) counts[blockIdx.x] = all;
@@ -107,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) counts_kernel(const uint8_t* bits, i
   int mine = 0;
   for (int round = 0; round < kRounds; ++round) {
     const int64_t i = blockIdx.x * kSparsePiece + round * kRound + static_cast<int64_t>(threadIdx.x) * kGroup;
-    if (i < count) mine += ones(bits[i / kGroup]);
+    if (i < count) mine += __popc(bits[i / kGroup]);
   }
   const int all = block_sum(mine);
   if (threadIdx.x == 0) counts[blockIdx.x] = all;
@@ -148,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t i = blockIdx.x * kSparsePiece + round * kRound + static_cast<int64_t>(threadIdx.x) * kGroup;
     const unsigned set = i < count ? bits[i / kGroup] : 0U;
     int total = 0;
-    int place = before_me(ones(set), total);
+    int place = before_me(__popc(set), total);
     if (set != 0) {
       const Group<U> group = load_group(x, i, count, whole);
 #pragma unroll
@@ -169,7 +164,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t i = blockIdx.x * kSparsePiece + round * kRound + static_cast<int64_t>(threadIdx.x) * kGroup;
     const unsigned set = i < count ? bits[i / kGroup] : 0U;
     int total = 0;
-    int place = before_me(ones(set), total);
+    int place = before_me(__popc(set), total);
     if (i < count) {
       Group<U> group;
 #pragma unroll
@@ -196,7 +191,13 @@ struct Again {
   int64_t capacity;
   T* x;
   int64_t rows, columns, inner;
+  bool tf32;  ///< the product that made x rounded its operands
 };
+
+template <class T>
+__device__ inline float factor_of(T value, bool tf32) {
+  return tf32 ? models::tf32_value(widen(value)) : widen(value);
+}
 
 /// What stands for a value that was above zero and is not in this order of the sum.
 template <class T>
@@ -229,8 +230,9 @@ __global__ void __launch_bounds__(kThreads) again_kernel(Again<T> p) {
     for (int i = me; i < kSide * kDepth; i += kThreads) {
       const int64_t k = depth + i % kDepth;
       const int64_t r = first_row + i / kDepth, c = first_column + i / kDepth;
-      left[i % kDepth][i / kDepth] = r < p.rows && k < p.inner ? widen(p.a[r * p.inner + k]) : 0.0F;
-      right[i % kDepth][i / kDepth] = c < p.columns && k < p.inner ? widen(p.weight[c * p.inner + k]) : 0.0F;
+      left[i % kDepth][i / kDepth] = r < p.rows && k < p.inner ? factor_of(p.a[r * p.inner + k], p.tf32) : 0.0F;
+      right[i % kDepth][i / kDepth] =
+          c < p.columns && k < p.inner ? factor_of(p.weight[c * p.inner + k], p.tf32) : 0.0F;
     }
     __syncthreads();
 #pragma unroll
@@ -293,7 +295,7 @@ void sparse_encode(cudaStream_t stream, const T* x, const SparseBytes& to, int64
 
 template <class T>
 void sparse_decode(cudaStream_t stream, const SparseBytes& from, const T* a, const T* weight, const T* bias, T* x,
-                   int64_t rows, int64_t columns, int64_t inner, KernelScratch scratch) {
+                   int64_t rows, int64_t columns, int64_t inner, bool tf32, KernelScratch scratch) {
   using U = typename BitsOf<T>::Type;
   const int64_t count = rows * columns, pieces = pieces_of(count, scratch, "sparse_decode");
   const dim3 grid = row_grid(pieces, "sparse_decode");
@@ -308,7 +310,7 @@ void sparse_decode(cudaStream_t stream, const SparseBytes& from, const T* a, con
   check_launch("sparse_decode, values");
   if (!a || from.capacity >= count) return;  // everything has room
   const int64_t tiles = ((rows + kSide - 1) / kSide) * ((columns + kSide - 1) / kSide);
-  const Again<T> again{a, weight, bias, from.bits, from.count, from.capacity, x, rows, columns, inner};
+  const Again<T> again{a, weight, bias, from.bits, from.count, from.capacity, x, rows, columns, inner, tf32};
   ORRERY_LAUNCH(again_kernel<T>, row_grid(tiles, "sparse_decode"), dim3(kThreads), 0, stream, again);
   check_launch("sparse_decode, again");
 }
@@ -316,7 +318,7 @@ void sparse_decode(cudaStream_t stream, const SparseBytes& from, const T* a, con
 #define ORRERY_INSTANTIATE(T)                                                                                       \
   template void sparse_encode(cudaStream_t, const T*, const SparseBytes&, int64_t, KernelScratch);                  \
   template void sparse_decode(cudaStream_t, const SparseBytes&, const T*, const T*, const T*, T*, int64_t, int64_t, \
-                              int64_t, KernelScratch);
+                              int64_t, bool, KernelScratch);
 ORRERY_INSTANTIATE(float)
 ORRERY_INSTANTIATE(__half)
 ORRERY_INSTANTIATE(__nv_bfloat16)

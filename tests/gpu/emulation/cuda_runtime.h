@@ -110,6 +110,10 @@ T __shfl_up_sync(unsigned, T value, unsigned lanes) {
   return value;
 }
 
+inline int __popc(unsigned bits) {
+  return __builtin_popcount(bits);
+}
+
 /// 16 bytes that one instruction loads or stores; may stand for any type's memory.
 struct __attribute__((may_alias, aligned(16))) uint4 {
   unsigned x, y, z, w;

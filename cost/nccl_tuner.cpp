@@ -236,16 +236,16 @@ std::vector<Choice> exchanges(const Network& n, const Group& g, double bytes) {
   // Seconds for a gigabyte of the vector, within the node and between nodes.
   const double within = (inside - 1) / p / fabric;
   const double between = g.nodes > 1 ? (p - inside) / p / nic : 0;
-  // The first slot of every message waits for its partner.
+  // The first slot of every message waits for its partner, while the link is taken.
   const double slowest = g.nodes > 1 ? nic : fabric;
-  const double ramp = (p - 1) * std::min(message, kSlot / 2) / slowest / kGiga / kMicro;
+  const double ramp = (p - 1) * std::min(message, kSlot / 2) / slowest / bytes;  // as seconds for a gigabyte
   std::vector<Choice> found;
   const auto add = [&](const char* algorithm, double microseconds, double seconds_per_giga) {
     const double rate = kGiga / seconds_per_giga;
     found.push_back({algorithm, kProtocols[simple], microseconds * kMicro, rate, rate, 0});
   };
-  add("direct", base + std::max(near, far) + ramp, std::max(within, between));
-  add("pairwise", base + (inside - 1) * near + (p - inside) * far + ramp, within + between);
+  add("direct", base + std::max(near, far), ramp + std::max(within, between));
+  add("pairwise", base + (inside - 1) * near + (p - inside) * far, ramp + within + between);
   if (n.hierarchical && g.nodes > 1 && inside > 1) {
     // First within the node, sorted by far node, then between equal places: n-1 messages of g times the size.
     add("two-level", 2 * base + near + (g.nodes - 1) * far, (inside - 1) / inside / g.intra + between);

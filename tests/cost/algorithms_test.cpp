@@ -192,12 +192,12 @@ TEST(Hierarchical, ReducesInTheNodeFirst) {
 TEST(Exchange, IsBoundByTheBusierOfFabricAndNics) {
   const double bytes = 32 * 64e6;  // 64 MB to each of 32
   const Choice direct = one(hopper(), Operation::all_to_all, over(4), "direct", "Simple", bytes);
-  EXPECT_NEAR(direct.bandwidth * 24 / 32, 50e9, 1);
-  // Each of 31 messages waits for its first 256 KiB.
-  EXPECT_NEAR(direct.latency, (8.4 + 14) * 1e-6 + 31 * 262144 / 50e9, 1e-12);
+  const double first = 31 * 262144 / 50e9 / bytes;  // each of 31 messages waits for its first 256 KiB
+  EXPECT_NEAR(1 / direct.bandwidth, 24.0 / 32 / 50e9 + first, 1e-18);
+  EXPECT_NEAR(direct.latency, (8.4 + 14) * 1e-6, 1e-12);
   const Choice pairwise = one(hopper(), Operation::all_to_all, over(4), "pairwise", "Simple", bytes);
-  EXPECT_NEAR(1 / pairwise.bandwidth, 24.0 / 32 / 50e9 + 7.0 / 32 / 360e9, 1e-18);
-  EXPECT_NEAR(pairwise.latency, (8.4 + 7 * 3.4 + 24 * 14) * 1e-6 + 31 * 262144 / 50e9, 1e-12);
+  EXPECT_NEAR(1 / pairwise.bandwidth, 24.0 / 32 / 50e9 + 7.0 / 32 / 360e9 + first, 1e-18);
+  EXPECT_NEAR(pairwise.latency, (8.4 + 7 * 3.4 + 24 * 14) * 1e-6, 1e-12);
   EXPECT_EQ(choose(hopper(), Operation::all_to_all, over(4), 32, Bytes{bytes}).algorithm, "direct");
   EXPECT_EQ(choose(hopper(), Operation::all_to_all, over(4), 32, Bytes{bytes}, "pairwise").algorithm, "pairwise");
 }

@@ -33,6 +33,8 @@ std::vector<std::vector<int>> by_node(const clusters::Cluster& cluster, const st
   return nodes;
 }
 
+constexpr std::size_t kMostRoutes = std::size_t{1} << 20;  // between nodes, that one exchange asks for
+
 /// Members of the fullest node and NICs that one of them uses.
 struct Fullest {
   std::size_t members = 1;
@@ -75,8 +77,8 @@ void Connections::hop(int a, int b, int way, int connections) {
   }
 }
 
-void Connections::end(std::size_t& first, std::size_t& last) {
-  first = traffic_.uses.size();
+void Connections::end(Wired& wired) {
+  wired.first = traffic_.uses.size();
   for (const int d : touched_) {
     if (number_[at(d)] < 0) {
       number_[at(d)] = static_cast<int>(traffic_.links.size());
@@ -86,7 +88,7 @@ void Connections::end(std::size_t& first, std::size_t& last) {
     count_[at(d)] = 0;
   }
   touched_.clear();
-  last = traffic_.uses.size();
+  wired.last = traffic_.uses.size();
 }
 
 const std::vector<std::vector<int>>* Connections::channels(const Nodes& nodes) {
@@ -114,8 +116,8 @@ const std::vector<std::vector<int>>* Connections::channels(const Nodes& nodes) {
   return known->second.empty() ? nullptr : &known->second;
 }
 
-void Connections::rings_of_channels(const Nodes& nodes, const std::vector<std::vector<int>>& orders, Communicator& c) {
-  c.connections = static_cast<int>(orders.size());
+void Connections::rings_of_channels(const Nodes& nodes, const std::vector<std::vector<int>>& orders, Wired& wired) {
+  wired.connections = static_cast<int>(orders.size());
   for (const std::vector<int>& order : orders) {
     for (std::size_t n = 0; n < nodes.size(); ++n) {
       const int here = cluster_.node_of(nodes[n].front()) * cluster_.devices_per_node;
@@ -126,14 +128,14 @@ void Connections::rings_of_channels(const Nodes& nodes, const std::vector<std::v
   }
 }
 
-void Connections::ring_in_node(const std::vector<int>& devices, Communicator& c) {
-  c.connections = 1;
+void Connections::ring_in_node(const std::vector<int>& devices, Wired& wired) {
+  wired.connections = 1;
   for (std::size_t i = 0; i < devices.size(); ++i) hop(devices[i], devices[(i + 1) % devices.size()], 0, 1);
 }
 
-void Connections::rings_over_nodes(const Nodes& nodes, Communicator& c) {
+void Connections::rings_over_nodes(const Nodes& nodes, Wired& wired) {
   const Fullest full = fullest(nodes, fabric_);
-  c.connections = static_cast<int>(full.members) * full.ways;
+  wired.connections = static_cast<int>(full.members) * full.ways;
   for (std::size_t n = 0; n < nodes.size(); ++n) {
     const std::vector<int>& here = nodes[n];
     const std::vector<int>& next = nodes[(n + 1) % nodes.size()];
@@ -143,27 +145,29 @@ void Connections::rings_over_nodes(const Nodes& nodes, Communicator& c) {
     const std::vector<int> entering = full.entering(here);
     for (std::size_t i = 0; i < here.size(); ++i) {
       const std::size_t to = (i + 1) % here.size();
-      const int passing = c.connections - entering[to];  // those that come in at `to` end before it
+      const int passing = wired.connections - entering[to];  // those that come in at `to` end before it
       if (passing > 0) hop(here[i], here[to], 0, passing);
     }
   }
 }
 
 void Connections::add_rings(const std::vector<int>& devices, Communicator& c) {
+  Wired& wired = c.wired(Wiring::rings);
   const Nodes nodes = by_node(cluster_, devices);
   if (devices.size() > 1) {
     if (const auto* orders = channels(nodes)) {
-      rings_of_channels(nodes, *orders, c);
+      rings_of_channels(nodes, *orders, wired);
     } else if (nodes.size() == 1) {
-      ring_in_node(devices, c);
+      ring_in_node(devices, wired);
     } else {
-      rings_over_nodes(nodes, c);
+      rings_over_nodes(nodes, wired);
     }
   }
-  end(c.first_use, c.last_use);
+  end(wired);
 }
 
 void Connections::add_trees(const std::vector<int>& devices, Communicator& c) {
+  Wired& wired = c.wired(Wiring::trees);
   const Nodes nodes = by_node(cluster_, devices);
   const Fullest full = fullest(nodes, fabric_);
   const int counted = nodes.size() == 1 ? 1 : static_cast<int>(full.members) * full.ways;
@@ -195,26 +199,51 @@ void Connections::add_trees(const std::vector<int>& devices, Communicator& c) {
       if (passing > 0) both(here[i], here[to], 0, 2 * passing);  // of both trees
     }
   }
-  c.tree_connections = counted;
-  end(c.first_tree_use, c.last_tree_use);
+  wired.connections = counted;
+  end(wired);
+}
+
+void Connections::add_exchange(const std::vector<int>& devices, Communicator& c) {
+  Wired& wired = c.wired(Wiring::pairs);
+  const Nodes nodes = by_node(cluster_, devices);
+  wired.connections = nodes.size() > 1 ? fullest(nodes, fabric_).ways : 1;
+  for (const std::vector<int>& here : nodes)
+    for (const int a : here)
+      for (const int b : here)
+        if (a != b) hop(a, b, 0, wired.connections);
+  // Of very many nodes one distance stands for its neighbours: what crosses a tier grows evenly with it.
+  const std::size_t stride = 1 + devices.size() * nodes.size() / kMostRoutes;
+  for (std::size_t first = 1; first < nodes.size(); first += stride) {
+    const std::size_t alike = std::min(stride, nodes.size() - first);
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      const std::vector<int>&here = nodes[n], &there = nodes[(n + first + alike / 2) % nodes.size()];
+      for (std::size_t i = 0; i < here.size(); ++i)
+        for (int way = 0; way < wired.connections; ++way)
+          hop(here[i], there[i % there.size()], way, static_cast<int>(there.size() * alike));
+    }
+  }
+  end(wired);
 }
 
 void Connections::add_shift(const std::vector<int>& devices, Communicator& c) {
-  c.connections = 1;
+  Wired& wired = c.wired(Wiring::rings);
+  wired.connections = 1;
   if (!c.span.within_node)
-    for (const int d : devices) c.connections = std::max(c.connections, fabric_.ways(d));
+    for (const int d : devices) wired.connections = std::max(wired.connections, fabric_.ways(d));
   for (std::size_t i = 0; i < devices.size(); ++i)
-    for (int way = 0; way < c.connections; ++way) hop(devices[i], devices[(i + 1) % devices.size()], way, 1);
-  end(c.first_use, c.last_use);
+    for (int way = 0; way < wired.connections; ++way) hop(devices[i], devices[(i + 1) % devices.size()], way, 1);
+  end(wired);
 }
 
 void Connections::add_pair(int from, int to, Communicator& c) {
-  c.connections = c.span.within_node ? 1 : std::max(fabric_.ways(from), fabric_.ways(to));
-  for (int way = 0; way < c.connections; ++way) hop(from, to, way, 1);
-  end(c.first_use, c.last_use);
+  Wired& wired = c.wired(Wiring::rings);
+  wired.connections = c.span.within_node ? 1 : std::max(fabric_.ways(from), fabric_.ways(to));
+  for (int way = 0; way < wired.connections; ++way) hop(from, to, way, 1);
+  end(wired);
 }
 
 void Connections::add_copies(int device, plan::Stream stream, Communicator& c) {
+  Wired& wired = c.wired(Wiring::rings);
   if (!hosts_) hosts_.emplace(cluster_);
   const bool files = stream == plan::Stream::to_nvme || stream == plan::Stream::from_nvme;
   const bool back = stream == plan::Stream::from_host || stream == plan::Stream::from_nvme;
@@ -222,8 +251,8 @@ void Connections::add_copies(int device, plan::Stream stream, Communicator& c) {
     const int direction = back ? link ^ 1 : link;
     if (count_[at(direction)]++ == 0) touched_.push_back(direction);
   }
-  c.connections = 1;
-  end(c.first_use, c.last_use);
+  wired.connections = 1;
+  end(wired);
 }
 
 }  // namespace orrery::sim

@@ -24,7 +24,8 @@ std::uint64_t number(int value) {
 // Everything that a communicator's prices depend on.
 std::uint64_t colour_of(const Communicator& c) {
   std::uint64_t colour = mix(kCommunicator, number(c.job));
-  for (const int value : {c.role, c.ranks, c.connections, c.span.nodes, c.span.per_node, c.span.within_node ? 1 : 0})
+  for (const int value :
+       {c.role, c.ranks, c.wired(Wiring::rings).connections, c.span.nodes, c.span.per_node, c.span.within_node ? 1 : 0})
     colour = mix(colour, number(value));
   return mix(mix(colour, c.span.bandwidth.value), c.span.latency.value);
 }
@@ -50,8 +51,7 @@ Structure structure_of(const Traffic& traffic, std::span<const JobOnCluster> job
     const Direction& d = fabric->direction(link);
     s.add(mix(mix(mix(kLink, number(static_cast<int>(d.kind))), number(d.tier)), d.bandwidth));
   }
-  constexpr int kMember = 0, kReceiver = 1, kCrosses = 2;  // labels, the last with how many connections
-  constexpr int kTrees = 1 << 30;                          // added where they are of trees
+  constexpr int kMember = 0, kReceiver = 1, kCrosses = 2;  // labels, the last with the wiring and how many connections
   for (std::size_t i = 0; i < traffic.communicators.size(); ++i) {
     const Communicator& c = traffic.communicators[i];
     const int self = vertices.first_communicator + static_cast<int>(i);
@@ -61,13 +61,11 @@ Structure structure_of(const Traffic& traffic, std::span<const JobOnCluster> job
       s.edges.push_back({vertices.first_rank[at(c.job)] + rank, self, label});
       if (pair) label = kReceiver;
     }
-    const auto cross = [&](std::size_t first, std::size_t last, int crosses) {
-      for (std::size_t u = first; u < last; ++u)
+    for (std::size_t w = 0; w < kWirings; ++w)
+      for (std::size_t u = c.wirings[w].first; u < c.wirings[w].last; ++u)
         if (!fabric->implied(traffic.links[at(traffic.uses[u].link)]))
-          s.edges.push_back({self, vertices.first_link + traffic.uses[u].link, crosses + traffic.uses[u].count});
-    };
-    cross(c.first_use, c.last_use, kCrosses);
-    cross(c.first_tree_use, c.last_tree_use, kCrosses + kTrees);
+          s.edges.push_back({self, vertices.first_link + traffic.uses[u].link,
+                             kCrosses + static_cast<int>(kWirings) * traffic.uses[u].count + static_cast<int>(w)});
   }
   return s;
 }
@@ -108,22 +106,18 @@ void fold_links(Folded& f, const Traffic& traffic, const Fabric* fabric, const s
 
 // Who crosses the link that stands for its class, and how often: what the class of communicators asks of it.
 void fold_uses(Folded& f, const Traffic& traffic, const std::vector<int>& link_class, const std::vector<bool>& stands) {
-  std::map<std::tuple<int, bool, int, int>, int> times;  // (communicators, trees, links, connections)
+  std::map<std::tuple<int, std::size_t, int, int>, int> times;  // (communicators, wiring, links, connections)
   for (std::size_t i = 0; i < traffic.communicators.size(); ++i) {
     const Communicator& c = traffic.communicators[i];
-    const auto count = [&](std::size_t first, std::size_t last, bool trees) {
-      for (std::size_t u = first; u < last; ++u) {
+    for (std::size_t w = 0; w < kWirings; ++w)
+      for (std::size_t u = c.wirings[w].first; u < c.wirings[w].last; ++u) {
         const Use& use = traffic.uses[u];
-        if (stands[at(use.link)]) ++times[{f.class_of_communicator[i], trees, link_class[at(use.link)], use.count}];
+        if (stands[at(use.link)]) ++times[{f.class_of_communicator[i], w, link_class[at(use.link)], use.count}];
       }
-    };
-    count(c.first_use, c.last_use, false);
-    count(c.first_tree_use, c.last_tree_use, true);
   }
   for (const auto& [key, count] : times) {
-    const auto [communicators, trees, links, connections] = key;
-    Folded::Communicators& c = f.communicators[at(communicators)];
-    (trees ? c.tree_uses : c.uses).push_back({links, connections, count});
+    const auto [communicators, wiring, links, connections] = key;
+    f.communicators[at(communicators)].uses[wiring].push_back({links, connections, count});
   }
 }
 

@@ -138,26 +138,29 @@ class Maker {
         connections_->add_rings(devices, c);
       }
       if (!c.span.within_node) c.span.bandwidth = std::max(c.span.bandwidth, alone(c));
-      if (!pair && !ring && on_trees(c)) connections_->add_trees(devices, c);
+      if (!pair && !ring) {
+        if (runs_on(Wiring::trees, c)) connections_->add_trees(devices, c);
+        if (runs_on(Wiring::pairs, c)) connections_->add_exchange(devices, c);
+      }
     }
     traffic_.communicators.push_back(c);
   }
 
-  // Whether some all-reduce of the group is large enough that its links matter, and the library takes a tree for it.
-  [[nodiscard]] bool on_trees(const Communicator& c) {
-    const auto [known, fresh] = on_trees_.try_emplace(std::make_tuple(
-        c.job, c.role, c.ranks, c.span.nodes, c.span.per_node, c.span.bandwidth.value, c.span.latency.value));
+  // Whether some collective of the group is large enough that its links matter, and goes that way.
+  [[nodiscard]] bool runs_on(Wiring wiring, const Communicator& c) {
+    const auto [known, fresh] = runs_on_.try_emplace(std::make_tuple(
+        wiring, c.job, c.role, c.ranks, c.span.nodes, c.span.per_node, c.span.bandwidth.value, c.span.latency.value));
     if (!fresh) return known->second;
     const JobOnCluster& job = jobs_[at(c.job)];
     for (const RankClass& ranks : job.schedule->classes) {
       for (const plan::Block& block : ranks.blocks) {
         for (const Step& step : block.steps) {
-          if (step.kind != StepKind::collective || step.group != c.role ||
-              step.collective != plan::CollectiveKind::all_reduce)
-            continue;
+          const plan::CollectiveKind kind =
+              wiring == Wiring::trees ? plan::CollectiveKind::all_reduce : plan::CollectiveKind::all_to_all;
+          if (step.kind != StepKind::collective || step.group != c.role || step.collective != kind) continue;
           const base::Bytes message{static_cast<double>(step.message_bytes(ranks.buffers))};
           const cost::Alone price = job.pricing->collective_alone(step.collective, message, c.span, c.ranks);
-          known->second = known->second || (price.tree && price.transfer > price.latency);
+          known->second = known->second || (wiring_of(step, price) == wiring && price.transfer > price.latency);
         }
       }
     }
@@ -167,24 +170,31 @@ class Maker {
   // What a member gets of the network's cables when nobody else is there. clusters::span_of supposes that the rest of
   // the cluster does the same; here that is to come of the links.
   [[nodiscard]] base::BytesPerSecond alone(const Communicator& c) const {
+    const Wired& rings = c.wired(Wiring::rings);
     double connection = std::numeric_limits<double>::infinity();
-    for (std::size_t u = c.first_use; u < c.last_use; ++u) {
+    for (std::size_t u = rings.first; u < rings.last; ++u) {
       const Direction& d = fabric_->direction(traffic_.links[at(traffic_.uses[u].link)]);
       if (d.kind == clusters::LinkKind::network)
         connection = std::min(connection, d.bandwidth / traffic_.uses[u].count);
     }
-    return base::BytesPerSecond{std::isfinite(connection) ? connection * c.connections / c.span.per_node : 0};
+    return base::BytesPerSecond{std::isfinite(connection) ? connection * rings.connections / c.span.per_node : 0};
   }
 
   std::span<const JobOnCluster> jobs_;
   const clusters::Cluster& cluster_;
   const Fabric* fabric_;
   Connections* connections_ = nullptr;
-  std::map<std::tuple<int, int, int, int, int, double, double>, bool> on_trees_;
+  std::map<std::tuple<Wiring, int, int, int, int, int, double, double>, bool> runs_on_;
   Traffic traffic_;
 };
 
 }  // namespace
+
+Wiring wiring_of(const plan::Step& step, const cost::Alone& price) {
+  if (step.kind != StepKind::collective) return Wiring::rings;
+  if (step.collective == plan::CollectiveKind::all_to_all) return Wiring::pairs;
+  return price.tree ? Wiring::trees : Wiring::rings;
+}
 
 int JobRoles::role_of_peer(int peer, int groups) const {
   const auto found = std::lower_bound(peers.begin(), peers.end(), peer);

@@ -2,9 +2,11 @@
 /// Who talks to whom over which links: the communicators of the jobs that share a cluster, and how equal ones fold.
 ///
 /// A communicator is one process group, one pair of neighbouring stages' ranks in one direction, or one rank's copies
-/// in one direction. A collective runs on rings, all-reduces for which the library takes trees on trees; how many
-/// connections cross each link is counted on the graph (sim/connections.h). Of a group no all-reduce of which takes
-/// longer in transfer than in latency, trees are not laid: what its few bytes do to a link is counted along the ring.
+/// in one direction. A collective runs on rings, all-reduces for which the library takes trees on trees, an all-to-all
+/// between all pairs; how many connections cross each link is counted on the graph (sim/connections.h). Of a group none
+/// of whose collectives of that sort takes longer in transfer than in latency, trees or pairs are not laid: what its
+/// few bytes do to a link is counted along the ring.
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -31,14 +33,24 @@ struct Use {
   int times = 1;  ///< communicators of the class that do so
 };
 
+/// Between whom a collective's bytes go.
+enum class Wiring : std::uint8_t { rings, trees, pairs };
+constexpr std::size_t kWirings = 3;
+
+/// The connections of one wiring. A message between two ranks, or a copy, is a ring's.
+struct Wired {
+  int connections = 1;              ///< rings side by side; of trees, each with both; of pairs, from each to each other
+  std::size_t first = 0, last = 0;  ///< in Traffic::uses
+};
+
 struct Communicator {
   int job = 0, role = 0;
   int rank = 0;  ///< its lowest member; of a pair the sender
   int ranks = 2;
-  int connections = 1, tree_connections = 1;
   clusters::Span span;
-  std::size_t first_use = 0, last_use = 0;            ///< in Traffic::uses: of its rings, or of its pair
-  std::size_t first_tree_use = 0, last_tree_use = 0;  ///< of its trees
+  std::array<Wired, kWirings> wirings;
+  [[nodiscard]] Wired& wired(Wiring w) { return wirings[static_cast<std::size_t>(w)]; }
+  [[nodiscard]] const Wired& wired(Wiring w) const { return wirings[static_cast<std::size_t>(w)]; }
 };
 
 /// A role is a process group of the schedule (0 ... groups - 1), a distance that a stage sends over (after those), or a
@@ -62,6 +74,9 @@ struct Traffic {
 [[nodiscard]] Traffic traffic_of(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster,
                                  const Fabric* fabric);
 
+/// How a message of this price goes where its links matter.
+[[nodiscard]] Wiring wiring_of(const plan::Step& step, const cost::Alone& price);
+
 /// Ranks of a communicator, the sender first of a pair.
 [[nodiscard]] std::vector<int> members_of(const Communicator& communicator, const JobOnCluster& job,
                                           const JobRoles& roles);
@@ -76,8 +91,9 @@ struct Folded {
   struct Communicators {
     int representative = 0;  ///< index into Traffic::communicators
     int count = 0;
-    int participants = 0;              ///< classes of ranks that take part in one
-    std::vector<Use> uses, tree_uses;  ///< of classes of links
+    int participants = 0;                         ///< classes of ranks that take part in one
+    std::array<std::vector<Use>, kWirings> uses;  ///< of classes of links
+    [[nodiscard]] const std::vector<Use>& of(Wiring w) const { return uses[static_cast<std::size_t>(w)]; }
   };
   struct Links {
     int representative = 0;  ///< direction of the fabric

@@ -3,8 +3,10 @@
 #include "sim/transfers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "base/ensure.h"
 #include "base/index.h"
@@ -18,8 +20,11 @@ using base::at;
 using plan::Step;
 using plan::StepKind;
 
-// What one rank sends of a message, for each of its bytes (nccl-tests, doc/PERFORMANCE.md).
-double sent(const Step& step, int ranks) {
+// What one rank sends of a message, for each of its bytes (nccl-tests, doc/PERFORMANCE.md); on a tree, half on each of
+// the two, up or down; to one other of all pairs, a part.
+double sent(Wiring wiring, const Step& step, int ranks) {
+  if (wiring == Wiring::trees) return 0.5;
+  if (wiring == Wiring::pairs) return 1.0 / ranks;
   if (step.kind != StepKind::collective || step.collective == plan::CollectiveKind::ring_shift) return 1;
   const double n = ranks;
   return (step.collective == plan::CollectiveKind::all_reduce ? 2 : 1) * (n - 1) / n;
@@ -68,10 +73,8 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   kind.communicators = communicators;
   kind.latency = picoseconds(alone.latency);
   kind.total = picoseconds(alone.total());
-  kind.tree = alone.tree && !folded.tree_uses.empty();
-  // A tree's connection: one of the two trees, up or down.
-  kind.bytes = kind.tree ? message.value / 2 / c.tree_connections : message.value * sent(step, c.ranks) / c.connections;
-  kind.bytes *= alone.stretch;
+  if (const Wiring wiring = wiring_of(step, alone); !folded.of(wiring).empty()) kind.wiring = wiring;
+  kind.bytes = alone.stretch * message.value * sent(kind.wiring, step, c.ranks) / c.wired(kind.wiring).connections;
   // A link to drives has the rate of their faster direction.
   const clusters::Storage& drives = pricing.cluster().nvme;
   if (step.stream == plan::Stream::to_nvme && drives.write.value > 0)
@@ -79,7 +82,7 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   if (step.stream == plan::Stream::from_nvme && drives.read.value > 0)
     kind.heavier = std::max(1.0, drives.write / drives.read);
   if (alone.in_switch) kind.inside = inside_switch(step, c.span);
-  if (!folded.uses.empty() && kind.bytes > 0 && kind.total > kind.latency)
+  if (!folded.of(kind.wiring).empty() && kind.bytes > 0 && kind.total > kind.latency)
     kind.path = path_of(kind, kind.bytes / (static_cast<double>(kind.total - kind.latency) * 1e-12));
   kinds_.push_back(kind);
   return static_cast<int>(kinds_.size()) - 1;
@@ -87,17 +90,21 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
 
 int Transfers::path_of(const Kind& kind, double most) {
   const Folded::Communicators& folded = folded_.communicators[at(kind.communicators)];
-  const std::vector<Use>& uses = kind.tree ? folded.tree_uses : folded.uses;
+  const std::vector<Use>& uses = folded.of(kind.wiring);
   const auto own = [&](const Use& use) {
     return fabric_->direction(folded_.links[at(use.link)].representative).kind == clusters::LinkKind::nvlink;
   };
   // Where a price believes in more than a link has (a tree over two nodes sends half of what a ring does), the price is
   // believed, and everything that is asked of links of that sort shrinks with it: alone, nothing is slowed down.
-  double inside = kind.inside, elsewhere = 1;
+  double inside = kind.inside, elsewhere = 1, fullest = std::numeric_limits<double>::infinity();
   for (const Use& use : uses) {
     double& scale = own(use) ? inside : elsewhere;
-    scale = std::min(scale, capacities_[at(use.link)] / most / use.count);
+    const double fits = capacities_[at(use.link)] / most / use.count;
+    scale = std::min(scale, fits);
+    fullest = std::min(fullest, fits);
   }
+  // What an exchange takes longer than its bytes, it takes its fullest links for: as long for many that share them.
+  if (kind.wiring == Wiring::pairs && fullest > 1) inside *= fullest, elsewhere *= fullest;
   elsewhere *= kind.heavier;
   std::vector<Load> loads;
   for (const Use& use : uses) loads.push_back({use.link, use.times * use.count * (own(use) ? inside : elsewhere)});
@@ -138,11 +145,11 @@ std::vector<double> Transfers::carried(int job) const {
   struct Moved {
     double elsewhere = 0, inside = 0;  // by one connection: in all, and as the devices' own links see it
   };
-  std::vector<Moved> moved[2];  // on rings, on trees
+  std::array<std::vector<Moved>, kWirings> moved;
   for (auto& way : moved) way.resize(folded_.communicators.size());
   for (const Kind& kind : kinds_) {
     const double bytes = static_cast<double>(kind.started) * kind.bytes;
-    Moved& m = moved[kind.tree ? 1 : 0][at(kind.communicators)];
+    Moved& m = moved[static_cast<std::size_t>(kind.wiring)][at(kind.communicators)];
     m.elsewhere += bytes;
     m.inside += bytes * kind.inside;
   }
@@ -150,15 +157,14 @@ std::vector<double> Transfers::carried(int job) const {
   for (std::size_t i = 0; i < traffic_.communicators.size(); ++i) {
     const Communicator& c = traffic_.communicators[i];
     if (c.job != job) continue;
-    const auto add = [&](std::size_t first, std::size_t last, const Moved& m) {
-      for (std::size_t u = first; u < last; ++u) {
+    for (std::size_t w = 0; w < kWirings; ++w) {
+      const Moved& m = moved[w][at(folded_.class_of_communicator[i])];
+      for (std::size_t u = c.wirings[w].first; u < c.wirings[w].last; ++u) {
         const int link = traffic_.uses[u].link;
         const bool own = fabric_->direction(traffic_.links[at(link)]).kind == clusters::LinkKind::nvlink;
         bytes[at(link)] += traffic_.uses[u].count * (own ? m.inside : m.elsewhere);
       }
-    };
-    add(c.first_use, c.last_use, moved[0][at(folded_.class_of_communicator[i])]);
-    add(c.first_tree_use, c.last_tree_use, moved[1][at(folded_.class_of_communicator[i])]);
+    }
   }
   return bytes;
 }

@@ -31,9 +31,9 @@ class Transfers {
  private:
   struct Kind {
     int communicators = 0;
+    Wiring wiring = Wiring::rings;
     Picoseconds latency = 0, total = 0;
     int path = -1;       ///< -1: shares nothing
-    bool tree = false;   ///< it runs on its communicators' trees, else on their rings
     double bytes = 0;    ///< of one connection
     double inside = 1;   ///< what a connection asks of the devices' own links, for each byte
     double heavier = 1;  ///< and of the others

@@ -16,13 +16,13 @@ struct Laid {
   Communicator c;
 };
 
-enum class As { rings, trees };
-Laid laid(const clusters::Cluster& cluster, const Fabric& fabric, const std::vector<int>& devices, As as) {
+Laid laid(const clusters::Cluster& cluster, const Fabric& fabric, const std::vector<int>& devices, Wiring as) {
   Laid result;
   Connections connections(fabric, cluster, result.traffic);
   result.c.span = clusters::span_of(cluster, devices);
   connections.add_rings(devices, result.c);
-  if (as == As::trees) connections.add_trees(devices, result.c);
+  if (as == Wiring::trees) connections.add_trees(devices, result.c);
+  if (as == Wiring::pairs) connections.add_exchange(devices, result.c);
   return result;
 }
 
@@ -32,12 +32,77 @@ std::vector<int> all_of(const clusters::Cluster& cluster) {
   return devices;
 }
 
+std::map<int, int> by_direction(const Laid& l, Wiring wiring) {
+  std::map<int, int> counts;
+  for (std::size_t u = l.c.wired(wiring).first; u < l.c.wired(wiring).last; ++u)
+    counts[l.traffic.links[static_cast<std::size_t>(l.traffic.uses[u].link)]] = l.traffic.uses[u].count;
+  return counts;
+}
+
+/// The cable of a device's NIC, out of the node.
+int cable_of(const Fabric& fabric, int device, int elsewhere) {
+  std::vector<int> route;
+  fabric.route(device, elsewhere, 0, route);
+  const auto cable = std::find_if(route.begin(), route.end(),
+                                  [&](int d) { return fabric.direction(d).kind == clusters::LinkKind::network; });
+  return cable == route.end() ? -1 : *cable;
+}
+
+// Each of six devices has a message for each other: one within its node, four for the other two.
+TEST(Connections, OfAnExchangeLeadFromEachMemberToEachOther) {
+  testing::SmallCluster small;
+  small.nodes = 3, small.devices = 2, small.nics = 2, small.pcie_switches = 2;
+  const auto cluster = testing::make(small);
+  const Fabric fabric(*cluster);
+  const Laid l = laid(*cluster, fabric, all_of(*cluster), Wiring::pairs);
+  EXPECT_EQ(l.c.wired(Wiring::pairs).connections, 1);
+  std::map<int, int> counts = by_direction(l, Wiring::pairs);
+  for (int device = 0; device < cluster->size(); ++device) {
+    const int cable = cable_of(fabric, device, (device + 2) % cluster->size());
+    EXPECT_EQ(counts[cable], 4) << device;
+    EXPECT_EQ(counts[cable ^ 1], 4) << device;
+    std::vector<int> inside;
+    fabric.route(device, device ^ 1, 0, inside);
+    EXPECT_EQ(counts[inside.front()], 1) << device;
+  }
+}
+
+// Two members a node share its one NIC: each sends six of eight parts through it, where a ring would send seven of
+// sixteen.
+TEST(Connections, OfAnExchangeCrossAnNicOnceForEachPair) {
+  testing::SmallCluster small;
+  small.nodes = 4, small.devices = 4, small.nics = 1, small.pcie_switches = 1;
+  const auto cluster = testing::make(small);
+  const Fabric fabric(*cluster);
+  std::vector<int> every_other;
+  for (int d = 0; d < cluster->size(); d += 2) every_other.push_back(d);
+  const Laid l = laid(*cluster, fabric, every_other, Wiring::pairs);
+  std::map<int, int> counts = by_direction(l, Wiring::pairs);
+  for (int node = 0; node < small.nodes; ++node)
+    EXPECT_EQ(counts[cable_of(fabric, 4 * node, (4 * node + 4) % cluster->size())], 2 * 6);
+}
+
+// Of so many nodes one distance stands for two; none is lost.
+TEST(Connections, OfAnExchangeAmongThousandsOfNodesAddUpToAllPairs) {
+  testing::SmallCluster small;
+  small.nodes = 1200, small.devices = 1, small.nics = 1, small.pcie_switches = 1;
+  const auto cluster = testing::make(small);
+  const Fabric fabric(*cluster);
+  const Laid l = laid(*cluster, fabric, all_of(*cluster), Wiring::pairs);
+  std::map<int, int> counts = by_direction(l, Wiring::pairs);
+  for (const int device : {0, 1, 599, 1199}) {
+    const int cable = cable_of(fabric, device, (device + 1) % 1200);
+    EXPECT_EQ(counts[cable], 1199);
+    EXPECT_EQ(counts[cable ^ 1], 1199);
+  }
+}
+
 // NCCL's six rings use each of a V100's NVLinks once in each direction.
 TEST(Connections, OnACubeMeshUseEachNvlinkOnceInEachDirection) {
   const auto cluster = testing::cluster("dgx-1v");
   const Fabric fabric(*cluster);
-  const Laid l = laid(*cluster, fabric, all_of(*cluster), As::rings);
-  EXPECT_EQ(l.c.connections, 6);
+  const Laid l = laid(*cluster, fabric, all_of(*cluster), Wiring::rings);
+  EXPECT_EQ(l.c.wired(Wiring::rings).connections, 6);
   EXPECT_EQ(l.traffic.uses.size(), 32U) << "16 pairs of devices with a cable, both ways";
   for (const Use& use : l.traffic.uses) {
     const Direction& d = fabric.direction(l.traffic.links[static_cast<std::size_t>(use.link)]);
@@ -49,8 +114,8 @@ TEST(Connections, OnACubeMeshUseEachNvlinkOnceInEachDirection) {
 TEST(Connections, OfACubeMeshOverSeveralNodesLeaveByEachNic) {
   const auto cluster = testing::cluster("dgx-1v", 24);
   const Fabric fabric(*cluster);
-  const Laid l = laid(*cluster, fabric, all_of(*cluster), As::rings);
-  EXPECT_EQ(l.c.connections, 4);
+  const Laid l = laid(*cluster, fabric, all_of(*cluster), Wiring::rings);
+  EXPECT_EQ(l.c.wired(Wiring::rings).connections, 4);
   int cables = 0;
   for (const Use& use : l.traffic.uses) {
     const Direction& d = fabric.direction(l.traffic.links[static_cast<std::size_t>(use.link)]);
@@ -67,25 +132,18 @@ TEST(Connections, OfTreesFollowTheirEdges) {
   small.nodes = 4, small.devices = 2, small.nics = 2, small.pcie_switches = 2;
   const auto cluster = testing::make(small);
   const Fabric fabric(*cluster);
-  const Laid l = laid(*cluster, fabric, all_of(*cluster), As::trees);
-  EXPECT_EQ(l.c.tree_connections, 2);
-  std::map<int, int> by_direction;
-  for (std::size_t u = l.c.first_tree_use; u < l.c.last_tree_use; ++u)
-    by_direction[l.traffic.links[static_cast<std::size_t>(l.traffic.uses[u].link)]] = l.traffic.uses[u].count;
+  const Laid l = laid(*cluster, fabric, all_of(*cluster), Wiring::trees);
+  EXPECT_EQ(l.c.wired(Wiring::trees).connections, 2);
+  std::map<int, int> counts = by_direction(l, Wiring::trees);
   for (int device = 0; device < cluster->size(); ++device) {
-    // The cable of a device's NIC, out of the node, is on the way to any other node.
-    std::vector<int> route;
-    fabric.route(device, (device + 2) % cluster->size(), 0, route);
-    const auto cable = std::find_if(route.begin(), route.end(),
-                                    [&](int d) { return fabric.direction(d).kind == clusters::LinkKind::network; });
-    ASSERT_NE(cable, route.end());
+    const int cable = cable_of(fabric, device, (device + 2) % cluster->size());
     const int node = cluster->node_of(device);
-    EXPECT_EQ(by_direction[*cable], node == 1 || node == 2 ? 4 : 2) << "node " << node;
-    EXPECT_EQ(by_direction[*cable ^ 1], node == 1 || node == 2 ? 4 : 2) << "node " << node << ", inwards";
+    EXPECT_EQ(counts[cable], node == 1 || node == 2 ? 4 : 2) << "node " << node;
+    EXPECT_EQ(counts[cable ^ 1], node == 1 || node == 2 ? 4 : 2) << "node " << node << ", inwards";
     // Within the node both trees of the NIC at the other device, up and down: as much as rings pass there.
     std::vector<int> inside;
     fabric.route(device, device ^ 1, 0, inside);
-    EXPECT_EQ(by_direction[inside.front()], 2 * 2);
+    EXPECT_EQ(counts[inside.front()], 2 * 2);
   }
 }
 

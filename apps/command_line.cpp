@@ -135,12 +135,16 @@ void add_running(CLI::App& app, Verbs& verbs) {
 }
 
 void add_exporting(CLI::App& app, ExportOptions& options) {
-  CLI::App* verb = app.add_subcommand("export", "A run's weights as Hugging Face's model.safetensors and config.json");
-  verb->add_option("RUN", options.run, "Run directory")->required();
+  CLI::App* verb = app.add_subcommand("export", "A run's weights for Hugging Face, or a plan for another framework");
+  verb->add_option("RUN", options.run, "Run directory; with --as also a plan file")->required();
+  verb->add_option("--as", options.as, "The plan as Megatron-LM's flags or DeepSpeed's JSON instead of the weights")
+      ->check(CLI::IsMember({"megatron", "deepspeed"}))
+      ->option_text("FRAMEWORK");
   verb->add_option("--step", options.step, "Of the checkpoint; default: the newest")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->option_text("N");
-  verb->add_option("-o,--output", options.output, "Folder to write")->required()->option_text("DIR");
+  verb->add_option("-o,--output", options.output, "Folder to write; with --as a file, default: stdout")
+      ->option_text("PATH");
 }
 
 void add_learning(CLI::App& app, Verbs& verbs) {

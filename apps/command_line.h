@@ -125,9 +125,10 @@ struct ImportOptions {
 };
 
 struct ExportOptions {
-  std::string run;
+  std::string run;        ///< run directory; with `as` a plan file will do
   std::int64_t step = 0;  ///< of the checkpoint; 0: the newest
-  std::string output;     ///< folder
+  std::string as;         ///< a framework's name: the plan in its words; empty: the weights
+  std::string output;     ///< folder; of a plan a file, empty: stdout
 };
 
 using Verb = std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,

@@ -1,20 +1,52 @@
-// export: a run's weights in Hugging Face's files.
+// export: a run's weights in Hugging Face's files, or its plan in another framework's words.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/verbs.h"
 #include "base/units.h"
 #include "exec/checkpoint.h"
 #include "exec/export.h"
+#include "reports/frameworks.h"
 
 namespace orrery::apps {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+Outcome export_plan(const ExportOptions& options, const Context& context) {
+  std::error_code error;
+  const fs::path given = options.run;
+  const std::string path = (fs::is_directory(given, error) ? given / "plan.yaml" : given).string();
+  const auto loaded = load_plan(context.catalog, path);
+  if (!loaded) return bad_input(loaded.error());
+  const auto framework = options.as == "megatron" ? reports::Framework::megatron : reports::Framework::deepspeed;
+  auto settings = reports::settings_for(framework, loaded->file, loaded->plan, path);
+  if (!settings) return bad_input(settings.error());
+  Outcome outcome;
+  outcome.diagnostics = std::move(settings->warnings);
+  outcome.json = nlohmann::json{{"plan", path}, {"framework", options.as}, {"text", settings->text}}.dump();
+  if (options.output.empty()) {
+    outcome.text = std::move(settings->text);
+    return outcome;
+  }
+  write_file(options.output, settings->text);
+  if (framework == reports::Framework::megatron)
+    fs::permissions(options.output, fs::perms::owner_exec, fs::perm_options::add, error);
+  outcome.text = fmt::format("Wrote {}\n", options.output);
+  return outcome;
+}
+
+}  // namespace
+
 Outcome run_export(const ExportOptions& options, const Context& context) {
+  if (!options.as.empty()) return export_plan(options, context);
+  if (options.output.empty())
+    return usage("`export` writes a run's weights into a folder", "name it with -o; or --as megatron, for the plan");
   const fs::path run = options.run;
   const auto loaded = load_plan(context.catalog, (run / "plan.yaml").string());
   if (!loaded) return bad_input(loaded.error());

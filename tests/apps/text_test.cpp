@@ -76,6 +76,7 @@ TEST_F(LoopText, IsEncodedTrainedEvaluatedSampledAndExported) {
 }
 
 TEST_F(LoopText, SaysWhatItLacks) {
+  EXPECT_EQ(orrery({"export", path("nothing")}).exit_code, 2) << "no folder";
   EXPECT_EQ(orrery({"train", "--run", path("nothing")}).exit_code, 2) << "no plan, and no text asked for";
   EXPECT_NE(orrery({"train", "--run", path("nothing"), "--sample"}).exit_code, 0);
   const Ran none = orrery({"export", path("nothing"), "-o", path("out")});

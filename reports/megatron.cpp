@@ -1,0 +1,275 @@
+// Megatron-LM: a script of flags in four groups, and torchrun.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "reports/handover.h"
+
+namespace orrery::reports {
+namespace {
+
+using models::DType;
+using plan::Order;
+using plan::Space;
+
+/// One bash array: a flag a line.
+class Flags {
+ public:
+  explicit Flags(std::string name) : text_(std::move(name) + "=(\n") {}
+  void add(const char* flag) { text_ += fmt::format("  --{}\n", flag); }
+  template <class Value>
+  void add(const char* flag, const Value& value) {
+    text_ += fmt::format("  --{} {}\n", flag, value);
+  }
+  void add_if(bool on, const char* flag) {
+    if (on) add(flag);
+  }
+  [[nodiscard]] std::string text() const { return text_ + ")\n"; }
+
+ private:
+  std::string text_;
+};
+
+std::string quoted(const std::string& path) {
+  std::string out = "'";
+  for (const char c : path) c == '\'' ? out += "'\\''" : out += c;
+  return out + "'";
+}
+
+bool is_fsdp(const plan::PlanSpec& s) {
+  return s.zero_stage >= 2 && s.replicas() > 1;
+}
+bool partitions(const plan::PlanSpec& s) {
+  return s.zero_stage >= 1 && s.replicas() > 1;
+}
+
+std::string model_flags(Handover& h) {
+  const models::Model& m = h.model();
+  const plan::PlanSpec& s = h.spec();
+  const models::Dropout dropout = h.dropout();
+  h.needs(m.causal && m.pre_norm && !m.next_sentence, "BERT (its trainer has left the main branch)",
+          "GPTs and Llamas can be exported");
+  h.needs(m.activation != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
+  h.note(dropout.embedding != dropout.residual,
+         fmt::format("--hidden-dropout is of embeddings and residuals alike; {} is the residuals'", dropout.residual));
+  Flags f("MODEL_ARGS");
+  f.add("num-layers", m.layers);
+  f.add("hidden-size", m.hidden);
+  f.add("ffn-hidden-size", m.ffn_hidden);
+  f.add("num-attention-heads", m.heads);
+  f.add("kv-channels", m.head_dim);
+  if (m.kv_heads != m.heads) {
+    f.add("group-query-attention");
+    f.add("num-query-groups", m.kv_heads);
+  }
+  f.add("seq-length", s.sequence);
+  f.add("max-position-embeddings", std::max(m.max_sequence, s.sequence));
+  if (m.positions == models::Positions::rope) {
+    f.add("position-embedding-type", "rope");
+    f.add("rotary-base", static_cast<std::int64_t>(std::llround(m.rope_theta)));
+  } else {
+    f.add("position-embedding-type", "learned_absolute");
+  }
+  f.add("normalization", m.normalisation == models::Normalisation::rms_norm ? "RMSNorm" : "LayerNorm");
+  f.add("norm-epsilon", m.norm_epsilon);
+  f.add_if(m.activation == models::Activation::swiglu, "swiglu");
+  if (m.activation == models::Activation::gelu) {
+    // The fusion with the bias has the tanh form; without it the exact one is the default.
+    if (m.gelu == models::Gelu::erf) f.add("no-bias-gelu-fusion");
+    f.add_if(m.gelu == models::Gelu::tanh && !m.bias, "openai-gelu");
+  }
+  f.add_if(!m.bias, "disable-bias-linear");
+  f.add_if(!m.tied_embeddings, "untie-embeddings-and-output-weights");
+  f.add("make-vocab-size-divisible-by", s.vocab_multiple);
+  f.add("init-method-std", m.initial_stddev);
+  f.add("attention-dropout", dropout.attention);
+  f.add("hidden-dropout", dropout.residual);
+  return f.text();
+}
+
+/// "Et*3|t*4|t*4|t*3L": stages in the model's order, with virtual ones round after round.
+std::string layout_of(const plan::Plan& plan) {
+  const plan::PlanSpec& s = plan.spec();
+  std::string out = "E";
+  for (int place = 0; place < s.places(); ++place) {
+    const std::int64_t layers = plan.chunk_layers(s.stage_at(place), place / s.pipeline);
+    if (place > 0) out += '|';
+    if (layers > 0) out += fmt::format("t*{}", layers);
+  }
+  return out + "L";
+}
+
+bool is_even(const plan::Plan& plan) {
+  const plan::PlanSpec& s = plan.spec();
+  for (int place = 0; place < s.places(); ++place)
+    if (plan.chunk_layers(s.stage_at(place), place / s.pipeline) != plan.chunk_layers(0, 0)) return false;
+  return true;
+}
+
+void pipeline_flags(Handover& h, Flags& f) {
+  const plan::PlanSpec& s = h.spec();
+  f.add("pipeline-model-parallel-size", s.pipeline);
+  if (s.pipeline == 1) return;
+  h.needs(s.order != Order::gpipe, "GPipe's order", "`schedule: 1f1b`, which holds fewer activations");
+  if (!is_even(h.plan))
+    f.add("pipeline-model-parallel-layout", quoted(layout_of(h.plan)));
+  else if (s.virtual_stages > 1)
+    f.add("num-virtual-stages-per-pipeline-rank", s.virtual_stages);
+}
+
+void sharding_flags(Handover& h, Flags& f) {
+  const plan::PlanSpec& s = h.spec();
+  const bool early = s.reduces_early() || is_fsdp(s);
+  f.add_if(partitions(s), "use-distributed-optimizer");
+  if (is_fsdp(s)) {
+    f.add("use-megatron-fsdp");
+    f.add("data-parallel-sharding-strategy", s.zero_stage == 2 ? "optim_grads" : "optim_grads_params");
+    f.add("ckpt-format", "fsdp_dtensor");
+    h.note(s.pipeline > 1,
+           "ZeRO 2 and 3 are Megatron-FSDP, which gathers and reduces in its own way in each pass of a pipeline",
+           "ZeRO 1 is what Megatron-LM's users take with pipelines");
+  }
+  if (partitions(s) && s.sub_groups() > 1) f.add("num-distributed-optimizer-instances", s.sub_groups());
+  f.add_if(early, "overlap-grad-reduce");
+  f.add_if(early && partitions(s), "overlap-param-gather");
+  if (s.compresses() && s.compression.gradients == plan::GradientCompression::bf16) {
+    f.add("grad-reduce-in-bf16");
+    h.note(true, "--grad-reduce-in-bf16 also adds up in bf16, where the plan adds up in fp32");
+  }
+  h.needs(!s.compresses() || s.compression.gradients == plan::GradientCompression::bf16 || s.low_rank() ||
+              s.exchanges_by_node(),
+          "gradients that travel in fp16", "`compression: {gradients: bf16}`");
+}
+
+void memory_flags(Handover& h, Flags& f) {
+  const plan::PlanSpec& s = h.spec();
+  if (s.recompute == plan::Recompute::full) {
+    f.add("recompute-granularity", "full");
+    const bool some = s.recompute_layers >= 0;
+    f.add("recompute-method", some ? "block" : "uniform");
+    f.add("recompute-num-layers", some ? s.recompute_layers : 1);
+    h.note(some && s.virtual_stages > 1, "--recompute-num-layers counts the layers of each virtual stage",
+           "check its number by hand");
+  } else if (s.recompute == plan::Recompute::selective && !s.flash) {
+    h.note(s.recompute_layers >= 0, "selective recomputation is of all layers");
+    f.add("recompute-granularity", "selective");
+    f.add("recompute-modules", "core_attn");
+  }
+  f.add("attention-backend", s.flash ? "auto" : "unfused");
+  h.needs(s.offload.activations == Space::device, "blocks' activations on the host as the plan moves them",
+          "`offload: {activations: device}`, or try --fine-grained-activation-offloading by hand");
+  h.needs(s.offload.parameters == Space::device, "parameters outside the device", "`offload: {parameters: device}`");
+  h.needs(s.offload.optimizer != Space::nvme, "optimizer states on drives", "`offload: {optimizer: host}`");
+  if (s.offload.optimizer == Space::host) {
+    f.add("optimizer-cpu-offload");
+    f.add("optimizer-offload-fraction", "1.0");
+    f.add("use-precision-aware-optimizer");
+  }
+}
+
+std::string parallel_flags(Handover& h) {
+  const plan::PlanSpec& s = h.spec();
+  Flags f("PARALLEL_ARGS");
+  f.add("micro-batch-size", s.micro_batch);
+  f.add("global-batch-size", s.batch);
+  f.add("tensor-model-parallel-size", s.tensor);
+  f.add_if(s.shards_rows(), "sequence-parallel");
+  f.add("context-parallel-size", s.context);
+  if (s.context > 1) f.add("cp-comm-type", "p2p");
+  pipeline_flags(h, f);
+  sharding_flags(h, f);
+  memory_flags(h, f);
+  if (s.precision == DType::bf16 || s.precision == DType::fp8) f.add("bf16");
+  if (s.precision == DType::fp16) {
+    f.add("fp16");
+    f.add("initial-loss-scale", h.training().loss_scaling.initial);
+    f.add("loss-scale-window", h.training().loss_scaling.interval);
+    f.add("hysteresis", 1);
+    h.note(h.training().loss_scaling.factor != 2, "loss scales change by a factor of 2");
+  }
+  if (s.precision == DType::fp8) {
+    f.add("fp8-format", "hybrid");
+    f.add("fp8-recipe", "tensorwise");
+  }
+  return f.text();
+}
+
+const char* decay_of(plan::Decay decay) {
+  switch (decay) {
+    case plan::Decay::none: return "constant";
+    case plan::Decay::cosine: return "cosine";
+    case plan::Decay::linear: return "linear";
+    case plan::Decay::inverse_square_root: return "inverse-square-root";
+    case plan::Decay::wsd: return "WSD";
+  }
+  return "constant";
+}
+
+std::string training_flags(Handover& h) {
+  const plan::Training& t = h.training();
+  Flags f("TRAINING_ARGS");
+  f.add("train-iters", t.steps);
+  f.add("seed", t.seed);
+  f.add("optimizer", t.optimizer.kind == plan::OptimizerKind::sgd ? "sgd" : "adam");
+  f.add("lr", t.optimizer.learning_rate);
+  f.add("min-lr", t.schedule.minimum);
+  f.add("lr-decay-style", decay_of(t.schedule.decay));
+  f.add("lr-warmup-iters", t.schedule.warmup_steps);
+  f.add("lr-decay-iters", t.steps);
+  if (t.schedule.decay == plan::Decay::wsd) {
+    f.add("lr-wsd-decay-style", "linear");
+    f.add("lr-wsd-decay-iters",
+          t.schedule.decay_steps > 0 ? t.schedule.decay_steps : std::max<std::int64_t>(1, t.steps / 10));
+  }
+  f.add("weight-decay", t.optimizer.weight_decay);
+  if (t.optimizer.kind == plan::OptimizerKind::sgd) {
+    f.add("sgd-momentum", t.optimizer.momentum);
+  } else {
+    f.add("adam-beta1", t.optimizer.beta1);
+    f.add("adam-beta2", t.optimizer.beta2);
+    f.add("adam-eps", t.optimizer.epsilon);
+  }
+  f.add("clip-grad", t.clip_norm.value_or(0));
+  f.add("eval-interval", t.evaluation ? t.evaluation->every : t.steps + 1);
+  f.add("eval-iters", t.evaluation ? t.evaluation->batches : 0);
+  f.add("log-interval", 1);
+  f.add("log-throughput");
+  return f.text();
+}
+
+}  // namespace
+
+base::Result<Settings> megatron_settings(Handover h) {
+  const plan::PlanSpec& s = h.spec();
+  const int gpus = h.file.cluster.devices_per_node;
+  std::string text = fmt::format(
+      "#!/usr/bin/env bash\n"
+      "# {} on {} devices of {}: {}.\n"
+      "# Written by `orrery export` from {} for Megatron-LM (flags of its main branch, August 2026).\n"
+      "# MEGATRON: its folder. DATA: prefix of a .bin and .idx file, with TOKENIZER_ARGS; without it tokens are made "
+      "up, which\n"
+      "# is enough to measure. On each node: NODE_RANK=0… MASTER_ADDR=first-node ./this-file\n"
+      "set -euo pipefail\n"
+      "MEGATRON=${{MEGATRON:?the folder of Megatron-LM}}\n",
+      h.model().name, s.ranks(), h.file.cluster.name, plan::describe(s), h.path);
+  // Overlap of tensor, context and sequence parallelism depends on one queue to the device; FSDP on several.
+  if (s.tensor * s.context > 1 && !is_fsdp(s)) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+  text += model_flags(h) + parallel_flags(h) + training_flags(h);
+  text += fmt::format(
+      "DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size {})\n"
+      "if [[ -n ${{DATA:-}} ]]; then\n"
+      "  read -ra tokenizer <<<\"${{TOKENIZER_ARGS:---tokenizer-type NullTokenizer --vocab-size {}}}\"\n"
+      "  DATA_ARGS=(--data-path \"$DATA\" --split 100,0,0 \"${{tokenizer[@]}}\")\n"
+      "fi\n"
+      "exec torchrun --nnodes {} --nproc-per-node {} --node-rank \"${{NODE_RANK:-0}}\" \\\n"
+      "  --master-addr \"${{MASTER_ADDR:-localhost}}\" --master-port \"${{MASTER_PORT:-29500}}\" "
+      "\"$MEGATRON/pretrain_gpt.py\" \\\n"
+      "  \"${{MODEL_ARGS[@]}}\" \"${{PARALLEL_ARGS[@]}}\" \"${{TRAINING_ARGS[@]}}\" \"${{DATA_ARGS[@]}}\" \"$@\"\n",
+      h.model().vocab, h.model().vocab, (s.ranks() + gpus - 1) / gpus, std::min(gpus, s.ranks()));
+  return h.give(std::move(text));
+}
+
+}  // namespace orrery::reports

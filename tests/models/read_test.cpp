@@ -109,6 +109,12 @@ TEST(Catalogue, HasThePublishedParameterCounts) {
   EXPECT_EQ(parameters(read(catalogue("gpt2-774m"))), 774'030'080);
   EXPECT_EQ(parameters(read(catalogue("gpt2-1558m"))), 1'557'611'200);
   EXPECT_EQ(parameters(read(catalogue("llama2-7b"))), 6'738'415'616);
+  EXPECT_EQ(parameters(read(catalogue("llama2-13b"))), 13'015'864'320);
+  EXPECT_EQ(parameters(read(catalogue("llama2-70b"))), 68'976'648'192);
+  EXPECT_EQ(parameters(read(catalogue("llama3-8b"))), 8'030'261'248);
+  EXPECT_EQ(parameters(read(catalogue("llama3-70b"))), 70'553'706'496);
+  EXPECT_EQ(parameters(read(catalogue("llama3-405b"))), 405'853'388'800);
+  EXPECT_EQ(parameters(read(catalogue("mistral-7b"))), 7'241'732'096);
   EXPECT_NEAR(static_cast<double>(parameters(read(catalogue("gpt3-175b")))), 175e9, 0.5e9);
   EXPECT_EQ(parameters(read(catalogue("bert-large"))), 336226108);  // Hugging Face's BertForPreTraining
   EXPECT_EQ(parameters(read(catalogue("bert-base"))), 110106428);

@@ -66,6 +66,10 @@ void add_predicting(CLI::App& app, Verbs& verbs) {
   CLI::App* plan = app.add_subcommand("plan", "Search for the best plans of a job");
   plan->add_option("JOB", verbs.plan.job, "Job file")->required();
   plan->add_option("--top", verbs.plan.top, "Plans to show")->check(CLI::Range(1, 1000))->option_text("N");
+  plan->add_option("--memory-fraction", verbs.plan.memory_fraction,
+                   "Of a device's memory, as predicted, that a plan may fill; default 1")
+      ->check(CLI::Range(0.01, 1.0))
+      ->option_text("F");
   plan->add_option("--gpus", verbs.plan.gpus, "Sizes of the cluster to plan for, best plan of each: 8,16,32")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))

@@ -28,8 +28,9 @@ struct ModelOptions {
 struct PlanOptions {
   std::string job;
   int top = 10;
-  std::vector<int> gpus;  ///< sizes of the cluster to plan for; empty: as the cluster says
-  std::string output;     ///< plan file of the best plan
+  std::vector<int> gpus;       ///< sizes of the cluster to plan for; empty: as the cluster says
+  double memory_fraction = 1;  ///< of a device's memory that a plan may fill
+  std::string output;          ///< plan file of the best plan
   std::vector<std::string> calibrations;
 };
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/files.h"
 #include "apps/inputs.h"
@@ -41,9 +43,10 @@ base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster
   return sizes;
 }
 
-sim::SearchOptions search_options(int top, Progress& progress) {
+sim::SearchOptions search_options(const PlanOptions& asked, Progress& progress) {
   sim::SearchOptions options;
-  options.top = top;
+  options.top = asked.top;
+  options.memory_fraction = asked.memory_fraction;
   options.stop = &Interrupt::requested();
   options.now = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -85,6 +88,24 @@ base::Diagnostics nothing_fits(const cost::SearchResult& result, const std::stri
                            {}}};
 }
 
+/// Where as much more memory as one in ten published runs of such software needed would not fit.
+std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<cost::Spread>& spread,
+                                      const std::string& job) {
+  if (!spread || best.memory_capacity_bytes <= 0) return std::nullopt;
+  const double share = best.memory_peak_bytes / best.memory_capacity_bytes;
+  if (share * spread->memory.high <= 1) return std::nullopt;
+  return base::Diagnostic{
+      base::Severity::warning,
+      "P110",
+      {job, 1, 1, 1},
+      fmt::format("the best plan fills {:.1f} % of a device's memory, and of published runs one in ten needed {:.1f} % "
+                  "more than "
+                  "was predicted",
+                  100 * share, 100 * (spread->memory.high - 1)),
+      fmt::format("`--memory-fraction {:.2f}` leaves room for that", std::floor(100 / spread->memory.high) / 100),
+      {}};
+}
+
 }  // namespace
 
 Outcome run_plan(const PlanOptions& options, const Context& context) {
@@ -102,7 +123,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     Progress progress(context.terminal.progress);
     for (const ClusterPointer& cluster : *sizes) {
       const cost::Pricing pricing(cluster, job->stack, *calibrations);
-      add(result, sim::search(job->model, cluster, job->job, pricing, search_options(options.top, progress)),
+      add(result, sim::search(job->model, cluster, job->job, pricing, search_options(options, progress)),
           sizes->size() > 1);
     }
   }
@@ -125,6 +146,14 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     outcome.exit_code = kInfeasible;
   } else if (auto warning = changed_mathematics(result.plans.front().spec, options.job)) {
     outcome.diagnostics.push_back(std::move(*warning));
+  }
+  if (!result.plans.empty() && job->cluster->device().kind == clusters::DeviceKind::gpu) {
+    const auto intervals = load_intervals(context.catalog);
+    if (!intervals) return bad_input(intervals.error());
+    const cost::Prediction& best = result.plans.front();
+    const bool several = best.spec.ranks() > job->cluster->devices_per_node;
+    if (auto warning = tight(best, cost::spread_of(*intervals, job->stack.name, several), options.job))
+      outcome.diagnostics.push_back(std::move(*warning));
   }
   if (!result.plans.empty() && !options.output.empty()) {
     write_file(options.output, plan::write_plan_file(file_of(result.plans.front().spec)));

@@ -140,6 +140,24 @@ TEST(Plan, SaysWhyNothingFitsWithExitCode4) {
   EXPECT_FALSE(json.envelope().at("diagnostics").empty());
 }
 
+TEST(Plan, WarnsWhereTheBestPlanFillsTheDeviceAndLeavesRoomWhenTold) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", R"(model: llama3-405b
+cluster: hgx-h100-1024
+batch: 2048
+sequence: 8192
+precision: bf16
+plan: {data: 4, tensor: 8, pipeline: 32, virtual_stages: 1, schedule: 1f1b, micro_batch: 1, zero_stage: 1, recompute: none}
+)");
+  const Ran full = orrery({"plan", job, "--json"});
+  ASSERT_EQ(full.exit_code, 0) << full.err;
+  const nlohmann::json best = full.result().at("plans").at(0);
+  EXPECT_GT(best.at("memory_peak_bytes").get<double>(), 0.95 * best.at("memory_capacity_bytes").get<double>());
+  EXPECT_EQ(full.envelope().at("diagnostics").at(0).at("code"), "P110");
+  EXPECT_EQ(orrery({"plan", job, "--memory-fraction", "0.9"}).exit_code, 4);
+  EXPECT_EQ(orrery({"plan", job, "--memory-fraction", "1.5"}).exit_code, 2);
+}
+
 TEST(Plan, TheSameJobGivesTheSameBytes) {
   const Scratch scratch;
   EXPECT_EQ(text_of(plan_file(scratch, "a", "{data: 2}")), text_of(plan_file(scratch, "b", "{data: 2}")));

@@ -68,6 +68,12 @@ std::string memory_text(const cost::Prediction& p) {
 }
 
 /// "activations, optimizer on nvme": what leaves the device; the host where nothing else is said.
+/// "full", or "full of 3" blocks of each stage.
+std::string recomputed(const plan::PlanSpec& spec) {
+  const char* const name = plan::name_of(spec.recompute);
+  return spec.recompute_layers < 0 ? std::string(name) : fmt::format("{} of {}", name, spec.recompute_layers);
+}
+
 std::string offload_of(const plan::Offload& offload) {
   std::string text;
   const auto add = [&](const char* what, plan::Space space) {
@@ -107,7 +113,7 @@ std::vector<PlanColumn> plan_columns() {
        [](P p) { return p.spec.pipeline > 1; }},
       {"sequence", Align::left, [](P p) { return std::string(p.spec.sequence_parallel ? "split" : "—"); },
        [](P p) { return p.spec.sequence_parallel; }},
-      {"recompute", Align::left, [](P p) { return std::string(plan::name_of(p.spec.recompute)); }, always},
+      {"recompute", Align::left, [](P p) { return recomputed(p.spec); }, always},
       {"offload", Align::left, [](P p) { return offload_of(p.spec.offload); },
        [](P p) { return p.spec.offload.any(); }},
       {"gradients", Align::left, [](P p) { return std::string(plan::name_of(p.spec.compression.gradients)); },

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "sim/search/loss_chunks.h"
+#include "sim/search/partial_recompute.h"
 #include "sim/search/space.h"
 #include "sim/simulate.h"
 
@@ -46,6 +47,8 @@ class Best {
     heap_.push_back(c);
     std::push_heap(heap_.begin(), heap_.end());
   }
+  /// Whether a candidate of this objective would be kept.
+  [[nodiscard]] bool takes(double objective) const { return heap_.size() < k_ || objective < heap_.front().objective; }
   [[nodiscard]] std::vector<Candidate> sorted() const {
     std::vector<Candidate> out = heap_;
     std::sort(out.begin(), out.end());
@@ -70,6 +73,13 @@ using Cluster = std::shared_ptr<const clusters::Cluster>;
 /// whose memory is the schedule's.
 bool may_chunk(const plan::Job& job, const cost::Pricing& pricing) {
   return job.bounds.loss_chunks.empty() && !pricing.stack().memory.stated;
+}
+
+/// Whether plans may recompute some blocks of the search's own accord: where the job leaves it open, and time counts.
+bool may_recompute_some(const plan::Job& job) {
+  const std::vector<plan::Recompute>& named = job.bounds.recompute;
+  return !job.bounds.recompute_layers && job.objective != plan::Objective::memory &&
+         (named.empty() || std::find(named.begin(), named.end(), plan::Recompute::none) != named.end());
 }
 
 /// Whether any point of the space of `job` fits; stops at the first.
@@ -236,6 +246,7 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
   NearMiss miss;
   SearchProgress progress{0, result.candidates, 0, 0, "estimating"};
   const std::int64_t every = std::max<std::int64_t>(1, result.candidates / kReports);
+  std::vector<Candidate> full;  // those that recompute every block
   for (std::size_t i = 0; i < space.size(); ++i) {
     if (options.stop && options.stop->load(std::memory_order_relaxed)) break;
     if (options.progress && static_cast<std::int64_t>(i) % every == 0) {
@@ -269,7 +280,20 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
     progress.feasible = ++result.feasible;
     if (progress.best_step_time_s == 0 || estimate.step_time < progress.best_step_time_s)
       progress.best_step_time_s = estimate.step_time;
-    best.offer({objective_of_estimate(estimate, job.objective), i});
+    const Candidate candidate{objective_of_estimate(estimate, job.objective), i};
+    best.offer(candidate);
+    if (space[i].recompute == plan::Recompute::full && may_recompute_some(job)) full.push_back(candidate);
+  }
+  std::sort(full.begin(), full.end());
+  for (const Candidate& c : full) {
+    if (!best.takes(kLeastOfFull * c.objective) || (options.stop && options.stop->load(std::memory_order_relaxed)))
+      break;
+    const auto whole = plan::make_plan(model, cluster, space[c.index]);
+    const auto some = fewest_recomputed(estimator, *whole, model, cluster, capacity);
+    if (!some || !estimator.fits_beside(*some)) continue;
+    ++result.evaluated;
+    space.push_back(some->spec());
+    best.offer({objective_of_estimate(estimator.estimate(*some), job.objective), space.size() - 1});
   }
   for (const Candidate& c : best.sorted()) {
     const auto made = plan::make_plan(model, cluster, space[c.index]);

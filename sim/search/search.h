@@ -31,9 +31,9 @@ struct SearchOptions {
 };
 
 /// Exhaustive over data x tensor x pipeline x virtual stages x micro-batch x ZeRO x order x sequence parallelism x
-/// recomputation within job.bounds,
-/// each point through make_plan's rules. Ranks by the job's objective. Nothing feasible is no error: `plans`
-/// is empty, `rejected` counts the reasons and `nearest` says what to relax.
+/// recomputation within job.bounds, each point through make_plan's rules; and, of the points that recompute every block
+/// because they do not fit without, those with as few blocks as fit. Ranks by the job's objective. Nothing feasible is
+/// no error: `plans` is empty, `rejected` counts the reasons and `nearest` says what to relax.
 [[nodiscard]] cost::SearchResult search(std::shared_ptr<const models::Model> model,
                                         std::shared_ptr<const clusters::Cluster> cluster, const plan::Job& job,
                                         const cost::Pricing& pricing, const SearchOptions& options = {});

@@ -1,0 +1,77 @@
+/// Partial recomputation in the search: as few blocks as memory asks for, where the job leaves it open.
+#include "sim/search/partial_recompute.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/search/search.h"
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+plan::Job gpt2_job() {
+  plan::Job job;
+  job.batch = 32, job.sequence = 1024;
+  job.precision = models::DType::bf16;
+  job.bounds.micro_batch = {16};
+  job.bounds.loss_chunks = {1};
+  return job;
+}
+
+std::shared_ptr<clusters::Cluster> one_a100(double memory) {
+  auto cluster = std::make_shared<clusters::Cluster>(*testing::cluster("dgx-a100", 1));
+  cluster->devices[0].memory = base::Bytes{memory};
+  return cluster;
+}
+
+cost::SearchResult search_gpt2(const plan::Job& job, double memory) {
+  const auto cluster = one_a100(memory);
+  return search(testing::model("gpt2-124m"), cluster, job, cost::Pricing(cluster, testing::stack("orrery-cuda")));
+}
+
+cost::Prediction best_of(plan::Job job, std::vector<plan::Recompute> recompute, double memory) {
+  job.bounds.recompute = std::move(recompute);
+  return search_gpt2(job, memory).plans.at(0);
+}
+
+TEST(PartialRecomputation, IsOfAsFewBlocksAsFit) {
+  const plan::Job job = gpt2_job();
+  const cost::Prediction none = best_of(job, {plan::Recompute::none}, 1e12);
+  const cost::Prediction full = best_of(job, {plan::Recompute::full}, 1e12);
+  const double between = (none.memory_peak_bytes + full.memory_peak_bytes) / 2;
+  const cost::Prediction best = search_gpt2(job, between).plans.at(0);
+  EXPECT_EQ(best.spec.recompute, plan::Recompute::full);
+  EXPECT_GT(best.spec.recompute_layers, 0);
+  EXPECT_LT(best.spec.recompute_layers, 12);
+  EXPECT_LE(best.memory_peak_bytes, between);
+  EXPECT_LT(best.step_time_s, full.step_time_s);
+  EXPECT_GT(best.step_time_s, none.step_time_s);
+  EXPECT_GT(none.step_time_s, kLeastOfFull * full.step_time_s) << "what the search leaves out by";
+
+  plan::PlanSpec fewer = best.spec;
+  --fewer.recompute_layers;
+  const auto cluster = one_a100(between);
+  const auto model = testing::model("gpt2-124m");
+  const auto plan = plan::make_plan(model, cluster, fewer);
+  ASSERT_TRUE(plan);
+  const cost::Pricing pricing(cluster, testing::stack("orrery-cuda"));
+  cost::Estimator estimator(model, pricing);
+  EXPECT_GT(estimator.memory_peak(*plan), between) << "one block fewer does not fit";
+}
+
+TEST(PartialRecomputation, IsNotProposedWherePlansFitWithoutOrTheJobSaysOtherwise) {
+  plan::Job job = gpt2_job();
+  const cost::Prediction none = best_of(job, {plan::Recompute::none}, 1e12);
+  const cost::Prediction full = best_of(job, {plan::Recompute::full}, 1e12);
+  EXPECT_EQ(search_gpt2(job, 1e12).plans.at(0).spec.recompute, plan::Recompute::none);
+  const double between = (none.memory_peak_bytes + full.memory_peak_bytes) / 2;
+  EXPECT_EQ(best_of(job, {plan::Recompute::full}, between).spec.recompute_layers, -1);
+  plan::Job as_told = job;
+  as_told.bounds.recompute_layers = 11;
+  EXPECT_EQ(search_gpt2(as_told, between).plans.at(0).spec.recompute_layers, 11);
+  job.objective = plan::Objective::memory;
+  EXPECT_EQ(search_gpt2(job, between).plans.at(0).spec.recompute_layers, -1) << "least memory is with all";
+}
+
+}  // namespace
+}  // namespace orrery::sim

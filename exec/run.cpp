@@ -124,8 +124,8 @@ class Session {
       initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, *source,
                  training_.loss_scaling.initial);
     } else {
-      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, seeded_source(training_.seed),
-                 training_.loss_scaling.initial);
+      initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_,
+                 seeded_source(training_.seed, options_.threads), training_.loss_scaling.initial, options_.threads);
     }
     return true;
   }

@@ -78,5 +78,19 @@ TEST(SeededSource, DependsOnNameAndPlaceAlone) {
   EXPECT_EQ(part, std::vector<float>(4, 1));
 }
 
+TEST(SeededSource, DrawsTheSameByAnyNumberOfThreads) {
+  plan::ParameterRange range;
+  range.name = "wte.weight";
+  range.tensor = tensor({40000}, {40000}, -1);
+  range.tensor.initial_stddev = 0.02;
+  std::vector<float> alone(33333), shared(33333);
+  seeded_source(9)(range, 5, alone);
+  for (const int threads : {2, 3, 16}) {
+    std::fill(shared.begin(), shared.end(), 0.0F);
+    seeded_source(9, threads)(range, 5, shared);
+    EXPECT_EQ(shared, alone) << threads << " threads";
+  }
+}
+
 }  // namespace
 }  // namespace orrery::exec

@@ -172,7 +172,7 @@ void run_rope(const Call& call) {
   ENSURE(op.head_dim % 2 == 0, "rope turns pairs, but heads have {} elements", op.head_dim);
   const std::int64_t packed = AttentionSizes(op).packed;
   rope(call.stream, shape_of(call), positions_of(call), call.input<T>(0, packed), call.output<T>(0, packed), op.epsilon,
-       op.kind == OpKind::rope ? 1 : -1);
+       op.kind == OpKind::rope ? 1 : -1, call.scratch);
 }
 
 template <class T>

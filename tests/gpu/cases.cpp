@@ -188,19 +188,22 @@ struct Maker {
     attention_case("_strips_wide", 1, 70, 1, 1, 128, true, true);
     attention_case("_wide", 1, 35, 1, 1, 100, true, true);
     attention_case("_widest", 1, 34, 1, 1, 256, true, true);
-    const std::int64_t b = 2, t = 9, h = 3, g = 1, d = 10, packed = b * t * (h + 2 * g) * d;
+    const std::int64_t b = 2, t = 9, h = 3, g = 1;
     for (const OpKind kind : {OpKind::rope, OpKind::rope_grad})
-      for (const bool same : {false, true}) {
-        Case& c = add(std::string(models::name_of(kind)) + (same ? "_in_place" : ""), kind, b * t, 0);
-        c.op.batch = b;
-        c.op.sequence = t;
-        c.op.heads = h;
-        c.op.kv_heads = g;
-        c.op.head_dim = d;
-        c.op.epsilon = 10000;
-        c.in = {floats(packed)};
-        c.out = {same ? in_place(0) : unset(packed)};
-      }
+      for (const std::int64_t d : {10, 32})  // half of 32 is whole packs, of every type
+        for (const bool same : {false, true}) {
+          const std::int64_t packed = b * t * (h + 2 * g) * d;
+          Case& c = add(std::string(models::name_of(kind)) + (d == 32 ? "_packs" : "") + (same ? "_in_place" : ""),
+                        kind, b * t, 0);
+          c.op.batch = b;
+          c.op.sequence = t;
+          c.op.heads = h;
+          c.op.kv_heads = g;
+          c.op.head_dim = d;
+          c.op.epsilon = 10000;
+          c.in = {floats(packed)};
+          c.out = {same ? in_place(0) : unset(packed)};
+        }
   }
 
   /// Every block that the rule of masks tells apart: the own one, an earlier rank's, a later one's.

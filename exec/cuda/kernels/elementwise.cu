@@ -247,34 +247,55 @@ struct Columns {
   }
 };
 
-/// One pair of a head of width 2 * half; heads [0, rotated) are q and k, the rest v, which is copied. The angle is
-/// computed in double: at position 4096 a float is 2e-4 off.
+/// Cosine and sine of every pair's angle at `rows` rows of a sequence from `first` on. Computed in double, because at
+/// position 4096 a float is 2e-4 off; once for all heads and sequences, because a power, a cosine and a sine of doubles
+/// take longer than the memory of a thousand pairs.
+struct Angles {
+  float* cosine;
+  float* sine;
+  int64_t sequence, first, half;
+  Positions positions;
+  double theta;
+  template <int N>
+  __device__ void run(int64_t i) const {
+    const double rate = pow(theta, -static_cast<double>(i % half) / static_cast<double>(half));
+    const double angle = static_cast<double>(position_of(positions, sequence, first + i / half)) * rate;
+    cosine[i] = static_cast<float>(cos(angle));
+    sine[i] = static_cast<float>(sin(angle));
+  }
+};
+
+/// Pairs of a head of width 2 * half; heads [0, rotated) are q and k, the rest v, which is copied. Of `heads` in a row
+/// those from `visited` on are left alone.
 template <class T>
 struct Rope {
   const T* in;
   T* out;
-  int64_t sequence, heads, rotated, half;
-  Positions positions;
-  double theta, direction;
+  const float* cosine;
+  const float* sine;
+  int64_t sequence, first, rows;  // of each sequence the rows [first, first + rows)
+  int64_t heads, visited, rotated, half;
+  float direction;
   template <int N>
   __device__ void run(int64_t i) const {
     const int64_t pair = i % half;
-    const int64_t head = i / half % heads;
-    const int64_t row = i / half / heads;
-    const int64_t at = (row * heads + head) * 2 * half + pair;
-    const float a = widen(in[at]);
-    const float b = widen(in[at + half]);
-    if (head >= rotated) {
-      put(out + at, a);
-      put(out + at + half, b);
-      return;
+    const int64_t head = i / half % visited;
+    const int64_t row = i / half / visited;
+    const int64_t at = ((row / rows * sequence + first + row % rows) * heads + head) * 2 * half + pair;
+    Pack<N> a = load<N>(in + at);
+    Pack<N> b = load<N>(in + at + half);
+    if (head < rotated) {
+      const Pack<N> c = load<N>(cosine + row % rows * half + pair);
+      const Pack<N> s = load<N>(sine + row % rows * half + pair);
+#pragma unroll
+      for (int e = 0; e < N; ++e) {
+        const float left = a.v[e], right = b.v[e], turn = direction * s.v[e];
+        a.v[e] = left * c.v[e] - right * turn;
+        b.v[e] = right * c.v[e] + left * turn;
+      }
     }
-    const double rate = pow(theta, -static_cast<double>(pair) / static_cast<double>(half));
-    const double angle = direction * static_cast<double>(position_of(positions, sequence, row % sequence)) * rate;
-    const float c = static_cast<float>(cos(angle));
-    const float s = static_cast<float>(sin(angle));
-    put(out + at, a * c - b * s);
-    put(out + at + half, b * c + a * s);
+    store(out + at, a);
+    store(out + at + half, b);
   }
 };
 
@@ -363,31 +384,51 @@ void put_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_
 
 template <class T>
 void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& positions, const T* in, T* out,
-          double theta, double direction) {
-  const int64_t heads = shape.heads + 2 * shape.kv_heads;
-  const int64_t half = shape.head_dim / 2;
-  const int64_t pairs = shape.batch * shape.sequence * heads * half;
-  const Rope<T> body{in, out, shape.sequence, heads, shape.heads + shape.kv_heads, half, positions, theta, direction};
-  launch_packs<1>(stream, pairs, false, body, "rope");
+          double theta, double direction, KernelScratch scratch) {
+  Rope<T> body;
+  body.in = in;
+  body.out = out;
+  body.sequence = shape.sequence;
+  body.heads = shape.heads + 2 * shape.kv_heads;
+  body.rotated = shape.heads + shape.kv_heads;
+  body.visited = in == out ? body.rotated : body.heads;  // what would be copied onto itself is not looked at
+  body.half = shape.head_dim / 2;
+  body.direction = static_cast<float>(direction);
+  const int64_t row_bytes = 2 * body.half * static_cast<int64_t>(sizeof(float));
+  const int64_t room = static_cast<int64_t>(scratch.bytes) / row_bytes;  // rows of a sequence at a time
+  if (room < 1) throw Failure("CUDA: rope: too little memory for one row's angles");
+  body.rows = room < shape.sequence ? room : shape.sequence;
+  for (body.first = 0; body.first < shape.sequence; body.first += body.rows) {
+    if (body.rows > shape.sequence - body.first) body.rows = shape.sequence - body.first;
+    float* const cosine = static_cast<float*>(scratch.data);
+    float* const sine = cosine + body.rows * body.half;
+    body.cosine = cosine;
+    body.sine = sine;
+    launch_packs<1>(stream, body.rows * body.half, false,
+                    Angles{cosine, sine, shape.sequence, body.first, body.half, positions, theta}, "rope, angles");
+    const int64_t pairs = shape.batch * body.rows * body.visited * body.half;
+    launch_packs<kWidth<T>>(stream, pairs, packs<T>(body.half, in, out), body, "rope");
+  }
 }
 
-#define ORRERY_INSTANTIATE(T)                                                                 \
-  template void gelu(cudaStream_t, const T*, T*, int64_t);                                    \
-  template void gelu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                     \
-  template void gelu_erf(cudaStream_t, const T*, T*, int64_t);                                \
-  template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                 \
-  template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                 \
-  template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                     \
-  template void relu(cudaStream_t, const T*, T*, int64_t);                                    \
-  template void relu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                     \
-  template void swiglu(cudaStream_t, const T*, T*, int64_t, int64_t);                         \
-  template void swiglu_grad(cudaStream_t, const T*, const T*, T*, int64_t, int64_t);          \
-  template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);   \
-  template void add(cudaStream_t, const T*, const T*, T*, int64_t);                           \
-  template void add_bias_to_rows(cudaStream_t, const T*, T*, int64_t, int64_t);               \
-  template void take_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t); \
-  template void put_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);  \
-  template void rope(cudaStream_t, const AttentionShape&, const Positions&, const T*, T*, double, double);
+#define ORRERY_INSTANTIATE(T)                                                                             \
+  template void gelu(cudaStream_t, const T*, T*, int64_t);                                                \
+  template void gelu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                 \
+  template void gelu_erf(cudaStream_t, const T*, T*, int64_t);                                            \
+  template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                             \
+  template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                             \
+  template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                 \
+  template void relu(cudaStream_t, const T*, T*, int64_t);                                                \
+  template void relu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                 \
+  template void swiglu(cudaStream_t, const T*, T*, int64_t, int64_t);                                     \
+  template void swiglu_grad(cudaStream_t, const T*, const T*, T*, int64_t, int64_t);                      \
+  template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);               \
+  template void add(cudaStream_t, const T*, const T*, T*, int64_t);                                       \
+  template void add_bias_to_rows(cudaStream_t, const T*, T*, int64_t, int64_t);                           \
+  template void take_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);             \
+  template void put_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);              \
+  template void rope(cudaStream_t, const AttentionShape&, const Positions&, const T*, T*, double, double, \
+                     KernelScratch);
 ORRERY_INSTANTIATE(float)
 ORRERY_INSTANTIATE(__half)
 ORRERY_INSTANTIATE(__nv_bfloat16)

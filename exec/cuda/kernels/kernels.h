@@ -146,10 +146,10 @@ void ring_attention_grad(cudaStream_t stream, const AttentionShape& shape, const
                          const T* qkv, const T* y, const float* lse, const T* kv, T* dqkv, T* dkv,
                          KernelScratch scratch);
 /// Rotates the pairs (i, i + D/2) of every q and k head by t * theta^(-2i/D) times `direction` (+1 forward, -1 back).
-/// Su et al., "RoFormer" (2021), eq. 34, with the pairing of Llama's published weights.
+/// Su et al., "RoFormer" (2021), eq. 34, with the pairing of Llama's published weights. Angles go through `scratch`.
 template <class T>
 void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& positions, const T* in, T* out,
-          double theta, double direction);
+          double theta, double direction, KernelScratch scratch);
 /// Columns [first, first + width) of rows of `wide` columns to or from a matrix of `width` columns.
 template <class T>
 void take_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_t wide, int64_t first, int64_t width);

@@ -115,6 +115,7 @@ TEST(Catalogue, HasThePublishedParameterCounts) {
   EXPECT_EQ(parameters(read(catalogue("llama3-70b"))), 70'553'706'496);
   EXPECT_EQ(parameters(read(catalogue("llama3-405b"))), 405'853'388'800);
   EXPECT_EQ(parameters(read(catalogue("mistral-7b"))), 7'241'732'096);
+  EXPECT_EQ(parameters(read(catalogue("tinyllama-1.1b"))), 1'100'048'384);
   EXPECT_NEAR(static_cast<double>(parameters(read(catalogue("gpt3-175b")))), 175e9, 0.5e9);
   EXPECT_EQ(parameters(read(catalogue("bert-large"))), 336226108);  // Hugging Face's BertForPreTraining
   EXPECT_EQ(parameters(read(catalogue("bert-base"))), 110106428);

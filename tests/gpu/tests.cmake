@@ -25,7 +25,7 @@ if(ORRERY_HAVE_CPU_BACKEND)
 endif()
 
 if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)
-  add_executable(test_gpu ${gpu_common} ${gpu_dir}/module_backend.cpp)
+  add_executable(test_gpu ${gpu_common} ${gpu_dir}/large_test.cpp ${gpu_dir}/module_backend.cpp)
   target_link_libraries(test_gpu PRIVATE orrery::exec orrery::exec_cpu GTest::gtest orrery_flags)
   add_dependencies(test_gpu orrery_cuda)
   add_executable(gpu_bench ${gpu_dir}/bench.cpp)  # scripts/gpu-check runs it

@@ -1,5 +1,6 @@
 // gpu_bench: times operators of the CUDA backend on a GPU and prints one JSON object. Times are medians over repeats,
 // taken from marks on the compute stream; work and bytes are those of models/op.h. Exit code 6 without a GPU.
+// Usage: gpu_bench [--peak]     --peak: large bf16 products alone, what the card can do at most
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -238,6 +239,14 @@ struct Bench {
     updates();
   }
 
+  /// Products as large as those of tests/gpu/torch_training.py, against which a step's use of the card is measured.
+  void peak() {
+    type = DType::bf16;
+    matmul("matmul 8192x8192x8192", 8192, 8192, 8192);
+    matmul("matmul 16384x8192x8192", 16384, 8192, 8192);
+    matmul("matmul 16384x16384x8192", 16384, 16384, 8192);
+  }
+
   /// Host and device time of an operator that does next to nothing: what each operator of a schedule costs at least.
   void overhead() {
     const Op op = rows_op(OpKind::add, 1, 32);
@@ -255,7 +264,7 @@ struct Bench {
   }
 };
 
-int bench(const std::string& folder) {
+int bench(const std::string& folder, bool peak_alone) {
   const CudaLoad load = load_cuda({folder});
   if (!load.module) {
     fmt::print(stderr, "gpu_bench: {}\n", load.reason);
@@ -263,8 +272,12 @@ int bench(const std::string& folder) {
   }
   const auto backend = load.module->make_backend(0, nullptr);
   Bench b{*backend, backend->allocate_arena(kArena), 0, {}, DType::fp32};
-  b.overhead();
-  for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) b.all(type);
+  if (peak_alone) {
+    b.peak();
+  } else {
+    b.overhead();
+    for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) b.all(type);
+  }
   std::string operators;
   for (const std::string& row : b.rows) operators += (operators.empty() ? "" : ",\n") + row;
   fmt::print("{{\"device\":\"{}\",\"versions\":\"{}\",\"operators\":[\n{}\n]}}\n", backend->device_name(),
@@ -275,9 +288,14 @@ int bench(const std::string& folder) {
 }  // namespace
 }  // namespace orrery::exec
 
-int main() {
+int main(int count, char** arguments) {
+  const bool peak_alone = count == 2 && std::string(arguments[1]) == "--peak";
+  if (count > 1 && !peak_alone) {
+    fmt::print(stderr, "usage: gpu_bench [--peak]\n");
+    return 2;
+  }
   try {
-    return orrery::exec::bench(std::filesystem::read_symlink("/proc/self/exe").parent_path().string());
+    return orrery::exec::bench(std::filesystem::read_symlink("/proc/self/exe").parent_path().string(), peak_alone);
   } catch (const orrery::exec::Failure& failure) {
     fmt::print(stderr, "gpu_bench: {}\n", failure.what());
     return 1;

@@ -3,59 +3,23 @@
 steps of GPT-2 small in fp32 and in bf16 (autocast, flash attention, fused AdamW), plain and compiled. Prints one JSON
 object. scripts/gpu-check runs it."""
 import json
-import statistics
 import time
 
 import torch
-from torch import nn
 from torch.nn import functional as F
+from torch_training import Settings, Transformer, median_seconds, repeated_attention
 
-LAYERS, C, HEADS, V, T, B = 12, 768, 12, 50304, 1024, 8
-
-
-def median_seconds(work, repeats=11):
-    for _ in range(3):
-        work()
-    times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e-3)
-    return statistics.median(times)
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
-        self.qkv, self.proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
-        self.fc, self.down = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
-
-    def forward(self, x):
-        b, t, _ = x.shape
-        q, k, v = (y.view(b, t, HEADS, C // HEADS).transpose(1, 2) for y in self.qkv(self.ln_1(x)).split(C, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(y.transpose(1, 2).reshape(b, t, C))
-        return x + self.down(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
-
-
-class Gpt2(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.wte, self.wpe = nn.Embedding(V, C), nn.Embedding(T, C)
-        self.blocks, self.ln_f = nn.Sequential(*[Block() for _ in range(LAYERS)]), nn.LayerNorm(C)
-
-    def forward(self, ids, targets):
-        x = self.ln_f(self.blocks(self.wte(ids) + self.wpe.weight[: ids.shape[1]]))
-        return F.cross_entropy((x @ self.wte.weight.T).view(-1, V), targets.view(-1))
+HEADS, T, B = 12, 1024, 8
+SETTINGS = Settings({"model": {"family": "gpt", "layers": 12, "hidden": 768, "heads": HEADS, "kv_heads": HEADS,
+                               "ffn_hidden": 3072, "vocab": 50257, "max_sequence": T, "norm_epsilon": 1e-5},
+                     "batch": B, "sequence": T, "vocab_padded": 50304})
+SETTINGS.attention = repeated_attention
 
 
 def training_seconds(bf16, batch, compiled=False):
     torch.manual_seed(1)
-    model = Gpt2().cuda()
+    SETTINGS.residual = torch.bfloat16 if bf16 else torch.float32
+    model = Transformer(SETTINGS).cuda()
     run = torch.compile(model) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), fused=True)
     ids = torch.randint(0, 50257, (batch, T), device="cuda")
@@ -68,17 +32,17 @@ def training_seconds(bf16, batch, compiled=False):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    return median_seconds(step, 7)
+    return median_seconds(step, 7, warm=3)
 
 
 def product_seconds(dtype):
     a, b = (torch.randn(4096, 4096, device="cuda").to(dtype) for _ in range(2))
-    return median_seconds(lambda: a @ b)
+    return median_seconds(lambda: a @ b, 11, warm=3)
 
 
 def attention_seconds(dtype):
     q, k, v = (torch.randn(B, HEADS, T, 64, device="cuda").to(dtype) for _ in range(3))
-    return median_seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    return median_seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), 11, warm=3)
 
 
 def main():

@@ -159,6 +159,25 @@ struct Bench {
     time("attention_grad 8x1024, 12 heads of 64" + with, op, {floats(n * h * d), qkv, y, lse}, {take(n * 3 * h * d)});
   }
 
+  /// What a Llama has and a GPT has not, at TinyLlama's widths: 4 sequences of 2,048 tokens.
+  void llama() {
+    const std::int64_t b = 4, t = 2048, n = b * t, c = 2048, f = 5632;
+    Op turn = rows_op(OpKind::rope, n, 0);
+    turn.batch = b;
+    turn.sequence = t;
+    turn.heads = 32;
+    turn.kv_heads = 4;
+    turn.head_dim = 64;
+    turn.epsilon = 10000;
+    const Operand qkv = floats(n * (turn.heads + 2 * turn.kv_heads) * turn.head_dim);
+    time("rope 4x2048, 32 and 4 heads of 64", turn, {qkv}, {qkv});
+    time("rms_norm 8192x2048", rows_op(OpKind::rms_norm, n, c), {floats(n * c), floats(c)},
+         {take(n * c), take(n, DType::fp32)});
+    time("swiglu 8192x5632", rows_op(OpKind::swiglu, n, f), {floats(2 * n * f)}, {take(n * f)});
+    time("swiglu_grad 8192x5632", rows_op(OpKind::swiglu_grad, n, f), {floats(n * f), floats(2 * n * f)},
+         {take(2 * n * f)});
+  }
+
   [[nodiscard]] Op rows_op(OpKind kind, std::int64_t n, std::int64_t m) const {
     Op op;
     op.kind = kind;
@@ -235,6 +254,7 @@ struct Bench {
     mlp(8192, 768);
     attention(8, 1024, 12, 64);
     attention(8, 1024, 12, 64, 0.1);
+    llama();
     memory_bound();
     updates();
   }

@@ -44,10 +44,10 @@ struct Maker {
         backward.out = {floats(rows * columns)};
       }
     }
-    // More tokens than a block has threads, few ids: places of one token in several rounds of the scan.
-    Case& many = add("embedding_grad_many", OpKind::embedding_grad, 700, 3, 40);
+    // More tokens than a block looks at at once, few ids: places of one token in several rounds of the scan.
+    Case& many = add("embedding_grad_many", OpKind::embedding_grad, 2600, 3, 40);
     many.op.vocab = 3;
-    many.in = {ids(700, 3), floats(700 * 40)};
+    many.in = {ids(2600, 3), floats(2600 * 40)};
     many.out = {floats(3 * 40)};
     const std::int64_t b = 3, t = 7, c = 33;
     Case& add_positions = add("position_add", OpKind::position_add, b * t, c);

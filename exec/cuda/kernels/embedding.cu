@@ -22,13 +22,14 @@ struct Look {
   }
 };
 
-// With scratch: how often each row of the shard is asked for, where its list begins, the lists. Counting and filling
-// use atomics on integers, whose sums do not depend on the order; a list's order does, and is put right by who reads
-// it.
+// With scratch: how often each row of the shard is asked for and where first, where its list begins, the lists.
+// Counting and filling use atomics on integers, whose sums and maxima do not depend on the order; a list's order does,
+// and is put right by who reads it.
 struct Lists {
-  int32_t* counts;  // shard_rows
-  int32_t* ends;    // shard_rows: before filling where each list begins, after it where it ends
-  int32_t* places;  // rows
+  int32_t* counts;   // shard_rows
+  unsigned* firsts;  // shard_rows: the first place's complement, so that the largest is kept and zero is none
+  int32_t* ends;     // shard_rows: before filling where each list begins, after it where it ends
+  int32_t* places;   // rows
 };
 
 struct Count {
@@ -38,7 +39,9 @@ struct Count {
   template <int N>
   __device__ void run(int64_t i) const {
     const int64_t local = static_cast<int64_t>(tokens[i]) - first_id;
-    if (local >= 0 && local < shard_rows) atomicAdd(lists.counts + local, 1);
+    if (local < 0 || local >= shard_rows) return;
+    atomicAdd(lists.counts + local, 1);
+    atomicMax(lists.firsts + local, ~static_cast<unsigned>(i));
   }
 };
 
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(kScanThreads) begin_lists_kernel(Lists lists, 
 constexpr int kShortList = kWarp;
 
 /// Block (row, stripe): works if `row` is the first place of its token. Lists of up to a warp's width are sorted by
-/// counting; of longer ones, which are few, the block looks through all tokens.
+/// counting; of longer ones, which are few, one block looks through the tokens behind the first.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     listed_grad_kernel(const int32_t* tokens, const T* dx, GradientOf<T>* dtable, Lists lists, int64_t rows,
@@ -94,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
   GradientOf<T>* target = dtable + local * columns;
   const int32_t count = lists.counts[local];
   if (count > kShortList) {
-    if (!seen_before(tokens, row, token)) add_places(tokens, dx, target, token, row, rows, columns);
+    if (lists.firsts[local] == ~static_cast<unsigned>(row)) add_places(tokens, dx, target, token, row, rows, columns);
     return;
   }
   const int32_t* list = lists.places + lists.ends[local] - count;
@@ -164,15 +167,15 @@ template <class T>
 void embedding_grad(cudaStream_t stream, const int32_t* tokens, const T* dx, GradientOf<T>* dtable, int64_t rows,
                     int64_t columns, int64_t first_id, int64_t shard_rows, KernelScratch scratch) {
   const dim3 grid = row_stripes(rows, columns, "embedding_grad");
-  const std::size_t needed = static_cast<std::size_t>(2 * shard_rows + rows) * sizeof(int32_t);
+  const std::size_t needed = static_cast<std::size_t>(3 * shard_rows + rows) * sizeof(int32_t);
   if (scratch.bytes < needed) {
     ORRERY_LAUNCH((scanning_sums_kernel<T, GradientOf<T>>), grid, dim3(kThreads), 0, stream, tokens, dx, dtable, rows,
                   columns, first_id, shard_rows);
     return check_launch("embedding_grad");
   }
   auto* ints = static_cast<int32_t*>(scratch.data);
-  const Lists lists{ints, ints + shard_rows, ints + 2 * shard_rows};
-  check(cudaMemsetAsync(lists.counts, 0, static_cast<std::size_t>(shard_rows) * sizeof(int32_t), stream),
+  const Lists lists{ints, reinterpret_cast<unsigned*>(ints + shard_rows), ints + 2 * shard_rows, ints + 3 * shard_rows};
+  check(cudaMemsetAsync(lists.counts, 0, static_cast<std::size_t>(2 * shard_rows) * sizeof(int32_t), stream),
         "embedding_grad, counts");
   launch_packs<1>(stream, rows, false, Count{tokens, lists, first_id, shard_rows}, "embedding_grad, counts");
   ORRERY_LAUNCH(begin_lists_kernel, dim3(1), dim3(kScanThreads), 0, stream, lists, shard_rows);

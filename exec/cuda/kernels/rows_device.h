@@ -17,25 +17,42 @@ __device__ inline bool seen_before(const int32_t* ids, int64_t row, int32_t id) 
   return found != 0;
 }
 
-/// Adds the rows of x of all places of `id` from `row` on, in order, to `kThreads` columns of its row of the table: a
-/// block looks at 256 places at a time.
+/// Adds the rows of x of all places of `id` from `row` on, in order, to `kThreads` columns of its row of the table. A
+/// block looks at kWindows * kThreads places at a time, lists those that it finds, and has kAhead rows under way.
 template <class T, class G>
 __device__ void add_places(const int32_t* ids, const T* x, G* target, int32_t id, int64_t row, int64_t rows,
                            int64_t columns) {
-  __shared__ unsigned matches[kThreads / kWarp];
+  constexpr int kWindows = 4, kAhead = 8, kWarps = kThreads / kWarp;
+  __shared__ unsigned matches[kWindows * kWarps];
+  __shared__ int32_t found[kWindows * kThreads];  // places behind `base`
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   const bool active = column < columns;
   float sum = active ? widen(target[column]) : 0.0F;
-  for (int64_t base = row; base < rows; base += kThreads) {
-    const int64_t j = base + threadIdx.x;
-    const unsigned mask = __ballot_sync(kAllLanes, j < rows && ids[j] == id);
-    if (threadIdx.x % kWarp == 0) matches[threadIdx.x / kWarp] = mask;
+  for (int64_t base = row; base < rows; base += kWindows * kThreads) {
+#pragma unroll
+    for (int window = 0; window < kWindows; ++window) {
+      const int64_t j = base + window * kThreads + threadIdx.x;
+      const unsigned mask = __ballot_sync(kAllLanes, j < rows && ids[j] == id);
+      if (lane == 0) matches[window * kWarps + warp] = mask;
+    }
     __syncthreads();
-    for (int warp = 0; warp < kThreads / kWarp; ++warp) {
-      for (unsigned left = matches[warp]; left != 0; left &= left - 1) {
-        const int64_t place = base + warp * kWarp + (__ffs(static_cast<int>(left)) - 1);
-        if (active) sum += widen(x[place * columns + column]);
-      }
+    int total = 0;
+    for (int at = 0; at < kWindows * kWarps; ++at) {
+      const unsigned mask = matches[at];
+      if (at % kWarps == warp && (mask >> lane & 1U) != 0)
+        found[total + __popc(mask & ((1U << lane) - 1))] = at * kWarp + lane;
+      total += __popc(mask);
+    }
+    __syncthreads();
+    for (int first = 0; active && first < total; first += kAhead) {
+      float values[kAhead];
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e)
+        if (first + e < total) values[e] = widen(x[(base + found[first + e]) * columns + column]);
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e)
+        if (first + e < total) sum += values[e];
     }
     __syncthreads();
   }

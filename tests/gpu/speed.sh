@@ -104,7 +104,7 @@ llmc_step() {
 run_speed() {
   local speed_code=0
   begin_run
-  if [[ -n $after && -d $after/cache ]]; then
+  if [[ -n $after && $after != "$out" && -d $after/cache ]]; then
     mkdir -p "$out/cache"
     cp -r "$after/cache/." "$out/cache/"
   fi

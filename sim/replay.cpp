@@ -79,6 +79,15 @@ struct Actor {
   RankTotals totals;
 };
 
+// Whether a message reads what another one, before it in the program, writes.
+bool feeds(const Pending& earlier, const Pending& later, const RankClass& c) {
+  const std::vector<int>& read = later.step->reads;
+  return std::any_of(earlier.step->writes.begin(), earlier.step->writes.end(), [&](int b) {
+    return std::find(read.begin(), read.end(), b) != read.end() &&
+           (!c.buffers[at(b)].per_micro_batch || earlier.micro_batch == later.micro_batch);
+  });
+}
+
 // Whether a compute step must wait for a message before it in the program (rule 3 of plan/schedule.h).
 bool conflicts(const Pending& message, const Step& compute, std::int32_t micro_batch, const RankClass& c) {
   if (!message.step->deaths.empty()) return true;
@@ -308,17 +317,23 @@ class Machine {
 
   // The compute stream waits from now on for the messages that `needed` picks: those that cannot overlap take part from
   // here, and so do the messages before them on their streams. A host that waits also takes what is sent to it; but it
-  // starts no collective that nobody needs yet, for it computes again as soon as the needed ones have ended.
+  // starts no collective that nobody needs yet, for it computes again as soon as the needed ones have ended. What it
+  // sends itself is needed at the other end: a stage that is an embedding alone sends what its tensor group sums.
   template <class Needed>
   void attend(Actor& actor, const Needed& needed) {
     if (std::none_of(actor.pending.begin(), actor.pending.end(), needed)) return;
     std::array<bool, kStreams> followed{};
+    std::vector<const Pending*> sent;
+    const auto is_sent = [&](const Pending& p) {
+      return std::any_of(sent.begin(), sent.end(), [&](const Pending* s) { return feeds(p, *s, *actor.rank_class); });
+    };
     for (auto p = actor.pending.rbegin(); p != actor.pending.rend(); ++p) {
       const auto stream = static_cast<std::size_t>(p->step->stream);
       const bool alone = p->step->kind == StepKind::collective || p->step->kind == StepKind::copy;
-      if (!followed[stream] && !needed(*p) && alone) continue;
+      if (!followed[stream] && !needed(*p) && alone && !is_sent(*p)) continue;
       followed[stream] = true;
       p->attended = true;
+      if (p->step->kind == StepKind::send && !p->announced()) sent.push_back(&*p);
       if (!p->announced() && p->step->kind != StepKind::send && !actor.pricing->overlaps(p->step->stream))
         p->ready = std::max(p->ready, actor.compute_free);
     }
@@ -349,11 +364,7 @@ class Machine {
     Picoseconds when = 0;
     for (const Pending& earlier : actor.pending) {
       if (&earlier == &p) break;
-      bool feeds = false;
-      for (int b : earlier.step->writes)
-        feeds |= std::find(p.step->reads.begin(), p.step->reads.end(), b) != p.step->reads.end() &&
-                 (!actor.rank_class->buffers[at(b)].per_micro_batch || earlier.micro_batch == p.micro_batch);
-      if (!feeds) continue;
+      if (!feeds(earlier, p, *actor.rank_class)) continue;
       if (!earlier.done) return std::nullopt;
       when = std::max(when, earlier.end);
     }

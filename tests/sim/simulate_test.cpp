@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/estimate.h"
 #include "plan/lower.h"
 #include "plan/place.h"
 #include "tests/plan/samples.h"
@@ -54,6 +55,27 @@ TEST(Simulate, BubbleOfEqualStagesIsTheTextbookFraction) {
       const double compute = s.prediction.breakdown.forward + s.prediction.breakdown.backward;
       const double pipelined = compute + s.prediction.breakdown.bubble;
       EXPECT_NEAR(s.prediction.breakdown.bubble / pipelined, (stages - 1) / (8.0 + stages - 1), 0.02) << stages;
+    }
+}
+
+TEST(Simulate, AStageThatIsAnEmbeddingAloneSendsWhatItsTensorGroupSums) {
+  // With rotary positions nothing is computed between the sum and the message to the next stage, so that nothing of
+  // the first stage's own waits for it.
+  models::Model model = samples::tiny_gpt();
+  model.positions = models::Positions::rope;
+  for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{0, 4}, {2, 2}})
+    for (const bool overlaps : {false, true}) {
+      plan::PlanSpec spec;
+      spec.tensor = spec.pipeline = 2;
+      spec.layers_per_stage = split;
+      const plan::Plan plan = samples::make(spec, model);
+      cost::Stack stack = bare_stack();
+      stack.overlap_tensor = overlaps;
+      const cost::Pricing prices = pricing(plan, stack);
+      const cost::Prediction p = simulate(plan, prices).prediction;
+      EXPECT_GT(p.step_time_s, 0);
+      cost::Estimator estimator(std::make_shared<models::Model>(model), prices);
+      EXPECT_NEAR(estimator.estimate(plan).step_time / p.step_time_s, 1, 0.1) << split[0] << overlaps;
     }
 }
 

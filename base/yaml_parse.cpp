@@ -207,6 +207,17 @@ void set_paths(Node& node, const std::string& path) {
   for (const auto& entry : node.entries) set_paths(*entry.value, path.empty() ? entry.key : path + "." + entry.key);
 }
 
+/// Whether a line, from 0, is indented with a tab, at which yaml-cpp stumbles further on and says something else.
+bool has_tab_ahead(std::string_view text, int line) {
+  for (; line > 0; --line) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return false;
+    text.remove_prefix(end + 1);
+  }
+  const std::string_view ahead = text.substr(0, text.find_first_not_of(" \t"));
+  return ahead.find('\t') != std::string_view::npos;
+}
+
 std::string hint_for(const std::string& message) {
   if (message.find("illegal map value") != std::string::npos) return "put a text that holds `: ` in quotes";
   if (message.find("end of map") != std::string::npos || message.find("end of sequence") != std::string::npos) {
@@ -231,9 +242,11 @@ std::shared_ptr<Node> parse_yaml(std::string_view text, const std::shared_ptr<Fi
     return nullptr;
   } catch (const YAML::Exception& e) {
     const bool placed = !e.mark.is_null();
+    const bool tab = placed && has_tab_ahead(text, e.mark.line);
     findings->error("E0101",
                     placed ? findings->location(e.mark.line + 1, e.mark.column, 1) : Location{findings->file()},
-                    fmt::format("this is not YAML: {}", e.msg), hint_for(e.msg));
+                    fmt::format("this is not YAML: {}", e.msg),
+                    tab ? "indent with spaces: YAML takes no tabs there" : hint_for(e.msg));
     return nullptr;
   }
   auto root = builder.root();

@@ -15,7 +15,7 @@ namespace {
 using base::Cursor;
 
 constexpr const char* kByHand =
-    "known are gpt2, bert and llama; write other models in orrery's own form (docs/formats.md, model.yaml)";
+    "known are gpt2, bert, llama and mistral; write other models in orrery's own form (docs/formats.md, model.yaml)";
 
 // The first of several names that the file gives; reports the first name as missing when there is none.
 Cursor one_of(const Cursor& at, std::initializer_list<const char*> names) {
@@ -49,14 +49,14 @@ void only(const Cursor& at, const char* key, bool wanted, const char* why) {
 std::optional<Family> family_named(const std::string& type) {
   if (type == "gpt2") return Family::gpt;
   if (type == "bert") return Family::bert;
-  if (type == "llama") return Family::llama;
+  if (type == "llama" || type == "mistral") return Family::llama;
   return std::nullopt;
 }
 
 std::optional<Family> family_of_architecture(const std::string& architecture) {
   if (architecture.rfind("GPT2", 0) == 0) return Family::gpt;
   if (architecture.rfind("Bert", 0) == 0) return Family::bert;
-  if (architecture.rfind("Llama", 0) == 0) return Family::llama;
+  if (architecture.rfind("Llama", 0) == 0 || architecture.rfind("Mistral", 0) == 0) return Family::llama;
   return std::nullopt;
 }
 
@@ -154,6 +154,13 @@ void read_llama(const Cursor& at, Model& m) {
   m.head_dim = at.optional("head_dim").integer(1, kMostWidth, 0);
   m.ffn_hidden = at.at("intermediate_size").integer(1, kMostWidth, 1);
   m.max_sequence = at.at("max_position_embeddings").integer(1, kMostSequence, 1);
+  // Mistral's first models look so many tokens back: up to there attention is whole.
+  const std::int64_t window = at.optional("sliding_window").integer(1, kMostSequence, m.max_sequence);
+  if (window < m.max_sequence) {
+    m.sources.push_back(
+        fmt::format("max_sequence is sliding_window, of {}: beyond it attention would not be whole", m.max_sequence));
+    m.max_sequence = window;
+  }
   m.norm_epsilon = at.optional("rms_norm_eps").number(0, 1, 1e-6);
   m.rope_theta = rope_theta_of(at).number(1, 1e12, 10000);
   m.tied_embeddings = at.optional("tie_word_embeddings").boolean(false);

@@ -1,5 +1,6 @@
 #pragma once
-/// Hugging Face's config.json to Model, for the families gpt2, bert and llama. Field names of transformers 4 and 5.
+/// Hugging Face's config.json to Model, for the families gpt2, bert, llama and mistral, which is a llama. Field names
+/// of transformers 4 and 5.
 #include "base/yaml.h"
 #include "models/model.h"
 

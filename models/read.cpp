@@ -2,7 +2,9 @@
 #include "models/read.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -95,8 +97,24 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
 // Beyond it hardly a value is left.
 constexpr double kMostDropout = 0.99;
 
+// A word far from every known one is another kind of model, not a misspelt one: the rest of its file is in other words.
+bool is_foreign(const Cursor& family) {
+  const std::string word = family.scalar_text();
+  return !word.empty() && std::find(kFamilies.begin(), kFamilies.end(), word) == kFamilies.end() &&
+         base::did_you_mean(word, kFamilies).empty();
+}
+
 Model read_own(const Cursor& at, const std::string& name) {
-  Model m = defaults_of(choose(at.at("family"), kFamilies, Family::gpt));
+  const Cursor family = at.at("family");
+  if (is_foreign(family)) {
+    family.error("E0106", fmt::format("models of the family {} are not built yet", base::quoted(family.scalar_text())),
+                 fmt::format("families are {}: dense transformers of one stack; mixtures of experts, encoders with "
+                             "decoders and recommendation models are not among them",
+                             fmt::join(kFamilies, ", ")));
+    at.ignore();
+    return {};
+  }
+  Model m = defaults_of(choose(family, kFamilies, Family::gpt));
   m.name = (name.empty() ? at.at("name") : at.optional("name")).text(name);
   m.layers = at.at("layers").integer(1, kMostLayers, 1);
   m.hidden = at.at("hidden").integer(1, kMostWidth, 1);

@@ -265,6 +265,7 @@ TEST(Yaml, SaysWhereTextIsNoYaml) {
   EXPECT_EQ(found[0].code, "E0101");
   EXPECT_EQ(found[0].where.line, 2);
   EXPECT_EQ(found[0].help, "put a text that holds `: ` in quotes");
+  EXPECT_EQ(syntax("node:\n\tdevices: 8\n")[0].help, "indent with spaces: YAML takes no tabs there");
   for (const char* text : {"", "   \n", "# only a comment\n", "~"})
     EXPECT_EQ(syntax(text)[0].message, "the file is empty") << text;
   for (const char* text :

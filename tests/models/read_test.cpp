@@ -164,6 +164,24 @@ TEST(HuggingFace, TakesOlderAndNewerFieldNames) {
   expect_same(read(with(kLlama2, "\"hidden_size\"", "\"head_dim\": 64,")), llama);
 }
 
+TEST(HuggingFace, TakesAMistralForALlamaAsFarAsItsWindow) {
+  // mistralai/Mistral-7B-v0.1: 7,241,732,096 parameters, a window of 4,096 of 32,768 positions; v0.3 has none.
+  std::string text = R"({
+  "architectures": ["MistralForCausalLM"], "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+  "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+  "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+  "sliding_window": 4096,
+  "tie_word_embeddings": false, "vocab_size": 32000
+})";
+  EXPECT_EQ(read(text).family, Family::llama);
+  EXPECT_EQ(parameters(read(text)), 7'241'732'096);
+  EXPECT_EQ(read(text).max_sequence, 4096);
+  EXPECT_NE(read(text).sources.back().find("sliding_window"), std::string::npos);
+  EXPECT_EQ(read(without(text, "sliding_window")).max_sequence, 32768);
+  text.replace(text.find("4096,\n  \"tie"), 4, "null");
+  EXPECT_EQ(read(text).max_sequence, 32768);
+}
+
 TEST(HuggingFace, FindsTheLanguageModelOfAMultimodalOne) {
   const std::string text =
       std::string("{\"architectures\": [\"XForConditionalGeneration\"], \"model_type\": \"x\",\n\"text_config\": ") +
@@ -179,9 +197,9 @@ TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
             "2 |   \"model_type\": \"mamba\",\n"
             "  |                 ^^^^^^^\n"
             "  |\n"
-            "  = help: known are gpt2, bert and llama; write other models in orrery's own form (docs/formats.md, "
-            "model.yaml)\n");
-  EXPECT_NE(refused("{\"architectures\": [\"MistralForCausalLM\"]}").find("architecture `MistralForCausalLM`"),
+            "  = help: known are gpt2, bert, llama and mistral; write other models in orrery's own form "
+            "(docs/formats.md, model.yaml)\n");
+  EXPECT_NE(refused("{\"architectures\": [\"MixtralForCausalLM\"]}").find("architecture `MixtralForCausalLM`"),
             std::string::npos);
   EXPECT_NE(refused("{\"architectures\": []}").find("E0110"), std::string::npos);
 }
@@ -326,6 +344,19 @@ error[E0105]: `causal` must be true or false, found `yes`
 7 | causal: yes
   |         ^^^
 )");
+}
+
+TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
+  EXPECT_EQ(refused("family: dlrm\ntables: [{rows: 10}]\n"),
+            "error[E0106]: models of the family `dlrm` are not built yet\n"
+            " --> model.yaml:1:9\n"
+            "  |\n"
+            "1 | family: dlrm\n"
+            "  |         ^^^^\n"
+            "  |\n"
+            "  = help: families are gpt, bert, llama: dense transformers of one stack; mixtures of experts, encoders "
+            "with decoders and recommendation models are not among them\n");
+  EXPECT_NE(refused("family: moe\nexperts: 8\n").find("family `moe`"), std::string::npos);
 }
 
 TEST(OwnForm, RefusesNumbersThatDoNotFitEachOther) {

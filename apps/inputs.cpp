@@ -221,6 +221,28 @@ std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, 
       {}};
 }
 
+std::optional<base::Diagnostic> missing_precision(const clusters::Cluster& cluster, models::DType precision,
+                                                  const std::string& file) {
+  using models::DType;
+  const clusters::Device& device = cluster.device();
+  if (device.kind != clusters::DeviceKind::gpu) return std::nullopt;  // cores round to any type
+  const bool volta = device.architecture == clusters::Architecture::volta;
+  // Whoever writes a device down may name one of the two 16-bit types for both; Volta has fp16 alone.
+  const bool has = precision == DType::bf16 ? !volta
+                   : precision == DType::fp8 || precision == DType::tf32
+                       ? device.peak.count(models::name_of(precision)) > 0
+                       : true;
+  if (has) return std::nullopt;
+  const char* instead = precision == DType::tf32 ? "fp32" : volta ? "fp16" : "bf16";
+  return base::Diagnostic{base::Severity::warning,
+                          "P103",
+                          {file, 1, 1, 1},
+                          fmt::format("{} has no {}: its products are predicted at the rate of {}", device.name,
+                                      models::name_of(precision), instead),
+                          fmt::format("precision: {}", instead),
+                          {}};
+}
+
 plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {
   return plan::lower(plan, {.recompute_whole_layer = stack.recompute_whole_layer});
 }

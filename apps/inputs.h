@@ -56,6 +56,10 @@ struct LoadedPlan {
 /// A warning where the plan's order changes what is computed, with the place that names it.
 [[nodiscard]] std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file);
 
+/// A warning where the devices have no matrix units for a type, and what is predicted is another one's rate.
+[[nodiscard]] std::optional<base::Diagnostic> missing_precision(const clusters::Cluster& cluster,
+                                                                models::DType precision, const std::string& file);
+
 /// The schedule as the plan's stack runs it: what simulate predicts, train runs and calibrate compares.
 [[nodiscard]] plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack);
 

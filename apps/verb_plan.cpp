@@ -147,6 +147,8 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   } else if (auto warning = changed_mathematics(result.plans.front().spec, options.job)) {
     outcome.diagnostics.push_back(std::move(*warning));
   }
+  if (auto warning = missing_precision(*job->cluster, job->job.precision, options.job))
+    outcome.diagnostics.push_back(std::move(*warning));
   if (!result.plans.empty() && job->cluster->device().kind == clusters::DeviceKind::gpu) {
     const auto intervals = load_intervals(context.catalog);
     if (!intervals) return bad_input(intervals.error());

@@ -27,6 +27,23 @@ std::string plan_file(const Scratch& scratch, const std::string& name, const std
   return plan;
 }
 
+TEST(Plan, WarnsOfAPrecisionThatTheDevicesDoNotHave) {
+  const Scratch scratch;
+  const auto warned = [&](const std::string& cluster, const std::string& precision) {
+    const std::string job = scratch.file(
+        "job.yaml", "model: bert-large\ncluster: " + cluster + "\nbatch: 64\nprecision: " + precision + "\n");
+    const Ran ran = orrery({"plan", job, "--top", "1"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.err.find("warning[P103]") != std::string::npos;
+  };
+  EXPECT_TRUE(warned("dgx-1v", "bf16"));
+  EXPECT_TRUE(warned("dgx-1v", "fp8"));
+  EXPECT_FALSE(warned("dgx-1v", "fp16"));
+  EXPECT_TRUE(warned("dgx-a100", "fp8"));
+  EXPECT_FALSE(warned("dgx-a100", "bf16"));
+  EXPECT_FALSE(warned("hgx-h100", "fp8"));
+}
+
 class Example : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Example, PlansAndKeepsItsPromisesToScripts) {

@@ -434,8 +434,9 @@ std::string describe(const PlanSpec& spec) {
   if (spec.has_server()) text += fmt::format(", parameter server of staleness {}", spec.staleness);
   if (spec.sequence_parallel) text += ", sequence-parallel";
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
+  if (spec.recompute_layers >= 0)
+    text += fmt::format(" of {} layers a {}", spec.recompute_layers, spec.virtual_stages > 1 ? "chunk" : "stage");
   if (spec.reduces_early()) text += ", gradients overlapped";
-  if (spec.recompute_layers >= 0) text += fmt::format(" of {} layers a stage", spec.recompute_layers);
   const auto leaves = [&](const char* what, Space space) {
     if (space != Space::device) text += fmt::format(", {} on {}", what, name_of(space));
   };

@@ -68,12 +68,6 @@ std::string memory_text(const cost::Prediction& p) {
 }
 
 /// "activations, optimizer on nvme": what leaves the device; the host where nothing else is said.
-/// "full", or "full of 3" blocks of each stage.
-std::string recomputed(const plan::PlanSpec& spec) {
-  const char* const name = plan::name_of(spec.recompute);
-  return spec.recompute_layers < 0 ? std::string(name) : fmt::format("{} of {}", name, spec.recompute_layers);
-}
-
 std::string offload_of(const plan::Offload& offload) {
   std::string text;
   const auto add = [&](const char* what, plan::Space space) {
@@ -84,6 +78,12 @@ std::string offload_of(const plan::Offload& offload) {
   add("optimizer", offload.optimizer);
   add("parameters", offload.parameters);
   return text.empty() ? "—" : text;
+}
+
+/// "full, 4 layers": of each stage, or chunk of one, so many.
+std::string recompute_of(const plan::PlanSpec& spec) {
+  const std::string kind = plan::name_of(spec.recompute);
+  return spec.recompute_layers < 0 ? kind : fmt::format("{}, {} layers", kind, spec.recompute_layers);
 }
 
 /// A column of the table of plans: its head, its cell, and whether it is worth showing for these plans.
@@ -113,7 +113,7 @@ std::vector<PlanColumn> plan_columns() {
        [](P p) { return p.spec.pipeline > 1; }},
       {"sequence", Align::left, [](P p) { return std::string(p.spec.sequence_parallel ? "split" : "—"); },
        [](P p) { return p.spec.sequence_parallel; }},
-      {"recompute", Align::left, [](P p) { return recomputed(p.spec); }, always},
+      {"recompute", Align::left, [](P p) { return recompute_of(p.spec); }, always},
       {"offload", Align::left, [](P p) { return offload_of(p.spec.offload); },
        [](P p) { return p.spec.offload.any(); }},
       {"gradients", Align::left, [](P p) { return std::string(plan::name_of(p.spec.compression.gradients)); },
@@ -163,7 +163,13 @@ Table plans_table(const cost::SearchResult& result) {
   table.title = "Plans, best first";
   table.columns.push_back({"#", Align::right});
   std::vector<const PlanColumn*> shown;
-  const std::vector<PlanColumn> columns = plan_columns();
+  std::vector<PlanColumn> columns = plan_columns();
+  // Plans for several sizes of the cluster stand in one table (orrery plan --gpus 64,128).
+  const auto ranks = [](const cost::Prediction& p) { return p.spec.ranks(); };
+  const int first = result.plans.empty() ? 0 : ranks(result.plans.front());
+  columns.insert(columns.begin(),
+                 {"devices", Align::right, [=](const cost::Prediction& p) { return integer(ranks(p)); },
+                  [=](const cost::Prediction& p) { return ranks(p) != first; }});
   for (const PlanColumn& column : columns) {
     if (!std::any_of(result.plans.begin(), result.plans.end(), column.worth)) continue;
     shown.push_back(&column);

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
 
 #include "sim/search/loss_chunks.h"
 #include "sim/search/partial_recompute.h"
@@ -137,6 +139,29 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
   return {};
 }
 
+/// Pairs of degrees of the mesh which, dropped together, let some plan fit: one degree alone rarely gives way, as the
+/// product has to fill the cluster.
+std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluster, const plan::Job& job,
+                                       const cost::Pricing& pricing, double capacity) {
+  using Degree = std::vector<int> plan::Bounds::*;
+  const std::pair<const char*, Degree> degrees[] = {{"data", &plan::Bounds::data},
+                                                    {"tensor", &plan::Bounds::tensor},
+                                                    {"pipeline", &plan::Bounds::pipeline},
+                                                    {"context", &plan::Bounds::context}};
+  std::vector<std::string> out;
+  for (auto a = std::begin(degrees); a != std::end(degrees); ++a)
+    for (auto b = std::next(a); b != std::end(degrees); ++b) {
+      plan::Job freed = job;
+      std::vector<int>&first = freed.bounds.*(a->second), &second = freed.bounds.*(b->second);
+      if (first.empty() || second.empty()) continue;
+      first.clear();
+      second.clear();
+      if (any_fits(model, cluster, freed, pricing, capacity))
+        out.push_back(fmt::format("leaving plan.{} and plan.{} free makes a plan possible", a->first, b->first));
+    }
+  return out;
+}
+
 /// Bounds of the job which, dropped one at a time, let some plan fit.
 std::vector<std::string> relaxations(const Model& model, const Cluster& cluster, const plan::Job& job,
                                      const cost::Pricing& pricing, double capacity) {
@@ -152,6 +177,8 @@ std::vector<std::string> relaxations(const Model& model, const Cluster& cluster,
   attempt("data", &plan::Bounds::data);
   attempt("tensor", &plan::Bounds::tensor);
   attempt("pipeline", &plan::Bounds::pipeline);
+  attempt("context", &plan::Bounds::context);
+  attempt("expert", &plan::Bounds::expert);
   attempt("micro_batch", &plan::Bounds::micro_batch);
   attempt("zero_stage", &plan::Bounds::zero_stage);
   attempt("zero_group", &plan::Bounds::zero_group);
@@ -167,7 +194,8 @@ std::vector<std::string> relaxations(const Model& model, const Cluster& cluster,
 }
 
 std::vector<std::string> nearest(const Model& model, const Cluster& cluster, const plan::Job& job,
-                                 const cost::Pricing& pricing, double capacity, const NearMiss& miss) {
+                                 const cost::Pricing& pricing, double capacity, const NearMiss& miss,
+                                 const std::map<std::string, std::int64_t>& rejected) {
   std::vector<std::string> out;
   if (std::isfinite(miss.memory)) {
     out.push_back(fmt::format("the plan that needs least memory, {}, needs {} a device of {}",
@@ -179,12 +207,20 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
     out.push_back(fmt::format("devices with {} each, or more devices, would do; so may a shorter sequence",
                               base::human(base::Bytes{miss.memory})));
   }
-  if (out.empty()) {
+  if (out.empty()) out = relaxed_pairs(model, cluster, job, pricing, capacity);
+  if (!out.empty()) return out;
+  const auto most = std::max_element(rejected.begin(), rejected.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == rejected.end())
     out.push_back(
         fmt::format("no data x tensor x pipeline within plan: makes {} ranks for a batch of {}; change the batch "
                     "or the number of devices",
                     cluster->size(), job.batch));
-  }
+  else
+    out.push_back(
+        fmt::format("what stands in the way most often is {}; change the batch ({}), the number of devices "
+                    "({}), or the model",
+                    most->first, job.batch, cluster->size()));
   return out;
 }
 
@@ -302,7 +338,7 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
   replay_best(result, model, cluster, job, pricing, options, progress, capacity);
   if (result.plans.size() > static_cast<std::size_t>(options.top))
     result.plans.resize(static_cast<std::size_t>(options.top));
-  if (result.feasible == 0) result.nearest = nearest(model, cluster, job, pricing, capacity, miss);
+  if (result.feasible == 0) result.nearest = nearest(model, cluster, job, pricing, capacity, miss, result.rejected);
   if (options.now) result.seconds = options.now() - began;
   return result;
 }

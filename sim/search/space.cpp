@@ -30,17 +30,48 @@ std::vector<int> or_one(const std::vector<int>& bound) {
   return bound.empty() ? std::vector<int>{1} : bound;
 }
 
-/// Chunks of a stage's layers: as many as leave all chunks of a pipeline equal. More than eight have not been reported
-/// to help (Narayanan et al. 2021, figure 12, stops there).
-std::vector<int> chunks(const plan::Bounds& bounds, const models::Model& model, int pipeline) {
-  constexpr std::int64_t kMostChunks = 8;
-  if (!bounds.virtual_stages.empty()) return bounds.virtual_stages;
-  std::vector<int> out = {1};
+/// How the layers of a stage come.
+struct Chunks {
+  int virtual_stages = 1;
+  bool ends_as_layers = false;
+};
+
+/// Chunks of a stage's layers: as many as leave all chunks of a pipeline equal. Where the stages do not divide the
+/// layers, but would with embedding and head counted as a layer each, that too: Llama 3 405B trained so, with 126
+/// layers on 16 stages (Grattafiori et al. 2024, section 3.3.2). NVIDIA's recipes go to chunks of a single layer, 20 of
+/// them a stage (NeMo 24.12, Llama 2 70B).
+std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& model, int pipeline) {
+  constexpr std::int64_t kMostChunks = 20;
+  constexpr std::int64_t kEnds = 2;
+  const bool ends = bounds.ends_as_layers.value_or(false);
+  std::vector<Chunks> out;
+  for (const int v : bounds.virtual_stages) out.push_back({v, ends});
+  if (!out.empty()) return out;
+  out.push_back({1, ends});
   // A job that fixes its stages or their order means them as they stand.
   if (bounds.pipeline.size() == 1 || !bounds.schedule.empty() || !bounds.layers_per_stage.empty()) return out;
-  if (pipeline == 1 || model.layers % pipeline != 0) return out;
-  for (const std::int64_t v : divisors(model.layers / pipeline))
-    if (v > 1 && v <= kMostChunks) out.push_back(static_cast<int>(v));
+  if (pipeline == 1) return out;
+  const bool counted = bounds.ends_as_layers.value_or(model.layers % pipeline != 0);
+  const std::int64_t layers = model.layers + (counted ? kEnds : 0);
+  if (layers % pipeline != 0) return out;
+  if (counted != ends) out.push_back({1, counted});
+  for (const std::int64_t v : divisors(layers / pipeline))
+    if (v > 1 && v <= kMostChunks) out.push_back({static_cast<int>(v), counted});
+  return out;
+}
+
+/// Into how many parts a sequence is cut: as the job says; else into one, and into more as long as each rank keeps so
+/// many tokens that attention over a block of them hides the block that is on its way. NVIDIA's recipes cut Llama 3.1's
+/// 8,192 tokens in two. Not where the job fixes the rest of the mesh.
+std::vector<int> contexts(const plan::Job& job, const models::Model& model, bool fixed, bool flash, int ranks) {
+  constexpr std::int64_t kLeastTokens = 4096;
+  const plan::Bounds& b = job.bounds;
+  if (!b.context.empty()) return b.context;
+  std::vector<int> out = {1};
+  if (fixed || !flash || !model.causal || b.staleness.value_or(-1) >= 0) return out;
+  const std::int64_t sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
+  for (const std::int64_t c : divisors(ranks))
+    if (c > 1 && sequence / c >= kLeastTokens && sequence % (2 * c) == 0) out.push_back(static_cast<int>(c));
   return out;
 }
 
@@ -113,23 +144,25 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
 
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
 /// says so.
-std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job) {
+std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
+                                   bool flash) {
   const plan::Bounds& b = job.bounds;
   const bool fixed = !b.data.empty() && !b.tensor.empty() && !b.pipeline.empty();
   std::vector<plan::PlanSpec> out;
   for (const int pipeline : degrees(b.pipeline, cluster.size()))
     for (const int tensor : degrees(b.tensor, cluster.size()))
-      for (const int context : or_one(b.context))
+      for (const int context : contexts(job, model, fixed, flash, cluster.size()))
         for (const int expert : or_one(b.expert))
           for (const int data : degrees(b.data, cluster.size()))
-            for (const int virtual_stages : chunks(b, model, pipeline)) {
+            for (const Chunks& layers : chunks(b, model, pipeline)) {
               plan::PlanSpec spec;
               spec.data = data;
               spec.tensor = tensor;
               spec.pipeline = pipeline;
               spec.context = context;
               spec.expert = expert;
-              spec.virtual_stages = virtual_stages;
+              spec.virtual_stages = layers.virtual_stages;
+              spec.ends_as_layers = layers.ends_as_layers;
               if (fixed || spec.ranks() == cluster.size()) out.push_back(spec);
             }
   return out;
@@ -150,9 +183,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   const std::vector<plan::Offload> elsewhere = offloads(b);
   const std::vector<plan::Compression> fewer_bits = compressions(b);
   std::vector<plan::PlanSpec> out;
-  for (plan::PlanSpec spec : meshes(cluster, model, job)) {
+  for (plan::PlanSpec spec : meshes(cluster, model, job, b.flash.value_or(flash))) {
     spec.layers_per_stage = b.layers_per_stage;
-    spec.ends_as_layers = b.ends_as_layers.value_or(false);
     spec.overlap_gradients = b.overlap_gradients.value_or(overlap_gradients && spec.replicas() > 1);
     spec.batch = job.batch;
     spec.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;

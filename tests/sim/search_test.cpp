@@ -145,6 +145,24 @@ TEST(Search, SaysWhyNothingFitsAndWhatWould) {
   EXPECT_NE(all.find("plan.zero_stage"), std::string::npos) << all;
 }
 
+TEST(Search, SaysWhichTwoDegreesHaveToGiveWayTogether) {
+  auto model = std::make_shared<models::Model>(*testing::model("tiny-gpt"));
+  model->kv_heads = 1;
+  const auto cluster = testing::cluster("localhost-4");
+  const cost::Pricing pricing(cluster, testing::stack("orrery-cpu"));
+  plan::Job job = tiny_job();
+  job.bounds.data = {2}, job.bounds.tensor = {2}, job.bounds.pipeline = {1};
+  const cost::SearchResult r = search(model, cluster, job, pricing, {});
+  EXPECT_TRUE(r.plans.empty());
+  EXPECT_EQ(r.nearest, (std::vector<std::string>{"leaving plan.data and plan.tensor free makes a plan possible",
+                                                 "leaving plan.tensor and plan.pipeline free makes a plan possible"}));
+  job.batch = 15;  // and then nothing divides it
+  job.bounds.micro_batch = {2};
+  const cost::SearchResult none = search(model, cluster, job, pricing, {});
+  ASSERT_EQ(none.nearest.size(), 1u);
+  EXPECT_NE(none.nearest[0].find("what stands in the way most often is P"), std::string::npos) << none.nearest[0];
+}
+
 TEST(Search, SaysWhenABatchCannotBeDivided) {
   plan::Job job = tiny_job();
   job.bounds.data = {4};

@@ -104,7 +104,10 @@ TEST(PlansTable, LeavesOutDimensionsThatNoPlanUses) {
   EXPECT_THAT(heads, testing::Contains("pipeline"));
   cost::SearchResult with_context = sample::search();
   with_context.plans[0].spec.context = 2;
+  with_context.plans[0].spec.data /= 2;
   EXPECT_EQ(plans_table(with_context).columns.size(), table.columns.size() + 1);
+  with_context.plans[0].spec.data *= 2;
+  EXPECT_EQ(plans_table(with_context).columns.size(), table.columns.size() + 2) << "plans for several sizes say theirs";
 }
 
 TEST(PlansTable, SaysWhatLeavesTheDeviceAndAmongHowManyStatesArePartitioned) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "apps/files.h"
 #include "apps/inputs.h"
@@ -47,6 +48,7 @@ sim::SearchOptions search_options(const PlanOptions& asked, Progress& progress) 
   sim::SearchOptions options;
   options.top = asked.top;
   options.memory_fraction = asked.memory_fraction;
+  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   options.stop = &Interrupt::requested();
   options.now = [] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

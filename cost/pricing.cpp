@@ -135,6 +135,11 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->gather_messages = calibration_.get("stack.gather_messages", 1);
 }
 
+Pricing::Pricing(const Pricing& other)
+    : cluster_(other.cluster_),
+      stack_(other.stack_),
+      calibration_(other.calibration_),
+      memo_(std::make_unique<Memo>(*other.memo_)) {}
 Pricing::~Pricing() = default;
 Pricing::Pricing(Pricing&&) noexcept = default;
 Pricing& Pricing::operator=(Pricing&&) noexcept = default;

@@ -37,6 +37,8 @@ class Pricing {
   Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
           const std::vector<Calibration>& calibrations = {});
   ~Pricing();
+  Pricing(const Pricing& other);  ///< with a memory of its own: for another thread
+  Pricing& operator=(const Pricing&) = delete;
   Pricing(Pricing&&) noexcept;
   Pricing& operator=(Pricing&&) noexcept;
 

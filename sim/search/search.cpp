@@ -4,13 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <iterator>
 #include <limits>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "sim/search/loss_chunks.h"
 #include "sim/search/partial_recompute.h"
+#include "sim/search/share_out.h"
 #include "sim/search/space.h"
 #include "sim/simulate.h"
 
@@ -20,8 +25,9 @@ namespace {
 
 constexpr const char* kMemory = "memory: does not fit the device";
 constexpr const char* kBeside = "memory: what is offloaded does not fit the node's host memory or drives";
-/// Progress is told this often over one search.
-constexpr std::int64_t kReports = 200;
+/// Progress is told this often over one search, at most.
+constexpr std::size_t kReports = 200;
+constexpr std::size_t kPiece = 32;  // points of the space that a thread takes at a time
 
 struct Candidate {
   double objective = 0;
@@ -65,7 +71,12 @@ class Best {
 /// The plan that missed the capacity by least.
 struct NearMiss {
   double memory = std::numeric_limits<double>::infinity();
+  std::size_t index = 0;  ///< of the space: of two that miss alike the first
   plan::PlanSpec spec;
+  void consider(double bytes, std::size_t at, const plan::PlanSpec& one) {
+    if (bytes < memory || (bytes == memory && at < index)) *this = {bytes, at, one};
+  }
+  void consider(const NearMiss& other) { consider(other.memory, other.index, other.spec); }
 };
 
 using Model = std::shared_ptr<const models::Model>;
@@ -224,37 +235,136 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   return out;
 }
 
+/// Looks at points of the space by the closed form; a thread's own, whose findings are added up behind it.
+class Estimating {
+ public:
+  Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Pricing& pricing,
+             double capacity, std::size_t keep, std::vector<plan::PlanSpec>& space, std::atomic<std::int64_t>& feasible)
+      : model_(model),
+        cluster_(cluster),
+        job_(job),
+        pricing_(pricing),
+        estimator_(model, pricing_),
+        capacity_(capacity),
+        best_(keep),
+        space_(space),
+        feasible_(feasible) {}
+  Estimating(const Estimating&) = delete;
+  Estimating& operator=(const Estimating&) = delete;
+
+  void operator()(std::size_t i) {
+    auto made = plan::make_plan(model_, cluster_, space_[i]);
+    if (!made) {
+      ++rejected[reason_of(made.error().front().code)];
+      return;
+    }
+    double memory = estimator_.memory_peak(*made);
+    ++evaluated;
+    if (memory > capacity_ && may_chunk(job_, pricing_)) {
+      space_[i].loss_chunks = loss_chunks_that_fit(estimator_, *made, model_, cluster_, memory, capacity_);
+      if (space_[i].loss_chunks > 1) {
+        made = plan::make_plan(model_, cluster_, space_[i]);
+        memory = estimator_.memory_peak(*made);
+      }
+    }
+    if (memory > capacity_) {
+      ++rejected[kMemory];
+      miss.consider(memory, i, made->spec());
+      return;
+    }
+    if (!estimator_.fits_beside(*made)) {
+      ++rejected[kBeside];
+      return;
+    }
+    const cost::Estimate estimate = estimator_.estimate(*made);
+    ++feasible_;
+    if (fastest == 0 || estimate.step_time < fastest) fastest = estimate.step_time;
+    const Candidate candidate{objective_of_estimate(estimate, job_.objective), i};
+    best_.offer(candidate);
+    if (space_[i].recompute == plan::Recompute::full && may_recompute_some(job_)) full.push_back(candidate);
+  }
+
+  [[nodiscard]] cost::Estimator& estimator() { return estimator_; }
+  [[nodiscard]] std::vector<Candidate> best() const { return best_.sorted(); }
+
+  std::map<std::string, std::int64_t> rejected;
+  std::int64_t evaluated = 0;
+  double fastest = 0;  ///< step time; 0: none yet
+  NearMiss miss;
+  std::vector<Candidate> full;  ///< those that recompute every block
+
+ private:
+  const Model& model_;
+  const Cluster& cluster_;
+  const plan::Job& job_;
+  const cost::Pricing pricing_;
+  cost::Estimator estimator_;
+  double capacity_;
+  Best best_;
+  std::vector<plan::PlanSpec>& space_;
+  std::atomic<std::int64_t>& feasible_;
+};
+
+/// Replays one plan after the other, on a fabric of its own.
+class Replaying {
+ public:
+  Replaying(const Model& model, const Cluster& cluster, const cost::Pricing& pricing,
+            const std::vector<cost::Prediction>& plans, std::vector<std::optional<cost::Prediction>>& replayed)
+      : model_(model), cluster_(cluster), pricing_(pricing), plans_(plans), replayed_(replayed) {}
+
+  void operator()(std::size_t i) {
+    if (!options_.fabric) options_.fabric = fabric_of(pricing_.cluster());
+    const auto made = plan::make_plan(model_, cluster_, plans_[i].spec);
+    replayed_[i] = simulate(*made, pricing_, options_).prediction;
+  }
+
+ private:
+  const Model& model_;
+  const Cluster& cluster_;
+  const cost::Pricing pricing_;
+  SimulateOptions options_{.spans = false};
+  const std::vector<cost::Prediction>& plans_;
+  std::vector<std::optional<cost::Prediction>>& replayed_;
+};
+
+std::size_t threads_for(const SearchOptions& options, std::size_t items) {
+  return std::clamp<std::size_t>(items, 1, static_cast<std::size_t>(std::max(1, options.threads)));
+}
+
 /// Replays the best plans of the closed form and ranks them again, ahead of those not replayed. A plan that turns out
 /// not to fit is dropped.
 void replay_best(cost::SearchResult& result, const Model& model, const Cluster& cluster, const plan::Job& job,
                  const cost::Pricing& pricing, const SearchOptions& options, SearchProgress progress, double capacity) {
+  const std::size_t count = std::min(result.plans.size(), static_cast<std::size_t>(std::max(0, options.replay)));
   progress.phase = "replaying";
-  progress.done = 0;
-  progress.total = std::min<std::int64_t>(options.replay, static_cast<std::int64_t>(result.plans.size()));
-  std::vector<cost::Prediction> replayed;
-  const SimulateOptions replay{.spans = false, .fabric = fabric_of(pricing.cluster())};
-  std::size_t looked_at = 0;
-  for (; looked_at < static_cast<std::size_t>(progress.total); ++looked_at) {
-    if (options.stop && options.stop->load(std::memory_order_relaxed)) break;
+  progress.total = static_cast<std::int64_t>(count);
+  std::vector<std::optional<cost::Prediction>> replayed(count);
+  std::vector<std::unique_ptr<Replaying>> workers;
+  for (std::size_t w = 0; w < threads_for(options, count); ++w)
+    workers.push_back(std::make_unique<Replaying>(model, cluster, pricing, result.plans, replayed));
+  share_out(workers, count, 1, options.stop, [&](std::size_t begun) {
+    progress.done = static_cast<std::int64_t>(begun);
     if (options.progress) options.progress(progress);
-    ++progress.done;
-    const auto made = plan::make_plan(model, cluster, result.plans[looked_at].spec);
-    cost::Prediction p = simulate(*made, pricing, replay).prediction;
+  });
+  std::vector<cost::Prediction> ranked, others;
+  for (std::size_t i = 0; i < result.plans.size(); ++i) {
+    if (i >= count || !replayed[i]) {
+      others.push_back(std::move(result.plans[i]));
+      continue;
+    }
     ++result.simulated;
-    if (p.memory_peak_bytes <= capacity) {
-      replayed.push_back(std::move(p));
+    if (replayed[i]->memory_peak_bytes <= capacity) {
+      ranked.push_back(std::move(*replayed[i]));
     } else {
       ++result.rejected[kMemory];
       --result.feasible;
     }
   }
-  std::stable_sort(replayed.begin(), replayed.end(), [&](const cost::Prediction& a, const cost::Prediction& b) {
+  std::stable_sort(ranked.begin(), ranked.end(), [&](const cost::Prediction& a, const cost::Prediction& b) {
     return sim::objective_of(a, job.objective) < sim::objective_of(b, job.objective);
   });
-  replayed.insert(replayed.end(),
-                  std::make_move_iterator(result.plans.begin() + static_cast<std::ptrdiff_t>(looked_at)),
-                  std::make_move_iterator(result.plans.end()));
-  result.plans = std::move(replayed);
+  ranked.insert(ranked.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
+  result.plans = std::move(ranked);
 }
 
 }  // namespace
@@ -277,49 +387,37 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
       space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients);
   cost::SearchResult result;
   result.candidates = static_cast<std::int64_t>(space.size());
-  cost::Estimator estimator(model, pricing);
-  Best best(static_cast<std::size_t>(std::max({1, options.top, options.replay})));
-  NearMiss miss;
+  const auto keep = static_cast<std::size_t>(std::max({1, options.top, options.replay}));
+  std::atomic<std::int64_t> feasible = 0;
+  std::vector<std::unique_ptr<Estimating>> workers;
+  for (std::size_t w = 0; w < threads_for(options, space.size() / kPiece); ++w)
+    workers.push_back(std::make_unique<Estimating>(model, cluster, job, pricing, capacity, keep, space, feasible));
   SearchProgress progress{0, result.candidates, 0, 0, "estimating"};
-  const std::int64_t every = std::max<std::int64_t>(1, result.candidates / kReports);
-  std::vector<Candidate> full;  // those that recompute every block
-  for (std::size_t i = 0; i < space.size(); ++i) {
-    if (options.stop && options.stop->load(std::memory_order_relaxed)) break;
-    if (options.progress && static_cast<std::int64_t>(i) % every == 0) {
-      progress.done = static_cast<std::int64_t>(i);
-      options.progress(progress);
-    }
-    auto made = plan::make_plan(model, cluster, space[i]);
-    if (!made) {
-      ++result.rejected[reason_of(made.error().front().code)];
-      continue;
-    }
-    double memory = estimator.memory_peak(*made);
-    ++result.evaluated;
-    if (memory > capacity && may_chunk(job, pricing)) {
-      space[i].loss_chunks = loss_chunks_that_fit(estimator, *made, model, cluster, memory, capacity);
-      if (space[i].loss_chunks > 1) {
-        made = plan::make_plan(model, cluster, space[i]);
-        memory = estimator.memory_peak(*made);
-      }
-    }
-    if (memory > capacity) {
-      ++result.rejected[kMemory];
-      if (memory < miss.memory) miss = {memory, made->spec()};
-      continue;
-    }
-    if (!estimator.fits_beside(*made)) {
-      ++result.rejected[kBeside];
-      continue;
-    }
-    const cost::Estimate estimate = estimator.estimate(*made);
-    progress.feasible = ++result.feasible;
-    if (progress.best_step_time_s == 0 || estimate.step_time < progress.best_step_time_s)
-      progress.best_step_time_s = estimate.step_time;
-    const Candidate candidate{objective_of_estimate(estimate, job.objective), i};
-    best.offer(candidate);
-    if (space[i].recompute == plan::Recompute::full && may_recompute_some(job)) full.push_back(candidate);
+  const std::size_t every = std::max(kPiece, space.size() / kReports);
+  std::size_t told = 0;
+  share_out(workers, space.size(), kPiece, options.stop, [&](std::size_t begun) {
+    if (!options.progress || (begun > 0 && begun < told + every)) return;
+    told = begun;
+    progress.done = static_cast<std::int64_t>(begun);
+    progress.feasible = feasible;
+    progress.best_step_time_s = workers.front()->fastest;
+    options.progress(progress);
+  });
+  result.feasible = feasible;
+  Best best(keep);
+  NearMiss miss;
+  std::vector<Candidate> full;
+  for (const auto& worker : workers) {
+    result.evaluated += worker->evaluated;
+    for (const auto& [reason, count] : worker->rejected) result.rejected[reason] += count;
+    for (const Candidate& c : worker->best()) best.offer(c);
+    miss.consider(worker->miss);
+    full.insert(full.end(), worker->full.begin(), worker->full.end());
+    if (worker->fastest > 0 && (progress.best_step_time_s == 0 || worker->fastest < progress.best_step_time_s))
+      progress.best_step_time_s = worker->fastest;
   }
+  progress.feasible = result.feasible;
+  cost::Estimator& estimator = workers.front()->estimator();
   std::sort(full.begin(), full.end());
   for (const Candidate& c : full) {
     if (!best.takes(kLeastOfFull * c.objective) || (options.stop && options.stop->load(std::memory_order_relaxed)))

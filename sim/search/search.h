@@ -28,6 +28,7 @@ struct SearchOptions {
   std::function<void(const SearchProgress&)> progress = {};  ///< called now and then, never more than 1,000 times
   std::function<double()> now = {};         ///< seconds on any clock, for SearchResult::seconds; absent: 0
   const std::atomic<bool>* stop = nullptr;  ///< set: return what was found so far
+  int threads = 1;                          ///< that share the work; the result is the same with any number
 };
 
 /// Exhaustive over data x tensor x pipeline x virtual stages x micro-batch x ZeRO x order x sequence parallelism x

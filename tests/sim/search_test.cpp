@@ -1,5 +1,6 @@
 /// The plan search: its space, its answers, its refusals.
 #include "sim/search/search.h"
+#include "sim/search/share_out.h"
 
 #include <gtest/gtest.h>
 
@@ -251,6 +252,41 @@ TEST(Replay, TakesAsLongAsMegatronMeasured) {
   const cost::Prediction p = simulate(*made, pricing, {.spans = false}).prediction;
   const double interleaved = p.step_time_s - p.breakdown.bubble * 2 / 3;
   EXPECT_NEAR(interleaved / 18.13, 1, 0.10) << interleaved << " s, not interleaved " << p.step_time_s << " s";
+}
+
+TEST(Search, FindsTheSameWithAnyNumberOfThreads) {
+  const auto cluster = testing::cluster("dgx-a100", 16);
+  const auto model = testing::model("gpt2-1558m");
+  plan::Job job;
+  job.batch = 64, job.sequence = 1024;
+  job.precision = models::DType::bf16;
+  const cost::Pricing pricing(cluster, testing::stack("megatron-lm"));
+  const auto found = [&](int threads) {
+    SearchOptions options;
+    options.threads = threads;
+    return search(model, cluster, job, pricing, options);
+  };
+  const cost::SearchResult one = found(1), four = found(4);
+  EXPECT_GT(one.feasible, 100);
+  EXPECT_EQ(one.feasible, four.feasible);
+  EXPECT_EQ(one.evaluated, four.evaluated);
+  EXPECT_EQ(one.rejected, four.rejected);
+  ASSERT_EQ(one.plans.size(), four.plans.size());
+  for (std::size_t i = 0; i < one.plans.size(); ++i) {
+    EXPECT_EQ(one.plans[i].spec, four.plans[i].spec) << i;
+    EXPECT_EQ(one.plans[i].step_time_s, four.plans[i].step_time_s) << i;
+  }
+}
+
+TEST(Search, PassesOnWhatGoesWrongInAnyThread) {
+  struct Worker {
+    void operator()(std::size_t i) const {
+      if (i == 700) throw std::runtime_error("here");
+    }
+  };
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int w = 0; w < 3; ++w) workers.push_back(std::make_unique<Worker>());
+  EXPECT_THROW(share_out(workers, 1000, 8, nullptr, [](std::size_t) {}), std::runtime_error);
 }
 
 }  // namespace

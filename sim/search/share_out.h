@@ -1,0 +1,38 @@
+#pragma once
+/// Work on many independent items by a few threads, each with a worker of its own.
+#include <atomic>
+#include <cstddef>
+#include <future>
+#include <memory>
+#include <vector>
+
+namespace orrery::sim {
+
+/// (*worker)(i) for every i below `count`, each once, by the worker that is free; the first worker is this thread's,
+/// which calls tell(items begun) between pieces. Ends early once `stop` is set. What a worker throws is thrown here,
+/// once all have ended.
+template <class Worker, class Tell>
+void share_out(const std::vector<std::unique_ptr<Worker>>& workers, std::size_t count, std::size_t piece,
+               const std::atomic<bool>* stop, const Tell& tell) {
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;
+  const auto work = [&](Worker& worker, bool tells) {
+    try {
+      for (std::size_t first = next.fetch_add(piece); first < count; first = next.fetch_add(piece)) {
+        if (failed || (stop && stop->load(std::memory_order_relaxed))) return;
+        if (tells) tell(first);
+        for (std::size_t i = first; i < count && i < first + piece; ++i) worker(i);
+      }
+    } catch (...) {
+      failed = true;
+      throw;
+    }
+  };
+  std::vector<std::future<void>> others;
+  for (std::size_t w = 1; w < workers.size(); ++w)
+    others.push_back(std::async(std::launch::async, [&work, &worker = *workers[w]] { work(worker, false); }));
+  work(*workers.front(), true);
+  for (std::future<void>& other : others) other.get();
+}
+
+}  // namespace orrery::sim

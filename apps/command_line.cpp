@@ -121,6 +121,9 @@ void add_running(CLI::App& app, Verbs& verbs) {
   train->add_option("--threads", verbs.train.threads, "Threads of each rank")
       ->check(CLI::Range(1, 1024))
       ->option_text("K");
+  train->add_flag_callback(
+      "--no-repeat", [&verbs] { verbs.train.repeat = false; },
+      "GPUs: a faster backward pass of attention, which does not give the same bits when repeated");
   exec::SampleOptions& text = verbs.train.text;
   train->add_flag("--sample", verbs.train.sample, "Print text from the model, by the run's newest checkpoint");
   train->add_option("--prompt", text.prompt, "What the text goes on from")->option_text("TEXT");

@@ -51,6 +51,7 @@ struct TrainOptions {
   int keep = 2;                       ///< newest checkpoints that are kept
   int threads = 1;                    ///< per rank
   bool verify_serial = false;
+  bool repeat = true;   ///< GPUs: kernels that repeat bit by bit, also where others are faster
   bool sample = false;  ///< print text from the model when the run has ended; without a plan, from `run`
   exec::SampleOptions text;
 };

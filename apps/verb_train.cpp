@@ -74,6 +74,7 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
   command.resume = options.resume;
   command.checkpoint_every = options.checkpoint_every;
   command.keep = options.keep;
+  command.repeat = options.repeat || command.backend != "cuda";
   command.progress_thread = loaded.stack.overlap_data;
   command.recompute_whole_layer = loaded.stack.recompute_whole_layer;
   return command;
@@ -175,6 +176,8 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
     progress.clear();
     std::fprintf(stderr, "%s\n", text.c_str());
   };
+  if (!options.repeat && command.repeat)
+    watchers.message("--no-repeat changes nothing: the CPU backend has only what repeats bit by bit");
   const Interrupt interrupt;
   const exec::RunOutcome run = exec::supervise(command, watchers, &Interrupt::requested());
   progress.clear();

@@ -5,7 +5,7 @@
 ///   exec::CudaLoad cuda = exec::load_cuda(folder_of_this_executable);
 ///   if (!cuda.module) -> cuda.reason says why in one sentence (exit code 6 when the user asked for CUDA)
 ///   auto backend = cuda.module->make_backend(cuda.module->device_for(local_rank),
-///                                           exec::make_cpu_backend(threads));
+///                                           exec::make_cpu_backend(threads), {});
 ///   auto transport = cuda.module->make_transport(*backend, host_transport, {});
 ///
 /// The host transport (MPI) must outlive the one made here; it serves barrier, gather_text and maximum, carries the ids
@@ -20,6 +20,12 @@
 #include "exec/transport.h"
 
 namespace orrery::exec {
+
+struct CudaBackendOptions {
+  /// The same inputs give the same bits. Without it attention's backward may add up in whatever order its blocks end,
+  /// which is faster.
+  bool repeat = true;
+};
 
 struct CudaTransportOptions {
   bool nccl = true;             ///< false: always staged through the host
@@ -38,7 +44,8 @@ class CudaModule {
   /// The GPU of the process that is number `local_rank` on its machine; ranks share GPUs when there are fewer.
   [[nodiscard]] int device_for(int local_rank) const { return local_rank % devices(); }
   /// `host` computes what plans leave to the host's cores; it may be null where no plan does.
-  [[nodiscard]] virtual std::unique_ptr<Backend> make_backend(int device, std::unique_ptr<Backend> host) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Backend> make_backend(int device, std::unique_ptr<Backend> host,
+                                                              const CudaBackendOptions& options) const = 0;
   /// Collective over all ranks of `host`. `backend` must come from this module's make_backend and outlive the result.
   [[nodiscard]] virtual std::unique_ptr<Transport> make_transport(Backend& backend, Transport& host,
                                                                   const CudaTransportOptions& options) const = 0;
@@ -57,7 +64,7 @@ struct CudaLoad {
 
 /// The module's one entry point: a module, or null with the reason in `reason`. `version` guards against a module
 /// left over from another build.
-inline constexpr int kCudaModuleVersion = 4;
+inline constexpr int kCudaModuleVersion = 5;
 inline constexpr const char* kCudaModuleFile = "liborrery_cuda.so";
 inline constexpr const char* kCudaModuleEntry = "orrery_cuda_open";
 using CudaModuleEntry = CudaModule* (*)(int version, char* reason, std::size_t reason_bytes);

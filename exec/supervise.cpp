@@ -55,6 +55,7 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   if (c.serial) out.emplace_back("--serial");
   if (!c.checkpoint) out.emplace_back("--no-checkpoint");
   if (c.progress_thread) out.emplace_back("--progress-thread");
+  if (!c.repeat) out.emplace_back("--no-repeat");
   if (c.recompute_whole_layer) out.emplace_back("--recompute-whole-layer");
   return out;
 }

@@ -33,6 +33,7 @@ struct TrainCommand {
   std::set<std::int64_t> dump_gradients;    ///< steps, from 1
   bool serial = false;                      ///< one rank: the plan's serial program (plan/serial.h)
   bool progress_thread = false;             ///< where the software stack says that transfers proceed beside compute
+  bool repeat = true;                       ///< GPUs: kernels that repeat bit by bit, also where others are faster
   bool recompute_whole_layer = false;       ///< as the software stack lowers (plan::LowerOptions)
   std::chrono::seconds deadline{120};       ///< of one wait of one rank for others
   std::chrono::seconds start_timeout{120};  ///< until the first progress

@@ -165,11 +165,14 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   if (options.backend == "cuda") {
     cuda = exec::load_cuda({std::filesystem::read_symlink("/proc/self/exe").parent_path().string()});
     if (!cuda.module) throw exec::Failure(cuda.reason, exec::FailureKind::environment);
-    backend = cuda.module->make_backend(cuda.module->device_for(seat.on_node), exec::make_cpu_backend(run.threads));
+    backend = cuda.module->make_backend(cuda.module->device_for(seat.on_node), exec::make_cpu_backend(run.threads),
+                                        {.repeat = options.repeat});
     device_transport = cuda.module->make_transport(
         *backend, host, {.deadline_s = std::chrono::duration<double>(options.deadline).count()});
     run.oversubscribed = seat.ranks_on_node > cuda.module->devices();
   } else {
+    if (!options.repeat)
+      say(host.rank(), "--no-repeat changes nothing: the CPU backend has only what repeats bit by bit");
     // A CPU rank's device is an arena of as much memory as the cluster gives it.
     backend =
         exec::make_cpu_backend(run.threads, static_cast<std::int64_t>(loaded.plan.cluster().device().memory.value));

@@ -42,7 +42,7 @@ const char* usage() {
          "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
          "         [--keep N] [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
          "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--progress-thread]\n"
-         "         [--serial] [--check-memory] [--no-graphs] [--no-queued-messages]\n"
+         "         [--serial] [--check-memory] [--no-graphs] [--no-queued-messages] [--no-repeat]\n"
          "   or: orrery-worker --sample --run DIR [--prompt TEXT] [--tokens N] [--temperature T] [--top-k K] [--seed "
          "S]\n"
          "         [--tokenizer PATH] [--threads K]\n"
@@ -94,6 +94,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--progress-thread", [&o] { o.progress_thread = true; }},
       {"--no-graphs", [&o] { o.graphs = false; }},
       {"--no-queued-messages", [&o] { o.queue_messages = false; }},
+      {"--no-repeat", [&o] { o.repeat = false; }},
       {"--recompute-whole-layer", [&o] { o.recompute_whole_layer = true; }},
       {"--serial", [&o] { o.serial = true; }},
       {"--check-memory", [&o] { o.check_memory = true; }}};

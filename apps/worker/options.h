@@ -25,6 +25,7 @@ struct Options {
   bool progress_thread = false;  ///< CPU ranks: messages move while the rank computes
   bool graphs = true;            ///< CUDA: runs of steps as graphs
   bool queue_messages = true;    ///< NCCL: messages are ordered on the device, not by the host
+  bool repeat = true;            ///< CUDA: bit by bit, whatever it costs
   bool serial = false;           ///< one rank: the plan's serial program instead of the plan
   bool check_memory = false;     ///< overlap checks and NaN in newborn buffers
   std::set<std::int64_t> dump_gradients;

@@ -47,7 +47,7 @@ int probe(const Options& options, exec::Transport& host, int on_node, int ranks_
       throw exec::Failure(fmt::format("{} ranks would share {} GPU{}: their times would say how", ranks_on_node,
                                       cuda.module->devices(), cuda.module->devices() == 1 ? "" : "s"),
                           exec::FailureKind::environment);
-    backend = cuda.module->make_backend(cuda.module->device_for(on_node), std::move(backend));
+    backend = cuda.module->make_backend(cuda.module->device_for(on_node), std::move(backend), {});
     devices = cuda.module->make_transport(*backend, host, {});
     p.oversubscribed = false;
   }

@@ -36,14 +36,14 @@ int select_device(int device) {
 }
 
 /// Without cuDNN, or where it does not start, own kernels do; `why` says so.
-std::unique_ptr<CudnnAttention> open_attention(std::string& why) {
+std::unique_ptr<CudnnAttention> open_attention(bool repeat, std::string& why) {
   const CudnnApi* api = find_cudnn(why);
   if (!api) {
     why = "no cuDNN: " + why;
     return nullptr;
   }
   try {
-    return std::make_unique<CudnnAttention>(*api);
+    return std::make_unique<CudnnAttention>(*api, repeat);
   } catch (const Failure& failure) {
     why = failure.what();
     return nullptr;
@@ -58,7 +58,7 @@ cudaDeviceProp properties_of(int device) {
 
 }  // namespace
 
-CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Options products)
+CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Options products, bool repeat)
     : device_(select_device(device)),
       device_name_(properties_of(device).name),
       host_(std::move(host)),
@@ -69,7 +69,7 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
   const cudaDeviceProp properties = properties_of(device);
   fusion_.gelu = properties.major >= kHopper;
   capability_ = 10 * properties.major + properties.minor;
-  cudnn_ = open_attention(no_cudnn_);
+  cudnn_ = open_attention(repeat, no_cudnn_);
 }
 
 std::string CudaBackend::refusal(models::DType precision) const {

@@ -26,8 +26,10 @@ struct Call;
 
 class CudaBackend final : public Backend {
  public:
-  /// `host` computes what plans leave to the host's cores; without it they are refused.
-  explicit CudaBackend(int device, std::unique_ptr<Backend> host = nullptr, Products::Options products = {});
+  /// `host` computes what plans leave to the host's cores; without it they are refused. `repeat`: as in
+  /// CudaBackendOptions.
+  explicit CudaBackend(int device, std::unique_ptr<Backend> host = nullptr, Products::Options products = {},
+                       bool repeat = true);
   ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;

@@ -14,9 +14,11 @@ namespace orrery::exec::cuda {
 namespace {
 
 /// Most that attention takes outside the arena: kernels that repeat bit by bit keep the scores' gradients of the
-/// sequences that they work on. A GPU is full with a few sequences.
+/// sequences that they work on, others those of the queries in fp32. A GPU is full with a few sequences.
 constexpr std::int64_t kMostWorkspace = std::int64_t{128} << 20;
 constexpr std::int64_t kAligned = 256;
+/// From 9.6 on cuDNN clears what it adds to by atomics.
+constexpr std::size_t kClears = 90600;
 
 std::int64_t round_up(std::int64_t bytes) {
   return (bytes + kAligned - 1) / kAligned * kAligned;
@@ -27,10 +29,12 @@ std::int64_t round_up(std::int64_t bytes) {
 struct CudnnAttention::Prepared {
   std::optional<CudnnPlan> plan;  ///< none: refused
   std::string refusal;            ///< why
+  bool repeats = true;
+  std::string no_atomics;  ///< why it repeats though it need not
   AttentionTensors tensors;
   std::map<std::int64_t, float> scalars;
-  std::int64_t sequences = 0;  ///< at a time
-  std::int64_t row_dots = 0;   ///< bytes of the workspace ahead of cuDNN's
+  std::int64_t sequences = 0;              ///< at a time
+  std::int64_t row_dots = 0, dq_sums = 0;  ///< bytes of the workspace ahead of cuDNN's
   std::byte* workspace = nullptr;
 };
 
@@ -48,7 +52,8 @@ struct CudnnAttention::Workspace {
   }
 };
 
-CudnnAttention::CudnnAttention(const CudnnApi& api) : api_(api), workspace_(std::make_unique<Workspace>()) {
+CudnnAttention::CudnnAttention(const CudnnApi& api, bool repeat)
+    : api_(api), repeat_(repeat), workspace_(std::make_unique<Workspace>()) {
   cudnnHandle_t handle = nullptr;
   const cudnnStatus_t status = api_.create(&handle);
   if (status != CUDNN_STATUS_SUCCESS)
@@ -71,17 +76,31 @@ CudnnAttention::Key CudnnAttention::key_of(const AttentionCall& call) {
       call.dy != nullptr, static_cast<int>(call.dtype), s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.causal};
 }
 
-std::string CudnnAttention::refusal(const AttentionCall& call) const {
+CudnnAttention::Choice CudnnAttention::choice(const AttentionCall& call) const {
   const auto found = prepared_.find(key_of(call));
-  return found == prepared_.end() ? std::string() : found->second->refusal;
+  if (found == prepared_.end()) return {};
+  const Prepared& p = *found->second;
+  return {p.plan ? std::string() : p.refusal, p.repeats, p.no_atomics};
 }
 
 CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call) {
-  const AttentionShape& s = call.shape;
-  const bool backward = call.dy != nullptr;
   std::unique_ptr<Prepared>& known = prepared_[key_of(call)];
   if (known) return *known;
-  known = std::make_unique<Prepared>();
+  const bool may_differ = call.dy && !repeat_;
+  known = std::make_unique<Prepared>(plan_for(call, !may_differ));
+  if (may_differ && !known->plan) {
+    std::string no_atomics = std::move(known->refusal);
+    known = std::make_unique<Prepared>(plan_for(call, true));
+    known->no_atomics = std::move(no_atomics);
+  }
+  return *known;
+}
+
+CudnnAttention::Prepared CudnnAttention::plan_for(const AttentionCall& call, bool repeat) {
+  const AttentionShape& s = call.shape;
+  const bool backward = call.dy != nullptr;
+  Prepared out;
+  out.repeats = repeat;
   // As many sequences as divide the batch, from all of them down to what the first plan says that there is room for.
   std::int64_t for_each = 0;  // sequence, bytes
   for (std::int64_t parts = 1; parts <= s.batch; ++parts) {
@@ -90,27 +109,32 @@ CudnnAttention::Prepared& CudnnAttention::prepare(const AttentionCall& call) {
     some.batch = s.batch / parts;
     try {
       CudnnGraph graph(api_);
-      known->tensors = backward ? backward_graph(graph, some, call.dtype) : forward_graph(graph, some, call.dtype);
-      CudnnPlan plan = graph.plan(static_cast<cudnnHandle_t>(handle_));
-      known->row_dots =
-          backward ? round_up(some.batch * s.heads * s.sequence * static_cast<std::int64_t>(sizeof(float))) : 0;
-      const std::int64_t bytes = known->row_dots + plan.workspace_bytes;
+      out.tensors =
+          backward ? backward_graph(graph, some, call.dtype, repeat ? QueryGradient::product : QueryGradient::atomics)
+                   : forward_graph(graph, some, call.dtype);
+      CudnnPlan plan =
+          graph.plan(static_cast<cudnnHandle_t>(handle_), repeat ? CudnnKernels::not_noted : CudnnKernels::any);
+      const std::int64_t floats = some.batch * s.heads * s.sequence * static_cast<std::int64_t>(sizeof(float));
+      out.row_dots = out.tensors.row_dots < 0 ? 0 : round_up(floats);
+      out.dq_sums = out.tensors.dq_sums < 0 ? 0 : round_up(floats * s.head_dim);
+      const std::int64_t bytes = out.row_dots + out.dq_sums + plan.workspace_bytes;
       if (bytes > kMostWorkspace) {
         for_each = bytes / some.batch;
-        known->refusal = "cuDNN's kernel wants " + std::to_string(bytes) + " bytes at once";
+        out.refusal = "cuDNN's kernel wants " + std::to_string(bytes) + " bytes at once";
         continue;
       }
-      known->workspace = workspace_->of(bytes);
-      known->scalars = graph.scalars();
-      known->sequences = some.batch;
-      known->plan.emplace(std::move(plan));
+      out.workspace = workspace_->of(bytes);
+      out.scalars = graph.scalars();
+      out.sequences = some.batch;
+      out.plan.emplace(std::move(plan));
+      out.refusal.clear();
       break;
     } catch (const CudnnRefused& refusal) {
-      known->refusal = refusal.what();
+      out.refusal = refusal.what();
       break;  // a kernel that is not there for many sequences is not there for few
     }
   }
-  return *known;
+  return out;
 }
 
 bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
@@ -146,6 +170,10 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
     give(p.tensors.dk, call.dqkv, packed + heads * kElement);
     give(p.tensors.dv, call.dqkv, packed + (heads + keys) * kElement);
     give(p.tensors.row_dots, p.workspace, 0);
+    give(p.tensors.dq_sums, p.workspace, p.row_dots);
+    if (p.dq_sums > 0 && api_.version() < kClears)
+      check(cudaMemsetAsync(p.workspace + p.row_dots, 0, static_cast<std::size_t>(p.dq_sums), stream),
+            "clearing the sums of attention's dq");
     for (auto& [id, value] : p.scalars) {
       ids.push_back(id);
       addresses.push_back(&value);
@@ -154,7 +182,7 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
     pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, static_cast<std::int64_t>(ids.size()), ids.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(addresses.size()),
              addresses.data());
-    void* const rest = p.workspace + p.row_dots;
+    void* const rest = p.workspace + p.row_dots + p.dq_sums;
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, rest);
     pack.finalise();
     check_status(api_.execute(static_cast<cudnnHandle_t>(handle_), p.plan->plan.raw(), pack.raw()), "attention");
@@ -175,7 +203,7 @@ namespace orrery::exec::cuda {
 
 struct CudnnAttention::Prepared {};
 struct CudnnAttention::Workspace {};
-CudnnAttention::CudnnAttention(const CudnnApi& api) : api_(api) {}
+CudnnAttention::CudnnAttention(const CudnnApi& api, bool repeat) : api_(api), repeat_(repeat) {}
 CudnnAttention::~CudnnAttention() = default;
 bool CudnnAttention::run(const AttentionCall&, cudaStream_t) {
   return false;
@@ -186,7 +214,7 @@ std::int64_t CudnnAttention::workspace_bytes() const {
 std::string CudnnAttention::version() const {
   return {};
 }
-std::string CudnnAttention::refusal(const AttentionCall&) const {
+CudnnAttention::Choice CudnnAttention::choice(const AttentionCall&) const {
   return {};
 }
 

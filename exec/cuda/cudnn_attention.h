@@ -1,7 +1,8 @@
 #pragma once
 /// Flash attention of 16-bit operands by cuDNN: the operator's graph (products, mask, softmax and their gradients),
 /// which cuDNN recognises and runs as one kernel. Operands and statistics lie as the own kernels have them, so that
-/// either can run the other's backward; what cuDNN has no kernel for, or none that repeats bit by bit, is theirs.
+/// either can run the other's backward; what cuDNN has no kernel for is theirs. Backward repeats bit by bit unless it
+/// need not, which is faster.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,7 +28,9 @@ struct AttentionCall {
 
 class CudnnAttention {
  public:
-  explicit CudnnAttention(const CudnnApi& api);
+  /// `repeat`: backward by the graph that repeats bit by bit; else by the one that adds dq up by atomics, where cuDNN
+  /// has kernels for it, and by the former where not.
+  explicit CudnnAttention(const CudnnApi& api, bool repeat = true);
   ~CudnnAttention();
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
@@ -37,8 +40,13 @@ class CudnnAttention {
   [[nodiscard]] bool run(const AttentionCall& call, cudaStream_t stream);
   [[nodiscard]] std::string version() const;  ///< "9.19.0"
   [[nodiscard]] std::int64_t workspace_bytes() const;
-  /// Why a call that `run` has left to the own kernels is; empty: it was not.
-  [[nodiscard]] std::string refusal(const AttentionCall& call) const;
+  /// What `run` has made of a call.
+  struct Choice {
+    std::string refusal;     ///< why it was left to the own kernels; empty: it was not
+    bool repeats = true;     ///< bit by bit
+    std::string no_atomics;  ///< why backward repeats though it need not; empty: it does not, or must
+  };
+  [[nodiscard]] Choice choice(const AttentionCall& call) const;
 
  private:
   struct Prepared;
@@ -47,8 +55,10 @@ class CudnnAttention {
   using Key = std::tuple<bool, int, std::int64_t, std::int64_t, int, int, int, bool>;
   [[nodiscard]] static Key key_of(const AttentionCall& call);
   [[nodiscard]] Prepared& prepare(const AttentionCall& call);
+  [[nodiscard]] Prepared plan_for(const AttentionCall& call, bool repeat);
 
   const CudnnApi& api_;
+  bool repeat_;
   void* handle_ = nullptr;  ///< cudnnHandle_t
   std::unique_ptr<Workspace> workspace_;
   std::map<Key, std::unique_ptr<Prepared>> prepared_;

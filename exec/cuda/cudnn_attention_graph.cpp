@@ -92,7 +92,8 @@ AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& shape, m
   return t;
 }
 
-AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype) {
+AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype,
+                                QueryGradient how) {
   const Layout l(shape, dtype);
   AttentionTensors t;
   t.q = graph.tensor(l.queries(), l.packed_strides(), l.type);
@@ -135,7 +136,13 @@ AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& shape, 
   // dQ = dS K
   const int k = graph.between(l.keys(), l.packed_strides(), l.type);
   graph.reshape(t.k, k);
-  graph.matmul(scaled, k, t.dq);
+  if (how == QueryGradient::product) {
+    graph.matmul(scaled, k, t.dq);
+    return t;
+  }
+  t.dq_sums = graph.tensor(l.queries(), {l.h * l.t * l.d, l.t * l.d, l.d, 1}, CUDNN_DATA_FLOAT);
+  graph.matmul(scaled, k, t.dq_sums);
+  graph.pointwise(CUDNN_POINTWISE_IDENTITY, t.dq_sums, -1, t.dq);
   return t;
 }
 

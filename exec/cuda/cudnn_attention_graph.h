@@ -12,14 +12,21 @@ namespace orrery::exec::cuda {
 struct AttentionTensors {
   int q = -1, k = -1, v = -1, y = -1, lse = -1;
   int dy = -1, dq = -1, dk = -1, dv = -1;
-  int row_dots = -1;  ///< backward: a float for each query of each head, in the workspace ahead of cuDNN's
+  // Backward, in the workspace ahead of cuDNN's:
+  int row_dots = -1;  ///< a float for each query of each head
+  int dq_sums = -1;   ///< dq in fp32, packed by heads; of the graph that adds it up by atomics
+};
+
+/// How the pieces of dq, one of each block of keys, come together.
+enum class QueryGradient {
+  product,  ///< as one product of the scores' gradients, which go through memory: kernels that repeat bit by bit
+  atomics,  ///< added up in fp32 in whatever order the blocks end; no gradients of scores in memory
 };
 
 /// y and lse of packed qkv, `shape.batch` sequences.
 AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype);
-/// dqkv of dy, qkv, y and lse, dq as one product, not added up piece by piece by atomics: the graph whose kernels
-/// repeat bit by bit.
-AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype);
+/// dqkv of dy, qkv, y and lse.
+AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype, QueryGradient how);
 
 }  // namespace orrery::exec::cuda
 #endif

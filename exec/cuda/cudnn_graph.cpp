@@ -120,7 +120,7 @@ void CudnnGraph::reshape(int x, int y) {
   operations_.push_back(std::move(o));
 }
 
-CudnnPlan CudnnGraph::plan(cudnnHandle_t handle, const CudnnDescriptor* device) {
+CudnnPlan CudnnGraph::plan(cudnnHandle_t handle, CudnnKernels kernels, const CudnnDescriptor* device) {
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const CudnnDescriptor& o : operations_) raw.push_back(o.raw());
   CudnnDescriptor graph(api_, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -159,7 +159,7 @@ CudnnPlan CudnnGraph::plan(cudnnHandle_t handle, const CudnnDescriptor* device) 
     bool repeats = true;
     for (std::int64_t n = 0; n < noted && n < static_cast<std::int64_t>(notes.size()); ++n)
       repeats = repeats && notes[static_cast<std::size_t>(n)] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    if (!repeats) {
+    if (!repeats && kernels == CudnnKernels::not_noted) {
       why = "those it proposes do not repeat bit by bit";
       continue;
     }

@@ -52,6 +52,11 @@ struct CudnnPlan {
   std::int64_t workspace_bytes = 0;
 };
 
+/// Which kernels may be chosen: not those that cuDNN notes as not repeating bit by bit, or any. That a kernel has no
+/// such note is not enough: what a graph asks for may itself be a sum in any order (QueryGradient::atomics), and 9.19
+/// notes nothing on the kernels of either graph of attention's backward.
+enum class CudnnKernels { not_noted, any };
+
 class CudnnGraph {
  public:
   explicit CudnnGraph(const CudnnApi& api) : api_(api) {}
@@ -71,9 +76,9 @@ class CudnnGraph {
   void reduce(cudnnReduceTensorOp_t how, int x, int y);
   void reshape(int x, int y);
 
-  /// The best kernel that cuDNN proposes, of those that repeat bit by bit. `device`: a device's properties, in place of
-  /// a handle (null), for asking without a GPU.
-  [[nodiscard]] CudnnPlan plan(cudnnHandle_t handle, const CudnnDescriptor* device = nullptr);
+  /// The best kernel that cuDNN proposes, of those that may be chosen. `device`: a device's properties, in place of a
+  /// handle (null), for asking without a GPU.
+  [[nodiscard]] CudnnPlan plan(cudnnHandle_t handle, CudnnKernels kernels, const CudnnDescriptor* device = nullptr);
   [[nodiscard]] const std::map<std::int64_t, float>& scalars() const { return scalars_; }
 
  private:

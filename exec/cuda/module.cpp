@@ -37,8 +37,9 @@ class Module final : public CudaModule {
     return fmt::format("driver {}, runtime {}, NCCL {}.{}.{}, {}", dotted(driver), dotted(runtime), nccl / 10000,
                        nccl % 10000 / 100, nccl % 100, cudnn);
   }
-  [[nodiscard]] std::unique_ptr<Backend> make_backend(int device, std::unique_ptr<Backend> host) const override {
-    return std::make_unique<CudaBackend>(device, std::move(host));
+  [[nodiscard]] std::unique_ptr<Backend> make_backend(int device, std::unique_ptr<Backend> host,
+                                                      const CudaBackendOptions& options) const override {
+    return std::make_unique<CudaBackend>(device, std::move(host), Products::Options{}, options.repeat);
   }
   [[nodiscard]] std::unique_ptr<Transport> make_transport(Backend& backend, Transport& host,
                                                           const CudaTransportOptions& options) const override {

@@ -284,8 +284,15 @@ bool CudaBackend::attention_by_cudnn(const Call& call) {
     one.lse = const_cast<float*>(call.input(3, s.lse));
     one.dqkv = data(false, 0, s.packed);
   }
-  if (!cudnn_->run(one, call.stream)) return leave(cudnn_->refusal(one));
-  kernels_.insert(KernelChoice{models::name_of(op.kind), "cuDNN " + cudnn_->version(), {}});
+  const bool done = cudnn_->run(one, call.stream);
+  const CudnnAttention::Choice choice = cudnn_->choice(one);
+  if (!done) return leave(choice.refusal);
+  std::string kernel = "cuDNN " + cudnn_->version(), reason;
+  if (one.dy) {
+    kernel += choice.repeats ? ", repeats bit by bit" : ", sums in any order";
+    if (choice.repeats) reason = choice.no_atomics.empty() ? "a faster one takes --no-repeat" : choice.no_atomics;
+  }
+  kernels_.insert(KernelChoice{models::name_of(op.kind), std::move(kernel), std::move(reason)});
   return true;
 }
 

@@ -54,6 +54,13 @@ std::string recording(const fs::path& run, const std::string& before, const std:
   return before + "\n" + script + after;
 }
 
+TEST_F(Supervisor, TellsTheWorkerThatNothingNeedRepeatOnlyWhenAsked) {
+  TrainCommand c = command("echo \"orrery-worker: $*\" >&2; exit 1");
+  EXPECT_EQ(supervise(c, {}, nullptr).reason.find("--no-repeat"), std::string::npos);
+  c.repeat = false;
+  EXPECT_NE(supervise(c, {}, nullptr).reason.find("--no-repeat"), std::string::npos);
+}
+
 TEST_F(Supervisor, DoesNotBelieveAnExitCodeOfZero) {
   const RunOutcome outcome = supervise(command("exit 0"), {}, nullptr);
   EXPECT_EQ(outcome.end, RunEnd::failed);

@@ -290,7 +290,7 @@ int bench(const std::string& folder, bool peak_alone) {
     fmt::print(stderr, "gpu_bench: {}\n", load.reason);
     return kMissing;
   }
-  const auto backend = load.module->make_backend(0, nullptr);
+  const auto backend = load.module->make_backend(0, nullptr, {});
   Bench b{*backend, backend->allocate_arena(kArena), 0, {}, DType::fp32};
   if (peak_alone) {
     b.peak();

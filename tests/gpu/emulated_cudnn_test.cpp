@@ -1,5 +1,6 @@
 // Attention by cuDNN's graphs, computed plainly by the emulation: what the graphs say is the operator, forward and
 // backward; what there is no kernel for, or none that repeats, is left to the own kernels; the workspace is bounded.
+// Where nothing need repeat, backward adds dq up in memory, if there is a kernel for that.
 #include <cudnn.h>
 #include <gtest/gtest.h>
 
@@ -19,16 +20,35 @@ constexpr std::int64_t kArenaBytes = std::int64_t{16} << 20;
 class EmulatedCudnn : public ::testing::Test {
  protected:
   void SetUp() override {
-    setenv("ORRERY_CUDNN", "emulated", 1);
-    backend_ = std::make_unique<cuda::CudaBackend>(0, nullptr, cuda::Products::Options{.plan_file = {}});
-    unsetenv("ORRERY_CUDNN");
-    device_ = backend_->allocate_arena(kArenaBytes);
+    open();
     host_ = cpu_->allocate_arena(kArenaBytes);
     emulation::cudnn_kernels() = {};
   }
   void TearDown() override {
     backend_.reset();
     emulation::cudnn_kernels() = {};
+  }
+
+  void open(bool repeat = true) {
+    backend_.reset();
+    setenv("ORRERY_CUDNN", "emulated", 1);
+    backend_ = std::make_unique<cuda::CudaBackend>(0, nullptr, cuda::Products::Options{.plan_file = {}}, repeat);
+    unsetenv("ORRERY_CUDNN");
+    device_ = backend_->allocate_arena(kArenaBytes);
+  }
+  [[nodiscard]] KernelChoice choice_of(const std::string& op) const {
+    KernelChoice found;
+    for (const KernelChoice& choice : backend_->kernel_choices())
+      if (choice.op == op) found = choice;
+    return found;
+  }
+  /// Those that cuDNN's backward is for.
+  const std::vector<Case>& gradients() {
+    if (gradients_.empty())
+      for (Case& c : cases())
+        if (c.op.kind == OpKind::attention_grad && c.op.head_dim % 8 == 0 && c.op.dropout <= 0)
+          gradients_.push_back(std::move(c));
+    return gradients_;
   }
 
   /// Flash attention in 16 bits; backward reads what forward made on the CPU.
@@ -62,6 +82,7 @@ class EmulatedCudnn : public ::testing::Test {
   std::unique_ptr<Backend> cpu_ = make_cpu_backend(1);
   std::unique_ptr<cuda::CudaBackend> backend_;
   std::byte *device_ = nullptr, *host_ = nullptr;
+  std::vector<Case> gradients_;
 };
 
 TEST_F(EmulatedCudnn, ComputesAttentionAndItsGradientAsTheCpuBackend) {
@@ -81,11 +102,7 @@ TEST_F(EmulatedCudnn, TakesSoManySequencesAtATimeAsTheWorkspaceIsFor) {
   constexpr std::int64_t kHalf = std::int64_t{64} << 20;
   for (const std::int64_t each : {kHalf - (1 << 20), kHalf + 1, 3 * kHalf}) {
     emulation::cudnn_kernels().workspace_for_each = each;
-    backend_.reset();
-    setenv("ORRERY_CUDNN", "emulated", 1);
-    backend_ = std::make_unique<cuda::CudaBackend>(0, nullptr, cuda::Products::Options{.plan_file = {}});
-    unsetenv("ORRERY_CUDNN");
-    device_ = backend_->allocate_arena(kArenaBytes);
+    open();
     for (const Case& c : cases()) {
       if (c.op.batch != 2 || c.op.head_dim % 8 != 0 || c.op.dropout > 0) continue;
       const std::int64_t before = emulation::cudnn_executions();
@@ -99,12 +116,6 @@ TEST_F(EmulatedCudnn, TakesSoManySequencesAtATimeAsTheWorkspaceIsFor) {
 
 // Which kernels have run, and why not cuDNN's, is told once each.
 TEST_F(EmulatedCudnn, StandsAsideForDropoutAndSaysSo) {
-  const auto choice_of = [&](const std::string& op) {
-    KernelChoice found;
-    for (const KernelChoice& choice : backend_->kernel_choices())
-      if (choice.op == op) found = choice;
-    return found;
-  };
   for (const Case& c : all_cases()) {
     if (c.name != "bf16_attention_dropped_causal_flash_72") continue;
     const std::int64_t before = emulation::cudnn_executions();
@@ -137,6 +148,90 @@ TEST_F(EmulatedCudnn, LeavesWhatDoesNotRepeatToTheOwnKernels) {
   for (const Case& c : cases())
     if (c.op.head_dim == 64) expect_as_on_the_cpu(c);
   EXPECT_EQ(emulation::cudnn_executions(), before);
+}
+
+TEST_F(EmulatedCudnn, RepeatsBitByBitUnlessToldThatItNeedNot) {
+  const std::int64_t before = emulation::cudnn_atomic_executions();
+  for (const Case& c : gradients()) (void)run_on(*backend_, device_, c);
+  EXPECT_EQ(emulation::cudnn_atomic_executions(), before);
+  EXPECT_NE(choice_of("attention_grad").kernel.find("repeats bit by bit"), std::string::npos);
+  EXPECT_NE(choice_of("attention_grad").reason.find("--no-repeat"), std::string::npos);
+}
+
+// Also what cuDNN before 9.6 does, which adds to what the memory holds: each case runs twice, the second time over the
+// sums of the first.
+TEST_F(EmulatedCudnn, AddsUpTheGradientOfQueriesInMemoryWhereNothingNeedRepeat) {
+  constexpr std::size_t kOld = 90500, kNew = 91900;
+  std::vector<std::vector<std::vector<float>>> repeatable;
+  for (const Case& c : gradients()) repeatable.push_back(run_on(*backend_, device_, c));
+  for (const std::size_t version : {kNew, kOld}) {
+    emulation::cudnn_kernels().version = version;
+    open(false);
+    int causal = 0, grouped = 0, several = 0;
+    std::size_t i = 0;
+    for (const Case& c : gradients()) {
+      SCOPED_TRACE(c.name);
+      const std::int64_t before = emulation::cudnn_atomic_executions();
+      expect_as_on_the_cpu(c);
+      const auto got = run_on(*backend_, device_, c);
+      EXPECT_EQ(emulation::cudnn_atomic_executions(), before + 2);
+      for (std::size_t k = c.in.size(); k < got.size(); ++k)
+        EXPECT_LE(relative_difference(got[k], repeatable[i][k]), c.tolerance);
+      causal += c.op.causal ? 1 : 0;
+      grouped += c.op.kv_heads != c.op.heads ? 1 : 0;
+      several += c.op.batch > 1 ? 1 : 0;
+      ++i;
+    }
+    EXPECT_GE(causal, 2);
+    EXPECT_LT(causal, static_cast<int>(i));
+    EXPECT_GE(grouped, 2);
+    EXPECT_GE(several, 2);
+    EXPECT_NE(choice_of("attention_grad").kernel.find("any order"), std::string::npos);
+    EXPECT_EQ(choice_of("attention_grad").reason, "");
+  }
+}
+
+// Of those sums too the workspace has room, beside the kernel's own memory.
+TEST_F(EmulatedCudnn, AddsUpForSoManySequencesAtATimeAsTheWorkspaceIsFor) {
+  constexpr std::int64_t kHalf = std::int64_t{64} << 20;
+  constexpr std::int64_t kShort = kHalf - 128;  // of the sums
+  for (const std::int64_t each : {kHalf - (1 << 20), kShort, 3 * kHalf}) {
+    emulation::cudnn_kernels().workspace_for_each = each;
+    open(false);
+    int seen = 0;
+    for (const Case& c : gradients()) {
+      if (c.op.batch != 2) continue;
+      const std::int64_t before = emulation::cudnn_atomic_executions();
+      expect_as_on_the_cpu(c);
+      const std::int64_t expected = each < kShort ? 1 : each == kShort ? 2 : 0;
+      EXPECT_EQ(emulation::cudnn_atomic_executions() - before, expected) << c.name;
+      ++seen;
+    }
+    EXPECT_GE(seen, 2);
+    EXPECT_LE(backend_->outside_arena_bytes(), std::int64_t{162} << 20);
+  }
+}
+
+TEST_F(EmulatedCudnn, RepeatsAllTheSameWhereNoKernelAddsUpInMemory) {
+  emulation::cudnn_kernels().atomics = false;
+  open(false);
+  const std::int64_t before = emulation::cudnn_executions(), atomic = emulation::cudnn_atomic_executions();
+  std::int64_t calls = 0;
+  for (const Case& c : gradients()) {
+    expect_as_on_the_cpu(c);
+    ++calls;
+  }
+  EXPECT_EQ(emulation::cudnn_executions() - before, calls);
+  EXPECT_EQ(emulation::cudnn_atomic_executions(), atomic);
+  EXPECT_NE(choice_of("attention_grad").kernel.find("repeats bit by bit"), std::string::npos);
+  EXPECT_NE(choice_of("attention_grad").reason.find("no kernel"), std::string::npos);
+
+  emulation::cudnn_kernels().repeat = false;  // and none that repeats: the own ones are left
+  open(false);
+  const std::int64_t again = emulation::cudnn_executions();
+  expect_as_on_the_cpu(gradients().front());
+  EXPECT_EQ(emulation::cudnn_executions(), again);
+  EXPECT_TRUE(choice_of("attention_grad").kernel.starts_with("own")) << choice_of("attention_grad").kernel;
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ CudaLoad& loaded() {
 }  // namespace
 
 Backend& cuda_backend() {
-  static const std::unique_ptr<Backend> backend = loaded().module->make_backend(0, nullptr);
+  static const std::unique_ptr<Backend> backend = loaded().module->make_backend(0, nullptr, {});
   return *backend;
 }
 

@@ -19,6 +19,7 @@ import sys
 # At least so many times PyTorch's tokens per second, and that share of the measured bf16 peak.
 GOALS = {"gpt2-124m": (1.2, None), "gpt2-1558m": (1.1, 0.5), "tinyllama-1.1b": (1.1, 0.5)}
 MOST_APART = 2e-2  # the first losses from PyTorch's, relative: two ways to round to bf16
+ORDER_APART = 1e-2  # those of --no-repeat from those that repeat: the order of attention's sums, carried on by training
 SPANS_GOAL = 0.01  # of a step, on average
 WARM = 9           # first steps, which are traced, captured as graphs, and tuned in
 
@@ -113,6 +114,7 @@ def spans_cost(rows, timeline):
 
 
 def orrerys(out, name, steps):
+    """`name` with ".no-repeat" behind it: of that variant."""
     rows = [r for r in map(parsed, read(out / f"run-speed-{name}/metrics.jsonl").splitlines()) if r]
     step = steps.get(f"train_speed-{name}")
     if not step:
@@ -138,23 +140,32 @@ def llm_c(out, tokens):
             "losses": [float(loss) for loss, _ in rows]}
 
 
+def losses_apart(losses, others):
+    """The largest relative difference of two runs' first losses. None: not a finite number."""
+    pairs = [(a, b) for a, b in zip(losses, others) if a is not None and b is not None]
+    return max((abs(a - b) / b for a, b in pairs), default=None)
+
+
 def compare(out, job, steps):
     name, model = job["name"], job["model"]
     tokens = job["batch"] * job["sequence"]
     row = {"batch": job["batch"], "sequence": job["sequence"], "predicted": job["predicted"],
            "flops_per_step": 3 * tokens * forward_flops_per_token(model, job["sequence"]), "orrery": orrerys(out, name, steps),
-           "torch": parsed(read(out / f"torch-{name}.json"))}
-    mine, theirs = row["orrery"] or {}, row["torch"] or {}
+           "orrery_no_repeat": orrerys(out, name + ".no-repeat", steps), "torch": parsed(read(out / f"torch-{name}.json"))}
+    mine, theirs, any_order = row["orrery"] or {}, row["torch"] or {}, row["orrery_no_repeat"] or {}
     best = (theirs.get("modes") or {}).get(theirs.get("best"))
-    if "step_time_s" in mine:
-        mine["tokens_per_s"] = tokens / mine["step_time_s"]
+    for run in (mine, any_order):
+        if "step_time_s" in run:
+            run["tokens_per_s"] = tokens / run["step_time_s"]
     if name == "gpt2-124m":
         row["llm_c"] = llm_c(out, tokens)
-    row["ratio"] = mine["tokens_per_s"] / best["tokens_per_s"] if best and "tokens_per_s" in mine else None
+    row["ratio"], row["ratio_no_repeat"] = (
+        run["tokens_per_s"] / best["tokens_per_s"] if best and "tokens_per_s" in run else None for run in (mine, any_order))
     row["ratio_goal"], row["utilisation_goal"] = GOALS.get(name, (None, None))
+    if "losses" in mine and "losses" in any_order:
+        row["no_repeat_apart"] = losses_apart(any_order["losses"], mine["losses"])
     if best and "losses" in mine:
-        pairs = [(a, b) for a, b in zip(mine["losses"], best["losses"]) if a is not None]  # None: not a finite number
-        row["losses_apart"] = max((abs(a - b) / b for a, b in pairs), default=None)
+        row["losses_apart"] = losses_apart(mine["losses"], best["losses"])
     return row
 
 
@@ -183,16 +194,22 @@ def model_lines(name, row):
     rate = lambda r: "-" if "tokens_per_s" not in r else f"{r['tokens_per_s']:.0f}"
     lines = ["", f"{name}, {row['batch']} sequences of {row['sequence']}, bf16",
              "%-10s %10s %14s %14s %14s" % ("", "step", "tokens/s", "of the peak", "memory")]
+    any_order = row["orrery_no_repeat"] or {}
     for who, r, used, memory in (("Orrery", mine, row["utilisation"], mine.get("memory_peak_bytes")),
+                                 ("any order", any_order, row["no_repeat_utilisation"], any_order.get("memory_peak_bytes")),
                                  ("PyTorch", best, row["torch_utilisation"], best.get("memory_peak_bytes")),
                                  ("llm.c", row.get("llm_c") or {}, row.get("llm_c_utilisation"), None),
                                  ("predicted", {k: row["predicted"][k] for k in ("step_time_s", "tokens_per_s")}, None,
                                   row["predicted"]["memory_peak_bytes"])):
-        if who != "llm.c" or r:
+        if who not in ("llm.c", "any order") or r:
             lines.append("%-10s %10s %14s %14s %14s" % (who, ms(r), rate(r), share(used), gib(memory)))
     if row["ratio_goal"]:
         shown = "-" if row["ratio"] is None else f"{row['ratio']:.2f}"
         lines.append(f"Orrery / PyTorch: {shown}" + told(row["ratio_goal"], row["ratio"], lambda g: f"{g:.1f}"))
+        if any_order:
+            shown = "-" if row["ratio_no_repeat"] is None else f"{row['ratio_no_repeat']:.2f}"
+            lines.append(f"Orrery with --no-repeat (any order) / PyTorch: {shown}"
+                         + told(row["ratio_goal"], row["ratio_no_repeat"], lambda g: f"{g:.1f}"))
     if row["utilisation_goal"]:
         lines.append(f"of the peak: {share(row['utilisation'])}" + told(row["utilisation_goal"], row["utilisation"], share))
     for mode, r in (theirs.get("modes") or {}).items():
@@ -202,6 +219,9 @@ def model_lines(name, row):
         lines.append("first losses, the same initial weights and tokens: Orrery %s, PyTorch %s, apart by %.1e at most" % (
             ", ".join(f"{x:.4f}" for x in mine["losses"][:3]), ", ".join(f"{x:.4f}" for x in best["losses"][:3]),
             row["losses_apart"]) + ("" if row["losses_apart"] <= MOST_APART else f", WRONG: more than {MOST_APART}"))
+    if row.get("no_repeat_apart") is not None:
+        lines.append("losses with --no-repeat apart from those without by %.1e at most" % row["no_repeat_apart"]
+                     + ("" if row["no_repeat_apart"] <= ORDER_APART else f", WRONG: more than {ORDER_APART}"))
     if mine.get("spans"):
         s = mine["spans"]
         lines.append(f"spans: steps with marks {share(s['slower_when_sampled'], 2)} slower, {share(s['slower_on_average'], 2)} "
@@ -210,6 +230,8 @@ def model_lines(name, row):
     if g:
         lines.append(f"graphs: {g['captured']} captured, {g['steps_in_graphs']} steps in them, {g['failed']} failed {g['reason']}")
     lines += [f"{c['operator']} by {c['kernel']}{c['reason'] and ': ' + c['reason']}" for c in mine.get("kernels") or []]
+    lines += [f"--no-repeat: {c['operator']} by {c['kernel']}{c['reason'] and ': ' + c['reason']}"
+              for c in any_order.get("kernels") or [] if c not in (mine.get("kernels") or [])]
     return lines
 
 
@@ -226,12 +248,12 @@ def write_page(out, pack):
     for row in rows.values():
         used = lambda r: row["flops_per_step"] / r["step_time_s"] / peak if peak and r and "step_time_s" in r else None
         theirs = row["torch"] or {}
-        row["utilisation"] = used(row["orrery"])
+        row["utilisation"], row["no_repeat_utilisation"] = used(row["orrery"]), used(row["orrery_no_repeat"])
         row["torch_utilisation"] = used((theirs.get("modes") or {}).get(theirs.get("best")))
         if row.get("llm_c"):
             row["llm_c_utilisation"] = used(row["llm_c"])
     done = all(row["orrery"] and row["orrery"]["exit_code"] == 0 and "step_time_s" in row["orrery"]
-               and (row.get("losses_apart") or 0) <= MOST_APART for row in rows.values())
+               and (row.get("losses_apart") or 0) <= MOST_APART and (row.get("no_repeat_apart") or 0) <= ORDER_APART for row in rows.values())
     reached = done and all(
         (row["ratio"] or 0) >= (row["ratio_goal"] or 0) and (row["utilisation"] or 0) >= (row["utilisation_goal"] or 0)
         for row in rows.values())

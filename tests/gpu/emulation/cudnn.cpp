@@ -86,7 +86,7 @@ struct Plan : Descriptor {
 };
 
 emulation::CudnnKernels kernels;
-std::int64_t executions = 0;
+std::int64_t executions = 0, atomic_executions = 0;
 
 Descriptor& of(cudnnBackendDescriptor_t raw) {
   return *static_cast<Descriptor*>(raw);
@@ -124,8 +124,20 @@ std::shared_ptr<const Graph> graph_of(const Descriptor& graph) {
   return out;
 }
 
+/// A product that goes to memory in fp32: real kernels add up its pieces there, in any order.
+bool sums_in_memory(const TensorCopy& t) {
+  return !t.is_virtual && t.type == CUDNN_DATA_FLOAT;
+}
+bool has_atomics(const Graph& graph) {
+  return std::any_of(graph.operations.begin(), graph.operations.end(), [&](const Operation& o) {
+    return o.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR &&
+           sums_in_memory(graph.tensors[static_cast<std::size_t>(o.out)]);
+  });
+}
+
 /// Whether real kernels would take it: every tensor known before it is read, heads of a multiple of 8.
 bool supported(const Graph& graph) {
+  if (has_atomics(graph) && !kernels.atomics) return false;
   std::vector<bool> known;
   for (const TensorCopy& t : graph.tensors) known.push_back(!t.is_virtual);
   for (const Operation& o : graph.operations) {
@@ -204,11 +216,12 @@ float pointwise(const Operation& o, float a, float b, float mask, const Dims& at
     case CUDNN_POINTWISE_CMP_GE: return a >= b ? 1.0F : 0.0F;
     case CUDNN_POINTWISE_GEN_INDEX: return static_cast<float>(at[static_cast<std::size_t>(o.axis)]);
     case CUDNN_POINTWISE_BINARY_SELECT: return mask != 0 ? a : b;
+    case CUDNN_POINTWISE_IDENTITY: return a;
   }
   return std::numeric_limits<float>::quiet_NaN();
 }
 
-void compute(const Graph& graph, const std::map<std::int64_t, void*>& memory) {
+void compute(const Graph& graph, const std::map<std::int64_t, void*>& memory, bool clears) {
   std::vector<Values> values(graph.tensors.size());
   for (std::size_t i = 0; i < graph.tensors.size(); ++i)
     if (!graph.tensors[i].is_virtual) values[i] = read(graph.tensors[i], memory.at(graph.tensors[i].id));
@@ -221,9 +234,10 @@ void compute(const Graph& graph, const std::map<std::int64_t, void*>& memory) {
     if (o.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
       const Values& b = values[static_cast<std::size_t>(o.b)];
       const TensorCopy& tb = tensor(o.b);
+      const Values* held = sums_in_memory(out) && !clears ? &values[static_cast<std::size_t>(o.out)] : nullptr;
       std::size_t next = 0;
       each(out.dims, [&](const Dims& at) {
-        double sum = 0;
+        double sum = held ? static_cast<double>((*held)[next]) : 0.0;
         for (std::int64_t k = 0; k < ta.dims[3]; ++k) {
           const Dims in_a = {at[0], at[1], at[2], k}, in_b = {at[0], at[1], k, at[3]};
           const Dims of_a = {out.dims[0], out.dims[1], out.dims[2], ta.dims[3]};
@@ -271,10 +285,13 @@ CudnnKernels& cudnn_kernels() {
 std::int64_t cudnn_executions() {
   return executions;
 }
+std::int64_t cudnn_atomic_executions() {
+  return atomic_executions;
+}
 }  // namespace emulation
 
 std::size_t cudnnGetVersion() {
-  return 91900;
+  return kernels.version;
 }
 const char* cudnnGetErrorString(cudnnStatus_t status) {
   return status == CUDNN_STATUS_SUCCESS         ? "CUDNN_STATUS_SUCCESS"
@@ -362,8 +379,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   for (const TensorCopy& t : graph->tensors)
     if (!t.is_virtual && memory.count(t.id) == 0) return CUDNN_STATUS_BAD_PARAM;
   ++executions;
-  emulation::enqueue(handle->stream, [graph, memory] {
-    compute(*graph, memory);
+  if (has_atomics(*graph)) ++atomic_executions;
+  emulation::enqueue(handle->stream, [graph, memory, clears = kernels.version >= 90600] {
+    compute(*graph, memory, clears);
     return true;
   });
   return CUDNN_STATUS_SUCCESS;

@@ -22,7 +22,8 @@ enum cudnnPointwiseMode_t {
   CUDNN_POINTWISE_LOG,
   CUDNN_POINTWISE_CMP_GE,
   CUDNN_POINTWISE_GEN_INDEX,
-  CUDNN_POINTWISE_BINARY_SELECT
+  CUDNN_POINTWISE_BINARY_SELECT,
+  CUDNN_POINTWISE_IDENTITY
 };
 enum cudnnBackendHeurMode_t { CUDNN_HEUR_MODE_A };
 enum cudnnBackendNumericalNote_t { CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC };
@@ -109,10 +110,14 @@ namespace emulation {
 /// What the next plans' kernels are like.
 struct CudnnKernels {
   std::int64_t workspace_for_each = 0;  ///< bytes, of each sequence
-  bool repeat = true;                   ///< bit by bit
+  bool repeat = true;                   ///< bit by bit, as the kernels' notes say
+  bool atomics = true;                  ///< there are some for graphs that add up in fp32 in memory
+  std::size_t version = 91900;          ///< before 9.6 such sums start from what the memory holds
 };
 CudnnKernels& cudnn_kernels();
 std::int64_t cudnn_executions();
+/// Those of graphs with such sums.
+std::int64_t cudnn_atomic_executions();
 }  // namespace emulation
 
 std::size_t cudnnGetVersion();

@@ -21,13 +21,13 @@ namespace {
 /// NVIDIA's recommendation for Hopper (cuBLAS documentation, cublasSetWorkspace), enough for older GPUs too. Kernels
 /// that need memory beside their operands use it too: one stream, one at a time.
 constexpr std::size_t kWorkspace = std::size_t{32} << 20;
+constexpr std::size_t kBiasSums = std::size_t{256} << 10;    // bytes: 65,536 outputs of a layer in fp32; more go apart
 constexpr std::size_t kLeastStaging = std::size_t{1} << 16;  // of copies to the device, bytes
 constexpr std::size_t kMostStaging = std::size_t{64} << 20;
 constexpr Backend::Mark kMarks = 1 << 16;
 /// Waiting polls at this interval after a first moment of spinning, so that a lost peer can be noticed.
 constexpr int kSpins = 2000;
 constexpr std::chrono::microseconds kNap{20};
-constexpr int kHopper = 9;      // major compute capability
 constexpr int kEightBits = 89;  // capability of the first tensor cores that take fp8 (Ada)
 
 int select_device(int device) {
@@ -56,6 +56,11 @@ cudaDeviceProp properties_of(int device) {
   return properties;
 }
 
+int capability_of(int device) {
+  const cudaDeviceProp properties = properties_of(device);
+  return 10 * properties.major + properties.minor;
+}
+
 }  // namespace
 
 CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Options products, bool repeat)
@@ -63,12 +68,12 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
       device_name_(properties_of(device).name),
       host_(std::move(host)),
       products_(device_name_, kWorkspace, std::move(products)),
+      bias_sums_(kBiasSums, "allocating the sums of bias gradients"),
+      capability_(capability_of(device)),
+      epilogues_(products_, capability_),
       step_values_(sizeof(StepValues), "allocating what changes from step to step"),
       counter_(sizeof(unsigned), "allocating a counter") {
   check(cudaMemsetAsync(counter_.data(), 0, counter_.bytes(), stream_.get()), "clearing a counter");
-  const cudaDeviceProp properties = properties_of(device);
-  fusion_.gelu = properties.major >= kHopper;
-  capability_ = 10 * properties.major + properties.minor;
   cudnn_ = open_attention(repeat, no_cudnn_);
 }
 
@@ -358,13 +363,16 @@ double CudaBackend::seconds_between(Mark from, Mark to) {
 
 std::int64_t CudaBackend::outside_arena_bytes() const {
   return products_.workspace_bytes() + ranges_.bytes() +
-         static_cast<std::int64_t>(books_.bytes() + step_values_.bytes() + counter_.bytes()) +
+         static_cast<std::int64_t>(books_.bytes() + step_values_.bytes() + counter_.bytes() + bias_sums_.bytes()) +
          (cudnn_ ? cudnn_->workspace_bytes() : 0);
 }
 
-namespace {
+std::vector<KernelChoice> CudaBackend::kernel_choices() const {
+  std::vector<KernelChoice> all(kernels_.begin(), kernels_.end());
+  all.insert(all.end(), epilogues_.choices().begin(), epilogues_.choices().end());
+  return all;
+}
 
-/// The product of a call, with sizes and types checked.
 Product product_of(const Call& call) {
   const models::Op& op = call.op;
   Product p;
@@ -382,6 +390,8 @@ Product product_of(const Call& call) {
   if (Call::has(call.in, 2)) p.bias = call.checked(true, 2, op.n).data;
   return p;
 }
+
+namespace {
 
 /// Rounds the operands of an fp8 product into the room that the call has for them, and has it read them there.
 void round_into_room(const Call& call, Product& p) {
@@ -416,42 +426,23 @@ void CudaBackend::matmul(const Call& call) {
     if (const std::string why = refusal(models::DType::fp8); !why.empty()) throw Failure(why);
     round_into_room(call, product);
   }
-  if (bias) {
-    const models::DType of_bias = call.in[2].dtype;
-    if (of_bias == stored && product.shape.out == stored && !op.accumulate) {
-      product.shape.epilogue = Epilogue::bias;
-      if (products_.run(product, stream_.get())) return;
-      product.shape.epilogue = Epilogue::none;
-    }
-    product.bias = nullptr;
-  }
-  static_cast<void>(products_.run(product, stream_.get()));
-  if (!bias) return;
-  by_type(call.in[2].dtype, "matmul", [&]<class B>(std::type_identity<B>) {
-    const B* const from = call.input<B>(2, op.n);
-    if (product.shape.out == models::DType::fp32)
-      add_bias_to_rows(stream_.get(), from, call.output<float>(0, op.m * op.n), op.m, op.n);
-    else
-      add_bias_to_rows(stream_.get(), from, call.output<B>(0, op.m * op.n), op.m, op.n);
-  });
-}
-
-// The second operator's output takes the product's place, and what the product alone would have written is `aux`.
-bool CudaBackend::fused_product(const Call& call, const OpCall& next) {
-  Product product = product_of(call);
-  const Call after{*next.op, next.in, next.out, call.context, call.stream, {}};
-  const std::int64_t size = call.op.m * call.op.n;
-  if (next.op->kind == models::OpKind::gelu) {
-    if (product.bias && call.in[2].dtype != product.shape.in) return false;
-    product.shape.epilogue = product.bias ? Epilogue::bias_gelu : Epilogue::gelu_aux;
-    product.aux = product.c;
-    product.c = after.checked(false, 0, size).data;
-  } else {
-    if (after.checked(true, 1, size).dtype != product.shape.in) return false;
-    product.shape.epilogue = Epilogue::gelu_grad;
-    product.aux = after.checked(true, 1, size).data;
-  }
-  return products_.run(product, stream_.get());
+  product.bias = nullptr;
+  const auto apart = [&] {
+    static_cast<void>(products_.run(product, stream_.get()));
+    if (!bias) return;
+    by_type(call.in[2].dtype, "matmul", [&]<class B>(std::type_identity<B>) {
+      const B* const from = call.input<B>(2, op.n);
+      if (product.shape.out == models::DType::fp32)
+        add_bias_to_rows(stream_.get(), from, call.output<float>(0, op.m * op.n), op.m, op.n);
+      else
+        add_bias_to_rows(stream_.get(), from, call.output<B>(0, op.m * op.n), op.m, op.n);
+    });
+  };
+  if (!bias || call.in[2].dtype != stored || product.shape.out != stored || op.accumulate) return apart();
+  Product one = product;
+  one.bias = bias;
+  one.shape.epilogue = Epilogue::bias;
+  one_or_apart(one, call.context, {[&] { return products_.run(one, stream_.get()); }, apart});
 }
 
 }  // namespace orrery::exec::cuda

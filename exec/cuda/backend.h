@@ -14,6 +14,7 @@
 
 #include "exec/backend.h"
 #include "exec/cuda/cudnn_attention.h"
+#include "exec/cuda/epilogues.h"
 #include "exec/cuda/fusion.h"
 #include "exec/cuda/handles.h"
 #include "exec/cuda/kernels/updates.h"
@@ -66,7 +67,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<Graph> end_capture() override;
   void abandon_capture() noexcept override;
   void replay(Graph& graph) override;
-  [[nodiscard]] std::vector<KernelChoice> kernel_choices() const override { return {kernels_.begin(), kernels_.end()}; }
+  [[nodiscard]] std::vector<KernelChoice> kernel_choices() const override;
   [[nodiscard]] std::int64_t scratch_bytes() const override { return outside_arena_bytes(); }
 
   // -- for the transport of the same module
@@ -87,7 +88,12 @@ class CudaBackend final : public Backend {
  private:
   void run_one(const OpCall& one, const StepContext& context, const OpCall* before);
   void matmul(const Call& call);
-  [[nodiscard]] bool fused_product(const Call& call, const OpCall& next);
+  /// As the product's epilogue is used; `rehearsal` where the ways themselves would change what is in memory.
+  void one_or_apart(const Product& product, const StepContext& context, const Ways& ways);
+  void one_or_apart(const Product& product, const StepContext& context, const Ways& ways,
+                    const std::function<Ways()>& rehearsal);
+  void product_and_gelu(const Call& call, const OpCall& one, const OpCall& next);
+  void product_and_bias_grad(const OpCall& sums, const OpCall& one, const StepContext& context);
   [[nodiscard]] bool attention_by_cudnn(const Call& call);
   void note_own_attention(const models::Op& op, const std::string& reason);
   void run_whole_loss(std::span<const OpCall> calls, const StepContext& context);
@@ -119,11 +125,12 @@ class CudaBackend final : public Backend {
   std::vector<DeviceMemory> arenas_;  ///< training takes one, a probe one for each workload
   std::vector<PinnedMemory> host_arenas_;
   Products products_;
+  DeviceMemory bias_sums_;                 ///< of one micro-batch, by an epilogue
   std::unique_ptr<CudnnAttention> cudnn_;  ///< null: all attention is by own kernels
   std::string no_cudnn_;                   ///< why
   std::set<KernelChoice> kernels_;         ///< that have been used
-  FusionOptions fusion_;
-  int capability_ = 0;  ///< ten times the major number, and the minor
+  int capability_ = 0;                     ///< ten times the major number, and the minor
+  Epilogues epilogues_;
   RangeTables ranges_;
   DeviceMemory books_;
   /// Of copy_to_device: free again once its event is done.

@@ -8,6 +8,7 @@
 #include "base/ensure.h"
 #include "exec/backend.h"
 #include "exec/cuda/kernels/updates.h"
+#include "exec/cuda/products.h"
 
 namespace orrery::exec::cuda {
 
@@ -100,6 +101,9 @@ struct Call {
     return has(out, index) ? output_floats(index, elements) : Floats{};
   }
 };
+
+/// The product of a call, with sizes and types checked.
+[[nodiscard]] Product product_of(const Call& call);
 
 /// Operators by family, where exec/cuda/operators.cpp would grow too long.
 void run_masked(const Call& call);       ///< BERT's own

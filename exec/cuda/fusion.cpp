@@ -32,13 +32,28 @@ bool apart(const std::byte* written, std::span<const Operand> read) {
   return true;
 }
 
+/// The rows whose columns the first sums are those whose products the second sums: the gradients of one layer's bias
+/// and weight. Not of rounded operands: the sums are of what is not rounded.
+bool is_bias_grad(const OpCall& sums, const OpCall& product) {
+  const models::Op& op = *product.op;
+  const auto type = [](std::span<const Operand> operands, std::size_t i) { return operands[i].dtype; };
+  if (op.kind != OpKind::matmul || op.rounded || !op.trans_a || op.m != sums.op->m || op.k != sums.op->n) return false;
+  if (op.m == 0 || op.n == 0 || op.k == 0) return false;
+  if (sums.in.empty() || sums.out.empty() || product.in.size() < 2 || product.out.empty() || at(product.in, 2))
+    return false;
+  return same_place(sums.in, 0, product.in, 0) && type(sums.in, 0) == type(product.in, 0) &&
+         type(product.in, 1) == type(product.in, 0) && type(sums.out, 0) == type(product.out, 0) &&
+         at(sums.out, 0) != at(product.out, 0) && apart(at(sums.out, 0), product.in);
+}
+
 Fused kind_of(const OpCall& a, const OpCall& b, const FusionOptions& options) {
   const OpKind first = a.op->kind, second = b.op->kind;
   const bool same_size = a.op->n == b.op->n && a.op->m == b.op->m;
   const bool elsewhere = at(b.out, 0) != at(a.out, 0) && apart(at(b.out, 0), a.in);
-  if (second == OpKind::gelu && options.gelu && plain_product(a, b) && same_place(b.in, 0, a.out, 0) && elsewhere)
+  if (second == OpKind::gelu && options.epilogues && plain_product(a, b) && same_place(b.in, 0, a.out, 0) && elsewhere)
     return Fused::product_gelu;
-  if (second == OpKind::gelu_grad && options.gelu && plain_product(a, b) && at(a.in, 2) == nullptr &&
+  if (first == OpKind::bias_grad && options.epilogues && is_bias_grad(a, b)) return Fused::product_bias_grad;
+  if (second == OpKind::gelu_grad && options.epilogues && plain_product(a, b) && at(a.in, 2) == nullptr &&
       same_place(b.in, 0, a.out, 0) && same_place(b.out, 0, a.out, 0) && at(b.in, 1) != at(a.out, 0))
     return Fused::product_gelu_grad;
   if ((second == OpKind::layer_norm || second == OpKind::rms_norm) && first == OpKind::add_bias && same_size &&

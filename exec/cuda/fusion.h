@@ -15,7 +15,8 @@ enum class Fused : std::uint8_t {
   product_gelu_grad,  ///< matmul, then gelu_grad of its result in place: an epilogue
   add_norm,           ///< add_bias, then layer_norm or rms_norm of the sum
   softmax_pair,       ///< softmax_max, then softmax_sum of the same logits
-  whole_loss          ///< these, then cross_entropy and, in the logits' place, cross_entropy_grad
+  whole_loss,         ///< these, then cross_entropy and, in the logits' place, cross_entropy_grad
+  product_bias_grad   ///< bias_grad, then the product of the same rows that is the weight's gradient: an epilogue
 };
 
 /// Operators [first, first + count) of a step, as one.
@@ -26,7 +27,8 @@ struct FusedGroup {
 };
 
 struct FusionOptions {
-  bool gelu = true;  ///< before sm_90 cuBLASLt's GELU epilogues of 16-bit products cost more than they save
+  /// Groups that are an epilogue's; whether such a group then runs as one is exec/cuda/epilogues.h's.
+  bool epilogues = true;
 };
 
 /// Covers all calls, in order. Neighbours are one group only where every operand of a later one is the memory of an

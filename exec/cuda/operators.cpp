@@ -424,7 +424,8 @@ void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const
 }
 
 void CudaBackend::run_all(std::span<const OpCall> calls, const StepContext& context) {
-  for (const FusedGroup& group : fuse(calls, fusion_)) {
+  const FusionOptions options{.epilogues = products_.options().epilogues != EpilogueUse::never};
+  for (const FusedGroup& group : fuse(calls, options)) {
     const OpCall& one = calls[group.first];
     if (group.kind == Fused::no) {
       run(*one.op, one.in, one.out, one.ranges, context);
@@ -437,9 +438,9 @@ void CudaBackend::run_all(std::span<const OpCall> calls, const StepContext& cont
     }
     if (group.kind == Fused::product_gelu || group.kind == Fused::product_gelu_grad) {
       const Call product{*one.op, one.in, one.out, context, stream_.get(), products_.scratch()};
-      if (fused_product(product, next)) continue;
-      run_one(one, context, nullptr);
-      run_one(next, context, nullptr);
+      product_and_gelu(product, one, next);
+    } else if (group.kind == Fused::product_bias_grad) {
+      product_and_bias_grad(one, next, context);
     } else {
       run_one(next, context, &one);
     }

@@ -1,6 +1,6 @@
 #pragma once
-/// Which of cuBLASLt's kernels a matrix product of some shape takes, kept on disk: tuned once per shape, device and
-/// version of the library. Nothing here needs a GPU.
+/// Which of cuBLASLt's kernels a matrix product of some shape takes, and whether its epilogue is worth having, kept on
+/// disk: tuned once per shape, device and version of the library. Nothing here needs a GPU.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -17,7 +17,8 @@ enum class Epilogue : std::uint8_t {
   bias,       ///< + bias
   gelu_aux,   ///< writes the result to `aux`, and its GELU to the output
   bias_gelu,  ///< both
-  gelu_grad   ///< times the derivative of GELU at `aux`
+  gelu_grad,  ///< times the derivative of GELU at `aux`
+  bias_grad   ///< also writes the sums of A over the inner dimension
 };
 [[nodiscard]] const char* name_of(Epilogue epilogue);
 
@@ -45,6 +46,13 @@ struct StoredPlan {
   bool operator==(const StoredPlan&) const = default;
 };
 
+/// A product with its epilogue as one kernel, timed beside the plain product and the kernels that do the rest.
+struct StoredChoice {
+  bool as_one = false;
+  double one_seconds = 0, apart_seconds = 0;
+  bool operator==(const StoredChoice&) const = default;
+};
+
 class PlanCache {
  public:
   /// `path` empty: in memory only. Lines of a file that are not understood, or of another device or version, are
@@ -53,18 +61,25 @@ class PlanCache {
   [[nodiscard]] std::optional<StoredPlan> find(const ProductShape& shape) const;
   /// Kept, and appended to the file in one write, so that the ranks of a machine may share it.
   void keep(const ProductShape& shape, const StoredPlan& plan);
+  /// The same of what was chosen for the shape's epilogue, on a line of its own beside the plan's.
+  [[nodiscard]] std::optional<StoredChoice> find_choice(const ProductShape& shape) const;
+  void keep(const ProductShape& shape, const StoredChoice& choice);
   [[nodiscard]] std::size_t size() const { return plans_.size(); }
   [[nodiscard]] const std::string& path() const { return path_; }
 
   /// One line of the file, and back; empty where it is not one.
   [[nodiscard]] std::string line_of(const ProductShape& shape, const StoredPlan& plan) const;
   [[nodiscard]] std::optional<std::pair<ProductShape, StoredPlan>> parse(const std::string& line) const;
+  [[nodiscard]] std::string line_of(const ProductShape& shape, const StoredChoice& choice) const;
+  [[nodiscard]] std::optional<std::pair<ProductShape, StoredChoice>> parse_choice(const std::string& line) const;
 
  private:
-  [[nodiscard]] std::string head() const;
+  [[nodiscard]] std::string head(const char* format) const;
+  void append(const std::string& line) const;
   std::string path_, device_;
   std::uint64_t version_;
   std::map<ProductShape, StoredPlan> plans_;
+  std::map<ProductShape, StoredChoice> choices_;
 };
 
 /// cublaslt-plans.txt in $ORRERY_CACHE_DIR, else in orrery/ under $XDG_CACHE_HOME or ~/.cache; empty without any.

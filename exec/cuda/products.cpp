@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "base/ensure.h"
 
@@ -42,6 +44,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
     case Epilogue::gelu_aux: return CUBLASLT_EPILOGUE_GELU_AUX;
     case Epilogue::bias_gelu: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::gelu_grad: return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::bias_grad: return CUBLASLT_EPILOGUE_BGRADB;  // our A goes second: see prepare
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -93,10 +96,9 @@ Products::~Products() {
 // then one along the rows of C^T, as cuBLASLt's epilogues have it.
 Products::Prepared& Products::prepare(const Product& product, cudaStream_t stream) {
   const ProductShape& s = product.shape;
-  std::unique_ptr<Prepared>& slot = prepared_[s];
-  if (slot) return *slot;
-  slot = std::make_unique<Prepared>();
-  Prepared& p = *slot;
+  if (const auto found = prepared_.find(s); found != prepared_.end()) return *found->second;
+  auto made = std::make_unique<Prepared>();
+  Prepared& p = *made;
   check(cublasLtMatmulDescCreate(&p.operation, s.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
         "describing a product");
   const cublasOperation_t first = s.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -106,6 +108,7 @@ Products::Prepared& Products::prepare(const Product& product, cudaStream_t strea
   p.set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(s.epilogue));
   if (has_bias(s.epilogue))
     p.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.in == models::DType::fp8 ? s.out : s.in));
+  if (s.epilogue == Epilogue::bias_grad) p.set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(s.out));
   if (has_aux(s.epilogue)) {
     p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.n);
     p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(s.in));
@@ -119,7 +122,7 @@ Products::Prepared& Products::prepare(const Product& product, cudaStream_t strea
   layout(p.b, type_of(s.in, s.gradient), s.trans_a ? s.m : s.k, s.trans_a ? s.k : s.m);
   layout(p.c, type_of(s.out), s.n, s.m);
   choose(p, product, stream);
-  return p;
+  return *prepared_.emplace(s, std::move(made)).first->second;
 }
 
 // What a product has besides its matrices. Sums in fp32 throughout: CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off, which
@@ -128,6 +131,7 @@ void Products::point(Prepared& p, const Product& product) {
   const ProductShape& s = product.shape;
   if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
   if (has_aux(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.aux);
+  if (s.epilogue == Epilogue::bias_grad) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias_grad);
   if (s.in != models::DType::fp8) return;
   const float *const of_a = product.descales, *const of_b = product.descales + 1;
   p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_b);  // B goes first: see prepare
@@ -162,8 +166,8 @@ void Products::choose(Prepared& p, const Product& product, cudaStream_t stream) 
   if (status != CUBLAS_STATUS_SUCCESS || found == 0) return;  // not possible
   int best = 0;
   double best_seconds = 0;
-  const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  if (found > 1 && flops >= options_.tune_above_flops) {
+  if (found > 1 && worth_timing(s)) {
+    may_be_timed(stream);
     // Timed on the real operands; what is added to must stay as it is, so the sums go elsewhere.
     DeviceMemory elsewhere;
     void* target = product.c;
@@ -216,10 +220,33 @@ cublasStatus_t Products::launch(Prepared& p, const Product& product, void* c, co
                         workspace_.data(), workspace_.bytes(), stream);
 }
 
+ProductShape key_of(const Product& product) {
+  ProductShape shape = product.shape;
+  shape.alignment = common_alignment({product.a, product.b, product.c, product.bias, product.aux, product.bias_grad});
+  return shape;
+}
+
+EpilogueUse epilogues_wanted() {
+  const char* value = std::getenv("ORRERY_EPILOGUES");
+  const std::string_view wish = value ? value : "";
+  return wish == "on" ? EpilogueUse::always : wish == "off" ? EpilogueUse::never : EpilogueUse::timed;
+}
+
+bool Products::worth_timing(const ProductShape& s) const {
+  return 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) >=
+         options_.tune_above_flops;
+}
+
+void Products::may_be_timed(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda::check(cudaStreamIsCapturing(stream, &status), "asking whether a stream is captured");
+  if (status != cudaStreamCaptureStatusNone) throw Failure("CUDA: a matrix product cannot be timed within a graph");
+}
+
 bool Products::run(Product product, cudaStream_t stream) {
   ProductShape& s = product.shape;
   ENSURE(s.m > 0 && s.n > 0 && s.k > 0, "a matrix product of {} x {} x {}", s.m, s.n, s.k);
-  s.alignment = common_alignment({product.a, product.b, product.c, product.bias, product.aux});
+  s = key_of(product);
   Prepared& p = prepare(product, stream);
   if (!p.possible) {
     if (s.epilogue != Epilogue::none) return false;

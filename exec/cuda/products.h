@@ -23,9 +23,18 @@ struct Product {
   void* c = nullptr;
   const void* bias = nullptr;  ///< of `shape.in`, of fp8 operands in bf16
   void* aux = nullptr;         ///< of the output's size, in `shape.in`
+  void* bias_grad = nullptr;   ///< m sums, in `shape.out`
   /// fp8: two floats in device memory, what products of A and of B are multiplied by.
   const float* descales = nullptr;
 };
+
+/// Its shape with the alignment of its addresses: what plans are kept for.
+[[nodiscard]] ProductShape key_of(const Product& product);
+
+/// Whether products have epilogues: where they were timed to be faster, wherever there is a kernel, nowhere.
+enum class EpilogueUse : std::uint8_t { timed, always, never };
+/// $ORRERY_EPILOGUES: "on", "off", or anything else for `timed`.
+[[nodiscard]] EpilogueUse epilogues_wanted();
 
 class Products {
  public:
@@ -33,6 +42,7 @@ class Products {
     std::string plan_file = default_plan_file();
     /// Smaller products take the first proposal: timing them all would cost more than they ever save.
     double tune_above_flops = 1e8;
+    EpilogueUse epilogues = epilogues_wanted();
   };
   Products(std::string device, std::size_t workspace_bytes, Options options);
   ~Products();
@@ -45,7 +55,13 @@ class Products {
   [[nodiscard]] std::int64_t workspace_bytes() const { return static_cast<std::int64_t>(workspace_.bytes()); }
   [[nodiscard]] KernelScratch scratch() const { return {workspace_.data(), workspace_.bytes()}; }
   [[nodiscard]] int tuned() const { return tuned_; }  ///< shapes that were timed by this object
+  [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const PlanCache& plans() const { return plans_; }
+  [[nodiscard]] PlanCache& plans() { return plans_; }
+  /// Large enough that timing pays.
+  [[nodiscard]] bool worth_timing(const ProductShape& shape) const;
+  /// Throws Failure while `stream` is captured: the host waits for what it times.
+  static void may_be_timed(cudaStream_t stream);
 
  private:
   struct Prepared;  // descriptors and the chosen kernel of a shape

@@ -5,7 +5,9 @@
 namespace orrery::exec::gpu_test {
 
 Backend& cuda_backend() {
-  static cuda::CudaBackend backend(0, nullptr, {.plan_file = {}, .tune_above_flops = 1e4});
+  // Emulated times are nobody's: an epilogue wherever there is one, so that all of them are tested.
+  static cuda::CudaBackend backend(0, nullptr,
+                                   {.plan_file = {}, .tune_above_flops = 1e4, .epilogues = cuda::EpilogueUse::always});
   return backend;
 }
 

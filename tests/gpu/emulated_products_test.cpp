@@ -49,6 +49,37 @@ TEST(PlanCache, IsReadBackFromItsFile) {
   EXPECT_FALSE(again.find(other));
 }
 
+TEST(PlanCache, HasChoicesBesidePlans) {
+  const std::string file = fresh_file("choices");
+  ProductShape shape = some_shape();
+  shape.epilogue = Epilogue::bias_grad;
+  const cuda::StoredChoice faster{true, 1.25e-4, 1.5e-4}, slower{false, 2e-4, 1.5e-4};
+  {
+    PlanCache cache(file, "NVIDIA H200", 130100);
+    cache.keep(shape, slower);
+    cache.keep(shape, some_plan());
+    cache.keep(shape, faster);
+    shape.epilogue = Epilogue::gelu_grad;
+    cache.keep(shape, slower);
+  }
+  const PlanCache again(file, "NVIDIA H200", 130100);
+  EXPECT_EQ(again.find_choice(shape), slower);
+  shape.epilogue = Epilogue::bias_grad;
+  EXPECT_EQ(again.find_choice(shape), faster) << "the last one counts";
+  EXPECT_EQ(again.find(shape), some_plan());
+  EXPECT_EQ(again.size(), 1U);
+  EXPECT_FALSE(again.find_choice(some_shape()));
+  EXPECT_FALSE(PlanCache(file, "NVIDIA H200", 130200).find_choice(shape));
+  const std::string line = again.line_of(shape, faster);
+  EXPECT_TRUE(again.parse_choice(line));
+  EXPECT_FALSE(again.parse(line)) << "no plan of a kernel";
+  for (const std::string& broken : {line + "\t1", line.substr(0, line.rfind('\t')), std::string("one")})
+    EXPECT_FALSE(again.parse_choice(broken)) << broken;
+  std::string neither = line;
+  neither.replace(neither.find("\tone\t"), 5, "\tsix\t");
+  EXPECT_FALSE(again.parse_choice(neither));
+}
+
 TEST(PlanCache, PassesOverOtherDevicesVersionsAndWhatItCannotRead) {
   const std::string file = fresh_file("others");
   PlanCache(file, "NVIDIA H200", 130100).keep(some_shape(), some_plan());
@@ -163,10 +194,10 @@ TEST(Products, WithoutAKernelForAnEpilogueSayNo) {
 struct Step {
   std::vector<models::Op> ops;
   std::vector<std::vector<Operand>> in, out;
-  std::vector<cuda::FusedGroup> fused(bool gelu = true) const {
+  std::vector<cuda::FusedGroup> fused(bool epilogues = true) const {
     std::vector<OpCall> calls;
     for (std::size_t i = 0; i < ops.size(); ++i) calls.push_back({&ops[i], in[i], out[i], {}});
-    return cuda::fuse(calls, {.gelu = gelu});
+    return cuda::fuse(calls, {.epilogues = epilogues});
   }
   void add(models::OpKind kind, std::int64_t n, std::int64_t m, std::vector<Operand> inputs,
            std::vector<Operand> outputs) {
@@ -197,7 +228,56 @@ TEST(Fusion, JoinsAProductWithTheActivationBehindIt) {
   ASSERT_EQ(groups.size(), 2U);
   EXPECT_EQ(groups[0], (cuda::FusedGroup{0, 2, cuda::Fused::product_gelu}));
   EXPECT_EQ(groups[1], (cuda::FusedGroup{2, 2, cuda::Fused::product_gelu_grad}));
-  EXPECT_EQ(step.fused(false).size(), 4U) << "not before sm_90";
+  EXPECT_EQ(step.fused(false).size(), 4U) << "switched off";
+}
+
+// As models/linear_notes.h writes the backward pass of two layers with GELU between them.
+Step backward() {
+  Step step;
+  step.add(OpKind::bias_grad, 8, 4, {at(0)}, {at(1, DType::fp32)});
+  step.add(OpKind::matmul, 16, 4, {at(0), at(2), {}}, {at(3, DType::fp32)});
+  step.ops[1].k = 8;
+  step.ops[1].trans_a = step.ops[1].accumulate = true;
+  step.add(OpKind::matmul, 16, 8, {at(0), at(4), {}}, {at(5)});
+  step.add(OpKind::gelu_grad, 8, 16, {at(5), at(6)}, {at(5)});
+  step.add(OpKind::bias_grad, 8, 16, {at(5)}, {at(7, DType::fp32)});
+  step.add(OpKind::matmul, 12, 16, {at(5), at(8), {}}, {at(9, DType::fp32)});
+  step.ops[5].k = 8;
+  step.ops[5].trans_a = true;
+  return step;
+}
+
+TEST(Fusion, JoinsABiasGradientWithItsWeightsAndLeavesGelusGradientToTheProductBeforeIt) {
+  EXPECT_EQ(backward().fused(), (std::vector<cuda::FusedGroup>{{0, 2, cuda::Fused::product_bias_grad},
+                                                               {2, 2, cuda::Fused::product_gelu_grad},
+                                                               {4, 2, cuda::Fused::product_bias_grad}}));
+  EXPECT_EQ(backward().fused(false).size(), 6U) << "switched off";
+}
+
+TEST(Fusion, LeavesABiasGradientAloneWhereItsSumsAreNotOfTheProductsRows) {
+  const auto alone = [](const Step& step) { return step.fused().at(0).kind == cuda::Fused::no; };
+  ASSERT_FALSE(alone(backward()));
+  Step gathered = backward();  // sequence parallelism: the bias of a rank's rows, the weight of all
+  gathered.in[1][0] = at(10);
+  EXPECT_TRUE(alone(gathered));
+  Step more_rows = backward();
+  more_rows.ops[1].k = 16;
+  EXPECT_TRUE(alone(more_rows));
+  Step input_gradient = backward();
+  input_gradient.ops[1].trans_a = false;
+  EXPECT_TRUE(alone(input_gradient));
+  Step other_type = backward();
+  other_type.out[0][0] = at(1);
+  EXPECT_TRUE(alone(other_type));
+  Step over_an_operand = backward();
+  over_an_operand.out[0][0] = at(2, DType::fp32);
+  EXPECT_TRUE(alone(over_an_operand));
+  Step rounded = backward();  // tf32 and fp8: the sums are of what is not rounded
+  rounded.ops[1].rounded = true;
+  EXPECT_TRUE(alone(rounded));
+  Step apart = backward();  // a backward pass in two has the weights' products in the second
+  apart.add(OpKind::bias_grad, 8, 4, {at(0)}, {at(1, DType::fp32)});
+  EXPECT_EQ(apart.fused().back().kind, cuda::Fused::no);
 }
 
 TEST(Fusion, LeavesAloneWhatWouldNotLeaveTheSameInMemory) {

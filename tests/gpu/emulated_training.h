@@ -11,11 +11,12 @@
 namespace orrery::exec::gpu_test {
 
 /// The trial with the CUDA backend in every rank and, among several, NCCL or staging through the host.
-inline testing::Outcome on_devices(testing::Trial trial, bool nccl = true) {
-  trial.devices = [nccl](Transport& host) {
+inline testing::Outcome on_devices(testing::Trial trial, bool nccl = true,
+                                   const cuda::Products::Options& products = {.plan_file = {},
+                                                                              .tune_above_flops = 1e12}) {
+  trial.devices = [nccl, products](Transport& host) {
     testing::Devices devices;
-    auto backend = std::make_unique<cuda::CudaBackend>(
-        0, make_cpu_backend(1), cuda::Products::Options{.plan_file = {}, .tune_above_flops = 1e12});
+    auto backend = std::make_unique<cuda::CudaBackend>(0, make_cpu_backend(1), products);
     devices.transport = cuda::make_cuda_transport(*backend, host, {.nccl = nccl, .start_timeout_s = 20});
     EXPECT_EQ(devices.transport->name() == "nccl", nccl && host.size() > 1) << devices.transport->name();
     devices.backend = std::move(backend);

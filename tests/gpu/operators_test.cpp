@@ -135,6 +135,20 @@ TEST_P(Chains, LeaveInMemoryWhatTheirOperatorsWouldOneByOne) {
       backward.links = {{back, {0, 1, -1}, {2}}, {op_of(models::OpKind::gelu_grad, rows, out), {2, 3}, {2}}};
       chains.push_back(backward);
     }
+  const models::DType sums = type == models::DType::fp16 ? type : models::DType::fp32;  // of weights' gradients
+  for (const std::int64_t out : {32, 33})
+    for (const bool accumulates : {false, true}) {
+      models::Op weight = op_of(models::OpKind::matmul, in, out, rows),
+                 bias = op_of(models::OpKind::bias_grad, rows, out);
+      weight.trans_a = bias.accumulate = true;
+      weight.accumulate = accumulates;
+      const Slot before = accumulates ? random_floats(random, out * in) : unset(out * in);
+      Chain gradients{
+          "bias_grad, product",
+          {floats(rows * out), floats(rows * in), of_type(before, sums), of_type(random_floats(random, out), sums)},
+          {{bias, {0}, {3}}, {weight, {0, 1, -1}, {2}}}};
+      chains.push_back(gradients);
+    }
   for (const bool biased : {false, true})
     for (const std::int64_t c : {columns, columns + 3}) {
       Chain norm{"add_bias, layer_norm",

@@ -128,7 +128,7 @@ std::vector<std::vector<float>> run_on(Backend& backend, std::byte* arena, const
     const auto in = operands_of(link.in);
     calls.push_back({&link.op, in, operands_of(link.out), {}});
   }
-  backend.run_all(calls, {});
+  backend.run_all(calls, chain.context);
   return image.take_back(backend, arena, chain.name);
 }
 

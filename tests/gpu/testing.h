@@ -77,6 +77,7 @@ struct Chain {
   };
   std::vector<Link> links;
   double tolerance = 2e-6;
+  StepContext context = {};
 };
 /// All slots after the chain ran.
 [[nodiscard]] std::vector<std::vector<float>> run_on(Backend& backend, std::byte* arena, const Chain& chain);

@@ -5,6 +5,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <map>
+
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 };
@@ -14,7 +16,9 @@ enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_BIAS = 4,
   CUBLASLT_EPILOGUE_GELU_AUX = 32 | 128,
   CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 32 | 128 | 4,
-  CUBLASLT_EPILOGUE_DGELU = 64 | 128
+  CUBLASLT_EPILOGUE_DGELU = 64 | 128,
+  CUBLASLT_EPILOGUE_BGRADA = 256,
+  CUBLASLT_EPILOGUE_BGRADB = 512
 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA,
@@ -40,7 +44,7 @@ namespace emulation {
 struct LtOperation {
   cublasOperation_t trans_a = CUBLAS_OP_N, trans_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;
+  void* bias = nullptr;
   void* aux = nullptr;
   std::int64_t aux_ld = 0;
   cudaDataType_t bias_type = CUDA_R_32F, aux_type = CUDA_R_32F;
@@ -57,8 +61,10 @@ struct LtPreference {
 };
 /// What tests may see and do.
 struct LtRecord {
-  int launches = 0, asked = 0;  ///< since the program began
-  bool no_epilogues = false;    ///< as a library that has no kernel for them
+  int launches = 0, asked = 0;                   ///< since the program began
+  bool no_epilogues = false;                     ///< as a library that has no kernel for them
+  std::map<cublasLtEpilogue_t, int> with;        ///< launches, by epilogue
+  std::map<cublasLtEpilogue_t, double> seconds;  ///< of one launch, where times are made up
 };
 LtRecord& lt_record();
 }  // namespace emulation

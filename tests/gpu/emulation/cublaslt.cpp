@@ -48,6 +48,14 @@ bool of_8_bits(cudaDataType_t type) {
   return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
 }
 
+int size_of(cudaDataType_t type) {
+  return type == CUDA_R_32F ? 4 : of_8_bits(type) ? 1 : 2;
+}
+
+bool bias_gradient(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 bool aligned(const void* address, std::uint64_t to) {
   return reinterpret_cast<std::uintptr_t>(address) % to == 0;
 }
@@ -152,11 +160,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   } else {
     const bool same = a->type == b->type && c->type == d->type && (d->type == a->type || d->type == CUDA_R_32F);
     if (!same || o->scale_a != nullptr || o->scale_b != nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!plain && (lt_record().no_epilogues || d->type != a->type)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!plain && lt_record().no_epilogues) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (bias_gradient(o->epilogue)) {
+      // Documented: its elements are of the output's type. Rows and addresses of whole 16 bytes, as for the others, are
+      // more than is documented: kernels without them are not to be relied on.
+      const auto whole = [](cublasLtMatrixLayout_t of) { return of->ld * size_of(of->type) % 16 == 0; };
+      const bool fits = o->bias_type == d->type && whole(a) && whole(b) && whole(d) && preference->alignment >= 16;
+      if (!fits || o->bias == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
+    } else if (!plain && d->type != a->type) {
+      return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
   }
   if ((o->epilogue & 128) != 0) {
-    const int size = o->aux_type == CUDA_R_32F ? 4 : 2;
-    if (o->aux_ld * size % 16 != 0 || preference->alignment < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (o->aux_ld * size_of(o->aux_type) % 16 != 0 || preference->alignment < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   for (int i = 0; i < 2 && i < most; ++i, ++*found) {
     results[i] = {};
@@ -172,6 +188,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
                               const void* c, cublasLtMatrixLayout_t of_c, void* d, cublasLtMatrixLayout_t of_d,
                               const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t stream) {
   ++lt_record().launches;
+  ++lt_record().with[o->epilogue];
   const bool ta = o->trans_a == CUBLAS_OP_T, tb = o->trans_b == CUBLAS_OP_T;
   const std::uint64_t m = of_d->rows, n = of_d->columns, k = ta ? of_a->rows : of_a->columns;
   const bool fits = (ta ? of_a->columns : of_a->rows) == m && (tb ? of_b->rows : of_b->columns) == n &&
@@ -188,6 +205,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
       const double value = value_at(data, type, i);
       return op.tf32 ? static_cast<double>(orrery::models::tf32_value(static_cast<float>(value))) : value;
     };
+    made_up_times().clock += lt_record().seconds[op.epilogue];
+    // Sums over the inner dimension of what stands before the product, whatever becomes of that; written, not added.
+    if (op.epilogue == CUBLASLT_EPILOGUE_BGRADA)
+      for (std::int64_t i = 0; i < static_cast<std::int64_t>(m); ++i) {
+        double sum = 0;
+        for (std::int64_t l = 0; l < static_cast<std::int64_t>(k); ++l)
+          sum += factor(a, la.type, ta ? l + i * la.ld : i + l * la.ld);
+        put_at(op.bias, op.bias_type, i, sum);
+      }
+    if (op.epilogue == CUBLASLT_EPILOGUE_BGRADB)
+      for (std::int64_t j = 0; j < static_cast<std::int64_t>(n); ++j) {
+        double sum = 0;
+        for (std::int64_t l = 0; l < static_cast<std::int64_t>(k); ++l)
+          sum += factor(b, lb.type, tb ? j + l * lb.ld : l + j * lb.ld);
+        put_at(op.bias, op.bias_type, j, sum);
+      }
     for (std::uint64_t column = 0; column < n; ++column)
       for (std::uint64_t row = 0; row < m; ++row) {
         const auto i = static_cast<std::int64_t>(row), j = static_cast<std::int64_t>(column);

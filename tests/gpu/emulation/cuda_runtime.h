@@ -68,6 +68,13 @@ struct GraphFaults {
 GraphFaults& graph_faults();
 void launch(Stream* stream, dim3 grid, dim3 block, std::size_t shared_bytes, std::function<void()> kernel);
 float* dynamic_shared();
+/// Times that a test makes up, of this thread: what one kernel takes, and what work of a library has added.
+struct MadeUpTimes {
+  bool used = false;  ///< by events, instead of the host's clock
+  double kernel_seconds = 0;
+  double clock = 0;  ///< seconds
+};
+MadeUpTimes& made_up_times();
 /// 0: warps, and lanes in a warp, run in order between barriers; 1: in reverse; else shuffled by this seed. Each warp
 /// runs as far as it can before the next one. Results must not change.
 void set_thread_order(unsigned order);
@@ -174,6 +181,11 @@ struct cudaDeviceProp {
 
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
 inline constexpr unsigned cudaEventRecordExternal = 1;
+enum cudaStreamCaptureStatus {
+  cudaStreamCaptureStatusNone,
+  cudaStreamCaptureStatusActive,
+  cudaStreamCaptureStatusInvalidated
+};
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal,
   cudaStreamCaptureModeThreadLocal,
@@ -210,6 +222,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* ready, cudaGraph_t graph, unsigned long long flags);

@@ -256,11 +256,17 @@ struct Stream {
 struct Event {
   std::atomic<std::uint64_t> recorded = 0, done = 0;  // a watchdog's thread asks too
   Clock::time_point at;
+  double made_up_at = 0;
   Stream* stream = nullptr;
   std::weak_ptr<Capture> capture;  // where it was last recorded, if in one
   bool captured = false;
   std::size_t lane = 0, position = 0;
 };
+
+MadeUpTimes& made_up_times() {
+  static thread_local MadeUpTimes instance;
+  return instance;
+}
 
 GraphFaults& graph_faults() {
   static thread_local GraphFaults instance;
@@ -327,6 +333,7 @@ thread_local cudaError_t last_error = cudaSuccess;
 void launch(Stream* stream, dim3 grid, dim3 block_size, std::size_t shared_bytes, std::function<void()> kernel) {
   last_error = enqueue(stream, [=, kernel = std::move(kernel)] {
     run_grid(grid, block_size, shared_bytes, kernel);
+    made_up_times().clock += made_up_times().kernel_seconds;
     return true;
   });
 }
@@ -461,6 +468,7 @@ cudaError_t record(cudaEvent_t event, cudaStream_t stream) {
     return [event, number = ++event->recorded] {
       event->done = number;
       event->at = emulation::Clock::now();
+      event->made_up_at = emulation::made_up_times().clock;
       return true;
     };
   });
@@ -498,6 +506,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (event->captured) return cudaErrorCapturedEvent;
   if (event->stream) emulation::run_until(event->stream, [event] { return event->done >= event->recorded; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = !stream->capture                         ? cudaStreamCaptureStatusNone
+            : stream->capture->broken != cudaSuccess ? cudaStreamCaptureStatusInvalidated
+                                                     : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
 
@@ -547,6 +562,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t ready) {
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
-  *milliseconds = std::chrono::duration<float, std::milli>(to->at - from->at).count();
+  *milliseconds = emulation::made_up_times().used ? static_cast<float>((to->made_up_at - from->made_up_at) * 1e3)
+                                                  : std::chrono::duration<float, std::milli>(to->at - from->at).count();
   return cudaSuccess;
 }

@@ -24,6 +24,27 @@ std::int64_t round_up(std::int64_t bytes) {
   return (bytes + kAligned - 1) / kAligned * kAligned;
 }
 
+/// What of a call to work on at a time: as many sequences as divide the batch, from all of them down to one; then of
+/// one as many groups of heads that share keys as divide their number. Statistics of each group begin at 16 bytes,
+/// as cuDNN is told.
+std::vector<AttentionShape> parts_of(const AttentionShape& whole) {
+  constexpr std::int64_t kFloats = 4;
+  std::vector<AttentionShape> out;
+  for (std::int64_t parts = 1; parts <= whole.batch; ++parts) {
+    if (whole.batch % parts != 0) continue;
+    out.push_back(whole);
+    out.back().batch = whole.batch / parts;
+  }
+  for (int parts = 2; parts <= whole.kv_heads; ++parts) {
+    if (whole.kv_heads % parts != 0 || whole.heads / parts * whole.sequence % kFloats != 0) continue;
+    out.push_back(whole);
+    out.back().batch = 1;
+    out.back().heads = whole.heads / parts;
+    out.back().kv_heads = whole.kv_heads / parts;
+  }
+  return out;
+}
+
 }  // namespace
 
 struct CudnnAttention::Prepared {
@@ -33,7 +54,7 @@ struct CudnnAttention::Prepared {
   std::string no_atomics;  ///< why it repeats though it need not
   AttentionTensors tensors;
   std::map<std::int64_t, float> scalars;
-  std::int64_t sequences = 0;              ///< at a time
+  AttentionShape part;                     ///< sequences and heads at a time
   std::int64_t row_dots = 0, dq_sums = 0;  ///< bytes of the workspace ahead of cuDNN's
   std::byte* workspace = nullptr;
 };
@@ -101,31 +122,29 @@ CudnnAttention::Prepared CudnnAttention::plan_for(const AttentionCall& call, boo
   const bool backward = call.dy != nullptr;
   Prepared out;
   out.repeats = repeat;
-  // As many sequences as divide the batch, from all of them down to what the first plan says that there is room for.
-  std::int64_t for_each = 0;  // sequence, bytes
-  for (std::int64_t parts = 1; parts <= s.batch; ++parts) {
-    if (s.batch % parts != 0 || for_each * (s.batch / parts) > kMostWorkspace) continue;
-    AttentionShape some = s;
-    some.batch = s.batch / parts;
+  double for_each = 0;  // sequence and head, bytes
+  for (const AttentionShape& some : parts_of(s)) {
+    const auto pieces = static_cast<double>(some.batch * some.heads);
+    if (for_each * pieces > static_cast<double>(kMostWorkspace)) continue;
     try {
       CudnnGraph graph(api_);
-      out.tensors =
-          backward ? backward_graph(graph, some, call.dtype, repeat ? QueryGradient::product : QueryGradient::atomics)
-                   : forward_graph(graph, some, call.dtype);
+      out.tensors = backward ? backward_graph(graph, some, s, call.dtype,
+                                              repeat ? QueryGradient::product : QueryGradient::atomics)
+                             : forward_graph(graph, some, s, call.dtype);
       CudnnPlan plan =
           graph.plan(static_cast<cudnnHandle_t>(handle_), repeat ? CudnnKernels::not_noted : CudnnKernels::any);
-      const std::int64_t floats = some.batch * s.heads * s.sequence * static_cast<std::int64_t>(sizeof(float));
+      const std::int64_t floats = some.batch * some.heads * s.sequence * static_cast<std::int64_t>(sizeof(float));
       out.row_dots = out.tensors.row_dots < 0 ? 0 : round_up(floats);
       out.dq_sums = out.tensors.dq_sums < 0 ? 0 : round_up(floats * s.head_dim);
       const std::int64_t bytes = out.row_dots + out.dq_sums + plan.workspace_bytes;
       if (bytes > kMostWorkspace) {
-        for_each = bytes / some.batch;
+        for_each = static_cast<double>(bytes) / pieces;
         out.refusal = "cuDNN's kernel wants " + std::to_string(bytes) + " bytes at once";
         continue;
       }
       out.workspace = workspace_->of(bytes);
       out.scalars = graph.scalars();
-      out.sequences = some.batch;
+      out.part = some;
       out.plan.emplace(std::move(plan));
       out.refusal.clear();
       break;
@@ -147,10 +166,9 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
   };
   check_status(api_.set_stream(static_cast<cudnnHandle_t>(handle_), stream), "choosing the stream");
   constexpr std::int64_t kElement = 2;  // bytes
-  const std::int64_t n = p.sequences * s.sequence;
-  const std::int64_t heads = static_cast<std::int64_t>(s.heads) * s.head_dim;
-  const std::int64_t keys = static_cast<std::int64_t>(s.kv_heads) * s.head_dim;
-  for (std::int64_t first = 0; first < s.batch; first += p.sequences) {
+  const AttentionShape& part = p.part;
+  const std::int64_t d = s.head_dim, heads = s.heads * d, keys = s.kv_heads * d;
+  const auto run_part = [&](std::int64_t sequence, std::int64_t head) {
     std::vector<std::int64_t> ids;
     std::vector<void*> addresses;
     const auto give = [&](int id, const void* base, std::int64_t bytes) {
@@ -158,17 +176,19 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
       ids.push_back(id);
       addresses.push_back(static_cast<std::byte*>(const_cast<void*>(base)) + bytes);
     };
-    const std::int64_t rows = first / p.sequences * n;
-    const std::int64_t packed = rows * (heads + 2 * keys) * kElement, plain = rows * heads * kElement;
-    give(p.tensors.q, call.qkv, packed);
-    give(p.tensors.k, call.qkv, packed + heads * kElement);
-    give(p.tensors.v, call.qkv, packed + (heads + keys) * kElement);
-    give(p.tensors.y, call.y, plain);
-    give(p.tensors.lse, call.lse, rows * s.heads * static_cast<std::int64_t>(sizeof(float)));
-    give(p.tensors.dy, call.dy, plain);
-    give(p.tensors.dq, call.dqkv, packed);
-    give(p.tensors.dk, call.dqkv, packed + heads * kElement);
-    give(p.tensors.dv, call.dqkv, packed + (heads + keys) * kElement);
+    const std::int64_t rows = sequence * s.sequence, key_head = head * s.kv_heads / s.heads;
+    const std::int64_t of_q = (rows * (heads + 2 * keys) + head * d) * kElement;
+    const std::int64_t of_k = (rows * (heads + 2 * keys) + heads + key_head * d) * kElement;
+    const std::int64_t of_v = of_k + keys * kElement, of_y = (rows * heads + head * d) * kElement;
+    give(p.tensors.q, call.qkv, of_q);
+    give(p.tensors.k, call.qkv, of_k);
+    give(p.tensors.v, call.qkv, of_v);
+    give(p.tensors.y, call.y, of_y);
+    give(p.tensors.lse, call.lse, (rows * s.heads + head * s.sequence) * static_cast<std::int64_t>(sizeof(float)));
+    give(p.tensors.dy, call.dy, of_y);
+    give(p.tensors.dq, call.dqkv, of_q);
+    give(p.tensors.dk, call.dqkv, of_k);
+    give(p.tensors.dv, call.dqkv, of_v);
     give(p.tensors.row_dots, p.workspace, 0);
     give(p.tensors.dq_sums, p.workspace, p.row_dots);
     if (p.dq_sums > 0 && api_.version() < kClears)
@@ -186,7 +206,9 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, rest);
     pack.finalise();
     check_status(api_.execute(static_cast<cudnnHandle_t>(handle_), p.plan->plan.raw(), pack.raw()), "attention");
-  }
+  };
+  for (std::int64_t sequence = 0; sequence < s.batch; sequence += part.batch)
+    for (std::int64_t head = 0; head < s.heads; head += part.heads) run_part(sequence, head);
   return true;
 }
 

@@ -15,30 +15,34 @@ cudnnDataType_t type_of(models::DType dtype) {
   return dtype == models::DType::fp16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
 }
 
-/// Sizes, and how packed and plain tensors lie.
+/// Sizes of a part, and how packed and plain tensors lie, with all heads of the whole.
 struct Layout {
   std::int64_t b, t, h, g, d;
+  std::int64_t all_h, all_g;
   cudnnDataType_t type;
   float scale;
 
-  Layout(const AttentionShape& s, models::DType dtype)
+  Layout(const AttentionShape& s, const AttentionShape& whole, models::DType dtype)
       : b(s.batch),
         t(s.sequence),
         h(s.heads),
         g(s.kv_heads),
         d(s.head_dim),
+        all_h(whole.heads),
+        all_g(whole.kv_heads),
         type(type_of(dtype)),
         scale(1.0F / std::sqrt(static_cast<float>(s.head_dim))) {}
-  [[nodiscard]] std::int64_t row() const { return (h + 2 * g) * d; }  ///< of qkv, elements
+  [[nodiscard]] std::int64_t row() const { return (all_h + 2 * all_g) * d; }  ///< of qkv, elements
   [[nodiscard]] Dims4 packed_strides() const { return {t * row(), d, row(), 1}; }
   [[nodiscard]] Dims4 packed_transposed() const { return {t * row(), d, 1, row()}; }
   [[nodiscard]] Dims4 queries() const { return {b, h, t, d}; }
   [[nodiscard]] Dims4 keys() const { return {b, g, t, d}; }
   [[nodiscard]] Dims4 turned_keys() const { return {b, g, d, t}; }
-  [[nodiscard]] Dims4 plain_strides() const { return {t * h * d, d, h * d, 1}; }  ///< of y
+  [[nodiscard]] Dims4 plain_strides() const { return {t * all_h * d, d, all_h * d, 1}; }  ///< of y
   [[nodiscard]] Dims4 scores() const { return {b, h, t, t}; }
   [[nodiscard]] Dims4 rows() const { return {b, h, t, 1}; }
-  [[nodiscard]] Dims4 row_strides() const { return {h * t, t, 1, 1}; }
+  [[nodiscard]] Dims4 lse_strides() const { return {all_h * t, t, 1, 1}; }
+  [[nodiscard]] Dims4 row_strides() const { return {h * t, t, 1, 1}; }  ///< of what no other part has
 };
 
 /// S = Q K^T / sqrt(d), `less` taken from it where it is a tensor, and what the mask hides at minus infinity.
@@ -68,15 +72,16 @@ int masked_scores(CudnnGraph& graph, const Layout& l, int q, int k, bool causal,
 
 }  // namespace
 
-AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype) {
-  const Layout l(shape, dtype);
+AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& part, const AttentionShape& whole,
+                               models::DType dtype) {
+  const Layout l(part, whole, dtype);
   AttentionTensors t;
   t.q = graph.tensor(l.queries(), l.packed_strides(), l.type);
   t.k = graph.tensor(l.turned_keys(), l.packed_transposed(), l.type);
   t.v = graph.tensor(l.keys(), l.packed_strides(), l.type);
   t.y = graph.tensor(l.queries(), l.plain_strides(), l.type);
-  t.lse = graph.tensor(l.rows(), l.row_strides(), CUDNN_DATA_FLOAT);
-  const int s = masked_scores(graph, l, t.q, t.k, shape.causal, -1);
+  t.lse = graph.tensor(l.rows(), l.lse_strides(), CUDNN_DATA_FLOAT);
+  const int s = masked_scores(graph, l, t.q, t.k, part.causal, -1);
   const auto of_rows = [&] { return graph.between(l.rows(), l.row_strides(), CUDNN_DATA_FLOAT); };
   const int most = of_rows(), sum = of_rows(), log = of_rows();
   graph.reduce(CUDNN_REDUCE_TENSOR_MAX, s, most);
@@ -92,16 +97,16 @@ AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& shape, m
   return t;
 }
 
-AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype,
-                                QueryGradient how) {
-  const Layout l(shape, dtype);
+AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& part, const AttentionShape& whole,
+                                models::DType dtype, QueryGradient how) {
+  const Layout l(part, whole, dtype);
   AttentionTensors t;
   t.q = graph.tensor(l.queries(), l.packed_strides(), l.type);
   t.k = graph.tensor(l.turned_keys(), l.packed_transposed(), l.type);
   t.v = graph.tensor(l.turned_keys(), l.packed_transposed(), l.type);
   t.y = graph.tensor(l.queries(), l.plain_strides(), l.type);
   t.dy = graph.tensor(l.queries(), l.plain_strides(), l.type);
-  t.lse = graph.tensor(l.rows(), l.row_strides(), CUDNN_DATA_FLOAT);
+  t.lse = graph.tensor(l.rows(), l.lse_strides(), CUDNN_DATA_FLOAT);
   t.dq = graph.tensor(l.queries(), l.packed_strides(), l.type);
   t.dk = graph.tensor(l.keys(), l.packed_strides(), l.type);
   t.dv = graph.tensor(l.keys(), l.packed_strides(), l.type);
@@ -116,7 +121,7 @@ AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& shape, 
   graph.pointwise(CUDNN_POINTWISE_MUL, dots, graph.scalar(1.0F), t.row_dots);
   // P, and dV = P^T dY
   const int p = next();
-  graph.pointwise(CUDNN_POINTWISE_EXP, masked_scores(graph, l, t.q, t.k, shape.causal, t.lse), -1, p);
+  graph.pointwise(CUDNN_POINTWISE_EXP, masked_scores(graph, l, t.q, t.k, part.causal, t.lse), -1, p);
   const auto of_keys = [&](int scores, int by, int into) {
     const int turned_scores = graph.between(turned, turned_strides, l.type);
     graph.reshape(scores, turned_scores);

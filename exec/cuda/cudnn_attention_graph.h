@@ -23,10 +23,12 @@ enum class QueryGradient {
   atomics,  ///< added up in fp32 in whatever order the blocks end; no gradients of scores in memory
 };
 
-/// y and lse of packed qkv, `shape.batch` sequences.
-AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype);
+/// y and lse of packed qkv: `part` of it, sequences and heads, which lie in memory as those of `whole` do.
+AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& part, const AttentionShape& whole,
+                               models::DType dtype);
 /// dqkv of dy, qkv, y and lse.
-AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& shape, models::DType dtype, QueryGradient how);
+AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& part, const AttentionShape& whole,
+                                models::DType dtype, QueryGradient how);
 
 }  // namespace orrery::exec::cuda
 #endif

@@ -114,6 +114,27 @@ TEST_F(EmulatedCudnn, TakesSoManySequencesAtATimeAsTheWorkspaceIsFor) {
   }
 }
 
+// Of long sequences one alone is too many.
+TEST_F(EmulatedCudnn, TakesSoManyHeadsAtATimeAsTheWorkspaceIsFor) {
+  constexpr std::int64_t kMost = std::int64_t{128} << 20, kRoom = std::int64_t{1} << 20;
+  for (const bool repeat : {true, false}) {
+    int split = 0, left = 0;
+    for (const Case& c : gradients()) {
+      const std::int64_t sharing = c.op.heads / c.op.kv_heads;
+      emulation::cudnn_kernels().workspace_for_head = (kMost - kRoom) / sharing;
+      open(repeat);
+      const std::int64_t before = emulation::cudnn_executions();
+      expect_as_on_the_cpu(c);
+      const bool aligned = c.op.kv_heads == 1 || sharing * c.op.sequence % 4 == 0;
+      EXPECT_EQ(emulation::cudnn_executions() - before, aligned ? c.op.batch * c.op.kv_heads : 0) << c.name;
+      split += aligned && c.op.kv_heads > 1 ? 1 : 0;
+      left += aligned ? 0 : 1;
+    }
+    EXPECT_GE(split, 2);
+    EXPECT_GE(left, 2) << "statistics of such groups do not begin at 16 bytes";
+  }
+}
+
 // Which kernels have run, and why not cuDNN's, is told once each.
 TEST_F(EmulatedCudnn, StandsAsideForDropoutAndSaysSo) {
   for (const Case& c : all_cases()) {

@@ -351,7 +351,9 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor, cudn
     *static_cast<cudnnBackendNumericalNote_t*>(values) =
         kernels.repeat ? CUDNN_NUMERICAL_NOTE_TENSOR_CORE : CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
   } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
-    *static_cast<std::int64_t*>(values) = kernels.workspace_for_each * d.graph->tensors.front().dims[0];
+    const Dims& queries = d.graph->tensors.front().dims;
+    *static_cast<std::int64_t*>(values) =
+        queries[0] * (kernels.workspace_for_each + queries[1] * kernels.workspace_for_head);
   } else if (name != CUDNN_ATTR_ENGINECFG_ENGINE) {
     return CUDNN_STATUS_NOT_SUPPORTED;
   }

@@ -110,6 +110,7 @@ namespace emulation {
 /// What the next plans' kernels are like.
 struct CudnnKernels {
   std::int64_t workspace_for_each = 0;  ///< bytes, of each sequence
+  std::int64_t workspace_for_head = 0;  ///< and of each head of it
   bool repeat = true;                   ///< bit by bit, as the kernels' notes say
   bool atomics = true;                  ///< there are some for graphs that add up in fp32 in memory
   std::size_t version = 91900;          ///< before 9.6 such sums start from what the memory holds

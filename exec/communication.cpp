@@ -2,6 +2,7 @@
 #include "exec/communication.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace orrery::exec {
 
@@ -94,7 +95,7 @@ bool Communication::may_start(const Message& message, const Message* before, Poi
   std::vector<std::int64_t> numbers;
   const auto follows = [&](const Message& other) {
     if (other.ends.empty()) return false;
-    if (queues && other.ordered) return true;  // and this one is behind that compute
+    if (queues && other.ordered && message.number >= other.ordered_by) return true;  // this one is behind that compute
     for (const auto& end : other.ends) {
       if (queues)
         behind.push_back(end);
@@ -200,8 +201,13 @@ void Communication::wait(const std::function<bool()>& done) {
 }
 
 // What compute is behind is over for everybody: whatever follows is behind that compute. So is what came before it on
-// its stream.
+// its stream. But a message of the host's that is here already, and has not begun, is not behind that compute: for its
+// sake what it may have to wait for stays until it has passed.
 void Communication::order_behind(const Picks& picks) {
+  std::int64_t last_waiting = -1;
+  for (const Queue& queue : queues_)
+    for (const Message& message : queue)
+      if (!message.request) last_waiting = std::max(last_waiting, message.number);
   for (Queue& queue : queues_) {
     const auto picked = [&](const Message& message) {
       return !message.ends.empty() && !message.ordered && picks(message);
@@ -213,10 +219,10 @@ void Communication::order_behind(const Picks& picks) {
     for (auto left = queue.rend() - last; left > 0; --left) {
       Message& message = queue[at];
       if (trace_ != nullptr && !message.ordered) trace_->ordered.push_back(message.number);
-      if (message.on_device.host_memory) {
+      if (message.on_device.host_memory || message.number < last_waiting) {
         freeing_ -= message.frees && !message.ordered ? 1 : 0;
         message.frees = false;
-        message.ordered = true;
+        if (!std::exchange(message.ordered, true)) message.ordered_by = next_;
         ++at;
       } else {
         finish(queue, queue.begin() + static_cast<std::ptrdiff_t>(at));
@@ -263,6 +269,11 @@ void Communication::forget_from(std::int64_t number) {
       --pending_;
     }
   next_ = number;
+}
+
+void Communication::order_behind_from(std::int64_t number) {
+  const std::lock_guard guard(lock_);
+  order_behind([number](const Message& message) { return message.number >= number; });
 }
 
 std::string Communication::describe_pending() const {

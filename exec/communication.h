@@ -90,6 +90,8 @@ class Communication {
   /// Messages from this number on never were: a capture of theirs has failed.
   [[nodiscard]] std::int64_t next_number() const { return next_; }
   void forget_from(std::int64_t number);
+  /// Compute that is queued from now on begins behind the device's messages from this number on.
+  void order_behind_from(std::int64_t number);
 
  private:
   struct Message {
@@ -102,7 +104,8 @@ class Communication {
     OnDevice on_device;
     std::unique_ptr<Request> request;
     Points ends;           ///< of a request of the device's
-    bool ordered = false;  ///< compute is behind it; still here for the host's sake
+    bool ordered = false;  ///< compute is behind it; still here for the host's sake, or for a message's that waits
+    std::int64_t ordered_by = 0;  ///< messages from this number on are behind that compute
   };
   using Queue = std::deque<Message>;
   using Picks = std::function<bool(const Message&)>;

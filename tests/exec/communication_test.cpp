@@ -247,6 +247,32 @@ TEST_F(Queued, ACopyOfTheDevicesIsThereForTheHostUntilItHasPassed) {
   EXPECT_TRUE(communication.idle());
 }
 
+// Compute that is ordered behind the reduction later is not what the sum on the host, submitted before, waits for.
+TEST_F(Queued, AMessageOfTheHostThatIsHereAlreadyWaitsForTheEndItself) {
+  submit(1, plan::Stream::data, {part(0, 10, true)});
+  submit(2, plan::Stream::to_host, {part(0, 10, false)}, false);
+  over[102] = true;
+  communication.wait_for({part(0, 10, false)});
+  EXPECT_EQ(log, "1(101 ) compute behind 1 ");
+  communication.progress();
+  EXPECT_EQ(log, "1(101 ) compute behind 1 ") << "2 reads what 1 has not written";
+  over[1] = true;
+  communication.progress();
+  EXPECT_EQ(log, "1(101 ) compute behind 1 2(102 ) ");
+}
+
+TEST_F(Queued, NeitherIsAMessageOfTheDeviceThatWaitsForTheHostBehindComputeThatIsOrderedLater) {
+  submit(1, plan::Stream::from_host, {part(0, 10, true)});
+  submit(2, plan::Stream::to_nvme, {part(20, 30, true)}, false);
+  submit(3, plan::Stream::data, {part(0, 10, false), part(20, 30, false)});
+  over[102] = true;
+  communication.progress();
+  communication.wait_for({part(0, 10, false)});
+  over[2] = true;
+  communication.progress();
+  EXPECT_EQ(log, "1(101 ) 2(102 ) compute behind 1 3(1 103 ) ");
+}
+
 TEST_F(Queued, ATraceSaysWhatWaitedForWhat) {
   Communication::Trace first, second, third;
   communication.trace_into(&first);

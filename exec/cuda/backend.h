@@ -100,7 +100,7 @@ class CudaBackend final : public Backend {
   void update(const Call& call, std::span<const ElementRange> ranges);
   [[nodiscard]] const DeviceBook* code_books();
   /// Where kernels find what changes from step to step; put there, in the order of the stream, if it is not.
-  [[nodiscard]] const StepValues* step_values(const StepContext& context);
+  [[nodiscard]] const StepValues* step_values(const Call& call);
   void put_step_values(const StepValues& values);
   /// Masks of the operator, by the training step that has begun.
   [[nodiscard]] DropoutDraw dropout_draw(const models::Op& op, const StepContext& context);

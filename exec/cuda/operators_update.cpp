@@ -15,6 +15,8 @@ UpdateStep update_step(const Call& call, std::size_t scaling, const StepValues* 
   const StepContext& c = call.context;
   UpdateStep step;
   step.now = now;
+  step.turn = call.op.turn;
+  step.turns = call.op.turns;
   step.beta1 = c.beta1;
   step.beta2 = c.beta2;
   step.epsilon = c.epsilon;
@@ -63,9 +65,7 @@ const DeviceBook* CudaBackend::code_books() {
 }
 
 void CudaBackend::put_step_values(const StepValues& values) {
-  const bool known =
-      step_known_ && step_is_.step == values.step && step_is_.rate == values.rate && step_is_.begun == values.begun;
-  if (known) return;
+  if (step_known_ && step_is_.step == values.step && step_is_.rate == values.rate) return;
   if (capturing_) throw Failure("CUDA: a graph's operator is of another step than the one that runs");
   step_is_ = values;
   step_known_ = true;
@@ -73,27 +73,27 @@ void CudaBackend::put_step_values(const StepValues& values) {
 }
 
 void CudaBackend::begin_step(const StepContext& context) {
-  put_step_values({context.step, context.learning_rate, context.step});
+  put_step_values({context.step, context.learning_rate});
 }
 
-// Updates that take turns have steps of their own within one training step.
-const StepValues* CudaBackend::step_values(const StepContext& context) {
-  put_step_values({context.step, context.learning_rate, step_known_ ? step_is_.begun : context.step});
+// Of an update that takes turns the context has a step of its own, which the kernel makes again of the training step's.
+const StepValues* CudaBackend::step_values(const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t training = op.turns > 1 ? (call.context.step - op.turn) / op.turns : call.context.step;
+  put_step_values({training, call.context.learning_rate});
   return static_cast<const StepValues*>(step_values_.data());
 }
 
 DropoutDraw CudaBackend::dropout_draw(const models::Op& op, const StepContext& context) {
   if (!step_known_) begin_step(context);
-  return draw_of(op, context, &static_cast<const StepValues*>(step_values_.data())->begun, step_is_.begun);
+  return draw_of(op, context, &static_cast<const StepValues*>(step_values_.data())->step, step_is_.step);
 }
 
 void CudaBackend::update(const Call& call, std::span<const ElementRange> ranges) {
   const models::Op& op = call.op;
   const std::int64_t m = op.m;
   const auto tables = [&](Cut cut) -> const Tables& { return ranges_.find(ranges, m, cut, stream_.get()); };
-  const auto step_of = [&](const Call& of, std::size_t scaling) {
-    return update_step(of, scaling, step_values(of.context));
-  };
+  const auto step_of = [&](const Call& of, std::size_t scaling) { return update_step(of, scaling, step_values(of)); };
   std::int64_t norms = 2;  // elements: two for each parameter that a range names
   for (const ElementRange& range : ranges) norms = std::max(norms, 2 * (range.norms + 1));
   if (op.kind == OpKind::norm_squared)

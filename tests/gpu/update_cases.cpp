@@ -143,6 +143,13 @@ struct Maker {
         Case& adamw = add("adamw", OpKind::adamw, m);
         adamw.ranges = plain_ranges();
         finish(adamw, t, m, {}, {floats(m, 0.1F), squares(m)}, true, scaled);
+        if (t.gradient != DType::fp16) {  // the third of three workers' updates, in the training step 6
+          Case& turn = add("adamw_third_of_three", OpKind::adamw, m);
+          turn.op.turn = 2, turn.op.turns = 3;
+          turn.context.step = 6 * 3 + 2;
+          turn.ranges = plain_ranges();
+          finish(turn, t, m, {}, {floats(m, 0.1F), squares(m)}, true, scaled);
+        }
         for (const int kind : {0, 1, 2}) {  // without momentum, with it, Nesterov's
           Case& sgd = add("sgd_" + std::to_string(kind), OpKind::sgd, m);
           sgd.ranges = plain_ranges();
@@ -276,6 +283,9 @@ struct Maker {
       moments.in = {squares(k), scaling(skips)};
       moments.out = {squares(k)};
     }
+    Case& unscaled = add("factor_moments_unscaled", OpKind::factor_moments, k);
+    unscaled.in = {squares(k)};
+    unscaled.out = {squares(k)};
   }
 };
 

@@ -49,8 +49,11 @@ __device__ inline void over_tile(const RangeTile& tile, bool packed, const Body&
 __device__ inline bool skips(const UpdateStep& step) {
   return step.scaling && step.scaling[3] != 0;
 }
+__device__ inline int64_t own_step(const UpdateStep& step) {
+  return step.now->step * step.turns + step.turn;
+}
 __device__ inline double updates_so_far(const UpdateStep& step) {
-  return static_cast<double>(step.now->step + 1) - (step.scaling ? static_cast<double>(step.scaling[2]) : 0.0);
+  return static_cast<double>(own_step(step) + 1) - (step.scaling ? static_cast<double>(step.scaling[2]) : 0.0);
 }
 __device__ inline float coefficient_of(const UpdateStep& step) {
   return step.coefficient ? step.coefficient[0] : 1.0F;
@@ -69,7 +72,7 @@ __device__ inline void write_parameter(const Target& target, const UpdateStep& s
     const uint64_t key = random_key(step, range.stream);
     for (int e = 0; e < N; ++e) {
       const auto element = static_cast<uint64_t>(range.logical + at + e - range.begin);
-      to[at + e] = to_bf16_randomly(values.v[e], random_bits(key, static_cast<uint64_t>(step.now->step), element));
+      to[at + e] = to_bf16_randomly(values.v[e], random_bits(key, static_cast<uint64_t>(own_step(step)), element));
     }
   } else {
     store(target.parameter, at, values);

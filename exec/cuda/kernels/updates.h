@@ -64,9 +64,8 @@ struct Tables {
 /// What changes from training step to training step: in the device's memory, so that a graph that holds an update is
 /// right in the next step too.
 struct StepValues {
-  int64_t step = 0;  ///< the optimizer's
+  int64_t step = 0;  ///< training step that has begun
   double rate = 0;
-  int64_t begun = 0;  ///< training step that has begun, by which dropout draws
 };
 void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& values);
 
@@ -74,6 +73,7 @@ void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& valu
 /// computed in float, 1 - 0.999 would be off by 5e-5 of itself.
 struct UpdateStep {
   const StepValues* now = nullptr;
+  int64_t turn = 0, turns = 1;  ///< updates that take turns have steps of their own within one training step
   double beta1 = 0, beta2 = 0, epsilon = 0, decay = 0, momentum = 0;
   bool nesterov = false;
   bool adaptive = true;  ///< Adafactor, as the next two

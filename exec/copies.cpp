@@ -2,7 +2,6 @@
 #include "exec/copies.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -10,6 +9,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "exec/reduce.h"
 
@@ -102,13 +102,15 @@ void add_between(Backend& backend, std::byte* to, const std::byte* from, std::in
   const std::int64_t size = models::size_of(dtype);
   if (dtype == models::DType::fp32)
     return backend.copy_between(to, from, static_cast<std::size_t>(elements * size), true);
-  constexpr std::int64_t kPiece = 16384;  // bytes
-  alignas(std::max_align_t) std::array<std::byte, kPiece> piece;
-  const std::int64_t most = kPiece / size;
+  // Each piece of a device's is waited for, so that it must be worth a wait.
+  const std::int64_t most = (backend.asynchronous() ? std::int64_t{1} << 20 : std::int64_t{1} << 14) / size;
+  std::vector<std::max_align_t> memory(
+      static_cast<std::size_t>(std::min(elements, most) * size) / sizeof(std::max_align_t) + 1);
+  auto* const piece = reinterpret_cast<std::byte*>(memory.data());
   for (std::int64_t at = 0; at < elements; at += most) {
     const std::int64_t count = std::min(most, elements - at);
-    backend.copy_between(piece.data(), from + at * size, static_cast<std::size_t>(count * size), false);
-    reduce_into(to + at * size, piece.data(), count, dtype, plan::Reduce::sum);
+    backend.copy_between(piece, from + at * size, static_cast<std::size_t>(count * size), false);
+    reduce_into(to + at * size, piece, count, dtype, plan::Reduce::sum);
   }
 }
 

@@ -45,10 +45,33 @@ inline void expect_near(const testing::Outcome& ours, const testing::Outcome& th
     EXPECT_LE(testing::relative_distance(ours.gradients.at(step), gradients), bounds.gradients) << step;
   EXPECT_LE(testing::relative_distance(ours.weights, theirs.weights), bounds.weights);
 }
+inline void expect_same_bits(const testing::Outcome& ours, const testing::Outcome& theirs) {
+  ASSERT_EQ(ours.steps.size(), theirs.steps.size());
+  for (std::size_t i = 0; i < ours.steps.size(); ++i) {
+    EXPECT_EQ(ours.steps[i].loss, theirs.steps[i].loss) << "step " << i;
+    EXPECT_EQ(ours.steps[i].skipped, theirs.steps[i].skipped) << "step " << i;
+    if (!theirs.steps[i].skipped) {
+      EXPECT_EQ(ours.steps[i].gradient_norm, theirs.steps[i].gradient_norm) << "step " << i;
+    }
+  }
+  for (const auto& [name, tensor] : theirs.weights) EXPECT_EQ(ours.weights.at(name).values, tensor.values) << name;
+}
+
+/// How streams share the emulated device, while it lives.
+class OrderOfStreams {
+ public:
+  explicit OrderOfStreams(unsigned order) { emulation::stream_order() = order; }
+  ~OrderOfStreams() { emulation::stream_order() = 0; }
+  OrderOfStreams(const OrderOfStreams&) = delete;
+  OrderOfStreams& operator=(const OrderOfStreams&) = delete;
+};
+inline constexpr unsigned kOthersFirst = 1, kByChance = 7;  ///< beside 0: what is waited for first
+
 inline void expect_memory_as_placed(const testing::Outcome& ours) {
   for (std::size_t rank = 0; rank < ours.memory.size(); ++rank) {
     EXPECT_EQ(ours.memory[rank].peak_live, ours.placements[rank].peak_live_bytes) << rank;
     EXPECT_EQ(ours.host_memory[rank].peak_live, ours.placements[rank].host.peak_live_bytes) << rank;
+    EXPECT_EQ(ours.file_memory[rank].peak_live, ours.placements[rank].nvme.peak_live_bytes) << rank;
   }
 }
 

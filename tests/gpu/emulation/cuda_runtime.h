@@ -5,6 +5,7 @@
 /// then no further than needed, so that a missing event wait yields stale data every time instead of rarely.
 #include <math.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -78,6 +79,13 @@ MadeUpTimes& made_up_times();
 /// 0: warps, and lanes in a warp, run in order between barriers; 1: in reverse; else shuffled by this seed. Each warp
 /// runs as far as it can before the next one. Results must not change.
 void set_thread_order(unsigned order);
+/// How streams, and branches of a graph, share the device; of all threads, set while nothing is queued. 0: that which
+/// is waited for, the others when it is stuck: what nobody ordered before it comes late. 1: the others as soon as they
+/// may, the one that is queued to or waited for last: what nobody ordered behind it comes early. Else by chance, from
+/// this seed. Results must not change.
+std::atomic<unsigned>& stream_order();
+/// Who is asked first, of so many: 0, or by chance.
+std::size_t first_of(std::size_t count);
 
 // Barriers, for the functions below.
 void block_barrier();

@@ -268,6 +268,20 @@ MadeUpTimes& made_up_times() {
   return instance;
 }
 
+std::atomic<unsigned>& stream_order() {
+  static std::atomic<unsigned> instance = 0;
+  return instance;
+}
+
+std::size_t first_of(std::size_t count) {
+  static thread_local std::mt19937 random(1);
+  static thread_local unsigned seed = 1;
+  const unsigned order = stream_order();
+  if (order <= 1 || count == 0) return 0;
+  if (std::exchange(seed, order) != order) random.seed(order);
+  return random() % count;
+}
+
 GraphFaults& graph_faults() {
   static thread_local GraphFaults instance;
   return instance;
@@ -287,12 +301,27 @@ bool step(Stream* stream) {
   return true;
 }
 
-/// Runs `stream` until `done`; the others only when it is stuck, one piece at a time.
+/// One piece of any stream but `last`, which has its turn when all others are stuck. True if there was one.
+bool step_of_others(const Stream* last) {
+  const std::vector<Stream*>& all = streams();
+  const std::size_t from = first_of(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    Stream* const one = all[(from + i) % all.size()];
+    if (one != last && step(one)) return true;
+  }
+  return false;
+}
+
+/// Runs `stream` until `done`; the others only when it is stuck, one piece at a time, or first, or by chance.
 void run_until(Stream* stream, const std::function<bool()>& done) {
   while (!done()) {
-    if (step(stream)) continue;
     bool any = false;
-    for (Stream* other : streams()) any = any || (other != stream && step(other));
+    if (stream_order() == 0) {
+      if (step(stream)) continue;
+      for (Stream* other : streams()) any = any || (other != stream && step(other));
+    } else {
+      any = step_of_others(stream_order() == 1 ? stream : nullptr) || step(stream);
+    }
     if (!any) std::this_thread::yield();  // another rank must act
   }
 }
@@ -300,6 +329,18 @@ void run_until(Stream* stream, const std::function<bool()>& done) {
 }  // namespace
 
 namespace {
+
+/// What runs as soon as it may, where that is the order: all but the stream that is queued to, or some of all.
+void advance_early(const Stream* queued) {
+  const unsigned order = stream_order();
+  if (order == 0) return;
+  if (order == 1)
+    while (step_of_others(queued)) {
+    }
+  else
+    for (std::size_t pieces = first_of(4); pieces > 0 && step_of_others(nullptr); --pieces) {
+    }
+}
 
 /// What may not be done to a stream while it is captured ends the capture, as CUDA has it.
 cudaError_t breaks(Stream* stream, cudaError_t error) {
@@ -317,6 +358,7 @@ cudaError_t enqueue_made(Stream* stream, std::function<Work()> make) {
   }
   ++graph_faults().queued;
   stream->work.push_back(make());
+  advance_early(stream);
   return cudaSuccess;
 }
 
@@ -551,6 +593,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t ready, cudaStream_t stream) {
   ++emulation::graph_faults().launches;
   stream->work.push_back(
       [running = std::make_shared<emulation::RunningGraph>(ready->graph)] { return running->step(); });
+  emulation::advance_early(stream);
   return cudaSuccess;
 }
 

@@ -36,10 +36,12 @@ class RunningGraph {
     for (std::size_t lane = 0; lane < graph.lanes.size(); ++lane)
       for (const Graph::Node& node : graph.lanes[lane]) made_[lane].push_back(node.make ? node.make() : Work());
   }
-  /// The first lane as far as it goes, the others only when it is stuck: a missing wait yields stale data.
+  /// The first lane as far as it goes, the others only when it is stuck: a missing wait yields stale data. Or the other
+  /// way round, or by chance.
   bool step() {
-    for (std::size_t lane = 0; lane < at_.size(); ++lane)
-      if (one(lane)) return false;
+    const std::size_t from = stream_order() == 1 ? 1 : first_of(at_.size());
+    for (std::size_t i = 0; i < at_.size(); ++i)
+      if (one((from + i) % at_.size())) return false;
     for (std::size_t lane = 0; lane < at_.size(); ++lane)
       if (at_[lane] < graph_.lanes[lane].size()) return false;
     return true;

@@ -64,9 +64,8 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
   make_groups();
   connect_peers();
   find_optimizer();
-  graph_counts_.reason = why_no_graphs();
-  may_graph_ = graph_counts_.reason.empty();
-  if (may_graph_) period_ = period();
+  host_shares_ = host_shares();
+  prepare_graphs();
 }
 
 void Executor::make_groups() {
@@ -107,6 +106,17 @@ void Executor::find_optimizer() {
         return;
       }
   }
+}
+
+// Steps of the host's, files, sums there, and what the host reads or fills itself.
+bool Executor::host_shares() const {
+  if (options_.check == Arena::Check::overlaps_and_poison) return true;
+  for (const int scalar : {class_.loss, class_.gradient_norm, class_.scaling})
+    if (scalar >= 0 && arena_.space_of(scalar) != plan::Space::device) return true;
+  for (const plan::Block& block : class_.blocks)
+    for (const plan::Step& step : block.steps)
+      if (step.on_host || (step.kind == plan::StepKind::copy && !queued(step))) return true;
+  return false;
 }
 
 std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
@@ -391,13 +401,23 @@ std::span<std::byte> Executor::slot_of(const models::Op& op, const Instance& of,
 }
 
 void Executor::fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input) {
+  ReadAhead& ahead = ahead_[{&op, of.micro_batch, of.step - input.iteration}];
+  if (ahead.step != of.step) ahead.bytes = batch_bytes(op, of, input);
+  ahead.step = -1;
+  ENSURE(ahead.bytes.size() == slot.size(), "{} bytes for a slot of {}", ahead.bytes.size(), slot.size());
+  std::memcpy(slot.data(), ahead.bytes.data(), slot.size());
+}
+
+std::vector<std::byte> Executor::batch_bytes(const models::Op& op, const Instance& of, const StepInput& input) {
   const auto sources = read_batch(op, of, input);
   ENSURE(op.out.size() <= sources.size(), "a batch of {} parts", op.out.size());
+  std::vector<std::byte> bytes;
   for (std::size_t i = 0; i < op.out.size(); ++i) {
     if (op.out[i] < 0) continue;
-    std::memcpy(slot.data(), sources[i]->data(), bytes_of_ids(op.out[i]));
-    slot = slot.subspan(bytes_of_ids(op.out[i]));
+    const auto part = std::as_bytes(std::span(*sources[i])).first(bytes_of_ids(op.out[i]));
+    bytes.insert(bytes.end(), part.begin(), part.end());
   }
+  return bytes;
 }
 
 // Of whole sequences the rows that this rank has.

@@ -60,7 +60,8 @@ struct StepInput {
   StepContext context;
   /// Training steps of the run, all told: passes of later ones are not run ahead. Never: far away.
   std::int64_t end = std::numeric_limits<std::int64_t>::max();
-  /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences.
+  /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences. May be asked for the next
+  /// training step's already, below `end`; what fails then is asked for again in that step.
   std::function<void(const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
   /// The same of a masked-language model.
   std::function<void(const Instance& of, const MaskedBatch& batch)> load_masked = {};
@@ -143,6 +144,7 @@ class Executor {
   /// Training steps that walk the same places at the same addresses with the same constants.
   struct Pattern {
     std::int64_t phase = 0;  ///< of the rings in the arena
+    std::size_t turn = 0;    ///< how often the steps that run have changed so far (Step::from_step, until_step)
     std::vector<std::int32_t> entries;
     std::vector<double> constants;  ///< that operators take from the context, but for those that change by step
     auto operator<=>(const Pattern&) const = default;
@@ -163,6 +165,7 @@ class Executor {
     std::vector<bool> messages;                    ///< by run: it has some
     std::array<std::vector<KeptGraph>, 2> graphs;  ///< by run; the second with marks for spans
   };
+  void prepare_graphs();
   [[nodiscard]] std::string why_no_graphs() const;
   [[nodiscard]] std::int64_t period() const;  ///< steps after which addresses repeat
   [[nodiscard]] Pattern pattern_of(const StepInput& input) const;
@@ -171,8 +174,10 @@ class Executor {
   [[nodiscard]] TracedStep traced(const Place& place, const StepInput& input, std::vector<Touch>& of_host, bool& frees);
   void keep_books(std::span<const Place> places);
   void fill_slots(std::span<const Place> places, const StepInput& input);
-  void run_graph(PatternGraphs& pattern, std::size_t run, std::span<const Place> places, const StepInput& input);
-  [[nodiscard]] bool capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input);
+  void run_graph(PatternGraphs& pattern, std::size_t run, std::span<const Place> places, const StepInput& input,
+                 bool ends_step);
+  [[nodiscard]] bool capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input, bool ends_step);
+  void read_ahead(std::span<const Place> places, const StepInput& input);
   void run_one(const plan::Step& step, const Place& place, const StepInput& input);
   void execute(const plan::Step& step, const Place& place, const StepInput& input);
   void give_birth(const plan::Step& step, const Place& place);
@@ -187,6 +192,8 @@ class Executor {
   [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
                                                                            const StepInput& input);
   void fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input);
+  /// Outputs of load_tokens, one behind the other.
+  [[nodiscard]] std::vector<std::byte> batch_bytes(const models::Op& op, const Instance& of, const StepInput& input);
   [[nodiscard]] std::size_t bytes_of_ids(int view) const;
   [[nodiscard]] std::span<std::byte> slot_of(const models::Op& op, const Instance& of, const StepInput& input);
   void keep_part(const models::Op& op, int part);
@@ -210,6 +217,7 @@ class Executor {
   void make_groups();
   void connect_peers();
   void find_optimizer();
+  [[nodiscard]] bool host_shares() const;
 
   const plan::Schedule& schedule_;
   const plan::RankClass& class_;
@@ -239,8 +247,17 @@ class Executor {
   bool may_graph_ = false;
   std::int64_t period_ = 1;
   std::map<Pattern, PatternGraphs> patterns_;
+  std::vector<std::int64_t> turns_;  ///< training steps from which on other steps of the program run than before
+  bool host_shares_ = true;          ///< within a step its memory is not only the device's that copies there
   /// Where graphs take batches from: by operator, micro-batch, and how many training steps ahead.
-  std::map<std::tuple<const models::Op*, std::int32_t, std::int64_t>, std::span<std::byte>> slots_;
+  using BatchPlace = std::tuple<const models::Op*, std::int32_t, std::int64_t>;
+  std::map<BatchPlace, std::span<std::byte>> slots_;
+  /// What will be in a slot next: read and masked while the device computes.
+  struct ReadAhead {
+    std::int64_t step = -1;  ///< whose batch it is
+    std::vector<std::byte> bytes;
+  };
+  std::map<BatchPlace, ReadAhead> ahead_;
   GraphCounts graph_counts_;
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;

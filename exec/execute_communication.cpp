@@ -77,7 +77,8 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
       return request;
     };
   communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), std::move(start), observer,
-                        [this, &step, place] { return describe(step, place); }, {backend_.point(), queues, copy});
+                        [this, &step, place] { return describe(step, place); },
+                        {backend_.point(), queues, copy && host_shares_});
 }
 
 /// Whether a message is the device's. Sums on the host and files are the host's own.

@@ -14,18 +14,6 @@ constexpr std::int64_t kMostPhases = 16;     // of rings: each has graphs of its
 constexpr std::size_t kMostPatterns = 32;    // graphs take memory of the device
 constexpr std::int64_t kLeastOperators = 2;  // one launch is one launch
 
-bool by_the_host(const plan::Step& step) {
-  return step.on_host ||
-         std::any_of(step.ops.begin(), step.ops.end(), [](const models::Op& op) { return op.turns > 1; });
-}
-
-/// Batches that the host has work with: choosing and replacing words of a micro-batch, which the device's work on the
-/// one before it should hide.
-bool prepares_batch(const plan::Step& step) {
-  return std::any_of(step.ops.begin(), step.ops.end(),
-                     [](const models::Op& op) { return op.kind == models::OpKind::load_tokens && op.k > 0; });
-}
-
 bool conflicts(const std::vector<Touch>& a, const std::vector<Touch>& b) {
   return std::any_of(a.begin(), a.end(), [&](const Touch& x) {
     return std::any_of(b.begin(), b.end(), [&](const Touch& y) { return conflict(x, y); });
@@ -43,6 +31,19 @@ std::int64_t Executor::period() const {
   return steps;
 }
 
+void Executor::prepare_graphs() {
+  graph_counts_.reason = why_no_graphs();
+  may_graph_ = graph_counts_.reason.empty();
+  if (!may_graph_) return;
+  period_ = period();
+  for (const plan::Entry& entry : class_.program)
+    for (const plan::Step& step : class_.blocks[static_cast<std::size_t>(entry.block)].steps)
+      for (const std::int64_t turn : {step.from_step, step.until_step})
+        if (turn > 0 && turn < plan::kLateStep) turns_.push_back(turn - entry.ahead);
+  std::sort(turns_.begin(), turns_.end());
+  turns_.erase(std::unique(turns_.begin(), turns_.end()), turns_.end());
+}
+
 std::string Executor::why_no_graphs() const {
   if (!options_.graphs) return "switched off";
   if (!backend_.captures()) return "the " + backend_.name() + " backend has none";
@@ -55,6 +56,8 @@ std::string Executor::why_no_graphs() const {
 Executor::Pattern Executor::pattern_of(const StepInput& input) const {
   Pattern pattern;
   pattern.phase = input.iteration % period_;
+  pattern.turn =
+      static_cast<std::size_t>(std::upper_bound(turns_.begin(), turns_.end(), input.iteration) - turns_.begin());
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
     const plan::Entry& entry = class_.program[e];
     if ((entry.opening && opened_) || input.iteration + entry.ahead >= input.end) continue;
@@ -77,8 +80,7 @@ Executor::Pattern Executor::pattern_of(const StepInput& input) const {
                        static_cast<double>(c.seed & 0xffffffffU),
                        static_cast<double>(c.tensor_rank),
                        static_cast<double>(c.tensor_ways),
-                       static_cast<double>(c.part),
-                       input.iteration >= steady_from_ ? 1.0 : 0.0};
+                       static_cast<double>(c.part)};
   return pattern;
 }
 
@@ -103,7 +105,7 @@ void Executor::walk_by_graphs(std::span<const Place> places, const StepInput& in
     const auto [first, last] = graphs.runs[run];
     walk(places.subspan(next, first - next), input);
     graph_counts_.plain_steps += static_cast<std::int64_t>(first - next);
-    run_graph(graphs, run, places.subspan(first, last - first), input);
+    run_graph(graphs, run, places.subspan(first, last - first), input, last == places.size());
     next = last;
   }
   walk(places.subspan(next), input);
@@ -140,19 +142,20 @@ TracedStep Executor::traced(const Place& place, const StepInput& input, std::vec
   out.ordered = std::move(trace.ordered);
   out.behind = std::move(trace.behind);
   if (step.kind == plan::StepKind::compute) {
-    out.capturable = !by_the_host(step);
+    out.capturable = !step.on_host;
     out.operators = static_cast<std::int64_t>(step.ops.size());
     // Whether the host had to wait this time is chance; that it may have to is not.
     const bool waits = frees || conflicts(touched, of_host);
-    out.begins = waits || prepares_batch(step);
+    out.begins = waits;
     if (waits) of_host.clear();  // at the beginning of a graph all of them are waited for
     frees = frees && !waits;
     return out;
   }
   out.message = trace.submitted.at(0);
   out.operators = 1;
-  // A copy stays outside: the host may have to wait for its end.
-  out.capturable = queued(step) && step.kind != plan::StepKind::copy && !trace.host && !conflicts(touched, of_host);
+  // Of a copy the host may have to know the end.
+  const bool asked = step.kind == plan::StepKind::copy && host_shares_;
+  out.capturable = queued(step) && !asked && !trace.host && !conflicts(touched, of_host);
   if (!queued(step) || trace.host) {
     of_host.insert(of_host.end(), touched.begin(), touched.end());
     frees = frees || !step.deaths.empty();
@@ -160,11 +163,11 @@ TracedStep Executor::traced(const Place& place, const StepInput& input, std::vec
   return out;
 }
 
-void Executor::run_graph(PatternGraphs& pattern, std::size_t run, std::span<const Place> places,
-                         const StepInput& input) {
+void Executor::run_graph(PatternGraphs& pattern, std::size_t run, std::span<const Place> places, const StepInput& input,
+                         bool ends_step) {
   KeptGraph& kept = pattern.graphs[recording_ ? 1 : 0][run];
   if (!kept.graph && !kept.failed) {
-    if (capture(kept, places, input))
+    if (capture(kept, places, input, ends_step))
       ++graph_counts_.captured;
     else
       ++graph_counts_.failed, kept.failed = true;
@@ -189,6 +192,24 @@ void Executor::run_graph(PatternGraphs& pattern, std::size_t run, std::span<cons
     marked_.push_back({spans_.size(), span.from, span.to});
     spans_.push_back({current_iteration_, span.at, span.micro_batch, 0, 0});
   }
+  read_ahead(places, input);
+}
+
+// The device has the graph to compute; the host's work with the next training step's batches (reading them, choosing
+// and replacing words) is hidden behind that. What cannot be read is a failure of the step that wants it.
+void Executor::read_ahead(std::span<const Place> places, const StepInput& input) {
+  for (const Place& place : places)
+    for (const models::Op& op : step_at(place).ops) {
+      const Instance next(place.of.micro_batch, place.of.step + 1);
+      if (op.kind != models::OpKind::load_tokens || next.step >= input.end) continue;
+      ReadAhead& ahead = ahead_[{&op, next.micro_batch, place.of.step - input.iteration}];
+      try {
+        ahead.bytes = batch_bytes(op, next, input);
+        ahead.step = next.step;
+      } catch (const Failure&) {
+        ahead.step = -1;
+      }
+    }
 }
 
 // What the host does of a walk beside queueing: it hands out memory and takes it back. What the first step waits for is
@@ -211,7 +232,7 @@ void Executor::fill_slots(std::span<const Place> places, const StepInput& input)
 }
 
 // True: the graph is kept, and the books are as after the walk, of which nothing has run yet. False: all is as before.
-bool Executor::capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input) {
+bool Executor::capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input, bool ends_step) {
   const Arena::Books books = arena_.books();
   const std::int64_t number = communication_.next_number();
   const std::size_t spans = spans_.size(), marked = marked_.size();
@@ -224,6 +245,7 @@ bool Executor::capture(KeptGraph& kept, std::span<const Place> places, const Ste
     execute(first, places.front(), input);
     leave(first, places.front(), true);
     walk(places.subspan(1), input);
+    if (ends_step) communication_.order_behind_from(number);
     kept.graph = backend_.end_capture();
   } catch (const Failure& failure) {
     backend_.abandon_capture();

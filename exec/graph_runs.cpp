@@ -41,7 +41,8 @@ class Cutter {
   /// Whether the message at `i` ends within the run, and begins behind nothing that is still under way outside.
   [[nodiscard]] bool fits(std::size_t i, const GraphRun& run) const {
     const auto joined = joined_.find(steps_[i].message);
-    if (joined == joined_.end() || joined->second >= run.last) return false;
+    const bool ends = joined == joined_.end() ? run.last == steps_.size() : joined->second < run.last;
+    if (!ends) return false;
     return std::all_of(steps_[i].behind.begin(), steps_[i].behind.end(),
                        [&](std::int64_t other) { return begun_in(other, run.first, run.last); });
   }

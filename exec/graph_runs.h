@@ -4,8 +4,9 @@
 ///
 /// A graph is a run of steps that the device can do without the host. It begins when it is launched and has ended when
 /// all of it has, so a message is in it only if compute in the same graph is ordered behind that message: a message
-/// that outlives the run (a pipeline's send) stands between graphs, or the next graph would wait for a peer that may
-/// wait for this rank. For the same reason a step that waits for a message outside begins a new graph.
+/// that outlives the run stands between graphs, or the next graph would wait for a peer that may wait for this rank.
+/// For the same reason a step that waits for a message outside begins a new graph. Behind the last step everything is
+/// waited for, and no graph follows: what nobody waited for before is in the run that ends there.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -28,7 +29,7 @@ struct GraphRun {
   bool operator==(const GraphRun&) const = default;
 };
 
-/// Runs of at least `least_operators` operators, in order, as long as can be.
+/// Runs of at least `least_operators` operators, in order, as long as can be. `steps` are a whole training step's.
 [[nodiscard]] std::vector<GraphRun> graph_runs(const std::vector<TracedStep>& steps, std::int64_t least_operators = 2);
 
 }  // namespace orrery::exec

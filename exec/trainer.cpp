@@ -95,7 +95,9 @@ double Trainer::evaluate() {
                   FailureKind::input);
   double sum = 0;
   for (std::int64_t batch = 0; batch < training_.evaluation->batches; ++batch) {
-    (void)executor.run_step(input_of(held_out_->batches, batch));
+    StepInput input = input_of(held_out_->batches, batch);
+    input.end = training_.evaluation->batches;
+    (void)executor.run_step(input);
     sum += executor.loss();
   }
   return agree(transport_, sum / static_cast<double>(training_.evaluation->batches), executor.rank_class().loss >= 0);

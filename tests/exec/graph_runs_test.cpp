@@ -46,11 +46,20 @@ TEST(GraphRuns, HoldMessagesThatComputeInThemWaitsFor) {
   EXPECT_EQ(graph_runs({compute(), message(1), compute(), message(2, {1}), compute({1, 2})}), (Runs{{0, 5}}));
 }
 
-// A pipeline's send is waited for in a later micro-batch: in a graph it would hold back the next one.
+// A send is waited for in a later micro-batch: in a graph it would hold back the next one.
 TEST(GraphRuns, LeaveOutMessagesThatOutliveThem) {
   EXPECT_EQ(graph_runs({compute(), message(1), of_the_host(), compute(), compute({1})}),
             (Runs{{0, 1}, {3, 4}, {4, 5}}));
-  EXPECT_EQ(graph_runs({compute(), message(1)}), (Runs{{0, 1}})) << "nobody waits for it before the end of the step";
+  EXPECT_EQ(graph_runs({compute(), message(1), of_the_host(), compute()}), (Runs{{0, 1}, {3, 4}}))
+      << "nobody waits for it before the end of the step, but another graph follows";
+}
+
+// Behind the last step all is waited for, and no graph comes that could be held back.
+TEST(GraphRuns, HoldMessagesThatNobodyWaitsForWhereTheyEndTheStep) {
+  EXPECT_EQ(graph_runs({compute(), message(1)}), (Runs{{0, 2}}));
+  EXPECT_EQ(graph_runs({compute(), message(1), compute(), message(2, {1}), compute()}), (Runs{{0, 5}}));
+  EXPECT_EQ(graph_runs({of_the_host(), compute(), message(1), compute(), message(2, {1})}), (Runs{{1, 5}}));
+  EXPECT_EQ(graph_runs({compute(), message(1), compute(), of_the_host()}), (Runs{{0, 1}, {2, 3}}));
 }
 
 TEST(GraphRuns, BeginAnewWhereAStepWaitsForAMessageOutside) {

@@ -21,7 +21,7 @@ if(ORRERY_HAVE_CPU_BACKEND)
   target_compile_options(test_cuda_emulated PRIVATE -O2 -Wno-unknown-pragmas -Wno-subobject-linkage)
   target_link_libraries(test_cuda_emulated PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main orrery_flags)
   orrery_unit_test(test_cuda_emulated cuda_emulated Cuda/* EmulatedCudnn* HostWaits* Plans/* TrainingBy* GraphsOfATraining*
-                   OnDevices* EmulatedTraining* EmulatedProbe* EmulatedDropoutOf* GraphsWith* Sampling*)
+                   OnDevices* EmulatedTraining* EmulatedProbe* Gradients/* MaskedTraining* EmulatedDropoutOf* GraphsWith* Sampling*)
 endif()
 
 if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kWatch{50};  // between the watchdog's looks
 
-ncclDataType_t nccl_type(models::DType dtype) {
+std::optional<ncclDataType_t> known_type(models::DType dtype) {
   switch (dtype) {
     case models::DType::fp32: return ncclFloat32;
     case models::DType::bf16: return ncclBfloat16;
@@ -26,6 +26,11 @@ ncclDataType_t nccl_type(models::DType dtype) {
     case models::DType::uint8:
     case models::DType::fp8: break;
   }
+  return std::nullopt;
+}
+
+ncclDataType_t nccl_type(models::DType dtype) {
+  if (const auto known = known_type(dtype)) return *known;
   throw Failure(fmt::format("NCCL: {} cannot be communicated", models::name_of(dtype)));
 }
 
@@ -71,6 +76,10 @@ NcclTransport::NcclTransport(CudaBackend& backend, Transport& host, NcclComm wor
                  [this] { each_communicator([](NcclComm& comm) { comm.abort(); }); }},
                 options.deadline_s, kWatch) {
   backend_.while_waiting([this] { check_health(); });
+}
+
+bool NcclTransport::communicates(models::DType dtype) {
+  return known_type(dtype).has_value();
 }
 
 NcclTransport::~NcclTransport() {

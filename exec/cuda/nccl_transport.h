@@ -41,6 +41,8 @@ class NcclTransport final : public Transport {
   [[nodiscard]] std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
                                                  std::int64_t elements) override;
   void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) override;
+  /// Whether values of this type can be in a message; else a message is a Failure that names the type.
+  [[nodiscard]] static bool communicates(models::DType dtype);
   [[nodiscard]] bool queues() const override { return true; }
   void prepare(Preparation preparation) override { next_ = std::move(preparation); }
   void mark_operations(bool on) override { marks_ = on; }

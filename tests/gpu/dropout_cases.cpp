@@ -1,6 +1,7 @@
 // Cases of dropout, ReLU and of the storage of what it leaves: sequences whose draws begin within a draw and at its
 // beginning, rows and heads of other ranks, blocks of a ring; values that have room and those that have not.
 #include <cmath>
+#include <tuple>
 
 #include "exec/half.h"
 #include "models/encoding.h"
@@ -183,11 +184,16 @@ struct Maker {
   void sparse() {
     for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16})
       for (const auto& [n, m] : {std::pair<std::int64_t, std::int64_t>{1, 5}, {7, 61}, {70, 304}})
-        for (const auto& [share, tf32] : {std::pair{0.1, false}, {1.0, false}, {0.1, true}}) {
-          if (tf32 && dtype != DType::fp32) continue;
+        for (const auto& [share, tf32, biased] : {std::tuple{0.1, false, true},
+                                                  {1.0, false, true},
+                                                  {0.1, true, true},
+                                                  {0.1, false, false},
+                                                  {0.1, true, false}}) {
+          if ((tf32 && dtype != DType::fp32) || (!biased && n != 7)) continue;
           const std::int64_t size = n * m, k = 37;
           const std::string name = std::string("_") + models::name_of(tf32 ? DType::tf32 : dtype) + "_" +
-                                   std::to_string(size) + (share < 1 ? "_without_room" : "");
+                                   std::to_string(size) + (share < 1 ? "_without_room" : "") +
+                                   (biased ? "" : "_without_bias");
           const auto factor = [tf32 = tf32](float v) { return static_cast<double>(tf32 ? models::tf32_value(v) : v); };
           Op op;
           op.dtype = dtype;
@@ -195,7 +201,7 @@ struct Maker {
           op.n = n, op.m = m;
           op.capacity = static_cast<std::int64_t>(share * static_cast<double>(size));
           const Slot a = in_type(floats(n * k), dtype), weight = in_type(floats(m * k), dtype);
-          const Slot bias = in_type(floats(m), dtype);
+          const Slot bias = in_type(biased ? floats(m) : zeros(m), dtype);
           Slot x = zeros(size);
           for (std::int64_t i = 0; i < size; ++i) {
             double sum = static_cast<double>(bias.floats[static_cast<std::size_t>(i % m)]);
@@ -211,7 +217,7 @@ struct Maker {
           encode.tolerance = 0;
           op.k = k;
           Case& decode = add("sparse_decode" + name, op, OpKind::sparse_decode);
-          decode.in = {stored(x.floats, dtype, op.capacity), a, weight, bias};
+          decode.in = {stored(x.floats, dtype, op.capacity), a, weight, biased ? bias : Slot{}};
           decode.out = {of(unset(size), dtype)};
           // Of what had no room the sums' order is another: of five values one may round to its neighbour.
           decode.tolerance = share == 1 ? 0 : dtype == DType::fp32 ? 2e-6 : dtype == DType::bf16 ? 8e-3 : 1e-3;

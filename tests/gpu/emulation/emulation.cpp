@@ -263,30 +263,6 @@ struct Event {
   std::size_t lane = 0, position = 0;
 };
 
-MadeUpTimes& made_up_times() {
-  static thread_local MadeUpTimes instance;
-  return instance;
-}
-
-std::atomic<unsigned>& stream_order() {
-  static std::atomic<unsigned> instance = 0;
-  return instance;
-}
-
-std::size_t first_of(std::size_t count) {
-  static thread_local std::mt19937 random(1);
-  static thread_local unsigned seed = 1;
-  const unsigned order = stream_order();
-  if (order <= 1 || count == 0) return 0;
-  if (std::exchange(seed, order) != order) random.seed(order);
-  return random() % count;
-}
-
-GraphFaults& graph_faults() {
-  static thread_local GraphFaults instance;
-  return instance;
-}
-
 namespace {
 
 std::vector<Stream*>& streams() {

@@ -16,6 +16,7 @@
 #include "plan/check.h"
 #include "plan/lower.h"
 #include "plan/rehearse.h"
+#include "tests/exec/families.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec::testing {
@@ -158,16 +159,10 @@ Trial gpt_trial() {
 Trial llama_trial() {
   Trial trial = gpt_trial();
   models::Model& m = trial.model;
-  m.family = models::Family::llama;
+  testing::make_llama(m);
   m.heads = 8;
   m.head_dim = 4;
   m.kv_heads = 4;
-  m.ffn_hidden = 96;
-  m.normalisation = models::Normalisation::rms_norm;
-  m.activation = models::Activation::swiglu;
-  m.positions = models::Positions::rope;
-  m.bias = false;
-  m.tied_embeddings = false;
   return trial;
 }
 // With its two heads, of masked tokens and of next sentences.
@@ -183,11 +178,7 @@ Trial bert_trial() {
 // is not cut into.
 Trial encoder_trial() {
   Trial trial = gpt_trial();
-  models::Model& m = trial.model;
-  m.family = models::Family::bert;
-  m.causal = false;
-  m.pre_norm = false;
-  m.token_types = 2;
+  testing::make_encoder(trial.model);
   return trial;
 }
 

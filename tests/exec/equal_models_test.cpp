@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/place.h"
+#include "tests/exec/families.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
@@ -22,15 +23,7 @@ Trial seeded_trial() {
 
 Trial llama_trial() {
   Trial trial = seeded_trial();
-  models::Model& m = trial.model;
-  m.family = models::Family::llama;
-  m.kv_heads = 2;
-  m.ffn_hidden = 96;
-  m.normalisation = models::Normalisation::rms_norm;
-  m.activation = models::Activation::swiglu;
-  m.positions = models::Positions::rope;
-  m.bias = false;
-  m.tied_embeddings = false;
+  testing::make_llama(trial.model);
   return trial;
 }
 

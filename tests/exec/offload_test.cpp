@@ -9,6 +9,7 @@
 
 #include "exec/failure.h"
 #include "plan/lower.h"
+#include "tests/exec/families.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
@@ -27,14 +28,7 @@ Trial trial_of(bool llama) {
   trial.steps = 4;
   trial.gradients_at = {0, 3};
   if (!llama) return trial;
-  models::Model& m = trial.model;
-  m.family = models::Family::llama;
-  m.kv_heads = 2;
-  m.ffn_hidden = 96;
-  m.normalisation = models::Normalisation::rms_norm;
-  m.activation = models::Activation::swiglu;
-  m.positions = models::Positions::rope;
-  m.bias = m.tied_embeddings = false;
+  testing::make_llama(trial.model);
   return trial;
 }
 

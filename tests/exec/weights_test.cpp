@@ -15,6 +15,7 @@
 #include "models/expand.h"
 #include "models/read.h"
 #include "plan/lower.h"
+#include "tests/exec/families.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
@@ -32,14 +33,7 @@ Trial golden_llama() {
   Trial trial = testing::golden_trial("cosine_clipped");
   models::Model& m = trial.model;
   m.name = "golden-llama";
-  m.family = Family::llama;
-  m.kv_heads = 2;
-  m.ffn_hidden = 96;
-  m.normalisation = models::Normalisation::rms_norm;
-  m.activation = models::Activation::swiglu;
-  m.positions = models::Positions::rope;
-  m.bias = false;
-  m.tied_embeddings = false;
+  testing::make_llama(m);
   trial.training.initial_weights = kGolden + "llama_initial.safetensors";
   return trial;
 }

@@ -11,6 +11,7 @@
 
 #include "exec/cuda/nccl_transport.h"
 #include "plan/lower.h"
+#include "tests/exec/families.h"
 #include "tests/exec/training.h"
 #include "tests/gpu/testing.h"
 
@@ -108,25 +109,11 @@ const std::vector<Axis>& techniques() {
   return all;
 }
 
-void encoder(models::Model& m) {
-  m.family = models::Family::bert;
-  m.causal = m.pre_norm = false;
-  m.token_types = 2;
-}
-void llama(models::Model& m) {
-  m.family = models::Family::llama;
-  m.kv_heads = 2;
-  m.ffn_hidden = 96;
-  m.normalisation = models::Normalisation::rms_norm;
-  m.activation = models::Activation::swiglu;
-  m.positions = models::Positions::rope;
-  m.bias = m.tied_embeddings = false;
-}
 std::vector<Trial> family_trials() {
   const Trial gpt = testing::golden_trial("cosine_clipped");
   std::vector<Trial> out = {gpt, gpt, gpt, testing::golden_bert()};
-  llama(out[1].model);
-  encoder(out[2].model);
+  testing::make_llama(out[1].model);
+  testing::make_encoder(out[2].model);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tests/exec/families.h"
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
@@ -76,19 +77,8 @@ Trial trial_of(char family, const PlanSpec& spec) {
   models::Model& m = trial.model;
   trial.training.initial_weights.clear();
   if (spec.virtual_stages > 1) m.layers = 4;
-  if (family == 'l') {
-    m.family = models::Family::llama;
-    m.kv_heads = 2;
-    m.ffn_hidden = 96;
-    m.normalisation = models::Normalisation::rms_norm;
-    m.activation = models::Activation::swiglu;
-    m.positions = models::Positions::rope;
-    m.bias = m.tied_embeddings = false;
-  } else if (family == 'e') {
-    m.family = models::Family::bert;
-    m.causal = m.pre_norm = false;
-    m.token_types = 2;
-  }
+  if (family == 'l') testing::make_llama(m);
+  if (family == 'e') testing::make_encoder(m);
   trial.steps = 3;
   trial.gradients_at = {};
   trial.check = Arena::Check::overlaps;

@@ -4,6 +4,18 @@
 
 # -- here: into the pack -----------------------------------------------------------------------------------------------------
 
+training_part() {  # STEPS TOKENS: as torch_training.py trains
+  cat <<PART
+training:
+  steps: $1
+  seed: 1234
+  data: $pack/data/$2
+  optimizer: {name: adamw, learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1}
+  learning_rate_schedule: {warmup_steps: 20}
+  clip_norm: 1.0
+PART
+}
+
 # What --speed trains, for both sides: one micro-batch, as large as leaves PyTorch, which keeps more, some room.
 speed_job() {  # MODEL BATCH SEQUENCE STEPS
   make_plan "speed-$1" --gpus 1 <<JOB
@@ -14,13 +26,7 @@ batch: $2
 sequence: $3
 precision: bf16
 plan: {data: 1, tensor: 1, pipeline: 1, micro_batch: $2, recompute: none}
-training:
-  steps: $4
-  seed: 1234
-  data: $pack/data/speed.bin
-  optimizer: {name: adamw, learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1}
-  learning_rate_schedule: {warmup_steps: 20}
-  clip_norm: 1.0
+$(training_part "$4" speed.bin)
 JOB
   torch_job "$1" "speed-$1" "$root/models/catalog/$1.yaml"
 }
@@ -33,13 +39,7 @@ batch: 4
 sequence: 32
 precision: fp32
 plan: {data: 1, tensor: 1, pipeline: 1, micro_batch: 4}
-training:
-  steps: 24
-  seed: 1234
-  data: $pack/data/tokens.bin
-  optimizer: {name: adamw, learning_rate: 6e-4, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1}
-  learning_rate_schedule: {warmup_steps: 20}
-  clip_norm: 1.0
+$(training_part 24 tokens.bin)
 JOB
   torch_job "$1" "tiny-$1" "$root/tests/gpu/golden-$1.yaml"
 }

@@ -6,30 +6,17 @@
 #include "sim/search/search.h"
 #include "sim/search/space.h"
 #include "sim/simulate.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/one_gpu.h"
 
 namespace orrery::sim {
 namespace {
 
+using testing::search_gpt2;
+
 plan::Job gpt2_job() {
-  plan::Job job;
-  job.batch = 32, job.sequence = 1024;
-  job.precision = models::DType::bf16;
-  job.bounds.micro_batch = {32};
+  plan::Job job = testing::gpt2_job(32);
   job.bounds.recompute = {plan::Recompute::none};
   return job;
-}
-
-std::shared_ptr<clusters::Cluster> one_a100(double memory = 0) {
-  auto cluster = std::make_shared<clusters::Cluster>(*testing::cluster("dgx-a100", 1));
-  if (memory > 0) cluster->devices[0].memory = base::Bytes{memory};
-  return cluster;
-}
-
-cost::SearchResult search_gpt2(const plan::Job& job, double memory) {
-  const auto cluster = one_a100(memory);
-  const cost::Pricing pricing(cluster, testing::stack("orrery-cuda"));
-  return search(testing::model("gpt2-124m"), cluster, job, pricing);
 }
 
 TEST(LossChunksInTheSearch, AreProposedWhereNothingElseLetsAPlanFit) {

@@ -4,29 +4,18 @@
 #include <gtest/gtest.h>
 
 #include "sim/search/search.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/one_gpu.h"
 
 namespace orrery::sim {
 namespace {
 
+using testing::one_a100;
+using testing::search_gpt2;
+
 plan::Job gpt2_job() {
-  plan::Job job;
-  job.batch = 32, job.sequence = 1024;
-  job.precision = models::DType::bf16;
-  job.bounds.micro_batch = {16};
+  plan::Job job = testing::gpt2_job(16);
   job.bounds.loss_chunks = {1};
   return job;
-}
-
-std::shared_ptr<clusters::Cluster> one_a100(double memory) {
-  auto cluster = std::make_shared<clusters::Cluster>(*testing::cluster("dgx-a100", 1));
-  cluster->devices[0].memory = base::Bytes{memory};
-  return cluster;
-}
-
-cost::SearchResult search_gpt2(const plan::Job& job, double memory) {
-  const auto cluster = one_a100(memory);
-  return search(testing::model("gpt2-124m"), cluster, job, cost::Pricing(cluster, testing::stack("orrery-cuda")));
 }
 
 cost::Prediction best_of(plan::Job job, std::vector<plan::Recompute> recompute, double memory) {

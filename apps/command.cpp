@@ -2,8 +2,10 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <optional>
 #include <variant>
 
+#include "apps/interrupt.h"
 #include "apps/output.h"
 #include "apps/verbs.h"
 #include "exec/failure.h"
@@ -50,6 +52,8 @@ Outcome failed(int exit_code, const char* code, const std::string& message) {
 }  // namespace
 
 int run_command(int argc, const char* const* argv) {
+  // From the first moment: what a scheduler sends to a run that is just starting counts too.
+  std::optional<Interrupt> early(Interrupt::By::anybody);
   const Parsed parsed = parse_command_line(argc, argv);
   if (!parsed.command) {
     std::fputs(parsed.out.c_str(), stdout);
@@ -58,6 +62,10 @@ int run_command(int argc, const char* const* argv) {
     return parsed.exit_code;
   }
   const CommandLine& command = *parsed.command;
+  if (!std::holds_alternative<TrainOptions>(command.verb)) {
+    early.reset();
+    if (Interrupt::requested()) return kInterrupted;
+  }
   const Terminal terminal = detect_terminal(command.common);
   const Catalog catalog = open_catalog(command.common.catalogs);
   Outcome outcome;

@@ -118,6 +118,20 @@ void add_running(CLI::App& app, Verbs& verbs) {
   train->add_option("--keep", verbs.train.keep, "Newest checkpoints that are kept; default 2")
       ->check(CLI::Range(1, 1 << 20))
       ->option_text("N");
+  train->add_option("--restarts", verbs.train.restarts, "Starts again after failures, from the newest checkpoint")
+      ->check(CLI::Range(0, 1 << 20))
+      ->excludes("--verify-serial")
+      ->option_text("N");
+  train
+      ->add_option("--grace", verbs.train.grace_s,
+                   "Seconds to save in when SIGTERM, SIGINT, SIGHUP or SIGUSR1 asks for a stop; default 30")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->option_text("S");
+  train
+      ->add_option("--deadline", verbs.train.deadline_s,
+                   "Seconds that a rank may wait for another before the run ends and names it; default 60")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->option_text("S");
   train->add_option("--threads", verbs.train.threads, "Threads of each rank")
       ->check(CLI::Range(1, 1024))
       ->option_text("K");

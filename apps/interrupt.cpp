@@ -1,28 +1,45 @@
-// SIGINT as a flag. A signal handler can reach nothing but a static, so the flag is one.
+// Signals as a flag. A signal handler can reach nothing but a static, so the flag is one.
 #include "apps/interrupt.h"
 
+#include <array>
 #include <csignal>
+#include <utility>
 
 namespace orrery::apps {
 namespace {
 
+constexpr std::array kAll{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+
 std::atomic<bool> flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+bool listening = false;  // of the main thread
+
+void reset() {
+  for (const int one : kAll)
+    if (struct sigaction now{}; sigaction(one, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
+      std::signal(one, SIG_DFL);
+}
 
 extern "C" void on_interrupt(int) {
   flag.store(true);
-  std::signal(SIGINT, SIG_DFL);
+  reset();
 }
 
 }  // namespace
 
-Interrupt::Interrupt() {
-  flag.store(false);
-  std::signal(SIGINT, on_interrupt);
+Interrupt::Interrupt(By by) : outermost_(!std::exchange(listening, true)) {
+  if (!outermost_ || flag.load()) return;
+  for (const int one : kAll) {
+    if (by == By::keyboard && one != SIGINT) continue;
+    struct sigaction now {};  // nohup's wish stands
+    if (sigaction(one, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) std::signal(one, on_interrupt);
+  }
 }
 
 Interrupt::~Interrupt() {
-  std::signal(SIGINT, SIG_DFL);
+  if (!outermost_) return;
+  listening = false;
+  reset();
 }
 
 const std::atomic<bool>& Interrupt::requested() {

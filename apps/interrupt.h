@@ -1,17 +1,25 @@
 #pragma once
-/// ^C during a long search: the first asks for the best so far, the second ends the program.
+/// Requests to stop, as a flag: ^C during a long search, and what schedulers send to a run that shall save and end.
 #include <atomic>
 
 namespace orrery::apps {
 
-/// While alive, the first SIGINT sets `requested()`; the next has its usual effect.
+/// While alive, the first signal sets `requested()`; the next has its usual effect. They may be nested: the outermost
+/// counts.
 class Interrupt {
  public:
-  Interrupt();
+  enum class By {
+    keyboard,  ///< SIGINT
+    anybody,   ///< SIGINT, SIGTERM, SIGHUP, SIGUSR1
+  };
+  explicit Interrupt(By by = By::keyboard);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
   [[nodiscard]] static const std::atomic<bool>& requested();
+
+ private:
+  bool outermost_;
 };
 
 }  // namespace orrery::apps

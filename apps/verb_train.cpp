@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "clusters/read.h"
 #include "exec/encode_data.h"
+#include "exec/restart.h"
 #include "exec/sample_child.h"
 #include "exec/supervise.h"
 #include "plan/serial.h"
@@ -74,6 +75,8 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
   command.resume = options.resume;
   command.checkpoint_every = options.checkpoint_every;
   command.keep = options.keep;
+  command.grace = std::chrono::seconds(options.grace_s);
+  command.deadline = std::chrono::seconds(options.deadline_s);
   command.repeat = options.repeat || command.backend != "cuda";
   command.progress_thread = loaded.stack.overlap_data;
   command.recompute_whole_layer = loaded.stack.recompute_whole_layer;
@@ -114,7 +117,6 @@ void add_sample(const TrainOptions& options, Outcome& outcome) {
   command.run = options.run;
   command.options = options.text;
   command.threads = options.threads;
-  const Interrupt interrupt;
   const exec::SampleOutcome sampled = exec::sample_with_worker(command, &Interrupt::requested());
   outcome.diagnostics.insert(outcome.diagnostics.end(), sampled.diagnostics.begin(), sampled.diagnostics.end());
   if (!sampled.text) {
@@ -135,6 +137,38 @@ void add_sample(const TrainOptions& options, Outcome& outcome) {
   outcome.text += (outcome.text.empty() ? "" : "\n") + exec::printable(options.text.prompt) + *sampled.text + "\n";
 }
 
+/// Encoding a corpus takes longer than ranks wait for each other: it is done before they start.
+base::Result<bool> encode_text(const TrainOptions& options, const LoadedPlan& loaded, Progress& progress) {
+  if (loaded.file.job.training.tokenizer.empty()) return true;
+  struct Stopped {};
+  try {
+    const auto tokens = exec::job_tokens(
+        loaded.file.job.training, loaded.file.model.vocab, options.run, [&](std::int64_t done, std::int64_t all) {
+          if (Interrupt::requested()) throw Stopped();
+          progress.line(fmt::format("encoding text: {} of {}", base::human(base::Bytes{static_cast<double>(done)}),
+                                    base::human(base::Bytes{static_cast<double>(all)})));
+        });
+    progress.clear();
+    if (!tokens) return base::fail(tokens.error());
+  } catch (const Stopped&) {
+    progress.clear();
+  }
+  return true;
+}
+
+/// Before any rank was started.
+Outcome stopped_early(const TrainOptions& options) {
+  Outcome outcome;
+  outcome.exit_code = kInterrupted;
+  outcome.diagnostics.push_back({base::Severity::warning,
+                                 "R0005",
+                                 {options.plan, 0, 0, 1},
+                                 "stopped before the first step: there was nothing to save",
+                                 "start it again as it was started",
+                                 {}});
+  return outcome;
+}
+
 }  // namespace
 
 Outcome run_train(const TrainOptions& options, const Context& context) {
@@ -146,17 +180,9 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   const auto loaded = load_plan(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
 
-  // Encoding a corpus takes longer than ranks wait for each other: it is done before they start.
   Progress progress(context.terminal.progress);
-  if (!loaded->file.job.training.tokenizer.empty()) {
-    const auto tokens = exec::job_tokens(
-        loaded->file.job.training, loaded->file.model.vocab, options.run, [&](std::int64_t done, std::int64_t all) {
-          progress.line(fmt::format("encoding text: {} of {}", base::human(base::Bytes{static_cast<double>(done)}),
-                                    base::human(base::Bytes{static_cast<double>(all)})));
-        });
-    progress.clear();
-    if (!tokens) return bad_input(tokens.error());
-  }
+  if (const auto encoded = encode_text(options, *loaded, progress); !encoded) return bad_input(encoded.error());
+  if (Interrupt::requested()) return stopped_early(options);
 
   exec::TrainCommand command = command_for(options, *loaded);
   if (options.verify_serial) {
@@ -178,17 +204,19 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   };
   if (!options.repeat && command.repeat)
     watchers.message("--no-repeat changes nothing: the CPU backend has only what repeats bit by bit");
-  const Interrupt interrupt;
-  const exec::RunOutcome run = exec::supervise(command, watchers, &Interrupt::requested());
+  const exec::RestartedOutcome restarted =
+      exec::supervise_with_restarts(command, {.most = options.restarts}, watchers, &Interrupt::requested());
+  const exec::RunOutcome& run = restarted.last;
   progress.clear();
 
   Outcome outcome;
   outcome.exit_code = exit_code_of(run.end);
   if (run.end == exec::RunEnd::failed &&
-      (run.exit_code == kBadInput || run.exit_code == kCheckFailed || run.exit_code == kMissing))
-    outcome.exit_code = run.exit_code;  // the worker's own codes mean the same
+      (run.worker_code == kBadInput || run.worker_code == kCheckFailed || run.worker_code == kMissing))
+    outcome.exit_code = run.worker_code;  // the worker's own codes mean the same; the launcher's may be a signal's
   if (run.completion) {
     reports::TrainSummary summary = summary_of(options.run, *run.completion);
+    summary.restarts = static_cast<std::int64_t>(restarted.failures.size());
     if (options.verify_serial && run.end == exec::RunEnd::completed) {
       summary.serial = verify(command, *loaded, watchers, outcome);
       progress.clear();

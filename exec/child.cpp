@@ -8,10 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string_view>
 
 #include "exec/failure.h"
 
@@ -29,15 +31,15 @@ std::array<int, 2> make_pipe() {
 }
 
 /// In the child, after fork: only calls that are safe there.
-[[noreturn]] void become(char* const* arguments, int out, int error, int report, int parent) {
+[[noreturn]] void become(char* const* arguments, char* const* environment, int out, int error, int report, int parent) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a stopped one would not see another
   const int nothing = open("/dev/null", O_RDONLY);
   if (getppid() == parent && nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(out, 1) >= 0 && dup2(error, 2) >= 0) {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
-    execvp(arguments[0], arguments);
+    execvpe(arguments[0], arguments, environment);
   }
   const int code = errno;
   if (write(report, &code, sizeof code) < 0) _exit(126);
@@ -46,14 +48,22 @@ std::array<int, 2> make_pipe() {
 
 }  // namespace
 
-Child::Child(const std::vector<std::string>& arguments) {
-  std::vector<char*> pointers;
+Child::Child(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+  std::vector<char*> pointers, variables;
   for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));
   pointers.push_back(nullptr);
+  for (const std::string& variable : environment) variables.push_back(const_cast<char*>(variable.c_str()));
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view name(*one, static_cast<std::size_t>(std::strcspn(*one, "=") + 1));
+    const bool replaced = std::any_of(environment.begin(), environment.end(),
+                                      [&](const std::string& other) { return other.rfind(name, 0) == 0; });
+    if (!replaced) variables.push_back(*one);
+  }
+  variables.push_back(nullptr);
   const auto out = make_pipe(), error = make_pipe(), report = make_pipe();
   const int parent = getpid();
   process_ = fork();
-  if (process_ == 0) become(pointers.data(), out[1], error[1], report[1], parent);
+  if (process_ == 0) become(pointers.data(), variables.data(), out[1], error[1], report[1], parent);
   for (const int end : {out[1], error[1], report[1]}) close(end);
   out_.descriptor = out[0];
   error_.descriptor = error[0];
@@ -87,7 +97,12 @@ void Child::kill_group() {
 bool Child::reap() {
   if (ended_) return true;
   int status = 0;
-  if (waitpid(process_, &status, WNOHANG) != process_) return false;
+  const pid_t found = waitpid(process_, &status, WNOHANG);
+  if (found < 0 && errno == ECHILD) {  // whoever killed it has waited for it
+    status = SIGKILL;
+  } else if (found != process_) {
+    return false;
+  }
   ended_ = true;
   ended_at_ = std::chrono::steady_clock::now();
   exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -114,8 +129,9 @@ void Child::read_from(Pipe& pipe, const std::function<void(const std::string&)>&
 }
 
 bool Child::pump(std::chrono::milliseconds wait, const std::function<void(const std::string&)>& out_line,
-                 const std::function<void(const std::string&)>& error_line) {
-  std::array<pollfd, 2> watched{{{out_.descriptor, POLLIN, 0}, {error_.descriptor, POLLIN, 0}}};
+                 const std::function<void(const std::string&)>& error_line, const std::vector<int>& others) {
+  std::vector<pollfd> watched{{out_.descriptor, POLLIN, 0}, {error_.descriptor, POLLIN, 0}};
+  for (const int other : others) watched.push_back({other, POLLIN, 0});
   poll(watched.data(), watched.size(), static_cast<int>(wait.count()));
   if (watched[0].revents != 0) read_from(out_, out_line);
   if (watched[1].revents != 0) read_from(error_, error_line);

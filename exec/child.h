@@ -11,17 +11,20 @@ namespace orrery::exec {
 class Child {
  public:
   /// Starts `arguments` (the first is the program, looked up on PATH) with an empty standard input, in a process group
-  /// of its own; it gets SIGTERM when this process dies. Throws Failure(environment) when it cannot be started.
-  explicit Child(const std::vector<std::string>& arguments);
+  /// of its own; it is killed when this process dies. `environment`: NAME=VALUE beside this process' own. Throws
+  /// Failure(environment) when it cannot be started.
+  explicit Child(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {});
   ~Child();  ///< kills what still runs
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Waits up to `wait` for output and passes on whole lines. False once the child has ended and all was read.
+  /// Waits up to `wait` for output, or for input on one of `others`, and passes on whole lines. False once the child
+  /// has ended and all was read.
   bool pump(std::chrono::milliseconds wait, const std::function<void(const std::string&)>& out_line,
-            const std::function<void(const std::string&)>& error_line);
+            const std::function<void(const std::string&)>& error_line, const std::vector<int>& others = {});
   void signal(int number);  ///< to the child alone
   void kill_group();        ///< SIGKILL to its group
+  [[nodiscard]] bool ended() const { return ended_; }
   /// Once pump() has returned false: the exit code, 128 + signal when it was killed.
   [[nodiscard]] int exit_code() const { return exit_code_; }
 

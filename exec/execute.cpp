@@ -60,9 +60,11 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
       norm_(kNone),
+      recorder_(waiter.recorder()),
       communication_(waiter, options.progress, [&backend](const Point& point) { backend.order_behind(point); }) {
   make_groups();
   connect_peers();
+  name_messages();
   find_optimizer();
   host_shares_ = host_shares();
   prepare_graphs();

@@ -207,6 +207,9 @@ class Executor {
   [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of, RawSpan* span);
   [[nodiscard]] std::string summary_of_place(const Place& place) const;
   [[nodiscard]] std::string summary(const plan::Step& step, const Instance& of) const;
+  void name_messages();
+  [[nodiscard]] std::string what_of(const plan::Step& step) const;
+  [[nodiscard]] std::int32_t block_of(const Place& place) const;
   [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
   [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, const Instance& of) const;
   [[nodiscard]] Touch touch(int buffer, const Instance& of, bool writes) const;
@@ -261,6 +264,8 @@ class Executor {
   GraphCounts graph_counts_;
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;
+  Recorder* recorder_;                                             ///< null: nobody is told of messages
+  std::map<std::pair<std::int32_t, std::int32_t>, int> messages_;  ///< their numbers there, by block and step
   LossScale loss_scale_;
   Lossless lossless_;
   Communication communication_;  ///< last: a thread of its own may still write spans

@@ -62,9 +62,18 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
   if (recording_) span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.of.micro_batch, now(), 0});
   const bool copy = step.kind == plan::StepKind::copy;
   const bool queues = queued(step);
-  if (span != nullptr && !copy && !queues) {
-    observer.started = [span] { span->ready = now(); };
-    observer.finished = [span] { span->end = now(); };
+  RawSpan* span_of_host = span;  // noted here; of copies and of the device's messages others note it
+  if (copy || queues) span_of_host = nullptr;
+  if (span_of_host != nullptr || recorder_ != nullptr) {
+    const int message = recorder_ != nullptr ? messages_.at({block_of(place), place.at.step}) : -1;
+    observer.started = [this, span_of_host, message, micro_batch = place.of.micro_batch] {
+      if (span_of_host != nullptr) span_of_host->ready = now();
+      if (recorder_ != nullptr) recorder_->began(message, micro_batch);
+    };
+    observer.finished = [this, span_of_host, message, micro_batch = place.of.micro_batch] {
+      if (span_of_host != nullptr) span_of_host->end = now();
+      if (recorder_ != nullptr) recorder_->ended(message, micro_batch);
+    };
   }
   // A message may leave only what has been computed.
   Communication::Start start = starter(step, place.of, span);
@@ -200,24 +209,44 @@ std::string Executor::summary(const plan::Step& step, const Instance& of) const 
                      of.micro_batch);
 }
 
-std::string Executor::describe(const plan::Step& step, const Place& place) const {
-  std::string text = fmt::format("rank {}: ", transport_.rank());
+// What the recorder's numbers of messages mean.
+void Executor::name_messages() {
+  if (recorder_ == nullptr) return;
+  for (std::size_t b = 0; b < class_.blocks.size(); ++b)
+    for (std::size_t s = 0; s < class_.blocks[b].steps.size(); ++s) {
+      const plan::Step& step = class_.blocks[b].steps[s];
+      if (step.kind == plan::StepKind::compute) continue;
+      messages_[{static_cast<std::int32_t>(b), static_cast<std::int32_t>(s)}] =
+          recorder_->name_message(fmt::format("{} ({})", what_of(step), class_.blocks[b].name));
+    }
+}
+
+// Which message, to whom, of what; not of which training step.
+std::string Executor::what_of(const plan::Step& step) const {
   const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
+  std::string text;
   if (step.kind == plan::StepKind::collective)
-    text += fmt::format("{} over group \"{}\"", plan::name_of(step.collective),
-                        schedule_.groups[static_cast<std::size_t>(step.group)].name);
+    text = fmt::format("{} over group \"{}\"", plan::name_of(step.collective),
+                       schedule_.groups[static_cast<std::size_t>(step.group)].name);
   else if (step.kind == plan::StepKind::copy)
-    text += fmt::format("copy {}", plan::name_of(step.stream));
+    text = fmt::format("copy {}", plan::name_of(step.stream));
   else
-    text += fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
-                        step.kind == plan::StepKind::send ? "to" : "from",
-                        transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), step.tag);
-  text += fmt::format(
-      ", buffer \"{}\", {} elements, training step {}, entry {} ({}), step {}, micro-batch {}",
-      class_.buffers[static_cast<std::size_t>(view.buffer)].name, view.elements, current_iteration_, place.at.entry,
-      class_.blocks[static_cast<std::size_t>(class_.program[static_cast<std::size_t>(place.at.entry)].block)].name,
-      place.at.step, place.of.micro_batch);
-  return text;
+    text = fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
+                       step.kind == plan::StepKind::send ? "to" : "from",
+                       transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), step.tag);
+  return text + fmt::format(", buffer \"{}\", {} elements", class_.buffers[static_cast<std::size_t>(view.buffer)].name,
+                            view.elements);
+}
+
+std::int32_t Executor::block_of(const Place& place) const {
+  return class_.program[static_cast<std::size_t>(place.at.entry)].block;
+}
+
+std::string Executor::describe(const plan::Step& step, const Place& place) const {
+  return fmt::format("rank {}: {}, training step {}, entry {} ({}), step {}, micro-batch {}", transport_.rank(),
+                     what_of(step), current_iteration_ + 1, place.at.entry,
+                     class_.blocks[static_cast<std::size_t>(block_of(place))].name, place.at.step,
+                     place.of.micro_batch);
 }
 
 }  // namespace orrery::exec

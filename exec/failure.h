@@ -20,6 +20,12 @@ class Failure : public std::runtime_error {
   FailureKind kind_;
 };
 
+/// A wait for other ranks took longer than it may.
+class DeadlinePassed : public Failure {
+ public:
+  using Failure::Failure;
+};
+
 /// Something in an input file that only reading it shows.
 class InputFailure : public Failure {
  public:

@@ -146,6 +146,9 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
     line += fmt::format(",\"lossless_tensors\":{},\"lossless_computed_again\":{},\"lossless_densest\":{:.6g}",
                         step.lossless.tensors, step.lossless.again, step.lossless.densest);
   if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
+  std::vector<std::string> waited;
+  for (const RankMetrics& rank : ranks) waited.push_back(number(rank.waited_s));
+  line += fmt::format(",\"waited_s_by_rank\":[{}]", fmt::join(waited, ","));
   line += ",\"arena_peak_bytes_by_rank\":" + by_rank(ranks, [](const RankMetrics& r) { return r.memory.arena_peak; });
   line += ",\"arena_live_peak_bytes_by_rank\":" +
           by_rank(ranks, [](const RankMetrics& r) { return r.memory.arena_live_peak; });

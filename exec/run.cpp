@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "exec/checkpoint.h"
@@ -21,6 +22,7 @@
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
+#include "exec/stragglers.h"
 #include "exec/weight_names.h"
 #include "plan/plan_file.h"
 
@@ -57,6 +59,14 @@ std::string state_file(const RunOptions& options, int rank) {
   fs::create_directories(options.directory, ignored);
   return (options.directory / fmt::format("offload-{}-rank-{:05}.state", options.run_id, rank)).string();
 }
+
+/// Ranks of a stage have the same work.
+std::vector<int> stages_of_ranks(const plan::Plan& plan) {
+  std::vector<int> out;
+  for (int rank = 0; rank < plan.spec().ranks(); ++rank) out.push_back(rank / plan.spec().ranks_per_stage());
+  return out;
+}
+
 struct Data {
   Batches batches;
   std::optional<Batches> held_out;
@@ -81,7 +91,8 @@ class Session {
                   options.graphs, options.graphs && backend.captures() ? kSampled : 1},
                  std::move(data.held_out)),
         context_{schedule, trainer_.executor().arena(), backend, transport},
-        saver_(context_, options.directory / "checkpoints", options.keep) {}
+        saver_(context_, options.directory / "checkpoints", options.keep),
+        stragglers_(stages_of_ranks(plan)) {}
 
   /// The run directory for this run alone; a second trainer in it would mix two runs.
   base::Result<bool> lock() {
@@ -153,6 +164,7 @@ class Session {
             {"ranks", transport_.size()},
             {"threads", options_.threads},
             {"oversubscribed", options_.oversubscribed}});
+    enter(RankPhase::training);
     bool stopped = false;
     done_ = first_step_;
     trainer_.ends_after(options_.steps);
@@ -160,11 +172,21 @@ class Session {
       stopped = some_steps();
       report_kernels();
       const bool last = done_ == options_.steps || stopped;
+      enter(RankPhase::saving);
       if (options_.checkpoint && (last || due_)) save();
-      if (saver_.pending() && (last || transport_.maximum(saver_.written() ? 0.0 : 1.0) == 0)) commit();
+      if (last) wait_until_written();
+      if (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) == 0) commit();
+      enter(RankPhase::training);
     }
+    enter(RankPhase::ending);
     clock_.end = read_clock(transport_, waiter_);
     return done_ == options_.steps;
+  }
+
+  /// Ranks meet again and again meanwhile: a slow disk is no rank that hangs.
+  void wait_until_written() {
+    constexpr std::chrono::milliseconds kLook{2};
+    while (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) > 0) std::this_thread::sleep_for(kLook);
   }
 
   /// Once, when the first steps have shown them.
@@ -319,9 +341,13 @@ class Session {
     while (done_ < until) {
       std::function<void()> capture;
       if (options_.dump_gradients.count(done_ + 1)) capture = [this] { dump_gradients(); };
+      Recorder* recorder = waiter_.recorder();
+      const std::int64_t waited_before = recorder ? recorder->waited() : 0;
+      if (recorder) recorder->begin_step(done_ + 1);
       mine.push_back(trainer_.step_here(done_, capture));
       ++done_;
       RankMetrics line;
+      line.waited_s = recorder ? static_cast<double>(recorder->waited() - waited_before) * 1e-9 : 0;
       line.loss = mine.back().loss;
       line.gradient_norm = mine.back().gradient_norm;
       line.seconds = mine.back().seconds;
@@ -385,9 +411,22 @@ class Session {
       event["lossless_computed_again"] = step.lossless.again;
     }
     report(event);
+    name_stragglers(ranks, number);
     if (held_out) report({{"event", "evaluation"}, {"step", done_}, {"loss", *held_out}});
     if (!std::isfinite(step.loss))
       throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", number));
+  }
+
+  void name_stragglers(const std::vector<RankMetrics>& ranks, std::int64_t step) {
+    if (options_.oversubscribed) return;  // who has no core of its own is slow by turns
+    std::vector<double> busy;
+    for (const RankMetrics& rank : ranks) busy.push_back(rank.seconds - rank.waited_s);
+    for (const Straggler& one : stragglers_.note(busy))
+      report({{"event", "straggler"}, {"step", step}, {"rank", one.rank}, {"ratio", one.ratio}});
+  }
+
+  void enter(RankPhase phase) const {
+    if (Recorder* recorder = waiter_.recorder()) recorder->enter(phase);
   }
 
   void dump_gradients() {
@@ -423,6 +462,7 @@ class Session {
   Trainer trainer_;
   CheckpointContext context_;
   CheckpointSaver saver_;
+  Stragglers stragglers_;  ///< rank 0
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;  ///< rank 0
   std::int64_t first_step_ = 0, done_ = 0;

@@ -10,8 +10,12 @@
 #include <random>
 
 #include "exec/child.h"
+#include "exec/diagnose.h"
 #include "exec/events.h"
 #include "exec/failure.h"
+#include "exec/files.h"
+#include "exec/lifeline.h"
+#include "exec/process_tree.h"
 
 namespace orrery::exec {
 namespace {
@@ -30,6 +34,7 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   std::vector<std::string> out = {c.launcher,
                                   "-n",
                                   std::to_string(c.ranks),
+                                  "-print-all-exitcodes",
                                   c.worker.string(),
                                   "--plan",
                                   c.plan.string(),
@@ -77,6 +82,9 @@ class Watch {
     last_progress_ = Clock::now();
     if (what == "diagnostic") return diagnostic(event);
     started_ = true;
+    if (what == "started") training_ = true;
+    if (what == "checkpoint") checkpoint_ = static_cast<std::int64_t>(number(event, "step"));
+    if (what == "completed" || what == "stopped") finished_ = true;
     if (what == "step" && watchers_.step) watchers_.step(step_of(event));
     if (!watchers_.message) return;
     if (what == "checkpoint") watchers_.message(fmt::format("checkpoint saved at step {:.0f}", number(event, "step")));
@@ -96,12 +104,19 @@ class Watch {
       watchers_.message(
           fmt::format("{:.0f} ranks of {:.0f} threads are more than this machine's cores: timings mean nothing",
                       number(event, "ranks"), number(event, "threads")));
+    if (what == "straggler")
+      watchers_.message(fmt::format("rank {:.0f} is slow: its steps are busy for {:.2f} times as long as its peers'",
+                                    number(event, "rank"), number(event, "ratio")));
     if (what == "started" && number(event, "resumed_from") > 0)
       watchers_.message(fmt::format("resumed after step {:.0f}", number(event, "resumed_from")));
   }
 
   /// The worker's own sentence is the reason; what else stands on standard error is the tail.
   void error_line(const std::string& line) {
+    if (std::vector<int> statuses = wait_statuses_in(line); !statuses.empty()) {
+      wait_statuses_ = std::move(statuses);
+      return;
+    }
     constexpr std::string_view kOurs = "orrery-worker: ";
     if (line.rfind(kOurs, 0) == 0) {
       if (!reason_.empty()) return;  // of another rank: one failure makes many ranks speak
@@ -119,6 +134,10 @@ class Watch {
     return Clock::now() - last_progress_ > (started_ ? command_.step_timeout : command_.start_timeout);
   }
   [[nodiscard]] bool started() const { return started_; }
+  [[nodiscard]] bool training() const { return training_; }
+  [[nodiscard]] bool finished() const { return finished_; }
+  [[nodiscard]] std::optional<std::int64_t> checkpoint() const { return checkpoint_; }
+  [[nodiscard]] const std::vector<int>& wait_statuses() const { return wait_statuses_; }
   [[nodiscard]] const base::Diagnostics& diagnostics() const { return diagnostics_; }
   [[nodiscard]] const std::string& reason() const { return reason_; }
   [[nodiscard]] std::string tail() const { return tail_.size() > kTail ? tail_.substr(tail_.size() - kTail) : tail_; }
@@ -150,10 +169,16 @@ class Watch {
   const TrainCommand& command_;
   const RunWatchers& watchers_;
   Clock::time_point last_progress_ = Clock::now();
-  bool started_ = false;
+  bool started_ = false, training_ = false, finished_ = false;
+  std::optional<std::int64_t> checkpoint_;
+  std::vector<int> wait_statuses_;
   std::string reason_, tail_;
   base::Diagnostics diagnostics_;
 };
+
+constexpr std::chrono::milliseconds kLastWords{1000};  // after a rank's end, for the launcher to end and say why
+constexpr std::chrono::seconds kRundown{10};           // after the run's own record, for everything to end
+constexpr std::size_t kMessagesKept = 2000;            // of each rank, in failure.json
 
 std::string death_of(int exit_code) {
   if (exit_code == 0) return "the ranks ended without finishing the run";
@@ -161,57 +186,189 @@ std::string death_of(int exit_code) {
   return fmt::format("a rank died (mpiexec returned {})", exit_code);
 }
 
+/// One run from its start to the end of its last process.
+class Supervision {
+ public:
+  Supervision(const TrainCommand& command, const RunWatchers& watchers, const std::atomic<bool>* stop)
+      : command_(command),
+        stop_(stop),
+        watch_(command, watchers),
+        lines_(run_id_),
+        tree_(run_id_),
+        child_(worker_command(command, run_id_), {fmt::format("{}={}", kRunMark, run_id_)}) {}
+
+  RunOutcome run() {
+    while (pump()) {
+      obey_stop();
+      look_at_ranks();
+      if (watch_.silent()) end(Cut::silent);
+    }
+    (void)tree_.end();  // what outlives the launcher
+    serve();
+    return outcome();
+  }
+
+ private:
+  enum class Cut : std::uint8_t { none, before_start, too_late, silent, lost, finished };
+
+  bool pump() {
+    const bool more = child_.pump(
+        kPoll, [this](const std::string& line) { watch_.out_line(line); },
+        [this](const std::string& line) { watch_.error_line(line); }, lines_.descriptors());
+    serve();
+    return more;
+  }
+
+  void serve() {
+    lines_.serve([this](const std::string& line) { watch_.out_line(line); });
+  }
+
+  void obey_stop() {
+    if (!asked_ && stop_ && stop_->load()) {
+      asked_ = Clock::now();
+      if (!watch_.training()) {
+        end(Cut::before_start);
+      } else {
+        lines_.stop();
+        if (lines_.ranks().empty()) child_.signal(SIGTERM);  // a launcher of something else
+      }
+    }
+    if (asked_ && Clock::now() - *asked_ > command_.grace) end(Cut::too_late);
+  }
+
+  /// A rank that is gone before the run is done ends it, whatever the launcher makes of it.
+  void look_at_ranks() {
+    const RankLine* failed = first_failed();
+    const RankLine* gone = first_gone();
+    if (failed != nullptr || gone != nullptr) note_failure();
+    if (watch_.finished()) {
+      if (!finished_at_) finished_at_ = Clock::now();
+      if (Clock::now() - *finished_at_ > kRundown) end(Cut::finished);
+    } else if (gone != nullptr && Clock::now() - gone->gone_at > kLastWords) {
+      end(Cut::lost);
+    }
+  }
+
+  void end(Cut why) {
+    if (cut_ != Cut::none || child_.ended()) return;
+    if (why == Cut::silent || why == Cut::too_late || why == Cut::lost) note_failure();
+    cut_ = why;
+    (void)tree_.end();
+    child_.kill_group();  // one that has not yet become what it was started as has no mark
+  }
+
+  /// Where every rank was when it was first seen that something is wrong.
+  void note_failure() {
+    if (!at_failure_.empty()) return;
+    at_failure_ = look_at(lines_, kMessagesKept);
+  }
+
+  [[nodiscard]] const RankLine* first_gone() const {
+    const RankLine* first = nullptr;
+    for (const auto& line : lines_.ranks())
+      if (line->gone && !line->done_with && (!first || line->gone_at < first->gone_at)) first = line.get();
+    return first;
+  }
+  [[nodiscard]] const RankLine* first_failed() const {
+    const RankLine* first = nullptr;
+    for (const auto& line : lines_.ranks())
+      if (!line->failure.empty() && (!first || line->failed_at < first->failed_at)) first = line.get();
+    return first;
+  }
+
+  /// The ranks' own words, the word of who found them dead, or the launcher's, whichever came first.
+  [[nodiscard]] std::string why_it_failed() const {
+    const RankLine *failed = first_failed(), *gone = first_gone();
+    if (failed != nullptr && gone != nullptr && gone->gone_at < failed->failed_at) failed = nullptr;
+    if (failed != nullptr) {
+      const std::string holder = failed->late ? who_holds_up(at_failure_) : std::string();
+      return holder.empty() ? failed->failure : fmt::format("{} ({})", holder, failed->failure);
+    }
+    if (!watch_.reason().empty()) return watch_.reason();
+    const std::string death = who_died(lines_, watch_.wait_statuses());
+    return death.empty() ? death_of(child_.exit_code()) : death;
+  }
+
+  [[nodiscard]] std::string why_it_was_cut() const {
+    const std::string holder = who_holds_up(at_failure_);
+    std::string text =
+        cut_ == Cut::too_late ? fmt::format("the ranks did not save within the grace of {} s", command_.grace.count())
+        : watch_.started()    ? fmt::format("no progress for {} s", command_.step_timeout.count())
+                              : fmt::format("the ranks did not start within {} s", command_.start_timeout.count());
+    return holder.empty() ? text : fmt::format("{}: {}", text, holder);
+  }
+
+  [[nodiscard]] int worker_code() const {
+    int code = 0;
+    for (const auto& line : lines_.ranks())
+      if (code == 0 && line->done_with) code = *line->done_with;
+    return code;
+  }
+
+  RunOutcome outcome() {
+    RunOutcome out;
+    out.exit_code = child_.exit_code();
+    out.worker_code = worker_code();
+    out.trained = watch_.training();
+    out.checkpoint = watch_.checkpoint();
+    out.error_tail = watch_.tail();
+    out.diagnostics = watch_.diagnostics();
+    out.completion = read_completion(command_.run);
+    if (out.completion && out.completion->run_id != run_id_) out.completion.reset();
+    if (out.completion) {
+      out.end = out.completion->completed ? RunEnd::completed : RunEnd::stopped;
+      if (out.end == RunEnd::stopped)
+        out.reason = fmt::format("stopped after step {}; --resume goes on from there", out.completion->steps);
+      return out;
+    }
+    if (cut_ == Cut::before_start) {
+      out.end = RunEnd::stopped;
+      out.reason = "stopped before the first step: there was nothing to save";
+      return out;
+    }
+    const bool timed_out = cut_ == Cut::silent || cut_ == Cut::too_late;
+    out.end = timed_out ? RunEnd::timed_out : RunEnd::failed;
+    out.reason = timed_out ? why_it_was_cut() : why_it_failed();
+    record_failure(out.reason);
+    return out;
+  }
+
+  void record_failure(const std::string& reason) const {
+    if (at_failure_.empty() || !std::filesystem::is_directory(command_.run)) return;
+    try {
+      write_atomically(command_.run / "failure.json", write_failure(reason, at_failure_));
+    } catch (const Failure&) {
+      // The disk may be what failed; the reason is said all the same.
+    }
+  }
+
+  const TrainCommand& command_;
+  const std::atomic<bool>* stop_;
+  const std::string run_id_ = new_run_id();
+  Watch watch_;
+  Lifelines lines_;
+  ProcessTree tree_;
+  Child child_;
+  Cut cut_ = Cut::none;
+  std::optional<Clock::time_point> asked_, finished_at_;
+  std::vector<RankAtFailure> at_failure_;
+};
+
 }  // namespace
 
 RunOutcome supervise(const TrainCommand& command, const RunWatchers& watchers, const std::atomic<bool>* stop) {
-  RunOutcome outcome;
-  const std::string run_id = new_run_id();
-  Watch watch(command, watchers);
-  bool timed_out = false;
   try {
     if (!std::filesystem::exists(command.worker))
       throw Failure(fmt::format("the worker {} is not there: it is built where MPI and a BLAS are found",
                                 command.worker.string()),
                     FailureKind::environment);
-    Child child(worker_command(command, run_id));
-    std::optional<Clock::time_point> asked;
-    while (child.pump(
-        kPoll, [&](const std::string& line) { watch.out_line(line); },
-        [&](const std::string& line) { watch.error_line(line); })) {
-      if (!asked && stop && stop->load()) {
-        asked = Clock::now();
-        child.signal(SIGTERM);  // mpiexec passes it on; the ranks finish their step and save
-      }
-      const bool too_late = asked && Clock::now() - *asked > command.step_timeout;
-      if (!timed_out && (watch.silent() || too_late)) {
-        timed_out = true;
-        child.kill_group();
-      }
-    }
-    outcome.exit_code = child.exit_code();
+    return Supervision(command, watchers, stop).run();
   } catch (const Failure& failure) {
+    RunOutcome outcome;
     outcome.end = RunEnd::not_started;
     outcome.reason = failure.what();
     return outcome;
   }
-  outcome.error_tail = watch.tail();
-  outcome.diagnostics = watch.diagnostics();
-  outcome.completion = read_completion(command.run);
-  if (outcome.completion && outcome.completion->run_id != run_id) outcome.completion.reset();
-  if (outcome.completion) {
-    outcome.end = outcome.completion->completed ? RunEnd::completed : RunEnd::stopped;
-    if (outcome.end == RunEnd::stopped)
-      outcome.reason = fmt::format("stopped after step {}; --resume goes on from there", outcome.completion->steps);
-  } else if (timed_out) {
-    outcome.end = RunEnd::timed_out;
-    outcome.reason = watch.started()
-                         ? fmt::format("no progress for {} s", command.step_timeout.count())
-                         : fmt::format("the ranks did not start within {} s", command.start_timeout.count());
-  } else {
-    outcome.end = RunEnd::failed;
-    outcome.reason = watch.reason().empty() ? death_of(outcome.exit_code) : watch.reason();
-  }
-  return outcome;
 }
 
 }  // namespace orrery::exec

@@ -1,7 +1,7 @@
 #pragma once
-/// Starts the MPI worker with mpiexec and watches it: forwards progress, passes on a request to stop, kills a run that
-/// makes no progress. Whether a run succeeded is decided by its own completion record alone: MPICH's mpiexec can return
-/// 0 for a job that died.
+/// Starts the MPI worker with mpiexec and watches it: forwards progress, passes on a request to stop, ends a run that
+/// makes no progress or has lost a rank, and says which. Whether a run succeeded is decided by its own completion
+/// record alone: MPICH's mpiexec can return 0 for a job that died.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -35,7 +35,8 @@ struct TrainCommand {
   bool progress_thread = false;             ///< where the software stack says that transfers proceed beside compute
   bool repeat = true;                       ///< GPUs: kernels that repeat bit by bit, also where others are faster
   bool recompute_whole_layer = false;       ///< as the software stack lowers (plan::LowerOptions)
-  std::chrono::seconds deadline{120};       ///< of one wait of one rank for others
+  std::chrono::seconds deadline{60};        ///< of one wait of one rank for others
+  std::chrono::seconds grace{30};           ///< from a request to stop until the ranks are ended
   std::chrono::seconds start_timeout{120};  ///< until the first progress
   std::chrono::seconds step_timeout{600};   ///< between two
 };
@@ -74,7 +75,7 @@ struct Completion {
 
 enum class RunEnd {
   completed,    ///< all steps done, record written
-  stopped,      ///< on request, with a checkpoint
+  stopped,      ///< on request: with a checkpoint, or before the first step
   failed,       ///< the worker said why, or died
   timed_out,    ///< no progress; killed
   not_started,  ///< no mpiexec or no worker
@@ -82,10 +83,13 @@ enum class RunEnd {
 
 struct RunOutcome {
   RunEnd end = RunEnd::failed;
-  int exit_code = 0;   ///< of mpiexec (128 + signal when it was killed); the worker's own codes are 1, 3, 5, 6
-  std::string reason;  ///< one sentence; empty when completed
-  base::Diagnostics diagnostics;  ///< the worker's, warnings included
-  std::string error_tail;         ///< last 16 KiB of standard error
+  int exit_code = 0;                       ///< of mpiexec (128 + signal when it was killed)
+  int worker_code = 0;                     ///< the worker's own where it gave one: 1, 2, 3, 5, 6
+  bool trained = false;                    ///< the first step was begun: the run directory is this run's
+  std::optional<std::int64_t> checkpoint;  ///< step of the newest one that was acknowledged
+  std::string reason;                      ///< one sentence; empty when completed
+  base::Diagnostics diagnostics;           ///< the worker's, warnings included
+  std::string error_tail;                  ///< last 16 KiB of standard error
   std::optional<Completion> completion;
 };
 
@@ -94,8 +98,9 @@ struct RunWatchers {
   std::function<void(const std::string&)> message;  ///< "checkpoint saved at step 20", "4 ranks on 2 cores …"
 };
 
-/// Blocks until the run has ended. `stop` turning true asks the ranks to finish their step, save and end; a second
-/// grace period later they are killed. May be null.
+/// Blocks until the run has ended, and no process of it is left. `stop` turning true asks the ranks to finish their
+/// step, save and end; after the grace they are killed. Before the first step there is nothing to save: then at once.
+/// May be null. A run that failed leaves failure.json (exec/diagnose.h) in its directory.
 [[nodiscard]] RunOutcome supervise(const TrainCommand& command, const RunWatchers& watchers,
                                    const std::atomic<bool>* stop);
 

@@ -1,11 +1,12 @@
 #pragma once
 /// Waiter: the one place that waits. MPICH 4.0 polls without pause and has no setting against it, so a rank that waits
 /// takes a core from the rank it waits for. A wait spins, then yields, then naps; where busy threads outnumber cores it
-/// naps almost at once. A wait beyond the deadline is a Failure that names what was waited for.
+/// naps almost at once. A wait beyond the deadline is a DeadlinePassed that names what was waited for.
 #include <chrono>
 #include <functional>
 #include <string>
 
+#include "exec/recorder.h"
 #include "exec/transport.h"
 
 namespace orrery::exec {
@@ -27,14 +28,17 @@ struct WaitPolicy {
 
 class Waiter {
  public:
-  explicit Waiter(const WaitPolicy& policy) : policy_(policy) {}
-  /// Returns once `done()` is true. Throws Failure with `what()` when the deadline passes.
+  /// `recorder`: this rank's, which is told of waits; it outlives the waiter. Null: nobody is told.
+  explicit Waiter(const WaitPolicy& policy, Recorder* recorder = nullptr) : policy_(policy), recorder_(recorder) {}
+  /// Returns once `done()` is true. Throws DeadlinePassed with `what()`.
   void until(const std::function<bool()>& done, const std::function<std::string()>& what) const;
   void finish(Request& request, const std::function<std::string()>& what) const;
   [[nodiscard]] const WaitPolicy& policy() const { return policy_; }
+  [[nodiscard]] Recorder* recorder() const { return recorder_; }
 
  private:
   WaitPolicy policy_;
+  Recorder* recorder_;
 };
 
 }  // namespace orrery::exec

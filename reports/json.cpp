@@ -212,7 +212,8 @@ json train_json(const TrainSummary& s) {
               {"tokens_per_s", s.tokens_per_s},
               {"memory_peak_bytes", whole(s.memory_peak_bytes)},
               {"completed", s.completed},
-              {"backend", s.backend}};
+              {"backend", s.backend},
+              {"restarts", s.restarts}};
   if (s.lossless_tensors > 0)
     out["lossless"] = {
         {"tensors", s.lossless_tensors}, {"computed_again", s.lossless_again}, {"densest", s.lossless_densest}};

@@ -128,6 +128,7 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"step time", time_text(summary.step_time_s) + " (median)"},
                 {"tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
+  if (summary.restarts > 0) table.rows.push_back({"restarts", fmt::format("{}", summary.restarts)});
   if (summary.lossless_tensors > 0)
     table.rows.push_back(
         {"without zeros",

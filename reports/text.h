@@ -38,6 +38,7 @@ struct TrainSummary {
   double tokens_per_s = 0;
   double memory_peak_bytes = 0;  ///< worst rank
   bool completed = false;        ///< by the run's own completion record
+  std::int64_t restarts = 0;     ///< after failures
   std::string backend;           ///< "cpu", "cuda"
   /// `activations: lossless`: tensors kept, those that had no room and were computed again, the largest share of values
   /// that were not zero; 0: none are kept so.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -23,7 +24,10 @@
 #include "exec/events.h"
 #include "exec/failure.h"
 #include "exec/files.h"
+#include "exec/lifeline.h"
 #include "exec/mpi/mpi_transport.h"
+#include "exec/process_tree.h"
+#include "exec/recorder.h"
 #include "exec/run.h"
 #include "exec/thread_transport.h"
 #include "plan/check.h"
@@ -64,11 +68,32 @@ void take_stop_requests() {
   pthread_sigmask(SIG_BLOCK, &requests, nullptr);
 }
 
+/// This process' line to its supervisor and its recorder; exit handlers have no other place to read.
+struct Ties {
+  exec::Recorder recorder;
+  std::unique_ptr<exec::Lifeline> line;  ///< none when started by hand
+};
+Ties* ties = nullptr;
+
+/// Whatever calls exit, the supervisor is told.
+void tell_of_exit(int code, void*) {
+  if (ties != nullptr && ties->line) ties->line->exits(code);
+}
+
+/// The rank's own end: it has done what it had to, or says why not.
+int done(int code) {
+  if (ties != nullptr && ties->line) ties->line->done(code);
+  return code;
+}
+
 void say(int rank, const std::string& text) {
   if (rank == 0) fmt::print(stderr, "orrery-worker: {}\n", text);
 }
 
+/// To the supervisor by its own line; else, started by hand, on standard output. Progress may be lost where nobody
+/// reads.
 void print_event(const std::string& line) {
+  if (ties != nullptr && ties->line) return ties->line->say(line, line.rfind("{\"event\":\"step", 0) == 0);
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }
@@ -90,6 +115,11 @@ void say_why(int rank, const std::exception& error) {
 /// Says why and ends every rank. mpiexec drops what it has not yet read when a rank aborts: give it a moment.
 [[noreturn]] void fail_all(int rank, const std::exception& why, int code) {
   say_why(rank, why);
+  if (ties != nullptr && ties->line) {
+    const bool late = dynamic_cast<const exec::DeadlinePassed*>(&why) != nullptr;
+    ties->line->fails(fmt::format("rank {}: {}", rank, why.what()), late);
+    done(code);
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   exec::MpiSession::abort(code);
 }
@@ -148,9 +178,10 @@ int threads_for(const Options& options, int ranks_on_node) {
   return options.threads > 0 ? options.threads : std::max(1, exec::available_cores() / ranks_on_node);
 }
 
-exec::Waiter waiter_for(const Options& options, int ranks_on_node) {
-  return exec::Waiter(exec::wait_policy(ranks_on_node * threads_for(options, ranks_on_node), exec::available_cores(),
-                                        options.deadline));
+exec::Waiter waiter_for(const Options& options, int ranks_on_node, exec::Recorder* recorder = nullptr) {
+  return exec::Waiter(
+      exec::wait_policy(ranks_on_node * threads_for(options, ranks_on_node), exec::available_cores(), options.deadline),
+      recorder);
 }
 
 /// One rank from its backend to its end. Returns the exit code.
@@ -232,11 +263,13 @@ int prepare(const Options& options, int rank, std::unique_ptr<Loaded>& loaded) {
 
 int over_mpi(const Options& options, int* count, char*** arguments) {
   const exec::MpiSession session(count, arguments);
+  if (ties->line) ties->line->is_rank(session.rank());
   try {
     const exec::Waiter waiter =
-        options.probe ? exec::Waiter(sleeping_policy()) : waiter_for(options, session.ranks_on_node());
+        options.probe ? exec::Waiter(sleeping_policy()) : waiter_for(options, session.ranks_on_node(), &ties->recorder);
     const auto transport = exec::make_mpi_transport(session, waiter);
     if (options.probe) return probe(options, *transport, session.rank_on_node(), session.ranks_on_node());
+    ties->recorder.enter(exec::RankPhase::loading);
     std::unique_ptr<Loaded> loaded;
     int code = prepare(options, session.rank(), loaded);
     if (code == 0 && loaded->plan.spec().ranks() != session.size()) {
@@ -245,8 +278,8 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
       code = kUsage;
     }
     code = static_cast<int>(transport->maximum(code));
-    if (code != 0) return code;
-    return train(options, *loaded, *transport, waiter, {session.rank_on_node(), session.ranks_on_node()});
+    if (code != 0) return done(code);
+    return done(train(options, *loaded, *transport, waiter, {session.rank_on_node(), session.ranks_on_node()}));
   } catch (const exec::Failure& failure) {
     fail_all(session.rank(), failure, code_of(failure.kind()));
   } catch (const std::exception& error) {
@@ -258,7 +291,6 @@ int over_threads(const Options& options) {
   std::unique_ptr<Loaded> loaded;
   if (const int code = prepare(options, 0, loaded); code != 0) return code;
   const int ranks = loaded->plan.spec().ranks();
-  const exec::Waiter waiter = waiter_for(options, ranks);
   exec::ThreadWorld world(ranks);
   std::atomic<int> code{0};
   std::vector<std::thread> threads;
@@ -266,6 +298,8 @@ int over_threads(const Options& options) {
     threads.emplace_back([&, rank] {
       try {
         const auto transport = world.transport(rank);
+        exec::Recorder recorder;
+        const exec::Waiter waiter = waiter_for(options, ranks, &recorder);
         if (const int mine = train(options, *loaded, *transport, waiter, {rank, ranks}); mine != 0) code = mine;
       } catch (const std::exception& error) {
         int none = 0;
@@ -275,7 +309,7 @@ int over_threads(const Options& options) {
       }
     });
   for (std::thread& thread : threads) thread.join();
-  return code;
+  return done(code);
 }
 
 void prepare_process(const Options& options) {
@@ -289,11 +323,21 @@ void prepare_process(const Options& options) {
   take_stop_requests();
 }
 
+/// Before anything that may block. Where a supervisor started this process, it lives no longer than that one, nor than
+/// the launcher's process above it.
+void tie_to_supervisor() {
+  static Ties own;
+  ties = &own;
+  own.line = exec::Lifeline::connect(own.recorder, [] { stop_requested.store(true); });
+  if (own.line) on_exit(tell_of_exit, nullptr);
+}
+
 }  // namespace
 }  // namespace orrery::worker
 
 int main(int count, char** arguments) {
   using namespace orrery;
+  if (std::getenv(exec::kRunMark) != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
   const auto options = worker::parse_options(count, arguments);
   if (!options) {
     fmt::print(stderr, "{}", base::render(options.error(), false));
@@ -301,6 +345,7 @@ int main(int count, char** arguments) {
   }
   if (options->backend == "cpu") exec::execute_again_with_better_blas_core(arguments);
   worker::prepare_process(*options);
+  worker::tie_to_supervisor();
   try {
     if (options->sample) return worker::sample(*options);
     return options->transport == "threads" ? worker::over_threads(*options)

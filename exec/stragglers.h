@@ -1,0 +1,32 @@
+#pragma once
+/// Which ranks hold the others up: a rank that is busy for longer, step after step, than those that have the same work.
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace orrery::exec {
+
+struct Straggler {
+  int rank = -1;
+  double ratio = 1;  ///< its busy time over the median of its peers'
+};
+
+class Stragglers {
+ public:
+  /// `group`: by rank; ranks of the same number have the same work. `ratio`: from which on a rank is one.
+  explicit Stragglers(std::vector<int> group, double ratio = 1.2, std::size_t window = 25);
+  /// By rank: seconds of a training step less those spent waiting for others. Returns who became a straggler with it;
+  /// the same rank again only after it has kept up for a while.
+  [[nodiscard]] std::vector<Straggler> note(const std::vector<double>& busy_s);
+
+ private:
+  [[nodiscard]] double usual(std::size_t rank) const;
+  std::vector<int> group_;
+  double ratio_;
+  std::size_t window_;
+  std::vector<std::deque<double>> past_;  ///< by rank, the window's steps
+  std::vector<bool> named_;
+};
+
+}  // namespace orrery::exec

@@ -9,7 +9,7 @@ find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
 orrery_room(exec DEPENDS base models clusters plan LINK Threads::Threads ${CMAKE_DL_LIBS} ${HWLOC_LIBRARY} ${PCRE2_LIBRARY}
             EXCLUDE "/exec/mpi/" "/exec/cuda/" "/exec/cpu/")
-orrery_unity(orrery_exec ALONE completion compression_states encode_data initial_weights initialise measure message_timer
+orrery_unity(orrery_exec ALONE completion compression_states encode_data faults held_states initial_weights initialise measure message_timer
              op_timer safetensors safetensors_header sample tokenizer_open)
 
 file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cpu/*.cpp)

@@ -159,7 +159,7 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   transport_.mark_operations(recording_);
   if (class_.scaling >= 0) backend_.read_later(kScaleBefore, arena_.data(class_.scaling, -1), 4);
   const std::vector<Place> all = places(input);
-  if (may_graph_ && !input.before_optimizer)
+  if (may_graph_ && !input.before_optimizer && !input.before_each)
     walk_by_graphs(all, input);
   else
     walk(all, input);
@@ -188,6 +188,7 @@ void Executor::walk(std::span<const Place> places, const StepInput& input) {
 }
 
 void Executor::run_one(const plan::Step& step, const Place& place, const StepInput& input) {
+  if (input.before_each) input.before_each(place.at);
   if (place.at == optimizer_ && input.before_optimizer) {
     communication_.wait_for_all();
     backend_.synchronise();

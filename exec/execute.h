@@ -67,6 +67,9 @@ struct StepInput {
   std::function<void(const Instance& of, const MaskedBatch& batch)> load_masked = {};
   /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
   std::function<void()> before_optimizer;
+  /// Called before each step of the program, on the rank's own thread; nothing is waited for. Empty but where a guard
+  /// or a test looks at one: a training step with it runs without graphs.
+  std::function<void(const plan::StepRef& at)> before_each = {};
 };
 
 class Executor {

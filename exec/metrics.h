@@ -32,6 +32,7 @@ struct RankMetrics {
   double loss = 0, gradient_norm = 0;  ///< NaN where its stage has none
   double seconds = 0;
   double waited_s = 0;  ///< of them, for other ranks
+  double busy_s = 0;    ///< from before the step on, less that wait
   MemoryNow memory;
   std::int64_t resident_before = 0;  ///< before the arena was allocated
   Executor::Lossless lossless;

@@ -17,6 +17,7 @@
 #include "exec/encode_data.h"
 #include "exec/events.h"
 #include "exec/failure.h"
+#include "exec/faults.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
 #include "exec/initialise.h"
@@ -75,7 +76,8 @@ struct Data {
 class Session {
  public:
   Session(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
-          Transport& transport, const Waiter& waiter, const RunOptions& options, Data data)
+          Transport& transport, const Waiter& waiter, const RunOptions& options, Data data,
+          const std::vector<Fault>& faults)
       : plan_(plan),
         training_(training),
         schedule_(schedule),
@@ -92,7 +94,8 @@ class Session {
                  std::move(data.held_out)),
         context_{schedule, trainer_.executor().arena(), backend, transport},
         saver_(context_, options.directory / "checkpoints", options.keep),
-        stragglers_(stages_of_ranks(plan)) {}
+        stragglers_(stages_of_ranks(plan)),
+        faults_(faults, context_) {}
 
   /// The run directory for this run alone; a second trainer in it would mix two runs.
   base::Result<bool> lock() {
@@ -343,11 +346,14 @@ class Session {
       if (options_.dump_gradients.count(done_ + 1)) capture = [this] { dump_gradients(); };
       Recorder* recorder = waiter_.recorder();
       const std::int64_t waited_before = recorder ? recorder->waited() : 0;
+      const auto begun = Clock::now();
       if (recorder) recorder->begin_step(done_ + 1);
-      mine.push_back(trainer_.step_here(done_, capture));
+      faults_.before_step(done_ + 1);
+      mine.push_back(trainer_.step_here(done_, capture, faults_.within_step(done_ + 1)));
       ++done_;
       RankMetrics line;
       line.waited_s = recorder ? static_cast<double>(recorder->waited() - waited_before) * 1e-9 : 0;
+      line.busy_s = std::chrono::duration<double>(Clock::now() - begun).count() - line.waited_s;
       line.loss = mine.back().loss;
       line.gradient_norm = mine.back().gradient_norm;
       line.seconds = mine.back().seconds;
@@ -420,7 +426,7 @@ class Session {
   void name_stragglers(const std::vector<RankMetrics>& ranks, std::int64_t step) {
     if (options_.oversubscribed) return;  // who has no core of its own is slow by turns
     std::vector<double> busy;
-    for (const RankMetrics& rank : ranks) busy.push_back(rank.seconds - rank.waited_s);
+    for (const RankMetrics& rank : ranks) busy.push_back(rank.busy_s);
     for (const Straggler& one : stragglers_.note(busy))
       report({{"event", "straggler"}, {"step", step}, {"rank", one.rank}, {"ratio", one.ratio}});
   }
@@ -463,6 +469,7 @@ class Session {
   CheckpointContext context_;
   CheckpointSaver saver_;
   Stragglers stragglers_;  ///< rank 0
+  FaultInjector faults_;
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;  ///< rank 0
   std::int64_t first_step_ = 0, done_ = 0;
@@ -557,12 +564,14 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
     return base::fail("E0629",
                       "an asynchronous pipeline holds micro-batches between its steps, where an evaluation works",
                       "leave `training.evaluation` out, or use schedule: 1f1b");
+  const auto faults = parse_faults(options.faults);
+  if (auto all = agreed(transport, whether(faults)); !all) return all;
   auto opened = open_data(plan, training, transport, options);
   if (!opened) return base::fail(opened.error());
   if (transport.rank() == 0 && options.report)
     if (const auto warning = short_data(training, plan.spec(), opened->batches.stream(), options.steps))
       options.report(diagnostic_event(*warning).dump());
-  Session one(plan, training, schedule, backend, transport, waiter, options, std::move(*opened));
+  Session one(plan, training, schedule, backend, transport, waiter, options, std::move(*opened), *faults);
   auto locked = agreed(transport, one.lock());
   if (!locked) return locked;
   auto loaded = agreed(transport, one.load());

@@ -40,6 +40,7 @@ struct RunOptions {
   std::function<void(const std::string&)> report;
   bool graphs = true;  ///< as Executor::Options, as the next
   bool queue_messages = true;
+  std::string faults;  ///< to be planted, for tests: exec/faults.h
 };
 
 /// Collective. Throws Failure; what is wrong with input files comes as Diagnostics on every rank alike.

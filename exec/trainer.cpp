@@ -108,7 +108,8 @@ std::int64_t Trainer::arena_peak() const {
   return held_out_ ? std::max(step, held_out_->executor->arena().use().peak_extent) : step;
 }
 
-StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& before_optimizer) {
+StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& before_optimizer,
+                              const std::function<void(const plan::StepRef&)>& before_each) {
   StepInput input = input_of(batches_, index);
   input.context.learning_rate = plan::learning_rate_at(training_, index);
   const plan::Optimizer& optimizer = training_.optimizer;
@@ -126,6 +127,7 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   input.context.seed = training_.seed;
   input.context.clip_norm = training_.clip_norm.value_or(0);
   input.before_optimizer = before_optimizer;
+  input.before_each = before_each;
   StepResult result;
   result.seconds = std::chrono::duration<double>(executor_.run_step(input)).count();
   result.learning_rate = input.context.learning_rate;

@@ -43,7 +43,8 @@ class Trainer {
   [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return batches_.sequences_before(step); }
 
   /// One training step, counted from 0, as this rank saw it: loss and norm are NaN where its stage has none.
-  StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {});
+  StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {},
+                       const std::function<void(const plan::StepRef&)>& before_each = {});
   /// The same, agreed on by all ranks. Collective.
   StepResult step(std::int64_t index, const std::function<void()>& before_optimizer = {});
   /// Mean loss over the job's evaluation batches, in their order, with the parameters as they are. Collective.

@@ -222,6 +222,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   run.progress_thread = options.progress_thread && options.backend == "cpu";
   run.graphs = options.graphs;
   run.queue_messages = options.queue_messages;
+  if (const char* const faults = std::getenv("ORRERY_FAULT")) run.faults = faults;  // of tests (exec/faults.h)
   if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
   run.timeline = loaded.lowered;
   run.report = print_event;

@@ -14,10 +14,15 @@ std::atomic<bool> flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
 bool listening = false;  // of the main thread
 
+/// Of nohup's only wish; a shell without job control has children ignore SIGINT, too, which is no wish of anybody's.
+bool ignored(int number) {
+  struct sigaction now {};
+  return number == SIGHUP && sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 void reset() {
   for (const int one : kAll)
-    if (struct sigaction now{}; sigaction(one, nullptr, &now) == 0 && now.sa_handler != SIG_IGN)
-      std::signal(one, SIG_DFL);
+    if (!ignored(one)) std::signal(one, SIG_DFL);
 }
 
 extern "C" void on_interrupt(int) {
@@ -31,8 +36,7 @@ Interrupt::Interrupt(By by) : outermost_(!std::exchange(listening, true)) {
   if (!outermost_ || flag.load()) return;
   for (const int one : kAll) {
     if (by == By::keyboard && one != SIGINT) continue;
-    struct sigaction now {};  // nohup's wish stands
-    if (sigaction(one, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) std::signal(one, on_interrupt);
+    if (!ignored(one)) std::signal(one, on_interrupt);
   }
 }
 

@@ -34,7 +34,8 @@ std::string where(const Recorded& at) {
   if (at.last.empty()) return text;
   // Of what began and has not ended; else of what came last.
   const RecordedMessage& last = at.last.back();
-  return text + fmt::format(", {} {}, micro-batch {}", last.ended ? "after" : "during", last.what, last.micro_batch);
+  text += fmt::format(", {} {}", last.ended ? "after" : "during", last.what);
+  return last.micro_batch < 0 ? text : text + fmt::format(", micro-batch {}", last.micro_batch);
 }
 
 bool cleaned_up(int status) {
@@ -123,7 +124,7 @@ std::string who_holds_up(const std::vector<RankAtFailure>& ranks) {
   if (waiting == 0) return {};
   for (const RankAtFailure& one : ranks)
     if (one.state != '\0' && one.recorded.waiting_for.empty())
-      said.push_back(fmt::format("rank {} (process {}) has been busy with it for {:.1f} s {}", one.rank, one.process,
+      said.push_back(fmt::format("rank {} (process {}) comes to nothing that others wait for: {:.1f} s {}", one.rank, one.process,
                                  one.recorded.in_step_s, where(one.recorded)));
   if (!said.empty()) return fmt::format("{}", fmt::join(said, "; "));
   for (const RankAtFailure& one : ranks) said.push_back("waits for " + one.recorded.waiting_for);

@@ -117,7 +117,7 @@ void say_why(int rank, const std::exception& error) {
   say_why(rank, why);
   if (ties != nullptr && ties->line) {
     const bool late = dynamic_cast<const exec::DeadlinePassed*>(&why) != nullptr;
-    ties->line->fails(fmt::format("rank {}: {}", rank, why.what()), late);
+    ties->line->fails(late ? std::string(why.what()) : fmt::format("rank {}: {}", rank, why.what()), late);
     done(code);
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(200));

@@ -1,6 +1,6 @@
 # The shape of the code and of the texts; and that the checks themselves find what is planted.
 function(orrery_lint name script)
-  add_test(NAME lint.${name} COMMAND ${script})
+  add_test(NAME lint.${name} COMMAND ${script} ${ARGN})
   set_tests_properties(lint.${name} PROPERTIES LABELS lint)
 endfunction()
 
@@ -11,4 +11,7 @@ orrery_lint(docs_find_what_is_planted ${CMAKE_CURRENT_LIST_DIR}/check_docs_test.
 find_program(CLANG_FORMAT clang-format)
 if(CLANG_FORMAT)
   orrery_lint(format ${PROJECT_SOURCE_DIR}/scripts/check-format)
+endif()
+if(ORRERY_HARDENING AND NOT CMAKE_BUILD_TYPE STREQUAL Debug)
+  orrery_lint(hardening ${CMAKE_CURRENT_LIST_DIR}/hardening_test.sh ${PROJECT_BINARY_DIR} ${CMAKE_CXX_COMPILER})
 endif()

@@ -20,6 +20,8 @@ constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 constexpr std::size_t kMostDepth = 64;
 constexpr std::size_t kMostNodes = 200'000;  // after alias expansion
 
+constexpr std::size_t kMostKey = 1000;  // bytes, with quotes and escapes where it needs them
+
 using Node = Cursor::Node;
 using Kind = Node::Kind;
 
@@ -187,6 +189,8 @@ class Builder : public YAML::EventHandler {
     if (node.kind != Kind::scalar) stop("E0101", node.where, "a key must be plain text");
     if (node.plain && node.value == "<<")
       stop("E0101", node.where, "merge keys `<<` are not supported", "write the keys out");
+    if (yaml_text(node.value).size() > kMostKey)  // yaml-cpp reads longer ones behind `?` alone, and dump() writes none
+      stop("E0108", node.where, fmt::format("a key takes more than {} bytes", kMostKey));
     level.has_key = true;
     level.key = node.value;
     level.key_where = node.where;

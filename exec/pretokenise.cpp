@@ -57,8 +57,10 @@ base::Result<Pretokeniser> Pretokeniser::of(const std::string& expression) {
   auto compiled = std::make_unique<Compiled>();
   int error = 0;
   PCRE2_SIZE at = 0;
-  compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
-                                     PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr));
+  // \C would match a part of a character, and the next match would begin within it, which is undefined.
+  constexpr std::uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
+  compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), kOptions,
+                                     &error, &at, nullptr));
   if (!compiled->code) {
     std::array<PCRE2_UCHAR, 256> text{};
     pcre2_get_error_message(error, text.data(), text.size());

@@ -8,7 +8,12 @@
 
 #include "exec/allocation_hook.h"
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifdef __has_feature  // clang's way of saying what g++ says by a macro
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ORRERY_SANITIZED
+#endif
+#endif
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(ORRERY_SANITIZED)
 
 extern "C" {
 void* __libc_malloc(std::size_t);

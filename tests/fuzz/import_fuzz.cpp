@@ -1,12 +1,11 @@
 // Whatever the dump, it is refused or becomes a cluster that reads the same after writing. The first byte picks the
 // format, so that all readers are reached.
-#include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include "clusters/import/import.h"
+#include "tests/fuzz/target.h"
 
 namespace {
 
@@ -31,23 +30,22 @@ std::optional<std::string> find(const std::string& name) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size == 0) return 0;
+FUZZ_TARGET(import) {
+  if (text.empty()) return;
   using clusters::DumpFormat;
-  const std::string text(reinterpret_cast<const char*>(data), size);
   const DumpFormat formats[] = {DumpFormat::nccl, DumpFormat::topo_matrix, DumpFormat::hwloc,
                                 DumpFormat::ibnetdiscover};
-  const DumpFormat format = clusters::dump_format(text).value_or(formats[data[0] % 4]);
+  const DumpFormat format = clusters::dump_format(text).value_or(formats[static_cast<unsigned char>(text[0]) % 4]);
   clusters::ImportOptions options;
   options.name = "fuzz";
   options.device = "a100-sxm4-80gb";
-  const auto imported = clusters::import_cluster({{text, "fuzz", format}}, options, known(), find);
+  const auto imported = clusters::import_cluster({{std::string(text), "fuzz", format}}, options, known(), find);
   if (!imported) {
-    if (imported.error().empty()) std::abort();
+    orrery::fuzz::must(!imported.error().empty(), "a refusal says why");
     (void)orrery::base::render(imported.error(), true);
-    return 0;
+    return;
   }
   const auto again = clusters::parse_cluster(imported->yaml, "again.yaml", nullptr);
-  if (!again || clusters::write_cluster(*again) != imported->yaml) std::abort();
-  return 0;
+  orrery::fuzz::must(again && clusters::write_cluster(*again) == imported->yaml,
+                     "an imported cluster reads the same after writing");
 }

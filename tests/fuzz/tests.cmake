@@ -1,0 +1,32 @@
+# Readers under random inputs. The suite runs what was kept of them (tests/fuzz/corpus) once, by the ordinary compiler;
+# in scripts/fuzz's build every source is a libFuzzer program of its own besides: fuzz_NAME.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_fuzz.cpp)
+add_executable(test_fuzz ${CMAKE_CURRENT_LIST_DIR}/replay.cpp ${fuzz_sources})
+target_compile_definitions(test_fuzz PRIVATE ORRERY_FUZZ_REPLAY)
+target_link_libraries(test_fuzz PRIVATE orrery::apps orrery_flags)
+add_test(NAME unit.fuzz_corpus COMMAND test_fuzz ${CMAKE_CURRENT_LIST_DIR}/corpus
+         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(unit.fuzz_corpus PROPERTIES LABELS unit)
+
+if(ORRERY_SANITIZE STREQUAL address AND CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+  # Of each the room that it needs: who fuzzes one reader need not build the others.
+  set(fuzz_base json yaml)
+  set(fuzz_models model)
+  set(fuzz_clusters cluster import known)
+  set(fuzz_plan job plan_file timeline)
+  set(fuzz_cost calibration collectives intervals nccl_tests stack)
+  set(fuzz_sim headlines rows)
+  set(fuzz_exec completion events manifest safetensors tokenizer tokens weights_index wordpiece)
+  set(fuzz_apps arguments metrics)
+  foreach(room base models clusters plan cost sim exec apps)
+    foreach(name ${fuzz_${room}})
+      add_executable(fuzz_${name} EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/${name}_fuzz.cpp)
+      target_link_libraries(fuzz_${name} PRIVATE orrery::${room} orrery_flags)
+      target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+      list(REMOVE_ITEM fuzz_sources ${CMAKE_CURRENT_LIST_DIR}/${name}_fuzz.cpp)
+    endforeach()
+  endforeach()
+  if(fuzz_sources)
+    message(FATAL_ERROR "no room is named in tests/fuzz/tests.cmake for ${fuzz_sources}")
+  endif()
+endif()

@@ -169,6 +169,23 @@ TEST(Frontend, CarriesNoMessages) {
   }
 }
 
+// Though it is the shortest way: half the latency, twice the bandwidth.
+TEST(Frontend, IsTakenByNoRouteHoweverShort) {
+  const std::string text =
+      "name: odd\ndevice: a100-sxm4-80gb\nvertices:\n"
+      "  - {name: a, kind: device, node: 0}\n  - {name: b, kind: device, node: 1}\n"
+      "  - {name: s, kind: leaf}\n  - {name: f, kind: leaf}\n"
+      "links:\n  - {from: a, to: s, kind: network, bandwidth: 10 GB/s, latency: 2 us}\n"
+      "  - {from: s, to: b, kind: network, bandwidth: 10 GB/s, latency: 2 us}\n"
+      "  - {from: a, to: f, kind: frontend, bandwidth: 20 GB/s, latency: 1 us}\n"
+      "  - {from: f, to: b, kind: frontend, bandwidth: 20 GB/s, latency: 1 us}\n";
+  const auto odd = parse_cluster(text, "odd.yaml", testing::from_catalog);
+  ASSERT_TRUE(odd) << base::render(odd.error(), false);
+  EXPECT_THAT(names_along(*odd, 0, 1), ::testing::ElementsAre("a", "s", "b"));
+  EXPECT_DOUBLE_EQ(bottleneck(*odd, 0, 1).value, 10e9);
+  EXPECT_DOUBLE_EQ(span_of(*odd, {0, 1}).bandwidth.value, 10e9);
+}
+
 TEST(Span, OfOneIsWithinItsNode) {
   const Span span = span_of(catalog("selene-1024"), {5});
   EXPECT_EQ(span.nodes, 1);
@@ -223,6 +240,20 @@ TEST(Span, AcrossOversubscribedPodsGetsItsShareOfTheCore) {
   EXPECT_DOUBLE_EQ(span_of(meta, {0, pod / 2}, 8).bandwidth.value, 50e9);
   // A ring over both pods crosses twice in 768 hops: the core is not in its way.
   EXPECT_DOUBLE_EQ(span_of(meta, strided(0, 8, 768), 8).bandwidth.value, 50e9);
+}
+
+// Leaves of two nodes with half as much upwards as downwards.
+TEST(Span, AcrossOversubscribedLeavesGetsItsShareOfTheUplinks) {
+  const std::string text =
+      "name: half\nlike: hgx-h100\nnodes: 4\nfabric: {kind: infiniband, rails: true, leaf_nodes: 2, oversubscription: "
+      "2, "
+      "hop_latency: 0.1 us}\n";
+  const auto half = parse_cluster(text, "half.yaml", testing::from_catalog);
+  ASSERT_TRUE(half) << base::render(half.error(), false);
+  EXPECT_DOUBLE_EQ(span_of(*half, {0, 8}, 8).bandwidth.value, 50e9) << "one leaf";
+  EXPECT_DOUBLE_EQ(span_of(*half, {0, 16}, 8).bandwidth.value, 25e9) << "two leaves";
+  // Of a ring over the four nodes two hops leave a leaf: what the uplinks have is enough for half of the hops.
+  EXPECT_DOUBLE_EQ(span_of(*half, strided(0, 8, 4), 8).bandwidth.value, 50e9);
 }
 
 TEST(Span, OfOddMachinesIsReadOffTheGraph) {

@@ -60,6 +60,41 @@ TEST(AdamW, FollowsThePaperOverSeveralStepsWithDecayOnItsRangesOnly) {
   });
 }
 
+// The correction is by the number of updates: of all steps so far, however many, without those that were skipped.
+TEST(AdamW, CorrectsItsMomentsByTheUpdatesThatWereMade) {
+  const std::vector<ElementRange> ranges = {{0, 1000, true, 1}};
+  Numbers start = random_numbers(1000, "parameter"), gradient = random_numbers(1000, "gradient", 0.01), one = {1};
+  for (const std::int64_t step : {0, 1, 38, 39, 40, 41, 99, 499, 2999})
+    for (const int skipped : {-1, 0, 1, 30}) {  // -1: without loss scaling
+      if (skipped > step) continue;
+      StepContext context = context_of(step - std::max(0, skipped));
+      State expected{exact(start), Exact(start.size(), 0.01), Exact(start.size(), 1e-4)};
+      reference_adamw(expected, exact(gradient), 1, context, ranges);
+      context.step = step;
+      Numbers parameter = start, first(start.size(), 0.01F), second(start.size(), 1e-4F);
+      Numbers scaling = {1024, 0, static_cast<float>(skipped), 0};
+      CpuBackend backend(1, best_kernels());
+      run(backend, flat_op(OpKind::adamw, 1000), {of(gradient), of(one), skipped < 0 ? absent() : of(scaling)},
+          {of(parameter), of(first), of(second)}, context, ranges);
+      Exact moved, wanted;
+      for (std::size_t i = 0; i < start.size(); ++i) wanted.push_back(expected.parameter[i] - start[i]);
+      for (std::size_t i = 0; i < start.size(); ++i) moved.push_back(static_cast<double>(parameter[i]) - start[i]);
+      for (std::size_t i = 0; i < start.size(); i += 7)
+        EXPECT_NEAR(moved[i], wanted[i], 1e-6 + 1e-4 * std::abs(wanted[i])) << "step " << step << ", " << skipped;
+    }
+}
+
+TEST(AdamW, ChangesNothingInAStepThatIsSkipped) {
+  Numbers start = random_numbers(100, "parameter"), parameter = start, gradient = random_numbers(100, "gradient");
+  Numbers first(100, 0.5F), second(100, 0.25F), scaling = {1024, 0, 1, 1}, one = {1};
+  CpuBackend backend(1, best_kernels());
+  run(backend, flat_op(OpKind::adamw, 100), {of(gradient), of(one), of(scaling)},
+      {of(parameter), of(first), of(second)}, context_of(5));
+  EXPECT_EQ(parameter, start);
+  EXPECT_EQ(first, Numbers(100, 0.5F));
+  EXPECT_EQ(second, Numbers(100, 0.25F));
+}
+
 TEST(NormSquared, WeighsRangesAndAddsInDoublePrecision) {
   const std::int64_t size = 300'001;
   Numbers gradient = random_numbers(size, "gradient", 3);

@@ -69,6 +69,12 @@ TEST(Counts, ForwardFlopsOfGptTwoByHand) {
   EXPECT_NEAR(flops_per_token_forward(gpt2(), 1024) / expected, 1, 1e-12);
 }
 
+// Backward takes twice a forward pass; what is recomputed is not the model's work.
+TEST(Counts, AStepIsThreeForwardPassesOfItsTokens) {
+  const double c = 768, t = 1024, token = 12 * (24 * c * c + 4 * t * c) + 2 * c * 50257;
+  EXPECT_NEAR(flops_per_step(gpt2(), 5, 1024) / (3 * token * 5 * t), 1, 1e-12);
+}
+
 TEST(Expand, ShardsOfAllTensorRanksMakeTheWhole) {
   for (std::int64_t tensor : {1, 2, 4}) {
     for (LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
@@ -218,6 +224,24 @@ TEST(Bert, ForwardFlopsByHand) {
   EXPECT_NEAR(flops_per_token_forward(bert_base(), 512) * t / expected, 1, 1e-12);
 }
 
+// As the models' authors train them: matrices and tables decay, biases and the weights of norms do not.
+TEST(Expand, WeightDecayIsOfMatricesAlone) {
+  for (const Model& model : {gpt2(), llama2_7b(), bert_base()})
+    for (const LayerKind kind : {LayerKind::embedding, LayerKind::block, LayerKind::head}) {
+      int vectors = 0;
+      const auto look = [&](const Tensor& tensor) {
+        EXPECT_EQ(tensor.decay, tensor.logical_shape.size() == 2) << tensor.name;
+        vectors += tensor.logical_shape.size() == 1;
+      };
+      for (const Tensor& tensor : expand(model, kind, 0, {}).tensors) {
+        if (tensor.role != TensorRole::parameter) continue;
+        if (tensor.pieces.empty()) look(tensor);
+        for (const Tensor& piece : tensor.pieces) look(piece);
+      }
+      EXPECT_TRUE(vectors > 0 || kind == LayerKind::embedding);
+    }
+}
+
 TEST(Expand, AttentionByHand) {
   Op op;
   op.kind = OpKind::attention;
@@ -229,6 +253,30 @@ TEST(Expand, AttentionByHand) {
   op.causal = true;
   EXPECT_DOUBLE_EQ(flops_of(op), 2 * 2.0 * 2 * 3 * 36 * 4);  // 36 of 64 pairs are on or below the diagonal
   EXPECT_DOUBLE_EQ(flops_of(op, true), 2 * 2.0 * 2 * 3 * 8 * 8 * 4);
+}
+
+// dV, dP, dQ and dK are four products; a flash kernel computes the scores again (Dao et al. 2022, algorithm 4).
+TEST(Expand, BackwardOfAttentionByHand) {
+  Op op;
+  op.kind = OpKind::attention_grad;
+  op.batch = 2, op.sequence = 8, op.heads = op.kv_heads = 3, op.head_dim = 4;
+  const double product = 2.0 * 2 * 3 * 8 * 8 * 4;
+  op.flash = false;
+  EXPECT_DOUBLE_EQ(flops_of(op), 4 * product);
+  op.flash = true;
+  EXPECT_DOUBLE_EQ(flops_of(op), 5 * product);
+  EXPECT_DOUBLE_EQ(flops_of(op, true), 4 * product) << "what is computed again is not the model's work";
+}
+
+// Eight heads share two of keys and values: q, k and v are (8 + 2 2) 4 columns, y 8 4, and a number for each row.
+TEST(Expand, AttentionWithGroupedQueriesMovesFewerKeysAndValues) {
+  Op op;
+  op.kind = OpKind::attention;
+  op.batch = 2, op.sequence = 8, op.heads = 8, op.kv_heads = 2, op.head_dim = 4;
+  op.flash = true, op.dtype = DType::bf16;
+  EXPECT_DOUBLE_EQ(bytes_of(op), 2.0 * 16 * (48 + 32) + 4.0 * 16 * 8);
+  op.kind = OpKind::attention_grad;
+  EXPECT_DOUBLE_EQ(bytes_of(op), 2.0 * 2 * 16 * (48 + 32) + 4.0 * 16 * 8);
 }
 
 }  // namespace

@@ -77,6 +77,34 @@ TEST(CalibrateJson, HoldsThePromisedKeys) {
   expect_keys(out["parameters"][0], {"name", "before", "after", "unit", "source"});
 }
 
+// Each key has the figure that it names: all of them differ here.
+TEST(ModelJson, HasEachFigureUnderItsOwnKey) {
+  models::Model model;
+  model.name = "small", model.family = models::Family::llama;
+  model.layers = 2, model.hidden = 32, model.heads = 8, model.kv_heads = 4, model.head_dim = 4;
+  model.ffn_hidden = 96, model.vocab = 50, model.max_sequence = 64, model.tied_embeddings = false, model.bias = false;
+  model.positions = models::Positions::rope, model.activation = models::Activation::swiglu;
+  model.normalisation = models::Normalisation::rms_norm;
+  const json out = model_json(model, 16);
+  EXPECT_EQ(out["name"], "small");
+  EXPECT_EQ(out["family"], "llama");
+  EXPECT_EQ(out["layers"], 2);
+  EXPECT_EQ(out["hidden"], 32);
+  EXPECT_EQ(out["heads"], 8);
+  EXPECT_EQ(out["kv_heads"], 4);
+  EXPECT_EQ(out["ffn_hidden"], 96);
+  EXPECT_EQ(out["vocab"], 50);
+  EXPECT_EQ(out["max_sequence"], 64);
+  EXPECT_EQ(out["sequence"], 16);
+  // A block: q, k, v and the projection, three of the MLP, two norms; both tables and the last norm.
+  const std::int64_t block = 32 * (32 + 2 * 16) + 32 * 32 + 3 * 32 * 96 + 2 * 32;
+  EXPECT_EQ(out["parameters"], 2 * block + 2 * 50 * 32 + 32);
+  EXPECT_EQ(out["parameters_active"], out["parameters"]);
+  // Two for each weight of a product, and 4 T C of the full attention matrix.
+  EXPECT_DOUBLE_EQ(out["flops_per_token_forward"].get<double>(),
+                   2 * (2.0 * (block - 2 * 32) + 4 * 16 * 32) + 2 * 32 * 50);
+}
+
 TEST(Json, WritesNullForWhatIsNotANumber) {
   cost::Prediction p = sample::prediction();
   p.mfu = std::numeric_limits<double>::quiet_NaN();

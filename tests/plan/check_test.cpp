@@ -1,0 +1,136 @@
+// The checker against sound schedules that are broken in one place: what it finds, by its code.
+#include "plan/check.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/lower.h"
+#include "tests/plan/samples.h"
+
+namespace orrery::plan {
+namespace {
+
+using Codes = std::set<std::string>;
+
+Codes codes(const Schedule& schedule) {
+  Codes out;
+  for (const base::Diagnostic& d : check(schedule)) out.insert(d.code);
+  return out;
+}
+
+Schedule two_stages(Order order = Order::one_f_one_b) {
+  PlanSpec spec;
+  spec.pipeline = 2;
+  spec.order = order;
+  return lower(samples::make(spec));
+}
+
+std::vector<Step>& steps_of(Schedule& schedule, std::size_t stage, const std::string& block) {
+  for (Block& b : schedule.classes[stage].blocks)
+    if (b.name == block) return b.steps;
+  throw std::runtime_error("no block " + block);
+}
+
+bool has(const std::vector<int>& list, int buffer) {
+  return std::find(list.begin(), list.end(), buffer) != list.end();
+}
+
+TEST(Checker, FindsNothingInWhatIsLowered) {
+  EXPECT_EQ(codes(two_stages()), Codes{});
+}
+
+// A rank that waits for a pass which its neighbour runs only after one of its own.
+TEST(Checker, NamesTheStepsThatWaitForEver) {
+  Schedule schedule = two_stages(Order::gpipe);
+  auto& program = schedule.classes[0].program;
+  std::swap(program[program.size() - 2], program[1]);
+  const base::Diagnostics found = check(schedule);
+  const auto deadlock = std::find_if(found.begin(), found.end(), [](const auto& d) { return d.code == "S12"; });
+  ASSERT_NE(deadlock, found.end()) << base::render(found, false);
+  EXPECT_NE(deadlock->message.find("stage 0, backward"), std::string::npos) << deadlock->message;
+}
+
+// Nobody waits for it: the schedule would end, and the message be lost.
+TEST(Checker, FindsASendThatNobodyReceives) {
+  Schedule schedule = two_stages();
+  RankClass& first = schedule.classes[0];
+  Step lost;
+  lost.kind = StepKind::send, lost.stream = Stream::pipeline_send, lost.part = "lost", lost.peer = 1, lost.tag = 77;
+  lost.source = {first.loss, 0, 1, false};
+  lost.reads = {first.loss};
+  first.blocks[static_cast<std::size_t>(first.program.back().block)].steps.push_back(lost);
+  EXPECT_EQ(codes(schedule), Codes{"S10"});
+}
+
+TEST(Checker, FindsEndsOfAMessageThatDisagreeOnItsBytes) {
+  Schedule schedule = two_stages();
+  for (Step& step : steps_of(schedule, 0, "forward"))
+    if (step.kind == StepKind::send) --step.source.elements;
+  EXPECT_EQ(codes(schedule), Codes{"S11"});
+}
+
+// A buffer dies where it was made, and later steps only read it.
+TEST(Checker, FindsAReadOfWhatHasDied) {
+  Schedule schedule = two_stages();
+  std::vector<Step>& steps = steps_of(schedule, 0, "backward");
+  const auto broken = [&] {
+    for (std::size_t end = 1; end < steps.size(); ++end)
+      for (const int b : steps[end].deaths)
+        for (std::size_t born = 0; born < end; ++born) {
+          if (!has(steps[born].births, b) || !has(steps[end].reads, b)) continue;
+          if (std::any_of(steps.begin() + static_cast<std::ptrdiff_t>(born) + 1,
+                          steps.begin() + static_cast<std::ptrdiff_t>(end) + 1,
+                          [&](const Step& s) { return has(s.writes, b); }))
+            continue;
+          std::erase(steps[end].deaths, b);
+          steps[born].deaths.push_back(b);
+          return true;
+        }
+    return false;
+  };
+  ASSERT_TRUE(broken());
+  EXPECT_EQ(codes(schedule), Codes{"S06"});
+}
+
+TEST(Checker, FindsWhatIsNeverFreed) {
+  for (const bool crosses : {false, true}) {
+    Schedule schedule = two_stages();
+    RankClass& first = schedule.classes[0];
+    const auto leaks = [&] {
+      for (Block& block : first.blocks)
+        for (Step& step : block.steps)
+          for (const int b : step.deaths)
+            if (first.buffers[static_cast<std::size_t>(b)].per_micro_batch == crosses &&
+                step.kind == StepKind::compute) {
+              std::erase(step.deaths, b);
+              return true;
+            }
+      return false;
+    };
+    ASSERT_TRUE(leaks());
+    EXPECT_TRUE(codes(schedule).count("S08")) << (crosses ? "between blocks" : "within a block");
+  }
+}
+
+TEST(Checker, FindsABufferThatIsBornOrDiesTwice) {
+  Schedule schedule = two_stages();
+  for (Step& step : steps_of(schedule, 0, "forward"))
+    if (!step.births.empty()) {
+      steps_of(schedule, 0, "forward").back().births.push_back(step.births.front());
+      break;
+    }
+  EXPECT_FALSE(codes(schedule).empty());
+  schedule = two_stages();
+  std::vector<Step>& steps = steps_of(schedule, 0, "backward");
+  for (std::size_t s = 0; s + 1 < steps.size(); ++s)
+    if (!steps[s].deaths.empty()) {
+      steps.back().deaths.push_back(steps[s].deaths.front());
+      break;
+    }
+  EXPECT_TRUE(codes(schedule).count("S07"));
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -90,7 +90,9 @@ TEST(Breakdown, LeavesNothingOfTheStepOut) {
                      b.tensor_communication + b.data_communication + b.pipeline_communication + b.copies)
         << name;
     EXPECT_EQ(b.tensor_communication > 0, spec.tensor > 1 || spec.context > 1) << name;
-    EXPECT_EQ(b.recompute > 0, spec.recompute != plan::Recompute::none) << name;
+    if (spec.recompute != plan::Recompute::selective) {  // of which a flash kernel leaves nothing
+      EXPECT_EQ(b.recompute > 0, spec.recompute == plan::Recompute::full) << name;
+    }
     EXPECT_TRUE(spec.data == 1 || b.data_communication > 0) << name;
     EXPECT_TRUE(spec.pipeline == 1 || b.pipeline_communication > 0) << name;
   }

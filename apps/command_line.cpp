@@ -132,6 +132,15 @@ void add_running(CLI::App& app, Verbs& verbs) {
                    "Seconds that a rank may wait for another before the run ends and names it; default 60")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->option_text("S");
+  train->add_option("--on-spike", verbs.train.on_spike, "What a spike of loss or gradient norm does; default warn")
+      ->check(CLI::IsMember({"warn", "stop"}))
+      ->option_text("warn|stop");
+  train
+      ->add_option("--hash-every", verbs.train.hash_every,
+                   "Steps between comparisons of replicas; 0: before checkpoints alone; default: as half a percent of "
+                   "the time allows")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->option_text("N");
   train->add_option("--threads", verbs.train.threads, "Threads of each rank")
       ->check(CLI::Range(1, 1024))
       ->option_text("K");

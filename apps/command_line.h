@@ -49,10 +49,12 @@ struct TrainOptions {
   bool resume = false;
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
   int keep = 2;                       ///< newest checkpoints that are kept
-  int threads = 1;                    ///< per rank
-  int restarts = 0;                   ///< after failures
-  std::int64_t grace_s = 30;          ///< from a request to stop until the ranks are ended
-  std::int64_t deadline_s = 60;       ///< of one wait of one rank for others
+  std::string on_spike = "warn";
+  std::optional<std::int64_t> hash_every;  ///< steps
+  int threads = 1;                         ///< per rank
+  int restarts = 0;                        ///< after failures
+  std::int64_t grace_s = 30;               ///< from a request to stop until the ranks are ended
+  std::int64_t deadline_s = 60;            ///< of one wait of one rank for others
   bool verify_serial = false;
   bool repeat = true;   ///< GPUs: kernels that repeat bit by bit, also where others are faster
   bool sample = false;  ///< print text from the model when the run has ended; without a plan, from `run`

@@ -9,6 +9,7 @@
 #include "exec/checksum.h"
 #include "exec/failure.h"
 #include "exec/files.h"
+#include "exec/state_hash.h"
 
 namespace orrery::exec {
 
@@ -74,6 +75,7 @@ void CheckpointReader::read(const CheckpointPart& part, std::int64_t first, std:
   if (!entry || entry->elements() != part.end - part.begin)
     throw Failure(fmt::format("{}: no tensor \"{}\" as the manifest says", found->second.name(), part.key));
   found->second.read(*entry, first, out);
+  require_finite(out, found->second.name(), part.key, first);
 }
 
 std::vector<float> CheckpointReader::tensor(State state, const std::string& name,

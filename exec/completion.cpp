@@ -35,6 +35,9 @@ std::string write_completion(const Completion& c) {
   if (c.lossless_tensors > 0)
     json["lossless"] = {
         {"tensors", c.lossless_tensors}, {"computed_again", c.lossless_again}, {"densest", c.lossless_densest}};
+  json["spikes"] = c.spikes;
+  json["skipped"] = c.skipped;
+  json["looks"] = {{"count", c.looks}, {"seconds", c.looks_s}};
   return json.dump(1) + "\n";
 }
 
@@ -61,6 +64,12 @@ std::optional<Completion> read_completion(const std::filesystem::path& run) {
       lossless->at("tensors").get_to(c.lossless_tensors);
       lossless->at("computed_again").get_to(c.lossless_again);
       lossless->at("densest").get_to(c.lossless_densest);
+    }
+    c.spikes = json.value("spikes", std::int64_t{0});
+    c.skipped = json.value("skipped", std::int64_t{0});
+    if (const auto looks = json.find("looks"); looks != json.end()) {
+      looks->at("count").get_to(c.looks);
+      looks->at("seconds").get_to(c.looks_s);
     }
     return c;
   } catch (const Failure&) {

@@ -19,6 +19,7 @@
 
 #include "base/ensure.h"
 #include "exec/failure.h"
+#include "exec/half.h"
 #include "exec/held_states.h"
 
 namespace orrery::exec {
@@ -27,8 +28,9 @@ namespace {
 constexpr const char* kCode = "E0641";
 constexpr const char* kUsage = "ORRERY_FAULT=KIND:rank=R,step=S[,KEY=VALUE…][;…], for tests alone; see exec/faults.h";
 
-constexpr std::array<std::pair<const char*, FaultKind>, 10> kKinds = {{{"flip", FaultKind::flip},
+constexpr std::array<std::pair<const char*, FaultKind>, 11> kKinds = {{{"flip", FaultKind::flip},
                                                                        {"nan", FaultKind::nan},
+                                                                       {"inf", FaultKind::infinity},
                                                                        {"kill", FaultKind::kill},
                                                                        {"stop", FaultKind::stop},
                                                                        {"exit", FaultKind::exit},
@@ -158,7 +160,8 @@ std::function<void(const plan::StepRef&)> FaultInjector::within_step(std::int64_
 
 void FaultInjector::act(const Fault& fault) {
   if (!first_time(fault.once)) return;
-  if (fault.kind == FaultKind::flip || fault.kind == FaultKind::nan) return corrupt(fault);
+  if (fault.kind == FaultKind::flip || fault.kind == FaultKind::nan || fault.kind == FaultKind::infinity)
+    return corrupt(fault);
   say(fmt::format("{} on rank {} in step {}", name_of(fault.kind), fault.rank, fault.step));
   switch (fault.kind) {
     case FaultKind::kill: std::raise(SIGKILL); break;
@@ -170,6 +173,7 @@ void FaultInjector::act(const Fault& fault) {
     case FaultKind::slow: std::this_thread::sleep_for(std::chrono::milliseconds(fault.milliseconds)); break;
     case FaultKind::collective: context_.transport.barrier(); break;
     case FaultKind::flip:
+    case FaultKind::infinity:
     case FaultKind::nan: break;
   }
 }
@@ -189,10 +193,14 @@ void FaultInjector::corrupt(const Fault& fault) {
   ENSURE(size <= static_cast<std::int64_t>(value.size()), "an element of {} bytes", size);
   const std::span<std::byte> bytes(value.data(), static_cast<std::size_t>(size));
   context_.backend.copy_to_host(bytes, at);
-  if (fault.kind == FaultKind::nan)
-    for (std::byte& one : bytes) one = std::byte{0xff};  // of every type of floating point that there is
-  else
+  if (fault.kind == FaultKind::flip) {
     value[static_cast<std::size_t>(fault.bit % (8 * size) / 8)] ^= std::byte{1} << (fault.bit % 8);
+  } else {
+    const std::array<float, 1> wild = {fault.kind == FaultKind::nan ? std::numeric_limits<float>::quiet_NaN()
+                                                                    : std::numeric_limits<float>::infinity()};
+    if (size == 1) throw Failure(fmt::format("no {} can be planted in codes of eight bits", name_of(fault.kind)));
+    narrow(dtype, wild, value.data());
+  }
   context_.backend.copy_to_device(at, bytes);
   context_.backend.synchronise();
   say(fmt::format("{} on rank {} before step {}: {} of {}, element {} of {}, version {}", name_of(fault.kind),

@@ -6,7 +6,7 @@
 /// | kind | what the rank does |
 /// |---|---|
 /// | `flip` | turns one bit of what it holds from step to step |
-/// | `nan` | puts a NaN there |
+/// | `nan`, `inf` | puts a NaN, an infinity there |
 /// | `kill`, `stop` | sends itself SIGKILL, SIGSTOP |
 /// | `exit` | ends with `code=N` (0) and without a word |
 /// | `abort` | calls abort() |
@@ -17,8 +17,8 @@
 ///
 /// A fault acts before training step `step` (from 1), or with `at=within` before the middle one of the steps of the
 /// program in that training step. `once=FILE`: only if FILE is not there, which it then makes: for runs that are
-/// started again. Of `flip` and `nan`: `state=NAME` (exec/held_states.h; `weight`; `any`: all states in one list),
-/// `part=N`, `element=N` and `bit=N`, each modulo what there is, so that random numbers fit.
+/// started again. Of `flip`, `nan` and `inf`: `state=NAME` (exec/held_states.h; `weight`; `any`: all states in one
+/// list), `part=N`, `element=N` and `bit=N`, each modulo what there is, so that random numbers fit.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -29,7 +29,7 @@
 
 namespace orrery::exec {
 
-enum class FaultKind { flip, nan, kill, stop, exit, abort, raise, spin, slow, collective };
+enum class FaultKind { flip, nan, infinity, kill, stop, exit, abort, raise, spin, slow, collective };
 
 struct Fault {
   FaultKind kind{};

@@ -24,8 +24,7 @@ class Collector {
       for (const Holding& holding : holdings(class_, bucket, buffer, data_rank_)) {
         const plan::ParameterRange& range = *holding.range;
         HeldPart part{
-            state, range.name, buffer, version, holding.buffer_offset, holding.local_end - holding.local_begin,
-            {},    false};
+            state, range.name, buffer, version, holding.buffer_offset, holding.local_end - holding.local_begin, {}};
         part.key = fmt::format("{}/{}/{}/{}/{}-{}", state, version, range.name, range.replicated ? -1 : tensor_rank_,
                                holding.local_begin, holding.local_end);
         out_.push_back(std::move(part));
@@ -33,12 +32,12 @@ class Collector {
   }
 
   /// A buffer as a whole. `shared`: what tells those who hold the same apart from others; empty: nobody does.
-  void whole(const char* state, const std::string& of, int buffer, const std::string& shared, bool moves) {
+  void whole(const char* state, const std::string& of, int buffer, const std::string& shared) {
     if (!held(buffer)) return;
     const plan::Buffer& b = class_.buffers[static_cast<std::size_t>(buffer)];
     for (int version = 0; version < b.versions; ++version)
       out_.push_back({state, of, buffer, version, 0, b.elements,
-                      shared.empty() ? "" : fmt::format("{}/{}/{}/{}", state, version, of, shared), moves});
+                      shared.empty() ? "" : fmt::format("{}/{}/{}/{}", state, version, of, shared)});
   }
 
   void bucket(const plan::Bucket& b) {
@@ -51,16 +50,16 @@ class Collector {
     const std::string place = fmt::format("{}.{}", class_.stage, tensor_rank_);
     const bool sharded = b.first_moment >= 0 && is_sharded(class_, b, b.first_moment);
     const std::string scales = sharded ? fmt::format("{}.{}", place, data_rank_) : place;
-    whole("first_scale", b.name, b.first_scale, scales, false);
-    whole("second_scale", b.name, b.second_scale, scales, false);
-    whole("compression_error", b.name, b.error, "", true);
-    whole("low_rank_q", b.name, b.low_rank_q, place, true);
+    whole("first_scale", b.name, b.first_scale, scales);
+    whole("second_scale", b.name, b.second_scale, scales);
+    whole("compression_error", b.name, b.error, "");
+    whole("low_rank_q", b.name, b.low_rank_q, place);
   }
 
   std::vector<HeldPart> all() {
     for (const plan::Bucket& b : class_.buckets) bucket(b);
-    whole("factors", "factors", class_.factors, fmt::format("{}.{}", class_.stage, tensor_rank_), true);
-    whole("loss_scaling", "loss_scaling", class_.scaling, "all", true);
+    whole("factors", "factors", class_.factors, fmt::format("{}.{}", class_.stage, tensor_rank_));
+    whole("loss_scaling", "loss_scaling", class_.scaling, "all");
     return std::move(out_);
   }
 

@@ -19,8 +19,6 @@ struct HeldPart {
   std::int64_t first = 0, elements = 0;
   /// Equal keys of two ranks: both hold the same values, bit by bit, between two steps. Empty: nobody else has these.
   std::string key;
-  /// Whether a step changes it before its optimizer runs.
-  bool moves = false;
 };
 
 /// In an order that is the same on all ranks of a class. Padding is left out, but of scales.

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "exec/initialise.h"
+#include "exec/state_hash.h"
 #include "exec/weight_names.h"
 
 namespace orrery::exec {
@@ -78,10 +79,14 @@ struct Transposed {
 };
 
 void copy_from(const Place& place, Transposed& cache, std::int64_t first, std::span<float> out) {
-  if (!place.transposed) return place.file->read(*place.entry, place.first + first, out);
+  if (!place.transposed) {
+    place.file->read(*place.entry, place.first + first, out);
+    return require_finite(out, place.file->name(), place.entry->name, place.first + first);
+  }
   if (cache.entry != place.entry) {
     cache.values.resize(static_cast<std::size_t>(place.entry->elements()));
     place.file->read(*place.entry, 0, cache.values);
+    require_finite(cache.values, place.file->name(), place.entry->name, 0);
     cache.entry = place.entry;
   }
   for (std::size_t j = 0; j < out.size(); ++j) {

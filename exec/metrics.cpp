@@ -145,6 +145,7 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
   if (step.lossless.tensors > 0)
     line += fmt::format(",\"lossless_tensors\":{},\"lossless_computed_again\":{},\"lossless_densest\":{:.6g}",
                         step.lossless.tensors, step.lossless.again, step.lossless.densest);
+  if (!step.spikes.empty()) line += fmt::format(",\"spikes\":[\"{}\"]", fmt::join(step.spikes, "\",\""));
   if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
   std::vector<std::string> waited;
   for (const RankMetrics& rank : ranks) waited.push_back(number(rank.waited_s));

@@ -51,6 +51,7 @@ struct StepMetrics {
   bool skipped = false;                 ///< the update, because gradients overflowed
   std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
   Executor::Lossless lossless;          ///< over all ranks
+  std::vector<std::string> spikes;      ///< what of it was one: "loss", "gradient_norm"
 };
 /// `all` and what another rank or another step brings to it.
 void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);

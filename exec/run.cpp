@@ -20,6 +20,7 @@
 #include "exec/faults.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
+#include "exec/guards.h"
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
@@ -41,7 +42,7 @@ constexpr int kMostSaving = 10;  // a checkpoint by time waits at least ten time
 constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
 // Where steps are graphs, spans come of graphs with marks in them, which take a little longer: of each so manieth step.
 constexpr std::int64_t kSampled = 4;
-constexpr double kSave = 1, kStop = 2;  // what a rank wishes after a step; the largest counts
+constexpr double kLook = 1, kSave = 2, kStop = 3, kFault = 4;  // what a rank wishes after a step; the largest counts
 
 std::size_t recorded_iterations(const plan::Schedule& schedule) {
   std::size_t longest = 1;
@@ -95,7 +96,8 @@ class Session {
         context_{schedule, trainer_.executor().arena(), backend, transport},
         saver_(context_, options.directory / "checkpoints", options.keep),
         stragglers_(stages_of_ranks(plan)),
-        faults_(faults, context_) {}
+        faults_(faults, context_),
+        guards_(context_, options.guards, options.threads) {}
 
   /// The run directory for this run alone; a second trainer in it would mix two runs.
   base::Result<bool> lock() {
@@ -144,6 +146,11 @@ class Session {
     return true;
   }
 
+  /// The same; what only reading the values shows comes as the rest of what is wrong with input.
+  base::Result<bool> load_or_say() try { return load(); } catch (const InputFailure& failure) {
+    return base::fail({failure.diagnostic()});
+  }
+
   /// From here on this run's records count: an earlier run's go, but for what is resumed.
   void open_records() {
     if (first_rank()) {
@@ -168,12 +175,13 @@ class Session {
             {"threads", options_.threads},
             {"oversubscribed", options_.oversubscribed}});
     enter(RankPhase::training);
-    bool stopped = false;
     done_ = first_step_;
+    bool stopped = found(guards_.look(done_));
     trainer_.ends_after(options_.steps);
     while (done_ < options_.steps && !stopped) {
       stopped = some_steps();
       report_kernels();
+      if (fault_) break;
       const bool last = done_ == options_.steps || stopped;
       enter(RankPhase::saving);
       if (options_.checkpoint && (last || due_)) save();
@@ -181,10 +189,14 @@ class Session {
       if (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) == 0) commit();
       enter(RankPhase::training);
     }
+    if (fault_ && saver_.pending()) commit();  // of before the fault
+    if (fault_) return false;
     enter(RankPhase::ending);
     clock_.end = read_clock(transport_, waiter_);
     return done_ == options_.steps;
   }
+  /// What the guards ended the run for, on all ranks.
+  [[nodiscard]] const std::optional<base::Diagnostics>& fault() const { return fault_; }
 
   /// Ranks meet again and again meanwhile: a slow disk is no rank that hangs.
   void wait_until_written() {
@@ -234,6 +246,10 @@ class Session {
     record.lossless_tensors = lossless_.tensors;
     record.lossless_again = lossless_.again;
     record.lossless_densest = lossless_.densest;
+    record.spikes = guards_.counts().spikes;
+    record.skipped = guards_.counts().skipped;
+    record.looks = guards_.counts().looks;
+    record.looks_s = guards_.counts().looks_s;
     if (const auto warning = little_room()) report(diagnostic_event(*warning));
     write_atomically(options_.directory / "completed.json", write_completion(record));
     report({{"event", completed ? "completed" : "stopped"}, {"step", done_}});
@@ -349,8 +365,9 @@ class Session {
       const auto begun = Clock::now();
       if (recorder) recorder->begin_step(done_ + 1);
       faults_.before_step(done_ + 1);
-      mine.push_back(trainer_.step_here(done_, capture, faults_.within_step(done_ + 1)));
+      mine.push_back(trainer_.step_here(done_, capture, both(faults_.within_step(done_ + 1), guards_.watch(done_))));
       ++done_;
+      guards_.see(done_, mine.back());
       RankMetrics line;
       line.waited_s = recorder ? static_cast<double>(recorder->waited() - waited_before) * 1e-9 : 0;
       line.busy_s = std::chrono::duration<double>(Clock::now() - begun).count() - line.waited_s;
@@ -371,10 +388,32 @@ class Session {
       for (std::size_t i = 0; i < mine.size(); ++i)
         note(first + static_cast<std::int64_t>(i) + 1, mine[i], lines, i,
              i + 1 == mine.size() ? held_out : std::nullopt);
-    const double wish = options_.stop && options_.stop->load() ? kStop : due() ? kSave : 0;
+    if (held_out) guards_.see_held_out(done_, *held_out);
+    const double wish = guards_.faulty()                         ? kFault
+                        : options_.stop && options_.stop->load() ? kStop
+                        : due()                                  ? kSave
+                        : guards_.look_due(done_)                ? kLook
+                                                                 : 0;
     const double agreed = transport_.maximum(wish);
     due_ = agreed == kSave;
+    const bool looks = agreed > 0 || done_ == options_.steps;  // before each checkpoint too
+    if (found(agreed == kFault || (looks && guards_.look(done_)))) return true;
     return agreed == kStop;
+  }
+
+  /// Whether guards have found a fault, which is known on all ranks.
+  bool found(bool fault) {
+    if (fault) fault_ = guards_.faults();
+    return fault;
+  }
+
+  using BeforeEach = std::function<void(const plan::StepRef&)>;
+  static BeforeEach both(BeforeEach first, BeforeEach second) {
+    if (!first || !second) return first ? first : second;
+    return [first, second](const plan::StepRef& at) {
+      first(at);
+      second(at);
+    };
   }
 
   /// The loss on held-out data where it is due after this step.
@@ -397,6 +436,16 @@ class Session {
     step.skipped = mine.skipped;
     step.held_out_loss = held_out;
     step.tokens_per_s = tokens() / step.seconds;
+    for (const Spike& spike : guards_.see_joined(number, step.loss, step.gradient_norm, step.skipped)) {
+      step.spikes.push_back(spike.quantity);
+      report({{"event", "spike"},
+              {"step", number},
+              {"quantity", spike.quantity},
+              {"value", spike.value},
+              {"median", spike.median},
+              {"score", spike.score}});
+    }
+    for (const base::Diagnostic& one : guards_.take_warnings()) report(diagnostic_event(one));
     metrics_->append(step, ranks);
     if (std::isnan(first_loss_)) first_loss_ = step.loss;
     last_loss_ = step.loss;
@@ -419,8 +468,6 @@ class Session {
     report(event);
     name_stragglers(ranks, number);
     if (held_out) report({{"event", "evaluation"}, {"step", done_}, {"loss", *held_out}});
-    if (!std::isfinite(step.loss))
-      throw Failure(fmt::format("the loss of step {} is not a finite number; the last checkpoint stands", number));
   }
 
   void name_stragglers(const std::vector<RankMetrics>& ranks, std::int64_t step) {
@@ -470,9 +517,11 @@ class Session {
   CheckpointSaver saver_;
   Stragglers stragglers_;  ///< rank 0
   FaultInjector faults_;
+  Guards guards_;
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;  ///< rank 0
   std::int64_t first_step_ = 0, done_ = 0;
+  std::optional<base::Diagnostics> fault_;
   bool due_ = false;                                              ///< a checkpoint, after this step
   Clock::time_point saved_ = Clock::now();                        ///< the last one, or the start
   Clock::duration saving_{0};                                     ///< how long it took
@@ -574,10 +623,11 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
   Session one(plan, training, schedule, backend, transport, waiter, options, std::move(*opened), *faults);
   auto locked = agreed(transport, one.lock());
   if (!locked) return locked;
-  auto loaded = agreed(transport, one.load());
+  auto loaded = agreed(transport, one.load_or_say());
   if (!loaded) return loaded;
   one.open_records();
   const bool completed = one.steps();
+  if (one.fault()) return base::fail(*one.fault());
   one.finish(completed);
   return completed;
 }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "exec/arena.h"
+#include "exec/guards.h"
 #include "exec/supervise.h"
 #include "exec/trainer.h"
 #include "plan/job.h"
@@ -36,15 +37,17 @@ struct RunOptions {
   Arena::Check check = Arena::Check::none;
   const std::atomic<bool>* stop = nullptr;  ///< finish the step, save, end
   /// Rank 0 only. Lines of JSON: {"event": "preparing" | "started" | "step" | "evaluation" | "checkpoint" | "gradients"
-  /// | "kernels" | "graphs" | "stopped" | "completed" | "diagnostic"}.
+  /// | "kernels" | "graphs" | "spike" | "stopped" | "completed" | "diagnostic"}.
   std::function<void(const std::string&)> report;
   bool graphs = true;  ///< as Executor::Options, as the next
   bool queue_messages = true;
+  GuardOptions guards;
   std::string faults;  ///< to be planted, for tests: exec/faults.h
 };
 
-/// Collective. Throws Failure; what is wrong with input files comes as Diagnostics on every rank alike.
-/// Returns true when all steps are done, false when it was stopped.
+/// Collective. Throws Failure; what is wrong with input files comes as Diagnostics on every rank alike, and so does
+/// what the guards find (codes that begin with R; rank 0 has what all ranks found). Returns true when all steps are
+/// done, false when it was stopped.
 [[nodiscard]] base::Result<bool> run(const plan::Plan& plan, const plan::Training& training,
                                      const plan::Schedule& schedule, Backend& backend, Transport& transport,
                                      const Waiter& waiter, const RunOptions& options);

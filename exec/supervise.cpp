@@ -56,6 +56,8 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   if (c.checkpoint_every > 0) add("--checkpoint-every", std::to_string(c.checkpoint_every));
   if (!c.dump_gradients.empty()) add("--dump-gradients", fmt::format("{}", fmt::join(c.dump_gradients, ",")));
   if (c.keep != TrainCommand{}.keep) add("--keep", std::to_string(c.keep));
+  if (c.stop_on_spike) add("--on-spike", "stop");
+  if (c.hash_every >= 0) add("--hash-every", std::to_string(c.hash_every));
   if (c.resume) out.emplace_back("--resume");
   if (c.serial) out.emplace_back("--serial");
   if (!c.checkpoint) out.emplace_back("--no-checkpoint");

@@ -30,11 +30,13 @@ struct TrainCommand {
   int keep = 2;                       ///< newest checkpoints that are kept
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
   std::chrono::seconds checkpoint_interval{60};
-  std::set<std::int64_t> dump_gradients;    ///< steps, from 1
-  bool serial = false;                      ///< one rank: the plan's serial program (plan/serial.h)
-  bool progress_thread = false;             ///< where the software stack says that transfers proceed beside compute
-  bool repeat = true;                       ///< GPUs: kernels that repeat bit by bit, also where others are faster
-  bool recompute_whole_layer = false;       ///< as the software stack lowers (plan::LowerOptions)
+  std::set<std::int64_t> dump_gradients;  ///< steps, from 1
+  bool serial = false;                    ///< one rank: the plan's serial program (plan/serial.h)
+  bool progress_thread = false;           ///< where the software stack says that transfers proceed beside compute
+  bool repeat = true;                     ///< GPUs: kernels that repeat bit by bit, also where others are faster
+  bool recompute_whole_layer = false;     ///< as the software stack lowers (plan::LowerOptions)
+  bool stop_on_spike = false;             ///< as GuardOptions, as the next
+  std::int64_t hash_every = -1;
   std::chrono::seconds deadline{60};        ///< of one wait of one rank for others
   std::chrono::seconds grace{30};           ///< from a request to stop until the ranks are ended
   std::chrono::seconds start_timeout{120};  ///< until the first progress
@@ -68,6 +70,10 @@ struct Completion {
   /// again, and the largest share of values that were not zero.
   std::int64_t lossless_tensors = 0, lossless_again = 0;
   double lossless_densest = 0;
+  /// Of this run's steps: spikes of loss or gradient norm, updates skipped because gradients overflowed, looks over
+  /// weights and states (exec/guards.h) and what they took, on rank 0.
+  std::int64_t spikes = 0, skipped = 0, looks = 0;
+  double looks_s = 0;
 };
 [[nodiscard]] std::string write_completion(const Completion& completion);
 /// Nothing when the file is missing or no such record.

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -134,6 +135,12 @@ int code_of(exec::FailureKind kind) {
   return kFailure;
 }
 
+/// What guards found (R0020 …) is a failure of the run, anything else its input.
+int code_of(const base::Diagnostics& found) {
+  const bool run = std::any_of(found.begin(), found.end(), [](const auto& one) { return one.code.rfind('R', 0) == 0; });
+  return run ? kFailure : kBadInput;
+}
+
 /// What all ranks work from.
 struct Loaded {
   std::string text;
@@ -222,6 +229,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   run.progress_thread = options.progress_thread && options.backend == "cpu";
   run.graphs = options.graphs;
   run.queue_messages = options.queue_messages;
+  run.guards = {options.stop_on_spike, options.hash_every};
   if (const char* const faults = std::getenv("ORRERY_FAULT")) run.faults = faults;  // of tests (exec/faults.h)
   if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
   run.timeline = loaded.lowered;
@@ -230,7 +238,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   const auto done = exec::run(loaded.plan, loaded.file.job.training, loaded.schedule, *backend, transport, waiter, run);
   if (done) return 0;
   say(host.rank(), done.error());
-  return kBadInput;
+  return code_of(done.error());
 }
 
 /// One rank without MPI: a forward pass needs no other.

@@ -40,7 +40,7 @@ bool read_steps(const std::string& text, std::set<std::int64_t>& out) {
 const char* usage() {
   return "usage: mpiexec -n RANKS orrery-worker --plan FILE --run DIR [--steps N] [--backend cpu|cuda] [--threads K]\n"
          "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
-         "         [--keep N] [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
+         "         [--keep N] [--hash-every N] [--on-spike warn|stop] [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
          "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--progress-thread]\n"
          "         [--serial] [--check-memory] [--no-graphs] [--no-queued-messages] [--no-repeat]\n"
          "   or: orrery-worker --sample --run DIR [--prompt TEXT] [--tokens N] [--temperature T] [--top-k K] [--seed "
@@ -75,6 +75,12 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--checkpoint-every", whole(o.checkpoint_every, 1)},
       {"--checkpoint-interval", whole(interval, 0)},
       {"--keep", whole(o.keep, 1)},
+      {"--hash-every", whole(o.hash_every, 0)},
+      {"--on-spike",
+       [&o](const std::string& v) {
+         o.stop_on_spike = v == "stop";
+         return v == "stop" || v == "warn";
+       }},
       {"--deadline", whole(deadline, 1)},
       {"--prompt", text(o.text.prompt)},
       {"--tokenizer", text(o.text.tokenizer)},

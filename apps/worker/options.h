@@ -27,7 +27,9 @@ struct Options {
   bool queue_messages = true;    ///< NCCL: messages are ordered on the device, not by the host
   bool repeat = true;            ///< CUDA: bit by bit, whatever it costs
   bool serial = false;           ///< one rank: the plan's serial program instead of the plan
-  bool check_memory = false;     ///< overlap checks and NaN in newborn buffers
+  bool stop_on_spike = false;    ///< as exec::GuardOptions, as the next
+  std::int64_t hash_every = -1;
+  bool check_memory = false;  ///< overlap checks and NaN in newborn buffers
   std::set<std::int64_t> dump_gradients;
   std::chrono::seconds deadline{120};
   bool sample = false;            ///< print text from the run's newest checkpoint instead of training

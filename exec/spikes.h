@@ -1,0 +1,31 @@
+#pragma once
+/// Spikes: a loss, or a gradient norm, far above what it was over the last steps, by the median and the median absolute
+/// deviation, which a few wild values do not move (Iglewicz and Hoaglin 1993, modified z-scores).
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace orrery::exec {
+
+struct Spike {
+  std::string quantity;  ///< "loss", "gradient_norm"
+  double value = 0, median = 0;
+  double score = 0;  ///< modified z-score; of the norm, which varies by factors, that of its logarithm
+};
+
+class SpikeDetector {
+ public:
+  /// Steps that are looked back on; how many there must be; and from which score on a value is a spike.
+  static constexpr std::size_t kWindow = 64, kLeast = 24;
+  static constexpr double kFar = 10;
+
+  /// The values of a step that was done. What is not finite is left to others.
+  [[nodiscard]] std::vector<Spike> see(double loss, double gradient_norm);
+
+ private:
+  std::deque<double> losses_, norms_;
+};
+
+}  // namespace orrery::exec

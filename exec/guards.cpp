@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "exec/checkpoint.h"
 #include "exec/events.h"
 #include "exec/held_states.h"
+#include "exec/metrics.h"
 #include "exec/state_hash.h"
 #include "exec/trainer.h"
 
@@ -115,24 +117,27 @@ void Guards::see_held_out(std::int64_t step, double loss) {
           "a lower learning rate, clip_norm or other data");
 }
 
-std::vector<Spike> Guards::see_joined(std::int64_t step, double loss, double gradient_norm, bool skipped) {
-  if (skipped) return {};
-  std::vector<Spike> found = spikes_.see(loss, gradient_norm);
-  for (const Spike& spike : found) {
+std::vector<std::string> Guards::see_joined(const StepMetrics& step, const Report& report) {
+  std::vector<std::string> out;
+  if (step.skipped) return out;
+  for (const Spike& spike : spikes_.see(step.loss, step.gradient_norm)) {
+    out.push_back(spike.quantity);
+    report({{"event", "spike"},
+            {"step", step.step},
+            {"quantity", spike.quantity},
+            {"value", spike.value},
+            {"median", spike.median},
+            {"score", spike.score}});
     const std::string what = fmt::format(
         "the {} of step {} is {:.6g}, far above the {:.6g} that is the median of the last steps (a score of {:.1f})",
-        spike.quantity == "loss" ? "loss" : "gradient norm", step, spike.value, spike.median, spike.score);
+        spike.quantity == "loss" ? "loss" : "gradient norm", step.step, spike.value, spike.median, spike.score);
     if (options_.stop_on_spike)
       fault("R0024", what, "--on-spike warn goes on through it");
     else if (counts_.spikes < kMostWarnings)
-      warnings_.push_back({base::Severity::warning, "R0024", {}, what, "--on-spike stop ends a run there", {}});
+      report(diagnostic_event({base::Severity::warning, "R0024", {}, what, "--on-spike stop ends a run there", {}}));
     ++counts_.spikes;
   }
-  return found;
-}
-
-base::Diagnostics Guards::take_warnings() {
-  return std::exchange(warnings_, {});
+  return out;
 }
 
 bool Guards::look_due(std::int64_t step) const {
@@ -236,10 +241,11 @@ std::map<plan::StepRef, std::vector<std::size_t>> Guards::first_writes(std::int6
   return out;
 }
 
-std::function<void(const plan::StepRef&)> Guards::watch(std::int64_t index) {
-  if (looked_at_ != index || context_.backend.asynchronous() || options_.hash_every == 0) return {};
+Guards::BeforeEach Guards::watch(std::int64_t index, const BeforeEach& before) {
+  if (looked_at_ != index || context_.backend.asynchronous() || options_.hash_every == 0) return before;
   watch_s_ = 0;
-  return [this, index, due = first_writes(index)](const plan::StepRef& at) {
+  return [this, index, before, due = first_writes(index)](const plan::StepRef& at) {
+    if (before) before(at);
     if (const auto found = due.find(at); found != due.end()) check(found->second, index + 1);
   };
 }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ namespace orrery::exec {
 struct CheckpointContext;
 struct HeldPart;
 struct PartLook;
+struct StepMetrics;
 struct StepResult;
 
 struct GuardOptions {
@@ -45,12 +47,15 @@ class Guards {
   Guards(const Guards&) = delete;
   Guards& operator=(const Guards&) = delete;
 
-  /// What is to be called before each step of the program in training step `index` (from 0); empty: nothing is watched.
-  [[nodiscard]] std::function<void(const plan::StepRef&)> watch(std::int64_t index);
+  /// What is to be called before each step of the program in training step `index` (from 0), `before` first; empty:
+  /// nothing is watched, and `before` is empty.
+  using BeforeEach = std::function<void(const plan::StepRef&)>;
+  [[nodiscard]] BeforeEach watch(std::int64_t index, const BeforeEach& before);
   /// This rank's own values of step `step` (from 1), when it is done.
   void see(std::int64_t step, const StepResult& mine);
-  /// Rank 0: the step's values over all ranks. Returns its spikes.
-  [[nodiscard]] std::vector<Spike> see_joined(std::int64_t step, double loss, double gradient_norm, bool skipped);
+  /// Rank 0: the step's values over all ranks. Reports its spikes as events; returns what had one.
+  using Report = std::function<void(const nlohmann::ordered_json& event)>;
+  [[nodiscard]] std::vector<std::string> see_joined(const StepMetrics& step, const Report& report);
   void see_held_out(std::int64_t step, double loss);
 
   /// Whether this rank has found a fault; whether it thinks that a look is due.
@@ -61,8 +66,6 @@ class Guards {
   /// Collective: on rank 0 what all ranks found; on others what they found themselves, or that another did.
   [[nodiscard]] base::Diagnostics faults() const;
 
-  /// Warnings of spikes, to be shown.
-  [[nodiscard]] base::Diagnostics take_warnings();
   struct Counts {
     std::int64_t spikes = 0, skipped = 0, looks = 0;
     double looks_s = 0;  ///< on this rank, watches included
@@ -89,7 +92,7 @@ class Guards {
   double look_s_ = 0, watch_s_ = 0, exchange_s_ = -1;  ///< what they last took; the least of the last
   int skips_ = 0;                                      ///< in a row, at the smallest scale
   SpikeDetector spikes_;
-  base::Diagnostics faults_, warnings_;
+  base::Diagnostics faults_;
   Counts counts_;
 };
 

@@ -365,7 +365,7 @@ class Session {
       const auto begun = Clock::now();
       if (recorder) recorder->begin_step(done_ + 1);
       faults_.before_step(done_ + 1);
-      mine.push_back(trainer_.step_here(done_, capture, both(faults_.within_step(done_ + 1), guards_.watch(done_))));
+      mine.push_back(trainer_.step_here(done_, capture, guards_.watch(done_, faults_.within_step(done_ + 1))));
       ++done_;
       guards_.see(done_, mine.back());
       RankMetrics line;
@@ -407,15 +407,6 @@ class Session {
     return fault;
   }
 
-  using BeforeEach = std::function<void(const plan::StepRef&)>;
-  static BeforeEach both(BeforeEach first, BeforeEach second) {
-    if (!first || !second) return first ? first : second;
-    return [first, second](const plan::StepRef& at) {
-      first(at);
-      second(at);
-    };
-  }
-
   /// The loss on held-out data where it is due after this step.
   std::optional<double> evaluate() {
     const auto& evaluation = training_.evaluation;
@@ -436,16 +427,7 @@ class Session {
     step.skipped = mine.skipped;
     step.held_out_loss = held_out;
     step.tokens_per_s = tokens() / step.seconds;
-    for (const Spike& spike : guards_.see_joined(number, step.loss, step.gradient_norm, step.skipped)) {
-      step.spikes.push_back(spike.quantity);
-      report({{"event", "spike"},
-              {"step", number},
-              {"quantity", spike.quantity},
-              {"value", spike.value},
-              {"median", spike.median},
-              {"score", spike.score}});
-    }
-    for (const base::Diagnostic& one : guards_.take_warnings()) report(diagnostic_event(one));
+    step.spikes = guards_.see_joined(step, [this](const ordered_json& event) { report(event); });
     metrics_->append(step, ranks);
     if (std::isnan(first_loss_)) first_loss_ = step.loss;
     last_loss_ = step.loss;

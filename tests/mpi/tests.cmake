@@ -4,6 +4,7 @@ if(ORRERY_HAVE_WORKER)
   add_executable(test_mpi ${CMAKE_CURRENT_LIST_DIR}/training_test.cpp ${CMAKE_CURRENT_LIST_DIR}/lifetime_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/asynchronous_test.cpp ${CMAKE_CURRENT_LIST_DIR}/precision_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/compression_test.cpp ${CMAKE_CURRENT_LIST_DIR}/offload_test.cpp
+                          ${CMAKE_CURRENT_LIST_DIR}/guards_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/mpi_support.cpp ${CMAKE_CURRENT_LIST_DIR}/../exec/training_support.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/../exec/stale_support.cpp)
   target_link_libraries(test_mpi PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main orrery_flags)

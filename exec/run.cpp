@@ -200,8 +200,9 @@ class Session {
 
   /// Ranks meet again and again meanwhile: a slow disk is no rank that hangs.
   void wait_until_written() {
-    constexpr std::chrono::milliseconds kLook{2};
-    while (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) > 0) std::this_thread::sleep_for(kLook);
+    constexpr std::chrono::milliseconds kBetween{2};
+    while (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) > 0)
+      std::this_thread::sleep_for(kBetween);
   }
 
   /// Once, when the first steps have shown them.

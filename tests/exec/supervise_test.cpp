@@ -9,6 +9,7 @@
 
 #include "exec/events.h"
 #include "exec/files.h"
+#include "exec/process_tree.h"
 
 namespace orrery::exec {
 namespace {
@@ -163,11 +164,40 @@ TEST_F(Supervisor, KillsARunThatStopsMakingProgress) {
 }
 
 TEST_F(Supervisor, PassesOnARequestToStop) {
-  const std::atomic<bool> stop{true};
-  const RunOutcome outcome =
-      supervise(command("trap 'exit 7' TERM; echo '{\"event\":\"started\"}'; while :; do sleep 0.05; done"), {}, &stop);
+  std::atomic<bool> stop{false};
+  const RunOutcome outcome = supervise(
+      command(
+          "trap 'exit 7' TERM; echo '{\"event\":\"started\",\"oversubscribed\":true}'; while :; do sleep 0.05; done"),
+      {{}, [&](const std::string&) { stop = true; }}, &stop);
   EXPECT_EQ(outcome.end, RunEnd::failed);
   EXPECT_TRUE(outcome.exit_code == 7 || outcome.exit_code == 128 + 15) << outcome.exit_code;
+}
+
+TEST_F(Supervisor, EndsARunThatHasNotBegunToTrainAsSoonAsItIsAskedToStop) {
+  const std::atomic<bool> stop{true};
+  const RunOutcome outcome = supervise(command("trap '' TERM INT; sleep 1000"), {}, &stop);
+  EXPECT_EQ(outcome.end, RunEnd::stopped);
+  EXPECT_NE(outcome.reason.find("before the first step"), std::string::npos) << outcome.reason;
+}
+
+TEST_F(Supervisor, EndsRanksThatDoNotSaveWithinTheGrace) {
+  std::atomic<bool> stop{false};
+  TrainCommand c =
+      command("trap '' TERM; echo '{\"event\":\"started\",\"oversubscribed\":true}'; while :; do sleep 0.05; done");
+  c.grace = std::chrono::seconds(1);
+  const RunOutcome outcome = supervise(c, {{}, [&](const std::string&) { stop = true; }}, &stop);
+  EXPECT_EQ(outcome.end, RunEnd::timed_out);
+  EXPECT_NE(outcome.reason.find("within the grace of 1 s"), std::string::npos) << outcome.reason;
+}
+
+TEST_F(Supervisor, LeavesNoProcessWhateverSessionItMadeItsOwn) {
+  const RunOutcome outcome =
+      supervise(command("setsid sleep 1000 & echo $! > " + (folder_ / "child").string() + "; exit 1"), {}, nullptr);
+  EXPECT_EQ(outcome.end, RunEnd::failed);
+  int child = 0;
+  std::ifstream(folder_ / "child") >> child;
+  ASSERT_GT(child, 0);
+  EXPECT_EQ(state_of_process(child), '\0');
 }
 
 TEST_F(Supervisor, SaysWhatIsMissing) {

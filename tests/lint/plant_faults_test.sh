@@ -61,6 +61,8 @@ plants 5 'does not build' <<<"$(fault broken 'return a + b;' 'does not compile')
 plants 5 'stands in room/sum.cpp 0 times' --check <<<"$(fault gone 'return a + c;' 'return a;')"
 plants 5 'stands in room/sum.cpp 2 times' --check <<<"$(fault vague '}' '')"
 plants 5 'changes nothing' --check <<<"$(fault same 'return a + b;' 'return a + b;')"
+plants 0 '| minus | Sums. | caught | Sum.Adds |' <<<"$(fault minus 'return a + b;' 'return a - b;' | sed 's#^file .*#file room#')"
+plants 5 'there is no lounge' --check <<<"$(fault minus 'return a + b;' 'return a - b;' | sed 's#^file .*#file lounge#')"
 plants 5 'has no test Gone.*' <<<"$(fault minus 'return a + b;' 'return a - b;' 'Gone.*')"
 plants 5 'has no file, program' --check <<<$'fault half\nbreaks Sums.\n- return a + b;'
 plants 2 'is called nobody' nobody <<<"$(fault minus 'return a + b;' 'return a - b;')"

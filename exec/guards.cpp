@@ -93,7 +93,7 @@ void Guards::fault(const char* code, const std::string& what, const char* help) 
 
 void Guards::see(std::int64_t step, const StepResult& mine) {
   opened_ = true;
-  since_s_ += mine.seconds;
+  trained_s_ += mine.seconds;
   if (has_loss_ && !std::isfinite(mine.loss))
     fault("R0020", fmt::format("the loss of step {} is {} on {}", step, mine.loss, kRanks),
           "a lower learning rate, clip_norm or other data");
@@ -143,29 +143,24 @@ std::vector<std::string> Guards::see_joined(const StepMetrics& step, const Repor
 bool Guards::look_due(std::int64_t step) const {
   if (options_.hash_every > 0) return step - looked_at_ >= options_.hash_every;
   if (options_.hash_every == 0 || context_.transport.rank() != 0) return false;
-  return look_s_ + watch_s_ + std::max(0.0, exchange_s_) <= kShareOfTime * since_s_;
+  return counts_.looks_s + last_look_s_ <= kShareOfTime * trained_s_;
 }
 
 bool Guards::look(std::int64_t step) {
   const Clock::time_point begin = Clock::now();
   last_ = look_at(parts_, context_, threads_);
   looked_at_ = step;
-  since_s_ = 0;
   not_finite(step);
   std::vector<Held> mine;
   for (std::size_t i = 0; i < parts_.size(); ++i)
     if (!parts_[i].key.empty()) mine.push_back({hash_of(parts_[i].key), last_[i].hash});
-  const Clock::time_point looked = Clock::now();
   const std::vector<std::string> all =
       context_.transport.gather_text({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Held)});
   if (context_.transport.rank() == 0) compare(step, all);
   const bool bad = context_.transport.maximum(faulty() ? 1.0 : 0.0) > 0;
-  const Clock::time_point end = Clock::now();
-  look_s_ = std::chrono::duration<double>(looked - begin).count();
-  const double exchange = std::chrono::duration<double>(end - looked).count();
-  exchange_s_ = exchange_s_ < 0 ? exchange : std::min(exchange_s_, exchange);
+  last_look_s_ = std::chrono::duration<double>(Clock::now() - begin).count();
+  counts_.looks_s += last_look_s_;
   ++counts_.looks;
-  counts_.looks_s += std::chrono::duration<double>(end - begin).count();
   return bad;
 }
 
@@ -243,7 +238,6 @@ std::map<plan::StepRef, std::vector<std::size_t>> Guards::first_writes(std::int6
 
 Guards::BeforeEach Guards::watch(std::int64_t index, const BeforeEach& before) {
   if (looked_at_ != index || context_.backend.asynchronous() || options_.hash_every == 0) return before;
-  watch_s_ = 0;
   return [this, index, before, due = first_writes(index)](const plan::StepRef& at) {
     if (before) before(at);
     if (const auto found = due.find(at); found != due.end()) check(found->second, index + 1);
@@ -260,7 +254,7 @@ void Guards::check(const std::vector<std::size_t>& parts, std::int64_t step) {
           "a rank that is named again and again has bad memory");
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  watch_s_ += seconds;
+  last_look_s_ += seconds;
   counts_.looks_s += seconds;
 }
 

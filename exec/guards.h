@@ -86,11 +86,11 @@ class Guards {
   bool has_loss_ = false, has_norm_ = false;
   bool opened_ = false;  ///< a step has run
   std::vector<HeldPart> parts_;
-  std::vector<PartLook> last_;                         ///< what the last look saw
-  std::int64_t looked_at_ = -1;                        ///< steps done then
-  double since_s_ = 0;                                 ///< of training since
-  double look_s_ = 0, watch_s_ = 0, exchange_s_ = -1;  ///< what they last took; the least of the last
-  int skips_ = 0;                                      ///< in a row, at the smallest scale
+  std::vector<PartLook> last_;   ///< what the last look saw
+  std::int64_t looked_at_ = -1;  ///< steps done then
+  double trained_s_ = 0;         ///< all steps so far
+  double last_look_s_ = 0;       ///< what the last look took, and the watch behind it
+  int skips_ = 0;                ///< in a row, at the smallest scale
   SpikeDetector spikes_;
   base::Diagnostics faults_;
   Counts counts_;

@@ -392,7 +392,7 @@ class Session {
     if (held_out) guards_.see_held_out(done_, *held_out);
     const double wish = guards_.faulty()                         ? kFault
                         : options_.stop && options_.stop->load() ? kStop
-                        : due()                                  ? kSave
+                        : options_.checkpoint && due()           ? kSave
                         : guards_.look_due(done_)                ? kLook
                                                                  : 0;
     const double agreed = transport_.maximum(wish);

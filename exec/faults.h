@@ -42,7 +42,7 @@ struct Fault {
   std::string once;
 };
 
-/// Empty text: none. E0641 where it does not read as above.
+/// Empty text: none. E0651 where it does not read as above.
 [[nodiscard]] base::Result<std::vector<Fault>> parse_faults(const std::string& text);
 
 /// Plants the faults of this rank.

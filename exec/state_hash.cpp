@@ -147,7 +147,7 @@ void require_finite(std::span<const float> values, const std::string& file, cons
   const std::int64_t at = first_not_finite(values);
   if (at < 0) return;
   throw InputFailure({base::Severity::error,
-                      "E0640",
+                      "E0650",
                       {file, 0, 0, 1},
                       fmt::format("element {} of tensor {} is not a finite number ({})", first + at,
                                   base::quoted(tensor), values[static_cast<std::size_t>(at)]),

@@ -26,7 +26,7 @@ struct PartLook {
 
 /// The first of `values` that is not a finite number; -1: all are.
 [[nodiscard]] std::int64_t first_not_finite(std::span<const float> values);
-/// Throws InputFailure E0640 where one of `values` is not finite; they are the elements of `tensor` in `file` from
+/// Throws InputFailure E0650 where one of `values` is not finite; they are the elements of `tensor` in `file` from
 /// `first` on.
 void require_finite(std::span<const float> values, const std::string& file, const std::string& tensor,
                     std::int64_t first);

@@ -261,7 +261,7 @@ TEST_F(Guarding, AnInitialWeightThatIsNotFiniteIsRefusedWithFileTensorAndElement
     bad.training.initial_weights = (folder_ / "bad.safetensors").string();
     std::ofstream(bad.training.initial_weights, std::ios::binary) << bytes;
     const Guarded ended = go(bad, "", 0);
-    expect_ended(ended, "E0640", "element 5 of tensor `" + std::string(name) + "` is not a finite number");
+    expect_ended(ended, "E0650", "element 5 of tensor `" + std::string(name) + "` is not a finite number");
     EXPECT_EQ(ended.found.front().front().where.file, bad.training.initial_weights);
     EXPECT_TRUE(ended.of("started").empty());
   }
@@ -282,7 +282,7 @@ TEST_F(Guarding, ACheckpointThatIsNotFiniteIsNotGoneOnFrom) {
   FaultInjector(*parse_faults("nan:rank=0,step=1,state=first_moment,part=1,element=9"), context).before_step(1);
   save_checkpoint(context, run() / "checkpoints", 2);
   const Guarded ended = go(trial, "", 0, [](RunOptions& o) { o.resume = true; });
-  expect_ended(ended, "E0640", "element 9 of tensor `first_moment/");
+  expect_ended(ended, "E0650", "element 9 of tensor `first_moment/");
   EXPECT_NE(ended.text().find("step-000002/rank-00000.safetensors"), std::string::npos) << ended.text();
 }
 
@@ -378,7 +378,7 @@ TEST(PlantedFaults, AreReadAsTheyAreWritten) {
 }
 
 TEST_F(Guarding, AFaultThatIsNotReadEndsTheRunBeforeItBegins) {
-  expect_ended(go(small_trial(2, 2), "flop:rank=1", 0), "E0641", "`flop:rank=1`");
+  expect_ended(go(small_trial(2, 2), "flop:rank=1", 0), "E0651", "`flop:rank=1`");
 }
 
 TEST_F(Guarding, AThrownFaultActsOnceBetweenOrWithinSteps) {

@@ -107,7 +107,9 @@ void add_running(CLI::App& app, Verbs& verbs) {
   train->add_option("--steps", verbs.train.steps, "Training steps; default: as the job says")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->option_text("N");
-  train->add_flag("--resume", verbs.train.resume, "Go on from the run directory's newest checkpoint");
+  train->add_flag("--resume", verbs.train.resume, "Go on from the run directory's newest whole checkpoint");
+  train->add_flag("--overwrite", verbs.train.overwrite, "Remove an earlier run from the directory, and begin anew")
+      ->excludes("--resume");
   train->add_option("--checkpoint-every", verbs.train.checkpoint_every, "Steps between checkpoints; default: a minute")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->option_text("N");

@@ -47,6 +47,7 @@ struct TrainOptions {
   std::string run;
   std::optional<std::int64_t> steps;
   bool resume = false;
+  bool overwrite = false;             ///< an earlier run in the directory goes; with neither, one is refused
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
   int keep = 2;                       ///< newest checkpoints that are kept
   std::string on_spike = "warn";

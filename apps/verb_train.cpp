@@ -73,6 +73,7 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
   command.threads = options.threads;
   command.backend = loaded.file.cluster.device().kind == clusters::DeviceKind::gpu ? "cuda" : "cpu";
   command.resume = options.resume;
+  command.overwrite = options.overwrite;
   command.checkpoint_every = options.checkpoint_every;
   command.keep = options.keep;
   command.grace = std::chrono::seconds(options.grace_s);

@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/ensure.h"
+#include "exec/agreement.h"
 #include "exec/checkpoint_files.h"
 #include "exec/compression_states.h"
 #include "exec/failure.h"
 #include "exec/files.h"
+#include "exec/generations.h"
 #include "exec/safetensors.h"
 #include "exec/stored_values.h"
 
@@ -22,38 +25,20 @@ namespace {
 
 constexpr std::int64_t kChunk = 1 << 16;  // elements on the host at a time
 
-CheckpointFile write_own_file(const fs::path& folder, const std::vector<CheckpointPart>& parts,
-                              std::vector<std::vector<float>>& values) {
+CheckpointFile write_own_file(const fs::path& folder, std::vector<CheckpointPart>& parts,
+                              std::vector<std::vector<float>>& values,
+                              const std::map<std::string, std::string>& metadata) {
   if (parts.empty()) return {};
   std::vector<TensorEntry> entries;
   for (const CheckpointPart& part : parts) entries.push_back({part.key, "F32", {part.end - part.begin}, 0, 0});
-  SafetensorsWriter writer(folder / parts.front().file, std::move(entries), {{"format", "orrery checkpoint 1.0"}});
+  SafetensorsWriter writer(folder / parts.front().file, std::move(entries), metadata);
   for (std::vector<float>& one : values) {
     writer.append(one);
     std::vector<float>().swap(one);  // the copy goes as it is written
   }
   const std::uint32_t crc = writer.finish();
-  return {parts.front().file, writer.bytes(), crc};
-}
-
-std::optional<std::int64_t> step_of(const fs::path& checkpoint) {
-  const std::string name = checkpoint.filename().string();
-  if (name.rfind("step-", 0) != 0 || name.size() < 6 ||
-      !std::all_of(name.begin() + 5, name.end(), [](char c) { return c >= '0' && c <= '9'; }) || name.size() > 20)
-    return std::nullopt;
-  return std::stoll(name.substr(5));
-}
-
-std::vector<fs::path> checkpoints_below(const fs::path& folder) {
-  std::vector<std::pair<std::int64_t, fs::path>> found;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (const auto step = step_of(it->path()); step && fs::exists(it->path() / "manifest.json"))
-      found.emplace_back(*step, it->path());
-  std::sort(found.begin(), found.end());
-  std::vector<fs::path> out;
-  for (auto& [step, path] : found) out.push_back(path);
-  return out;
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i].crc = writer.tensor_crcs()[i];
+  return {parts.front().file, writer.bytes(), crc, writer.header_bytes(), writer.header_crc()};
 }
 
 /// Fills one holding from whatever parts overlap it. Returns how many of its logical elements were filled.
@@ -119,12 +104,6 @@ void fill_bucket(const CheckpointContext& context, const CheckpointReader& reade
 
 }  // namespace
 
-std::optional<fs::path> latest_checkpoint(const fs::path& folder) {
-  const std::vector<fs::path> all = checkpoints_below(folder);
-  if (all.empty()) return std::nullopt;
-  return all.back();
-}
-
 CheckpointSaver::CheckpointSaver(const CheckpointContext& context, fs::path folder, int keep)
     : context_(context), folder_(std::move(folder)), keep_(keep) {}
 
@@ -132,17 +111,19 @@ CheckpointSaver::~CheckpointSaver() {
   if (writer_.joinable()) writer_.join();
 }
 
-void CheckpointSaver::begin(std::int64_t step, std::int64_t sequences) {
-  ENSURE(!pending(), "a checkpoint is being written");
-  step_ = step;
-  sequences_ = sequences >= 0 ? sequences : step * context_.schedule.spec.batch;
-  const fs::path temporary = temporary_name();
-  if (context_.transport.rank() == 0) {
-    fs::remove_all(temporary);
-    fs::create_directories(temporary);
+/// What some rank could not do, no rank has done: the temporary folder goes, and all throw the same.
+void CheckpointSaver::together_or_none(const std::function<void()>& body) {
+  try {
+    together(context_.transport, body);
+  } catch (const Failure& failure) {
+    if (context_.transport.rank() == 0) remove_quietly(temporary_name());
+    throw Failure(
+        fmt::format("the checkpoint of step {} was not saved, and earlier ones stand: {}", step_, failure.what()),
+        failure.kind());
   }
-  context_.transport.barrier();
-  parts_.clear();
+}
+
+std::vector<std::vector<float>> CheckpointSaver::copied() {
   std::vector<std::vector<float>> values;
   const plan::RankClass& rank_class = context_.schedule.class_of(context_.transport.rank());
   for (const OwnedPart& one : owned_parts(context_.schedule, context_.transport.rank())) {
@@ -150,13 +131,39 @@ void CheckpointSaver::begin(std::int64_t step, std::int64_t sequences) {
     values.emplace_back(static_cast<std::size_t>(one.part.end - one.part.begin));
     StoredValues(rank_class, context_.arena, context_.backend, one.buffer, one.part.version)
         .read(one.buffer_offset, values.back());
+    if (look_) look_(one.part, values.back());
   }
+  return values;
+}
+
+void CheckpointSaver::begin(std::int64_t step, std::int64_t sequences) {
+  ENSURE(!pending(), "a checkpoint is being written");
+  step_ = step;
+  sequences_ = sequences >= 0 ? sequences : step * context_.schedule.spec.batch;
+  const fs::path temporary = temporary_name();
+  together_or_none([&] {
+    if (context_.transport.rank() != 0) return;
+    remove_tree(temporary);
+    make_folders(temporary);
+  });
+  parts_.clear();
   failure_ = nullptr;
   file_ = {};
   written_ = false;
+  std::vector<std::vector<float>> values;
+  try {
+    values = copied();
+  } catch (...) {
+    failure_ = std::current_exception();  // commit() tells the others
+  }
   writer_ = std::thread([this, temporary, held = std::move(values)]() mutable {
     try {
-      file_ = write_own_file(temporary, parts_, held);
+      if (!failure_ && !parts_.empty())
+        file_ = write_own_file(temporary, parts_, held,
+                               {{"format", "orrery checkpoint 1.1"},
+                                {"file", parts_.front().file},
+                                {"step", std::to_string(step_)},
+                                {"job", notes_.job}});
     } catch (...) {
       failure_ = std::current_exception();
     }
@@ -167,20 +174,62 @@ void CheckpointSaver::begin(std::int64_t step, std::int64_t sequences) {
 std::int64_t CheckpointSaver::commit() {
   ENSURE(pending(), "no checkpoint is being written");
   writer_.join();
-  if (failure_) std::rethrow_exception(failure_);
+  together_or_none([&] {
+    if (failure_) std::rethrow_exception(failure_);
+  });
   const std::vector<std::string> shares = context_.transport.gather_text(write_share(file_, parts_));
-  if (context_.transport.rank() == 0) {
-    const fs::path temporary = temporary_name(), final_name = folder_ / fmt::format("step-{:06}", step_);
-    write_atomically(temporary / "manifest.json",
-                     join_shares(step_, sequences_, plan::name_of(context_.schedule.spec.optimizer), shares));
-    fs::remove_all(final_name);  // only a rerun of the same step finds one
-    fs::rename(temporary, final_name);
-    sync_folder(folder_);
-    const std::vector<fs::path> all = checkpoints_below(folder_);
-    for (std::size_t i = 0; i + static_cast<std::size_t>(std::max(1, keep_)) < all.size(); ++i) fs::remove_all(all[i]);
-  }
-  context_.transport.barrier();
+  together_or_none([&] {
+    if (context_.transport.rank() == 0) give_name(shares);
+  });
+  if (context_.transport.rank() == 0) tidy();
   return step_;
+}
+
+/// Rank 0: the manifest, and the folder's name, which makes it a checkpoint.
+void CheckpointSaver::give_name(const std::vector<std::string>& shares) {
+  if (notes_.before) notes_.before();
+  Manifest head;
+  head.step = step_;
+  head.sequences = sequences_;
+  head.optimizer = plan::name_of(context_.schedule.spec.optimizer);
+  head.run_id = notes_.run_id;
+  head.job = notes_.job;
+  head.data = notes_.data;
+  const fs::path temporary = temporary_name(), final_name = folder_ / fmt::format("step-{:06}", step_);
+  write_atomically(temporary / "manifest.json", join_shares(head, shares));
+  std::error_code error;
+  if (fs::exists(final_name, error)) {  // a rerun of the same step
+    const fs::path earlier = final_name.string() + ".earlier.tmp";
+    remove_tree(earlier);
+    rename_path(final_name, earlier);
+  }
+  rename_path(temporary, final_name);
+  sync_folder(folder_);
+}
+
+/// Rank 0: the mark that there are checkpoints; and all but the newest go, which first lose their names. The new one
+/// stands whatever happens here.
+void CheckpointSaver::tidy() {
+  try {
+    std::error_code error;
+    if (!notes_.marker.empty() && !fs::exists(notes_.marker, error))
+      write_atomically(notes_.marker, fmt::format("{{\"format_version\": \"1.0\", \"first_step\": {}}}\n", step_));
+    remove_tree(folder_ / fmt::format("step-{:06}.earlier.tmp", step_));
+    const std::vector<fs::path> all = generations(folder_);
+    for (std::size_t i = static_cast<std::size_t>(std::max(1, keep_)); i < all.size(); ++i) {
+      const fs::path unnamed = all[i].string() + ".tmp";
+      remove_tree(unnamed);
+      rename_path(all[i], unnamed);
+      try {
+        remove_tree(unnamed);
+      } catch (const Failure&) {
+        remove_quietly(unnamed);
+        throw;
+      }
+    }
+  } catch (const Failure& failure) {
+    if (notes_.warn) notes_.warn(failure.what());
+  }
 }
 
 fs::path CheckpointSaver::temporary_name() const {
@@ -193,13 +242,37 @@ void save_checkpoint(const CheckpointContext& context, const fs::path& folder, s
   (void)saver.commit();
 }
 
-std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& checkpoint) {
-  const CheckpointReader reader(checkpoint);
-  if (const std::string ours = plan::name_of(context.schedule.spec.optimizer); reader.optimizer() != ours)
-    throw Failure(fmt::format("{}: the run was trained with {}, whose states {} cannot go on from",
-                              (checkpoint / "manifest.json").string(), reader.optimizer(), ours));
-  reader.check_files(context.transport.rank(), context.transport.size());
-  context.transport.barrier();  // no rank goes on before all files are known to be whole
+namespace {
+
+using Named = std::map<std::pair<State, std::string>, std::vector<std::int64_t>>;  // state, tensor: logical shape
+
+/// Weights and the states that the optimizer has of each, of all ranks of the plan.
+Named named_by(const plan::Schedule& schedule) {
+  Named out;
+  for (const plan::RankClass& rank_class : schedule.classes) {
+    for (const plan::Bucket& bucket : rank_class.buckets)
+      for (const SavedState& saved : saved_states(rank_class, bucket))
+        if (saved.state != State::stashed)
+          for (const plan::ParameterRange& range : bucket.ranges)
+            out[{saved.state, range.name}] = range.tensor.logical_shape;
+    for (const OwnState& own : own_states(rank_class))
+      if (own.state != State::scaling) out[{own.state, own.range.name}] = own.range.tensor.logical_shape;
+  }
+  return out;
+}
+
+/// A tensor that the checkpoint has beside those of the plan's: then it is of another model, or not this plan's kind.
+void check_nothing_more(const CheckpointContext& context, const CheckpointReader& reader, const std::string& name) {
+  const Named wanted = named_by(context.schedule);
+  for (const CheckpointPart& part : reader.manifest().parts) {
+    if (has_versions(part.state) || part.state == State::scaling) continue;
+    if (wanted.count({part.state, part.tensor.name}) == 0)
+      throw Failure(
+          fmt::format("{}: has {} of {}, which the plan has not", name, name_of(part.state), part.tensor.name));
+  }
+}
+
+void fill_all(const CheckpointContext& context, const CheckpointReader& reader) {
   const plan::RankClass& rank_class = context.schedule.class_of(context.transport.rank());
   for (const plan::Bucket& bucket : rank_class.buckets) {
     for (const SavedState& saved : saved_states(rank_class, bucket))
@@ -215,7 +288,30 @@ std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& c
   }
   load_compression(context, reader);
   context.backend.synchronise();
-  return reader.step();
+}
+
+}  // namespace
+
+std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& checkpoint, Manifest* head) {
+  std::optional<CheckpointReader> reader;
+  together(context.transport, [&] {  // no rank goes on before all files are known to be whole
+    reader.emplace(checkpoint);
+    reader->check_files(context.transport.rank(), context.transport.size());
+  });
+  together(context.transport, [&] {
+    const std::string name = (checkpoint / "manifest.json").string();
+    if (const std::string ours = plan::name_of(context.schedule.spec.optimizer); reader->optimizer() != ours)
+      throw Failure(fmt::format("{}: the run was trained with {}, whose states {} cannot go on from", name,
+                                reader->optimizer(), ours));
+    if (context.transport.rank() == 0) check_nothing_more(context, *reader, name);
+    fill_all(context, *reader);
+  });
+  if (head) {
+    *head = reader->manifest();
+    head->files.clear();
+    head->parts.clear();
+  }
+  return reader->step();
 }
 
 }  // namespace orrery::exec

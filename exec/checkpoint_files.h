@@ -3,26 +3,31 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "exec/checkpoint_parts.h"
+#include "exec/checkpoint_manifest.h"
 #include "exec/safetensors.h"
 
 namespace orrery::exec {
 
 class CheckpointReader {
  public:
-  /// Throws Failure when there is no manifest or it contradicts itself.
+  /// Throws DamagedCheckpoint when the manifest cannot be read, is not what was written, contradicts itself or is of
+  /// another step than the folder's name says.
   explicit CheckpointReader(std::filesystem::path folder);
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] std::int64_t step() const { return manifest_.step; }
   /// Sequences that the run had read; -1: it does not say.
   [[nodiscard]] std::int64_t sequences() const { return manifest_.sequences; }
   /// Which one's states it has: plan::name_of(OptimizerKind).
   [[nodiscard]] const std::string& optimizer() const { return manifest_.optimizer; }
-  /// Lengths and checksums of every `ways`-th file from `first` on. Throws Failure naming the file that is damaged.
+  /// Holds every `ways`-th file from `first` on against the manifest: its length, its header's step, run, tensors and
+  /// shapes, and its checksums; `first` 0 also that the parts cover each logical tensor exactly once. Throws
+  /// DamagedCheckpoint naming the file, and the bytes and the tensor that are damaged.
   void check_files(int first = 0, int ways = 1) const;
   /// The parts of a logical tensor; none where the checkpoint has nothing of it. `version`: of what is stashed.
   [[nodiscard]] const std::vector<const CheckpointPart*>& parts(State state, const std::string& tensor,
@@ -36,10 +41,19 @@ class CheckpointReader {
                                           const std::vector<std::int64_t>& shape) const;
 
  private:
+  void check_file(const CheckpointFile& file) const;
+  void check_header(const CheckpointFile& file, const SafetensorsFile& opened,
+                    const std::vector<const CheckpointPart*>& parts) const;
+  [[nodiscard]] std::string whose(const CheckpointFile& file, const SafetensorsHeader& header) const;
+  void check_coverage() const;
   std::filesystem::path folder_;
   Manifest manifest_;
   std::map<std::tuple<State, int, std::string>, std::vector<const CheckpointPart*>> index_;
+  std::map<std::string, std::vector<const CheckpointPart*>> by_file_;  ///< in the order of the file
   mutable std::map<std::string, SafetensorsFile> open_;
 };
+
+/// The step that a checkpoint folder's name says: step-000020. Nothing for any other name.
+[[nodiscard]] std::optional<std::int64_t> step_of(const std::filesystem::path& checkpoint);
 
 }  // namespace orrery::exec

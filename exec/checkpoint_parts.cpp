@@ -1,71 +1,14 @@
-// Who writes which part, and the manifest's text.
+// Who writes which part.
 #include "exec/checkpoint_parts.h"
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "exec/compression_states.h"
-#include "exec/failure.h"
 
 namespace orrery::exec {
-namespace {
-
-using nlohmann::ordered_json;
-
-constexpr const char* kFormat = "1.0";
-
-/// Of which there are several of one tensor: versions of a weight, errors of replicas, Q of tensor ranks.
 bool has_versions(State state) {
   return state == State::stashed || state == State::error || state == State::low_rank_q;
 }
-
-ordered_json part_json(const CheckpointPart& part) {
-  ordered_json json = {{"file", part.file},
-                       {"key", part.key},
-                       {"state", name_of(part.state)},
-                       {"tensor", part.tensor.name},
-                       {"logical_shape", part.tensor.logical_shape},
-                       {"part_shape", part.tensor.shape},
-                       {"split_axis", part.tensor.split_axis},
-                       {"split_index", part.tensor_rank},
-                       {"begin", part.begin},
-                       {"end", part.end}};
-  if (has_versions(part.state)) json["version"] = part.version;
-  return json;
-}
-
-CheckpointPart read_part(const ordered_json& json) {
-  CheckpointPart part;
-  part.file = json.at("file").get<std::string>();
-  part.key = json.at("key").get<std::string>();
-  const auto state = json.at("state").get<std::string>();
-  bool known = false;
-  for (const State one : {State::weight, State::first_moment, State::second_moment, State::stashed, State::factor_sum,
-                          State::factor_rows, State::factor_columns, State::scaling, State::error, State::low_rank_q})
-    if (state == name_of(one)) part.state = one, known = true;
-  if (!known) throw Failure(fmt::format("state \"{}\" is not one that this program knows", state));
-  if (has_versions(part.state)) part.version = json.at("version").get<int>();
-  part.tensor.name = json.at("tensor").get<std::string>();
-  part.tensor.logical_shape = json.at("logical_shape").get<std::vector<std::int64_t>>();
-  part.tensor.shape = json.at("part_shape").get<std::vector<std::int64_t>>();
-  part.tensor.split_axis = json.at("split_axis").get<int>();
-  part.tensor_rank = json.at("split_index").get<int>();
-  part.begin = json.at("begin").get<std::int64_t>();
-  part.end = json.at("end").get<std::int64_t>();
-  std::int64_t elements = 1;
-  for (const std::int64_t extent : part.tensor.shape) {
-    if (extent <= 0 || __builtin_mul_overflow(elements, extent, &elements)) throw Failure("a shape that cannot be");
-  }
-  if (part.tensor.shape.size() != part.tensor.logical_shape.size() || part.tensor.shape.empty() || part.begin < 0 ||
-      part.end <= part.begin || part.end > elements ||
-      part.tensor.split_axis >= static_cast<int>(part.tensor.shape.size()) ||
-      part.file.find('/') != std::string::npos || part.file.empty() || part.tensor_rank < 0)
-    throw Failure(fmt::format("part {} contradicts itself", part.key));
-  return part;
-}
-
-}  // namespace
 
 const char* name_of(State state) {
   switch (state) {
@@ -182,53 +125,6 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
     if (replica == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
   for (OwnedPart& part : compression_parts(schedule, rank)) out.push_back(std::move(part));
   return out;
-}
-
-std::string write_share(const CheckpointFile& file, const std::vector<CheckpointPart>& parts) {
-  ordered_json share;
-  share["file"] = {{"name", file.name}, {"bytes", file.bytes}, {"crc32", file.crc}};
-  share["parts"] = ordered_json::array();
-  for (const CheckpointPart& part : parts) share["parts"].push_back(part_json(part));
-  return share.dump();
-}
-
-std::string join_shares(std::int64_t step, std::int64_t sequences, const std::string& optimizer,
-                        const std::vector<std::string>& shares) {
-  ordered_json manifest;
-  manifest["format_version"] = kFormat;
-  manifest["step"] = step;
-  manifest["sequences"] = sequences;
-  manifest["optimizer"] = optimizer;
-  manifest["files"] = ordered_json::array();
-  manifest["parts"] = ordered_json::array();
-  for (const std::string& text : shares) {
-    const ordered_json share = ordered_json::parse(text);
-    if (share["parts"].empty()) continue;
-    manifest["files"].push_back(share["file"]);
-    for (const ordered_json& part : share["parts"]) manifest["parts"].push_back(part);
-  }
-  return manifest.dump(1) + "\n";
-}
-
-Manifest parse_manifest(const std::string& text, const std::string& name) {
-  try {
-    const ordered_json json = ordered_json::parse(text);
-    if (json.at("format_version") != kFormat)
-      throw Failure(fmt::format("format_version {}, this program reads {}", json.at("format_version").dump(), kFormat));
-    Manifest manifest;
-    manifest.step = json.at("step").get<std::int64_t>();
-    manifest.sequences = json.value("sequences", std::int64_t{-1});
-    manifest.optimizer = json.value("optimizer", "adamw");  // files from before there were others
-    for (const ordered_json& file : json.at("files"))
-      manifest.files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::int64_t>(),
-                                file.at("crc32").get<std::uint32_t>()});
-    for (const ordered_json& part : json.at("parts")) manifest.parts.push_back(read_part(part));
-    return manifest;
-  } catch (const Failure& failure) {
-    throw Failure(fmt::format("{}: {}", name, failure.what()));
-  } catch (const ordered_json::exception& error) {
-    throw Failure(fmt::format("{}: not a checkpoint manifest ({})", name, error.what()));
-  }
 }
 
 }  // namespace orrery::exec

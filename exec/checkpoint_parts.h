@@ -1,5 +1,5 @@
 #pragma once
-/// The parts of a checkpoint: runs of a rank's share of a logical tensor, as manifest.json lists them.
+/// The parts of a checkpoint: runs of a rank's share of a logical tensor. exec/checkpoint_manifest.h lists them.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +26,8 @@ enum class State {
 };
 inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};  ///< of each element
 [[nodiscard]] const char* name_of(State state);
+/// Of which there are several of one tensor: versions of a weight, errors of replicas, Q of tensor ranks.
+[[nodiscard]] bool has_versions(State state);
 [[nodiscard]] int buffer_of(const plan::Bucket& bucket, State state);
 
 /// Local elements [begin, end) of the part that tensor rank `tensor_rank` has of a logical tensor.
@@ -37,28 +39,8 @@ struct CheckpointPart {
   models::Tensor tensor;  ///< name, shape, logical_shape and split_axis only
   int tensor_rank = 0;
   std::int64_t begin = 0, end = 0;
+  std::uint32_t crc = 0;  ///< of its bytes in the file; manifests of format 1.0 have none
 };
-
-struct CheckpointFile {
-  std::string name;
-  std::int64_t bytes = 0;
-  std::uint32_t crc = 0;
-};
-
-struct Manifest {
-  std::int64_t step = 0;
-  std::int64_t sequences = -1;  ///< of the data that the run has read; -1: of files from before there was a cursor
-  std::string optimizer;
-  std::vector<CheckpointFile> files;
-  std::vector<CheckpointPart> parts;
-};
-
-/// One rank's contribution and the whole, as JSON text.
-[[nodiscard]] std::string write_share(const CheckpointFile& file, const std::vector<CheckpointPart>& parts);
-[[nodiscard]] std::string join_shares(std::int64_t step, std::int64_t sequences, const std::string& optimizer,
-                                      const std::vector<std::string>& shares);
-/// Throws Failure naming `name` when the text is not a manifest of this format.
-[[nodiscard]] Manifest parse_manifest(const std::string& text, const std::string& name);
 
 /// A run of values that stands by itself in a buffer of the class: factors, loss scaling.
 struct OwnState {

@@ -41,4 +41,22 @@ std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t seed) {
   return ~crc;
 }
 
+// A CRC is a polynomial over GF(2), highest power in the lowest bit; bytes behind it multiply it by a power of x.
+std::uint32_t crc32_of_both(std::uint32_t first, std::uint32_t second, std::int64_t second_bytes) {
+  const auto product = [](std::uint32_t a, std::uint32_t b) {
+    std::uint32_t out = 0;
+    for (std::uint32_t bit = 1U << 31; bit != 0; bit >>= 1) {
+      if (a & bit) out ^= b;
+      b = (b & 1U) ? (b >> 1) ^ 0xedb88320U : b >> 1;
+    }
+    return out;
+  };
+  std::uint32_t power = 1U << 31, square = 1U << 23;  // x^0 and x^8: one byte
+  for (auto bytes = static_cast<std::uint64_t>(second_bytes); bytes != 0; bytes >>= 1) {
+    if (bytes & 1U) power = product(square, power);
+    square = product(square, square);
+  }
+  return product(power, first) ^ second;
+}
+
 }  // namespace orrery::exec

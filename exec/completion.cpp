@@ -1,8 +1,10 @@
 // completed.json, written and read.
-#include <fmt/format.h>
-
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "base/json.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/supervise.h"
@@ -12,6 +14,34 @@ namespace {
 
 constexpr const char* kFormat = "1.0";
 constexpr std::size_t kMostRecord = 1 << 20;
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr double kHuge = std::numeric_limits<double>::max();
+
+void read_lossless(base::JsonReader& reader, Completion& c) {
+  reader.open_object();
+  for (std::string key; reader.key(key);) {
+    if (key == "tensors")
+      c.lossless_tensors = reader.integer(0, kMost);
+    else if (key == "computed_again")
+      c.lossless_again = reader.integer(0, kMost);
+    else if (key == "densest")
+      c.lossless_densest = reader.number(0, kHuge);
+    else
+      reader.skip();
+  }
+}
+
+void read_looks(base::JsonReader& reader, Completion& c) {
+  reader.open_object();
+  for (std::string key; reader.key(key);) {
+    if (key == "count")
+      c.looks = reader.integer(0, kMost);
+    else if (key == "seconds")
+      c.looks_s = reader.number(0, kHuge);
+    else
+      reader.skip();
+  }
+}
 
 }  // namespace
 
@@ -22,10 +52,11 @@ std::string write_completion(const Completion& c) {
   json["completed"] = c.completed;
   json["steps"] = c.steps;
   json["resumed_from"] = c.resumed_from;
-  json["first_loss"] = c.first_loss;
-  json["final_loss"] = c.final_loss;
-  json["step_time_s"] = c.step_time_s;
-  json["tokens_per_s"] = c.tokens_per_s;
+  if (std::isfinite(c.first_loss)) json["first_loss"] = c.first_loss;  // JSON has no other numbers
+  if (std::isfinite(c.final_loss)) json["final_loss"] = c.final_loss;
+  const auto or_none = [](double value) { return std::isfinite(value) ? value : 0; };
+  json["step_time_s"] = or_none(c.step_time_s);
+  json["tokens_per_s"] = or_none(c.tokens_per_s);
   json["memory_peak_bytes"] = c.memory_peak_bytes;
   json["backend"] = c.backend;
   json["device"] = c.device;
@@ -42,41 +73,64 @@ std::string write_completion(const Completion& c) {
 }
 
 std::optional<Completion> read_completion(const std::filesystem::path& run) {
+  std::string text;
   try {
-    const nlohmann::json json = nlohmann::json::parse(read_file(run / "completed.json", kMostRecord));
-    if (json.at("format_version") != kFormat) return std::nullopt;
-    Completion c;
-    json.at("run_id").get_to(c.run_id);
-    json.at("completed").get_to(c.completed);
-    json.at("steps").get_to(c.steps);
-    json.at("resumed_from").get_to(c.resumed_from);
-    json.at("first_loss").get_to(c.first_loss);
-    json.at("final_loss").get_to(c.final_loss);
-    json.at("step_time_s").get_to(c.step_time_s);
-    json.at("tokens_per_s").get_to(c.tokens_per_s);
-    json.at("memory_peak_bytes").get_to(c.memory_peak_bytes);
-    json.at("backend").get_to(c.backend);
-    json.at("device").get_to(c.device);
-    json.at("ranks").get_to(c.ranks);
-    json.at("threads").get_to(c.threads);
-    json.at("oversubscribed").get_to(c.oversubscribed);
-    if (const auto lossless = json.find("lossless"); lossless != json.end()) {
-      lossless->at("tensors").get_to(c.lossless_tensors);
-      lossless->at("computed_again").get_to(c.lossless_again);
-      lossless->at("densest").get_to(c.lossless_densest);
-    }
-    c.spikes = json.value("spikes", std::int64_t{0});
-    c.skipped = json.value("skipped", std::int64_t{0});
-    if (const auto looks = json.find("looks"); looks != json.end()) {
-      looks->at("count").get_to(c.looks);
-      looks->at("seconds").get_to(c.looks_s);
-    }
-    return c;
+    text = read_file(run / "completed.json", kMostRecord);
   } catch (const Failure&) {
     return std::nullopt;
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
   }
+  base::JsonReader reader(text, "completed.json");
+  Completion c;
+  c.first_loss = c.final_loss = std::numeric_limits<double>::quiet_NaN();
+  std::set<std::string> missing = {"format_version", "run_id",         "completed",        "steps",  "resumed_from",
+                                   "step_time_s",    "tokens_per_s",   "backend",          "device", "ranks",
+                                   "threads",        "oversubscribed", "memory_peak_bytes"};
+  reader.open_object();
+  for (std::string key; reader.key(key); missing.erase(key)) {
+    if (key == "format_version") {
+      if (reader.text() != kFormat) return std::nullopt;
+    } else if (key == "run_id")
+      c.run_id = reader.text();
+    else if (key == "completed")
+      c.completed = reader.boolean();
+    else if (key == "steps")
+      c.steps = reader.integer(0, kMost);
+    else if (key == "resumed_from")
+      c.resumed_from = reader.integer(0, kMost);
+    else if (key == "first_loss")
+      c.first_loss = reader.number(-kHuge, kHuge);
+    else if (key == "final_loss")
+      c.final_loss = reader.number(-kHuge, kHuge);
+    else if (key == "step_time_s")
+      c.step_time_s = reader.number(0, kHuge);
+    else if (key == "tokens_per_s")
+      c.tokens_per_s = reader.number(0, kHuge);
+    else if (key == "memory_peak_bytes")
+      c.memory_peak_bytes = reader.number(0, kHuge);
+    else if (key == "backend")
+      c.backend = reader.text();
+    else if (key == "device")
+      c.device = reader.text();
+    else if (key == "ranks")
+      c.ranks = static_cast<int>(reader.integer(1, 1 << 30));
+    else if (key == "threads")
+      c.threads = static_cast<int>(reader.integer(1, 1 << 30));
+    else if (key == "oversubscribed")
+      c.oversubscribed = reader.boolean();
+    else if (key == "lossless")
+      read_lossless(reader, c);
+    else if (key == "spikes")
+      c.spikes = reader.integer(0, kMost);
+    else if (key == "skipped")
+      c.skipped = reader.integer(0, kMost);
+    else if (key == "looks")
+      read_looks(reader, c);
+    else
+      reader.skip();
+  }
+  reader.finish();
+  if (reader.failed() || !missing.empty()) return std::nullopt;
+  return c;
 }
 
 }  // namespace orrery::exec

@@ -4,19 +4,22 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <type_traits>
 
 #include "base/ensure.h"
+#include "base/json.h"
 #include "exec/allocation_hook.h"
 #include "exec/failure.h"
+#include "exec/file_system.h"
 #include "exec/files.h"
 #include "plan/asynchronous.h"
 
@@ -35,6 +38,54 @@ std::string by_rank(const std::vector<RankMetrics>& ranks, Of of) {
   std::vector<std::int64_t> values;
   for (const RankMetrics& rank : ranks) values.push_back(of(rank));
   return fmt::format("[{}]", fmt::join(values, ","));
+}
+
+/// What a resumed run reads of a line.
+struct ReadLine {
+  std::int64_t step = 0;
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  double seconds = 0, memory_peak = 0;
+};
+
+/// Nothing where it is not a step's.
+std::optional<ReadLine> read_line(std::string_view line, const std::string& file) {
+  constexpr double kHuge = std::numeric_limits<double>::max();
+  base::JsonReader reader(line, file);
+  ReadLine out;
+  bool has_step = false;
+  const auto number = [&](double& into, const char* none) {  // not finite is null
+    if (line.find(none) != std::string_view::npos)
+      reader.skip();
+    else
+      into = reader.number(-kHuge, kHuge);
+  };
+  reader.open_object();
+  for (std::string key; reader.key(key);) {
+    if (key == "step") {
+      out.step = reader.integer(1, std::numeric_limits<std::int64_t>::max());
+      has_step = true;
+    } else if (key == "loss") {
+      number(out.loss, "\"loss\":null");
+    } else if (key == "step_time_s") {
+      number(out.seconds, "\"step_time_s\":null");
+    } else if (key == "memory_peak_bytes") {
+      out.memory_peak = reader.number(0, kHuge);
+    } else {
+      reader.skip();
+    }
+  }
+  reader.finish();
+  if (reader.failed() || !has_step) return std::nullopt;
+  return out;
+}
+
+/// Each line that is not empty, and whether it ends.
+void for_lines(std::string_view text, const std::function<void(std::string_view, bool)>& body) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) body(text.substr(begin, end - begin), end < text.size());
+    begin = end + 1;
+  }
 }
 
 }  // namespace
@@ -99,28 +150,50 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
 }
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t keep) : name_(path.string()) {
-  std::string kept;
+  std::string kept, odd;
   if (keep > 0 && std::filesystem::exists(path)) {
     const std::string text = read_file(path, kMostText);
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      const auto line = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                              text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-      if (line.is_object() && line.contains("step") && line["step"].is_number_integer() &&
-          line["step"].get<std::int64_t>() <= keep) {
-        kept += text.substr(begin, end - begin) + "\n";
-        if (line["step"] == 1 && line.contains("loss") && line["loss"].is_number()) first_loss_ = line["loss"];
+    for_lines(text, [&](std::string_view line, bool whole) {
+      const std::optional<ReadLine> read = read_line(line, name_);
+      if (!read) {
+        if (!whole) return;  // it was being written
+        ++damaged_;
+        odd += std::string(line) + "\n";
+        return;
       }
-      begin = end + 1;
-    }
+      if (read->step > keep) return;
+      kept += line;
+      kept += '\n';
+      if (read->step == 1) kept_.first_loss = read->loss;
+      kept_.last_loss = read->loss;
+      kept_.memory_peak = read->memory_peak;
+      kept_.seconds.push_back(read->seconds);
+    });
+    if (!odd.empty()) write_atomically(name_ + ".damaged", odd);
   }
   write_atomically(path, kept);
-  file_ = ::open(name_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  file_ = file_system().open(path, O_WRONLY | O_APPEND);
   if (file_ < 0) throw Failure(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
 }
 
 MetricsFile::~MetricsFile() {
-  ::close(file_);
+  if (file_ >= 0) file_system().close(file_);
+}
+
+void MetricsFile::sync() const {
+  sync_file(file_, name_);
+}
+
+std::int64_t steps_told(const std::filesystem::path& metrics) {
+  std::error_code error;
+  if (std::filesystem::symlink_status(metrics, error).type() == std::filesystem::file_type::not_found) return 0;
+  std::int64_t lines = 0, steps = 0;
+  for_lines(read_file(metrics, kMostText), [&](std::string_view line, bool) {
+    const auto read = read_line(line, metrics.string());
+    ++lines;
+    if (read) steps = std::max(steps, read->step);
+  });
+  return std::max(lines, steps);  // what cannot be read is told too
 }
 
 void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>& ranks) {
@@ -162,12 +235,7 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
   line += ",\"resident_growth_bytes_by_rank\":" +
           by_rank(ranks, [](const RankMetrics& r) { return r.memory.resident_peak - r.resident_before; });
   line += "}\n";
-  for (std::string_view rest = line; !rest.empty();) {
-    const ssize_t n = ::write(file_, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Failure(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
-    rest.remove_prefix(static_cast<std::size_t>(n));
-  }
+  exec::append(file_, name_, line);
 }
 
 }  // namespace orrery::exec

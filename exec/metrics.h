@@ -62,18 +62,34 @@ void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
 /// out; keep 0 begins anew.
 class MetricsFile {
  public:
+  /// What stands in the lines that were kept.
+  struct Kept {
+    double first_loss = std::numeric_limits<double>::quiet_NaN();  ///< of step 1; not a number: its line is not there
+    double last_loss = std::numeric_limits<double>::quiet_NaN();
+    double memory_peak = 0;
+    std::vector<double> seconds;  ///< of each step
+  };
+  /// Throws Failure. Lines that are no step's, but for a last one that was cut short, are kept in another file:
+  /// metrics.jsonl.damaged.
   MetricsFile(const std::filesystem::path& path, std::int64_t keep);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
-  /// Of step 1, when its line was kept; else not a number.
-  [[nodiscard]] double first_loss() const { return first_loss_; }
+  [[nodiscard]] const Kept& kept() const { return kept_; }
+  /// How many lines were no step's.
+  [[nodiscard]] std::size_t damaged() const { return damaged_; }
   void append(const StepMetrics& step, const std::vector<RankMetrics>& ranks);
+  /// What was appended is on the disk.
+  void sync() const;
 
  private:
   std::string name_;
   int file_ = -1;
-  double first_loss_ = std::numeric_limits<double>::quiet_NaN();
+  Kept kept_;
+  std::size_t damaged_ = 0;
 };
+
+/// How many steps a metrics.jsonl tells of; 0: none, or there is no such file. Throws Failure when it cannot be read.
+[[nodiscard]] std::int64_t steps_told(const std::filesystem::path& metrics);
 
 }  // namespace orrery::exec

@@ -12,21 +12,24 @@
 #include <thread>
 #include <utility>
 
+#include "exec/agreement.h"
 #include "exec/checkpoint.h"
-#include "exec/checkpoint_files.h"
+#include "exec/checksum.h"
+#include "exec/data_mark.h"
 #include "exec/encode_data.h"
 #include "exec/events.h"
 #include "exec/failure.h"
 #include "exec/faults.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
+#include "exec/generations.h"
 #include "exec/guards.h"
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
+#include "exec/run_start.h"
 #include "exec/stragglers.h"
 #include "exec/weight_names.h"
-#include "plan/plan_file.h"
 
 namespace orrery::exec {
 namespace {
@@ -34,7 +37,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr std::size_t kMostPlan = 64U << 20;
 constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks: about 25 MB
 
 using Clock = std::chrono::steady_clock;
@@ -94,45 +96,45 @@ class Session {
                   options.graphs, options.graphs && backend.captures() ? kSampled : 1},
                  std::move(data.held_out)),
         context_{schedule, trainer_.executor().arena(), backend, transport},
-        saver_(context_, options.directory / "checkpoints", options.keep),
+        saver_(context_, options.directory / kCheckpoints, options.keep),
         stragglers_(stages_of_ranks(plan)),
         faults_(faults, context_),
         guards_(context_, options.guards, options.threads) {}
 
-  /// The run directory for this run alone; a second trainer in it would mix two runs.
+  /// The run directory for this run alone; a second trainer in it would mix two runs. What an earlier run has recorded
+  /// is gone on from or removed on request only.
   base::Result<bool> lock() {
-    if (!first_rank()) return true;
-    fs::create_directories(options_.directory);
-    lock_ = lock_file(options_.directory / "lock");
-    if (lock_.held()) return true;
-    return base::fail("E0626", fmt::format("another run is training in {}", options_.directory.string()),
-                      "wait for its end, or train into another directory");
+    base::Result<bool> mine = true;
+    together(transport_, [&] {
+      if (!first_rank()) return;
+      make_folders(options_.directory);
+      lock_ = lock_file(options_.directory / "lock");
+      if (lock_.held()) finish_removing(options_.directory);
+      if (!lock_.held())
+        mine = base::fail("E0626", fmt::format("another run is training in {}", options_.directory.string()),
+                          "wait for its end, or train into another directory");
+      else if (!options_.resume && !options_.overwrite)
+        mine = may_begin_in(options_.directory);
+      if (mine) sweep_debris(options_.directory, options_.run_id);
+    });
+    return mine;
   }
 
   /// Parameters from a checkpoint, a file or the seed. Nothing is written yet: a start that fails leaves what was
   /// there.
   base::Result<bool> load() {
     report({{"event", "preparing"}});  // drawing or reading a large model's weights takes its time
-    std::optional<fs::path> latest;
-    if (options_.resume) latest = latest_checkpoint(options_.directory / "checkpoints");
-    if (options_.resume && !latest)
+    if (options_.resume) {
+      const auto resumed = resume();
+      if (!resumed || *resumed) return resumed;
       report(diagnostic_event({base::Severity::warning,
                                "E0627",
                                {options_.directory.string(), 0, 0, 1},
                                "there is no checkpoint to go on from: the run begins at step 1",
                                "checkpoints are saved at the end, when stopped, and every minute or --checkpoint-every",
                                {}}));
-    if (latest) {
-      if (auto same = same_model(); !same) return same;
-      if (const auto other = other_data()) report(diagnostic_event(*other));
-      first_step_ = load_checkpoint(context_, *latest);
-      if (const std::int64_t read = CheckpointReader(*latest).sequences(); read >= 0)
-        trainer_.go_on_at(first_step_, read);
-      if (first_step_ >= options_.steps)
-        return base::fail(
-            "E0621", fmt::format("the run has done {} steps already, {} were asked for", first_step_, options_.steps),
-            "ask for more with --steps, or train into another directory");
-    } else if (!training_.initial_weights.empty()) {
+    }
+    if (!training_.initial_weights.empty()) {
       auto files = open_weights(training_.initial_weights);
       if (!files) return base::fail(files.error());
       auto source = file_source(*files, schedule_);
@@ -153,15 +155,36 @@ class Session {
 
   /// From here on this run's records count: an earlier run's go, but for what is resumed.
   void open_records() {
-    if (first_rank()) {
-      for (const char* name : {"completed.json", "timeline.json"}) fs::remove(options_.directory / name);
-      if (first_step_ == 0)
-        for (const char* name : {"checkpoints", "gradients"}) fs::remove_all(options_.directory / name);
+    together(transport_, [&] {
+      if (!first_rank()) return;
+      if (options_.overwrite) remove_run(options_.directory);
+      for (const DamagedGeneration& one : resumed_.damaged) keep_damaged(options_.directory, one);
+      remove_tree(options_.directory / "completed.json");
+      if (first_step_ < options_.steps) remove_tree(options_.directory / "timeline.json");
       write_atomically(options_.directory / "plan.yaml", options_.plan_text);
+      if (!data_) data_ = mark_of(trainer_.data());
       metrics_.emplace(options_.directory / "metrics.jsonl", first_step_);
-      first_loss_ = metrics_->first_loss();
+      if (metrics_->damaged() > 0)
+        warn("E0645", fmt::format("{} lines of metrics.jsonl were no records of a step", metrics_->damaged()),
+             "they are kept in metrics.jsonl.damaged");
+      first_loss_ = metrics_->kept().first_loss;
+      if (first_step_ < options_.steps) return;
+      last_loss_ = metrics_->kept().last_loss;  // all steps are done: only the record is missing
+      memory_peak_ = metrics_->kept().memory_peak;
+      durations_ = metrics_->kept().seconds;
+    });
+    CheckpointNotes notes;
+    notes.run_id = options_.run_id;
+    notes.job = fmt::format("{:08x}", crc32(std::as_bytes(std::span(options_.plan_text))));
+    if (first_rank()) {
+      notes.data = data_;
+      notes.marker = options_.directory / kSavedMark;
+      notes.before = [this] { metrics_->sync(); };
+      notes.warn = [this](const std::string& what) {
+        warn("E0644", what, "the checkpoint itself was saved; older ones may be more than --keep says");
+      };
     }
-    transport_.barrier();
+    saver_.describe(std::move(notes));
   }
 
   bool steps() {
@@ -215,7 +238,7 @@ class Session {
   }
 
   void finish(bool completed) {
-    if (options_.timeline) write_timeline();
+    if (options_.timeline && done_ > first_step_) write_timeline();
     if (!first_rank()) return;
     if (backend_.captures()) {
       const Executor::GraphCounts& g = trainer_.executor().graphs();
@@ -257,50 +280,50 @@ class Session {
   }
 
  private:
-  /// Whether the stored plan is of the model that is to go on. Names and sources may differ.
-  base::Result<bool> same_model() const {
-    const fs::path path = options_.directory / "plan.yaml";
-    if (!fs::exists(path)) return true;
-    const auto stored = plan::parse_plan_file(read_file(path, kMostPlan), path.string());
-    if (!stored) return base::fail(stored.error());
-    models::Model theirs = stored->model;
-    theirs.name = plan_.model().name;
-    theirs.sources = plan_.model().sources;
-    theirs.dropout = plan_.model().dropout;  // of the recipe, as its learning rate
-    if (theirs == plan_.model()) return true;
-    return base::fail({base::Diagnostic{
-        base::Severity::error,
-        "E0625",
-        {path.string(), 0, 0, 1},
-        fmt::format("the run to be resumed trains another model: {}, not {}", stored->model.name, plan_.model().name),
-        "train into another directory, or without --resume to begin anew",
-        {}}});
+  /// Loads the newest whole checkpoint; false where there is none because none was ever saved.
+  base::Result<bool> resume() {
+    const fs::path folder = options_.directory / kCheckpoints;
+    base::Result<bool> mine = true;
+    bool any = false;
+    together(transport_, [&] {
+      if (!first_rank()) return;
+      mine = may_resume_in(options_.directory);
+      any = mine && *mine;
+      if (any) mine = same_model(options_.directory, plan_);
+    });
+    if (auto all = agreed(transport_, mine); !all) return all;
+    together(transport_, [&] {
+      if (first_rank()) data_ = mark_of(trainer_.data());
+    });
+    if (transport_.maximum(any ? 1 : 0) == 0) return false;
+    resumed_ = load_newest(context_, folder);
+    if (!resumed_.from) {
+      std::string found;
+      for (const DamagedGeneration& one : resumed_.damaged) found += (found.empty() ? "" : "; ") + one.why;
+      return base::fail({nothing_whole(options_.directory, found)});
+    }
+    first_step_ = resumed_.manifest.step;
+    if (resumed_.manifest.sequences >= 0) trainer_.go_on_at(first_step_, resumed_.manifest.sequences);
+    const bool done = first_rank() && recorded_as_completed(options_.directory);
+    if (transport_.maximum(first_step_ > options_.steps || (first_step_ == options_.steps && done) ? 1 : 0) > 0)
+      return base::fail(
+          "E0621", fmt::format("the run has done {} steps already, {} were asked for", first_step_, options_.steps),
+          "ask for more with --steps, or train into another directory");
+    together(transport_, [&] {
+      if (!first_rank()) return;
+      for (const base::Diagnostic& one : said_of(options_.directory, resumed_, plan_, training_, *data_))
+        report(diagnostic_event(one));
+    });
+    return true;
   }
 
-  /// A warning where the next step would not read what the run that is resumed would have read: the place in the data
-  /// is the number of sequences that were read, whatever the size of batches.
-  std::optional<base::Diagnostic> other_data() const {
-    const fs::path path = options_.directory / "plan.yaml";
-    if (!first_rank() || !fs::exists(path)) return std::nullopt;
-    const auto stored = plan::parse_plan_file(read_file(path, kMostPlan), path.string());
-    if (!stored) return std::nullopt;
-    const plan::Training& theirs = stored->job.training;
-    const plan::PlanSpec &then = stored->spec, &now = plan_.spec();
-    const char* const what = theirs.data != training_.data                                                ? "data"
-                             : theirs.tokenizer != training_.tokenizer                                    ? "tokenizer"
-                             : theirs.order != training_.order                                            ? "order"
-                             : theirs.order == plan::DataOrder::shuffled && theirs.seed != training_.seed ? "seed"
-                             : then.sequence != now.sequence                                              ? "sequence"
-                                                                                                          : nullptr;
-    if (what == nullptr) return std::nullopt;
-    return base::Diagnostic{base::Severity::warning,
-                            "E0628",
-                            {path.string(), 0, 0, 1},
-                            fmt::format("the job has another {} than the run to be resumed: some data is read twice, "
-                                        "or not at all",
-                                        what),
-                            "the place in the data is the number of sequences that were read",
-                            {}};
+  void warn(const char* code, std::string message, std::string help) const {
+    report(diagnostic_event({base::Severity::warning,
+                             code,
+                             {options_.directory.string(), 0, 0, 1},
+                             std::move(message),
+                             std::move(help),
+                             {}}));
   }
 
   /// A warning where what was to be kept without its zeros had no room and was computed again.
@@ -503,6 +526,8 @@ class Session {
   Guards guards_;
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;  ///< rank 0
+  std::optional<DataMark> data_;        ///< rank 0: what this run reads
+  Resumed resumed_;
   std::int64_t first_step_ = 0, done_ = 0;
   std::optional<base::Diagnostics> fault_;
   bool due_ = false;                                              ///< a checkpoint, after this step
@@ -514,16 +539,6 @@ class Session {
   std::vector<double> durations_, plain_durations_;
   Executor::Lossless lossless_;  ///< of all ranks and of this run's steps
 };
-
-/// What went wrong on some rank, on all of them: a rank that could read its input must not wait for one that could not.
-/// Rank 0, which speaks for all, has the first failing rank's diagnostics.
-base::Result<bool> agreed(Transport& transport, base::Result<bool> mine) {
-  if (transport.maximum(mine ? 0.0 : 1.0) == 0) return mine;
-  const std::vector<std::string> all = transport.gather_text(mine ? std::string() : pack_diagnostics(mine.error()));
-  for (const std::string& one : all)
-    if (!one.empty()) return base::fail(unpack_diagnostics(one));
-  return mine ? base::fail("E0622", "another rank could not read the run's input") : mine;
-}
 
 /// A warning when the run reads some of its data more than once.
 std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,

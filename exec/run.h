@@ -23,7 +23,8 @@ struct RunOptions {
   std::string plan_text;   ///< copied to plan.yaml
   std::string run_id;      ///< into completed.json
   std::int64_t steps = 0;  ///< of the whole run
-  bool resume = false;     ///< from the newest checkpoint, if there is one
+  bool resume = false;     ///< from the newest whole checkpoint, if any was ever saved
+  bool overwrite = false;  ///< an earlier run's records and checkpoints go; with neither, one is refused (E0640)
   bool checkpoint = true;
   int keep = 2;                                  ///< newest checkpoints that are kept
   std::int64_t checkpoint_every = 0;             ///< steps; 0: by time

@@ -120,53 +120,50 @@ void SafetensorsFile::read(const TensorEntry& tensor, std::int64_t first, std::s
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorEntry> tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : name_(path.string()) {
+    : name_(path.string()), tensors_(std::move(tensors)), crcs_(tensors_.size()) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::int64_t at = 0;
-  for (TensorEntry& tensor : tensors) {
+  for (TensorEntry& tensor : tensors_) {
     tensor.begin = at;
     at = tensor.end = at + tensor.elements() * 4;
     header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = header.dump();
   text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
-  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file_ < 0) throw Failure(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
   const std::uint64_t length = text.size();
-  write(std::as_bytes(std::span(&length, 1)));
-  write(std::as_bytes(std::span(text)));
-  expected_ = written_ + at;
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (file_ >= 0) ::close(file_);
-}
-
-void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  crc_ = crc32(bytes, crc_);
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::write(file_, bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Failure(fmt::format("cannot write {}: {}", name_, std::strerror(errno)));
-    done += static_cast<std::size_t>(n);
-  }
-  written_ += static_cast<std::int64_t>(bytes.size());
+  std::string start(reinterpret_cast<const char*>(&length), sizeof length);
+  start += text;
+  header_bytes_ = static_cast<std::int64_t>(start.size());
+  header_crc_ = crc32(std::as_bytes(std::span(start)));
+  expected_ = header_bytes_ + at;
+  file_.emplace(path, expected_);
+  file_->write(std::as_bytes(std::span(start)));
 }
 
 void SafetensorsWriter::append(std::span<const float> values) {
-  write(std::as_bytes(values));
+  auto bytes = std::as_bytes(values);
+  file_->write(bytes);
+  while (!bytes.empty()) {
+    ENSURE(tensor_ < tensors_.size(), "{}: more values than its tensors have", name_);
+    const TensorEntry& tensor = tensors_[tensor_];
+    const std::size_t mine = std::min(bytes.size(), static_cast<std::size_t>(tensor.end - tensor.begin) - begun_);
+    crcs_[tensor_] = crc32(bytes.first(mine), crcs_[tensor_]);
+    bytes = bytes.subspan(mine);
+    begun_ += mine;
+    if (begun_ < static_cast<std::size_t>(tensor.end - tensor.begin)) continue;
+    ++tensor_;
+    begun_ = 0;
+  }
 }
 
 std::uint32_t SafetensorsWriter::finish() {
-  ENSURE(written_ == expected_, "{}: {} of {} bytes written", name_, written_, expected_);
-  const int file = std::exchange(file_, -1);
-  const bool synced = fsync(file) == 0;
-  const int error = errno;
-  if (::close(file) != 0 || !synced)
-    throw Failure(fmt::format("cannot write {}: {}", name_, std::strerror(synced ? errno : error)));
-  return crc_;
+  ENSURE(bytes() == expected_, "{}: {} of {} bytes written", name_, bytes(), expected_);
+  file_->finish();
+  std::uint32_t crc = header_crc_;
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    crc = crc32_of_both(crc, crcs_[i], tensors_[i].end - tensors_[i].begin);
+  return crc;
 }
 
 }  // namespace orrery::exec

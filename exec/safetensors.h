@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "exec/files.h"
 
 namespace orrery::exec {
 
@@ -55,25 +57,30 @@ class SafetensorsFile {
 };
 
 /// Writes a new file: the header first, then the tensors' data in the order of `tensors`. Throws Failure on I/O errors.
+/// A file that was not finished is removed again.
 class SafetensorsWriter {
  public:
   /// Sets begin and end of each tensor. Tensors of F32.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorEntry> tensors,
                     const std::map<std::string, std::string>& metadata);
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   void append(std::span<const float> values);
   /// Checks that everything was written, syncs to the disk and closes. Returns the CRC-32 of the whole file.
   [[nodiscard]] std::uint32_t finish();
-  [[nodiscard]] std::int64_t bytes() const { return written_; }
+  [[nodiscard]] std::int64_t bytes() const { return file_->written(); }
+  /// Of the length and the header together, with which the file begins.
+  [[nodiscard]] std::int64_t header_bytes() const { return header_bytes_; }
+  [[nodiscard]] std::uint32_t header_crc() const { return header_crc_; }
+  /// Of each tensor's data, in their order.
+  [[nodiscard]] const std::vector<std::uint32_t>& tensor_crcs() const { return crcs_; }
 
  private:
-  void write(std::span<const std::byte> bytes);
-  int file_ = -1;
   std::string name_;
-  std::int64_t written_ = 0, expected_ = 0;
-  std::uint32_t crc_ = 0;
+  std::vector<TensorEntry> tensors_;
+  std::vector<std::uint32_t> crcs_;
+  std::optional<NewFile> file_;
+  std::int64_t header_bytes_ = 0, expected_ = 0;
+  std::uint32_t header_crc_ = 0;
+  std::size_t tensor_ = 0, begun_ = 0;  ///< the tensor that is being written, and how many of its bytes were
 };
 
 }  // namespace orrery::exec

@@ -59,6 +59,7 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   if (c.stop_on_spike) add("--on-spike", "stop");
   if (c.hash_every >= 0) add("--hash-every", std::to_string(c.hash_every));
   if (c.resume) out.emplace_back("--resume");
+  if (c.overwrite) out.emplace_back("--overwrite");
   if (c.serial) out.emplace_back("--serial");
   if (!c.checkpoint) out.emplace_back("--no-checkpoint");
   if (c.progress_thread) out.emplace_back("--progress-thread");

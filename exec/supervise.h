@@ -26,6 +26,7 @@ struct TrainCommand {
   int threads = 0;             ///< per rank; 0: cores / ranks, at least 1
   std::string backend = "cpu";
   bool resume = false;
+  bool overwrite = false;
   bool checkpoint = true;             ///< at the end and when stopped
   int keep = 2;                       ///< newest checkpoints that are kept
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time

@@ -220,6 +220,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   run.run_id = options.run_id;
   run.steps = options.steps > 0 ? options.steps : loaded.file.job.training.steps;
   run.resume = options.resume;
+  run.overwrite = options.overwrite;
   run.checkpoint = options.checkpoint;
   run.checkpoint_every = options.checkpoint_every;
   run.keep = static_cast<int>(std::min<std::int64_t>(options.keep, 1 << 20));

@@ -39,7 +39,7 @@ bool read_steps(const std::string& text, std::set<std::int64_t>& out) {
 
 const char* usage() {
   return "usage: mpiexec -n RANKS orrery-worker --plan FILE --run DIR [--steps N] [--backend cpu|cuda] [--threads K]\n"
-         "         [--resume] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
+         "         [--resume|--overwrite] [--no-checkpoint] [--checkpoint-every N] [--checkpoint-interval SECONDS]\n"
          "         [--keep N] [--hash-every N] [--on-spike warn|stop] [--dump-gradients STEP,STEP…] [--run-id TEXT]\n"
          "         [--transport mpi|threads] [--deadline SECONDS] [--recompute-whole-layer] [--progress-thread]\n"
          "         [--serial] [--check-memory] [--no-graphs] [--no-queued-messages] [--no-repeat]\n"
@@ -94,6 +94,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--dump-gradients", [&o](const std::string& v) { return read_steps(v, o.dump_gradients); }}};
   const std::map<std::string, std::function<void()>> flags = {
       {"--resume", [&o] { o.resume = true; }},
+      {"--overwrite", [&o] { o.overwrite = true; }},
       {"--probe", [&o] { o.probe = true; }},
       {"--sample", [&o] { o.sample = true; }},
       {"--no-checkpoint", [&o] { o.checkpoint = false; }},
@@ -121,6 +122,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
   o.checkpoint_interval = std::chrono::seconds(std::min<std::int64_t>(interval, std::int64_t{1} << 30));
   if (o.backend != "cpu" && o.backend != "cuda")
     return base::fail("E0630", "--backend is cpu or cuda, found " + o.backend);
+  if (o.resume && o.overwrite) return base::fail("E0630", "--resume and --overwrite exclude each other", usage());
   if (o.probe) return o;
   if (o.sample && !o.run.empty()) return o;
   if (o.plan.empty() || o.run.empty()) return base::fail("E0630", "--plan and --run are needed", usage());

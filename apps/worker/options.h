@@ -21,6 +21,7 @@ struct Options {
   std::chrono::seconds checkpoint_interval{60};
   bool checkpoint = true;
   bool resume = false;
+  bool overwrite = false;
   bool recompute_whole_layer = false;
   bool progress_thread = false;  ///< CPU ranks: messages move while the rank computes
   bool graphs = true;            ///< CUDA: runs of steps as graphs

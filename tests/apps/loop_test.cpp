@@ -156,6 +156,10 @@ TEST_F(Loop, ResumesWhereItStopped) {
   const std::string file = plan("serial", "{micro_batch: 4}", "1");
   ASSERT_EQ(orrery({"train", file, "--run", path("whole"), "--steps", "4"}).exit_code, 0);
   ASSERT_EQ(orrery({"train", file, "--run", path("parts"), "--steps", "2"}).exit_code, 0);
+  const Ran refused = orrery({"train", file, "--run", path("parts"), "--steps", "4", "--json"});
+  EXPECT_EQ(refused.exit_code, 3) << "a used directory";
+  EXPECT_NE(refused.out.find("E0640"), std::string::npos) << refused.out;
+  EXPECT_EQ(orrery({"train", file, "--run", path("parts"), "--resume", "--overwrite"}).exit_code, 2);
   const Ran rest = orrery({"train", file, "--run", path("parts"), "--steps", "4", "--resume", "--json"});
   ASSERT_EQ(rest.exit_code, 0) << rest.err;
   EXPECT_EQ(rest.result().at("steps"), 4);

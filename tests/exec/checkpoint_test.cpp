@@ -9,7 +9,7 @@
 #include <sstream>
 #include <thread>
 
-#include "exec/checkpoint_parts.h"
+#include "exec/checkpoint_manifest.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
@@ -234,14 +234,16 @@ TEST_F(Checkpoint, IsRefusedWhenABitFlipsAFileIsCutOrAPartIsMissing) {
   ASSERT_NE(name, std::string::npos);
   without.replace(name, 29, "\"tensor\": \"h.9.mlp.fc.weight\"");
   write_atomically(manifest, without);
-  refused("of h.1.mlp.fc.weight");
+  refused("manifest.json: damaged in bytes 0 to");
+  write_atomically(manifest, seal_manifest(without.substr(0, without.rfind(",\n \"checksum\"")) + "\n}\n"));
+  refused(".mlp.fc.weight");
   write_atomically(manifest, list.substr(0, list.size() / 2));
   refused("not a checkpoint manifest");
 }
 
 TEST(Manifest, RefusesPartsThatContradictThemselves) {
   const auto manifest = [](const std::string& part) {
-    return R"({"format_version":"1.0","step":1,"files":[],"parts":[)" + part + "]}";
+    return R"({"format_version":"1.0","step":1,"files":[{"name":"f","bytes":24,"crc32":0}],"parts":[)" + part + "]}";
   };
   const auto part = [](const std::string& file, const std::string& shape, int begin, int end) {
     return R"({"file":")" + file + R"(","key":"k","state":"weight","tensor":"t","logical_shape":[4],"part_shape":)" +
@@ -254,7 +256,9 @@ TEST(Manifest, RefusesPartsThatContradictThemselves) {
   EXPECT_THROW((void)parse_manifest(manifest(part("f", "[4]", 3, 3)), "m"), Failure);
   EXPECT_THROW((void)parse_manifest(manifest(part("f", "[-4]", 0, 4)), "m"), Failure);
   EXPECT_THROW((void)parse_manifest(manifest(part("f", "[2,2]", 0, 4)), "m"), Failure);
+  EXPECT_THROW((void)parse_manifest(manifest(part("g", "[4]", 0, 4)), "m"), Failure) << "a file that is not listed";
   EXPECT_THROW((void)parse_manifest(R"({"format_version":"2.0"})", "m"), Failure);
+  EXPECT_THROW((void)parse_manifest(std::string(200'000, '['), "m"), Failure);
 }
 
 }  // namespace

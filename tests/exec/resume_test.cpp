@@ -10,10 +10,7 @@
 #include "exec/checkpoint.h"
 #include "exec/checkpoint_files.h"
 #include "exec/files.h"
-#include "exec/run.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
-#include "tests/exec/training.h"
+#include "tests/exec/runs.h"
 
 namespace orrery::exec {
 namespace {
@@ -21,58 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::Trial;
 
-class Resume : public ::testing::Test {
- protected:
-  Resume() : folder_(fs::temp_directory_path() / ("orrery-resume-" + std::to_string(getpid()))) {
-    fs::remove_all(folder_);
-  }
-  ~Resume() override { fs::remove_all(folder_); }
-
-  static Trial trial() {
-    Trial trial = testing::golden_trial("cosine_clipped");
-    trial.model.layers = 4;
-    trial.training.initial_weights.clear();
-    trial.training.order = plan::DataOrder::shuffled;
-    trial.training.steps = 6;
-    trial.spec.data = trial.spec.pipeline = 2;
-    trial.spec.micro_batch = 1;
-    trial.spec.zero_stage = 1;
-    return trial;
-  }
-  /// All ranks as threads, into folder `name`. Returns rank 0's events.
-  std::vector<nlohmann::json> go(const Trial& trial, const std::string& name, std::int64_t steps,
-                                 const std::function<void(RunOptions&)>& more = {}) {
-    const plan::Plan plan = testing::plan_of(trial);
-    const plan::Schedule schedule = plan::lower(plan);
-    const Waiter waiter(wait_policy(plan.spec().ranks(), 1, std::chrono::seconds(60)));
-    ThreadWorld world(plan.spec().ranks());
-    std::vector<nlohmann::json> events;
-    testing::in_threads(
-        plan.spec().ranks(),
-        [&](int rank) {
-          const auto transport = world.transport(rank);
-          const auto backend = make_cpu_backend(1);
-          RunOptions options;
-          options.directory = folder_ / name;
-          options.plan_text = testing::plan_text(trial);
-          options.steps = steps;
-          options.report = [&](const std::string& line) { events.push_back(nlohmann::json::parse(line)); };
-          if (more) more(options);
-          const auto done = run(plan, trial.training, schedule, *backend, *transport, waiter, options);
-          if (!done && rank == 0) throw std::runtime_error(base::render(done.error(), false));
-        },
-        [&](const std::string& why) { world.abort(why); });
-    return events;
-  }
-  std::vector<nlohmann::json> lines(const std::string& name) const {
-    std::vector<nlohmann::json> out;
-    std::ifstream in(folder_ / name / "metrics.jsonl");
-    for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line));
-    return out;
-  }
-  fs::path checkpoint(const std::string& name, const char* step) const { return folder_ / name / "checkpoints" / step; }
-  fs::path folder_;
-};
+class Resume : public testing::RunFolder {};
 
 // Scales of fp8 are made of the values at hand: there is nothing of them to save.
 TEST_F(Resume, InEightBitsIsBitwise) {

@@ -62,6 +62,13 @@ TEST_F(Supervisor, TellsTheWorkerThatNothingNeedRepeatOnlyWhenAsked) {
   EXPECT_NE(supervise(c, {}, nullptr).reason.find("--no-repeat"), std::string::npos);
 }
 
+TEST_F(Supervisor, TellsTheWorkerToOverwriteOnlyWhenAsked) {
+  TrainCommand c = command("echo \"orrery-worker: $*\" >&2; exit 1");
+  EXPECT_EQ(supervise(c, {}, nullptr).reason.find("--overwrite"), std::string::npos);
+  c.overwrite = true;
+  EXPECT_NE(supervise(c, {}, nullptr).reason.find("--overwrite"), std::string::npos);
+}
+
 TEST_F(Supervisor, DoesNotBelieveAnExitCodeOfZero) {
   const RunOutcome outcome = supervise(command("exit 0"), {}, nullptr);
   EXPECT_EQ(outcome.end, RunEnd::failed);

@@ -142,7 +142,7 @@ prove_reference() {
   unpack "$work/pack"
   for family in gpt llama; do
     sed "s#@PACK@#$pack#g" "$pack/plans/tiny-$family.yaml" >"$work/plan.yaml"
-    (use_pack "" && mpiexec -n 1 orrery-worker --plan "$work/plan.yaml" --run "$work/run" --no-checkpoint --steps 6 --threads 1 \
+    (use_pack "" && mpiexec -n 1 orrery-worker --plan "$work/plan.yaml" --run "$work/run" --overwrite --no-checkpoint --steps 6 --threads 1 \
       >/dev/null)
     "$python" "$pack/data/torch_training.py" "$pack/data/tiny-$family.json" "$pack/data/tokens.bin" --device cpu --steps 6 \
       --out "$work/torch.json"

@@ -112,7 +112,7 @@ TEST(Start, RefusesAModelThatSeesWhatItShouldPredict) {
   EXPECT_FALSE(std::filesystem::exists(command.run / "plan.yaml"));
 }
 
-TEST(Start, InAUsedDirectoryBeginsAnew) {
+TEST(Start, InAUsedDirectoryBeginsAnewOnlyWhenToldTo) {
   Trial trial = small_trial();
   const Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
@@ -122,7 +122,14 @@ TEST(Start, InAUsedDirectoryBeginsAnew) {
   trial.training.seed += 1;
   command = testing::command_for(trial, folder);
   command.steps = 3;
+  const RunOutcome refused = supervise(command, {}, nullptr);
+  EXPECT_EQ(refused.exit_code, 3);
+  ASSERT_FALSE(refused.diagnostics.empty()) << refused.reason;
+  EXPECT_EQ(refused.diagnostics[0].code, "E0640");
+  EXPECT_EQ(losses(command.run).size(), 5U);
+  command.overwrite = true;
   ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
+  command.overwrite = false;
   EXPECT_FALSE(std::filesystem::exists(command.run / "gradients"));
   const std::vector<std::string> begun = losses(command.run);
   command.steps = 6;
@@ -146,6 +153,7 @@ TEST(Start, ThatFailsLeavesTheDirectoryAsItWas) {
   const std::string before = stored();
   trial.training.initial_weights = folder.path() / "no-such.safetensors";
   (void)testing::command_for(trial, folder);  // writes the plan
+  command.overwrite = true;
   const RunOutcome bad = supervise(command, {}, nullptr);
   EXPECT_EQ(bad.end, RunEnd::failed);
   EXPECT_EQ(bad.exit_code, 3);
@@ -157,6 +165,7 @@ TEST(Start, ThatFailsLeavesTheDirectoryAsItWas) {
   trial.training.initial_weights.clear();
   trial.model.norm_epsilon *= 2;
   (void)testing::command_for(trial, folder);
+  command.overwrite = false;
   command.resume = true;
   command.steps = 4;
   const RunOutcome other = supervise(command, {}, nullptr);
@@ -220,6 +229,7 @@ TEST(Checkpoints, AreSavedByTimeAndBySteps) {
   const Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
   command.steps = 4;
+  command.overwrite = true;
   std::vector<std::string> said;
   const RunWatchers watchers{{}, [&](const std::string& text) { said.push_back(text); }};
   command.checkpoint_interval = std::chrono::seconds(0);

@@ -159,7 +159,7 @@ class Session {
       if (!first_rank()) return;
       if (options_.overwrite) remove_run(options_.directory);
       for (const DamagedGeneration& one : resumed_.damaged) keep_damaged(options_.directory, one);
-      remove_tree(options_.directory / "completed.json");
+      for (const char* name : {"completed.json", "failure.json"}) remove_tree(options_.directory / name);
       if (first_step_ < options_.steps) remove_tree(options_.directory / "timeline.json");
       write_atomically(options_.directory / "plan.yaml", options_.plan_text);
       if (!data_) data_ = mark_of(trainer_.data());

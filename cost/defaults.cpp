@@ -86,6 +86,8 @@ void gpu(Calibration& c, const clusters::Device& device) {
         "memory has 256 GB/s; 28 bytes each");
   c.set("device.attention.unfused_efficiency", 0.4,
         "assumption, uncalibrated: batched products with an inner dimension of one head");
+  c.set("device.checkpoint.copy_bandwidth", 4e9,
+        "assumption, uncalibrated: one core of the host widens to fp32 into fresh memory");
 }
 
 /// One core of a server CPU; every number is to be replaced by a fit.
@@ -108,6 +110,7 @@ void cpu(Calibration& c, const clusters::Device& device) {
   const auto rate = [&](Family family, double bytes_per_second, const std::string& from) {
     c.set(fmt::format("device.vector.{}.rate", name_of(family)), bytes_per_second, from);
   };
+  c.set("device.checkpoint.copy_bandwidth", 1.5e9, source);
   c.set("device.cache.bandwidth", 80e9, kernels);
   c.set("device.conversion.bandwidth", 60e9, kernels);
   rate(Family::copy, 400e9, kernels);
@@ -195,6 +198,22 @@ void gpu_network(Calibration& c, const clusters::Cluster& cluster) {
   c.set("network.size_exponent", 0.61, kSimAi);
 }
 
+/// The disks behind checkpoints.
+void storage(Calibration& c, const clusters::Cluster& cluster) {
+  if (cluster.device().kind == clusters::DeviceKind::gpu) {
+    c.set("network.storage.write_latency", 0.1,
+          "assumption, uncalibrated: files created and synced on a shared system");
+    c.set("network.storage.write_bandwidth", 2e12 / 2048,
+          "Llama 3 (Grattafiori et al. 2024), section 3.3.1: 2 TB/s sustained, for 16,384 GPUs in 2,048 nodes");
+    c.set("network.storage.commit_time", 0.1, "assumption, uncalibrated: a small file, a rename and their syncs");
+    return;
+  }
+  const std::string source = "placeholder, uncalibrated: this machine's disk; run `orrery calibrate`";
+  c.set("network.storage.write_latency", 10e-3, source);
+  c.set("network.storage.write_bandwidth", 0.5e9, source);
+  c.set("network.storage.commit_time", 10e-3, source);
+}
+
 /// Links: what large messages reach of the datasheet's bandwidth.
 void network(Calibration& c, const clusters::Cluster& cluster) {
   if (cluster.device().kind == clusters::DeviceKind::gpu) {
@@ -225,6 +244,7 @@ Calibration defaults(const clusters::Cluster& cluster) {
     cpu(c, cluster.device());
   }
   network(c, cluster);
+  storage(c, cluster);
   return c;
 }
 

@@ -66,10 +66,15 @@ class Problem {
   void weigh() {
     std::map<int, std::pair<double, double>> runs;  // seconds, observations
     for (const Observation& o : observations_) {
+      if (o.saving != nullptr) continue;
       runs[o.run].first += o.seconds * o.count;
       runs[o.run].second += 1;
     }
     for (const Observation& o : observations_) {
+      if (o.saving != nullptr) {  // no part of a training step, and of coefficients that nothing else reveals
+        weight_.push_back(1);
+        continue;
+      }
       const auto& [seconds, count] = runs[o.run];
       weight_.push_back(std::sqrt(kEqualShare + (1 - kEqualShare) * count * o.seconds * o.count / seconds));
     }
@@ -114,7 +119,7 @@ double mean_error(const std::vector<Observation>& observations, const Pricing& p
 double time_weighted_error(const std::vector<Observation>& observations, const Pricing& pricing) {
   double sum = 0, measured = 0;
   for (const Observation& o : observations) {
-    if (o.op != nullptr) continue;  // its step counts
+    if (o.op != nullptr || o.saving != nullptr) continue;  // its step counts; it is in no step
     sum += o.count * std::abs(predicted(o, pricing) - o.seconds);
     measured += o.count * o.seconds;
   }

@@ -4,10 +4,12 @@
 /// coefficient, so that one which the data does not reveal stays where it was. Every schedule step that ran
 /// is an observation of what Pricing says about it; of a receive or collective only end - start counts,
 /// waiting for members is left out.
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "cost/checkpoint.h"
 #include "cost/pricing.h"
 #include "cost/results.h"
 #include "plan/timeline.h"
@@ -20,6 +22,12 @@ struct FitRun {
   plan::Schedule schedule;
   plan::Timeline timeline;
   bool held_out = false;  ///< judged, not fitted
+  /// What its checkpoints took, if it saved any; means over them.
+  struct Saved {
+    CheckpointSize size;
+    CheckpointPrice seconds;
+  };
+  std::optional<Saved> saved = {};
 };
 
 struct FitOptions {

@@ -11,6 +11,7 @@
 namespace orrery::cost {
 
 double predicted(const Observation& o, const Pricing& pricing) {
+  if (o.saving != nullptr) return checkpoint_price(o.size, pricing).*o.saving;
   const double dispatch = pricing.calibration().get("stack.dispatch_overhead", 0);
   if (o.gap) return dispatch;
   if (o.waiting) return o.computed * pricing.calibration().get("stack.rank_jitter", 0);
@@ -204,6 +205,24 @@ Observation waiting_of(const FitRun& run, int index, const std::set<std::int32_t
   return o;
 }
 
+/// What a checkpoint took: each part reveals coefficients of its own.
+void add_saved(std::vector<Observation>& out, const FitRun& run, int index) {
+  if (!run.saved) return;
+  const std::pair<const char*, double CheckpointPrice::*> parts[] = {{"checkpoint copied", &CheckpointPrice::copy},
+                                                                     {"checkpoint written", &CheckpointPrice::write},
+                                                                     {"checkpoint named", &CheckpointPrice::commit}};
+  for (const auto& [what, part] : parts) {
+    Observation o;
+    o.run = index;
+    o.what = what;
+    o.count = 1;
+    o.saving = part;
+    o.size = run.saved->size;
+    o.seconds = run.saved->seconds.*part;
+    if (o.seconds > 0) out.push_back(std::move(o));
+  }
+}
+
 std::string words(const models::Op& op) {
   using K = models::OpKind;
   if (op.kind == K::matmul)
@@ -296,6 +315,7 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
   if (gap.seconds > 0) out.push_back(std::move(gap));
   Observation rest = rest_of(run, index, iterations);
   if (rest.seconds > 0 && rest.steps > 0) out.push_back(std::move(rest));
+  if (!out.empty()) add_saved(out, run, index);
   return out;
 }
 

@@ -25,7 +25,10 @@ struct Observation {
   double computed = 0;       ///< seconds that the rank computed in it
   bool gap = false;          ///< from the end of a compute step to the start of the next
   double steps = 0;          ///< schedule steps per rank and training step (for the rest)
-  std::string what;          ///< for people: "attention forward", "all_reduce tensor", "between steps"
+  /// One part of what a checkpoint takes, outside training steps: null of all else.
+  double CheckpointPrice::*saving = nullptr;
+  CheckpointSize size = {};
+  std::string what;  ///< for people: "attention forward", "all_reduce tensor", "between steps"
 };
 
 /// What Pricing says about it. Spans hold no dispatch overhead, which

@@ -1,0 +1,143 @@
+/// What a checkpoint costs: its bytes are those that the executor writes, its times those of the coefficients, and
+/// measured checkpoints give the coefficients back.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "cost/checkpoint.h"
+#include "cost/observations.h"
+#include "exec/checkpoint_parts.h"
+#include "models/counts.h"
+#include "plan/lower.h"
+#include "tests/cost/support.h"
+#include "tests/plan/samples.h"
+
+namespace orrery::cost {
+namespace {
+
+/// Every split, each with its own optimizer, precision and technique in turn.
+std::vector<plan::PlanSpec> many_plans() {
+  using models::DType;
+  using plan::OptimizerKind;
+  std::vector<plan::PlanSpec> out;
+  for (const auto& [name, split] : samples::splits())
+    for (const OptimizerKind optimizer : {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::lamb,
+                                          OptimizerKind::adafactor, OptimizerKind::adamw_8bit})
+      for (const DType precision : {DType::fp32, DType::bf16, DType::fp16}) {
+        out.push_back(split);
+        out.back().optimizer = optimizer;
+        out.back().precision = precision;
+        if (split.data < 2 || optimizer != OptimizerKind::adamw) continue;
+        plan::PlanSpec other = out.back();
+        other.data = 4;
+        other.zero_group = split.zero_stage > 0 ? 2 : 0;
+        out.push_back(other);
+        other = out.back();
+        other.compression.gradients = plan::GradientCompression::powersgd;
+        out.push_back(other);
+      }
+  for (const plan::Order order :
+       {plan::Order::pipedream, plan::Order::pipedream_vertical, plan::Order::pipedream_2bw, plan::Order::dualpipe}) {
+    out.push_back({});
+    out.back().pipeline = out.back().data = 2;
+    out.back().order = order;
+    if (order == plan::Order::dualpipe) out.back().virtual_stages = 2;
+  }
+  return out;
+}
+
+TEST(CheckpointBytes, AreThoseOfThePartsThatEachRankWrites) {
+  int plans = 0, compressed = 0, stashed = 0, factored = 0;
+  for (const plan::PlanSpec& spec : many_plans()) {
+    const auto made = samples::try_make(spec);
+    if (!made) continue;
+    const plan::Schedule schedule = plan::lower(*made);
+    const std::vector<double> found = checkpoint_bytes_by_rank(schedule);
+    ASSERT_EQ(found.size(), static_cast<std::size_t>(schedule.spec.ranks()));
+    for (int rank = 0; rank < schedule.spec.ranks(); ++rank) {
+      double written = 0;
+      for (const exec::OwnedPart& one : exec::owned_parts(schedule, rank)) {
+        written += 4 * static_cast<double>(one.part.end - one.part.begin);
+        compressed += one.part.state == exec::State::low_rank_q;
+        stashed += one.part.state == exec::State::stashed;
+        factored += one.part.state == exec::State::factor_rows;
+      }
+      ASSERT_EQ(found[static_cast<std::size_t>(rank)], written) << plan::describe(spec) << ", rank " << rank;
+    }
+    ++plans;
+  }
+  EXPECT_GT(plans, 300);
+  EXPECT_GT(compressed, 0);
+  EXPECT_GT(stashed, 0);
+  EXPECT_GT(factored, 0);
+}
+
+TEST(CheckpointBytes, AreTwelveAParameterWithAdamHoweverItIsSplit) {
+  double whole = 0;
+  for (const auto& [name, spec] : samples::splits()) {
+    const plan::Plan plan = samples::make(spec);
+    const std::vector<double> ranks = checkpoint_bytes_by_rank(plan::lower(plan));
+    const double all = std::accumulate(ranks.begin(), ranks.end(), 0.0);
+    if (whole == 0) whole = all;
+    EXPECT_EQ(all, whole) << name;
+  }
+  EXPECT_EQ(whole, 12.0 * static_cast<double>(models::parameters(samples::tiny_gpt())));
+}
+
+TEST(CheckpointSize, SumsNodes) {
+  const CheckpointSize size = checkpoint_size({1, 2, 3, 4, 7, 1}, 2);
+  EXPECT_EQ(size.bytes, 18);
+  EXPECT_EQ(size.largest_rank, 7);
+  EXPECT_EQ(size.largest_node, 8);
+}
+
+Pricing priced(const std::vector<Calibration>& calibrations = {}) {
+  return Pricing(testing::cpu_cluster(2), testing::cpu_stack(), calibrations);
+}
+
+Calibration disk(double copy, double latency, double write, double commit) {
+  Calibration c;
+  c.set("device.checkpoint.copy_bandwidth", copy, "test");
+  c.set("network.storage.write_latency", latency, "test");
+  c.set("network.storage.write_bandwidth", write, "test");
+  c.set("network.storage.commit_time", commit, "test");
+  return c;
+}
+
+TEST(CheckpointPrice, IsWorkedByHand) {
+  const CheckpointPrice price = checkpoint_price({3e9, 2e9, 3e9}, priced({disk(1e9, 0.5, 0.3e9, 0.125)}));
+  EXPECT_DOUBLE_EQ(price.copy, 2);
+  EXPECT_DOUBLE_EQ(price.write, 10.5);
+  EXPECT_DOUBLE_EQ(price.commit, 0.125);
+  EXPECT_DOUBLE_EQ(price.pause(), 2.125);
+  EXPECT_DOUBLE_EQ(persist_time(10.5, 4), 12) << "seen at the end of the third step";
+  EXPECT_DOUBLE_EQ(persist_time(10.5, 0), 10.5);
+  EXPECT_DOUBLE_EQ(persist_time(0, 4), 0);
+}
+
+TEST(CheckpointFit, FindsTheDiskThatMeasuredCheckpointsHad) {
+  const Calibration truth = disk(2.5e9, 0.04, 0.2e9, 0.03);
+  const Pricing measured = priced({truth});
+  std::vector<Observation> observations;
+  for (const double bytes : {1e5, 1e7, 1e9, 4e9})
+    for (double CheckpointPrice::*part : {&CheckpointPrice::copy, &CheckpointPrice::write, &CheckpointPrice::commit}) {
+      Observation o;
+      o.saving = part;
+      o.size = {bytes, 0.6 * bytes, bytes};
+      o.seconds = checkpoint_price(o.size, measured).*part;
+      o.count = 1;
+      o.what = "checkpoint";
+      observations.push_back(o);
+    }
+  FitOptions options;
+  options.name = "disk";
+  const Fitted fitted = fit_observations(observations, priced(), options, "fit to a test");
+  for (const auto& [name, parameter] : truth.parameters) {
+    ASSERT_TRUE(fitted.calibration.has(name)) << name;
+    EXPECT_NEAR(fitted.calibration.at(name) / parameter.value, 1, 0.1) << name;
+  }
+  EXPECT_EQ(fitted.calibration.parameters.size(), truth.parameters.size()) << "nothing else is revealed";
+}
+
+}  // namespace
+}  // namespace orrery::cost

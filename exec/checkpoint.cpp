@@ -167,6 +167,7 @@ void CheckpointSaver::begin(std::int64_t step, std::int64_t sequences) {
     } catch (...) {
       failure_ = std::current_exception();
     }
+    written_at_ = std::chrono::steady_clock::now();
     written_ = true;
   });
 }

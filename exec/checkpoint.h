@@ -7,6 +7,7 @@
 /// A checkpoint is written under a temporary name, synced and renamed: what has the name is whole. Manifest and files
 /// are held against each other before a value reaches the model. What fails on one rank fails on all of them together.
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -67,6 +68,9 @@ class CheckpointSaver {
   [[nodiscard]] bool pending() const { return writer_.joinable(); }
   /// Whether this rank's part is on the disk, or has failed: commit() would not wait for it.
   [[nodiscard]] bool written() const { return written_; }
+  /// Of what was committed last: when its file was on the disk, and the file's bytes.
+  [[nodiscard]] std::chrono::steady_clock::time_point written_at() const { return written_at_; }
+  [[nodiscard]] std::int64_t bytes() const { return file_.bytes; }
   /// Collective. Waits for what begin() set out, and returns its step. Throws Failure where a value could not be
   /// copied or a file not be written.
   std::int64_t commit();
@@ -86,6 +90,7 @@ class CheckpointSaver {
   std::vector<CheckpointPart> parts_;
   CheckpointFile file_;
   std::exception_ptr failure_;
+  std::chrono::steady_clock::time_point written_at_{};
   std::atomic<bool> written_{false};
   std::thread writer_;
 };

@@ -1,6 +1,7 @@
 // completed.json, written and read.
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -43,6 +44,27 @@ void read_looks(base::JsonReader& reader, Completion& c) {
   }
 }
 
+void read_checkpoints(base::JsonReader& reader, SavedTotals& saved) {
+  const std::map<std::string, double*> seconds = {{"pause_s", &saved.pause_s},
+                                                  {"copy_s", &saved.copy_s},
+                                                  {"wait_s", &saved.wait_s},
+                                                  {"commit_s", &saved.commit_s},
+                                                  {"write_s", &saved.write_s}};
+  reader.open_object();
+  for (std::string key; reader.key(key);) {
+    if (key == "count")
+      saved.count = reader.integer(0, kMost);
+    else if (key == "bytes")
+      saved.bytes = reader.integer(0, kMost);
+    else if (key == "largest_rank_bytes")
+      saved.largest_rank_bytes = reader.integer(0, kMost);
+    else if (const auto one = seconds.find(key); one != seconds.end())
+      *one->second = reader.number(0, kHuge);
+    else
+      reader.skip();
+  }
+}
+
 }  // namespace
 
 std::string write_completion(const Completion& c) {
@@ -69,6 +91,11 @@ std::string write_completion(const Completion& c) {
   json["spikes"] = c.spikes;
   json["skipped"] = c.skipped;
   json["looks"] = {{"count", c.looks}, {"seconds", c.looks_s}};
+  if (const SavedTotals& saved = c.checkpoints; saved.count > 0)
+    json["checkpoints"] = {{"count", saved.count},       {"pause_s", saved.pause_s},
+                           {"copy_s", saved.copy_s},     {"wait_s", saved.wait_s},
+                           {"commit_s", saved.commit_s}, {"write_s", saved.write_s},
+                           {"bytes", saved.bytes},       {"largest_rank_bytes", saved.largest_rank_bytes}};
   return json.dump(1) + "\n";
 }
 
@@ -125,6 +152,8 @@ std::optional<Completion> read_completion(const std::filesystem::path& run) {
       c.skipped = reader.integer(0, kMost);
     else if (key == "looks")
       read_looks(reader, c);
+    else if (key == "checkpoints")
+      read_checkpoints(reader, c.checkpoints);
     else
       reader.skip();
   }

@@ -135,6 +135,7 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
     if (std::isnan(step.gradient_norm) || (plan.spec().has_server() && rank.gradient_norm > step.gradient_norm))
       step.gradient_norm = rank.gradient_norm;  // of a parameter server's workers, which each have one, the largest
     step.seconds = std::max(step.seconds, rank.seconds);
+    step.checkpoint_pause = std::max(step.checkpoint_pause, rank.checkpoint_pause);
     step.memory_peak = std::max(step.memory_peak, static_cast<double>(rank.memory.arena_peak));
     step.host_peak = std::max(step.host_peak, static_cast<double>(rank.memory.host_peak));
     step.nvme_peak = std::max(step.nvme_peak, static_cast<double>(rank.memory.nvme_peak));
@@ -219,6 +220,7 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
     line += fmt::format(",\"lossless_tensors\":{},\"lossless_computed_again\":{},\"lossless_densest\":{:.6g}",
                         step.lossless.tensors, step.lossless.again, step.lossless.densest);
   if (!step.spikes.empty()) line += fmt::format(",\"spikes\":[\"{}\"]", fmt::join(step.spikes, "\",\""));
+  if (step.checkpoint_pause > 0) line += ",\"checkpoint_pause_s\":" + number(step.checkpoint_pause);
   if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
   std::vector<std::string> waited;
   for (const RankMetrics& rank : ranks) waited.push_back(number(rank.waited_s));

@@ -36,6 +36,7 @@ struct RankMetrics {
   MemoryNow memory;
   std::int64_t resident_before = 0;  ///< before the arena was allocated
   Executor::Lossless lossless;
+  double checkpoint_pause = 0;  ///< before this step
 };
 [[nodiscard]] std::string pack_metrics(const RankMetrics& metrics);
 [[nodiscard]] RankMetrics unpack_metrics(const std::string& bytes);
@@ -52,6 +53,7 @@ struct StepMetrics {
   std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
   Executor::Lossless lossless;          ///< over all ranks
   std::vector<std::string> spikes;      ///< what of it was one: "loss", "gradient_norm"
+  double checkpoint_pause = 0;          ///< s that checkpoints held training up before this step; slowest rank
 };
 /// `all` and what another rank or another step brings to it.
 void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);

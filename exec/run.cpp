@@ -28,6 +28,7 @@
 #include "exec/measured.h"
 #include "exec/metrics.h"
 #include "exec/run_start.h"
+#include "exec/saving.h"
 #include "exec/stragglers.h"
 #include "exec/weight_names.h"
 
@@ -274,6 +275,7 @@ class Session {
     record.skipped = guards_.counts().skipped;
     record.looks = guards_.counts().looks;
     record.looks_s = guards_.counts().looks_s;
+    record.checkpoints = saved_;
     if (const auto warning = little_room()) report(diagnostic_event(*warning));
     write_atomically(options_.directory / "completed.json", write_completion(record));
     report({{"event", completed ? "completed" : "stopped"}, {"step", done_}});
@@ -350,20 +352,33 @@ class Session {
   /// Sets out a checkpoint, which is written behind the next steps.
   void save() {
     if (saver_.pending()) commit();  // asked for faster than the disk takes it
-    saved_ = Clock::now();
+    saving_clock_.begins();
     saver_.begin(done_, trainer_.sequences_before(done_));
+    saving_clock_.copied();
   }
   void commit() {
+    saving_clock_.commits();
     const std::int64_t step = saver_.commit();
-    saving_ = Clock::now() - saved_;
-    report({{"event", "checkpoint"}, {"step", step}});
+    const Saving mine = saving_clock_.ended(saver_.written_at(), static_cast<double>(saver_.bytes()));
+    saving_ = Clock::now() - saving_clock_.began();
+    const std::vector<std::string> all = transport_.gather_text(pack_saving(mine));
+    if (!first_rank()) return;
+    const SavedCheckpoint saved = join_savings(all);
+    saved_.add(saved);
+    report({{"event", "checkpoint"},
+            {"step", step},
+            {"pause_s", saved.slowest.pause()},
+            {"write_s", saved.slowest.write},
+            {"durable_s", std::chrono::duration<double>(saving_).count()},
+            {"bytes", saved.bytes}});
   }
 
   /// Whether this rank thinks that a checkpoint is due: every so many steps, or after so much time, of which saving
   /// may take a tenth.
   bool due() const {
     if (options_.checkpoint_every > 0) return done_ % options_.checkpoint_every == 0;
-    return Clock::now() - saved_ >= std::max<Clock::duration>(options_.checkpoint_interval, kMostSaving * saving_);
+    return Clock::now() - saving_clock_.began() >=
+           std::max<Clock::duration>(options_.checkpoint_interval, kMostSaving * saving_);
   }
 
   /// Where ranks meet next: after every step, or, where steps overlap from rank to rank, after a few, for meeting
@@ -403,6 +418,7 @@ class Session {
       line.memory.scratch = backend_.scratch_bytes();
       line.resident_before = before_.resident;
       line.lossless = mine.back().lossless;
+      line.checkpoint_pause = saving_clock_.take_pause();
       packed += pack_metrics(line);
       if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; its loss is elsewhere
     }
@@ -531,8 +547,9 @@ class Session {
   std::int64_t first_step_ = 0, done_ = 0;
   std::optional<base::Diagnostics> fault_;
   bool due_ = false;                                              ///< a checkpoint, after this step
-  Clock::time_point saved_ = Clock::now();                        ///< the last one, or the start
+  SavingClock saving_clock_;                                      ///< of the last one; before it, of the start
   Clock::duration saving_{0};                                     ///< how long it took
+  SavedTotals saved_;                                             ///< rank 0
   double first_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< of the run, resumed part included
   double last_loss_ = 0, memory_peak_ = 0;
   bool kernels_reported_ = false;

@@ -90,7 +90,9 @@ class Watch {
     if (what == "completed" || what == "stopped") finished_ = true;
     if (what == "step" && watchers_.step) watchers_.step(step_of(event));
     if (!watchers_.message) return;
-    if (what == "checkpoint") watchers_.message(fmt::format("checkpoint saved at step {:.0f}", number(event, "step")));
+    if (what == "checkpoint")
+      watchers_.message(saved_message(number(event, "step"), number(event, "bytes"), number(event, "pause_s"),
+                                      number(event, "durable_s")));
     if (what == "evaluation")
       watchers_.message(
           fmt::format("loss on held-out data after step {:.0f}: {:.4f}", number(event, "step"), number(event, "loss")));

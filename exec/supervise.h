@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "exec/saving.h"
 
 namespace orrery::exec {
 
@@ -75,6 +76,7 @@ struct Completion {
   /// weights and states (exec/guards.h) and what they took, on rank 0.
   std::int64_t spikes = 0, skipped = 0, looks = 0;
   double looks_s = 0;
+  SavedTotals checkpoints;  ///< of this run
 };
 [[nodiscard]] std::string write_completion(const Completion& completion);
 /// Nothing when the file is missing or no such record.

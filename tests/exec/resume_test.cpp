@@ -10,7 +10,12 @@
 #include "exec/checkpoint.h"
 #include "exec/checkpoint_files.h"
 #include "exec/files.h"
+#include "exec/run.h"
+#include "exec/saving.h"
+#include "exec/thread_transport.h"
+#include "plan/lower.h"
 #include "tests/exec/runs.h"
+#include "tests/exec/training.h"
 
 namespace orrery::exec {
 namespace {
@@ -161,6 +166,69 @@ TEST_F(Resume, CheckpointsOfEveryStepAreWrittenWhileTrainingGoesOn) {
     EXPECT_NO_THROW(CheckpointReader(checkpoint("run", step)).check_files()) << step;
   go(trial(), "plain", 6);
   EXPECT_EQ(lines("run").back().at("loss"), lines("plain").back().at("loss"));
+}
+
+TEST_F(Resume, WhatCheckpointsTookIsToldByEventsMetricsAndTheRecord) {
+  const auto events = go(trial(), "run", 5, [](RunOptions& o) { o.checkpoint_every = 2; });
+  double pause = 0, write = 0, bytes = 0;
+  std::vector<nlohmann::json> saved;
+  for (const auto& event : events)
+    if (event.at("event") == "checkpoint") saved.push_back(event);
+  ASSERT_EQ(saved.size(), 3U);
+  for (const auto& one : saved) {
+    pause += one.at("pause_s").get<double>();
+    write += one.at("write_s").get<double>();
+    bytes += one.at("bytes").get<double>();
+    EXPECT_GT(one.at("pause_s").get<double>(), 0);
+    EXPECT_GT(one.at("write_s").get<double>(), 0);
+    EXPECT_GE(one.at("durable_s").get<double>(), one.at("write_s").get<double>());
+  }
+  double files = 0;
+  for (const auto& entry : fs::directory_iterator(checkpoint("run", "step-000005")))
+    if (entry.path().extension() == ".safetensors") files += static_cast<double>(entry.file_size());
+  EXPECT_EQ(saved.back().at("bytes").get<double>(), files);
+
+  const auto metrics = lines("run");
+  ASSERT_EQ(metrics.size(), 5U);
+  double shown = 0;
+  for (std::size_t i = 0; i < 5; ++i) {
+    shown += metrics[i].value("checkpoint_pause_s", 0.0);
+    if (i == 3) continue;  // whether the first one was committed by then is a matter of time
+    EXPECT_EQ(metrics[i].contains("checkpoint_pause_s"), i == 2 || i == 4) << "step " << i + 1;
+  }
+  const auto record = read_completion(folder_ / "run");
+  ASSERT_TRUE(record);
+  const SavedTotals& sums = record->checkpoints;
+  EXPECT_EQ(sums.count, 3);
+  EXPECT_DOUBLE_EQ(sums.pause_s, pause);
+  EXPECT_DOUBLE_EQ(sums.write_s, write);
+  EXPECT_EQ(sums.bytes, bytes);
+  EXPECT_DOUBLE_EQ(sums.pause_s, sums.copy_s + sums.wait_s + sums.commit_s);
+  EXPECT_LT(sums.largest_rank_bytes, bytes);
+  EXPECT_LT(shown, pause) << "the last one's stands in the record alone";
+
+  const auto none = go(trial(), "none", 2, [](RunOptions& o) { o.checkpoint = false; });
+  EXPECT_EQ(read_completion(folder_ / "none")->checkpoints.count, 0);
+  EXPECT_FALSE(lines("none").back().contains("checkpoint_pause_s"));
+}
+
+TEST(Savings, AreThoseOfTheSlowestRank) {
+  const SavedCheckpoint saved =
+      join_savings({pack_saving({1, 5, 0, 0.25, 100}), pack_saving({2, 4, 0.5, 0.125, 300}), pack_saving({})});
+  EXPECT_EQ(saved.slowest.pause(), 2.75);
+  EXPECT_EQ(saved.slowest.write, 5);
+  EXPECT_EQ(saved.bytes, 400);
+  EXPECT_EQ(saved.slowest.bytes, 300);
+  SavedTotals sums;
+  sums.add(saved);
+  sums.add(saved);
+  EXPECT_EQ(sums.count, 2);
+  EXPECT_EQ(sums.pause_s, 5.5);
+  EXPECT_EQ(sums.largest_rank_bytes, 600);
+  EXPECT_EQ(saved_message(20, 1.5e9, 0.25, 2),
+            "checkpoint saved at step 20: 1.4 GiB, training held up for 250 ms, "
+            "durable after 2 s");
+  EXPECT_EQ(saved_message(20, 0, 0, 0), "checkpoint saved at step 20");
 }
 
 TEST_F(Resume, HeldOutLossStandsInTheRecordsWhereItIsDue) {

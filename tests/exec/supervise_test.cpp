@@ -227,11 +227,17 @@ TEST(Completion, IsReadBackAndNothingElseIs) {
   record.completed = true;
   record.steps = 20;
   record.final_loss = 3.25;
+  record.checkpoints = {2, 0.5, 0.25, 0.125, 0.125, 3, 4e9, 1e9};
   write_atomically(folder / "completed.json", write_completion(record));
   const auto read = read_completion(folder);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->steps, 20);
   EXPECT_EQ(read->final_loss, 3.25);
+  EXPECT_EQ(read->checkpoints.count, 2);
+  EXPECT_EQ(read->checkpoints.pause_s, 0.5);
+  EXPECT_EQ(read->checkpoints.wait_s, 0.125);
+  EXPECT_EQ(read->checkpoints.write_s, 3);
+  EXPECT_EQ(read->checkpoints.bytes, 4e9);
   for (const char* bad :
        {"", "{}", "[]", "{\"format_version\":\"9\"}", "{\"format_version\":\"1.0\",\"completed\":\"yes\"}"}) {
     write_atomically(folder / "completed.json", bad);

@@ -48,7 +48,7 @@ void add_device(std::vector<ParameterKind>& all) {
   all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0.7, "CPU: the cache one rank can call its own"});
   all.push_back({"device.host.efficiency", Unit::number, 1e-3, 1.5, 0.4,
                  "GPUs: what an optimizer on the host's cores reaches of the host memory's datasheet bandwidth"});
-  all.push_back({"device.checkpoint.copy_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
+  all.push_back({"device.checkpoint.copy_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 2.0,
                  "bytes per second at which a rank copies what it saves to memory of its own, while steps wait"});
   all.push_back({"device.neighbour_slowdown", Unit::number, 0, 10, 1.0,
                  "CPU: share by which computing takes longer while the other ranks compute (clock, caches, memory)"});
@@ -110,11 +110,12 @@ void add_network(std::vector<ParameterKind>& all) {
                  "GPUs: large copies between device and host over the slowest link's datasheet"});
   all.push_back({"network.copy.nvme_efficiency", Unit::number, 1e-3, 1.5, 0.3,
                  "GPUs: large copies between host and drives over the drives' datasheets"});
-  all.push_back({"network.storage.write_latency", Unit::seconds, 0, 1000, 1.0,
+  // Disks differ by more than anything else here: wide priors.
+  all.push_back({"network.storage.write_latency", Unit::seconds, 0, 1000, 2.0,
                  "a checkpoint's files created and synced, beyond their bytes"});
-  all.push_back({"network.storage.write_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
+  all.push_back({"network.storage.write_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 2.0,
                  "bytes per second that a node's ranks together write of a checkpoint, behind the steps"});
-  all.push_back({"network.storage.commit_time", Unit::seconds, 0, 1000, 1.0,
+  all.push_back({"network.storage.commit_time", Unit::seconds, 0, 1000, 2.0,
                  "a checkpoint's manifest written, its name given and an old one removed, while steps wait"});
   all.push_back({"network.size_half", Unit::bytes, 0, kTera, 0.7,
                  "GPUs: message size at which an all-reduce's transfer takes twice its time at large sizes"});

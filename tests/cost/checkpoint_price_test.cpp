@@ -39,8 +39,11 @@ std::vector<plan::PlanSpec> many_plans() {
   for (const plan::Order order :
        {plan::Order::pipedream, plan::Order::pipedream_vertical, plan::Order::pipedream_2bw, plan::Order::dualpipe}) {
     out.push_back({});
-    out.back().pipeline = out.back().data = 2;
+    out.back().pipeline = 4;  // so that a stage stashes more than one version
+    out.back().data = 2;
+    out.back().batch = out.back().sequence = 16;
     out.back().order = order;
+    if (out.back().asynchronous()) out.back().micro_batch = order == plan::Order::pipedream_2bw ? 2 : 8;
     if (order == plan::Order::dualpipe) out.back().virtual_stages = 2;
   }
   return out;
@@ -59,7 +62,7 @@ TEST(CheckpointBytes, AreThoseOfThePartsThatEachRankWrites) {
       for (const exec::OwnedPart& one : exec::owned_parts(schedule, rank)) {
         written += 4 * static_cast<double>(one.part.end - one.part.begin);
         compressed += one.part.state == exec::State::low_rank_q;
-        stashed += one.part.state == exec::State::stashed;
+        stashed += one.part.state == exec::State::stashed && one.part.version > 0;
         factored += one.part.state == exec::State::factor_rows;
       }
       ASSERT_EQ(found[static_cast<std::size_t>(rank)], written) << plan::describe(spec) << ", rank " << rank;

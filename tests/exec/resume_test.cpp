@@ -226,8 +226,8 @@ TEST(Savings, AreThoseOfTheSlowestRank) {
   EXPECT_EQ(sums.pause_s, 5.5);
   EXPECT_EQ(sums.largest_rank_bytes, 600);
   EXPECT_EQ(saved_message(20, 1.5e9, 0.25, 2),
-            "checkpoint saved at step 20: 1.4 GiB, training held up for 250 ms, "
-            "durable after 2 s");
+            "checkpoint saved at step 20: 1.40 GiB, training held up for 250 ms, "
+            "durable after 2.00 s");
   EXPECT_EQ(saved_message(20, 0, 0, 0), "checkpoint saved at step 20");
 }
 

@@ -62,6 +62,41 @@ struct Verbs {
   ExportOptions export_;
 };
 
+void add_failures(CLI::App& simulate, FailureOptions& options) {
+  CLI::Option* mtbf = simulate.add_option("--mtbf", options.mtbf, "Mean time between failures of all devices together")
+                          ->option_text("'3.1 h'|inf");
+  CLI::Option* rate = simulate.add_option("--failures-per-gpu-hour", options.per_gpu_hour, "Of one device")
+                          ->check(CLI::Range(1e-12, 1e6))
+                          ->option_text("RATE");
+  CLI::Option* fleet =
+      simulate
+          .add_option("--fleet", options.fleet, "A published fleet's rate: good (GPUs' default), young, pessimistic")
+          ->check(CLI::IsMember({"good", "young", "pessimistic"}))
+          ->option_text("NAME");
+  CLI::Option* period = simulate.add_option("--fault-period", options.period, "A fault at this fixed period instead")
+                            ->option_text("'30 s'");
+  for (CLI::Option* one : {mtbf, rate, fleet, period})
+    for (CLI::Option* other : {mtbf, rate, fleet, period})
+      if (one != other) one->excludes(other);
+  simulate.add_option("--restart-time", options.restart_time, "From a failure until steps go on")
+      ->option_text("'11 min'");
+  CLI::Option* every = simulate
+                           .add_option("--checkpoint-every", options.checkpoint_every,
+                                       "Steps between checkpoints; default: the best number")
+                           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+                           ->option_text("N");
+  period->needs(every);
+  simulate.add_option("--step-time", options.step_time, "Of a step, in place of the predicted one")
+      ->option_text("'150 ms'");
+  simulate.add_option("--checkpoint-pause", options.checkpoint_pause, "In place of the predicted one")
+      ->option_text("'80 ms'");
+  simulate.add_option("--checkpoint-write", options.checkpoint_write, "In place of the predicted one")
+      ->option_text("'2 s'");
+  simulate.add_option("--run-tokens", options.tokens, "Tokens of the run; default: of the job's steps")
+      ->check(CLI::Range(1.0, 1e18))
+      ->option_text("N");
+}
+
 void add_predicting(CLI::App& app, Verbs& verbs) {
   CLI::App* plan = app.add_subcommand("plan", "Search for the best plans of a job");
   plan->add_option("JOB", verbs.plan.job, "Job file")->required();
@@ -87,6 +122,7 @@ void add_predicting(CLI::App& app, Verbs& verbs) {
           "--beside", verbs.simulate.beside,
           "Another job on the same machines and switches at the same time, its nodes among the first's in turn")
       ->option_text("PLAN");
+  add_failures(*simulate, verbs.simulate.failures);
   add_calibrations(*simulate, verbs.simulate.calibrations);
 
   CLI::App* explain = app.add_subcommand(

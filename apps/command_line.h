@@ -34,11 +34,28 @@ struct PlanOptions {
   std::vector<std::string> calibrations;
 };
 
+/// What simulate is told of failures; times as text with their units.
+struct FailureOptions {
+  std::string mtbf;         ///< of the whole system; "inf": nothing fails
+  double per_gpu_hour = 0;  ///< failures; 0: not given
+  std::string fleet;        ///< a published one's rate
+  std::string period;       ///< of faults, in place of failures at random
+  std::string restart_time, step_time, checkpoint_pause, checkpoint_write;
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: the best number
+  double tokens = 0;                  ///< of the run; 0: as many as the job's steps read
+  [[nodiscard]] bool any() const {
+    return !mtbf.empty() || per_gpu_hour > 0 || !fleet.empty() || !period.empty() || !restart_time.empty() ||
+           !step_time.empty() || !checkpoint_pause.empty() || !checkpoint_write.empty() || checkpoint_every > 0 ||
+           tokens > 0;
+  }
+};
+
 struct SimulateOptions {
   std::string plan;
   std::string trace;     ///< Chrome trace to write
   std::string timeline;  ///< predicted timeline.json to write
   std::string beside;    ///< plan of another job on the same cluster at the same time
+  FailureOptions failures;
   std::vector<std::string> calibrations;
 };
 

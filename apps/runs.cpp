@@ -13,6 +13,21 @@
 namespace orrery::apps {
 namespace fs = std::filesystem;
 
+namespace {
+
+/// Means over the run's checkpoints. Of several nodes each is taken to write as much as another.
+std::optional<cost::FitRun::Saved> saved_of(const std::string& directory, const clusters::Cluster& cluster) {
+  const auto record = exec::read_completion(directory);
+  if (!record || record->checkpoints.count <= 0) return std::nullopt;
+  const exec::SavedTotals& sums = record->checkpoints;
+  const auto count = static_cast<double>(sums.count);
+  const double bytes = sums.bytes / count;
+  return cost::FitRun::Saved{{bytes, sums.largest_rank_bytes / count, bytes / cluster.nodes},
+                             {sums.copy_s / count, sums.write_s / count, sums.commit_s / count}};
+}
+
+}  // namespace
+
 base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const std::string& file) {
   std::vector<Metric> metrics;
   base::Diagnostics found;
@@ -70,8 +85,15 @@ base::Result<Run> load_run(const Catalog& catalog, const std::string& directory)
                                         {}}});
   auto metrics = parse_metrics(metrics_text, (folder / "metrics.jsonl").string());
   if (!metrics) return base::fail(metrics.error());
-  return Run{directory, std::move(*loaded),           std::move(schedule), std::move(*timeline), std::move(*metrics),
-             false,     fingerprint_of(timeline_text)};
+  const auto saved = saved_of(directory, loaded->file.cluster);
+  return Run{directory,
+             std::move(*loaded),
+             std::move(schedule),
+             std::move(*timeline),
+             std::move(*metrics),
+             false,
+             fingerprint_of(timeline_text),
+             saved};
 }
 
 base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vector<std::string>& used,
@@ -123,7 +145,8 @@ base::Result<cost::Pricing> pricing_of(const std::vector<Run>& runs,
 
 std::vector<cost::FitRun> fit_runs(std::vector<Run> runs) {
   std::vector<cost::FitRun> out;
-  for (Run& run : runs) out.push_back({run.directory, std::move(run.schedule), std::move(run.timeline), run.held_out});
+  for (Run& run : runs)
+    out.push_back({run.directory, std::move(run.schedule), std::move(run.timeline), run.held_out, run.saved});
   return out;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 /// Run directories read back: the plan that ran, the schedule it stands for, what was measured.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ struct Run {
   plan::Timeline timeline;
   std::vector<Metric> metrics;
   bool held_out = false;
-  std::string fingerprint;  ///< of the timeline's bytes
+  std::string fingerprint;                        ///< of the timeline's bytes
+  std::optional<cost::FitRun::Saved> saved = {};  ///< what its checkpoints took, where it has any
 };
 
 [[nodiscard]] base::Result<Run> load_run(const Catalog& catalog, const std::string& directory);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "apps/files.h"
+#include "apps/goodput.h"
 #include "apps/inputs.h"
 #include "apps/verbs.h"
 #include "clusters/read.h"
@@ -147,6 +148,10 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   }
   add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text);
   add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text);
+  if (auto added = add_goodput(options.failures, *loaded, schedule, pricing, simulation.prediction.step_time_s,
+                               context.terminal.style, json, outcome.text);
+      !added)
+    return usage(added.error().front().message, added.error().front().help);
   if (other) {
     json["step_time_alone_s"] = alone;
     json["beside"] = reports::simulate_json(other->prediction);

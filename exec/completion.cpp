@@ -55,9 +55,9 @@ void read_checkpoints(base::JsonReader& reader, SavedTotals& saved) {
     if (key == "count")
       saved.count = reader.integer(0, kMost);
     else if (key == "bytes")
-      saved.bytes = reader.integer(0, kMost);
+      saved.bytes = reader.number(0, kHuge);
     else if (key == "largest_rank_bytes")
-      saved.largest_rank_bytes = reader.integer(0, kMost);
+      saved.largest_rank_bytes = reader.number(0, kHuge);
     else if (const auto one = seconds.find(key); one != seconds.end())
       *one->second = reader.number(0, kHuge);
     else

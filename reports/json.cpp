@@ -217,6 +217,11 @@ json train_json(const TrainSummary& s) {
   if (s.lossless_tensors > 0)
     out["lossless"] = {
         {"tensors", s.lossless_tensors}, {"computed_again", s.lossless_again}, {"densest", s.lossless_densest}};
+  if (s.checkpoints > 0)
+    out["checkpoints"] = {{"count", s.checkpoints},
+                          {"pause_s", s.checkpoint_pause_s},
+                          {"write_s", s.checkpoint_write_s},
+                          {"bytes", whole(s.checkpoint_bytes)}};
   if (s.serial)
     out["serial"] = {{"run", s.serial->run},
                      {"steps", s.serial->steps},

@@ -129,6 +129,11 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
   if (summary.restarts > 0) table.rows.push_back({"restarts", fmt::format("{}", summary.restarts)});
+  if (summary.checkpoints > 0)
+    table.rows.push_back(
+        {"checkpoints", fmt::format("{} of {} in all: held training up for {}, written behind it in {}",
+                                    summary.checkpoints, base::human(base::Bytes{summary.checkpoint_bytes}),
+                                    time_text(summary.checkpoint_pause_s), time_text(summary.checkpoint_write_s))});
   if (summary.lossless_tensors > 0)
     table.rows.push_back(
         {"without zeros",

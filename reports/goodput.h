@@ -1,0 +1,24 @@
+#pragma once
+/// What checkpoints cost and what failures leave of a run, as text and as JSON.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cost/goodput_forecast.h"
+#include "reports/table.h"
+
+namespace orrery::reports {
+
+/// A plan's checkpoints as predicted.
+struct CheckpointForecast {
+  std::vector<double> bytes_by_rank;
+  cost::CheckpointSize size;
+  cost::CheckpointPrice price;
+};
+[[nodiscard]] nlohmann::json checkpoint_json(const CheckpointForecast& checkpoint);
+[[nodiscard]] std::string checkpoint_text(const CheckpointForecast& checkpoint, const TableStyle& style);
+
+[[nodiscard]] nlohmann::json goodput_json(const cost::Forecast& forecast);
+[[nodiscard]] std::string goodput_text(const cost::Forecast& forecast, const TableStyle& style);
+
+}  // namespace orrery::reports

@@ -16,11 +16,17 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 constexpr std::size_t kMostDepth = 64;
+constexpr std::size_t kMostKeys = 1'000'000;  // open at a time; the largest vocabularies have a quarter
 
 // parse_number also reads `.5`, which JSON does not.
 bool parse_json_number(std::string_view word, double& out) {
   const bool bare_point = word.substr(0, 1) == "." || word.substr(0, 2) == "-.";
   return !bare_point && parse_number(word, out);
+}
+
+bool is_word(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '+' ||
+         c == '-' || c == '.';
 }
 
 void append_utf8(std::uint32_t c, std::string& out) {
@@ -47,7 +53,7 @@ void append_utf8(std::uint32_t c, std::string& out) {
 JsonReader::JsonReader(std::string_view text, std::string file) : text_(text), file_(std::move(file)) {
   if (text_.substr(0, 3) == "\xEF\xBB\xBF") text_.remove_prefix(3);
   Findings findings(file_, {});
-  if (!is_text(text_, kMostBytes, findings)) errors_ = findings.all();
+  if (!is_text(text_, kMostBytes, findings, TextKind::json)) errors_ = findings.all();
 }
 
 void JsonReader::error_at(std::size_t offset, std::string message, std::string code) {
@@ -104,6 +110,7 @@ bool JsonReader::next(char closing) {
   if (failed()) return false;
   ENSURE(!levels_.empty() && levels_.back().object == (closing == '}'), "the innermost value is of the other kind");
   if (take(closing)) {
+    keys_ -= levels_.back().keys.size();
     levels_.pop_back();
     return false;
   }
@@ -126,6 +133,7 @@ bool JsonReader::key(std::string& key) {
   key = string_at(begin);
   if (!failed() && !levels_.back().keys.insert(key).second)
     error_at(begin, fmt::format("key {} is given twice", quoted(key)), "E0107");
+  if (++keys_ > kMostKeys) error_at(begin, fmt::format("more than {} keys", kMostKeys), "E0108");
   if (!failed() && !take(':')) error_at(at_, "`:` is expected here");
   return !failed();
 }
@@ -148,12 +156,16 @@ std::uint32_t JsonReader::hex4() {
 std::string JsonReader::string_at(std::size_t begin) {
   std::string out;
   while (at_ < text_.size() && !failed()) {
+    const std::size_t plain = at_;
+    while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
+           static_cast<unsigned char>(text_[at_]) >= 0x20)
+      ++at_;
+    out.append(text_, plain, at_ - plain);
+    if (at_ == text_.size()) break;
     const char c = text_[at_++];
     if (c == '"') return out;
-    if (static_cast<unsigned char>(c) < 0x20) {
+    if (c != '\\') {
       error_at(at_ - 1, "a string ends on the line where it begins");
-    } else if (c != '\\') {
-      out += c;
     } else {
       constexpr std::string_view kFrom = "\"\\/bfnrt";
       constexpr std::string_view kTo = "\"\\/\b\f\n\r\t";
@@ -182,11 +194,25 @@ std::string JsonReader::string_at(std::size_t begin) {
 std::string_view JsonReader::scalar() {
   (void)peek();
   value_ = at_;
-  while (at_ < text_.size() &&
-         std::string_view("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_").find(text_[at_]) !=
-             std::string_view::npos)
-    ++at_;
+  while (at_ < text_.size() && is_word(text_[at_])) ++at_;
   return text_.substr(value_, at_ - value_);
+}
+
+char JsonReader::kind() {
+  const char c = failed() ? '\0' : peek();
+  if (c == '{' || c == '[' || c == '"' || c == 'n') return c;
+  if (c == 't' || c == 'f') return 'b';
+  return c == '-' || (c >= '0' && c <= '9') ? '0' : '\0';
+}
+
+std::string_view JsonReader::number_word() {
+  constexpr std::string_view kNothing = "0";
+  if (failed()) return kNothing;
+  const std::string_view word = scalar();
+  double ignored = 0;
+  if (parse_json_number(word, ignored)) return word;
+  error_at(value_, "a number is expected here");
+  return kNothing;
 }
 
 double JsonReader::number(double low, double high) {

@@ -1,7 +1,8 @@
 #pragma once
 /// Strict JSON reading for large machine-written files: one pass, no tree, every value checked against its range.
-/// Refused: duplicate keys, numbers that do not fit, invalid UTF-8, nesting over 64. The first error ends the reading
-/// (with file, line and column); after it every reader returns its fallback and every loop ends.
+/// Refused: duplicate keys, numbers that do not fit, invalid UTF-8, nesting over 64, more than a million keys open at a
+/// time. The first error ends the reading (with file, line and column); after it every reader returns its fallback and
+/// every loop ends.
 ///
 ///     reader.open_object();
 ///     for (std::string key; reader.key(key);) { if (key == "n") n = reader.integer(0, 9); else reader.skip(); }
@@ -22,6 +23,9 @@ class JsonReader {
   /// `text` must outlive the reader. At most 1 GiB.
   JsonReader(std::string_view text, std::string file);
 
+  /// What stands next: `{`, `[`, `"`, `0` for a number, `b` for true and false, `n` for null; NUL when it is none of
+  /// these, or after an error.
+  [[nodiscard]] char kind();
   void open_object();
   /// Moves to the next key and stores it; false at the end of the object, which is then closed.
   [[nodiscard]] bool key(std::string& key);
@@ -31,6 +35,8 @@ class JsonReader {
 
   [[nodiscard]] double number(double low, double high);
   [[nodiscard]] std::int64_t integer(std::int64_t low, std::int64_t high);
+  /// A number as it is written, "0" after an error.
+  [[nodiscard]] std::string_view number_word();
   [[nodiscard]] std::string text();
   [[nodiscard]] bool boolean();
   void skip();
@@ -62,6 +68,7 @@ class JsonReader {
   std::size_t at_ = 0;
   std::size_t value_ = 0;  ///< where the value began that was read last
   std::vector<Level> levels_;
+  std::size_t keys_ = 0;  ///< of all levels
   Diagnostics errors_;
 };
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/printable.h"
+
 namespace orrery::base {
 namespace {
 
@@ -20,27 +22,6 @@ struct Colours {
 Colours colours(bool on) {
   if (!on) return {};
   return {"\033[1;31m", "\033[1;33m", "\033[1;34m", "\033[1m", "\033[0m"};
-}
-
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-}
-
-// Texts quote the user's input: nothing of it may steer the terminal.
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (is_control(c)) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 // Blanks up to `column`, keeping tabs so that the caret stands under its text whatever the tab width.
@@ -58,10 +39,7 @@ std::string padding(const std::string& line, int column) {
 }
 
 std::string source_lines(const Diagnostic& d, const Colours& c, const char* accent, const std::string& gutter) {
-  std::string line = d.source_line;
-  for (char& ch : line) {
-    if (is_control(ch) && ch != '\t') ch = ' ';
-  }
+  const std::string line = blanked(d.source_line);
   const int column = std::max(1, d.where.column);
   const std::string carets(static_cast<std::size_t>(std::max(1, d.where.length)), '^');
   std::string out = fmt::format("{} {}|{}\n", gutter, c.blue, c.off);
@@ -103,18 +81,18 @@ std::string render(const Diagnostic& d, bool colour) {
     accent = c.blue;
   }
   const std::string code = d.code.empty() ? "" : fmt::format("[{}]", d.code);
-  std::string out = fmt::format("{}{}{}{}{}: {}{}\n", accent, word, code, c.off, c.bold, escaped(d.message), c.off);
+  std::string out = fmt::format("{}{}{}{}{}: {}{}\n", accent, word, code, c.off, c.bold, printable(d.message), c.off);
   const bool shows_line = d.where.line > 0 && !d.source_line.empty();
   const std::string gutter(shows_line ? fmt::formatted_size("{}", d.where.line) : 1, ' ');
   if (!d.where.file.empty()) {
-    out += fmt::format("{}{}-->{} {}", gutter, c.blue, c.off, escaped(d.where.file));
+    out += fmt::format("{}{}-->{} {}", gutter, c.blue, c.off, printable(d.where.file));
     if (d.where.line > 0) out += fmt::format(":{}:{}", d.where.line, d.where.column);
     out += '\n';
   }
   if (shows_line) out += source_lines(d, c, accent, gutter);
   if (!d.help.empty()) {
     if (shows_line) out += fmt::format("{} {}|{}\n", gutter, c.blue, c.off);
-    out += fmt::format("{} {}={} {}help{}: {}\n", gutter, c.blue, c.off, c.bold, c.off, escaped(d.help));
+    out += fmt::format("{} {}={} {}help{}: {}\n", gutter, c.blue, c.off, c.bold, c.off, printable(d.help));
   }
   return out;
 }
@@ -134,9 +112,10 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   std::string best;
   std::size_t best_distance = word.size();
   for (const std::string& candidate : candidates) {
-    if (candidate.size() > kLongest) continue;
+    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
+    const std::size_t near = std::max<std::size_t>(1, longer / 3);
+    if (longer > kLongest || longer - shorter > near) continue;  // further apart than that by length alone
     const std::size_t distance = edit_distance(word, candidate);
-    const std::size_t near = std::max<std::size_t>(1, std::max(word.size(), candidate.size()) / 3);
     if (distance <= near && distance < best_distance) {
       best = candidate;
       best_distance = distance;
@@ -153,7 +132,7 @@ std::string quoted(const std::string& text) {
     while (end > 0 && (static_cast<unsigned char>(cut[end]) & 0xC0) == 0x80) --end;  // not inside a character
     cut = cut.substr(0, end) + "...";
   }
-  return "`" + escaped(cut) + "`";
+  return "`" + printable(cut) + "`";
 }
 
 }  // namespace orrery::base

@@ -34,7 +34,7 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-bool is_text(std::string_view text, std::size_t most_bytes, Findings& findings) {
+bool is_text(std::string_view text, std::size_t most_bytes, Findings& findings, TextKind kind) {
   if (text.size() > most_bytes) {
     findings.error("E0100", {findings.file()},
                    fmt::format("the file has {} bytes; at most {} are read", text.size(), most_bytes));
@@ -45,7 +45,7 @@ bool is_text(std::string_view text, std::size_t most_bytes, Findings& findings) 
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text, i);
     const auto c = static_cast<unsigned char>(text[i]);
-    const bool control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f;
+    const bool control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c == 0x7f && kind == TextKind::plain);
     if (length == 0 || control) {
       findings.error("E0100", {findings.file(), line, column},
                      fmt::format("byte 0x{:02x} does not belong in a text file", c), "save the file as UTF-8 text");

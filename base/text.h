@@ -11,8 +11,11 @@ namespace orrery::base {
 [[nodiscard]] std::size_t utf8_length(std::string_view text, std::size_t i);
 /// All of the text is UTF-8 (control characters may be in it).
 [[nodiscard]] bool is_utf8(std::string_view text);
+/// JSON's strings may hold DEL as it is.
+enum class TextKind { plain, json };
 /// False after reporting E0100: longer than `most_bytes`, not UTF-8, or with control characters other than tab,
 /// line feed and carriage return.
-[[nodiscard]] bool is_text(std::string_view text, std::size_t most_bytes, Findings& findings);
+[[nodiscard]] bool is_text(std::string_view text, std::size_t most_bytes, Findings& findings,
+                           TextKind kind = TextKind::plain);
 
 }  // namespace orrery::base

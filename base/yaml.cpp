@@ -10,13 +10,16 @@
 #include <system_error>
 
 #include "base/ensure.h"
+#include "base/findings.h"
+#include "base/printable.h"
 #include "base/yaml_node.h"
 
 namespace orrery::base {
 namespace {
 
-constexpr std::size_t kMostErrors = 20;    // of one file; more do not help
-constexpr std::size_t kLongestLine = 240;  // bytes of a source line shown
+constexpr std::size_t kMostErrors = 20;        // of one file; more do not help
+constexpr std::size_t kLongestLine = 240;      // bytes of a source line shown
+constexpr std::size_t kMostLines = 1'000'000;  // of which there is one to show
 using Kind = Cursor::Node::Kind;
 
 const char* name_of(Kind kind) {
@@ -60,8 +63,10 @@ std::string number_hint(const std::string& value) {
 
 Findings::Findings(std::string file, std::string_view text) : file_(std::move(file)) {
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);  // a byte-order mark has no column
+  const auto ends = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+  lines_.reserve(std::min(ends + 1, kMostLines));
   std::size_t begin = 0;
-  while (begin <= text.size()) {
+  while (begin <= text.size() && lines_.size() < kMostLines) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = text.substr(begin, end - begin);
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
@@ -123,6 +128,12 @@ void Findings::warning(std::string code, Location where, std::string message, st
   add(Severity::warning, std::move(code), std::move(where), std::move(message), std::move(help));
 }
 
+bool is_full(const Findings& findings) {
+  const Diagnostics& all = findings.all();
+  return kMostErrors <= static_cast<std::size_t>(std::count_if(
+                            all.begin(), all.end(), [](const auto& d) { return d.severity == Severity::error; }));
+}
+
 bool Findings::failed() const {
   return errors_ > 0;
 }
@@ -165,12 +176,40 @@ bool Cursor::is_scalar() const {
 
 Location Cursor::where() const {
   ENSURE(node_ != nullptr, "a cursor of no document");
-  return node_->where;
+  return node_->location(node_->where);
 }
 
 const std::string& Cursor::path() const {
   ENSURE(node_ != nullptr, "a cursor of no document");
-  return node_->path;
+  if (node_->known_path.empty()) node_->known_path = node_->path();
+  return node_->known_path;
+}
+
+std::string Cursor::Node::path() const {
+  constexpr std::size_t kLongestKey = 120;
+  const auto cut = [](const std::string& key) {
+    return key.size() > kLongestKey ? key.substr(0, kLongestKey) + "..." : key;
+  };
+  std::vector<std::string> parts;  // innermost first
+  const auto add = [&](const Node& one, const Node& holder) {
+    if (holder.kind == Kind::sequence)
+      parts.push_back(fmt::format("[{}]", one.at));
+    else
+      parts.push_back(cut(one.above ? one.absent : holder.entries[one.at].key));
+  };
+  std::shared_ptr<const Node> node = above ? above : parent.lock();
+  if (node) add(*this, *node);
+  while (node) {
+    std::shared_ptr<const Node> next = node->above ? node->above : node->parent.lock();
+    if (next) add(*node, *next);
+    node = std::move(next);
+  }
+  std::string out;
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (!out.empty() && part->front() != '[') out += '.';
+    out += *part;
+  }
+  return out;
 }
 
 Findings& Cursor::findings() const {
@@ -205,7 +244,8 @@ Cursor Cursor::optional(const std::string& key) const {
   child.node_ = std::make_shared<Node>();
   child.node_->where = node_->where;
   child.node_->findings = node_->findings;
-  child.node_->path = path().empty() ? key : path() + "." + key;
+  child.node_->above = node_;
+  child.node_->absent = key;
   return child;
 }
 
@@ -272,7 +312,7 @@ void Cursor::ignore() const {
 }
 
 void Cursor::finish() const {
-  if (!node_ || node_->ignored) return;
+  if (!node_ || node_->ignored || is_full(findings())) return;
   for (const auto& item : node_->items) {
     Cursor child;
     child.node_ = item;
@@ -283,12 +323,13 @@ void Cursor::finish() const {
     child.node_ = entry.value;
     if (entry.read) {
       child.finish();
-    } else if (node_->opened) {
+    } else if (node_->opened && !is_full(findings())) {
       const std::string in = path().empty() ? "" : fmt::format(" in {}", quoted(path()));
       const std::string near = did_you_mean(entry.key, node_->asked);
       const std::string help = (near.empty() ? "" : fmt::format("did you mean {}? ", quoted(near))) +
                                fmt::format("known keys: {}", backticked(node_->asked));
-      findings().error("E0103", entry.where, fmt::format("unknown key {}{}", quoted(entry.key), in), help);
+      findings().error("E0103", node_->location(entry.where), fmt::format("unknown key {}{}", quoted(entry.key), in),
+                       help);
     }
   }
   node_->ignored = true;  // a second finish() says nothing twice
@@ -307,16 +348,15 @@ const std::string* Cursor::scalar(const std::string& expected) const {
 std::string Cursor::text(std::string fallback) const {
   const std::string* value = scalar("text");
   if (value == nullptr) return fallback;
-  const bool steers = std::any_of(value->begin(), value->end(), [](char c) {
-    return (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f;
-  });
-  if (!value->empty() && !steers) return *value;
-  error("E0105", fmt::format("{} {}", quoted(path()), steers ? "holds control characters" : "is empty text"));
+  const bool one_line = is_one_line(*value);
+  if (!value->empty() && one_line) return *value;
+  error("E0105", fmt::format("{} {}", quoted(path()), one_line ? "is empty text" : "holds control characters"),
+        one_line ? "" : "write it on one line; `>-` joins the lines of a block");
   return fallback;
 }
 
 std::string Cursor::scalar_text() const {
-  return is_scalar() ? node_->value : std::string{};
+  return is_scalar() ? printable(node_->value) : std::string{};
 }
 
 std::int64_t Cursor::integer(std::int64_t low, std::int64_t high, std::int64_t fallback) const {
@@ -396,7 +436,6 @@ Document Document::parse(std::string_view text, std::string file) {
   if (!document.root_.node_) {
     document.root_.node_ = std::make_shared<Cursor::Node>();
     document.root_.node_->findings = document.findings_;
-    document.root_.node_->where = {document.findings_->file()};
   }
   document.findings_->sort();
   return document;

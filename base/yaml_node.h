@@ -1,5 +1,6 @@
 #pragma once
 /// The tree behind Cursor, private to base/yaml*.cpp: values with their places, and what was read of them.
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,16 +13,24 @@ namespace orrery::base {
 
 struct Cursor::Node {
   enum class Kind { missing, null, scalar, sequence, map };
+  /// A Location without its file, which all of a document share.
+  struct Place {
+    int line = 0, column = 0, length = 1;
+  };
   struct Entry {
     std::string key;
-    Location where;  ///< of the key
+    Place where;  ///< of the key
     std::shared_ptr<Node> value;
     bool read = false;
   };
 
   Kind kind = Kind::missing;
-  Location where;
-  std::string path;
+  Place where;
+  std::weak_ptr<Node> parent;   ///< the map or list that this stands in
+  std::uint32_t at = 0;         ///< its place in there
+  std::shared_ptr<Node> above;  ///< instead of `parent`, of what stands on nothing: the map that lacks it
+  std::string known_path;       ///< once it was asked for
+  std::string absent;           ///< the key that it lacks
   std::shared_ptr<Findings> findings;
   std::string value;   ///< scalar
   bool plain = false;  ///< scalar without quotes: may be a number, a boolean
@@ -36,6 +45,11 @@ struct Cursor::Node {
     const auto it = index.find(key);
     return it == index.end() ? nullptr : &entries[it->second];
   }
+  [[nodiscard]] Location location(const Place& place) const {
+    return {findings->file(), place.line, place.column, place.length};
+  }
+  /// Made when it is asked for: written out, the paths of a bomb would be its largest part.
+  [[nodiscard]] std::string path() const;
 };
 
 /// Builds the tree of the one document in `text`, or reports why there is none and returns null.

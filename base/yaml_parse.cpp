@@ -5,20 +5,25 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
+#include <array>
 #include <istream>
 #include <map>
 #include <streambuf>
 
 #include "base/ensure.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "base/yaml_node.h"
 
 namespace orrery::base {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 constexpr std::size_t kMostDepth = 64;
-constexpr std::size_t kMostNodes = 200'000;  // after alias expansion
+constexpr std::size_t kMostNodes = 200'000;                   // after alias expansion
+constexpr std::size_t kMostExpanded = std::size_t{16} << 20;  // bytes of keys and scalars, after it
+constexpr std::size_t kMostSigns = 1'000'000;                 // about six in a value of JSON
 
 constexpr std::size_t kMostKey = 1000;  // bytes, with quotes and escapes where it needs them
 
@@ -58,7 +63,8 @@ class Builder : public YAML::EventHandler {
     auto node = make(Kind::scalar, mark, anchor);
     node->plain = plain;
     node->value = value;
-    node->where.length = plain ? plain_length(value) : findings_->quoted_length(node->where);
+    node->where.length = plain ? plain_length(value) : findings_->quoted_length(node->location(node->where));
+    add_bytes(value.size(), mark);
     place(std::move(node));
   }
 
@@ -93,9 +99,13 @@ class Builder : public YAML::EventHandler {
     std::shared_ptr<Node> node;
     bool has_key = false;
     std::string key;
-    Location key_where;
+    Node::Place key_where;
   };
 
+  [[noreturn]] void stop(std::string code, Node::Place where, std::string message, std::string help = {}) {
+    stop(std::move(code), Location{findings_->file(), where.line, where.column, where.length}, std::move(message),
+         std::move(help));
+  }
   [[noreturn]] void stop(std::string code, Location where, std::string message, std::string help = {}) {
     findings_->error(std::move(code), std::move(where), std::move(message), std::move(help));
     throw Stop{};
@@ -124,11 +134,20 @@ class Builder : public YAML::EventHandler {
     }
   }
 
+  // Of original text these are at most its own; aliases multiply them.
+  void add_bytes(std::size_t bytes, const YAML::Mark& mark) {
+    bytes_ += bytes;
+    if (bytes_ > kMostExpanded)
+      stop("E0108", at(mark, 1), fmt::format("more than {} bytes once aliases are written out", kMostExpanded),
+           "write the file without aliases");
+  }
+
   std::shared_ptr<Node> make(Kind kind, const YAML::Mark& mark, YAML::anchor_t anchor) {
     count(mark);
     auto node = std::make_shared<Node>();
     node->kind = kind;
-    node->where = at(mark, 1);
+    const Location where = at(mark, 1);
+    node->where = {where.line, where.column, where.length};
     node->findings = findings_;
     if (anchor != 0) anchors_[anchor] = node;
     return node;
@@ -142,11 +161,13 @@ class Builder : public YAML::EventHandler {
     node->kind = from.kind;
     node->where = from.where;
     node->findings = findings_;
+    add_bytes(from.value.size(), mark);
     node->value = from.value;
     node->plain = from.plain;
-    node->index = from.index;
     for (const auto& item : from.items) node->items.push_back(copy(*item, mark, depth + 1));
     for (const auto& entry : from.entries) {
+      add_bytes(entry.key.size(), mark);
+      node->index.emplace(entry.key, node->entries.size());
       node->entries.push_back({entry.key, entry.where, copy(*entry.value, mark, depth + 1)});
     }
     return node;
@@ -176,7 +197,8 @@ class Builder : public YAML::EventHandler {
       if (node->kind == Kind::null) node->where = level.key_where;  // yaml-cpp places it on the next line
       Node& map = *level.node;
       if (const auto* first = map.find(level.key)) {
-        findings_->error("E0107", level.key_where, fmt::format("key {} is given twice", quoted(level.key)),
+        findings_->error("E0107", map.location(level.key_where),
+                         fmt::format("key {} is given twice", quoted(level.key)),
                          fmt::format("it was first given on line {}; keep one of them", first->where.line));
         return;
       }
@@ -187,6 +209,7 @@ class Builder : public YAML::EventHandler {
 
   void take_key(Level& level, const Node& node) {
     if (node.kind != Kind::scalar) stop("E0101", node.where, "a key must be plain text");
+    if (!is_one_line(node.value)) stop("E0101", node.where, "a key holds control characters", "remove them");
     if (node.plain && node.value == "<<")
       stop("E0101", node.where, "merge keys `<<` are not supported", "write the keys out");
     if (yaml_text(node.value).size() > kMostKey)  // yaml-cpp reads longer ones behind `?` alone, and dump() writes none
@@ -200,15 +223,43 @@ class Builder : public YAML::EventHandler {
   std::shared_ptr<Node> root_;
   std::vector<Level> open_;
   std::map<YAML::anchor_t, std::shared_ptr<Node>> anchors_;
-  std::size_t nodes_ = 0;
+  std::size_t nodes_ = 0, bytes_ = 0;
   int documents_ = 0;
 };
 
-// Paths are set when the tree is complete: a copied alias has another path than its original.
-void set_paths(Node& node, const std::string& path) {
-  node.path = path;
-  for (std::size_t i = 0; i < node.items.size(); ++i) set_paths(*node.items[i], fmt::format("{}[{}]", path, i));
-  for (const auto& entry : node.entries) set_paths(*entry.value, path.empty() ? entry.key : path + "." + entry.key);
+// When the tree is complete: a copied alias has another parent than its original.
+void set_parents(const std::shared_ptr<Node>& node) {
+  const auto adopt = [&](const std::shared_ptr<Node>& child, std::size_t at) {
+    child->parent = node;
+    child->at = static_cast<std::uint32_t>(at);
+    set_parents(child);
+  };
+  for (std::size_t i = 0; i < node->items.size(); ++i) adopt(node->items[i], i);
+  for (std::size_t i = 0; i < node->entries.size(); ++i) adopt(node->entries[i].value, i);
+}
+
+/// yaml-cpp scans a flow collection to its end before it says anything of it, and takes some 240 bytes for each token.
+/// So signs that may be one are counted ahead, in comments and quotes as well: no file of ours comes near.
+bool has_few_signs(std::string_view text, Findings& findings) {
+  constexpr std::string_view kSigns = "[]{},:&*!|>'\"";
+  const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  std::array<bool, 256> is_sign{};
+  for (const char c : kSigns) is_sign[static_cast<unsigned char>(c)] = true;
+  const auto blank = [&](std::size_t i) { return i >= text.size() || is_space(text[i]); };
+  std::size_t signs = 0, opening = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    opening += c == '[' || c == '{' ? 1 : 0;
+    signs += is_sign[static_cast<unsigned char>(c)] || ((c == '-' || c == '?') && blank(i + 1)) ? 1 : 0;
+    if (signs <= kMostSigns && opening <= kMostNodes) continue;
+    const auto line = static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(i), '\n'));
+    const std::size_t begin = text.rfind('\n', i);
+    findings.error("E0108", findings.location(line + 1, static_cast<int>(i - (begin + 1)), 1),
+                   opening > kMostNodes ? fmt::format("more than {} opening brackets", kMostNodes)
+                                        : fmt::format("more than {} brackets, commas, colons and quotes", kMostSigns));
+    return false;
+  }
+  return true;
 }
 
 /// Whether a line, from 0, is indented with a tab, at which yaml-cpp stumbles further on and says something else.
@@ -234,7 +285,7 @@ std::string hint_for(const std::string& message) {
 }  // namespace
 
 std::shared_ptr<Node> parse_yaml(std::string_view text, const std::shared_ptr<Findings>& findings) {
-  if (!is_text(text, kMostBytes, *findings)) return nullptr;
+  if (!is_text(text, kMostBytes, *findings) || !has_few_signs(text, *findings)) return nullptr;
   ViewBuffer buffer(text);
   std::istream stream(&buffer);
   Builder builder(findings);
@@ -258,7 +309,7 @@ std::shared_ptr<Node> parse_yaml(std::string_view text, const std::shared_ptr<Fi
     findings->error("E0101", {findings->file()}, "the file is empty");
     return nullptr;
   }
-  set_paths(*root, "");
+  set_parents(root);
   return root;
 }
 

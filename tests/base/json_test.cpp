@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
 #include <limits>
+
+#include "tests/base/peak.h"
 
 namespace orrery::base {
 namespace {
@@ -124,6 +127,35 @@ TEST(Json, RefusesDeepNesting) {
   EXPECT_EQ(walk(std::string(64, '[') + std::string(64, ']')), "");
   EXPECT_EQ(walk(std::string(65, '[') + std::string(65, ']')), "E0108 1:65 nested deeper than 64 levels\n");
   EXPECT_NE(walk(std::string(1'000'000, '[')), "");
+}
+
+TEST(Json, SaysWhatStandsNext) {
+  JsonReader in(R"([{}, [], "", -1, 2, true, false, null, x])", "t.json");
+  std::string kinds;
+  for (in.open_array(); in.item(); in.skip()) kinds += in.kind() == '\0' ? '.' : in.kind();
+  EXPECT_EQ(kinds, "{[\"00bbn.");
+  EXPECT_TRUE(in.failed());
+  JsonReader number("-1.5e3", "t.json");
+  EXPECT_EQ(number.number_word(), "-1.5e3");
+  JsonReader none("x", "t.json");
+  EXPECT_EQ(none.number_word(), "0");
+  EXPECT_TRUE(none.failed());
+}
+
+TEST(Json, KeysThatAreOpenAreCounted) {
+  std::string text = "{";
+  for (int i = 0; i < 1'100'000; ++i) text += fmt::format("\"{:x}\":1,", i);
+  text += "\"z\":1}";
+  const std::int64_t peak = tests::peak_mib([&] {
+    if (walk(text).find("more than 1000000 keys") == std::string::npos) ::_exit(255);
+  });
+  EXPECT_GE(peak, 0);
+  EXPECT_LT(peak, 160);
+  EXPECT_EQ(walk("[" + std::string(R"({"a":1,"b":2})") + R"(,{"a":1,"b":2}])"), "") << "closed ones are not";
+}
+
+TEST(Json, StringsMayHoldDel) {
+  EXPECT_EQ(as_text("\"a\x7f\""), "a\x7f");
 }
 
 TEST(JsonQuoted, ReadsBack) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "base/findings.h"
 #include "base/units.h"
 #include "base/yaml.h"
 #include "clusters/import/text.h"
@@ -153,7 +154,7 @@ class TextReader {
   Raw read(const std::string& file) {
     raw_.test.file = file;
     raw_.where = {file, 1, 1, 1};
-    for (int n = 1; n <= text_.count(); ++n) read_line(n);
+    for (int n = 1; n <= text_.count() && !base::is_full(findings_); ++n) read_line(n);
     if (raw_.program == nullptr) raw_.program = program_in(file);
     if (findings_.failed()) return std::move(raw_);
     if (columns_.empty()) {

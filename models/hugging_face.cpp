@@ -202,7 +202,7 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
   m.name = name;
   if (const Cursor given = root.optional("_name_or_path"); given.is_scalar()) {
     // An id such as "openai-community/gpt2", not the path of somebody's disk; an empty one says nothing.
-    const std::string id = given.scalar_text();
+    const std::string id = given.scalar_text().empty() ? std::string() : given.text();
     if (!id.empty() && id.front() != '/' && id.front() != '.' && id.front() != '~') m.name = id;
   }
   m.vocab = at.at("vocab_size").integer(1, kMostVocab, 1);

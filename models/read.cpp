@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "models/hugging_face.h"
 #include "models/limits.h"
 
@@ -168,11 +169,11 @@ std::string stem(const std::string& file) {
   std::string name = last_part(file);
   if (name == "config.json" && file.size() > name.size() + 1) {
     const std::string folder = last_part(file.substr(0, file.size() - name.size() - 1));
-    if (!folder.empty() && folder != "." && folder != "..") return folder;
+    if (!folder.empty() && folder != "." && folder != "..") return base::printable(folder);
   }
   const std::size_t dot = name.find_last_of('.');
   if (dot != std::string::npos && dot > 0) name.resize(dot);
-  return name.empty() ? "model" : name;
+  return name.empty() ? "model" : base::printable(name);  // of a file's name nobody has seen to it
 }
 
 }  // namespace

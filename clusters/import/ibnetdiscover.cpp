@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/findings.h"
 #include "clusters/import/readers.h"
 
 namespace orrery::clusters {
@@ -34,7 +35,8 @@ class Reader {
   explicit Reader(Lines& text) : text_(text), findings_(text.findings()) {}
 
   std::optional<FoundFabric> read() {
-    for (int n = 1; n <= text_.count() && fabric_.nodes.size() <= kMostNodes; ++n) read_line(n);
+    for (int n = 1; n <= text_.count() && fabric_.nodes.size() <= kMostNodes && !base::is_full(findings_); ++n)
+      read_line(n);
     if (fabric_.nodes.size() > kMostNodes)
       error("E0307", {findings_.file(), 0, 0, 1}, fmt::format("more than {} switches and adapters", kMostNodes));
     if (fabric_.nodes.empty() && !findings_.failed())

@@ -1,15 +1,29 @@
 /// Lines and words of a text under import.
 #include "clusters/import/text.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 
+#include "base/printable.h"
 #include "base/text.h"
 
 namespace orrery::clusters {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // a fabric of 10,000 nodes lists in a tenth of it
+constexpr std::size_t kMostBytes = std::size_t{32} << 20;  // a fabric of 10,000 nodes lists in a fifth of it
+constexpr std::size_t kMostLines = 1'000'000;
+constexpr std::size_t kMostWords = 100'000;  // of a line
+
+/// As much as is read: one line too many tells that there are too many.
+std::string_view beginning(std::string_view text) {
+  text = text.substr(0, kMostBytes + 1);
+  std::size_t at = 0;
+  for (std::size_t lines = 0; lines <= kMostLines && at != std::string_view::npos; ++lines)
+    at = text.find('\n', at + 1);
+  return text.substr(0, at);
+}
 
 /// Escape sequences of terminals (ECMA-48: ESC [ parameters final) as blanks of the same length.
 std::string without_escapes(std::string_view text) {
@@ -25,6 +39,16 @@ std::string without_escapes(std::string_view text) {
   return out;
 }
 
+/// Tabs and carriage returns are blanks here.
+bool may_be_shown(std::string_view line) {
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find_first_of("\t\r"), line.size());
+    if (!base::is_one_line(line.substr(0, end))) return false;
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+  return true;
+}
+
 bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\r';
 }
@@ -36,7 +60,7 @@ bool is_digit(char c) {
 }  // namespace
 
 Lines::Lines(std::string_view text, const std::string& file)
-    : text_(without_escapes(text.substr(0, kMostBytes + 1))), findings_(file, text_) {
+    : text_(without_escapes(beginning(text))), findings_(file, text_), end_{file, 1, 1, 1} {
   for (std::size_t begin = 0; begin < text_.size();) {
     const std::size_t end = std::min(text_.find('\n', begin), text_.size());
     std::string_view line = std::string_view(text_).substr(begin, end - begin);
@@ -44,7 +68,18 @@ Lines::Lines(std::string_view text, const std::string& file)
     lines_.push_back(line);
     begin = end + 1;
   }
+  find_end();
   if (!base::is_text(text_, kMostBytes, findings_)) return;
+  if (lines_.size() > kMostLines) {
+    findings_.error("E0100", {file}, fmt::format("the file has more than {} lines", kMostLines));
+    return;
+  }
+  for (int n = 1; n <= count(); ++n) {
+    if (may_be_shown(line(n))) continue;
+    findings_.error("E0100", {file, n, 1, 1}, "the line holds characters that steer a terminal",
+                    "write the command's output into the file again");
+    return;
+  }
   if (text_.find_first_not_of(" \t\r\n") == std::string::npos) {
     findings_.error("E0100", {file, 1, 1, 1}, "the file is empty", "write the command's output into it again");
     return;
@@ -55,7 +90,7 @@ Lines::Lines(std::string_view text, const std::string& file)
 std::vector<Word> Lines::words(int n) const {
   std::vector<Word> out;
   const std::string_view text = line(n);
-  for (std::size_t i = 0; i < text.size();) {
+  for (std::size_t i = 0; i < text.size() && out.size() < kMostWords;) {
     if (is_blank(text[i])) {
       ++i;
       continue;
@@ -76,12 +111,13 @@ base::Location Lines::place(int line, std::size_t byte, std::size_t length) cons
   return findings_.location(line, static_cast<int>(byte), static_cast<int>(std::max<std::size_t>(1, length)));
 }
 
-base::Location Lines::end() const {
+void Lines::find_end() {
   for (int n = count(); n >= 1; --n) {
     const std::size_t last = line(n).find_last_not_of(" \t");
-    if (last != std::string_view::npos) return place(n, last + 1, 1);
+    if (last == std::string_view::npos) continue;
+    end_ = place(n, last + 1, 1);
+    return;
   }
-  return {findings_.file(), 1, 1, 1};
 }
 
 base::Location Lines::at_byte(std::size_t offset, std::size_t length) const {

@@ -11,6 +11,8 @@
 namespace orrery::clusters {
 namespace {
 
+constexpr std::size_t kMostColumns = 1024;  // GPUs and NICs of a node
+
 enum class Relation { self, nvlink, one_switch, switches, host_bridge, numa, system };
 
 struct Cell {
@@ -97,6 +99,8 @@ class Reader {
   }
 
   void check_columns() {
+    if (columns_.size() > kMostColumns)
+      return findings_.error("E0307", text_.place(columns_.front()), fmt::format("more than {} columns", kMostColumns));
     std::map<std::string_view, int> seen;
     int gpus = 0;
     for (const Word& column : columns_) {
@@ -110,8 +114,6 @@ class Reader {
             fmt::format("expected the column GPU{}, found {}", gpus, base::quoted(std::string(column.text))));
       ++gpus;
     }
-    if (columns_.size() > static_cast<std::size_t>(kMostParts))
-      findings_.error("E0307", text_.place(columns_.front()), fmt::format("more than {} columns", kMostParts));
   }
 
   void read_row(int line) {

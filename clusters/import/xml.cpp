@@ -4,13 +4,17 @@
 #include <expat.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
+
+#include "base/printable.h"
 
 namespace orrery::clusters {
 namespace {
 
 constexpr int kMostDepth = 64;
-constexpr int kMostElements = 1'000'000;
+constexpr int kMostElements = 100'000;
+constexpr std::ptrdiff_t kMostAttributes = 400'000;
 
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
@@ -27,6 +31,12 @@ class Reader {
 
   std::optional<XmlElement> read() {
     const std::string_view all = text_.text();
+    // expat lists all attributes of an element before it names the first.
+    if (std::count(all.begin(), all.end(), '=') > kMostAttributes) {
+      text_.findings().error("E0302", {text_.findings().file(), 1, 1, 1},
+                             fmt::format("more than {} attributes", kMostAttributes));
+      return std::nullopt;
+    }
     if (XML_Parse(parser_.get(), all.data(), static_cast<int>(all.size()), 1) == XML_STATUS_OK) return std::move(root_);
     if (!stopped_) report(all);
     return std::nullopt;
@@ -65,7 +75,8 @@ class Reader {
     element.name = name;
     element.where = text_.at_byte(offset(), element.name.size() + 1);
     for (std::size_t i = 0; attributes[i] != nullptr; i += 2)
-      element.attributes.push_back({attributes[i], attributes[i + 1], element.where});
+      // A character may stand as a reference, `&#10;`, which the text around it does not show.
+      element.attributes.push_back({attributes[i], base::printable(attributes[i + 1]), element.where});
     place_values(element);
     if (open_.empty()) {
       root_ = std::move(element);

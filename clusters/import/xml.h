@@ -26,8 +26,8 @@ struct XmlElement {
   [[nodiscard]] std::string_view value(std::string_view name) const;
 };
 
-/// The root, or nothing after E0302 at the first fault. Entities may not be declared; at most 64 levels and a million
-/// elements.
+/// The root, or nothing after E0302 at the first fault. Entities may not be declared; at most 64 levels, 100,000
+/// elements and 400,000 attributes. Values are printable (base/printable.h).
 [[nodiscard]] std::optional<XmlElement> parse_xml(Lines& text);
 
 /// Name of the first element, without parsing further; empty when the text is no XML.

@@ -18,9 +18,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kUnreadable = "E0611";  // a file or folder that cannot be read
-constexpr const char* kMalformed = "E0612";   // a token file that contradicts itself
-constexpr std::size_t kMostFiles = 4096;      // open at once
+constexpr const char* kUnreadable = "E0611";      // a file or folder that cannot be read
+constexpr const char* kMalformed = "E0612";       // a token file that contradicts itself
+constexpr std::size_t kMostFiles = 4096;          // open at once
+constexpr std::size_t kMostSegments = 1'000'000;  // sequences of a token file that do not follow each other
 
 constexpr std::int32_t kLlmcGpt2 = 20240520;    // u16 tokens
 constexpr std::int32_t kLlmcLlama3 = 20240801;  // u32 tokens
@@ -28,6 +29,7 @@ constexpr std::int32_t kLlmcLlama3Version = 7;  // llm.c, dev/data/data_common.p
 constexpr std::int64_t kLlmcHeader = 1024;
 constexpr std::array<char, 9> kMegatronMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr std::int64_t kMegatronHeader = 34;
+constexpr std::int64_t kBlock = 1 << 16;  // sequences of an index read at a time
 
 struct Bad {
   const char* code;
@@ -65,8 +67,22 @@ struct TokenStreamBuilder {
     return value;
   }
 
+  template <class T>
+  void values_at(const std::string& name, int descriptor, std::int64_t offset, std::int64_t count,
+                 std::vector<T>& into) const {
+    into.resize(static_cast<std::size_t>(count));
+    const auto bytes = static_cast<ssize_t>(into.size() * sizeof(T));
+    if (pread(descriptor, into.data(), static_cast<std::size_t>(bytes), offset) != bytes)
+      throw Bad{kMalformed, fmt::format("{}: cut short behind byte {}", name, offset), {}};
+  }
+
   void add_run(std::int64_t tokens, std::int64_t offset, int width, bool is_signed) {
     if (tokens == 0) return;
+    if (stream.segments_.size() == kMostSegments)
+      throw Bad{
+          kMalformed,
+          fmt::format("{}: more than {} parts that do not follow each other", stream.files_.back().name, kMostSegments),
+          "write the tokens again, in the order of their index"};
     stream.segments_.push_back(
         {static_cast<int>(stream.files_.size()) - 1, stream.size_, tokens, offset, width, is_signed});
     stream.size_ += tokens;
@@ -129,9 +145,16 @@ struct TokenStreamBuilder {
                 {}};
     const std::int64_t size = add_file(bin);
     const auto n = static_cast<std::int64_t>(sequences);
+    std::vector<std::int32_t> lengths;
+    std::vector<std::int64_t> pointers;
     for (std::int64_t i = 0; i < n; ++i) {
-      const auto length = value_at<std::int32_t>(name, index, kMegatronHeader + 4 * i);
-      const auto pointer = value_at<std::int64_t>(name, index, kMegatronHeader + 4 * n + 8 * i);
+      const std::int64_t in_block = i % kBlock, block = std::min(kBlock, n - i);
+      if (in_block == 0) {
+        values_at(name, index, kMegatronHeader + 4 * i, block, lengths);
+        values_at(name, index, kMegatronHeader + 4 * n + 8 * i, block, pointers);
+      }
+      const std::int32_t length = lengths[static_cast<std::size_t>(in_block)];
+      const std::int64_t pointer = pointers[static_cast<std::size_t>(in_block)];
       if (length < 0 || pointer < 0 || pointer > size || (size - pointer) / width < length)
         throw Bad{kMalformed,
                   fmt::format("{}: sequence {} ({} tokens at byte {}) lies outside {} of {} bytes", name, i, length,

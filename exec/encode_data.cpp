@@ -22,6 +22,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kUnreadable = "E0611";
+constexpr std::size_t kMostFiles = 1'000'000;    // of a folder
+constexpr std::size_t kMostHeld = 256U << 20;    // bytes of text in which no line ends
 constexpr std::size_t kChunk = 4 << 20;          // bytes of text at a time
 constexpr std::size_t kMostRecord = 256U << 20;  // bytes
 constexpr std::int64_t kLongest = 1 << 30;       // tokens of a sequence: its length is 32 bits wide
@@ -149,6 +151,8 @@ void encode_file(const fs::path& file, Encoding& encoding, const std::function<v
     held.resize(before + static_cast<std::size_t>(in.gcount()));
     done(in.gcount());
     const std::size_t cut = in ? safe_cut(held) : held.size();
+    if (held.size() - cut > kMostHeld)
+      throw Failure(fmt::format("{}: {} bytes in which no line ends behind a letter", file.string(), held.size()));
     encoding.text(std::string_view(held).substr(0, cut));
     held.erase(0, cut);
   }
@@ -178,6 +182,8 @@ base::Result<std::vector<fs::path>> data_files(const fs::path& path) {
   for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
     std::error_code none;  // of one entry, such as a link to nothing: it is left out
     if (walk->is_regular_file(none) && !walk->is_symlink(none)) found.push_back(walk->path());
+    if (found.size() > kMostFiles)
+      return base::fail({unreadable(path, fmt::format("the folder holds more than {} files", kMostFiles))});
   }
   if (error) return base::fail({unreadable(path, error.message())});
   std::sort(found.begin(), found.end(), [](const fs::path& a, const fs::path& b) { return a.string() < b.string(); });

@@ -1,10 +1,15 @@
 // Diagnostics to JSON and back.
 #include "exec/events.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
+
+#include "base/json_tree.h"
 
 namespace orrery::exec {
 namespace {
+
+constexpr std::int64_t kMostColumns = std::numeric_limits<int>::max();
 
 const char* name_of(base::Severity severity) {
   switch (severity) {
@@ -24,25 +29,36 @@ nlohmann::ordered_json diagnostic_event(const base::Diagnostic& d) {
       {"help", d.help},        {"source_line", d.source_line}};
 }
 
+nlohmann::json event_of_line(const std::string& line) {
+  nlohmann::json event = base::parse_json_line(line);
+  const auto what = event.is_object() ? event.find("event") : event.end();
+  return what != event.end() && what->is_string() ? event : nlohmann::json(nullptr);
+}
+
 std::optional<base::Diagnostic> diagnostic_of(const nlohmann::json& event) {
-  try {
-    const auto severity = event.at("severity").get<std::string>();
-    base::Diagnostic d;
-    d.severity = severity == "warning" ? base::Severity::warning
-                 : severity == "note"  ? base::Severity::note
-                                       : base::Severity::error;
-    event.at("code").get_to(d.code);
-    event.at("file").get_to(d.where.file);
-    event.at("line").get_to(d.where.line);
-    event.at("column").get_to(d.where.column);
-    event.at("length").get_to(d.where.length);
-    event.at("message").get_to(d.message);
-    event.at("help").get_to(d.help);
-    event.at("source_line").get_to(d.source_line);
-    return d;
-  } catch (const nlohmann::json::exception&) {
-    return std::nullopt;
-  }
+  const auto text = [&](const char* key, std::string& into) {
+    const auto found = event.find(key);
+    if (found == event.end() || !found->is_string()) return false;
+    into = found->get<std::string>();
+    return true;
+  };
+  const auto number = [&](const char* key, int& into) {
+    const auto found = event.find(key);
+    const auto value = found == event.end() ? std::nullopt : base::whole_number(*found, 0, kMostColumns);
+    if (value) into = static_cast<int>(*value);
+    return value.has_value();
+  };
+  if (!event.is_object()) return std::nullopt;
+  base::Diagnostic d;
+  std::string severity;
+  const bool whole = text("severity", severity) && text("code", d.code) && text("file", d.where.file) &&
+                     number("line", d.where.line) && number("column", d.where.column) &&
+                     number("length", d.where.length) && text("message", d.message) && text("help", d.help) &&
+                     text("source_line", d.source_line);
+  if (!whole) return std::nullopt;
+  if (severity == "warning") d.severity = base::Severity::warning;
+  if (severity == "note") d.severity = base::Severity::note;
+  return d;
 }
 
 std::string pack_diagnostics(const base::Diagnostics& diagnostics) {
@@ -53,7 +69,9 @@ std::string pack_diagnostics(const base::Diagnostics& diagnostics) {
 
 base::Diagnostics unpack_diagnostics(const std::string& text) {
   base::Diagnostics out;
-  for (const nlohmann::json& one : nlohmann::json::parse(text))
+  const auto all = base::parse_json(text, "");
+  if (!all) return out;
+  for (const nlohmann::json& one : *all)
     if (auto diagnostic = diagnostic_of(one)) out.push_back(std::move(*diagnostic));
   return out;
 }

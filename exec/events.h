@@ -10,10 +10,14 @@ namespace orrery::exec {
 
 /// {"event": "diagnostic", "severity", "code", "file", "line", "column", "message", "help"}.
 [[nodiscard]] nlohmann::ordered_json diagnostic_event(const base::Diagnostic& diagnostic);
+/// A line that a child wrote: an object with an `event`, or null when it is none. Whatever the line holds, the tree is
+/// small and flat (base/json_tree.h).
+[[nodiscard]] nlohmann::json event_of_line(const std::string& line);
 /// Nothing when a key is missing or of another type.
 [[nodiscard]] std::optional<base::Diagnostic> diagnostic_of(const nlohmann::json& event);
 
 [[nodiscard]] std::string pack_diagnostics(const base::Diagnostics& diagnostics);
+/// What can be read of them.
 [[nodiscard]] base::Diagnostics unpack_diagnostics(const std::string& text);
 
 }  // namespace orrery::exec

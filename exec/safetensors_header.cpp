@@ -2,22 +2,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <array>
+#include <charconv>
+#include <system_error>
 
+#include "base/json.h"
 #include "exec/safetensors.h"
 
 namespace orrery::exec {
 namespace {
 
-using nlohmann::json;
+using base::JsonReader;
 
 constexpr const char* kCode = "E0601";
 constexpr std::size_t kMostTensors = 1'000'000;
 constexpr std::size_t kMostDimensions = 8;
 constexpr std::size_t kMostNameBytes = 512;
-constexpr int kMostDepth = 3;  // object, tensor, list
 
 struct Bad {
   std::string what;
@@ -31,90 +31,111 @@ std::int64_t bytes_of(const std::string& dtype) {
   return 0;
 }
 
-/// Parses, and refuses what nlohmann accepts silently: duplicate keys and deep nesting.
-json parse_strictly(std::string_view text) {
-  std::vector<std::set<std::string>> keys;
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMostDepth) throw Bad{"nested too deep"};
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      throw Bad{fmt::format("tensor or key \"{}\" appears twice", value.get<std::string>())};
-    return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::exception&) {
-    throw Bad{"its header is not valid JSON"};
-  }
+/// What JSON itself forbids, and keys given twice.
+[[noreturn]] void refuse(const JsonReader& in) {
+  const base::Diagnostic& wrong = in.errors().front();
+  if (wrong.code == "E0107") throw Bad{"in its header " + wrong.message};
+  throw Bad{fmt::format("its header is not valid JSON: {} (line {}, column {})", wrong.message, wrong.where.line,
+                        wrong.where.column)};
 }
 
-std::int64_t whole(const json& value, const std::string& what) {
-  if (!value.is_number_integer() ||
-      (value.is_number_unsigned() &&
-       value.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())))
-    throw Bad{what + " is not a whole number"};
-  const auto number = value.get<std::int64_t>();
-  if (number < 0) throw Bad{what + " is negative"};
+std::int64_t whole(JsonReader& in, const std::string& what) {
+  const std::string_view word = in.kind() == '0' ? in.number_word() : std::string_view("x");
+  if (in.failed()) refuse(in);
+  if (word.front() == '-') throw Bad{what + " is negative"};
+  std::int64_t number = 0;
+  const auto [end, failure] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (failure != std::errc{} || end != word.data() + word.size()) throw Bad{what + " is not a whole number"};
   return number;
 }
 
-TensorEntry read_entry(const std::string& name, const json& value) {
+void read_shape(JsonReader& in, TensorEntry& entry) {
+  if (in.kind() != '[') throw Bad{fmt::format("tensor {} has no proper shape", base::quoted(entry.name))};
+  for (in.open_array(); in.item();) {
+    if (entry.shape.size() == kMostDimensions)
+      throw Bad{fmt::format("tensor {} has no proper shape", base::quoted(entry.name))};
+    entry.shape.push_back(whole(in, "an extent of " + base::quoted(entry.name)));
+  }
+}
+
+void read_offsets(JsonReader& in, TensorEntry& entry) {
+  std::array<std::int64_t, 2> offsets{};
+  std::size_t count = 0;
+  if (in.kind() == '[')
+    for (in.open_array(); in.item(); ++count) {
+      if (count == offsets.size()) break;
+      offsets[count] = whole(in, "an offset of " + base::quoted(entry.name));
+    }
+  if (in.failed()) refuse(in);
+  if (count != offsets.size()) throw Bad{fmt::format("tensor {} has no proper data_offsets", base::quoted(entry.name))};
+  entry.begin = offsets[0];
+  entry.end = offsets[1];
+}
+
+TensorEntry read_entry(JsonReader& in, const std::string& name) {
   TensorEntry entry;
   entry.name = name;
+  entry.dtype.clear();
   if (name.empty() || name.size() > kMostNameBytes) throw Bad{"a tensor's name is empty or longer than 512 bytes"};
-  if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
-      !value.contains("data_offsets"))
-    throw Bad{fmt::format("tensor \"{}\" needs exactly dtype, shape and data_offsets", name)};
-  const json& dtype = value["dtype"];
-  if (!dtype.is_string() || bytes_of(dtype.get<std::string>()) == 0)
-    throw Bad{fmt::format("tensor \"{}\" has an unknown dtype", name)};
-  entry.dtype = dtype.get<std::string>();
-  const json& shape = value["shape"];
-  if (!shape.is_array() || shape.size() > kMostDimensions)
-    throw Bad{fmt::format("tensor \"{}\" has no proper shape", name)};
-  std::int64_t bytes = bytes_of(entry.dtype);
-  for (const json& extent : shape) {
-    entry.shape.push_back(whole(extent, fmt::format("an extent of \"{}\"", name)));
-    if (__builtin_mul_overflow(bytes, entry.shape.back(), &bytes))
-      throw Bad{fmt::format("the shape of \"{}\" overflows", name)};
+  const std::string tensor = "tensor " + base::quoted(name);
+  int seen = 0;
+  if (in.kind() != '{') throw Bad{tensor + " needs exactly dtype, shape and data_offsets"};
+  in.open_object();
+  for (std::string key; in.key(key); ++seen) {
+    if (key == "dtype" && in.kind() == '"')
+      entry.dtype = in.text();
+    else if (key == "dtype")
+      throw Bad{tensor + " has an unknown dtype"};
+    else if (key == "shape")
+      read_shape(in, entry);
+    else if (key == "data_offsets")
+      read_offsets(in, entry);
+    else
+      throw Bad{tensor + " needs exactly dtype, shape and data_offsets"};
   }
-  const json& offsets = value["data_offsets"];
-  if (!offsets.is_array() || offsets.size() != 2)
-    throw Bad{fmt::format("tensor \"{}\" has no proper data_offsets", name)};
-  entry.begin = whole(offsets[0], fmt::format("an offset of \"{}\"", name));
-  entry.end = whole(offsets[1], fmt::format("an offset of \"{}\"", name));
+  if (in.failed()) refuse(in);
+  if (seen != 3) throw Bad{tensor + " needs exactly dtype, shape and data_offsets"};  // keys are not given twice
+  std::int64_t bytes = bytes_of(entry.dtype);
+  if (bytes == 0) throw Bad{tensor + " has an unknown dtype"};
+  for (const std::int64_t extent : entry.shape)
+    if (__builtin_mul_overflow(bytes, extent, &bytes))
+      throw Bad{fmt::format("the shape of {} overflows", base::quoted(name))};
   if (entry.end < entry.begin || entry.end - entry.begin != bytes)
-    throw Bad{
-        fmt::format("tensor \"{}\" spans {} to {}, but its shape needs {} bytes", name, entry.begin, entry.end, bytes)};
+    throw Bad{fmt::format("{} spans {} to {}, but its shape needs {} bytes", tensor, entry.begin, entry.end, bytes)};
   return entry;
 }
 
-SafetensorsHeader read_header(std::string_view text, std::int64_t data_bytes) {
-  if (text.empty() || text.front() != '{') throw Bad{"its header does not begin with {"};
-  const json root = parse_strictly(text);
-  if (!root.is_object()) throw Bad{"its header is not an object"};
-  if (root.size() > kMostTensors) throw Bad{"it names more than 1,000,000 tensors"};
-  SafetensorsHeader header;
-  for (const auto& [name, value] : root.items()) {
-    if (name != "__metadata__") {
-      header.tensors.push_back(read_entry(name, value));
-      continue;
-    }
-    if (!value.is_object()) throw Bad{"__metadata__ is not an object"};
-    for (const auto& [key, text_value] : value.items()) {
-      if (!text_value.is_string()) throw Bad{"__metadata__ holds something other than strings"};
-      header.metadata[key] = text_value.get<std::string>();
-    }
+void read_metadata(JsonReader& in, std::map<std::string, std::string>& metadata) {
+  if (in.kind() != '{') throw Bad{"__metadata__ is not an object"};
+  in.open_object();
+  for (std::string key; in.key(key);) {
+    if (in.kind() != '"') throw Bad{"__metadata__ holds something other than strings"};
+    metadata[key] = in.text();
   }
+}
+
+SafetensorsHeader read_header(std::string_view text, std::int64_t data_bytes, const std::string& file) {
+  if (text.empty() || text.front() != '{') throw Bad{"its header does not begin with {"};
+  JsonReader in(text, file);
+  SafetensorsHeader header;
+  in.open_object();
+  for (std::string name; in.key(name);) {
+    if (header.tensors.size() == kMostTensors) throw Bad{"it names more than 1,000,000 tensors"};
+    if (name == "__metadata__")
+      read_metadata(in, header.metadata);
+    else
+      header.tensors.push_back(read_entry(in, name));
+  }
+  in.finish();
+  if (in.failed()) refuse(in);
   std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   std::int64_t at = 0;
   for (const TensorEntry& tensor : header.tensors) {
     if (tensor.begin != at)
-      throw Bad{fmt::format("tensor \"{}\" begins at byte {}, expected {} (no holes, no overlaps)", tensor.name,
-                            tensor.begin, at)};
+      throw Bad{fmt::format("tensor {} begins at byte {}, expected {} (no holes, no overlaps)",
+                            base::quoted(tensor.name), tensor.begin, at)};
     at = tensor.end;
   }
   if (at != data_bytes) throw Bad{fmt::format("its tensors end at byte {}, its data at {}", at, data_bytes)};
@@ -138,7 +159,7 @@ const TensorEntry* SafetensorsHeader::find(std::string_view name) const {
 base::Result<SafetensorsHeader> parse_safetensors_header(std::string_view text, std::int64_t data_bytes,
                                                          const std::string& file) {
   try {
-    return read_header(text, data_bytes);
+    return read_header(text, data_bytes, file);
   } catch (const Bad& bad) {
     return base::fail({base::Diagnostic{base::Severity::error,
                                         kCode,

@@ -44,8 +44,8 @@ SampleOutcome sample_with_worker(const SampleCommand& command, const std::atomic
   Child child(line);
   bool stopped = false;
   const auto said = [&](const std::string& text) {
-    const nlohmann::json event = nlohmann::json::parse(text, nullptr, false);
-    if (!event.is_object() || !event.contains("event")) return;
+    const nlohmann::json event = event_of_line(text);
+    if (event.is_null()) return;
     if (event["event"] == "sample" && event.contains("text") && event["text"].is_string())
       outcome.text = event["text"].get<std::string>();
     if (auto found = diagnostic_of(event)) outcome.diagnostics.push_back(std::move(*found));

@@ -79,8 +79,8 @@ class Watch {
   Watch(const TrainCommand& command, const RunWatchers& watchers) : command_(command), watchers_(watchers) {}
 
   void out_line(const std::string& line) {
-    const nlohmann::json event = nlohmann::json::parse(line, nullptr, false);
-    if (!event.is_object() || !event.contains("event") || !event["event"].is_string()) return error_line(line);
+    const nlohmann::json event = event_of_line(line);
+    if (event.is_null()) return error_line(line);
     const auto what = event["event"].get<std::string>();
     last_progress_ = Clock::now();
     if (what == "diagnostic") return diagnostic(event);

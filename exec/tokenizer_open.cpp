@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/json_tree.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/tokenizer.h"
@@ -16,8 +17,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostBytes = 256U << 20;
-constexpr std::int64_t kMostIds = 1 << 24;
+// The largest published vocabularies have 262,144 words, 600,000 merges and 35 MB of tokenizer.json.
+constexpr std::size_t kMostBytes = 64U << 20;
+constexpr std::size_t kMostValues = 3'000'000;
+constexpr std::int64_t kMostIds = 1 << 21;
+constexpr std::size_t kMostLines = 1 << 21;  // of merges.txt and vocab.txt
+constexpr std::size_t kLongestExpression = 1 << 16;
 constexpr const char* kUnreadable = "E0615";
 constexpr const char* kMalformed = "E0616";
 constexpr const char* kOtherKind = "E0617";  // a tokenizer.json that is no byte-level BPE, or normalises its text
@@ -62,9 +67,26 @@ std::string bytes_of(const std::string& word) {
 }
 
 json parse(const std::string& text, const char* what) {
-  json parsed = json::parse(text, nullptr, false);
-  if (parsed.is_discarded() || !parsed.is_object()) throw Bad{kMalformed, fmt::format("not {} in JSON", what)};
-  return parsed;
+  auto parsed = base::parse_json(text, {}, kMostValues);
+  if (!parsed) {
+    const base::Diagnostic& wrong = parsed.error().front();
+    throw Bad{kMalformed, fmt::format("not {} in JSON: {}", what, wrong.message), wrong.where.line};
+  }
+  if (!parsed->is_object()) throw Bad{kMalformed, fmt::format("not {} in JSON", what)};
+  return std::move(*parsed);
+}
+
+/// The lines of a text without their ends.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    if (lines.size() == kMostLines) throw Bad{kMalformed, fmt::format("more than {} lines", kMostLines)};
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+    if (!lines.back().empty() && lines.back().back() == '\r') lines.back().pop_back();
+  }
+  return lines;
 }
 
 }  // namespace
@@ -86,9 +108,9 @@ class TokenizerReader {
   }
 
   void token(const std::string& word, const json& id, std::string bytes) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() >= kMostIds)
-      throw Bad{kMalformed, fmt::format("the id of {} is {}", base::quoted(word), id.dump())};
-    const auto at = id.get<std::size_t>();
+    const auto number = base::whole_number(id, 0, kMostIds - 1);
+    if (!number) throw Bad{kMalformed, fmt::format("the id of {} is {}", base::quoted(word), base::quoted(id.dump()))};
+    const auto at = static_cast<std::size_t>(*number);
     if (made_.pieces_.size() <= at) made_.pieces_.resize(at + 1);
     if (!made_.pieces_[at].empty() && made_.pieces_[at] != bytes)
       throw Bad{kMalformed, fmt::format("two words have the id {}", at)};
@@ -115,12 +137,8 @@ class TokenizerReader {
   /// merges.txt: a line each, the first pair first; a line "#version" at the top is no pair.
   void merges_text(const std::string& text) {
     int line = 0;
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      std::string pair = text.substr(begin, end - begin);
-      begin = end + 1;
+    for (const std::string& pair : lines_of(text)) {
       ++line;
-      if (!pair.empty() && pair.back() == '\r') pair.pop_back();
       if (pair.empty() || (line == 1 && pair.rfind("#version", 0) == 0)) continue;
       const std::size_t space = pair.find(' ');
       if (space == std::string::npos || space == 0 || pair.find(' ', space + 1) != std::string::npos ||
@@ -140,16 +158,7 @@ class TokenizerReader {
   }
 
   /// vocab.txt: a word a line, its number the id.
-  static Tokenizer word_pieces(const std::string& text, bool lower) {
-    std::vector<std::string> words;
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = std::min(text.find('\n', begin), text.size());
-      words.push_back(text.substr(begin, end - begin));
-      begin = end + 1;
-      if (!words.back().empty() && words.back().back() == '\r') words.back().pop_back();
-    }
-    return word_pieces(std::move(words), lower);
-  }
+  static Tokenizer word_pieces(const std::string& text, bool lower) { return word_pieces(lines_of(text), lower); }
   static Tokenizer word_pieces(std::vector<std::string> words, bool lower) {
     TokenizerReader reader(Pretokeniser::gpt2());
     Tokenizer& made = reader.made_;
@@ -177,10 +186,10 @@ class TokenizerReader {
     const json vocabulary = model.value("vocab", json::object());
     std::vector<std::string> words(vocabulary.size());
     for (const auto& [word, id] : vocabulary.items()) {
-      if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
-          id.get<std::int64_t>() >= static_cast<std::int64_t>(words.size()))
-        throw Bad{kMalformed, fmt::format("the id of {} is {}", base::quoted(word), id.dump())};
-      words[id.get<std::size_t>()] = word;
+      const auto number = base::whole_number(id, 0, static_cast<std::int64_t>(words.size()) - 1);
+      if (!number)
+        throw Bad{kMalformed, fmt::format("the id of {} is {}", base::quoted(word), base::quoted(id.dump()))};
+      words[static_cast<std::size_t>(*number)] = word;
     }
     return word_pieces(std::move(words), lower);
   }
@@ -205,7 +214,7 @@ class TokenizerReader {
       else if (pair.is_string())
         reader.merge_words(pair.get<std::string>());
       else
-        throw Bad{kMalformed, fmt::format("{} is not a pair of words", pair.dump())};
+        throw Bad{kMalformed, fmt::format("{} is not a pair of words", base::quoted(pair.dump()))};
     }
     for (const json& added : file.value("added_tokens", json::array())) {
       if (!added.is_object() || !added.contains("id") || !added.contains("content") || !added["content"].is_string())
@@ -252,6 +261,8 @@ class TokenizerReader {
     }
     if (!bytes) throw Bad{kOtherKind, "the tokenizer is not byte-level"};
     if (expression.empty()) return Pretokeniser::gpt2();
+    if (expression.size() > kLongestExpression)
+      throw Bad{kMalformed, "the expression that splits text is longer than 64 KiB"};
     auto made = Pretokeniser::of(expression);
     if (!made) throw Bad{kMalformed, made.error().front().message};
     return std::move(*made);

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "exec/failure.h"
 #include "exec/files.h"
 
@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::size_t kMostIndex = 256U << 20;
+constexpr std::size_t kMostIndex = 64U << 20;
+constexpr std::size_t kMostParts = 10'000;  // files of one model; the largest that are published have some hundred
 
 struct Words {
   const char* prefix;                        ///< of everything but the head
@@ -87,6 +88,28 @@ const std::map<std::string, std::string>& bert_head() {
   return kNames;
 }
 
+/// What `weight_map` names, each file once.
+std::set<std::string> files_of_index(base::JsonReader& in) {
+  std::set<std::string> names;
+  bool mapped = false;
+  in.open_object();
+  for (std::string key; in.key(key);) {
+    if (key != "weight_map") {
+      in.skip();
+      continue;
+    }
+    mapped = true;
+    in.open_object();
+    for (std::string tensor; in.key(tensor);) {
+      names.insert(in.text());
+      if (names.size() > kMostParts) in.error(fmt::format("more than {} files", kMostParts));
+    }
+  }
+  in.finish();
+  if (!mapped) in.error("it has no `weight_map`");
+  return names;
+}
+
 }  // namespace
 
 FilePlace place_in_file(models::Family family, const std::string& logical_name,
@@ -153,17 +176,21 @@ base::Result<std::vector<SafetensorsFile>> open_weights(const fs::path& path) {
     return files;
   }
   try {
-    const auto index = nlohmann::json::parse(read_file(at, kMostIndex));
-    std::set<std::string> names;
-    for (const auto& [tensor, file] : index.at("weight_map").items()) names.insert(file.get<std::string>());
+    const std::string text = read_file(at, kMostIndex);
+    base::JsonReader in(text, at.string());
+    const std::set<std::string> names = files_of_index(in);
+    if (in.failed()) {
+      const base::Diagnostic& wrong = in.errors().front();
+      return fault(at, fmt::format("{}:{}:{}: not an index of weights: {}", at.string(), wrong.where.line,
+                                   wrong.where.column, wrong.message));
+    }
     for (const std::string& name : names) {
-      if (name.find('/') != std::string::npos) return fault(at, fmt::format("{} leads out of its folder", name));
+      if (name.find('/') != std::string::npos)
+        return fault(at, fmt::format("{} leads out of its folder", base::quoted(name)));
       auto file = SafetensorsFile::open(at.parent_path() / name);
       if (!file) return base::fail(file.error());
       files.push_back(std::move(*file));
     }
-  } catch (const nlohmann::json::exception& wrong) {
-    return fault(at, fmt::format("{}: not an index of weights ({})", at.string(), wrong.what()));
   } catch (const Failure& failure) {
     return fault(at, failure.what());
   }

@@ -7,6 +7,7 @@
 
 #include "plan/plan.h"
 #include "reports/handover.h"
+#include "reports/shell.h"
 
 namespace orrery::reports {
 namespace {
@@ -24,6 +25,7 @@ class Flags {
   void add(const char* flag, const Value& value) {
     text_ += fmt::format("  --{} {}\n", flag, value);
   }
+  void add(const char* flag, const std::string& value) { text_ += fmt::format("  --{} {}\n", flag, shell_word(value)); }
   void add_if(bool on, const char* flag) {
     if (on) add(flag);
   }
@@ -32,12 +34,6 @@ class Flags {
  private:
   std::string text_;
 };
-
-std::string quoted(const std::string& path) {
-  std::string out = "'";
-  for (const char c : path) c == '\'' ? out += "'\\''" : out += c;
-  return out + "'";
-}
 
 bool is_fsdp(const plan::PlanSpec& s) {
   return s.zero_stage >= 2 && s.replicas() > 1;
@@ -115,7 +111,7 @@ void pipeline_flags(Handover& h, Flags& f) {
   if (s.pipeline == 1) return;
   h.needs(s.order != Order::gpipe, "GPipe's order", "`schedule: 1f1b`, which holds fewer activations");
   if (!is_even(h.plan))
-    f.add("pipeline-model-parallel-layout", quoted(layout_of(h.plan)));
+    f.add("pipeline-model-parallel-layout", layout_of(h.plan));
   else if (s.virtual_stages > 1)
     f.add("num-virtual-stages-per-pipeline-rank", s.virtual_stages);
 }
@@ -254,7 +250,8 @@ base::Result<Settings> megatron_settings(Handover h) {
       "# is enough to measure. On each node: NODE_RANK=0… MASTER_ADDR=first-node ./this-file\n"
       "set -euo pipefail\n"
       "MEGATRON=${{MEGATRON:?the folder of Megatron-LM}}\n",
-      h.model().name, s.ranks(), h.file.cluster.name, plan::describe(s), h.path);
+      shell_comment(h.model().name), s.ranks(), shell_comment(h.file.cluster.name), shell_comment(plan::describe(s)),
+      shell_comment(h.path));
   // Overlap of tensor, context and sequence parallelism depends on one queue to the device; FSDP on several.
   if (s.tensor * s.context > 1 && !is_fsdp(s)) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   text += model_flags(h) + parallel_flags(h) + training_flags(h);

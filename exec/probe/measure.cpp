@@ -7,7 +7,9 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "base/json_tree.h"
 #include "exec/child.h"
+#include "exec/events.h"
 #include "exec/failure.h"
 
 namespace orrery::exec {
@@ -39,7 +41,7 @@ MeasureOutcome read_measurement(std::string_view text) {
   bool whole = false;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const nlohmann::json event = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, false);
+    const nlohmann::json event = base::parse_json_line(text.substr(begin, end - begin));
     if (event.is_object()) whole = take_event(event, outcome.measured) || whole;
     begin = end + 1;
   }
@@ -60,12 +62,15 @@ MeasureOutcome measure(const MeasureCommand& command, const std::function<void(c
     if (outcome.error_tail.size() > kTail) outcome.error_tail.erase(0, outcome.error_tail.size() - kTail);
   };
   const auto out_line = [&](const std::string& line) {
-    const nlohmann::json event = nlohmann::json::parse(line, nullptr, false);
-    if (!event.is_object()) return error_line(line);
+    const nlohmann::json event = event_of_line(line);
+    if (event.is_null()) return error_line(line);
     heard = Clock::now();
     whole = take_event(event, outcome.measured) || whole;
-    if (progress && event.value("event", "") == "progress")
-      progress(event.value("what", ""), event.value("share", 0.0));
+    if (progress && event["event"] == "progress") {
+      const auto what = event.find("what"), share = event.find("share");
+      progress(what != event.end() && what->is_string() ? what->get<std::string>() : "",
+               share != event.end() && share->is_number() ? share->get<double>() : 0.0);
+    }
   };
   try {
     if (!std::filesystem::exists(command.worker))

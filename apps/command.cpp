@@ -3,6 +3,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <variant>
 
 #include "apps/interrupt.h"
@@ -49,17 +50,34 @@ Outcome failed(int exit_code, const char* code, const std::string& message) {
   return {exit_code, {}, {}, base::fail(code, message).value()};
 }
 
-}  // namespace
+/// The verb's outcome; whatever it throws is one.
+Outcome caught(const Verb& verb, const Context& context) {
+  try {
+    return run(verb, context);
+  } catch (const exec::Failure& failure) {
+    return failed(exit_code_of(failure.kind()), "R0001", failure.what());
+  } catch (const std::bad_alloc&) {
+    return failed(kFailure, "R0002", "out of memory");
+  } catch (const std::length_error&) {  // more than any memory holds
+    return failed(kFailure, "R0002", "out of memory");
+  } catch (const std::exception& error) {
+    return failed(kFailure, "R0003", error.what());
+  }
+}
 
-int run_command(int argc, const char* const* argv) {
+/// A result that could not be given is no success.
+int printed(bool written, int exit_code) {
+  return written || exit_code != kOk ? exit_code : kFailure;
+}
+
+int parse_run_and_print(int argc, const char* const* argv) {
   // From the first moment: what a scheduler sends to a run that is just starting counts too.
   std::optional<Interrupt> early(Interrupt::By::anybody);
   const Parsed parsed = parse_command_line(argc, argv);
   if (!parsed.command) {
-    std::fputs(parsed.out.c_str(), stdout);
-    if (!parsed.error.empty())
-      print(parsed.word, {parsed.exit_code, {}, {}, parsed.error}, parsed.json, detect_terminal({}));
-    return parsed.exit_code;
+    if (parsed.error.empty()) return printed(print_text(parsed.out), parsed.exit_code);
+    const Outcome outcome{parsed.exit_code, {}, {}, parsed.error};
+    return printed(print(parsed.word, outcome, parsed.json, detect_terminal({})), parsed.exit_code);
   }
   const CommandLine& command = *parsed.command;
   if (!std::holds_alternative<TrainOptions>(command.verb)) {
@@ -68,18 +86,22 @@ int run_command(int argc, const char* const* argv) {
   }
   const Terminal terminal = detect_terminal(command.common);
   const Catalog catalog = open_catalog(command.common.catalogs);
-  Outcome outcome;
+  const Outcome outcome = caught(command.verb, Context{catalog, terminal, command.common.quiet, command.common.json});
+  return printed(print(command.name, outcome, command.common.json, terminal), outcome.exit_code);
+}
+
+}  // namespace
+
+int run_command(int argc, const char* const* argv) {
+  // Before and behind the verb there is no result to put a failure into; where memory has run out, no JSON either.
   try {
-    outcome = run(command.verb, Context{catalog, terminal, command.common.quiet, command.common.json});
-  } catch (const exec::Failure& failure) {
-    outcome = failed(exit_code_of(failure.kind()), "R0001", failure.what());
+    return parse_run_and_print(argc, argv);
   } catch (const std::bad_alloc&) {
-    outcome = failed(kFailure, "R0002", "out of memory");
+    std::fputs("error[R0002]: out of memory\n", stderr);
   } catch (const std::exception& error) {
-    outcome = failed(kFailure, "R0003", error.what());
+    std::fprintf(stderr, "error[R0003]: %s\n", error.what());
   }
-  print(command.name, outcome, command.common.json, terminal);
-  return outcome.exit_code;
+  return kFailure;
 }
 
 }  // namespace orrery::apps

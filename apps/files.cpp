@@ -1,9 +1,15 @@
 // Files in and out; a write is complete or not there at all.
 #include "apps/files.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <system_error>
@@ -14,26 +20,72 @@
 namespace orrery::apps {
 namespace fs = std::filesystem;
 
-base::Result<std::string> read_file(const fs::path& path, std::size_t limit) {
-  const base::Location where{path.string(), 0, 0, 1};
-  const auto refuse = [&](const char* code, std::string message, std::string help) {
-    return base::fail({base::Diagnostic{base::Severity::error, code, where, std::move(message), std::move(help), {}}});
-  };
-  std::error_code error;
-  if (fs::is_directory(path, error))
-    return refuse("E0201", fmt::format("`{}` is a folder, not a file", path.string()), "name a file in it");
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    return refuse("E0201", fmt::format("cannot read `{}`: {}", path.string(), std::strerror(errno)),
-                  "check the path; it is taken from the current folder");
-  std::string text;
-  char buffer[1 << 16];
-  while (in.read(buffer, sizeof buffer) || in.gcount() > 0) {
-    text.append(buffer, static_cast<std::size_t>(in.gcount()));
-    if (text.size() > limit)
-      return refuse("E0202", fmt::format("`{}` is larger than {} bytes", path.string(), limit), {});
+namespace {
+
+/// Closes on the way out.
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
   }
-  return text;
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int value() const { return value_; }
+
+ private:
+  int value_;
+};
+
+tl::unexpected<base::Diagnostics> refuse(const char* code, const std::string& path, std::string message,
+                                         std::string help) {
+  return base::fail(
+      {base::Diagnostic{base::Severity::error, code, {path, 0, 0, 1}, std::move(message), std::move(help), {}}});
+}
+
+base::Result<std::string> read_all(int descriptor, const std::string& path, std::size_t limit, std::size_t expected) {
+  std::string text;
+  text.reserve(std::min(expected, limit));
+  std::array<char, 1 << 16> buffer;
+  for (;;) {
+    const ssize_t n = ::read(descriptor, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0)
+      return refuse("E0201", path, fmt::format("cannot read `{}`: {}", path, std::strerror(errno)),
+                    "check the path; it is taken from the current folder");
+    if (n == 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(n));
+    if (text.size() > limit)
+      return refuse("E0202", path, fmt::format("`{}` is larger than {} bytes", path, limit),
+                    "files of its kind are smaller");
+    if (std::memchr(buffer.data(), 0, static_cast<std::size_t>(n)) != nullptr) return text;
+  }
+}
+
+}  // namespace
+
+base::Result<std::string> read_file(const fs::path& path, std::size_t limit) {
+  const std::string name = path.string();
+  // Not to wait for the other end of a pipe, nor to make a terminal ours.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat info {};
+  if (file.value() < 0 || ::fstat(file.value(), &info) != 0)
+    return refuse("E0201", name, fmt::format("cannot read `{}`: {}", name, std::strerror(errno)),
+                  "check the path; it is taken from the current folder");
+  if (S_ISDIR(info.st_mode))
+    return refuse("E0201", name, fmt::format("`{}` is a folder, not a file", name), "name a file in it");
+  if (!S_ISREG(info.st_mode))
+    return refuse("E0201", name, fmt::format("`{}` is a pipe or a device, not a file", name),
+                  "write it to a file first, or give `-` for standard input where a verb takes one file");
+  const auto size = static_cast<std::uint64_t>(info.st_size);
+  if (size > limit)
+    return refuse("E0202", name, fmt::format("`{}` has {} bytes, more than {}", name, size, limit),
+                  "files of its kind are smaller");
+  return read_all(file.value(), name, limit, static_cast<std::size_t>(size));
+}
+
+base::Result<std::string> read_argument(const std::string& argument, std::size_t limit) {
+  return argument == "-" ? read_all(STDIN_FILENO, argument, limit, 0) : read_file(argument, limit);
 }
 
 void write_file(const fs::path& path, std::string_view text) {

@@ -65,7 +65,8 @@ Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::s
 
   cost::FitOptions fit;
   fit.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
-  fit.name = std::filesystem::path(options.output.empty() ? options.files.front() : options.output).stem().string();
+  const std::string& named = options.output.empty() ? options.files.front() : options.output;
+  fit.name = named == "-" ? "imported" : std::filesystem::path(named).stem().string();
   auto fitted = cost::fit_nccl_tests(tests, *cluster, *known, fit);
   if (!fitted) return bad_input(fitted.error());
   fitted->calibration.fitted_to = std::move(sources);

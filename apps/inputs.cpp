@@ -27,6 +27,12 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
                                         fmt::format("a {} without a name", kind),
                                         "write a catalogue name or a path",
                                         {}}});
+  // `-` is standard input on the command line alone: a file names files.
+  if (name == "-" && from.line == 0) {
+    auto text = read_argument(name);
+    if (!text) return base::fail(text.error());
+    return Entry{name, std::move(*text)};
+  }
   const bool looks_like_path = name.find('/') != std::string::npos || fs::path(name).has_extension();
   if (!looks_like_path)
     if (auto entry = catalog.find(folder, name)) return *entry;
@@ -126,7 +132,7 @@ base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& 
 }
 
 base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings) {
-  auto text = read_file(path);
+  auto text = read_argument(path);
   if (!text) return base::fail(text.error());
   auto job = plan::parse_job(*text, path, &warnings);
   if (!job) return base::fail(job.error());
@@ -156,8 +162,10 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
                    std::make_shared<const clusters::Cluster>(std::move(*cluster)), std::move(*stack)};
 }
 
-base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path) {
-  auto text = read_file(path);
+namespace {
+
+base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std::string>& text,
+                                 const std::string& path) {
   if (!text) return base::fail(text.error());
   auto file = plan::parse_plan_file(*text, path);
   if (!file) return base::fail(file.error());
@@ -173,6 +181,16 @@ base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& pa
   auto stack = load_stack(catalog, stack_of(file->job, file->cluster), place_of(document, "cluster"));
   if (!stack) return base::fail(stack.error());
   return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
+}
+
+}  // namespace
+
+base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path) {
+  return plan_of(catalog, read_file(path), path);
+}
+
+base::Result<LoadedPlan> load_plan_argument(const Catalog& catalog, const std::string& argument) {
+  return plan_of(catalog, read_argument(argument), argument);
 }
 
 namespace {
@@ -261,7 +279,7 @@ base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& ca
   for (const std::string& name : catalog.names(kCalibrated))
     if (auto entry = catalog.find(kCalibrated, name)) read(entry->text, entry->path.string());
   for (const std::string& file : files) {
-    auto text = read_file(file);
+    auto text = read_argument(file);
     if (text)
       read(*text, file);
     else

@@ -52,6 +52,8 @@ struct LoadedPlan {
   cost::Stack stack;
 };
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
+/// The same of an argument that may be `-`, standard input.
+[[nodiscard]] base::Result<LoadedPlan> load_plan_argument(const Catalog& catalog, const std::string& argument);
 
 /// A warning where the plan's order changes what is computed, with the place that names it.
 [[nodiscard]] std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file);

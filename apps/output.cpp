@@ -1,9 +1,12 @@
 // The envelope of --json, and text for people.
 #include "apps/output.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "reports/json.h"
 
 namespace orrery::apps {
@@ -15,20 +18,23 @@ std::string envelope(const std::string& command, const Outcome& outcome) {
   return whole.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-void print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal) {
-  if (json) {
-    const std::string text = envelope(command, outcome);
-    std::fwrite(text.data(), 1, text.size(), stdout);
-  } else {
-    std::fwrite(outcome.text.data(), 1, outcome.text.size(), stdout);
-    std::fflush(stdout);
-    if (!outcome.diagnostics.empty()) {
-      const std::string text = base::render(outcome.diagnostics, terminal.colour_errors);
-      std::fwrite(text.data(), 1, text.size(), stderr);
-      if (text.empty() || text.back() != '\n') std::fputc('\n', stderr);
-    }
-  }
-  std::fflush(stdout);
+bool print_text(const std::string& text) {
+  errno = 0;
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) == 0 && written) return true;
+  std::fprintf(stderr, "error[R0008]: cannot write to standard output: %s\n",
+               errno != 0 ? std::strerror(errno) : "it took a part only");
+  return false;
+}
+
+bool print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal) {
+  if (json) return print_text(envelope(command, outcome));
+  const bool written = print_text(base::printable_lines(outcome.text, terminal.style.colour));
+  if (outcome.diagnostics.empty()) return written;
+  const std::string text = base::render(outcome.diagnostics, terminal.colour_errors);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  if (text.empty() || text.back() != '\n') std::fputc('\n', stderr);
+  return written;
 }
 
 }  // namespace orrery::apps

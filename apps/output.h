@@ -10,6 +10,10 @@ namespace orrery::apps {
 /// {"format_version":"1.0","command":…,"result":…,"diagnostics":[…]} and a newline.
 [[nodiscard]] std::string envelope(const std::string& command, const Outcome& outcome);
 
-void print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal);
+/// Nothing of the text steers the terminal but its own colours. Says on stderr why standard output did not take all of
+/// it, with R0008, and returns false then.
+[[nodiscard]] bool print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal);
+/// The same of a text as it is: help, the version.
+[[nodiscard]] bool print_text(const std::string& text);
 
 }  // namespace orrery::apps

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ensure.h"
+#include "base/json_tree.h"
 #include "base/yaml.h"
 
 namespace orrery::apps {
@@ -13,8 +14,8 @@ namespace {
 nlohmann::json scalar(const std::string& text) {
   if (text == "true") return true;
   if (text == "false") return false;
-  nlohmann::json number = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return number.is_number() ? number : nlohmann::json(text);
+  const auto number = base::parse_json(text, {}, 1);
+  return number && number->is_number() ? *number : nlohmann::json(text);
 }
 
 nlohmann::json json_of(const base::Cursor& at) {

@@ -4,9 +4,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string_view>
 
 #include "apps/files.h"
+#include "base/json.h"
 #include "exec/supervise.h"
 #include "reports/spans.h"
 
@@ -26,21 +30,59 @@ std::optional<cost::FitRun::Saved> saved_of(const std::string& directory, const 
                              {sums.copy_s / count, sums.write_s / count, sums.commit_s / count}};
 }
 
+constexpr std::size_t kMostErrors = 20;
+constexpr double kLargest = std::numeric_limits<double>::max();
+constexpr std::size_t kMostRanks = std::size_t{1} << 20;
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
+
+void read_ranks(base::JsonReader& in, std::vector<double>& bytes) {
+  for (in.open_array(); in.item();) {
+    if (bytes.size() == kMostRanks) in.error("more ranks than there can be");
+    bytes.push_back(in.number(-kLargest, kLargest));
+  }
+}
+
+/// A step's record, or nothing. Keys that are not read here may hold anything.
+std::optional<Metric> metric_of(std::string_view row) {
+  base::JsonReader in(row, {});
+  Metric metric;
+  std::set<std::string> missing = {"step", "loss", "step_time_s", "tokens_per_s", "memory_peak_bytes"};
+  const auto number = [&] { return in.number(-kLargest, kLargest); };
+  in.open_object();
+  for (std::string key; in.key(key);) {
+    missing.erase(key);
+    if (key == "step")
+      metric.step = in.integer(-kMostSteps, kMostSteps);
+    else if (key == "loss")
+      metric.loss = number();
+    else if (key == "step_time_s")
+      metric.step_time_s = number();
+    else if (key == "tokens_per_s")
+      metric.tokens_per_s = number();
+    else if (key == "memory_peak_bytes")
+      metric.memory_peak_bytes = number();
+    else if (key == "arena_peak_bytes_by_rank")
+      read_ranks(in, metric.memory_by_rank_bytes);
+    else
+      in.skip();
+  }
+  in.finish();
+  return in.failed() || !missing.empty() ? std::nullopt : std::optional(std::move(metric));
+}
+
 }  // namespace
 
 base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const std::string& file) {
   std::vector<Metric> metrics;
   base::Diagnostics found;
   std::size_t begin = 0;
-  for (int line = 1; begin < text.size(); ++line) {
+  for (int line = 1; begin < text.size() && found.size() < kMostErrors; ++line) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view row(text.data() + begin, end - begin);
     begin = end + 1;
     if (row.empty()) continue;
-    const nlohmann::json one = nlohmann::json::parse(row, nullptr, false);
-    const auto number = [&](const char* key) { return one.is_object() && one.contains(key) && one[key].is_number(); };
-    if (!number("step") || !number("loss") || !number("step_time_s") || !number("tokens_per_s") ||
-        !number("memory_peak_bytes")) {
+    auto metric = metric_of(row);
+    if (!metric) {
       found.push_back({base::Severity::error,
                        "E0204",
                        {file, line, 1, 1},
@@ -49,13 +91,17 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
                        std::string(row.substr(0, 120))});
       continue;
     }
-    Metric metric{one["step"].get<std::int64_t>(),        one["loss"].get<double>(),
-                  one["step_time_s"].get<double>(),       one["tokens_per_s"].get<double>(),
-                  one["memory_peak_bytes"].get<double>(), {}};
-    for (const nlohmann::json& bytes : one.value("arena_peak_bytes_by_rank", nlohmann::json::array()))
-      if (bytes.is_number()) metric.memory_by_rank_bytes.push_back(bytes.get<double>());
-    metrics.push_back(std::move(metric));
+    // Of each rank's memory the last step's is shown alone; kept for all steps it would be most of the file.
+    if (!metrics.empty()) metrics.back().memory_by_rank_bytes = {};
+    metrics.push_back(std::move(*metric));
   }
+  if (found.size() == kMostErrors && begin < text.size())
+    found.push_back({base::Severity::note,
+                     "",
+                     {file, 0, 0, 1},
+                     fmt::format("after {} errors the rest of the file is not reported", kMostErrors),
+                     {},
+                     {}});
   if (!found.empty()) return base::fail(std::move(found));
   return metrics;
 }
@@ -67,7 +113,7 @@ base::Result<Run> load_run(const Catalog& catalog, const std::string& directory)
   plan::Schedule schedule = lower_for(loaded->plan, loaded->stack);
   base::Diagnostics found;
   const auto read = [&](const char* name) {
-    auto text = read_file(folder / name);
+    auto text = read_file(folder / name, kMostMeasured);
     if (!text) found.insert(found.end(), text.error().begin(), text.error().end());
     return text.value_or("");
   };

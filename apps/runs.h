@@ -19,7 +19,7 @@ struct Metric {
   double step_time_s = 0;
   double tokens_per_s = 0;
   double memory_peak_bytes = 0;              ///< worst rank
-  std::vector<double> memory_by_rank_bytes;  ///< arena; empty when the run does not say
+  std::vector<double> memory_by_rank_bytes;  ///< arena, of the last step alone; empty when the run does not say
 };
 
 struct Run {

@@ -142,7 +142,7 @@ json json_of(const cost::CollectiveErrors& e) {
 
 Outcome compare(const CollectiveOptions& options, const Context& context,
                 const std::vector<cost::Calibration>& calibrations) {
-  const auto text = read_file(options.measured);
+  const auto text = read_argument(options.measured);
   if (!text) return bad_input(text.error());
   const auto all = cost::parse_measured_collectives(*text, options.measured);
   if (!all) return bad_input(all.error());

@@ -22,7 +22,7 @@ struct Explained {
 
 base::Result<Explained> explain(const Catalog& catalog, const std::string& path,
                                 const std::vector<cost::Calibration>& calibrations) {
-  const auto loaded = load_plan(catalog, path);
+  const auto loaded = load_plan_argument(catalog, path);
   if (!loaded) return base::fail(loaded.error());
   const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded->file.cluster), loaded->stack,
                               calibrations);

@@ -22,7 +22,7 @@ Outcome export_plan(const ExportOptions& options, const Context& context) {
   std::error_code error;
   const fs::path given = options.run;
   const std::string path = (fs::is_directory(given, error) ? given / "plan.yaml" : given).string();
-  const auto loaded = load_plan(context.catalog, path);
+  const auto loaded = load_plan_argument(context.catalog, path);
   if (!loaded) return bad_input(loaded.error());
   const auto framework = options.as == "megatron" ? reports::Framework::megatron : reports::Framework::deepspeed;
   auto settings = reports::settings_for(framework, loaded->file, loaded->plan, path);

@@ -34,7 +34,7 @@ base::Result<std::vector<std::string>> read_files(const std::vector<std::string>
   std::vector<std::string> texts;
   base::Diagnostics found;
   for (const std::string& file : files) {
-    auto text = read_file(file);
+    auto text = read_argument(file);
     if (text)
       texts.push_back(std::move(*text));
     else
@@ -136,9 +136,8 @@ Outcome run_import(const ImportOptions& options, const Context& context) {
   if (!dumps) return bad_input(dumps.error());
   const auto known = load_known(context.catalog);
   if (!known) return bad_input(known.error());
-  how.name = fs::path(options.output.empty() || options.output == "-" ? options.files.front() : options.output)
-                 .stem()
-                 .string();
+  const std::string& named = options.output.empty() || options.output == "-" ? options.files.front() : options.output;
+  how.name = named == "-" ? "imported" : fs::path(named).stem().string();
   how.nodes = options.nodes;
   how.device = options.device;
   how.node = options.node;

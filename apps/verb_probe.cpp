@@ -238,7 +238,7 @@ Outcome run_probe(const ProbeOptions& options, const Context& context) {
   if (options.events.empty()) outcome.text = machine_text(machine, gpus, context.terminal.style);
   exec::MeasureOutcome measured;
   if (!options.events.empty()) {
-    const auto text = read_file(options.events);
+    const auto text = read_argument(options.events);
     if (!text) return bad_input(text.error());
     measured = exec::read_measurement(*text);
   } else if (options.measure) {

@@ -34,7 +34,7 @@ base::Diagnostic problem(std::string code, const std::string& file, std::string 
 base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedule& schedule,
                                      const SimulateOptions& options, const Context& context,
                                      const std::vector<cost::Calibration>& calibrations, sim::Simulation& changed) {
-  const auto second = load_plan(context.catalog, options.beside);
+  const auto second = load_plan_argument(context.catalog, options.beside);
   if (!second) return tl::unexpected(second.error());
   const clusters::Cluster &a = first.file.cluster, &b = second->file.cluster;
   if (!a.shape || !(a.shape == b.shape) || !(a.devices == b.devices) || a.devices_per_node != b.devices_per_node) {
@@ -111,7 +111,7 @@ nlohmann::json pair_of(const cost::Interval& interval) {
 }  // namespace
 
 Outcome run_simulate(const SimulateOptions& options, const Context& context) {
-  const auto loaded = load_plan(context.catalog, options.plan);
+  const auto loaded = load_plan_argument(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());

@@ -46,7 +46,7 @@ base::Result<std::vector<sim::Row>> rows_of(const Catalog& catalog, const std::v
   std::vector<Entry> texts;
   base::Diagnostics found;
   for (const std::string& file : files) {
-    auto text = read_file(file);
+    auto text = read_argument(file);
     if (!text)
       found.insert(found.end(), text.error().begin(), text.error().end());
     else

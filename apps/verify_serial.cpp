@@ -54,7 +54,7 @@ base::Result<double> distance(const fs::path& split, const fs::path& serial) {
 
 base::Result<std::vector<Metric>> metrics_of(const fs::path& run) {
   const fs::path file = run / "metrics.jsonl";
-  const auto text = read_file(file);
+  const auto text = read_file(file, kMostMeasured);
   if (!text) return base::fail(text.error());
   return parse_metrics(*text, file.string());
 }

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,13 +26,13 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 [[noreturn]] void become(const fs::path& binary, std::vector<std::string> arguments,
-                         std::vector<std::string> environment, const fs::path& folder, const fs::path& out,
-                         const fs::path& err) {
+                         std::vector<std::string> environment, const fs::path& folder, const fs::path& in,
+                         const fs::path& out, const fs::path& err) {
   const auto redirect = [](const fs::path& to, int descriptor, int flags) {
     const int file = ::open(to.c_str(), flags, 0600);
     if (file < 0 || ::dup2(file, descriptor) < 0) ::_exit(126);
   };
-  redirect("/dev/null", STDIN_FILENO, O_RDONLY);
+  redirect(in, STDIN_FILENO, O_RDONLY);
   redirect(out, STDOUT_FILENO, O_WRONLY | O_CREAT | O_TRUNC);
   redirect(err, STDERR_FILENO, O_WRONLY | O_CREAT | O_TRUNC);
   if (::chdir(folder.c_str()) != 0) ::_exit(126);
@@ -69,18 +70,20 @@ std::string text_of(const fs::path& path) {
 
 Ran orrery(const std::vector<std::string>& arguments, const Where& where) {
   const Scratch scratch;
-  const fs::path out = scratch.path() / "out", err = scratch.path() / "err";
+  const fs::path out = where.output.empty() ? scratch.path() / "out" : where.output, err = scratch.path() / "err";
   std::vector<std::string> environment = where.environment;  // of two equal names the first counts
   environment.insert(environment.end(), {"LANG=C.UTF-8", "HOME=/nonexistent"});
   environment.push_back(std::string("PATH=") + (std::getenv("PATH") ? std::getenv("PATH") : "/usr/bin:/bin"));
   const fs::path binary = where.binary.empty() ? fs::path(ORRERY_BINARY) : where.binary;
   const fs::path folder = where.folder.empty() ? fs::path(ORRERY_SOURCE_DIR) : where.folder;
   const pid_t child = ::fork();
-  if (child == 0) become(binary, arguments, environment, folder, out, err);
+  if (child == 0) become(binary, arguments, environment, folder, where.input, out, err);
   if (!where.interrupt_when.empty()) interrupt_when(child, where.interrupt_when);
   int status = 0;
-  ::waitpid(child, &status, 0);
-  return Ran{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text_of(out), text_of(err)};
+  rusage used{};
+  ::wait4(child, &status, 0, &used);
+  return Ran{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), where.output.empty() ? text_of(out) : "",
+             text_of(err), used.ru_maxrss / 1024};
 }
 
 nlohmann::json Ran::envelope() const {

@@ -10,8 +10,8 @@ add_dependencies(test_apps orrery)
 if(ORRERY_HAVE_WORKER)
   add_dependencies(test_apps orrery-worker)
 endif()
-# A driver and a management library that `probe` finds where the tests say.
-foreach(fake cuda nvml)
+# A driver and a management library that `probe` finds where the tests say, and an allocator that refuses.
+foreach(fake cuda nvml fail_malloc)
   add_library(fake_${fake} SHARED ${CMAKE_CURRENT_LIST_DIR}/fakes/${fake}.cpp)
   target_link_libraries(fake_${fake} PRIVATE orrery_flags)
   set_target_properties(fake_${fake} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fakes PREFIX "")
@@ -19,7 +19,8 @@ foreach(fake cuda nvml)
 endforeach()
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME libcuda SUFFIX ".so.1")
 set_target_properties(fake_nvml PROPERTIES OUTPUT_NAME libnvidia-ml SUFFIX ".so.1")
-target_compile_definitions(test_apps PRIVATE ORRERY_FAKES="${PROJECT_BINARY_DIR}/fakes")
+target_compile_definitions(test_apps PRIVATE ORRERY_FAKES="${PROJECT_BINARY_DIR}/fakes"
+                           ORRERY_FAIL_MALLOC="$<TARGET_FILE:fake_fail_malloc>")
 # A minute of measuring.
 gtest_discover_tests(test_apps TEST_PREFIX slow. TEST_FILTER "SlowProbe*"
                      PROPERTIES LABELS slow TIMEOUT 300 RUN_SERIAL ON)

@@ -12,7 +12,7 @@ namespace orrery::exec {
 Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check,
              const Arena* beside, const std::string& state_file)
     : backend_(backend), class_(rank_class), placement_(placement), check_(check) {
-  for (const plan::Entry& entry : class_.program) micro_batches_ = std::max(micro_batches_, entry.micro_batch + 1);
+  micro_batches_ = plan::micro_batches_of(class_);
   steps_in_flight_ = plan::steps_in_flight(class_);
   std::size_t slots = 0;
   for (const plan::Buffer& buffer : class_.buffers) {
@@ -63,11 +63,14 @@ std::size_t Arena::slot(int buffer, const Instance& of) const {
   return first_slot_[i] + static_cast<std::size_t>(of.step % steps_in_flight_ * micro_batches_ + of.micro_batch);
 }
 
-const plan::Placed& Arena::placed(plan::StepRef at, int buffer) {
+plan::Placed Arena::placed(plan::StepRef at, int buffer) {
   const auto& births = placement_.births;
   while (cursor_ < births.size() && births[cursor_].at < at) ++cursor_;
-  for (std::size_t i = cursor_; i < births.size() && births[i].at == at; ++i)
-    if (births[i].buffer == buffer) return births[i];
+  for (std::size_t i = cursor_; i < births.size(); ++i)
+    if (const plan::Placed place = births[i]; !(place.at == at))
+      break;
+    else if (place.buffer == buffer)
+      return place;
   ENSURE(false, "no place for buffer {} at entry {} step {}", class_.buffers[static_cast<std::size_t>(buffer)].name,
          at.entry, at.step);
 }
@@ -82,7 +85,7 @@ std::byte* Arena::birthplace(plan::StepRef at, int buffer, const Instance& of) {
 }
 
 void Arena::birth(plan::StepRef at, int buffer, const Instance& of, bool may_poison) {
-  const plan::Placed& place = placed(at, buffer);
+  const plan::Placed place = placed(at, buffer);
   hand_out(slot(buffer, of), buffer, offset_of(place, of), place.bytes, may_poison);
 }
 
@@ -153,7 +156,7 @@ std::int64_t Arena::bytes(int buffer) const {
 
 std::vector<std::int64_t> Arena::rings() const {
   std::vector<std::int64_t> out;
-  for (const plan::Placed& place : placement_.births) out.push_back(place.ring);
+  placement_.births.each_kind([&](const plan::Placed& place, std::int64_t, const auto&) { out.push_back(place.ring); });
   return out;
 }
 

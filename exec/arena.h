@@ -62,8 +62,8 @@ class Arena {
   [[nodiscard]] StateFile* state_file() const { return files_; }
   /// Whether nothing lives but what lasts: only then may another arena lie in this one's memory.
   [[nodiscard]] bool resting() const;
-  /// Lengths of the rings that buffers lie in, one for each birth; the place in a ring is the micro-batch, counted over
-  /// training steps, modulo the length.
+  /// Lengths of the rings that buffers lie in, one for each kind of birth; the place in a ring is the micro-batch,
+  /// counted over training steps, modulo the length.
   [[nodiscard]] std::vector<std::int64_t> rings() const;
   /// Its books, to go back to where what was handed out meanwhile has not been used.
   struct Books;
@@ -77,7 +77,7 @@ class Arena {
   };
   [[nodiscard]] std::size_t slot(int buffer, const Instance& of) const;
   [[nodiscard]] std::int64_t offset_of(const plan::Placed& place, const Instance& of) const;
-  [[nodiscard]] const plan::Placed& placed(plan::StepRef at, int buffer);
+  [[nodiscard]] plan::Placed placed(plan::StepRef at, int buffer);
   static std::size_t index(plan::Space space) { return static_cast<std::size_t>(space); }
   void hand_out(std::size_t slot, int buffer, std::int64_t offset, std::int64_t bytes, bool may_poison);
   void check_overlap(int buffer, std::int64_t offset, std::int64_t bytes) const;

@@ -23,9 +23,8 @@ bool conflicts(const std::vector<Touch>& a, const std::vector<Touch>& b) {
 }  // namespace
 
 std::int64_t Executor::period() const {
-  std::int64_t steps = 1, micro_batches = 1;
-  for (const plan::Entry& entry : class_.program)
-    micro_batches = std::max<std::int64_t>(micro_batches, entry.micro_batch + 1);
+  std::int64_t steps = 1;
+  const std::int64_t micro_batches = plan::micro_batches_of(class_);
   for (const plan::Buffer& buffer : class_.buffers) steps = std::lcm(steps, std::int64_t{buffer.versions});
   for (const std::int64_t ring : arena_.rings()) steps = std::lcm(steps, ring / std::gcd(ring, micro_batches));
   return steps;
@@ -36,10 +35,11 @@ void Executor::prepare_graphs() {
   may_graph_ = graph_counts_.reason.empty();
   if (!may_graph_) return;
   period_ = period();
-  for (const plan::Entry& entry : class_.program)
+  class_.program.each_kind([&](const plan::Entry& entry, std::int64_t, std::int32_t) {
     for (const plan::Step& step : class_.blocks[static_cast<std::size_t>(entry.block)].steps)
       for (const std::int64_t turn : {step.from_step, step.until_step})
         if (turn > 0 && turn < plan::kLateStep) turns_.push_back(turn - entry.ahead);
+  });
   std::sort(turns_.begin(), turns_.end());
   turns_.erase(std::unique(turns_.begin(), turns_.end()), turns_.end());
 }

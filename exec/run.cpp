@@ -51,8 +51,9 @@ std::size_t recorded_iterations(const plan::Schedule& schedule) {
   std::size_t longest = 1;
   for (const plan::RankClass& rank_class : schedule.classes) {
     std::size_t steps = 0;
-    for (const plan::Entry& entry : rank_class.program)
-      steps += rank_class.blocks[static_cast<std::size_t>(entry.block)].steps.size();
+    rank_class.program.each_kind([&](const plan::Entry& entry, std::int64_t times, std::int32_t) {
+      steps += static_cast<std::size_t>(times) * rank_class.blocks[static_cast<std::size_t>(entry.block)].steps.size();
+    });
     longest = std::max(longest, steps);
   }
   return std::max<std::size_t>(2, kMostSpans / longest / static_cast<std::size_t>(schedule.spec.ranks()));

@@ -109,12 +109,6 @@ class Stashing {
   std::int32_t stashed_forward_ = -1;
 };
 
-std::int32_t micro_batches_of(const RankClass& c) {
-  std::int32_t most = 0;
-  for (const Entry& entry : c.program) most = std::max(most, entry.micro_batch);
-  return most + 1;
-}
-
 }  // namespace
 
 std::size_t first_update(const RankClass& c, const Block& block) {
@@ -206,7 +200,8 @@ int stages_with_norms(const Plan& plan) {
 
 int steps_in_flight(const RankClass& rank_class) {
   std::int32_t most = 0;
-  for (const Entry& entry : rank_class.program) most = std::max(most, entry.ahead);
+  rank_class.program.each_kind(
+      [&](const Entry& entry, std::int64_t, std::int32_t) { most = std::max(most, entry.ahead); });
   return most + 1;
 }
 
@@ -236,7 +231,7 @@ Unrolled unrolled(const Schedule& schedule, std::int64_t steps, bool ends) {
   Unrolled out{schedule, {}};
   for (RankClass& c : out.schedule.classes) {
     Walk walk = unrolled(c, steps, ends);
-    c.program = std::move(walk.program);
+    c.program = Entries(walk.program);
     out.origins.push_back(std::move(walk.origins));
   }
   return out;

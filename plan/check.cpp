@@ -6,13 +6,17 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "base/index.h"
 #include "plan/asynchronous.h"
 #include "plan/parameter_server.h"
+#include "plan/periods.h"
 
 namespace orrery::plan {
 
@@ -134,8 +138,8 @@ class Lives {
     std::vector<bool> alive(class_.buffers.size());
     std::vector<const Step*> born(class_.buffers.size());  // by which step
     for (std::size_t i = 0; i < alive.size(); ++i) alive[i] = class_.buffers[i].persistent;
-    for (const Entry& entry : class_.program) {
-      if (entry.micro_batch >= 0 && entry.micro_batch != micro_batch) continue;
+    for (const std::int64_t place : entries_of(micro_batch, true)) {
+      const Entry entry = class_.program[static_cast<std::size_t>(place)];
       const Block& block = class_.blocks[at(entry.block)];
       for (std::size_t s = 0; s < block.steps.size(); ++s) {
         const Step& step = block.steps[s];
@@ -175,12 +179,48 @@ class Lives {
         report_.fault("S08", fmt::format("stage {}: buffer {} never dies", class_.stage, class_.buffers[i].name));
   }
 
+  // Places of a micro-batch's entries in the program, in order; `none`: and of those that have no micro-batch.
+  std::vector<std::int64_t> entries_of(std::int32_t micro_batch, bool none) const {
+    std::vector<std::int64_t> out;
+    for (const Entries::Run& run : class_.program.runs())
+      for (std::int64_t i = 0; i < run.length; ++i) {
+        const std::int64_t index = run.first + i;
+        const std::int32_t first = class_.program[static_cast<std::size_t>(index)].micro_batch;
+        if (first < 0) {
+          for (std::int64_t turn = 0; none && turn < run.count; ++turn) out.push_back(index + turn * run.length);
+        } else if (first == micro_batch) {
+          out.push_back(index);
+        } else if (const std::int64_t ahead = micro_batch - first;
+                   run.count > 1 && ahead > 0 && ahead % run.advance == 0 && ahead / run.advance < run.count) {
+          out.push_back(index + ahead / run.advance * run.length);
+        }
+      }
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  // Micro-batches that may do what those before them do not: where an entry of the program begins to come, or has come
+  // for the last time. Between two such places all do what those do that are as many further as a loop takes at a time.
+  std::set<std::int32_t> unlike() const {
+    std::set<std::int32_t> turning;
+    std::int64_t at_a_time = 1;
+    const std::int32_t all = micro_batches_of(class_);
+    class_.program.each_kind([&](const Entry& entry, std::int64_t times, std::int32_t advance) {
+      if (entry.micro_batch < 0) return;
+      turning.insert(entry.micro_batch);
+      turning.insert(Progression<Entry>::advanced(entry, advance, times - 1).micro_batch + 1);
+      if (times > 1) at_a_time = std::min<std::int64_t>(all, std::lcm(at_a_time, std::int64_t{advance}));
+    });
+    std::set<std::int32_t> out;
+    for (const std::int32_t first : turning)
+      for (auto i = static_cast<std::int32_t>(at_a_time); i-- > 0;)
+        if (first + i < all) out.insert(first + i);
+    return out;
+  }
+
   // Every micro-batch runs the same blocks; where messages are posted at different times, in different orders, of which
   // each is walked once.
   std::vector<std::int32_t> representatives() {
-    std::map<std::int32_t, std::vector<std::int32_t>> blocks_of;
-    for (const Entry& entry : class_.program)
-      if (entry.micro_batch >= 0) blocks_of[entry.micro_batch].push_back(entry.block);
     const auto plain = [&](std::int32_t block) {
       const std::int32_t of = class_.blocks[at(block)].variant_of;
       return of < 0 ? block : of;
@@ -190,8 +230,12 @@ class Lives {
     // Those that enter a mirrored pipeline at its first end run through its first chunks, the others through its
     // second.
     std::vector<std::int32_t> of_end[2];
-    const auto enter_first = static_cast<std::int32_t>(blocks_of.size() / 2);
-    for (auto& [micro_batch, blocks] : blocks_of) {
+    const std::int32_t enter_first = micro_batches_of(class_) / 2;
+    for (const std::int32_t micro_batch : unlike()) {
+      std::vector<std::int32_t> blocks;
+      for (const std::int64_t index : entries_of(micro_batch, false))
+        blocks.push_back(class_.program[static_cast<std::size_t>(index)].block);
+      if (blocks.empty()) continue;
       if (orders.insert(blocks).second) out.push_back(micro_batch);
       for (std::int32_t& block : blocks) block = plain(block);
       std::sort(blocks.begin(), blocks.end());
@@ -229,24 +273,30 @@ class WalkThrough {
   }
 
   void run() {
+    std::vector<const Entries*> programs;
+    for (const Actor& actor : actors_) programs.push_back(&actor.rank_class->program);
+    Periods periods(programs);
     bool moved = true;
     while (moved) {
       moved = false;
       for (std::size_t a = 0; a < actors_.size(); ++a) moved |= advance(static_cast<int>(a));
+      if (moved && periods.due(actors_[periods.leader()].entry)) look(periods);
     }
     for (const Actor& actor : actors_)
       if (actor.entry < actor.rank_class->program.size() || !quiet(actor)) stuck(actor);
     for (const auto& [key, meeting] : meetings_)
       if (meeting.present < meeting.expected)
-        report_.fault("S10", fmt::format("{}: a partner never comes", meeting.where));
+        report_.fault("S10", fmt::format("{}: a partner never comes", where(meeting)));
   }
 
  private:
   struct Meeting {
     int present = 0, expected = 0;
     std::int64_t bytes = 0;
-    std::int64_t from = 0, until = kEveryStep;  ///< training steps
-    std::string kind, where;
+    const RankClass* first = nullptr;  ///< who came first, with which step of which micro-batch
+    const Step* step = nullptr;
+    std::int32_t micro_batch = -1;
+    int gone = 0;  ///< who know that all are there
   };
   using Key = std::tuple<int, std::int64_t, std::int64_t, std::int64_t>;  // (type, a, b, c)
   struct Pending {
@@ -287,7 +337,7 @@ class WalkThrough {
     Actor& actor = actors_[at(index)];
     bool moved = settle(actor);
     while (actor.entry < actor.rank_class->program.size()) {
-      const Entry& entry = actor.rank_class->program[actor.entry];
+      const Entry entry = actor.rank_class->program[actor.entry];
       const Block& block = actor.rank_class->blocks[at(entry.block)];
       if (actor.step == block.steps.size()) {
         ++actor.entry;
@@ -337,9 +387,10 @@ class WalkThrough {
           moved = true;
           continue;
         }
-        Meeting& meeting = meetings_[front.key];
-        if (!front.announced) announce(actor, front, meeting);
-        if (meeting.present < meeting.expected) break;
+        const auto meeting = meetings_.try_emplace(front.key).first;
+        if (!front.announced) announce(actor, front, meeting->second);
+        if (meeting->second.present < meeting->second.expected) break;
+        if (++meeting->second.gone == meeting->second.expected) meetings_.erase(meeting);
         queue.pop_front();
         moved = true;
       }
@@ -349,24 +400,85 @@ class WalkThrough {
 
   void announce(const Actor& actor, Pending& pending, Meeting& meeting) {
     const Step& step = *pending.step;
-    const std::string kind = step.kind == StepKind::collective ? name_of(step.collective) : "message";
     const std::int64_t bytes = step.message_bytes(actor.rank_class->buffers);
     pending.announced = true;
     if (meeting.present++ == 0) {
       meeting.expected = step.kind == StepKind::collective ? actor.stages_of_group[at(step.group)] : 2;
       meeting.bytes = bytes;
-      meeting.kind = kind;
-      meeting.where = fmt::format("stage {}, {} ({}) of micro-batch {}", actor.rank_class->stage, step.part,
-                                  name_of(step.kind), pending.micro_batch);
-      meeting.from = step.from_step;
-      meeting.until = step.until_step;
-    } else if (meeting.bytes != bytes || meeting.kind != kind) {
-      report_.fault("S11", fmt::format("{} of {} bytes meets {} of {} bytes on stage {}", meeting.where, meeting.bytes,
-                                       kind, bytes, actor.rank_class->stage));
-    } else if (meeting.from != step.from_step || meeting.until != step.until_step) {
+      meeting.first = actor.rank_class;
+      meeting.step = &step;
+      meeting.micro_batch = pending.micro_batch;
+    } else if (meeting.bytes != bytes || std::string_view(word_of(*meeting.step)) != word_of(step)) {
+      report_.fault("S11", fmt::format("{} of {} bytes meets {} of {} bytes on stage {}", where(meeting), meeting.bytes,
+                                       word_of(step), bytes, actor.rank_class->stage));
+    } else if (meeting.step->from_step != step.from_step || meeting.step->until_step != step.until_step) {
       report_.fault("S22", fmt::format("{} meets a partner on stage {} that runs in other training steps",
-                                       meeting.where, actor.rank_class->stage));
+                                       where(meeting), actor.rank_class->stage));
     }
+  }
+  static const char* word_of(const Step& step) {
+    return step.kind == StepKind::collective ? name_of(step.collective) : "message";
+  }
+  static std::string where(const Meeting& meeting) {
+    return fmt::format("stage {}, {} ({}) of micro-batch {}", meeting.first->stage, meeting.step->part,
+                       name_of(meeting.step->kind), meeting.micro_batch);
+  }
+
+  // -- what need not be walked: micro-batches that do as others before them
+  void look(Periods& periods) {
+    std::vector<std::size_t> entries;
+    for (const Actor& actor : actors_) entries.push_back(actor.entry);
+    if (periods.look(entries, state(periods)) == Periods::Seen::again) leap(periods.skip());
+  }
+
+  // Numbers of collectives are counted from what the first of those who take part has come to.
+  std::vector<std::int64_t> state(const Periods& periods) const {
+    constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
+    std::vector<std::int64_t> out, counted(schedule_.groups.size(), 0);
+    for (std::size_t a = 0; a < actors_.size(); ++a) {
+      const Actor& actor = actors_[a];
+      const std::int32_t base = periods.base(a, actor.entry);
+      out.push_back(static_cast<std::int64_t>(actor.step));
+      for (std::size_t g = 0; g < counted.size(); ++g) {
+        if (actor.stages_of_group[g] <= 1 || actor.collectives[g] == 0) continue;
+        if (counted[g] == 0) counted[g] = actor.collectives[g];
+        out.push_back(actor.collectives[g] - counted[g]);
+      }
+      for (const auto& [stream, queue] : actor.queues) {
+        out.push_back(static_cast<std::int64_t>(queue.size()));
+        for (const Pending& p : queue) {
+          const bool numbered = p.step->kind == StepKind::collective && actor.stages_of_group[at(p.step->group)] > 1;
+          out.insert(out.end(), {static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p.step)),
+                                 p.micro_batch < 0 ? kNone : p.micro_batch - base, p.announced ? 1 : 0,
+                                 numbered ? std::get<2>(p.key) - counted[at(p.step->group)] : kNone});
+          const auto meeting = meetings_.find(p.key);
+          const bool met = p.announced && meeting != meetings_.end();
+          out.insert(out.end(), {met ? meeting->second.present : kNone, met ? meeting->second.gone : kNone});
+        }
+      }
+    }
+    return out;
+  }
+
+  void leap(const Skip& skip) {
+    const auto later = [&](Key key) {
+      if (std::get<0>(key) == 0 && std::get<3>(key) >= 0) std::get<3>(key) += skip.micro_batches;
+      return key;
+    };
+    for (std::size_t a = 0; a < actors_.size(); ++a) {
+      actors_[a].entry += static_cast<std::size_t>(skip.entries[a]);
+      for (auto& [stream, queue] : actors_[a].queues)
+        for (Pending& p : queue) {
+          if (p.micro_batch >= 0) p.micro_batch += skip.micro_batches;
+          p.key = later(p.key);
+        }
+    }
+    std::map<Key, Meeting> meetings;
+    for (const auto& [key, meeting] : meetings_) {
+      Meeting& moved = meetings[later(key)] = meeting;
+      if (moved.micro_batch >= 0) moved.micro_batch += skip.micro_batches;
+    }
+    meetings_ = std::move(meetings);
   }
 
   void stuck(const Actor& actor) {

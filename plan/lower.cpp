@@ -42,12 +42,14 @@ constexpr int kForwardTag = 0, kBackwardTag = 1;
 
 class StageLowering {
  public:
-  StageLowering(const Plan& plan, const LowerOptions& options, const Groups& groups, int stage)
+  /// `moves`: the stage's, where the order makes those of all stages together.
+  StageLowering(const Plan& plan, const LowerOptions& options, const Groups& groups, int stage, std::vector<Move> moves)
       : plan_(plan),
         spec_(plan.spec()),
         options_(options),
         groups_(groups),
         stage_(stage),
+        moves_(std::move(moves)),
         zero_(spec_.replicas() > 1 ? spec_.zero_stage : 0),
         parameters_(stage_parameters(plan, stage, !options.forward_only)) {}
 
@@ -79,6 +81,7 @@ class StageLowering {
       encode_activations(class_, spec_.compression);
     // Last: it divides what stands by then.
     if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, spec_, zero_);
+    class_.program.fold();
     return std::move(build_.result());
   }
 
@@ -543,11 +546,9 @@ class StageLowering {
   void order() {
     class_.program.push_back({0, -1});
     if (in_moves()) {
-      const std::vector<Move> moves =
-          spec_.splits_backward()
-              ? zero_bubble(spec_.order, spec_.pipeline, plan_.micro_batches())[static_cast<std::size_t>(stage_)]
-              : plan::interleaved(stage_, spec_.pipeline, spec_.virtual_stages, plan_.micro_batches());
-      for (const Move& move : moves)
+      if (!spec_.splits_backward())
+        moves_ = plan::interleaved(stage_, spec_.pipeline, spec_.virtual_stages, plan_.micro_batches());
+      for (const Move& move : moves_)
         if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
           class_.program.push_back({block->second, move.micro_batch});
     } else {
@@ -562,6 +563,7 @@ class StageLowering {
   const LowerOptions& options_;
   const Groups& groups_;
   int stage_;
+  std::vector<Move> moves_;
   int zero_;
   StageParameters parameters_;
   ClassBuilder build_;
@@ -580,8 +582,11 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
   Schedule schedule;
   schedule.spec = plan.spec();
   const Groups groups = make_groups(plan.spec(), plan.model().tied_embeddings, schedule.groups);
+  std::vector<std::vector<Move>> moves(static_cast<std::size_t>(plan.spec().pipeline));
+  if (plan.spec().splits_backward()) moves = zero_bubble(plan.spec().order, plan.spec().pipeline, plan.micro_batches());
   for (int stage = 0; stage < plan.spec().pipeline; ++stage)
-    schedule.classes.push_back(StageLowering(plan, options, groups, stage).build());
+    schedule.classes.push_back(
+        StageLowering(plan, options, groups, stage, std::move(moves[static_cast<std::size_t>(stage)])).build());
   return schedule;
 }
 

@@ -9,6 +9,7 @@
 #include "base/ensure.h"
 #include "base/index.h"
 #include "plan/asynchronous.h"
+#include "plan/periods.h"
 
 namespace orrery::plan {
 
@@ -100,7 +101,8 @@ struct Profile {
 
 class Placing {
  public:
-  Placing(const RankClass& rank_class, Space space) : class_(rank_class), space_(space) {}
+  Placing(const RankClass& rank_class, Space space, bool keep_births)
+      : class_(rank_class), space_(space), keep_births_(keep_births) {}
 
   Placement run() {
     persistent();
@@ -247,106 +249,130 @@ class Placing {
       }
   }
 
-  // What runs, and which entry of the program each is. What lives from training step to training step is in flight for
-  // good after as many steps, and stays so.
-  Walk walk() const {
+  // Regions, from the start: persistent, scratch of the running block, pools of slabs. What lives from training step to
+  // training step is in flight for good after as many steps, and stays so.
+  void program() {
+    alive_.assign(slabs_.size(), 0);
+    alive_at_peak_ = alive_;
     const int in_flight = steps_in_flight(class_);
-    if (in_flight > 1) return unrolled(class_, 2 * static_cast<std::int64_t>(in_flight) + 1, false);
-    Walk all{class_.program, {}};
-    for (std::size_t e = 0; e < class_.program.size(); ++e) all.origins.push_back({0, static_cast<std::int32_t>(e)});
-    return all;
+    if (in_flight > 1) {
+      const Walk all = unrolled(class_, 2 * static_cast<std::int64_t>(in_flight) + 1, false);
+      std::vector<bool> placed_before(class_.program.size(), false);
+      for (std::size_t w = 0; w < all.program.size(); ++w) {
+        const std::int32_t e = all.origins[w].entry;
+        walk(all.program[w], e, keep_births_ && !placed_before[at(e)]);
+        placed_before[at(e)] = true;
+      }
+      settle_rings();
+    } else {
+      one_step();
+      settle_slabs();
+    }
+    result_.births.fold();
+    purposes(peak_, alive_at_peak_);
   }
 
-  // Regions, from the start: persistent, scratch of the running block, pools of slabs.
-  void program() {
-    const Walk all = walk();
-    std::vector<bool> placed_before(class_.program.size(), false);
-    std::map<std::pair<int, std::int32_t>, Slab> taken;  // by kind and micro-batch
-    std::vector<std::int64_t> alive(slabs_.size(), 0), alive_at_peak = alive;
-    std::vector<std::size_t> slot_of_birth;
-    std::int64_t crossing_live = 0;
-    StepRef peak{-1, 0};
-    for (int w = 0; w < static_cast<int>(all.program.size()); ++w) {
-      const Entry& entry = all.program[at(w)];
-      const std::int32_t e = all.origins[at(w)].entry;
-      const bool again = placed_before[at(e)];
-      placed_before[at(e)] = true;
-      const Block& block = class_.blocks[at(entry.block)];
-      const Profile& profile = profiles_[at(entry.block)];
-      if (persistent_ + crossing_live + profile.peak > result_.peak_live_bytes || peak.entry < 0) {
-        result_.peak_live_bytes = persistent_ + crossing_live + profile.peak;
-        peak = {entry.block, profile.peak_step};
-        alive_at_peak = alive;
-      }
-      for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
-        const Step& step = block.steps[at(s)];
-        // What a message frees it still reads: no message behind it may have that memory, or a ring of stages that send
-        // and receive at a time would wait for itself. A compute step waits for such messages.
-        if (step.kind == StepKind::compute)
-          for (Pool& pool : pools_) {
-            pool.free.insert(pool.free.end(), pool.leaving.begin(), pool.leaving.end());
-            pool.leaving.clear();
-          }
-        for (int index : step.births) {
-          if (!here(index)) continue;
-          Placed placed{{e, s}, index, entry.micro_batch, persistent_ + in_block_[at(index)], bytes(index)};
-          std::size_t slot = 0;
-          if (crosses(index)) {
-            const int kind = slab_of_[at(index)];
-            Pool& pool = pools_[at(pool_of_[at(kind)])];
-            Slab& slab = taken[{kind, entry.micro_batch}];
-            if (slab.alive++ == 0) {
-              if (pool.free.empty()) pool.free.push_back(pool.slots++);
-              slab.slot = pool.free.back();
-              pool.free.pop_back();
-              ++alive[at(kind)];
-              const std::int32_t oldest = taken.lower_bound({kind, 0})->first.second;
-              pool.ring = std::max(pool.ring, std::abs(entry.micro_batch - oldest) + 1);
-            }
-            slot = slab.slot;
-          }
-          if (again) continue;
-          result_.births.push_back(placed);
-          slot_of_birth.push_back(slot);
-        }
-        for (int index : step.deaths) {
-          if (!crosses(index) || !here(index)) continue;
-          const int kind = slab_of_[at(index)];
-          const auto slab = taken.find({kind, entry.micro_batch});
-          if (--slab->second.alive > 0) continue;
-          Pool& pool = pools_[at(pool_of_[at(kind)])];
-          (step.kind == StepKind::compute ? pool.free : pool.leaving).push_back(slab->second.slot);
-          taken.erase(slab);
-          --alive[at(kind)];
+  void one_step() {
+    constexpr std::int64_t kMostLooks = 256;  // where the number of slabs does not settle, it never will
+    Periods periods({&class_.program}, kMostLooks);
+    for (std::size_t e = 0; e < class_.program.size(); ++e) {
+      if (!keep_births_ && periods.due(e)) {
+        const std::vector<std::size_t> here_now = {e};
+        if (periods.look(here_now, state(periods.base(0, e))) == Periods::Seen::again) {
+          e += static_cast<std::size_t>(periods.skip().entries.front());
+          go_on(periods.skip().micro_batches);
         }
       }
-      crossing_live += profile.change;
+      walk(class_.program[e], static_cast<std::int32_t>(e), keep_births_);
     }
-    if (steps_in_flight(class_) > 1)
-      settle_rings();
-    else
-      settle_slabs(slot_of_birth);
-    std::stable_sort(result_.births.begin(), result_.births.end(),
-                     [](const Placed& a, const Placed& b) { return a.at < b.at; });
-    purposes(peak, alive_at_peak);
+  }
+
+  // How many slots a pool needs does not depend on which is taken.
+  std::vector<std::int64_t> state(std::int32_t base) const {
+    std::vector<std::int64_t> out = alive_;
+    for (const Pool& pool : pools_)
+      out.insert(out.end(), {static_cast<std::int64_t>(pool.slots), static_cast<std::int64_t>(pool.free.size()),
+                             static_cast<std::int64_t>(pool.leaving.size())});
+    for (const auto& [key, slab] : taken_) out.insert(out.end(), {key.first, key.second - base, slab.alive});
+    return out;
+  }
+  void go_on(std::int32_t micro_batches) {
+    std::map<std::pair<int, std::int32_t>, Slab> taken;
+    for (const auto& [key, slab] : taken_) taken[{key.first, key.second + micro_batches}] = slab;
+    taken_ = std::move(taken);
+  }
+
+  // One entry of the program; `keep`: where what it gives birth to lies.
+  void walk(const Entry& entry, std::int32_t e, bool keep) {
+    const Block& block = class_.blocks[at(entry.block)];
+    const Profile& profile = profiles_[at(entry.block)];
+    if (persistent_ + crossing_live_ + profile.peak > result_.peak_live_bytes || peak_.entry < 0) {
+      result_.peak_live_bytes = persistent_ + crossing_live_ + profile.peak;
+      peak_ = {entry.block, profile.peak_step};
+      alive_at_peak_ = alive_;
+    }
+    for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
+      const Step& step = block.steps[at(s)];
+      // What a message frees it still reads: no message behind it may have that memory, or a ring of stages that send
+      // and receive at a time would wait for itself. A compute step waits for such messages.
+      if (step.kind == StepKind::compute)
+        for (Pool& pool : pools_) {
+          pool.free.insert(pool.free.end(), pool.leaving.begin(), pool.leaving.end());
+          pool.leaving.clear();
+        }
+      for (int index : step.births) {
+        if (!here(index)) continue;
+        Placed placed{{e, s}, index, entry.micro_batch, persistent_ + in_block_[at(index)], bytes(index)};
+        if (crosses(index)) placed.offset = take(index, entry.micro_batch);
+        if (keep) result_.births.push_back(placed);
+      }
+      for (int index : step.deaths)
+        if (crosses(index) && here(index)) give_back(index, entry.micro_batch, step.kind == StepKind::compute);
+    }
+    crossing_live_ += profile.change;
+  }
+
+  // Where a birth lies within its pool.
+  std::int64_t take(int index, std::int32_t micro_batch) {
+    const int kind = slab_of_[at(index)];
+    Pool& pool = pools_[at(pool_of_[at(kind)])];
+    Slab& slab = taken_[{kind, micro_batch}];
+    if (slab.alive++ == 0) {
+      if (pool.free.empty()) pool.free.push_back(pool.slots++);
+      slab.slot = pool.free.back();
+      pool.free.pop_back();
+      ++alive_[at(kind)];
+      const std::int32_t oldest = taken_.lower_bound({kind, 0})->first.second;
+      pool.ring = std::max(pool.ring, std::abs(micro_batch - oldest) + 1);
+    }
+    // The last slot may hold less than its size.
+    const std::int64_t offset = static_cast<std::int64_t>(slab.slot) * pool.bytes + in_slab_[at(index)];
+    pool.extent = std::max(pool.extent, offset + bytes(index));
+    return offset;
+  }
+
+  void give_back(int index, std::int32_t micro_batch, bool at_once) {
+    const int kind = slab_of_[at(index)];
+    const auto slab = taken_.find({kind, micro_batch});
+    if (--slab->second.alive > 0) return;
+    Pool& pool = pools_[at(pool_of_[at(kind)])];
+    (at_once ? pool.free : pool.leaving).push_back(slab->second.slot);
+    taken_.erase(slab);
+    --alive_[at(kind)];
   }
 
   // How many slots a pool needs is known at the end; only then where it begins.
-  void settle_slabs(const std::vector<std::size_t>& slot_of_birth) {
+  void settle_slabs() {
     std::int64_t end = persistent_ + scratch_;
+    result_.arena_bytes = end;
     for (Pool& pool : pools_) {
       pool.begin = end;
       end += static_cast<std::int64_t>(pool.slots) * pool.bytes;
+      if (pool.extent > 0) result_.arena_bytes = std::max(result_.arena_bytes, pool.begin + pool.extent);
     }
-    result_.arena_bytes = persistent_ + scratch_;  // the last slot may hold less than its size
-    for (std::size_t i = 0; i < result_.births.size(); ++i) {
-      Placed& placed = result_.births[i];
-      if (!crosses(placed.buffer)) continue;
-      const Pool& pool = pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])];
-      placed.offset =
-          pool.begin + static_cast<std::int64_t>(slot_of_birth[i]) * pool.bytes + in_slab_[at(placed.buffer)];
-      result_.arena_bytes = std::max(result_.arena_bytes, placed.offset + placed.bytes);
-    }
+    result_.births.change_all([&](Placed& placed) {
+      if (crosses(placed.buffer)) placed.offset += pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])].begin;
+    });
   }
 
   // Micro-batches pass in order: those alive at once are numbered in a row, and a ring of as many places has one for
@@ -358,13 +384,13 @@ class Placing {
       end += pool.ring * pool.bytes;
     }
     result_.arena_bytes = end;
-    for (Placed& placed : result_.births) {
-      if (!crosses(placed.buffer)) continue;
+    result_.births.change_all([&](Placed& placed) {
+      if (!crosses(placed.buffer)) return;
       const Pool& pool = pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])];
       placed.offset = pool.begin + in_slab_[at(placed.buffer)];
       placed.ring = pool.ring;
       placed.stride = pool.bytes;
-    }
+    });
   }
 
   // What is alive at the peak, by purpose. The slabs that the entry finds are whole.
@@ -393,6 +419,7 @@ class Placing {
 
   struct Pool {
     std::int64_t bytes = 0, begin = 0;
+    std::int64_t extent = 0;  ///< the highest end of what was in it
     std::size_t slots = 0;
     std::int32_t ring = 0;                   ///< widest run of micro-batches alive at once
     std::vector<std::size_t> free, leaving;  ///< leaving: freed by a message that may be under way
@@ -404,6 +431,7 @@ class Placing {
 
   const RankClass& class_;
   Space space_;
+  bool keep_births_;
   Placement result_;
   std::int64_t persistent_ = 0, scratch_ = 0;
   std::vector<std::int64_t> in_slab_, in_block_;  // by buffer
@@ -412,7 +440,39 @@ class Placing {
   std::vector<int> pool_of_;                      // by kind
   std::vector<Pool> pools_;
   std::vector<Profile> profiles_;
+  std::map<std::pair<int, std::int32_t>, Slab> taken_;  // by kind and micro-batch
+  std::vector<std::int64_t> alive_, alive_at_peak_;     // by kind
+  std::int64_t crossing_live_ = 0;
+  StepRef peak_{-1, 0};  // block, and step of it
 };
+
+// Births of two memories, in one order.
+Births merged(const Births& some, const Births& others) {
+  Births out;
+  auto a = some.begin(), b = others.begin();
+  while (a != some.end() || b != others.end())
+    if (b == others.end() || (a != some.end() && !((*b).at < (*a).at)))
+      out.push_back(*a++);
+    else
+      out.push_back(*b++);
+  out.fold();
+  return out;
+}
+
+Placement placement_of(const RankClass& rank_class, bool births) {
+  Placement all = Placing(rank_class, Space::device, births).run();
+  for (const Space space : {Space::host, Space::nvme}) {
+    const bool used = std::any_of(rank_class.buffers.begin(), rank_class.buffers.end(),
+                                  [space](const Buffer& b) { return b.space == space; });
+    if (!used) continue;
+    Placement one = Placing(rank_class, space, births).run();
+    (space == Space::host ? all.host : all.nvme) = {one.arena_bytes, one.peak_live_bytes, std::move(one.by_purpose)};
+    for (std::size_t i = 0; i < one.persistent.size(); ++i)
+      if (one.persistent[i] >= 0) all.persistent[i] = one.persistent[i];
+    if (births) all.births = merged(all.births, one.births);
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -435,23 +495,11 @@ std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs) {
 }
 
 Placement place(const RankClass& rank_class) {
-  Placement all = Placing(rank_class, Space::device).run();
-  bool merged = false;
-  for (const Space space : {Space::host, Space::nvme}) {
-    const bool used = std::any_of(rank_class.buffers.begin(), rank_class.buffers.end(),
-                                  [space](const Buffer& b) { return b.space == space; });
-    if (!used) continue;
-    Placement one = Placing(rank_class, space).run();
-    (space == Space::host ? all.host : all.nvme) = {one.arena_bytes, one.peak_live_bytes, std::move(one.by_purpose)};
-    for (std::size_t i = 0; i < one.persistent.size(); ++i)
-      if (one.persistent[i] >= 0) all.persistent[i] = one.persistent[i];
-    all.births.insert(all.births.end(), one.births.begin(), one.births.end());
-    merged = true;
-  }
-  if (merged)
-    std::stable_sort(all.births.begin(), all.births.end(),
-                     [](const Placed& a, const Placed& b) { return a.at < b.at; });
-  return all;
+  return placement_of(rank_class, true);
+}
+
+Placement sizes_of(const RankClass& rank_class) {
+  return placement_of(rank_class, false);
 }
 
 Placement place_beside(const RankClass& training, const Placement& placed, const RankClass& evaluation) {
@@ -479,8 +527,9 @@ Placement place_beside(const RankClass& training, const Placement& placed, const
            "the training step has no buffer {} of {} elements", mine.name, mine.elements);
     result.persistent[i] = placed.persistent[theirs->second];
   }
-  for (Placed& birth : result.births)
+  result.births.change_all([&](Placed& birth) {
     birth.offset += shift[static_cast<std::size_t>(evaluation.buffers[at(birth.buffer)].space)];
+  });
   const auto larger = [&](Space space, std::int64_t& mine, std::int64_t theirs) {
     mine = std::max(theirs, mine + shift[static_cast<std::size_t>(space)]);
   };

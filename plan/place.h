@@ -12,7 +12,7 @@ namespace orrery::plan {
 
 inline constexpr std::int64_t kAlignment = 256;  ///< bytes; of every buffer in an arena
 
-/// One birth in program order.
+/// One birth in program order. `micro_batch` goes on with the program's.
 struct Placed {
   StepRef at;
   std::int32_t buffer = -1;
@@ -22,7 +22,30 @@ struct Placed {
   /// What lives from training step to training step: instance i, counted over the run, lies i % ring strides further.
   std::int32_t ring = 1;
   std::int64_t stride = 0;  ///< bytes
+  bool operator==(const Placed&) const = default;
 };
+
+/// Places come again as slots do.
+template <>
+struct Progression<Placed> {
+  struct Advance {
+    std::int32_t entries = 0, micro_batches = 0;
+  };
+  [[nodiscard]] static std::optional<Advance> between(const Placed& a, const Placed& b) {
+    Placed moved = a;
+    moved.at.entry = b.at.entry;
+    moved.micro_batch = b.micro_batch;
+    if (!(moved == b) || b.at.entry <= a.at.entry || a.micro_batch < 0 || b.micro_batch <= a.micro_batch)
+      return std::nullopt;
+    return Advance{b.at.entry - a.at.entry, b.micro_batch - a.micro_batch};
+  }
+  [[nodiscard]] static Placed advanced(Placed a, const Advance& advance, std::int64_t times) {
+    a.at.entry += static_cast<std::int32_t>(advance.entries * times);
+    if (a.micro_batch >= 0) a.micro_batch += static_cast<std::int32_t>(advance.micro_batches * times);
+    return a;
+  }
+};
+using Births = Repeated<Placed>;
 
 /// The arena of a memory beside the device's.
 struct SpaceUse {
@@ -36,7 +59,7 @@ struct Placement {
   std::int64_t arena_bytes = 0;          ///< the arena's size = its high-water mark over one step
   std::int64_t peak_live_bytes = 0;      ///< most bytes alive at once, without fragmentation
   std::vector<std::int64_t> persistent;  ///< offset by buffer index, of version 0; -1 where not persistent
-  std::vector<Placed> births;            ///< every birth of one step in program order
+  Births births;                         ///< every birth of one step in program order
   std::vector<std::int64_t> by_purpose;  ///< bytes alive by Purpose at the moment of peak_live_bytes
   SpaceUse host, nvme;
   [[nodiscard]] std::int64_t arena_bytes_of(Space space) const {
@@ -48,6 +71,8 @@ struct Placement {
 };
 
 [[nodiscard]] Placement place(const RankClass& rank_class);
+/// The same sizes without the births: what micro-batches take that do as others before them is not looked at.
+[[nodiscard]] Placement sizes_of(const RankClass& rank_class);
 
 /// Where the buffers of an evaluation (LowerOptions::forward_only) lie in the arena of the training step of the same
 /// plan, which rests meanwhile: persistent buffers where those of the same name are, all others behind the last

@@ -24,7 +24,7 @@ int last_writer(const Block& block, int buffer) {
 
 StepRef last_writer(const RankClass& c, int buffer) {
   for (int e = static_cast<int>(c.program.size()); e-- > 0;) {
-    const Entry& entry = c.program[static_cast<std::size_t>(e)];
+    const Entry entry = c.program[static_cast<std::size_t>(e)];
     if (entry.micro_batch < 0) continue;
     const int s = last_writer(c.blocks[static_cast<std::size_t>(entry.block)], buffer);
     if (s >= 0) return {e, s};
@@ -125,7 +125,7 @@ void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
   }
   for (auto at = behind.begin(); at != behind.end();) {
     const std::int32_t e = at->first.entry;
-    Entry& entry = c.program[static_cast<std::size_t>(e)];
+    Entry entry = c.program[static_cast<std::size_t>(e)];
     Block variant = c.blocks[static_cast<std::size_t>(entry.block)];
     variant.variant_of = entry.block;
     variant.name += ".last";
@@ -139,6 +139,7 @@ void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
     }
     settle(variant, known, c.buffers.size());
     entry.block = static_cast<std::int32_t>(c.blocks.size());
+    c.program.set(static_cast<std::size_t>(e), entry);
     c.blocks.push_back(std::move(variant));
   }
 }

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <tuple>
+#include <unordered_map>
+#include <utility>
 
 #include "base/ensure.h"
 #include "base/index.h"
@@ -58,17 +61,11 @@ struct Message {
 class Memory {
  public:
   Memory(const RankClass& c, const Placement& placement) : class_(c), placement_(placement) {
-    for (const Entry& entry : c.program) micro_batches_ = std::max(micro_batches_, entry.micro_batch + 1);
+    micro_batches_ = micro_batches_of(c);
     in_flight_ = steps_in_flight(c);
-    std::size_t slots = 0;
-    for (const Buffer& buffer : c.buffers) {
-      first_.push_back(slots);
-      slots += static_cast<std::size_t>(buffer.per_micro_batch ? micro_batches_ * in_flight_ : buffer.versions);
-    }
-    held_.assign(slots, 0);
     for (std::size_t i = 0; i < c.buffers.size(); ++i)
       for (int version = 0; c.buffers[i].persistent && version < c.buffers[i].versions; ++version)
-        held_[first_[i] + static_cast<std::size_t>(version)] =
+        held_[{static_cast<int>(i), version}] =
             placement.persistent.at(i) + version * ((c.buffers[i].bytes() + kAlignment - 1) / kAlignment * kAlignment);
   }
 
@@ -76,38 +73,49 @@ class Memory {
   void begin_step() { cursor_ = 0; }
   /// Births come in the placement's order of steps.
   void birth(const StepRef& where, int buffer, const Instance& of) {
-    const std::vector<Placed>& births = placement_.births;
+    const Births& births = placement_.births;
     while (cursor_ < births.size() && births[cursor_].at < where) ++cursor_;
-    for (std::size_t i = cursor_; i < births.size() && births[i].at == where; ++i)
-      if (births[i].buffer == buffer) {
-        const std::int64_t turn =
-            births[i].ring == 1 ? 0 : (of.step * micro_batches_ + of.micro_batch) % births[i].ring;
-        held_[slot(buffer, of)] = births[i].offset + turn * births[i].stride;
-        return;
-      }
+    for (std::size_t i = cursor_; i < births.size(); ++i) {
+      const Placed place = births[i];
+      if (place.at != where) break;
+      if (place.buffer != buffer) continue;
+      const std::int64_t turn = place.ring == 1 ? 0 : (of.step * micro_batches_ + of.micro_batch) % place.ring;
+      held_[slot(buffer, of)] = place.offset + turn * place.stride;
+      return;
+    }
     ENSURE(false, "no place for buffer {}", class_.buffers[at(buffer)].name);
   }
+  void death(int buffer, const Instance& of) { held_.erase(slot(buffer, of)); }
   [[nodiscard]] Range range(int buffer, const Instance& of, bool writes) const {
     const Buffer& b = class_.buffers[at(buffer)];
-    const std::int64_t begin = held_[slot(buffer, of)];
+    const auto held = held_.find(slot(buffer, of));
+    const std::int64_t begin = held == held_.end() ? 0 : held->second;
     return {b.space, begin, begin + b.bytes(), writes};
   }
 
  private:
-  [[nodiscard]] std::size_t slot(int buffer, const Instance& of) const {
+  // Buffer, and which of its instances.
+  using Slot = std::pair<int, std::int64_t>;
+  struct HashOfSlot {
+    std::size_t operator()(const Slot& s) const {
+      return std::hash<std::int64_t>()(s.second * (std::int64_t{1} << 20) + s.first);
+    }
+  };
+  [[nodiscard]] Slot slot(int buffer, const Instance& of) const {
     const Buffer& b = class_.buffers[at(buffer)];
-    const std::int64_t place =
-        b.per_micro_batch ? of.step % in_flight_ * micro_batches_ + of.micro_batch : of.step % b.versions;
-    return first_[at(buffer)] + static_cast<std::size_t>(place);
+    return {buffer, b.per_micro_batch ? of.step % in_flight_ * micro_batches_ + of.micro_batch : of.step % b.versions};
   }
 
   const RankClass& class_;
   const Placement& placement_;
   std::int32_t micro_batches_ = 1;
   int in_flight_ = 1;
-  std::vector<std::size_t> first_;  ///< by buffer
-  std::vector<std::int64_t> held_;  ///< offset by instance
+  std::unordered_map<Slot, std::int64_t, HashOfSlot> held_;  ///< offsets of what lives
   std::size_t cursor_ = 0;
+};
+
+struct Meeting {
+  int started = 0, ended = 0;
 };
 
 struct Actor {
@@ -200,6 +208,7 @@ class Rehearsal {
         submit(index, step);
         settle(index);
       }
+      for (const int buffer : step.deaths) actor.memory.death(buffer, instance(actor));
       ++actor.step;
       actor.born = false;
       moved = true;
@@ -281,10 +290,10 @@ class Rehearsal {
           if (!front.started) {
             if (ahead_of(actor, front) != nullptr) break;
             front.started = true;
-            if (front.key) ++present_[*front.key];
+            if (front.key) ++meetings_[*front.key].started;
             again = true;
           }
-          if (front.key && present_[*front.key] < expected(actor, front)) break;
+          if (front.key && !meets(*front.key, expected(actor, front))) break;
           queue.pop_front();
           --actor.pending;
           again = true;
@@ -292,6 +301,13 @@ class Rehearsal {
       moved |= again;
     }
     return moved;
+  }
+  // Whether all are there; the last one to see it forgets it.
+  bool meets(const Key& key, int expected) {
+    const auto meeting = meetings_.find(key);
+    if (meeting->second.started < expected) return false;
+    if (++meeting->second.ended == expected) meetings_.erase(meeting);
+    return true;
   }
   static int expected(const Actor& actor, const Message& message) {
     return message.step->kind == StepKind::collective ? actor.stages_of_group[at(message.step->group)] : 2;
@@ -341,7 +357,7 @@ class Rehearsal {
   const Schedule& schedule_;
   std::int64_t first_;
   std::vector<Actor> actors_;
-  std::map<Key, int> present_;
+  std::map<Key, Meeting> meetings_;
   std::int64_t steps_ = 1;
 };
 

@@ -64,9 +64,18 @@ std::int64_t Schedule::steady_from() const {
 std::int64_t Schedule::steps() const {
   std::int64_t total = 0;
   for (const RankClass& c : classes)
-    for (const Entry& entry : c.program)
-      total += static_cast<std::int64_t>(c.blocks[static_cast<std::size_t>(entry.block)].steps.size());
+    c.program.each_kind([&](const Entry& entry, std::int64_t times, std::int32_t) {
+      total += times * static_cast<std::int64_t>(c.blocks[static_cast<std::size_t>(entry.block)].steps.size());
+    });
   return total;
+}
+
+std::int32_t micro_batches_of(const RankClass& rank_class) {
+  std::int32_t most = 0;
+  rank_class.program.each_kind([&](const Entry& entry, std::int64_t times, std::int32_t advance) {
+    most = std::max({most, entry.micro_batch, Progression<Entry>::advanced(entry, advance, times - 1).micro_batch});
+  });
+  return most + 1;
 }
 
 CopyDirection direction_of(Stream stream) {

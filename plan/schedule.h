@@ -3,8 +3,8 @@
 /// same Schedule, so they can disagree about how long a step takes, never about what it is.
 ///
 /// Shape. Ranks equal in mesh role form a RankClass and share one copy. A class has buffers, blocks (bodies of steps)
-/// and a program: a list of (block, micro-batch). Micro-batches are therefore loops: a block is stored once however
-/// often it runs. Groups are strides, never lists of ranks.
+/// and a program: a list of (block, micro-batch), of which what repeats is kept once (plan/repeated.h). Micro-batches
+/// are therefore loops, of steps and of entries. Groups are strides, never lists of ranks.
 ///
 /// Meaning of order, the same for every backend and for the simulator:
 ///  1. Compute steps run in program order, on the compute stream.
@@ -27,6 +27,7 @@
 #include "models/expand.h"
 #include "models/op.h"
 #include "plan/plan.h"
+#include "plan/repeated.h"
 
 namespace orrery::plan {
 
@@ -208,7 +209,24 @@ struct Entry {
   /// steps). A run that ends before that step leaves the entry out.
   std::int32_t ahead = 0;
   bool opening = false;  ///< only in a run's first step, new or resumed: it fills the pipeline
+  bool operator==(const Entry&) const = default;
 };
+
+/// Entries repeat for later micro-batches.
+template <>
+struct Progression<Entry> {
+  using Advance = std::int32_t;  ///< micro-batches
+  [[nodiscard]] static std::optional<Advance> between(const Entry& a, const Entry& b) {
+    const bool later = a.block == b.block && a.ahead == b.ahead && a.opening == b.opening && a.micro_batch >= 0 &&
+                       b.micro_batch > a.micro_batch;
+    return later ? std::optional(b.micro_batch - a.micro_batch) : std::nullopt;
+  }
+  [[nodiscard]] static Entry advanced(Entry a, Advance advance, std::int64_t times) {
+    if (a.micro_batch >= 0) a.micro_batch += static_cast<std::int32_t>(advance * times);
+    return a;
+  }
+};
+using Entries = Repeated<Entry>;
 
 struct RankClass {
   int stage = 0;
@@ -218,12 +236,14 @@ struct RankClass {
   std::vector<View> views;
   std::vector<Bucket> buckets;
   std::vector<Block> blocks;
-  std::vector<Entry> program;
+  Entries program;
   int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
   int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
   int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
   int scaling = -1;        ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
 };
+/// Of one training step: one more than the highest number, and at least 1.
+[[nodiscard]] std::int32_t micro_batches_of(const RankClass& rank_class);
 
 struct Schedule {
   PlanSpec spec;

@@ -250,9 +250,9 @@ class Machine {
   // Runs until it needs a message that has not ended.
   void advance(Actor& actor) {
     settle(actor);
-    const std::vector<Entry>& program = actor.rank_class->program;
+    const plan::Entries& program = actor.rank_class->program;
     while (actor.entry < program.size()) {
-      const Entry& entry = program[actor.entry];
+      const Entry entry = program[actor.entry];
       const Block& block = actor.rank_class->blocks[at(entry.block)];
       if (at(actor.step) == block.steps.size()) {
         ++actor.entry;

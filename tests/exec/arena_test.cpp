@@ -75,7 +75,9 @@ TEST(ArenaDeath, StopsOnOverlapsLeaksAndUseAfterDeath) {
   Example e;
   EXPECT_DEATH(
       {
-        e.placement.births[2].offset = 640;
+        plan::Placed late = e.placement.births[2];
+        late.offset = 640;
+        e.placement.births.set(2, late);
         Arena arena(*backend, e.rank_class, e.placement, Arena::Check::overlaps);
         arena.begin_step();
         arena.birth({1, 0}, 2, 0);

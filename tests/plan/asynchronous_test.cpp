@@ -143,9 +143,10 @@ TEST(Asynchronous, TheCheckerSeesABackwardPassOfOtherWeightsThanItsForwardPass) 
 
 TEST(Asynchronous, TheCheckerSeesAMessageThatIsReceivedAStepLater) {
   Schedule schedule = lowered(spec_of(Order::pipedream, 2));
-  for (Entry& e : schedule.classes[1].program)
+  schedule.classes[1].program.change_all([&](Entry& e) {
     if (schedule.classes[1].blocks[static_cast<std::size_t>(e.block)].name.rfind("receive", 0) == 0 && !e.opening)
       e.ahead += 1;
+  });
   EXPECT_FALSE(check(schedule).empty());
 }
 

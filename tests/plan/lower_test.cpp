@@ -267,10 +267,10 @@ TEST(Check, FindsADeadlockWhenStagesRunOppositeOrders) {
   spec.pipeline = 2;
   spec.order = Order::gpipe;
   Schedule schedule = lower(samples::make(spec));
-  // Stage 0 asks for the gradient of micro-batch 0 before it has run the forward of micro-batch 1, while stage 1 is
-  // GPipe.
-  auto& program = schedule.classes[0].program;
-  std::swap(program[program.size() - 2], program[1]);
+  Entries& program = schedule.classes[0].program;
+  const Entry early = program[1];
+  program.set(1, program[program.size() - 2]);  // a gradient before the forwards that stage 1 waits for
+  program.set(program.size() - 2, early);
   EXPECT_NE(findings(schedule), "");
 }
 

@@ -109,8 +109,9 @@ void put_together(const RankClass& c, Placement& placement) {
   for (const Placed& p : placement.births)
     if (p.buffer == sent) offset = p.offset;
   ASSERT_GE(offset, 0);
-  for (Placed& p : placement.births)
+  placement.births.change_all([&](Placed& p) {
     if (p.buffer == received) p.offset = offset;
+  });
 }
 
 // 1F1B whose last stage loads targets ahead of posting its receive: loading is computing, which waits for the gradient

@@ -33,7 +33,8 @@ base::Diagnostic problem(std::string code, const std::string& file, std::string 
 /// Another plan's step beside the first's: its nodes and the first's in turn, so that both are under every leaf.
 base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedule& schedule,
                                      const SimulateOptions& options, const Context& context,
-                                     const std::vector<cost::Calibration>& calibrations, sim::Simulation& changed) {
+                                     const std::vector<cost::Calibration>& calibrations, bool spans,
+                                     sim::Simulation& changed) {
   const auto second = load_plan_argument(context.catalog, options.beside);
   if (!second) return tl::unexpected(second.error());
   const clusters::Cluster &a = first.file.cluster, &b = second->file.cluster;
@@ -63,7 +64,7 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
     for (int d = 0; d < a.devices_per_node; ++d)
       jobs[to_second ? 1 : 0].devices.push_back(node * a.devices_per_node + d);
   }
-  std::vector<sim::Simulation> results = sim::simulate(jobs);
+  std::vector<sim::Simulation> results = sim::simulate(jobs, {.spans = spans});
   changed = std::move(results[0]);
   return std::move(results[1]);
 }
@@ -122,11 +123,12 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   const plan::Schedule schedule = lower_for(loaded->plan, loaded->stack);
   if (base::Diagnostics faults = plan::check(schedule); !faults.empty())
     return {kCheckFailed, {}, {}, std::move(faults)};
-  sim::Simulation simulation = sim::simulate(loaded->plan, schedule, pricing);
+  const bool spans = !options.trace.empty() || !options.timeline.empty();
+  sim::Simulation simulation = sim::simulate(loaded->plan, schedule, pricing, {.spans = spans});
   const double alone = simulation.prediction.step_time_s;
   std::optional<sim::Simulation> other;
   if (!options.beside.empty()) {
-    auto found = beside(*loaded, schedule, options, context, *calibrations, simulation);
+    auto found = beside(*loaded, schedule, options, context, *calibrations, spans, simulation);
     if (!found) return bad_input(found.error());
     other = std::move(*found);
   }
@@ -166,6 +168,16 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   if (!options.trace.empty()) wrote("trace", options.trace, reports::trace_json(simulation.timeline, schedule));
   if (!options.timeline.empty())
     wrote("timeline", options.timeline, plan::write_timeline(simulation.timeline, schedule));
+  if (simulation.spans_left_out > 0)
+    outcome.diagnostics.push_back(base::Diagnostic{
+        base::Severity::warning,
+        "P98",
+        {options.plan, 1, 1, 1},
+        fmt::format("the timeline leaves out {} of {} spans: micro-batches that do as others before them",
+                    simulation.spans_left_out,
+                    simulation.spans_left_out + static_cast<std::int64_t>(simulation.timeline.spans.size())),
+        "what is predicted counts all of them; fewer micro-batches have a whole timeline",
+        {}});
   if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
     outcome.diagnostics.push_back(std::move(*warning));
   if (auto warning = missing_precision(loaded->plan.cluster(), loaded->plan.spec().precision, options.plan))

@@ -4,6 +4,7 @@
 #include "sim/flow_network.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <tuple>
@@ -80,6 +81,7 @@ class Finishes {
   explicit Finishes(std::vector<Path>& paths) : paths_(paths) {}
   [[nodiscard]] bool empty() const { return heap_.empty(); }
   [[nodiscard]] int front() const { return heap_.front(); }
+  [[nodiscard]] const std::vector<int>& paths() const { return heap_; }
   void set(int path, Picoseconds finish) {
     Path& p = paths_[at(path)];
     p.finish = finish;
@@ -237,6 +239,36 @@ class FlowNetwork::Engine {
     return flow.state == State::moving ? paths_[at(flow.path)].rate : 0;
   }
 
+  void state(const std::function<std::int64_t(int)>& name, std::vector<std::int64_t>& out) const {
+    const auto bits = [](double value) { return std::bit_cast<std::int64_t>(value); };
+    std::vector<Join> joins = joins_;
+    std::sort(joins.begin(), joins.end(), [](const Join& a, const Join& b) { return b > a; });
+    for (const Join& join : joins) {
+      const Flow& flow = flows_[at(join.flow)];
+      out.insert(out.end(), {join.time - clock_, static_cast<std::int64_t>(flow.state), flow.path, flow.count,
+                             bits(flow.bytes), flow.state == State::cancelled ? -1 : name(join.flow)});
+    }
+    std::vector<int> moving = finishes_.paths();
+    std::sort(moving.begin(), moving.end());
+    for (const int index : moving) {
+      const Path& path = paths_[at(index)];
+      out.insert(out.end(), {index, path.finish - clock_, path.since - clock_, bits(path.progress), bits(path.rate)});
+      std::vector<Ending> endings = path.endings;
+      std::sort(endings.begin(), endings.end(), [](const Ending& a, const Ending& b) { return b > a; });
+      for (const Ending& ending : endings)
+        out.insert(out.end(), {bits(ending.progress), flows_[at(ending.flow)].count, name(ending.flow)});
+    }
+  }
+
+  void leap(Picoseconds by) {
+    clock_ += by;
+    for (Join& join : joins_) join.time += by;
+    for (const int index : finishes_.paths()) {
+      paths_[at(index)].finish += by;
+      paths_[at(index)].since += by;
+    }
+  }
+
   MaxMin solver_;
   std::vector<double> carried_;
   Picoseconds clock_ = 0;
@@ -388,6 +420,12 @@ std::optional<Picoseconds> FlowNetwork::next() {
 }
 const std::vector<FlowNetwork::Completion>& FlowNetwork::advance(Picoseconds to) {
   return engine_->advance(to);
+}
+void FlowNetwork::state(const std::function<std::int64_t(int)>& name, std::vector<std::int64_t>& out) const {
+  engine_->state(name, out);
+}
+void FlowNetwork::leap(Picoseconds by) {
+  engine_->leap(by);
 }
 Picoseconds FlowNetwork::now() const {
   return engine_->clock_;

@@ -14,6 +14,7 @@
 /// The clock at the surface is an integer count of picoseconds; equal calls give equal results.
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -70,6 +71,12 @@ class FlowNetwork {
   /// Moves the clock to `to` and returns the flows that have ended since, by time, then in the order of their start;
   /// valid until the next call. To react to each completion go step by step: advance(*next()).
   const std::vector<Completion>& advance(Picoseconds to);
+
+  /// What is under way, as seen from the clock, added to `out`: two networks that add the same do the same from there
+  /// on. `name`: what the caller calls a flow. After next().
+  void state(const std::function<std::int64_t(int flow)>& name, std::vector<std::int64_t>& out) const;
+  /// Moves the clock, and what is under way with it: nothing goes on meanwhile.
+  void leap(Picoseconds by);
 
   [[nodiscard]] Picoseconds now() const;
   [[nodiscard]] int active() const;  ///< flows under way, those in latency included; `count` equal flows are one

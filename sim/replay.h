@@ -1,6 +1,7 @@
 #pragma once
 /// The clockwork of simulate(): what each class of equal ranks did when, and what passed the links. Private to sim/.
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -39,11 +40,16 @@ struct Replay {
   std::vector<std::vector<double>> carried;    ///< bytes, by job and link
   std::vector<Picoseconds> makespan;           ///< by job
   std::vector<std::vector<plan::Span>> spans;  ///< by job, of the lowest rank of each stage; seconds
+  std::int64_t spans_left_out = 0;             ///< beyond ReplayOptions::most_spans
+  std::int64_t steps_walked = 0;  ///< of all classes; those of micro-batches that do as others before them are not
 };
 
 struct ReplayOptions {
   bool spans = true;
-  bool every_rank = false;                       ///< fold nothing
+  bool every_rank = false;         ///< fold nothing
+  bool every_micro_batch = false;  ///< walk all of them, also those that do as others before them
+  /// Where a step has more, micro-batches that do as others before them are left out, and what is still too much.
+  std::int64_t most_spans = std::numeric_limits<std::int64_t>::max();
   std::int64_t training_step = plan::kLateStep;  ///< of a run: steps of others are left out
 };
 

@@ -116,7 +116,7 @@ class Summary {
       return;
     }
     for (const RankClass& c : schedule_.classes) {
-      const plan::Placement placement = plan::place(c);
+      const plan::Placement placement = plan::sizes_of(c);
       cost::MemoryRow row;
       row.stage = c.stage;
       const double software = pricing_.software_memory().value;
@@ -269,7 +269,8 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
   const bool never_drains =
       std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return plan::is_asynchronous(*job.schedule); });
   ENSURE(!never_drains || jobs.size() == 1, "{} jobs in company, of which one has no first step", jobs.size());
-  const ReplayOptions how{options.spans, options.every_rank, options.training_step};
+  const ReplayOptions how{options.spans, options.every_rank, options.every_micro_batch, options.most_spans,
+                          options.training_step};
   Replay replayed = never_drains ? steady_step(placed.front(), cluster, fabric.get(), how)
                                  : replay(placed, cluster, fabric.get(), how);
   std::vector<Simulation> results;
@@ -281,6 +282,7 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
     result.timeline.origin = plan::Origin::predicted;
     result.timeline.spec = jobs[j].plan->spec();
     result.timeline.spans = std::move(replayed.spans[j]);
+    result.spans_left_out = replayed.spans_left_out;
     result.timeline.step_time = result.prediction.step_time_s;
     result.classes = static_cast<int>(
         std::count_if(replayed.classes.begin(), replayed.classes.end(), [&](const auto& c) { return c.job == job; }));

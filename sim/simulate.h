@@ -31,6 +31,10 @@ class Fabric;
 struct SimulateOptions {
   bool spans = true;        ///< note a span per executed step (one rank per stage); false saves memory in a search
   bool every_rank = false;  ///< replay each rank by itself, folding nothing: slow, and equal by test
+  /// Walk every micro-batch, also those that do as others before them: slow where they are many, and equal by test.
+  bool every_micro_batch = false;
+  /// Of a step with more spans those of micro-batches that do as others before them are left out, then the last ones.
+  std::int64_t most_spans = 1'000'000;
   std::shared_ptr<const Fabric> fabric = nullptr;  ///< fabric_of(pricing.cluster()); made when absent
   /// Which step of a run, by its number, where the first ones are others than those behind them
   /// (PlanSpec::plain_steps).
@@ -41,6 +45,7 @@ struct Simulation {
   cost::Prediction prediction;  ///< simulation_seconds is left to the caller, who owns a clock
   plan::Timeline timeline;      ///< spans of the lowest rank of each stage
   int classes = 0;              ///< of equal ranks
+  std::int64_t spans_left_out = 0;
 };
 
 /// `schedule` must have passed plan::check. What a rank waits for another stage (before the last partner of a message

@@ -68,7 +68,9 @@ Replay steady_step(const JobOnCluster& job, const clusters::Cluster& cluster, co
   const auto run_of = [&](const plan::Unrolled& run, bool spans) {
     JobOnCluster unrolled = job;
     unrolled.schedule = &run.schedule;
-    return replay(std::span(&unrolled, 1), cluster, fabric, {spans, options.every_rank, options.training_step});
+    ReplayOptions how = options;
+    how.spans = spans;
+    return replay(std::span(&unrolled, 1), cluster, fabric, how);
   };
   const plan::Unrolled few = plan::unrolled(schedule, filled, false);
   const plan::Unrolled many = plan::unrolled(schedule, filled + added, false);

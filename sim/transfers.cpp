@@ -141,6 +141,26 @@ const std::vector<int>& Transfers::advance(Picoseconds to) {
   return ended_;
 }
 
+void Transfers::state(Picoseconds now, const std::function<std::int64_t(int)>& name,
+                      std::vector<std::int64_t>& out) const {
+  std::vector<Fixed> fixed = fixed_;
+  std::sort(fixed.begin(), fixed.end(), [](const Fixed& a, const Fixed& b) { return b > a; });
+  for (const Fixed& one : fixed) out.insert(out.end(), {one.time - now, name(one.tag)});
+  network_.state([&](int flow) { return name(tag_of_flow_[at(flow)]); }, out);
+}
+
+std::vector<std::int64_t> Transfers::started() const {
+  std::vector<std::int64_t> out;
+  for (const Kind& kind : kinds_) out.push_back(kind.started);
+  return out;
+}
+
+void Transfers::leap(Picoseconds by, const std::vector<std::int64_t>& before, std::int64_t times) {
+  for (std::size_t k = 0; k < kinds_.size(); ++k) kinds_[k].started += (kinds_[k].started - before[k]) * times;
+  for (Fixed& one : fixed_) one.time += by;
+  network_.leap(by);
+}
+
 std::vector<double> Transfers::carried(int job) const {
   struct Moved {
     double elsewhere = 0, inside = 0;  // by one connection: in all, and as the devices' own links see it

@@ -2,6 +2,7 @@
 /// Messages under way: prices each with the network to itself, starts it as a flow over the links that its class of
 /// communicators crosses, and says when it has ended. What shares no link takes its price.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -24,6 +25,13 @@ class Transfers {
   [[nodiscard]] std::optional<Picoseconds> next();
   /// Moves the clock to `to`, which is not after next(); returns the tags of the messages that have ended.
   const std::vector<int>& advance(Picoseconds to);
+
+  /// What is under way, from `now`, added to `out`: `name` is what the caller calls a tag. After next().
+  void state(Picoseconds now, const std::function<std::int64_t(int tag)>& name, std::vector<std::int64_t>& out) const;
+  /// How many of each kind have started.
+  [[nodiscard]] std::vector<std::int64_t> started() const;
+  /// Moves the clock, and what is under way with it; what has started since `before` has `times` times more.
+  void leap(Picoseconds by, const std::vector<std::int64_t>& before, std::int64_t times);
 
   /// Bytes of one job's messages that have passed each of Traffic::links.
   [[nodiscard]] std::vector<double> carried(int job) const;

@@ -1,0 +1,440 @@
+// The walk itself: actors, their messages, and the clock they share.
+#include "sim/machine.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "base/ensure.h"
+#include "base/index.h"
+
+namespace orrery::sim {
+
+namespace {
+
+using base::at;
+
+using plan::Block;
+using plan::Entry;
+using plan::kStreams;
+using plan::RankClass;
+using plan::Step;
+using plan::StepKind;
+
+constexpr std::size_t kPhases = 8;
+
+// Whether a message reads what another one, before it in the program, writes.
+bool feeds(const Pending& earlier, const Pending& later, const RankClass& c) {
+  const std::vector<int>& read = later.step->reads;
+  return std::any_of(earlier.step->writes.begin(), earlier.step->writes.end(), [&](int b) {
+    return std::find(read.begin(), read.end(), b) != read.end() &&
+           (!c.buffers[at(b)].per_micro_batch || earlier.micro_batch == later.micro_batch);
+  });
+}
+
+// Whether a compute step must wait for a message before it in the program (rule 3 of plan/schedule.h).
+bool conflicts(const Pending& message, const Step& compute, std::int32_t micro_batch, const RankClass& c) {
+  if (!message.step->deaths.empty()) return true;
+  const auto meets = [&](const std::vector<int>& mine, const std::vector<int>& theirs) {
+    for (int b : mine)
+      if ((!c.buffers[at(b)].per_micro_batch || message.micro_batch == micro_batch) &&
+          std::find(theirs.begin(), theirs.end(), b) != theirs.end())
+        return true;
+    return false;
+  };
+  const Step& m = *message.step;
+  return meets(m.writes, compute.reads) || meets(m.writes, compute.writes) || meets(m.writes, compute.deaths) ||
+         meets(m.reads, compute.writes) || meets(m.reads, compute.deaths);
+}
+
+template <class Time>
+std::vector<std::vector<std::vector<Picoseconds>>> times_of(const JobOnCluster& job, const Time& time) {
+  std::vector<std::vector<std::vector<Picoseconds>>> all;
+  for (const RankClass& c : job.schedule->classes) {
+    all.emplace_back();
+    for (const Block& block : c.blocks) {
+      all.back().emplace_back();
+      for (const Step& step : block.steps)
+        all.back().back().push_back(step.kind == StepKind::compute ? picoseconds(time(step)) : 0);
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+Machine::Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, const Folded& folded, const Fabric* fabric,
+                 const ReplayOptions& options)
+    : jobs_(jobs),
+      traffic_(traffic),
+      folded_(folded),
+      transfers_(jobs, traffic, folded, fabric),
+      spans_(options.spans),
+      most_spans_(options.most_spans),
+      training_step_(options.training_step) {
+  compute_.resize(jobs.size());
+  notes_.resize(jobs.size());
+  host_.resize(jobs.size());
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    compute_[j] = times_of(jobs[j], [&](const Step& step) { return jobs[j].pricing->compute_time(step); });
+    host_[j] = times_of(jobs[j], [&](const Step& step) { return jobs[j].pricing->host_time(step.ops); });
+  }
+  actors_.reserve(folded.ranks.size());
+  for (const Folded::Ranks& ranks : folded.ranks) actors_.push_back(make_actor(ranks));
+  prepare_to_skip(options);
+}
+
+Replay Machine::run() {
+  for (Actor& actor : actors_) advance(actor);
+  while (const std::optional<Picoseconds> time = next()) {
+    happen(*time);
+    if (periods_ && periods_->due(actors_[periods_->leader()].entry)) look();
+  }
+  return result();
+}
+
+// -- preparation --------------------------------------------------------------------------------------------------
+Actor Machine::make_actor(const Folded::Ranks& ranks) {
+  const JobOnCluster& job = jobs_[at(ranks.job)];
+  Actor actor;
+  actor.index = static_cast<int>(actors_.size());
+  actor.job = ranks.job;
+  actor.rank_class = &job.schedule->classes[at(ranks.stage)];
+  actor.pricing = job.pricing;
+  actor.noted = spans_ && ranks.representative == actor.rank_class->representative;
+  actor.compute = &compute_[at(ranks.job)][at(ranks.stage)];
+  actor.host = &host_[at(ranks.job)][at(ranks.stage)];
+  actor.totals.compute.assign(kPhases, 0);
+  actor.totals.exposed.assign(kStreams, 0);
+  for (const Block& block : actor.rank_class->blocks) {
+    actor.totals.messages.emplace_back(block.steps.size());
+    std::vector<int> kinds, communicators;
+    for (const Step& step : block.steps) {
+      const int c = step.kind == StepKind::compute ? -1 : communicators_of(ranks, job, step);
+      communicators.push_back(c);
+      kinds.push_back(c < 0 ? -1 : kind_of(step, *actor.rank_class, c));
+    }
+    actor.kinds.push_back(std::move(kinds));
+    actor.communicators.push_back(std::move(communicators));
+  }
+  return actor;
+}
+
+// Class of the communicator in which the class's lowest rank does this step.
+int Machine::communicators_of(const Folded::Ranks& ranks, const JobOnCluster& job, const Step& step) const {
+  const JobRoles& roles = traffic_.jobs[at(ranks.job)];
+  int role = step.group, rank = ranks.representative;
+  if (step.kind == StepKind::copy) {
+    role = roles.role_of_copy(step.stream, static_cast<int>(job.schedule->groups.size()));
+  } else if (step.kind != StepKind::collective) {
+    const bool sends = step.kind == StepKind::send;
+    if (!sends) rank += step.peer * job.schedule->spec.ranks_per_stage();
+    role = roles.role_of_peer(sends ? step.peer : -step.peer, static_cast<int>(job.schedule->groups.size()));
+  }
+  const int communicator = roles.communicators[at(role)][at(rank)];
+  ENSURE(communicator >= 0, "rank {} talks to nobody in role {}", rank, role);
+  return folded_.class_of_communicator[at(communicator)];
+}
+
+// Equal messages of a class of communicators are one kind.
+int Machine::kind_of(const Step& step, const RankClass& c, int communicators) {
+  const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) : step.accumulate ? -2 : -1;
+  const auto [found, fresh] = known_.try_emplace({communicators, what, step.message_bytes(c.buffers)}, 0);
+  if (fresh) found->second = transfers_.add(step, c, communicators);
+  return found->second;
+}
+
+// -- the clock ----------------------------------------------------------------------------------------------------
+std::optional<Picoseconds> Machine::next() {
+  std::optional<Picoseconds> time = transfers_.next();
+  if (!starts_.empty()) time = time ? std::min(*time, starts_.front().first) : starts_.front().first;
+  return time;
+}
+
+void Machine::happen(Picoseconds time) {
+  moved_.clear();
+  for (const int m : transfers_.advance(time)) {
+    Meeting& meeting = meetings_[at(m)];
+    meeting.state = Meeting::State::ended;
+    meeting.end = time;
+    moved_.insert(moved_.end(), meeting.actors.begin(), meeting.actors.end());
+  }
+  while (!starts_.empty() && starts_.front().first == time) {
+    const int m = starts_.front().second;
+    std::pop_heap(starts_.begin(), starts_.end(), std::greater<>());
+    starts_.pop_back();
+    transfers_.start(time, meetings_[at(m)].kind, m);
+  }
+  now_ = time;
+  std::sort(moved_.begin(), moved_.end());
+  moved_.erase(std::unique(moved_.begin(), moved_.end()), moved_.end());
+  for (const int a : moved_) advance(actors_[at(a)]);
+}
+
+Replay Machine::result() {
+  Replay r;
+  r.makespan.assign(jobs_.size(), 0);
+  for (const Actor& actor : actors_) {
+    ENSURE(actor.entry == actor.rank_class->program.size() && actor.pending.empty(),
+           "stage {} stops at entry {}: the schedule was not checked", actor.rank_class->stage, actor.entry);
+    r.makespan[at(actor.job)] = std::max(r.makespan[at(actor.job)], actor.totals.end);
+  }
+  for (Actor& actor : actors_) {
+    const Folded::Ranks& ranks = folded_.ranks[at(actor.index)];
+    actor.totals.bubble += r.makespan[at(actor.job)] - actor.totals.end;
+    r.classes.push_back({ranks.job, ranks.stage, ranks.representative, ranks.count, std::move(actor.totals)});
+  }
+  r.links = traffic_.links;
+  for (std::size_t j = 0; j < jobs_.size(); ++j) {
+    r.carried.push_back(transfers_.carried(static_cast<int>(j)));
+    std::stable_sort(notes_[j].begin(), notes_[j].end(), [](const plan::Span& a, const plan::Span& b) {
+      return std::tie(a.rank, a.at) < std::tie(b.rank, b.at);
+    });
+  }
+  r.spans = std::move(notes_);
+  r.spans_left_out = left_out_;
+  r.steps_walked = walked_;
+  return r;
+}
+
+// -- one actor ----------------------------------------------------------------------------------------------------
+// Runs until it needs a message that has not ended.
+void Machine::advance(Actor& actor) {
+  settle(actor);
+  const plan::Entries& program = actor.rank_class->program;
+  for (; actor.entry < program.size(); ++actor.entry, actor.step = 0) {
+    const Entry entry = program[actor.entry];
+    const std::vector<Step>& steps = actor.rank_class->blocks[at(entry.block)].steps;
+    for (; at(actor.step) < steps.size(); ++actor.step) {
+      const Step& step = steps[at(actor.step)];
+      if (!step.runs_in(training_step_)) continue;
+      ++walked_;
+      if (step.kind != StepKind::compute) {
+        issue(actor, entry, step);
+      } else if (!compute(actor, entry, step)) {
+        return;
+      }
+    }
+  }
+  drain(actor);
+}
+
+void Machine::issue(Actor& actor, const Entry& entry, const Step& step) {
+  Pending p;
+  p.step = &step;
+  p.micro_batch = entry.micro_batch;
+  p.at = {static_cast<std::int32_t>(actor.entry), actor.step};
+  p.block = entry.block;
+  p.ready = actor.compute_free;
+  const int communicators = actor.communicators[at(entry.block)][at(actor.step)];
+  if (step.kind == StepKind::collective || step.kind == StepKind::copy) {
+    p.key = {communicators, actor.ordinals[communicators]++, -1};
+  } else {
+    p.key = {communicators, step.tag, entry.micro_batch};
+  }
+  actor.pending.push_back(p);
+  // A sender need not attend a transfer; everything else that cannot overlap begins with the first wait.
+  if (step.kind == StepKind::send || actor.pricing->overlaps(step.stream)) settle(actor);
+}
+
+bool Machine::compute(Actor& actor, const Entry& entry, const Step& step) {
+  Picoseconds start = actor.compute_free;
+  attend(actor, [&](const Pending& p) { return conflicts(p, step, entry.micro_batch, *actor.rank_class); });
+  settle(actor);
+  for (const Pending& p : actor.pending) {
+    if (!conflicts(p, step, entry.micro_batch, *actor.rank_class)) continue;
+    if (!p.done) return false;
+    start = std::max(start, p.end);
+    // Frameworks wait on the host for what another stage sends; everything else is only issued.
+    if (p.step->stream != plan::Stream::pipeline_recv) continue;
+    actor.issuing_counts |= actor.issued > p.end;
+    actor.issued = std::max(actor.issued, p.end);
+  }
+  account_wait(actor, actor.compute_free, start);
+  actor.issued += (*actor.host)[at(entry.block)][at(actor.step)];
+  const Picoseconds alone = (*actor.compute)[at(entry.block)][at(actor.step)];
+  const Picoseconds duration = std::max(alone, actor.issued - start);
+  actor.issuing_counts |= duration > alone;
+  actor.totals.compute[static_cast<std::size_t>(step.phase)] += duration;
+  note(actor, {static_cast<std::int32_t>(actor.entry), actor.step}, entry.micro_batch, actor.compute_free, start,
+       start + duration);
+  actor.compute_free = start + duration;
+  actor.totals.end = std::max(actor.totals.end, actor.compute_free);
+  forget(actor);
+  return true;
+}
+
+// The compute stream waits from now on for the messages that `needed` picks: those that cannot overlap take part from
+// here, and so do the messages before them on their streams. A host that waits also takes what is sent to it; but it
+// starts no collective that nobody needs yet, for it computes again as soon as the needed ones have ended. What it
+// sends itself is needed at the other end: a stage that is an embedding alone sends what its tensor group sums.
+template <class Needed>
+void Machine::attend(Actor& actor, const Needed& needed) {
+  if (std::none_of(actor.pending.begin(), actor.pending.end(), needed)) return;
+  std::array<bool, kStreams> followed{};
+  std::vector<const Pending*> sent;
+  const auto is_sent = [&](const Pending& p) {
+    return std::any_of(sent.begin(), sent.end(), [&](const Pending* s) { return feeds(p, *s, *actor.rank_class); });
+  };
+  for (auto p = actor.pending.rbegin(); p != actor.pending.rend(); ++p) {
+    const auto stream = static_cast<std::size_t>(p->step->stream);
+    const bool alone = p->step->kind == StepKind::collective || p->step->kind == StepKind::copy;
+    if (!followed[stream] && !needed(*p) && alone && !is_sent(*p)) continue;
+    followed[stream] = true;
+    p->attended = true;
+    if (p->step->kind == StepKind::send && !p->announced()) sent.push_back(&*p);
+    if (!p->announced() && p->step->kind != StepKind::send && !actor.pricing->overlaps(p->step->stream))
+      p->ready = std::max(p->ready, actor.compute_free);
+  }
+}
+
+// Announces what may take part, and takes note of what has ended. In stream order.
+void Machine::settle(Actor& actor) {
+  std::array<bool, kStreams> stalled{};
+  for (Pending& p : actor.pending) {
+    const auto stream = static_cast<std::size_t>(p.step->stream);
+    if (p.done || stalled[stream]) continue;
+    if (!p.announced()) {
+      const bool may = p.attended || p.step->kind == StepKind::send || actor.pricing->overlaps(p.step->stream);
+      const std::optional<Picoseconds> inputs = inputs_ready(actor, p);
+      if (!may || !inputs) {
+        stalled[stream] = true;
+        continue;
+      }
+      p.ready = std::max({p.ready, actor.stream_free[stream], *inputs});
+      meet(actor, p);
+    }
+    if (!resolve(actor, p)) stalled[stream] = true;
+  }
+}
+
+// When everything that earlier messages of other streams write and this one reads has arrived; nothing if unknown.
+std::optional<Picoseconds> Machine::inputs_ready(const Actor& actor, const Pending& p) {
+  Picoseconds when = 0;
+  for (const Pending& earlier : actor.pending) {
+    if (&earlier == &p) break;
+    if (!feeds(earlier, p, *actor.rank_class)) continue;
+    if (!earlier.done) return std::nullopt;
+    when = std::max(when, earlier.end);
+  }
+  return when;
+}
+
+void Machine::meet(Actor& actor, Pending& p) {
+  const auto [found, fresh] = gathering_.try_emplace(p.key, -1);
+  if (fresh) found->second = new_meeting(actor, p);
+  p.meeting = found->second;
+  Meeting& meeting = meetings_[at(p.meeting)];
+  meeting.start = std::max(meeting.start, p.ready);
+  meeting.actors.push_back(actor.index);
+  if (static_cast<int>(meeting.actors.size()) < meeting.expected) return;
+  meeting.state = Meeting::State::complete;
+  ENSURE(meeting.start >= now_, "a message of {} ps is announced at {} ps", meeting.start, now_);
+  gathering_.erase(found);
+  starts_.emplace_back(meeting.start, p.meeting);
+  std::push_heap(starts_.begin(), starts_.end(), std::greater<>());
+}
+
+int Machine::new_meeting(const Actor& actor, const Pending& p) {
+  if (free_.empty()) {
+    free_.push_back(static_cast<int>(meetings_.size()));
+    meetings_.emplace_back();
+  }
+  const int index = free_.back();
+  free_.pop_back();
+  Meeting& meeting = meetings_[at(index)];
+  meeting.state = Meeting::State::gathering;
+  meeting.kind = actor.kinds[at(p.block)][at(p.at.step)];
+  meeting.expected = meeting.holders = folded_.communicators[at(std::get<0>(p.key))].participants;
+  meeting.start = meeting.end = 0;
+  meeting.actors.clear();
+  return index;
+}
+
+bool Machine::resolve(Actor& actor, Pending& p) {
+  const Meeting& meeting = meetings_[at(p.meeting)];
+  if (meeting.state != Meeting::State::ended) return false;
+  p.start = meeting.start;
+  p.end = meeting.end;
+  p.done = true;
+  actor.stream_free[static_cast<std::size_t>(p.step->stream)] = p.end;
+  actor.totals.end = std::max(actor.totals.end, p.end);
+  RankTotals::Message& total = actor.totals.messages[at(p.block)][at(p.at.step)];
+  ++total.count;
+  total.time += p.end - p.start;
+  note(actor, p.at, p.micro_batch, p.ready, p.start, p.end);
+  return true;
+}
+
+// Of a wait from `from` to `to`, which is the present: what transfers cover is exposed communication, the rest is
+// bubble. Of a transfer still under way, the part until now.
+void Machine::account_wait(Actor& actor, Picoseconds from, Picoseconds to) {
+  if (to <= from) return;
+  struct Cover {
+    Picoseconds start, end;
+    const Pending* by;
+  };
+  std::vector<Cover> covers;
+  for (const Pending& p : actor.pending) {
+    if (!p.announced()) continue;
+    const Meeting& meeting = meetings_[at(p.meeting)];
+    if (meeting.state == Meeting::State::gathering) continue;
+    const Picoseconds end = meeting.state == Meeting::State::ended ? meeting.end : to;
+    if (end > from && meeting.start < to) covers.push_back({meeting.start, end, &p});
+  }
+  std::stable_sort(covers.begin(), covers.end(), [](const Cover& a, const Cover& b) { return a.start < b.start; });
+  Picoseconds uncovered_from = from;
+  for (const Cover& cover : covers) {
+    const Picoseconds begin = std::max(uncovered_from, cover.start);
+    const Picoseconds end = std::min(to, cover.end);
+    if (end <= begin) continue;
+    actor.totals.bubble += begin - uncovered_from;
+    actor.totals.exposed[static_cast<std::size_t>(cover.by->step->stream)] += end - begin;
+    actor.totals.messages[at(cover.by->block)][at(cover.by->at.step)].exposed += end - begin;
+    uncovered_from = end;
+  }
+  actor.totals.bubble += std::max<Picoseconds>(0, to - uncovered_from);
+}
+
+// Messages that ended before the compute stream's present can no longer delay it.
+void Machine::forget(Actor& actor) {
+  std::erase_if(actor.pending, [&](const Pending& p) {
+    const bool past = p.done && p.end <= actor.compute_free;
+    if (past) release(p);
+    return past;
+  });
+}
+void Machine::release(const Pending& p) {
+  if (--meetings_[at(p.meeting)].holders == 0) free_.push_back(p.meeting);
+}
+
+// After the last step: what is still under way is waited for.
+void Machine::drain(Actor& actor) {
+  if (actor.pending.empty()) return;
+  attend(actor, [](const Pending&) { return true; });
+  settle(actor);
+  Picoseconds end = actor.compute_free;
+  for (const Pending& p : actor.pending) {
+    if (!p.done) return;
+    end = std::max(end, p.end);
+  }
+  account_wait(actor, actor.compute_free, end);
+  actor.compute_free = end;
+  for (const Pending& p : actor.pending) release(p);
+  actor.pending.clear();
+}
+
+void Machine::note(const Actor& actor, plan::StepRef where, std::int32_t micro_batch, Picoseconds ready,
+                   Picoseconds start, Picoseconds end) {
+  if (!actor.noted) return;
+  if (noted_ >= most_spans_) {
+    ++left_out_;
+    return;
+  }
+  ++noted_;
+  notes_[at(actor.job)].push_back(
+      {actor.rank_class->representative, 0, where, micro_batch, seconds(ready), seconds(start), seconds(end)});
+}
+
+}  // namespace orrery::sim

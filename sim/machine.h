@@ -1,0 +1,148 @@
+#pragma once
+/// The walk of a replay. Each class of equal ranks is an Actor that walks its program. A message is pending from its
+/// place in the program until its partners have arrived and its transfer has ended; a compute step first waits for the
+/// pending messages that it conflicts with. Compute takes the same time whatever others do, so an actor runs ahead
+/// until it needs a message that is still under way; messages share links, so they begin and end on one clock, in
+/// order. Micro-batch after micro-batch the machine comes back to the same state, later: what is between is then
+/// counted and not walked (sim/machine_skip.cpp). Private to sim/.
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "plan/periods.h"
+#include "sim/replay.h"
+#include "sim/transfers.h"
+
+namespace orrery::sim {
+
+/// Messages that meet: the same key on every participant. (communicators, ordinal, -1) or (communicators, tag,
+/// micro-batch).
+using Key = std::tuple<int, std::int64_t, std::int64_t>;
+
+/// A message from the arrival of its first participant until the last has forgotten it.
+struct Meeting {
+  enum class State : std::uint8_t { gathering, complete, ended };
+  State state = State::gathering;
+  int kind = -1;
+  int expected = 0, holders = 0;
+  Picoseconds start = 0, end = 0;  // of the transfer, known once complete and once ended
+  std::vector<int> actors;
+};
+
+struct Pending {
+  const plan::Step* step = nullptr;
+  std::int32_t micro_batch = -1;
+  plan::StepRef at;
+  int block = 0;
+  Key key{};
+  int meeting = -1;       // once announced
+  bool attended = false;  // the compute stream waits for it, or for a later message of its stream
+  bool done = false;      // it has ended
+  Picoseconds ready = 0, start = 0, end = 0;
+  [[nodiscard]] bool announced() const { return meeting >= 0; }
+};
+
+struct Actor {
+  const plan::RankClass* rank_class = nullptr;
+  const cost::Pricing* pricing = nullptr;
+  int index = 0, job = 0;
+  bool noted = false;                                              // its spans are kept
+  const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // of a step, by block and step
+  const std::vector<std::vector<Picoseconds>>* host = nullptr;     // to issue it, likewise
+  std::vector<std::vector<int>> kinds;                             // of a message; -1: compute
+  std::vector<std::vector<int>> communicators;                     // class of a message
+  std::map<int, std::int64_t> ordinals;                            // collectives so far, by class of communicators
+  std::size_t entry = 0;
+  int step = 0;
+  Picoseconds compute_free = 0;
+  Picoseconds issued = 0;       // the host has issued everything up to here in the program
+  bool issuing_counts = false;  // since the state was kept, what the host had issued by then made a difference
+  std::vector<Picoseconds> stream_free = std::vector<Picoseconds>(plan::kStreams, 0);
+  std::deque<Pending> pending;  // program order
+  RankTotals totals;
+};
+
+/// What only adds up, when a state was kept.
+struct Sums {
+  Picoseconds now = 0;
+  std::int64_t spans = 0;             // noted or left out
+  std::vector<RankTotals> totals;     // by actor
+  std::vector<Picoseconds> issued;    // by actor
+  std::vector<std::int64_t> started;  // Transfers::started()
+};
+
+class Machine {
+ public:
+  Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, const Folded& folded, const Fabric* fabric,
+          const ReplayOptions& options);
+  Replay run();
+
+ private:
+  // -- preparation
+  Actor make_actor(const Folded::Ranks& ranks);
+  [[nodiscard]] int communicators_of(const Folded::Ranks& ranks, const JobOnCluster& job, const plan::Step& step) const;
+  int kind_of(const plan::Step& step, const plan::RankClass& c, int communicators);
+
+  // -- the clock
+  [[nodiscard]] std::optional<Picoseconds> next();
+  void happen(Picoseconds time);
+  Replay result();
+
+  // -- one actor
+  void advance(Actor& actor);
+  void issue(Actor& actor, const plan::Entry& entry, const plan::Step& step);
+  bool compute(Actor& actor, const plan::Entry& entry, const plan::Step& step);
+  template <class Needed>
+  void attend(Actor& actor, const Needed& needed);
+  void settle(Actor& actor);
+  static std::optional<Picoseconds> inputs_ready(const Actor& actor, const Pending& p);
+  void meet(Actor& actor, Pending& p);
+  int new_meeting(const Actor& actor, const Pending& p);
+  bool resolve(Actor& actor, Pending& p);
+  void account_wait(Actor& actor, Picoseconds from, Picoseconds to);
+  void forget(Actor& actor);
+  void release(const Pending& p);
+  void drain(Actor& actor);
+  void note(const Actor& actor, plan::StepRef where, std::int32_t micro_batch, Picoseconds ready, Picoseconds start,
+            Picoseconds end);
+
+  // -- what need not be walked (sim/machine_skip.cpp)
+  void prepare_to_skip(const ReplayOptions& options);
+  void look();
+  [[nodiscard]] std::vector<std::int64_t> state() const;
+  void add_actor(const Actor& actor, const std::map<int, std::int64_t>& ordinals, std::vector<std::int64_t>& out,
+                 std::map<int, std::int64_t>& names) const;
+  [[nodiscard]] Sums sums() const;
+  [[nodiscard]] bool host_allows() const;
+  void leap(const plan::Skip& skip);
+
+  std::span<const JobOnCluster> jobs_;
+  const Traffic& traffic_;
+  const Folded& folded_;
+  Transfers transfers_;
+  bool spans_;
+  std::int64_t most_spans_;
+  std::int64_t training_step_;
+  std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> compute_;  // [job][class][block][step]
+  std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> host_;     // likewise
+  std::vector<Actor> actors_;
+  std::map<std::tuple<int, int, std::int64_t>, int> known_;  // kinds of messages
+  std::map<Key, int> gathering_;
+  std::deque<Meeting> meetings_;
+  std::vector<int> free_;
+  std::vector<std::pair<Picoseconds, int>> starts_;  // heap
+  std::vector<int> moved_;
+  Picoseconds now_ = 0;
+  std::vector<std::vector<plan::Span>> notes_;
+  std::int64_t noted_ = 0, left_out_ = 0;  // spans
+  std::int64_t walked_ = 0;                // steps
+  std::optional<plan::Periods> periods_;
+  Sums kept_;
+};
+
+}  // namespace orrery::sim

@@ -124,8 +124,8 @@ std::string who_holds_up(const std::vector<RankAtFailure>& ranks) {
   if (waiting == 0) return {};
   for (const RankAtFailure& one : ranks)
     if (one.state != '\0' && one.recorded.waiting_for.empty())
-      said.push_back(fmt::format("rank {} (process {}) comes to nothing that others wait for: {:.1f} s {}", one.rank, one.process,
-                                 one.recorded.in_step_s, where(one.recorded)));
+      said.push_back(fmt::format("rank {} (process {}) comes to nothing that others wait for: {:.1f} s {}", one.rank,
+                                 one.process, one.recorded.in_step_s, where(one.recorded)));
   if (!said.empty()) return fmt::format("{}", fmt::join(said, "; "));
   for (const RankAtFailure& one : ranks) said.push_back("waits for " + one.recorded.waiting_for);
   return fmt::format("each rank waits for another: {}", fmt::join(said, "; "));

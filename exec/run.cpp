@@ -27,6 +27,7 @@
 #include "exec/initialise.h"
 #include "exec/measured.h"
 #include "exec/metrics.h"
+#include "exec/run_data.h"
 #include "exec/run_start.h"
 #include "exec/saving.h"
 #include "exec/stragglers.h"
@@ -73,15 +74,10 @@ std::vector<int> stages_of_ranks(const plan::Plan& plan) {
   return out;
 }
 
-struct Data {
-  Batches batches;
-  std::optional<Batches> held_out;
-};
-
 class Session {
  public:
   Session(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
-          Transport& transport, const Waiter& waiter, const RunOptions& options, Data data,
+          Transport& transport, const Waiter& waiter, const RunOptions& options, RunData data,
           const std::vector<Fault>& faults)
       : plan_(plan),
         training_(training),
@@ -558,57 +554,6 @@ class Session {
   Executor::Lossless lossless_;  ///< of all ranks and of this run's steps
 };
 
-/// A warning when the run reads some of its data more than once.
-std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,
-                                           const TokenStream& stream, std::int64_t steps) {
-  const double wanted =
-      static_cast<double>(steps) * static_cast<double>(spec.batch) * static_cast<double>(spec.sequence) + 1;
-  const auto there = static_cast<double>(stream.size());
-  if (wanted <= there) return std::nullopt;
-  return base::Diagnostic{base::Severity::warning,
-                          "E0614",
-                          {training.data, 0, 0, 1},
-                          fmt::format("{} tokens for a run of {} steps that reads {:.0f}: they are read {:.1f} times",
-                                      stream.size(), steps, wanted, wanted / there),
-                          "give more data, or train fewer steps",
-                          {}};
-}
-
-template <class T>
-base::Result<bool> whether(const base::Result<T>& result) {
-  return result ? base::Result<bool>(true) : base::Result<bool>(base::fail(result.error()));
-}
-
-/// The run's tokens, and those to evaluate on. Text is encoded by rank 0 alone, into the run directory.
-base::Result<Data> open_data(const plan::Plan& plan, const plan::Training& training, Transport& transport,
-                             const RunOptions& options) {
-  if (training.data.empty())
-    return base::fail("E0610", "the plan's job names no training data", "add training.data to the job");
-  const auto encode = [&] { return job_tokens(training, plan.model().vocab, options.directory); };
-  base::Result<JobTokens> tokens = JobTokens{};
-  if (transport.rank() == 0) tokens = encode();
-  if (auto all = agreed(transport, whether(tokens)); !all) return base::fail(all.error());
-  if (transport.rank() != 0) tokens = encode();  // rank 0 has left it there
-  auto stream = tokens ? TokenStream::open(tokens->data) : base::Result<TokenStream>(base::fail(tokens.error()));
-  if (auto all = agreed(transport, whether(stream)); !all) return base::fail(all.error());
-  const plan::PlanSpec& spec = plan.spec();
-  const bool masked = plan.model().masked_fraction > 0;
-  const auto masking =
-      masked ? masking_of(plan.model(), spec.sequence, training, *stream) : base::Result<Masking>(Masking{});
-  if (auto all = agreed(transport, whether(masking)); !all) return base::fail(all.error());
-  const auto batches = [&](TokenStream from, plan::DataOrder order) {
-    Batches out(std::move(from), order, training.seed, spec.batch, spec.sequence, plan.model().vocab);
-    if (masked) out.mask(*masking);
-    return out;
-  };
-  Data data{batches(std::move(*stream), training.order), std::nullopt};
-  if (!training.evaluation) return data;
-  auto held_out = TokenStream::open(tokens->held_out);
-  if (auto all = agreed(transport, whether(held_out)); !all) return base::fail(all.error());
-  data.held_out = batches(std::move(*held_out), plan::DataOrder::sequential);
-  return data;
-}
-
 }  // namespace
 
 base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule,
@@ -630,8 +575,9 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
                       "an asynchronous pipeline holds micro-batches between its steps, where an evaluation works",
                       "leave `training.evaluation` out, or use schedule: 1f1b");
   const auto faults = parse_faults(options.faults);
-  if (auto all = agreed(transport, whether(faults)); !all) return all;
-  auto opened = open_data(plan, training, transport, options);
+  const auto readable = faults ? base::Result<bool>(true) : base::Result<bool>(base::fail(faults.error()));
+  if (auto all = agreed(transport, readable); !all) return all;
+  auto opened = open_data(plan, training, transport, options.directory);
   if (!opened) return base::fail(opened.error());
   if (transport.rank() == 0 && options.report)
     if (const auto warning = short_data(training, plan.spec(), opened->batches.stream(), options.steps))

@@ -60,7 +60,7 @@ void Waiter::until(const std::function<bool()>& done, const std::function<std::s
     }
     if (policy_.deadline.count() > 0 && waited > policy_.deadline)
       throw DeadlinePassed(fmt::format("waited more than {:.1f} s for {}",
-                                std::chrono::duration<double>(policy_.deadline).count(), what()));
+                                       std::chrono::duration<double>(policy_.deadline).count(), what()));
   }
   over();
 }

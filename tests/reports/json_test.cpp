@@ -21,7 +21,7 @@ std::string pretty(const json& value) {
 }
 
 TrainSummary trained() {
-  return {"runs/1", 20, 5.5451, 3.2101, 0.118, 4338.98, 166429491, true, "cpu"};
+  return {"runs/1", 20, 5.5451, 3.2101, 0.118, 4338.98, 166429491, true, 0, "cpu"};
 }
 
 void expect_keys(const json& object, std::initializer_list<const char*> keys) {

@@ -67,12 +67,18 @@ base::Result<std::vector<clusters::Dump>> dumps_of(const ImportOptions& options,
   return dumps;
 }
 
+constexpr std::size_t kLongestLine = 240;  // shown; a dump may be one line of megabytes
+
 /// Each diagnostic with the line that it points at, where it has none yet.
 base::Diagnostics with_source_lines(base::Diagnostics all, const std::vector<clusters::Dump>& dumps) {
   for (base::Diagnostic& one : all) {
     if (!one.source_line.empty() || one.where.line < 1) continue;
     for (const clusters::Dump& dump : dumps)
-      if (dump.file == one.where.file) one.source_line = clusters::source_line(dump.text, one.where.line);
+      if (dump.file == one.where.file) {
+        std::string line = clusters::source_line(dump.text, one.where.line);
+        if (line.size() > kLongestLine) line = line.substr(0, kLongestLine) + "...";
+        if (one.where.column <= static_cast<int>(line.size()) + 1) one.source_line = std::move(line);
+      }
   }
   return all;
 }

@@ -22,6 +22,19 @@ double Stragglers::usual(std::size_t rank) const {
   return median({past_[rank].begin(), past_[rank].end()});
 }
 
+double Stragglers::of_step(const std::vector<std::size_t>& ranks, std::size_t step) const {
+  std::vector<double> values;
+  for (const std::size_t rank : ranks) values.push_back(past_[rank][step]);
+  return median(std::move(values));
+}
+
+double Stragglers::over_peers(std::size_t rank, const std::vector<std::size_t>& peers) const {
+  std::vector<double> values;
+  for (const std::size_t peer : peers) values.push_back(usual(peer));
+  const double of_peers = median(std::move(values));
+  return of_peers > 0 ? usual(rank) / of_peers : 1;
+}
+
 std::vector<Straggler> Stragglers::note(const std::vector<double>& busy_s) {
   for (std::size_t rank = 0; rank < past_.size(); ++rank) {
     past_[rank].push_back(busy_s[rank]);
@@ -30,15 +43,19 @@ std::vector<Straggler> Stragglers::note(const std::vector<double>& busy_s) {
   std::vector<Straggler> out;
   if (past_.empty() || past_.front().size() < window_) return out;
   for (std::size_t rank = 0; rank < past_.size(); ++rank) {
-    std::vector<double> peers;
+    std::vector<std::size_t> peers;
     for (std::size_t other = 0; other < past_.size(); ++other)
-      if (other != rank && group_[other] == group_[rank]) peers.push_back(usual(other));
+      if (other != rank && group_[other] == group_[rank]) peers.push_back(other);
     if (peers.empty()) continue;
-    const double of_peers = median(peers);
-    const double ratio = of_peers > 0 ? usual(rank) / of_peers : 1;
-    if (ratio >= ratio_ && !named_[rank]) out.push_back({static_cast<int>(rank), ratio});
-    // What is near the bound does not come and go.
-    named_[rank] = ratio >= (named_[rank] ? 1 + (ratio_ - 1) / 2 : ratio_);
+    const double half = 1 + (ratio_ - 1) / 2;
+    const double ratio = over_peers(rank, peers);
+    // Slow by turns is what shares its core with others; who is slow holds up nearly every step.
+    std::size_t steps = 0;
+    for (std::size_t step = 0; step < window_; ++step)
+      steps += past_[rank][step] >= half * of_step(peers, step) ? 1 : 0;
+    const bool slow = ratio >= (named_[rank] ? half : ratio_) && 4 * steps >= 3 * window_;
+    if (slow && !named_[rank]) out.push_back({static_cast<int>(rank), ratio});
+    named_[rank] = slow;
   }
   return out;
 }

@@ -22,6 +22,8 @@ class Stragglers {
 
  private:
   [[nodiscard]] double usual(std::size_t rank) const;
+  [[nodiscard]] double of_step(const std::vector<std::size_t>& ranks, std::size_t step) const;
+  [[nodiscard]] double over_peers(std::size_t rank, const std::vector<std::size_t>& peers) const;
   std::vector<int> group_;
   double ratio_;
   std::size_t window_;

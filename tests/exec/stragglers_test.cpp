@@ -28,6 +28,12 @@ TEST(StragglersNamed, NotARankWithOneSlowStepNorOneWithOtherWork) {
   for (int step = 0; step < 100; ++step) EXPECT_TRUE(alone.note({1, 5}).empty());
 }
 
+TEST(StragglersNamed, NotRanksThatAreSlowByTurns) {
+  Stragglers two({0, 0});
+  for (int step = 0; step < 100; ++step)
+    EXPECT_TRUE(two.note({step % 3 == 0 ? 1 : 1.5, step % 3 == 0 ? 2 : 1.0}).empty());
+}
+
 TEST(StragglersNamed, AgainOnceItHasKeptUp) {
   Stragglers two({0, 0}, 1.2, 5);
   int times = 0;

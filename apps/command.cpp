@@ -1,5 +1,6 @@
 // Parse, run, print: the frame around every verb, and the one place where failures of the world are caught.
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <optional>
@@ -90,9 +91,24 @@ int parse_run_and_print(int argc, const char* const* argv) {
   return printed(print(command.name, outcome, command.common.json, terminal), outcome.exit_code);
 }
 
+/// Libraries promise not to throw where they allocate all the same (CLI11, nlohmann): then nothing of ours can catch
+/// it.
+[[noreturn]] void end_without_memory() {
+  try {
+    if (const std::exception_ptr cause = std::current_exception()) std::rethrow_exception(cause);
+  } catch (const std::bad_alloc&) {
+    std::fputs("error[R0002]: out of memory\n", stderr);
+    std::_Exit(kFailure);
+  } catch (...) {
+    std::abort();
+  }
+  std::abort();
+}
+
 }  // namespace
 
 int run_command(int argc, const char* const* argv) {
+  std::set_terminate(end_without_memory);
   // Before and behind the verb there is no result to put a failure into; where memory has run out, no JSON either.
   try {
     return parse_run_and_print(argc, argv);

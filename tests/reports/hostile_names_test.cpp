@@ -214,8 +214,11 @@ TEST(HostileName, IsTextInAPage) {
     const std::string page = report_html(data, library);
     for (const char* tag : {"<script", "</script", "<img", "<!--", "-->"})
       EXPECT_EQ(count(page, tag), count(plain, tag));
-    EXPECT_THAT(page, Not(HasSubstr("\" onload=")));
-    EXPECT_THAT(page, Not(HasSubstr("' onload=")));
+    std::string outside = page;  // of JSON, whose own quotes are escaped there
+    for (std::size_t at = outside.find("<script"); at != std::string::npos; at = outside.find("<script", at))
+      outside.erase(at, outside.find("</script>", at) - at);
+    EXPECT_THAT(outside, Not(HasSubstr("\" onload=")));
+    EXPECT_THAT(outside, Not(HasSubstr("' onload=")));
     for (std::size_t at = page.find("class=\"spec\""); at != std::string::npos;
          at = page.find("class=\"spec\"", at + 1)) {
       const std::size_t from = page.find('>', at) + 1;

@@ -9,8 +9,6 @@ namespace orrery::cost {
 
 namespace {
 
-constexpr double kForever = std::numeric_limits<double>::infinity();
-
 constexpr std::array<Fleet, 3> kFleets = {{
     {"good", 50'677,
      "Llama 3 (Grattafiori et al. 2024), table 5: 419 unexpected interruptions of 16,384 H100 in 54 days"},

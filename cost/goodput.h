@@ -11,6 +11,9 @@
 
 namespace orrery::cost {
 
+/// An interval or a mean time between failures without end.
+inline constexpr double kForever = std::numeric_limits<double>::infinity();
+
 /// How often published fleets of GPUs failed: GPU-hours of the whole job for each interruption of it.
 struct Fleet {
   const char* name;

@@ -9,7 +9,6 @@ namespace orrery::cost {
 
 namespace {
 
-constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr double kHour = 3600;
 
 /// Seconds that a run of `useful` seconds takes at a goodput.

@@ -19,16 +19,16 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kMostManifest = 256U << 20;  // bytes
-constexpr std::int64_t kChunk = 1 << 20;           // bytes
+constexpr std::int64_t kReadAtOnce = 1 << 20;      // bytes
 
 using Stream = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 /// Of the next bytes of a file. Throws where it ends before them.
 std::uint32_t checksum_of(const Stream& file, std::int64_t bytes, const fs::path& path) {
-  std::vector<std::byte> chunk(static_cast<std::size_t>(std::min(bytes, kChunk)));
+  std::vector<std::byte> chunk(static_cast<std::size_t>(std::min(bytes, kReadAtOnce)));
   std::uint32_t crc = 0;
   while (bytes > 0) {
-    const auto wanted = static_cast<std::size_t>(std::min(bytes, kChunk));
+    const auto wanted = static_cast<std::size_t>(std::min(bytes, kReadAtOnce));
     if (std::fread(chunk.data(), 1, wanted, file.get()) != wanted)
       throw DamagedCheckpoint(fmt::format("{}: cannot be read as far as the manifest says", path.string()));
     crc = crc32(std::span(chunk).first(wanted), crc);

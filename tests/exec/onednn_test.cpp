@@ -21,7 +21,7 @@ std::vector<float> drawn(std::int64_t count, std::uint64_t stream) {
   return values;
 }
 
-class OneDnnProduct : public testing::TestWithParam<Size> {};
+class OneDnnProduct : public ::testing::TestWithParam<Size> {};
 
 TEST_P(OneDnnProduct, EqualsTheSumOfProductsInDoublePrecision) {
   if (onednn_version().empty()) GTEST_SKIP() << "no oneDNN here, or ORRERY_PRODUCTS=cblas";
@@ -55,7 +55,7 @@ TEST_P(OneDnnProduct, EqualsTheSumOfProductsInDoublePrecision) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, OneDnnProduct,
-                         testing::Values(Size{1, 1, 1}, Size{17, 33, 65}, Size{64, 48, 16}, Size{3, 130, 257}));
+                         ::testing::Values(Size{1, 1, 1}, Size{17, 33, 65}, Size{64, 48, 16}, Size{3, 130, 257}));
 
 }  // namespace
 }  // namespace orrery::exec

@@ -48,6 +48,7 @@ Guarded run_guarded(const Trial& trial, const std::filesystem::path& folder,
           options.timeline = false;
           options.report = [&](const std::string& line) { out.events.push_back(nlohmann::json::parse(line)); };
           if (more) more(options);
+          options.overwrite = !options.resume;  // runs of a test follow each other in one folder
           const auto done = run(plan, trial.training, schedule, *backend, *transport, waiter, options);
           if (!done) out.found[static_cast<std::size_t>(rank)] = done.error();
         },

@@ -269,7 +269,7 @@ TEST(OwnForm, WritesWhatItReads) {
   }
   Model odd = read(catalogue("tiny-gpt"));
   odd.name = "a: \"b\" # c";
-  odd.sources = {"- x", "é\ny", "'"};
+  odd.sources = {"- x", "é # y", "'"};
   odd.norm_epsilon = 1.0 / 3;
   EXPECT_EQ(read(write_model(odd)), odd);
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostText = 3000;   // bytes of a sentence
 constexpr std::size_t kBytesAtATime = 6;  // whole numbers of 48 bits are exact in a double
-constexpr double kDamaged = 16, kBit = 256;
+constexpr double kDamaged = 16, kInput = 17, kBit = 256;
 
 /// The text of rank `speaker`, on all ranks. The transport's exchanges have no broadcast; a failure has the time.
 std::string spoken_by(Transport& transport, int speaker, const std::string& mine) {
@@ -45,6 +45,8 @@ void together(Transport& transport, const std::function<void()>& body) {
     body();
   } catch (const DamagedCheckpoint& damaged) {
     failed = true, text = damaged.what(), kind = kDamaged;
+  } catch (const InputFailure& input) {  // with its place
+    failed = true, text = pack_diagnostics({input.diagnostic()}), kind = kInput;
   } catch (const Failure& failure) {
     failed = true, text = failure.what(), kind = static_cast<double>(failure.kind());
   } catch (const std::exception& error) {
@@ -56,6 +58,8 @@ void together(Transport& transport, const std::function<void()>& body) {
   kind = transport.maximum(transport.rank() == speaker ? kind : 0);
   text = spoken_by(transport, speaker, text);
   if (kind == kDamaged) throw DamagedCheckpoint(text);
+  if (kind == kInput)
+    if (const base::Diagnostics one = unpack_diagnostics(text); !one.empty()) throw InputFailure(one.front());
   throw Failure(text, static_cast<FailureKind>(static_cast<int>(kind)));
 }
 

@@ -9,7 +9,7 @@
 namespace orrery::exec {
 
 /// Collective. Runs `body`, which has no collective in it. Where it throws on some rank, every rank throws the Failure
-/// of the lowest such rank: its sentence, its kind, and as DamagedCheckpoint where it is one.
+/// of the lowest such rank: its sentence, its kind, and as DamagedCheckpoint or InputFailure where it is one.
 void together(Transport& transport, const std::function<void()>& body);
 
 /// Collective. What was wrong on some rank, on all of them. Rank 0, which speaks for all, has the first failing rank's

@@ -103,5 +103,16 @@ TEST(Files, RemovingATreeTakesLinksAndNotWhatTheyPointTo) {
   remove_tree(base);
 }
 
+TEST(Files, ALockIsHeldByOneAloneUntilItLetsGo) {
+  const fs::path path = fs::temp_directory_path() / ("orrery-lock-" + std::to_string(getpid()));
+  {
+    const FileLock first = lock_file(path);
+    EXPECT_TRUE(first.held());
+    EXPECT_FALSE(lock_file(path).held());
+  }
+  EXPECT_TRUE(lock_file(path).held());
+  fs::remove(path);
+}
+
 }  // namespace
 }  // namespace orrery::exec

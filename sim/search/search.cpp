@@ -12,7 +12,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "plan/fields.h"
 #include "sim/search/loss_chunks.h"
 #include "sim/search/partial_recompute.h"
 #include "sim/search/share_out.h"
@@ -118,7 +120,7 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
                        double capacity) {
   using plan::Space;
   const plan::Bounds& b = job.bounds;
-  if (!b.offload_activations.empty() || !b.offload_optimizer.empty() || !b.offload_parameters.empty()) return {};
+  if (!b.offload.activations.empty() || !b.offload.optimizer.empty() || !b.offload.parameters.empty()) return {};
   const bool gpu = cluster->device().kind == clusters::DeviceKind::gpu;
   if (gpu && cluster->host_memory.capacity.value == 0) return {};
   struct Way {
@@ -134,9 +136,9 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
                              {Space::host, Space::nvme, Space::nvme}});
   for (const Way& way : ways) {
     plan::Job leaving = job;
-    leaving.bounds.offload_activations = {way.activations};
-    leaving.bounds.offload_optimizer = {way.optimizer};
-    leaving.bounds.offload_parameters = {way.parameters};
+    leaving.bounds.offload.activations = {way.activations};
+    leaving.bounds.offload.optimizer = {way.optimizer};
+    leaving.bounds.offload.parameters = {way.parameters};
     if (!any_fits(model, cluster, leaving, pricing, capacity)) continue;
     std::string what;
     const auto name = [&](const char* key, Space space) {
@@ -177,28 +179,14 @@ std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluste
 std::vector<std::string> relaxations(const Model& model, const Cluster& cluster, const plan::Job& job,
                                      const cost::Pricing& pricing, double capacity) {
   std::vector<std::string> out;
-  const auto attempt = [&](const char* key, auto member) {
+  plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
+    if (*field.group != '\0') return;
     plan::Job freed = job;
-    auto& bound = freed.bounds.*member;
-    if (bound == std::remove_reference_t<decltype(bound)>{}) return;
-    bound = {};
+    auto& bound = field.of(freed.bounds);
+    if (std::exchange(bound, {}) == std::remove_reference_t<decltype(bound)>{}) return;
     if (any_fits(model, cluster, freed, pricing, capacity))
-      out.push_back(fmt::format("leaving plan.{} free makes a plan possible", key));
-  };
-  attempt("data", &plan::Bounds::data);
-  attempt("tensor", &plan::Bounds::tensor);
-  attempt("pipeline", &plan::Bounds::pipeline);
-  attempt("context", &plan::Bounds::context);
-  attempt("expert", &plan::Bounds::expert);
-  attempt("micro_batch", &plan::Bounds::micro_batch);
-  attempt("zero_stage", &plan::Bounds::zero_stage);
-  attempt("zero_group", &plan::Bounds::zero_group);
-  attempt("recompute", &plan::Bounds::recompute);
-  attempt("virtual_stages", &plan::Bounds::virtual_stages);
-  attempt("sequence_parallel", &plan::Bounds::sequence_parallel);
-  attempt("schedule", &plan::Bounds::schedule);
-  attempt("layers_per_stage", &plan::Bounds::layers_per_stage);
-  attempt("loss_chunks", &plan::Bounds::loss_chunks);
+      out.push_back(fmt::format("leaving plan.{} free makes a plan possible", field.key));
+  });
   if (std::string line = offloading(model, cluster, job, pricing, capacity); !line.empty())
     out.push_back(std::move(line));
   return out;

@@ -49,7 +49,7 @@ std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& mode
   if (!out.empty()) return out;
   out.push_back({1, ends});
   // A job that fixes its stages or their order means them as they stand.
-  if (bounds.pipeline.size() == 1 || !bounds.schedule.empty() || !bounds.layers_per_stage.empty()) return out;
+  if (bounds.pipeline.size() == 1 || !bounds.order.empty() || !bounds.layers_per_stage.empty()) return out;
   if (pipeline == 1) return out;
   const bool counted = bounds.ends_as_layers.value_or(model.layers % pipeline != 0);
   const std::int64_t layers = model.layers + (counted ? kEnds : 0);
@@ -88,10 +88,10 @@ std::vector<plan::Offload> offloads(const plan::Bounds& b) {
     return bound.empty() ? std::vector<plan::Space>{plan::Space::device} : bound;
   };
   std::vector<plan::Offload> out;
-  for (const plan::Space parameters : or_device(b.offload_parameters))
-    for (const plan::Space optimizer : or_device(b.offload_optimizer))
-      for (const plan::Space activations : or_device(b.offload_activations))
-        out.push_back({activations, optimizer, parameters, b.offload_prefetch.value_or(1)});
+  for (const plan::Space parameters : or_device(b.offload.parameters))
+    for (const plan::Space optimizer : or_device(b.offload.optimizer))
+      for (const plan::Space activations : or_device(b.offload.activations))
+        out.push_back({activations, optimizer, parameters, b.offload.prefetch.value_or(1)});
   return out;
 }
 
@@ -100,13 +100,14 @@ std::vector<plan::Compression> compressions(const plan::Bounds& b) {
   const plan::Compression defaults;
   std::vector<plan::Compression> out;
   for (const plan::GradientCompression gradients :
-       b.compress_gradients.empty() ? std::vector{defaults.gradients} : b.compress_gradients)
+       b.compression.gradients.empty() ? std::vector{defaults.gradients} : b.compression.gradients)
     for (const plan::ActivationEncoding activations :
-         b.compress_activations.empty() ? std::vector{defaults.activations} : b.compress_activations)
-      out.push_back({gradients, activations, b.compress_rank.value_or(defaults.rank),
-                     b.compress_minimum_rate.value_or(defaults.minimum_rate),
-                     activations == plan::ActivationEncoding::lossless ? b.compress_capacity.value_or(defaults.capacity)
-                                                                       : defaults.capacity});
+         b.compression.activations.empty() ? std::vector{defaults.activations} : b.compression.activations)
+      out.push_back({gradients, activations, b.compression.rank.value_or(defaults.rank),
+                     b.compression.minimum_rate.value_or(defaults.minimum_rate),
+                     activations == plan::ActivationEncoding::lossless
+                         ? b.compression.capacity.value_or(defaults.capacity)
+                         : defaults.capacity});
   return out;
 }
 
@@ -126,7 +127,7 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
                                          int zero, int per_node) {
   const bool halves =
       how.gradients == plan::GradientCompression::bf16 || how.gradients == plan::GradientCompression::fp16;
-  std::vector<int> groups = b.compress_group;
+  std::vector<int> groups = b.compression.group;
   if (groups.empty()) {
     groups = {0};
     const int within = per_node / mesh.tensor;
@@ -136,7 +137,7 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
   std::vector<plan::Compression> out;
   for (const int group : groups) {
     how.group = halves ? group : 0;
-    if (how.gradients == plan::GradientCompression::powersgd) how.start = b.compress_start.value_or(0);
+    if (how.gradients == plan::GradientCompression::powersgd) how.start = b.compression.start.value_or(0);
     if (std::find(out.begin(), out.end(), how) == out.end()) out.push_back(how);
   }
   return out;
@@ -194,7 +195,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.flash = b.flash.value_or(flash);
     spec.staleness = b.staleness.value_or(-1);
     // One stage has no order to choose; partitioning over one replica is nothing.
-    std::vector<Order> orders = b.schedule;
+    std::vector<Order> orders = b.order;
     if (orders.empty())
       orders = spec.pipeline > 1 ? std::vector<Order>{Order::one_f_one_b, Order::gpipe}
                                  : std::vector<Order>{Order::one_f_one_b};

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "plan/fields.h"
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
@@ -53,6 +54,14 @@ TEST(PlanJson, HoldsThePromisedKeys) {
 TEST(PlanJson, CarriesTheWholePlanWhenGivenOne) {
   const json out = plan_json(sample::search(), [](const plan::PlanSpec& s) { return json{{"ranks", s.ranks()}}; });
   EXPECT_EQ(out["plans"][0]["plan"], (json{{"ranks", 128}}));
+}
+
+TEST(PlanJson, HasEveryFieldOfAPlan) {
+  const json split = simulate_json(sample::prediction()).at("plan");
+  plan::for_each_field(plan::kFields, [&](const auto& field) {
+    const json& group = *field.group == '\0' ? split : split.at(field.group);
+    EXPECT_TRUE(group.contains(field.key)) << field.group << "." << field.key;
+  });
 }
 
 TEST(SimulateJson, HoldsThePromisedKeys) {

@@ -39,7 +39,7 @@ TEST(SearchSpace, HoldsEveryMeshThatFillsTheCluster) {
   plan::Job job = tiny_job();
   job.bounds.micro_batch = {1};
   job.bounds.zero_stage = {0};
-  job.bounds.schedule = {plan::Order::gpipe};
+  job.bounds.order = {plan::Order::gpipe};
   job.bounds.recompute = {plan::Recompute::none};
   // 4 = d t p: (1,1,4) in three orders, (1,2,2) in three.
   // Those with a tensor group (three) also with sequence parallelism.
@@ -77,7 +77,7 @@ TEST(SearchSpace, ProposesChunksThatLeaveEqualStagesWhereTheyCanRun) {
   job.bounds.pipeline = {4};  // a job that fixes its stages means them as they stand
   EXPECT_EQ(chunks(4), std::set<int>{1});
   job.bounds.virtual_stages = {2};
-  job.bounds.schedule = {plan::Order::one_f_one_b};
+  job.bounds.order = {plan::Order::one_f_one_b};
   EXPECT_EQ(chunks(4), std::set<int>{2});
 }
 

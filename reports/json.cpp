@@ -128,10 +128,11 @@ json plan_json(const cost::SearchResult& result, const WholePlan& whole_plan) {
       entry[key] = spec.at(key);
     plans.push_back(std::move(entry));
   }
-  json search = {{"candidates", result.candidates}, {"feasible", result.feasible},
-                 {"evaluated", result.evaluated},   {"simulated", result.simulated},
-                 {"seconds", result.seconds},       {"optimality_gap", result.optimality_gap},
+  json search = {{"candidates", result.candidates}, {"feasible", result.feasible}, {"evaluated", result.evaluated},
+                 {"simulated", result.simulated},   {"seconds", result.seconds},   {"optimality_gap", nullptr},
                  {"rejected", json::object()},      {"nearest", result.nearest}};
+  if (result.optimality_gap) search["optimality_gap"] = *result.optimality_gap;
+  search["interrupted"] = result.interrupted;
   for (const auto& [reason, count] : result.rejected) search["rejected"][reason] = count;
   return {{"plans", std::move(plans)}, {"search", std::move(search)}};
 }

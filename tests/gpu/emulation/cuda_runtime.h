@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 
 #define __global__
 #define __device__
@@ -59,6 +60,8 @@ using Work = std::function<bool()>;
 cudaError_t enqueue_made(Stream* stream, std::function<Work()> make);
 /// The same of work without a state of its own.
 cudaError_t enqueue(Stream* stream, Work work);
+/// Kept as long as the graph that the stream is captured into, and those made ready of it; nothing where it is not.
+void keep_with_graph(Stream* stream, std::shared_ptr<void> user);
 /// What tests may do to graphs, and see of them; of this thread.
 struct GraphFaults {
   int refuse_ends = 0;       ///< so many captures fail at their end

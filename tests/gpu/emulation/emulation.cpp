@@ -338,6 +338,10 @@ cudaError_t enqueue_made(Stream* stream, std::function<Work()> make) {
   return cudaSuccess;
 }
 
+void keep_with_graph(Stream* stream, std::shared_ptr<void> user) {
+  if (stream->capture) stream->capture->graph.users.push_back(std::move(user));
+}
+
 cudaError_t enqueue(Stream* stream, Work work) {
   return enqueue_made(stream, [work = std::move(work)] { return work; });
 }

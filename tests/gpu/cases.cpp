@@ -289,6 +289,7 @@ struct Maker {
     Case& gelu_grad = add("gelu_grad" + size, OpKind::gelu_grad, n, f);
     gelu_grad.in = {floats(n * f), floats(n * f, 3)};
     gelu_grad.out = {in_place(0)};
+    gelu_grad.tolerance = bound::kGeluGradient;
     Case& swiglu = add("swiglu" + size, OpKind::swiglu, n, f);
     swiglu.in = {floats(n * 2 * f, 3)};
     swiglu.out = {unset(n * f)};

@@ -34,3 +34,10 @@ if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)
   add_test(NAME gpu.operators COMMAND test_gpu)
   set_tests_properties(gpu.operators PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
 endif()
+
+if(ORRERY_HAVE_WORKER)
+  add_test(NAME cli.one_rank_probes_without_mpi COMMAND orrery-worker --probe --transport threads --budget 1 --threads 1
+                                                        --most-bytes 2000000 --stream-bytes 1000000)
+  set_tests_properties(cli.one_rank_probes_without_mpi PROPERTIES LABELS cli PASS_REGULAR_EXPRESSION
+                       "\"event\":\"end\".*\"ranks\":1")
+endif()

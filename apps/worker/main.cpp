@@ -337,7 +337,14 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
   }
 }
 
+/// One rank without MPI: alone it has nobody to exchange messages with.
+int probe_over_threads(const Options& options) {
+  exec::ThreadWorld world(1);
+  return probe(options, *world.transport(0), 0, 1);
+}
+
 int over_threads(const Options& options) {
+  if (options.probe) return probe_over_threads(options);
   std::unique_ptr<Loaded> loaded;
   if (const int code = prepare(options, 0, loaded); code != 0) return code;
   const int ranks = loaded->plan.spec().ranks();

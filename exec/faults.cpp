@@ -26,8 +26,7 @@ namespace orrery::exec {
 namespace {
 
 constexpr const char* kCode = "E0651";
-constexpr const char* kUsage =
-    "ORRERY_FAULT=KIND:rank=R,step=S[,KEY=VALUE…][;…], for tests alone; see exec/faults.h";
+constexpr const char* kUsage = "ORRERY_FAULT=KIND:rank=R,step=S[,KEY=VALUE…][;…], for tests alone; see exec/faults.h";
 
 constexpr std::array<std::pair<const char*, FaultKind>, 11> kKinds = {{{"flip", FaultKind::flip},
                                                                        {"nan", FaultKind::nan},

@@ -340,7 +340,8 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
 /// One rank without MPI: alone it has nobody to exchange messages with.
 int probe_over_threads(const Options& options) {
   exec::ThreadWorld world(1);
-  return probe(options, *world.transport(0), 0, 1);
+  return probe(options, *world.transport(0), 0, 1,
+               [&](const std::string& why) { last_words_on_device(0, exec::Failure(why), options.deadline); });
 }
 
 int over_threads(const Options& options) {

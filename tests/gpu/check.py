@@ -57,7 +57,7 @@ def find_gpu(session):
     """By the first program that needs one; it also says which tests there are."""
     session.run(Step("device", 10, [session.pack / "bin/test_gpu", "--gtest_list_tests"], figures.device))
     if session.result("device")["exit_code"] == 77:
-        raise NoGpu(session.result("device")["says"])
+        raise NoGpu(session.result("device")["device"])
 
 
 def operators(session, shards, limit):

@@ -57,7 +57,7 @@ def device(session, step, ended):
     for test in tests:
         counts[shard_of(test)] += 1
     said = next((line for line in text.splitlines() if line.startswith(("GPU: ", "skipped"))), "")
-    return {"kind": "device", "says": said, "tests": counts, "passed": ended["exit_code"] == 0 and bool(tests)}
+    return {"kind": "device", "device": said, "tests": counts, "passed": ended["exit_code"] == 0 and bool(tests)}
 
 
 # -- test_gpu --------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def training(session, step, ended, plan, variant, cudnn=False, warm=2):
     rows, bad = objects(session.work / step.name.replace("train-", "run-", 1) / "metrics.jsonl")
     events, _ = objects(session.work / f"{step.name}.out")
     losses = [number(row.get("loss")) for row in rows]
-    late = [number(row.get("step_time_s")) for row in rows[warm:]]
+    late, rates = ([number(row.get(key)) for row in rows[warm:]] for key in ("step_time_s", "tokens_per_s"))
     kernels, graphs = event(events, "kernels").get("choices") or [], event(events, "graphs")
     wanted, why = event(events, "started").get("steps"), ended_badly(ended)
     if len(rows) != wanted:
@@ -150,11 +150,10 @@ def training(session, step, ended, plan, variant, cudnn=False, warm=2):
         "losses": losses,
         "step_time_s": median(late),
         "fastest_step_s": min((t for t in late if t), default=None),
-        "tokens_per_s": number(last.get("tokens_per_s")),
+        "tokens_per_s": median(rates),
         "memory_peak_bytes": number(last.get("memory_peak_bytes")),
         "graphs": graphs or None,
         "kernels": kernels,
-        "says": [] if ended["exit_code"] == 0 else last_lines(session.work / f"{step.name}.err", 6),
         "passed": not why,
         "why": "; ".join(why),
     }

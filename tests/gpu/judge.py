@@ -28,7 +28,7 @@ def unpack(results, target):
 def measured(folder, name):
     """Step time and memory of a run; None where it gave no figure."""
     rows, _ = objects(folder / f"run-{name}/metrics.jsonl")
-    time = median([number(row.get("step_time_s")) for row in rows[2:]])
+    time = median([number(row.get("step_time_s")) for row in rows[len(rows) // 2 :]])  # behind what warms up
     memory = number(rows[-1].get("memory_peak_bytes")) if rows else None
     return (time, memory) if time and memory else None
 

@@ -83,7 +83,7 @@ def machine_lines(results):
     if found["passed"] is False:
         lines += ["!" * 100, found["why"], "!" * 100]
     lines.append("GPU: " + (", ".join(f"{key} {value}" for key, value in gpu.items()) or "nvidia-smi does not answer"))
-    lines.append(of(results, "device").get("says", ""))
+    lines.append(of(results, "device").get("device", ""))
     if found.get("cudnn"):
         lines.append(
             f"cuDNN {found['cudnn']} in {(found.get('libraries') or {}).get('libcudnn.so.9', 'a folder of the system')}"
@@ -159,11 +159,12 @@ def comparison_lines(results):
         "%-28s %s losses, step %s s instead of %s s"
         % (
             name,
-            {True: "same", False: "OTHER", None: "no"}[c["same_losses"]],
+            "same" if c["same_losses"] else "OTHER",
             show(c["step_time_s"], "%.4f"),
             show(c["step_time_without_s"], "%.4f"),
         )
         for name, c in comparisons(results).items()
+        if c["same_losses"] is not None
     ]
 
 

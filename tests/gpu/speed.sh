@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154  # what is not set here, scripts/gpu-check sets
-# What scripts/gpu-check packs for training beside PyTorch and llm.c (--speed): plans and llm.c's trainer; and the proofs that
-# need no GPU. Sourced by it, for its functions.
+# What scripts/gpu-check packs for training beside PyTorch and llm.c (--speed): plans and llm.c's trainer; and the proofs
+# that need no GPU. Sourced by it, for its functions.
 
 # -- here: into the pack -----------------------------------------------------------------------------------------------------
 
@@ -89,10 +89,10 @@ prove_reference() {
   unpack "$work/pack"
   for family in gpt llama; do
     sed "s#@PACK@#$pack#g" "$pack/plans/tiny-$family.yaml" >"$work/plan.yaml"
-    LD_LIBRARY_PATH=$pack/lib "$pack/bin/orrery-worker" --plan "$work/plan.yaml" --run "$work/run" --overwrite --no-checkpoint \
-      --steps 6 --threads 1 --transport threads >/dev/null
-    "$python" "$pack/check/torch_training.py" "$pack/data/tiny-$family.json" "$pack/data/tokens.bin" --device cpu --steps 6 \
-      --out "$work/torch.json"
+    LD_LIBRARY_PATH=$pack/lib "$pack/bin/orrery-worker" --plan "$work/plan.yaml" --run "$work/run" --overwrite \
+      --no-checkpoint --steps 6 --threads 1 --transport threads >/dev/null
+    "$python" "$pack/check/torch_training.py" "$pack/data/tiny-$family.json" "$pack/data/tokens.bin" --device cpu \
+      --steps 6 --out "$work/torch.json"
     echo -n "gpu-check: tiny $family: "
     if ! python3 "$pack/check/inputs.py" agree "$work/run/metrics.jsonl" "$work/torch.json"; then
       echo "gpu-check: PyTorch's side does not train what Orrery trains" >&2
@@ -102,8 +102,8 @@ prove_reference() {
   rm -rf "$work"
 }
 
-# The halves that run elsewhere, here: without a GPU each says so; and where one seems to be there but no program finds it, all
-# steps are gone through and the page says what each of them said.
+# The halves that run elsewhere, here: without a GPU each says so; and where one seems to be there but no program finds
+# it, all steps are gone through and the page says what each of them said.
 prove_without_gpu() {
   local code options folder
   folder=$(mktemp -d)
@@ -125,7 +125,8 @@ LIAR
     # shellcheck disable=SC2086  # no option is none
     ends_with 5 "train-[^:]*: .*exit 6" python3 "$pack/check/check.py" $options "$pack" "$folder/out"
     if ! python3 "$pack/check/judge.py" --unpack "$folder/out" "$folder/unpacked$options"; then exit 5; fi
-    echo "gpu-check: of $(wc -l <"$folder/out/results.jsonl") steps, $(find "$folder/unpacked$options" -type f | wc -l) files in results.tar.gz"
+    echo "gpu-check: $(wc -l <"$folder/out/results.jsonl") steps," \
+      "$(find "$folder/unpacked$options" -type f | wc -l) files in results.tar.gz"
   done
   rm -rf "$folder"
 }

@@ -208,17 +208,19 @@ class Session:
 
     def _figures(self, step, ended):
         try:
-            return {"passed": False, **step.figures(self, step, ended)}
+            found = {"passed": False, **step.figures(self, step, ended)}
         except Exception as error:
-            return {"passed": False, "why": f"its results could not be read: {type(error).__name__}: {error}"}
+            found = {"passed": False, "why": f"its results could not be read: {type(error).__name__}: {error}"}
+        if found["passed"] is False:  # its last words
+            err, out = (reading.last_lines(self.work / f"{step.name}.{end}", 6) for end in ("err", "out"))
+            found["says"] = err or out
+        return found
 
     def _keep(self, step, ended, figures):
         line = reading.finite({"step": step.name} | ended | figures | {"step": step.name})
         self.results.append(line)
         with open(self.out / "results.jsonl", "a") as file:
             file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
         left_out = self.archive.add(files_below(self.work, (step.name + ".out", step.name + ".err", *step.writes)))
         if left_out:
             print(f"gpu-check: {step.name}: no room in results.tar.gz for {', '.join(left_out)}", file=sys.stderr)

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -35,6 +37,7 @@ RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPoli
   int in_vain = 0;
   for (;;) {
     out.last = supervise(command, watchers, stop);
+    ::malloc_trim(0);  // what a failure's report took: a run may be started again for months
     if (stop && stop->load()) return out;
     if (!may_help(out.last) || static_cast<int>(out.failures.size()) >= policy.most) return out;
     in_vain = out.last.checkpoint ? 1 : in_vain + 1;

@@ -35,165 +35,83 @@ struct Field : FieldInfo {
 template <class Of>
 Field(FieldInfo, Of) -> Field<Of>;
 
+// One row a field; OF: its member.
+// clang-format off
+#define OF(member) [](auto& s) -> auto& { return s.member; }
+
 /// What the search may choose, and a job may bound.
 inline constexpr auto kChosenFields = std::make_tuple(
-    Field{{"", "data", 1, kMostRanks, nullptr, true, "replicas of the model"},
-          [](auto& s) -> auto& { return s.data;
-}  // namespace orrery::plan
-}
-, Field{{"", "tensor", 1, kMostRanks, nullptr, true, "ranks that split each layer's matrices"},
-        [](auto& s) -> auto& {return s.tensor;
-}
-}
-, Field{{"", "pipeline", 1, kMostRanks, nullptr, true, "stages of layers"}, [](auto& s) -> auto& {return s.pipeline;
-}
-}
-, Field{{"", "context", 1, kMostRanks, nullptr, true, "ranks that split the tokens of a sequence"},
-        [](auto& s) -> auto& {return s.context;
-}
-}
-, Field{{"", "expert", 1, kMostRanks, nullptr, true, "ranks that split experts; 1 until they are lowered"},
-        [](auto& s) -> auto& {return s.expert;
-}
-}
-, Field{{"", "virtual_stages", 1, kMostLayers, nullptr, true, "chunks of layers on each rank, run interleaved"},
-        [](auto& s) -> auto& {return s.virtual_stages;
-}
-}
-, Field{{"", "layers_per_stage", 0, kMostLayers, nullptr, false,
-         "blocks of each stage (of each chunk, with virtual stages); empty: as even as can be"},
-        [](auto& s) -> auto& {return s.layers_per_stage;
-}
-}
-, Field{{"", "ends_as_layers", 0, 0, nullptr, false, "an even split counts embedding and head as a layer each"},
-        [](auto& s) -> auto& {return s.ends_as_layers;
-}
-}
-, Field{{"", "overlap_gradients", 0, 0, nullptr, false,
-         "gradients are reduced while the last micro-batch's backward pass runs"},
-        [](auto& s) -> auto& {return s.overlap_gradients;
-}
-}
-, Field{{"", "micro_batch", 1, kMostBatch, nullptr, true, "sequences of a micro-batch and replica"},
-        [](auto& s) -> auto& {return s.micro_batch;
-}
-}
-, Field{{"", "schedule", 0, 0, &kOrderWords, true, "order of a pipeline's passes"},
-        [](auto& s) -> auto& {return s.order;
-}
-}
-, Field{{"", "zero_stage", 0, 3, nullptr, true, "what ZeRO partitions: 1 states, 2 gradients too, 3 parameters too"},
-        [](auto& s) -> auto& {return s.zero_stage;
-}
-}
-, Field{{"", "zero_group", 0, kMostRanks, nullptr, false, "neighbouring replicas that partition among them; 0: all"},
-        [](auto& s) -> auto& {return s.zero_group;
-}
-}
-, Field{{"", "recompute", 0, 0, &kRecomputeWords, true, "what the backward pass computes again"},
-        [](auto& s) -> auto& {return s.recompute;
-}
-}
-, Field{{"", "recompute_layers", 0, kMostLayers, nullptr, false, "of each stage the first so many; absent: all"},
-        [](auto& s) -> auto& {return s.recompute_layers;
-}
-}
-, Field{{"", "sequence_parallel", 0, 0, nullptr, true, "norms and residuals by rows over the tensor group"},
-        [](auto& s) -> auto& {return s.sequence_parallel;
-}
-}
-, Field{{"", "flash", 0, 0, nullptr, true, "attention keeps row statistics instead of its scores"},
-        [](auto& s) -> auto& {return s.flash;
-}
-}
-, Field{{"", "staleness", 0, kMostStaleness, nullptr, false,
-         "a parameter server, and how many steps old a worker's weights are; absent: synchronous"},
-        [](auto& s) -> auto& {return s.staleness;
-}
-}
-, Field{{"offload", "activations", 0, 0, &kSpaceWords, true, "where what blocks save for backward waits"},
-        [](auto& s) -> auto& {return s.offload.activations;
-}
-}
-, Field{{"offload", "optimizer", 0, 0, &kSpaceWords, true, "where master values and moments live"},
-        [](auto& s) -> auto& {return s.offload.optimizer;
-}
-}
-, Field{{"offload", "parameters", 0, 0, &kSpaceWords, true, "where parameters live"},
-        [](auto& s) -> auto& {return s.offload.parameters;
-}
-}
-, Field{{"offload", "prefetch", 1, kMostPrefetch, nullptr, true, "layers ahead of their use that values come back"},
-        [](auto& s) -> auto& {return s.offload.prefetch;
-}
-}
-, Field{{"compression", "gradients", 0, 0, &kGradientWords, true, "how gradients travel between replicas"},
-        [](auto& s) -> auto& {return s.compression.gradients;
-}
-}
-, Field{{"compression", "activations", 0, 0, &kActivationWords, true, "in what saved activations wait"},
-        [](auto& s) -> auto& {return s.compression.activations;
-}
-}
-, Field{{"compression", "rank", 1, kMostRankOfPowerSgd, nullptr, true, "powersgd: columns of P and Q"},
-        [](auto& s) -> auto& {return s.compression.rank;
-}
-}
-, Field{{"compression", "minimum_rate", 1, kMostRate, nullptr, true,
-         "powersgd: matrices that shrink by less are sent whole"},
-        [](auto& s) -> auto& {return s.compression.minimum_rate;
-}
-}
-, Field{{"compression", "capacity", kLeastCapacity, 1, nullptr, true, "lossless: share of values other than zero"},
-        [](auto& s) -> auto& {return s.compression.capacity;
-}
-}
-, Field{{"compression", "group", 0, kMostRanks, nullptr, false,
-         "bf16, fp16: neighbouring replicas that add up in full first; 0: none"},
-        [](auto& s) -> auto& {return s.compression.group;
-}
-}
-, Field{{"compression", "start", 0, kMostSteps, nullptr, false, "powersgd: so many first steps reduce in full"},
-        [](auto& s) -> auto& {return s.compression.start;
-}
-}
-, Field{{"", "loss_chunks", 1, kMostLossChunks, nullptr, false, "parts of the rows that have logits at a time"},
-        [](auto& s) -> auto& {return s.loss_chunks;
-}
-});
+    Field{{"", "data", 1, kMostRanks, nullptr, true, "replicas of the model"}, OF(data)},
+    Field{{"", "tensor", 1, kMostRanks, nullptr, true, "ranks that split each layer's matrices"}, OF(tensor)},
+    Field{{"", "pipeline", 1, kMostRanks, nullptr, true, "stages of layers"}, OF(pipeline)},
+    Field{{"", "context", 1, kMostRanks, nullptr, true, "ranks that split the tokens of a sequence"}, OF(context)},
+    Field{{"", "expert", 1, kMostRanks, nullptr, true,
+           "ranks that split experts; 1 until they are lowered"}, OF(expert)},
+    Field{{"", "virtual_stages", 1, kMostLayers, nullptr, true,
+           "chunks of layers on each rank, run interleaved"}, OF(virtual_stages)},
+    Field{{"", "layers_per_stage", 0, kMostLayers, nullptr, false,
+           "blocks of each stage (of each chunk, with virtual stages); empty: as even as can be"},
+          OF(layers_per_stage)},
+    Field{{"", "ends_as_layers", 0, 0, nullptr, false,
+           "an even split counts embedding and head as a layer each"}, OF(ends_as_layers)},
+    Field{{"", "overlap_gradients", 0, 0, nullptr, false,
+           "gradients are reduced while the last micro-batch's backward pass runs"}, OF(overlap_gradients)},
+    Field{{"", "micro_batch", 1, kMostBatch, nullptr, true, "sequences of a micro-batch and replica"}, OF(micro_batch)},
+    Field{{"", "schedule", 0, 0, &kOrderWords, true, "order of a pipeline's passes"}, OF(order)},
+    Field{{"", "zero_stage", 0, 3, nullptr, true,
+           "what ZeRO partitions: 1 states, 2 gradients too, 3 parameters too"}, OF(zero_stage)},
+    Field{{"", "zero_group", 0, kMostRanks, nullptr, false,
+           "neighbouring replicas that partition among them; 0: all"}, OF(zero_group)},
+    Field{{"", "recompute", 0, 0, &kRecomputeWords, true, "what the backward pass computes again"}, OF(recompute)},
+    Field{{"", "recompute_layers", 0, kMostLayers, nullptr, false,
+           "of each stage the first so many; absent: all"}, OF(recompute_layers)},
+    Field{{"", "sequence_parallel", 0, 0, nullptr, true,
+           "norms and residuals by rows over the tensor group"}, OF(sequence_parallel)},
+    Field{{"", "flash", 0, 0, nullptr, true, "attention keeps row statistics instead of its scores"}, OF(flash)},
+    Field{{"", "staleness", 0, kMostStaleness, nullptr, false,
+           "a parameter server, and how many steps old a worker's weights are; absent: synchronous"}, OF(staleness)},
+    Field{{"offload", "activations", 0, 0, &kSpaceWords, true,
+           "where what blocks save for backward waits"}, OF(offload.activations)},
+    Field{{"offload", "optimizer", 0, 0, &kSpaceWords, true,
+           "where master values and moments live"}, OF(offload.optimizer)},
+    Field{{"offload", "parameters", 0, 0, &kSpaceWords, true, "where parameters live"}, OF(offload.parameters)},
+    Field{{"offload", "prefetch", 1, kMostPrefetch, nullptr, true,
+           "layers ahead of their use that values come back"}, OF(offload.prefetch)},
+    Field{{"compression", "gradients", 0, 0, &kGradientWords, true,
+           "how gradients travel between replicas"}, OF(compression.gradients)},
+    Field{{"compression", "activations", 0, 0, &kActivationWords, true,
+           "in what saved activations wait"}, OF(compression.activations)},
+    Field{{"compression", "rank", 1, kMostRankOfPowerSgd, nullptr, true,
+           "powersgd: columns of P and Q"}, OF(compression.rank)},
+    Field{{"compression", "minimum_rate", 1, kMostRate, nullptr, true,
+           "powersgd: matrices that shrink by less are sent whole"}, OF(compression.minimum_rate)},
+    Field{{"compression", "capacity", kLeastCapacity, 1, nullptr, true,
+           "lossless: share of values other than zero"}, OF(compression.capacity)},
+    Field{{"compression", "group", 0, kMostRanks, nullptr, false,
+           "bf16, fp16: neighbouring replicas that add up in full first; 0: none"}, OF(compression.group)},
+    Field{{"compression", "start", 0, kMostSteps, nullptr, false,
+           "powersgd: so many first steps reduce in full"}, OF(compression.start)},
+    Field{{"", "loss_chunks", 1, kMostLossChunks, nullptr, false,
+           "parts of the rows that have logits at a time"}, OF(loss_chunks)});
 
 /// What the plan file says besides, of which a job says batch, sequence and precision itself.
 inline constexpr auto kFixedFields = std::make_tuple(
-    Field{{"", "vocab_multiple", 1, 1 << 16, nullptr, true, "the vocabulary is padded to a multiple of it"},
-          [](auto& s) -> auto& { return s.vocab_multiple;
-}
-}
-, Field{{"", "batch", 1, kMostBatch, nullptr, true, "sequences of a step over all ranks"},
-        [](auto& s) -> auto& {return s.batch;
-}
-}
-, Field{{"", "sequence", 1, kMostSequence, nullptr, true, "tokens of a sequence"},
-        [](auto& s) -> auto& {return s.sequence;
-}
-}
-, Field{{"", "precision", 0, 0, &kPrecisionWords, true, "in what layers compute"},
-        [](auto& s) -> auto& {return s.precision;
-}
-});
+    Field{{"", "vocab_multiple", 1, 1 << 16, nullptr, true,
+           "the vocabulary is padded to a multiple of it"}, OF(vocab_multiple)},
+    Field{{"", "batch", 1, kMostBatch, nullptr, true, "sequences of a step over all ranks"}, OF(batch)},
+    Field{{"", "sequence", 1, kMostSequence, nullptr, true, "tokens of a sequence"}, OF(sequence)},
+    Field{{"", "precision", 0, 0, &kPrecisionWords, true, "in what layers compute"}, OF(precision)});
 
 /// What plan files leave to their job, and what has only the plan says by itself: timeline.json and --json.
 inline constexpr auto kJobFields = std::make_tuple(
-    Field{{"", "optimizer", 0, 0, &kOptimizerWords, false, "whose states there are, and the steps of an update"},
-          [](auto& s) -> auto& { return s.optimizer;
-}
-}
-, Field{{"", "momentum", 0, 0, nullptr, false, "sgd: whether it has any"}, [](auto& s) -> auto& {return s.momentum;
-}
-}
-, Field{{"", "rounding", 0, 0, &kRoundingWords, false, "how bf16 parameters without masters are rounded"},
-        [](auto& s) -> auto& {return s.rounding;
-}
-});
+    Field{{"", "optimizer", 0, 0, &kOptimizerWords, false,
+           "whose states there are, and the steps of an update"}, OF(optimizer)},
+    Field{{"", "momentum", 0, 0, nullptr, false, "sgd: whether it has any"}, OF(momentum)},
+    Field{{"", "rounding", 0, 0, &kRoundingWords, false,
+           "how bf16 parameters without masters are rounded"}, OF(rounding)});
+
+#undef OF
+// clang-format on
 
 inline constexpr auto kFields = std::tuple_cat(kChosenFields, kFixedFields, kJobFields);
 

@@ -18,6 +18,7 @@ namespace {
 Outcome run(const Verb& verb, const Context& context) {
   struct Dispatch {
     const Context& context;
+    Outcome operator()(const InitOptions& o) const { return run_init(o, context); }
     Outcome operator()(const ModelOptions& o) const { return run_model(o, context); }
     Outcome operator()(const PlanOptions& o) const { return run_plan(o, context); }
     Outcome operator()(const SimulateOptions& o) const { return run_simulate(o, context); }

@@ -3,28 +3,37 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <string_view>
 
 #include "apps/exit_codes.h"
+#include "apps/usage.h"
 #include "base/result.h"
 
 namespace orrery::apps {
 namespace {
 
-constexpr const char* kFooter = R"(
+constexpr const char* kBegin = R"(
 Examples:
+  orrery init --model gpt2-124m --cluster hgx-h100       write a commented job.yaml
   orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s
   orrery plan examples/tiny-gpt-localhost-2.yaml -o plan.yaml
   orrery simulate plan.yaml --trace trace.json           predict a step; open the trace in Perfetto
   orrery train plan.yaml --run runs/first                run it on this machine's ranks
   orrery calibrate runs/first -o calibration.yaml        learn from what was measured
-  orrery import topology.xml fabric.txt -o cluster.yaml  a cluster file from dumps of real machines
   orrery report runs/first --calibration calibration.yaml -o report.html
 
+`orrery help VERB` has a verb's flags and examples.
+)";
+constexpr const char* kExitCodes = R"(
 Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing,
 130 stopped by ^C.)";
+constexpr const char* kEverywhere = R"(
+Every verb takes --json, --quiet, --color and --catalog too (orrery --help).
+)";
 
 /// Options that every verb takes, before or after its name.
 void add_common(CLI::App& app, CommonOptions& common) {
@@ -47,6 +56,7 @@ void add_calibrations(CLI::App& verb, std::vector<std::string>& files) {
 }
 
 struct Verbs {
+  InitOptions init;
   ModelOptions model;
   PlanOptions plan;
   SimulateOptions simulate;
@@ -95,6 +105,22 @@ void add_failures(CLI::App& simulate, FailureOptions& options) {
   simulate.add_option("--run-tokens", options.tokens, "Tokens of the run; default: of the job's steps")
       ->check(CLI::Range(1.0, 1e18))
       ->option_text("N");
+}
+
+void add_beginning(CLI::App& app, InitOptions& options) {
+  CLI::App* verb = app.add_subcommand("init", "Write a commented job to begin with");
+  verb->add_option("JOB", options.output, "File to write; default job.yaml, - for stdout");
+  verb->add_option("--model", options.model, "Catalogue name, model YAML or Hugging Face config.json; default tiny-gpt")
+      ->option_text("MODEL");
+  verb->add_option("--cluster", options.cluster, "Catalogue name or cluster YAML; default: CPU ranks of this machine")
+      ->option_text("CLUSTER");
+  verb->add_option("--batch", options.batch, "Sequences of a step; default: four a device")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->option_text("N");
+  verb->add_option("--sequence", options.sequence, "Tokens per sequence; default: the model's longest")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->option_text("N");
+  verb->add_flag("--overwrite", options.overwrite, "Replace a file that is there");
 }
 
 void add_predicting(CLI::App& app, Verbs& verbs) {
@@ -341,8 +367,79 @@ void add_importing(CLI::App& app, ImportOptions& options) {
       ->option_text("FILE.yaml");
 }
 
+/// What is asked of the command itself.
+struct Asked {
+  std::string verb;  ///< of which help is wanted; empty: of all
+  bool man = false;
+  std::string shell;  ///< whose completion is wanted
+};
+
+void add_helping(CLI::App& app, Asked& asked) {
+  CLI::App* help = app.add_subcommand("help", "Flags and examples of a verb, or the whole as a man page");
+  help->add_option("VERB", asked.verb, "Default: all verbs");
+  help->add_flag("--man", asked.man, "A page for man(1)");
+  CLI::App* completion = app.add_subcommand("completion", "A script with which a shell completes verbs and flags");
+  completion->add_option("SHELL", asked.shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+}
+
+/// "auto|always|never" as words; none where it names a kind of value, or an example of one.
+std::vector<std::string> choices_in(const std::string& value) {
+  if (value.find('|') == std::string::npos || value.find_first_of("' .") != std::string::npos) return {};
+  std::vector<std::string> out;
+  std::stringstream in(value);
+  for (std::string word; std::getline(in, word, '|');) {
+    if (std::isupper(static_cast<unsigned char>(word.front())) != 0) return {};
+    out.push_back(word);
+  }
+  return out;
+}
+
+/// Of a verb, its groups of options included.
+std::vector<const CLI::Option*> options_of(const CLI::App& app) {
+  std::vector<const CLI::Option*> out = app.get_options();
+  for (const CLI::App* group : app.get_subcommands([](const CLI::App* one) { return one->get_name().empty(); })) {
+    const std::vector<const CLI::Option*> more = group->get_options();
+    out.insert(out.end(), more.begin(), more.end());
+  }
+  return out;
+}
+
+std::vector<FlagUsage> flags_of(const CLI::App& app) {
+  std::vector<FlagUsage> out;
+  for (const CLI::Option* one : options_of(app)) {
+    if (one->get_positional() || one->get_name() == "--help") continue;
+    FlagUsage flag;
+    for (const std::string& name : one->get_lnames()) flag.names.push_back("--" + name);
+    for (const std::string& name : one->get_snames()) flag.names.push_back("-" + name);
+    if (one->get_items_expected_max() > 0)
+      flag.value = one->get_option_text().empty() ? "VALUE" : one->get_option_text();
+    flag.says = one->get_description();
+    flag.choices =
+        flag.names.front() == "--color" ? std::vector<std::string>{"auto", "always", "never"} : choices_in(flag.value);
+    out.push_back(std::move(flag));
+  }
+  return out;
+}
+
+Usage usage_of(const CLI::App& app) {
+  Usage usage{app.get_description(), flags_of(app), {}};
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    VerbUsage one{verb->get_name(), verb->get_description(), {}, examples_of(verb->get_name()), flags_of(*verb)};
+    for (const CLI::Option* option : options_of(*verb)) {
+      if (!option->get_positional()) continue;
+      const std::string name = option->get_name(true);
+      one.arguments += (one.arguments.empty() ? "" : " ") + (option->get_required() ? name : "[" + name + "]");
+    }
+    usage.verbs.push_back(std::move(one));
+  }
+  return usage;
+}
+
 Verb chosen(const std::string& name, Verbs& verbs) {
   if (name == "probe") return std::move(verbs.probe);
+  if (name == "init") return std::move(verbs.init);
   if (name == "model") return std::move(verbs.model);
   if (name == "plan") return std::move(verbs.plan);
   if (name == "simulate") return std::move(verbs.simulate);
@@ -370,18 +467,59 @@ std::string word_for_verb(int argc, const char* const* argv) {
   return {};
 }
 
-/// CLI11's message; of a verb that does not exist, which one was probably meant.
-base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, const std::string& word) {
+const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
+  const auto verbs = app.get_subcommands([&](const CLI::App* one) { return one->get_name() == name; });
+  return verbs.empty() ? nullptr : verbs.front();
+}
+
+/// The words that nothing takes, in the order in which they were written.
+std::vector<std::string> left_over(const std::string& message, int argc, const char* const* argv) {
+  std::istringstream in(message.substr(message.rfind(':') + 1));
+  const std::vector<std::string> said{std::istream_iterator<std::string>(in), {}};
+  std::vector<std::string> out;
+  for (int i = 1; i < argc; ++i)
+    if (std::find(said.begin(), said.end(), argv[i]) != said.end()) out.emplace_back(argv[i]);
+  return out;
+}
+
+/// A flag that the verb does not have: the first of them, and which one was probably meant.
+void name_unknown_flag(base::Diagnostic& found, const CLI::App& app, const std::string& verb,
+                       const std::vector<std::string>& extras) {
+  const auto flag =
+      std::find_if(extras.begin(), extras.end(), [](const std::string& one) { return one.front() == '-'; });
+  if (flag == extras.end()) {
+    if (!extras.empty()) found.message = "`" + extras.front() + "` is one argument too many";
+    return;
+  }
+  const std::string name = flag->substr(0, flag->find('='));
+  found.message = "`" + verb + "` has no flag `" + name + "`";
+  std::vector<std::string> known;
+  const auto note = [&](const CLI::App& one) {
+    for (const FlagUsage& option : flags_of(one)) known.insert(known.end(), option.names.begin(), option.names.end());
+  };
+  note(app);
+  if (const CLI::App* one = find_verb(app, verb)) note(*one);
+  if (const std::string near = base::did_you_mean(name, known); !near.empty())
+    found.help = "did you mean `" + near + "`? ";
+}
+
+/// CLI11's message; of a verb or flag that does not exist, which one was probably meant.
+base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, const std::string& word, int argc,
+                             const char* const* argv) {
   std::vector<std::string> names;
   for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
   base::Diagnostic found{base::Severity::error, "U0001", {}, error.what(), {}, {}};
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && find_verb(app, word) != nullptr)
+    name_unknown_flag(found, app, word, left_over(error.what(), argc, argv));
   if (!word.empty() && std::find(names.begin(), names.end(), word) == names.end()) {
     found.message = "unknown verb `" + word + "`";
     // Few mistype the first letter; without it "validate" is near "calibrate".
     if (const std::string near = base::did_you_mean(word, names); !near.empty() && near.front() == word.front())
       found.help = "did you mean `orrery " + near + "`? ";
   }
-  found.help += "`orrery --help` lists the verbs, `orrery VERB --help` their options";
+  found.help += find_verb(app, word) != nullptr
+                    ? "`orrery help " + word + "` lists its flags"
+                    : std::string("`orrery --help` lists the verbs, `orrery help VERB` their flags");
   return found;
 }
 
@@ -391,11 +529,13 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   CLI::App app{"Orrery plans, predicts and runs the training of large models on clusters.", "orrery"};
   CommonOptions common;
   Verbs verbs;
-  app.footer(kFooter);
+  Asked asked;
+  app.footer(std::string(kBegin) + kExitCodes);
   app.set_version_flag("--version", "orrery " ORRERY_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
   add_common(app, common);
+  add_beginning(app, verbs.init);
   add_predicting(app, verbs);
   add_running(app, verbs);
   add_learning(app, verbs);
@@ -403,10 +543,28 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   add_probe(app, verbs);
   add_importing(app, verbs.import_);
   add_exporting(app, verbs.export_);
+  add_helping(app, asked);
+  for (CLI::App* verb : app.get_subcommands({}))
+    verb->footer("\nExamples:\n" + examples_of(verb->get_name()) + "\n" + kEverywhere + kExitCodes);
 
   Parsed parsed;
   try {
     app.parse(argc, argv);
+    if (app.got_subcommand("help")) {
+      if (!asked.man) {
+        const CLI::App* about = asked.verb.empty() ? &app : find_verb(app, asked.verb);
+        if (about == nullptr) throw CLI::ValidationError("VERB", "unknown verb `" + asked.verb + "`");
+        app.clear();
+        parsed.out = about->help();
+      } else {
+        parsed.out = man_page(usage_of(app));
+      }
+      return parsed;
+    }
+    if (app.got_subcommand("completion")) {
+      parsed.out = completion_script(usage_of(app), asked.shell);
+      return parsed;
+    }
     if (app.got_subcommand("train") && verbs.train.plan.empty() && !verbs.train.sample)
       throw CLI::RequiredError("PLAN");
   } catch (const CLI::ParseError& error) {
@@ -417,7 +575,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
       parsed.out = out.str();
     } else {
       parsed.word = word_for_verb(argc, argv);
-      parsed.error = {usage_error(app, error, parsed.word)};
+      parsed.error = {usage_error(app, error, parsed.word, argc, argv)};
       parsed.exit_code = kUsage;
       // The parser may have stopped before it saw the flag.
       parsed.json = std::find(argv + 1, argv + argc, std::string_view("--json")) != argv + argc;

@@ -20,6 +20,14 @@ struct CommonOptions {
   std::vector<std::string> catalogs;  ///< roots searched before all others
 };
 
+struct InitOptions {
+  std::string model = "tiny-gpt";
+  std::string cluster;                   ///< empty: the CPU ranks that this machine has cores for
+  std::int64_t batch = 0, sequence = 0;  ///< 0: four a device; the model's longest
+  std::string output = "job.yaml";       ///< "-": stdout
+  bool overwrite = false;
+};
+
 struct ModelOptions {
   std::string model;          ///< catalogue name, model YAML or Hugging Face config.json
   std::int64_t sequence = 0;  ///< tokens; 0: the model's longest
@@ -156,9 +164,9 @@ struct ExportOptions {
   std::string output;     ///< folder; of a plan a file, empty: stdout
 };
 
-using Verb = std::variant<ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions, ReportOptions,
-                          ExplainOptions, ValidateOptions, CollectiveOptions, DoctorOptions, ProbeOptions,
-                          ImportOptions, ExportOptions>;
+using Verb = std::variant<InitOptions, ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions,
+                          ReportOptions, ExplainOptions, ValidateOptions, CollectiveOptions, DoctorOptions,
+                          ProbeOptions, ImportOptions, ExportOptions>;
 
 struct CommandLine {
   CommonOptions common;

@@ -150,6 +150,14 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
       load_stack(catalog, stack_of(*job, *cluster), place_of(document, job->stack.empty() ? "cluster" : "stack"));
   if (!stack) return base::fail(with_lines(stack.error(), path, *text));
 
+  if (!job->bounds.order_file.empty()) {
+    const std::string order = relative_to(folder, std::exchange(job->bounds.order_file, {})).string();
+    auto table = read_file(order);
+    if (!table) return base::fail(table.error());
+    auto passes = plan::PassOrder::parse_csv(*table, order);
+    if (!passes) return base::fail(with_lines(passes.error(), order, *table));
+    job->bounds.passes = std::move(*passes);
+  }
   if (job->sequence == 0) job->sequence = model->max_sequence;
   if (job->training.dropout) model->dropout = *job->training.dropout;
   plan::Training& training = job->training;

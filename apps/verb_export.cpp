@@ -8,8 +8,8 @@
 #include "apps/inputs.h"
 #include "apps/verbs.h"
 #include "base/units.h"
-#include "exec/checkpoint.h"
 #include "exec/export.h"
+#include "exec/generations.h"
 #include "reports/frameworks.h"
 
 namespace orrery::apps {
@@ -50,23 +50,29 @@ Outcome run_export(const ExportOptions& options, const Context& context) {
   const fs::path run = options.run;
   const auto loaded = load_plan(context.catalog, (run / "plan.yaml").string());
   if (!loaded) return bad_input(loaded.error());
-  std::optional<fs::path> checkpoint = exec::latest_checkpoint(run / "checkpoints");
+  std::optional<fs::path> checkpoint;
+  Outcome outcome;
   if (options.step > 0) {
     checkpoint = run / "checkpoints" / fmt::format("step-{:06}", options.step);
     if (std::error_code error; !fs::exists(*checkpoint / "manifest.json", error)) checkpoint.reset();
+  } else {
+    const exec::Resumed newest = exec::newest_whole(run / "checkpoints");
+    checkpoint = newest.from;
+    outcome.diagnostics = exec::passed_over(newest);
   }
-  if (!checkpoint)
-    return bad_input(
-        {base::Diagnostic{base::Severity::error,
-                          "E0619",
-                          {options.run, 0, 0, 1},
-                          options.step > 0 ? fmt::format("the run has no checkpoint of step {}", options.step)
-                                           : "the run has no checkpoint to take the model from",
-                          "`orrery train` saves one at its end, and as often as --checkpoint-every says",
-                          {}}});
+  if (!checkpoint) {
+    outcome.exit_code = kBadInput;
+    outcome.diagnostics.push_back({base::Severity::error,
+                                   "E0619",
+                                   {options.run, 0, 0, 1},
+                                   options.step > 0 ? fmt::format("the run has no checkpoint of step {}", options.step)
+                                                    : "the run has no whole checkpoint to take the model from",
+                                   "`orrery train` saves one at its end, and as often as --checkpoint-every says",
+                                   {}});
+    return outcome;
+  }
   const auto exported = exec::export_checkpoint(loaded->file.model, *checkpoint, options.output);
   if (!exported) return bad_input(exported.error());
-  Outcome outcome;
   outcome.json = nlohmann::json{{"run", options.run},
                                 {"step", exported->step},
                                 {"folder", options.output},

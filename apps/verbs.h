@@ -16,6 +16,7 @@ struct Context {
   bool json = false;
 };
 
+[[nodiscard]] Outcome run_init(const InitOptions& options, const Context& context);
 [[nodiscard]] Outcome run_model(const ModelOptions& options, const Context& context);
 [[nodiscard]] Outcome run_plan(const PlanOptions& options, const Context& context);
 [[nodiscard]] Outcome run_simulate(const SimulateOptions& options, const Context& context);

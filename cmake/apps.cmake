@@ -28,3 +28,11 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/validation/published DESTINATION s
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/cost/stacks DESTINATION share/orrery/cost)
 install(FILES ${PROJECT_SOURCE_DIR}/cost/intervals.yaml DESTINATION share/orrery/cost)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION share/orrery)
+# What the command says of itself, for man(1) and for shells.
+install(CODE "
+  execute_process(COMMAND $<TARGET_FILE:orrery> help --man OUTPUT_FILE ${PROJECT_BINARY_DIR}/orrery.1
+                  COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND $<TARGET_FILE:orrery> completion bash OUTPUT_FILE ${PROJECT_BINARY_DIR}/orrery.bash
+                  COMMAND_ERROR_IS_FATAL ANY)")
+install(FILES ${PROJECT_BINARY_DIR}/orrery.1 DESTINATION share/man/man1)
+install(FILES ${PROJECT_BINARY_DIR}/orrery.bash DESTINATION share/bash-completion/completions RENAME orrery)

@@ -464,8 +464,7 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
       times.prelude.push_back(stages[static_cast<std::size_t>(s)].preludes);
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
     }
-    return spec.splits_backward() ? zero_bubble_pipeline(times, spec.order, plan.micro_batches())
-                                  : interleaved_pipeline(times, plan.micro_batches());
+    return moves_pipeline(times, spec, plan.micro_batches());
   }
   PipelineTimes times;
   times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);

@@ -37,12 +37,9 @@ class MovesReplay {
         spec_(spec),
         micro_batches_(micro_batches),
         messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches)) {
-    std::vector<std::vector<Move>> moves;
-    if (spec.splits_backward()) moves = plan::zero_bubble(spec.order, spec.pipeline, micro_batches);
-    for (int s = 0; s < spec.pipeline; ++s) {
+    for (std::vector<Move>& moves : plan::moves_of(spec, micro_batches)) {
       Rank rank;
-      rank.moves = spec.splits_backward() ? std::move(moves[static_cast<std::size_t>(s)])
-                                          : plan::interleaved(s, spec.pipeline, spec.virtual_stages, micro_batches);
+      rank.moves = std::move(moves);
       ranks_.push_back(std::move(rank));
     }
   }
@@ -193,7 +190,8 @@ PipelineResult replayed(const InterleavedTimes& times, const plan::PlanSpec& spe
   const std::int64_t stages = spec.pipeline;
   ENSURE(stages >= 2 && times.hop.size() == times.forward.size(), "{} stages with {} hops", stages, times.hop.size());
   const std::int64_t filled = (spec.splits_backward() ? 6 : 4) * stages;
-  if (micro_batches <= filled) return MovesReplay(times, spec, micro_batches).run();
+  if (micro_batches <= filled || spec.order == plan::Order::custom)
+    return MovesReplay(times, spec, micro_batches).run();
   PipelineResult result = MovesReplay(times, spec, filled).run();
   const PipelineResult before = MovesReplay(times, spec, filled - stages).run();
   const double periods = static_cast<double>(micro_batches - filled) / static_cast<double>(stages);
@@ -213,6 +211,10 @@ plan::PlanSpec shape(const InterleavedTimes& times, plan::Order order) {
 }
 
 }  // namespace
+
+PipelineResult moves_pipeline(const InterleavedTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
+  return replayed(times, spec, micro_batches);
+}
 
 PipelineResult interleaved_pipeline(const InterleavedTimes& times, std::int64_t micro_batches) {
   return replayed(times, shape(times, plan::Order::one_f_one_b), micro_batches);

@@ -24,7 +24,7 @@ std::vector<plan::Move> passes_of(const plan::PlanSpec& spec, int stage, std::in
     return out;
   }
   const std::vector<plan::Move> moves =
-      spec.splits_backward() ? plan::zero_bubble(spec.order, spec.pipeline, few)[static_cast<std::size_t>(stage)]
+      spec.splits_backward() ? plan::moves_of(spec, few)[static_cast<std::size_t>(stage)]
                              : plan::interleaved(stage, spec.pipeline, spec.virtual_stages, few);
   for (const plan::Move& move : moves)
     if (move.kind == Kind::forward || move.kind == Kind::backward || move.kind == Kind::weights) out.push_back(move);

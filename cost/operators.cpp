@@ -292,7 +292,7 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::overflow:
     case K::loss_scale:
     case K::adamw:
-    case K::sgd:
+    case K::momentum_update:
     case K::lamb_moments:
     case K::lamb:
     case K::factor_sums:

@@ -220,7 +220,7 @@ Family family_of(models::OpKind kind) {
     case K::softmax_max: return Family::reduction;
     case K::norm_squared: return Family::norm_squared;
     case K::adamw:
-    case K::sgd:
+    case K::momentum_update:
     case K::lamb_moments:
     case K::lamb: return Family::optimizer;
     case K::factor_sums:

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/job.h"
+#include "plan/plan.h"
 
 namespace orrery::cost {
 
@@ -33,6 +33,11 @@ struct InterleavedTimes {
   bool overlaps = true;                           ///< of theirs: else a receive makes progress while its rank waits
   std::vector<double> hop;  ///< of a transfer between stage s and s + 1; the last: between the last stage and the first
 };
+
+/// The same for any order of chunks or of split passes (plan::moves_of): of interleaved 1F1B and of the others as they
+/// are below. `spec`: order, stages and chunks.
+[[nodiscard]] PipelineResult moves_pipeline(const InterleavedTimes& times, const plan::PlanSpec& spec,
+                                            std::int64_t micro_batches);
 
 /// The same for interleaved 1F1B: a replay of plan::interleaved, in which a pass waits for what it takes and for what
 /// its stage has sent.

@@ -110,7 +110,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
   }
   Count count(sizes);
   const std::int64_t enough = 4 * spec.pipeline;  // by then as many are in flight as ever will be
-  const auto moves = plan::zero_bubble(spec.order, spec.pipeline, std::min(micro_batches, enough));
+  const auto moves = plan::moves_of(spec, std::min(micro_batches, enough));
   for (const plan::Move& move : moves[static_cast<std::size_t>(stage)]) {
     const int c = move.chunk;
     const Kept& k = kept[static_cast<std::size_t>(c)];

@@ -36,13 +36,7 @@ double state_bytes(const BucketSize& bucket, std::int64_t optimized, const plan:
   if (quantises(bucket, spec))
     return master +
            2 * (arena_bytes(optimized, DType::uint8) + arena_bytes(optimized / models::kQuantisedBlock, DType::fp32));
-  switch (spec.optimizer) {
-    case OptimizerKind::adafactor: return master;
-    case OptimizerKind::sgd: return master + (spec.momentum ? full : 0);
-    case OptimizerKind::adamw:
-    case OptimizerKind::lamb:
-    case OptimizerKind::adamw_8bit: break;
-  }
+  if (spec.moments() < 2) return master + spec.moments() * full;
   return master + moment_bytes / static_cast<double>(models::size_of(DType::fp32)) * full;
 }
 
@@ -71,18 +65,15 @@ UpdateOps update_ops(const BucketSize& bucket, std::int64_t optimized, const pla
     op.out.assign(1 + states + (has_master(spec) ? 1 : 0), 0);
     return op;
   };
-  switch (spec.optimizer) {
-    case OptimizerKind::adamw: return {{}, make(OpKind::adamw, 2)};
-    case OptimizerKind::adamw_8bit:
-      return {{}, quantises(bucket, spec) ? make(OpKind::adamw_8bit, 4) : make(OpKind::adamw, 2)};
-    case OptimizerKind::lamb: return {{make(OpKind::lamb_moments, 2)}, make(OpKind::lamb, 0)};
-    case OptimizerKind::adafactor:
-      return {{make(OpKind::factor_sums, 0), make(OpKind::factor_norms, 0)}, make(OpKind::adafactor, 0)};
-    case OptimizerKind::sgd: break;
-  }
-  Op sgd = make(OpKind::sgd, 1);
-  if (!spec.momentum) sgd.out[1] = -1;
-  return {{}, sgd};
+  const plan::OptimizerTraits& traits = plan::traits_of(spec.optimizer);
+  if (spec.optimizer == OptimizerKind::adamw_8bit)
+    return {{}, quantises(bucket, spec) ? make(OpKind::adamw_8bit, 4) : make(OpKind::adamw, 2)};
+  if (spec.optimizer == OptimizerKind::lamb) return {{make(OpKind::lamb_moments, 2)}, make(OpKind::lamb, 0)};
+  if (spec.optimizer == OptimizerKind::adafactor)
+    return {{make(OpKind::factor_sums, 0), make(OpKind::factor_norms, 0)}, make(OpKind::adafactor, 0)};
+  Op update = make(traits.update, static_cast<std::size_t>(traits.moments));
+  if (spec.moments() == 0) update.out[1] = -1;
+  return {{}, update};
 }
 
 }  // namespace orrery::cost

@@ -68,6 +68,33 @@ Resumed load_newest(const CheckpointContext& context, const fs::path& folder) {
   }
 }
 
+Resumed newest_whole(const fs::path& folder) {
+  Resumed out;
+  for (const fs::path& path : generations(folder)) {
+    try {
+      const CheckpointReader reader(path);
+      reader.check_files();
+      out.from = path;
+      return out;
+    } catch (const DamagedCheckpoint& damaged) {
+      out.damaged.push_back({path, damaged.what()});
+    }
+  }
+  return out;
+}
+
+base::Diagnostics passed_over(const Resumed& found) {
+  base::Diagnostics out;
+  for (const DamagedGeneration& one : found.damaged)
+    out.push_back({base::Severity::warning,
+                   "E0642",
+                   {one.path.string(), 0, 0, 1},
+                   fmt::format("a checkpoint is damaged: {}", one.why),
+                   found.from ? fmt::format("{} is read in its place", found.from->string()) : std::string(),
+                   {}});
+  return out;
+}
+
 fs::path keep_aside(const fs::path& checkpoint) {
   std::error_code ignored;
   fs::path aside = checkpoint.string() + ".damaged";

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "exec/checkpoint.h"
 
 namespace orrery::exec {
@@ -29,6 +30,12 @@ struct Resumed {
 /// Collective. Loads the newest checkpoint of `folder` that is whole; rank 0's list of them counts. Changes nothing on
 /// the disk. Throws Failure as generations() and load_checkpoint() do.
 [[nodiscard]] Resumed load_newest(const CheckpointContext& context, const std::filesystem::path& folder);
+
+/// The same for one process that reads a run: the newest checkpoint whose files are what was saved. Throws Failure as
+/// generations() does.
+[[nodiscard]] Resumed newest_whole(const std::filesystem::path& folder);
+/// Of each damaged checkpoint that newest_whole() passed over: a warning of code E0642.
+[[nodiscard]] base::Diagnostics passed_over(const Resumed& found);
 
 /// Renames a damaged checkpoint to a name that is none: step-000020.damaged, or .damaged-2 where there is one already.
 /// Returns the new name. Throws Failure.

@@ -10,10 +10,10 @@
 #include "base/ensure.h"
 #include "base/random.h"
 #include "clusters/read.h"
-#include "exec/checkpoint.h"
 #include "exec/checkpoint_files.h"
 #include "exec/failure.h"
 #include "exec/files.h"
+#include "exec/generations.h"
 #include "exec/initialise.h"
 #include "plan/lower.h"
 #include "plan/plan_file.h"
@@ -131,7 +131,7 @@ void draw_tokens(LanguageModel& model, const SampleOptions& options, std::vector
 }
 
 base::Result<std::string> sample_run(const fs::path& run, const SampleOptions& options, Backend& backend,
-                                     Transport& transport, const Waiter& waiter) {
+                                     Transport& transport, const Waiter& waiter, base::Diagnostics* warnings) {
   const fs::path plan_path = run / "plan.yaml";
   auto file = plan::parse_plan_file(read_file(plan_path, kMostPlan), plan_path.string());
   if (!file) return base::fail(file.error());
@@ -139,10 +139,15 @@ base::Result<std::string> sample_run(const fs::path& run, const SampleOptions& o
     return base::fail(wrong("E0624", plan_path.string(),
                             fmt::format("{} is not causal: it does not go on from a text", file->model.name),
                             "sample from a causal model"));
-  const auto checkpoint = latest_checkpoint(run / "checkpoints");
-  if (!checkpoint)
-    return base::fail(wrong("E0619", run.string(), "the run has no checkpoint to take the model from",
-                            "train it first; a checkpoint is saved at its end"));
+  const Resumed newest = newest_whole(run / "checkpoints");
+  base::Diagnostics damaged = passed_over(newest);
+  if (!newest.from) {
+    base::Diagnostics all = wrong("E0619", run.string(), "the run has no whole checkpoint to take the model from",
+                                  "train it first; a checkpoint is saved at its end");
+    all.insert(all.end(), damaged.begin(), damaged.end());
+    return base::fail(std::move(all));
+  }
+  if (warnings) warnings->insert(warnings->end(), damaged.begin(), damaged.end());
   const std::string& named = options.tokenizer.empty() ? file->job.training.tokenizer : options.tokenizer;
   auto tokenizer = named.empty() ? base::Result<Tokenizer>(Tokenizer::bytes()) : Tokenizer::open(named);
   if (!tokenizer) return base::fail(tokenizer.error());
@@ -161,8 +166,7 @@ base::Result<std::string> sample_run(const fs::path& run, const SampleOptions& o
   auto model =
       LanguageModel::make(file->model, file->cluster, std::max<std::int64_t>(1, longest), backend, transport, waiter);
   if (!model) return base::fail(model.error());
-  const CheckpointReader reader(*checkpoint);
-  reader.check_files();
+  const CheckpointReader reader(*newest.from);
   initialise((*model)->schedule(), 0, (*model)->arena(), backend, weights_of(reader));
   std::string text;
   draw_tokens(**model, options, ids, [&](std::int32_t id) { text += tokenizer->piece(id); });

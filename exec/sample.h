@@ -60,10 +60,11 @@ class LanguageModel {
 void draw_tokens(LanguageModel& model, const SampleOptions& options, std::vector<std::int32_t> ids,
                  const std::function<void(std::int32_t)>& drawn);
 
-/// What the model of a run directory says from its newest checkpoint; the prompt is not in it. Codes E0618, E0619, and
-/// those of the files it reads; throws Failure. `transport` is one rank's.
+/// What the model of a run directory says from its newest whole checkpoint; the prompt is not in it. Codes E0618, E0619,
+/// and those of the files it reads; throws Failure. `transport` is one rank's. `warnings`: of damaged checkpoints.
 [[nodiscard]] base::Result<std::string> sample_run(const std::filesystem::path& run, const SampleOptions& options,
-                                                   Backend& backend, Transport& transport, const Waiter& waiter);
+                                                   Backend& backend, Transport& transport, const Waiter& waiter,
+                                                   base::Diagnostics* warnings = nullptr);
 
 /// For a terminal: what is no UTF-8, and control characters but tabs and ends of lines, as U+FFFD.
 [[nodiscard]] std::string printable(std::string_view text);

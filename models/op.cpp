@@ -97,7 +97,7 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::accumulate_into: return static_cast<double>(op.m);
     case OpKind::norm_squared: return 2 * static_cast<double>(op.m);
     case OpKind::adamw: return 14 * static_cast<double>(op.m);
-    case OpKind::sgd: return 6 * static_cast<double>(op.m);
+    case OpKind::momentum_update: return 6 * static_cast<double>(op.m);
     case OpKind::lamb_moments: return 20 * static_cast<double>(op.m);
     case OpKind::lamb: return 10 * static_cast<double>(op.m);
     case OpKind::factor_sums: return 4 * static_cast<double>(op.m);
@@ -204,7 +204,7 @@ double bytes_of(const Op& op) {
     case OpKind::adamw:
       // Gradient read; parameter and both moments (fp32) read and written; a compute copy written.
       return (e + 16 + parameter_bytes(op, 3)) * m;
-    case OpKind::sgd: return (e + (op.out.size() > 1 && op.out[1] >= 0 ? 8 : 0) + parameter_bytes(op, 2)) * m;
+    case OpKind::momentum_update: return (e + (op.out.size() > 1 && op.out[1] >= 0 ? 8 : 0) + parameter_bytes(op, 2)) * m;
     case OpKind::lamb_moments: return (e + 16 + (op.stochastic ? 2 : 4)) * m;
     case OpKind::lamb: return (8 + parameter_bytes(op, 1)) * m;
     case OpKind::factor_sums: return e * m;
@@ -225,7 +225,7 @@ double bytes_of(const Op& op) {
 }
 
 bool updates_parameters(OpKind kind) {
-  return kind == OpKind::adamw || kind == OpKind::sgd || kind == OpKind::lamb || kind == OpKind::adafactor ||
+  return kind == OpKind::adamw || kind == OpKind::momentum_update || kind == OpKind::lamb || kind == OpKind::adafactor ||
          kind == OpKind::adamw_8bit;
 }
 
@@ -268,7 +268,7 @@ const char* name_of(OpKind kind) {
     case OpKind::overflow: return "overflow";
     case OpKind::loss_scale: return "loss_scale";
     case OpKind::adamw: return "adamw";
-    case OpKind::sgd: return "sgd";
+    case OpKind::momentum_update: return "momentum_update";
     case OpKind::lamb_moments: return "lamb_moments";
     case OpKind::lamb: return "lamb";
     case OpKind::factor_sums: return "factor_sums";

@@ -74,7 +74,9 @@ enum class OpKind : std::uint8_t {
   // With
   // a scaling that says so the update is skipped. Hyper-parameters come with the step.
   adamw,  ///< in: grad (m), coefficient (1), [scaling (4)]. out: param, first moment (m), second moment (m), [copy]
-  sgd,    ///< in: grad (m), coefficient (1), [scaling]. out: param, [momentum (m)], [copy]
+  /// Each element by itself, with one state or none, by a rule. in: grad (m), coefficient (1), [scaling]. out: param,
+  /// [momentum (m)], [copy]
+  momentum_update,
   /// LAMB (You et al. 2020, algorithm 2) in two halves, between which `norms` is summed over the ranks that have parts
   /// of
   /// a tensor. in: grad (m), coefficient, param (m), [scaling]. out: first moment, second moment, norms (2 for each of
@@ -136,6 +138,11 @@ enum class OpKind : std::uint8_t {
   sparse_decode,
 };
 
+/// What momentum_update does with gradient g, parameter p and state m, rate r and decay d:
+///   sgd   g + d p is added to momentum m, and p moves along it (Sutskever et al. 2013, in the form of PyTorch's SGD)
+///   lion  p -= r (sign(beta1 m + (1 - beta1) g) + d p), then m = beta2 m + (1 - beta2) g (Chen et al. 2023, algorithm 2)
+enum class UpdateRule : std::uint8_t { sgd, lion };
+
 /// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
 /// keep small parameters from being padded to many times their size.
 inline constexpr std::int64_t kQuantisedBlock = 256;
@@ -166,6 +173,7 @@ struct Op {
       false;  ///< position_add, type_add, and with dropout: the n rows begin at row tensor_rank*n of the micro-batch
   double scale = 1;         ///< loss scale factor: 1/(tokens of the global batch)
   bool stochastic = false;  ///< updates: param is in 16 bits and rounded at random, in place of a master
+  UpdateRule rule = UpdateRule::sgd;  ///< of momentum_update
   /// Updates: the `turn`th of so many of one training step, each of which counts as a step of the optimizer's own.
   std::int32_t turn = 0, turns = 1;
   /// dropout, add_bias (of x + bias), attention and its kin (of the probabilities): the rate; 0: none. `site`: which

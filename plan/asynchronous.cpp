@@ -189,7 +189,8 @@ int weight_delay(const PlanSpec& spec, int stage) {
     case Order::zb_h2:
     case Order::zb_v:
     case Order::dualpipe_v:
-    case Order::dualpipe: break;
+    case Order::dualpipe:
+    case Order::custom: break;
   }
   return 0;
 }

@@ -17,7 +17,7 @@ FactorCount factor_count(const models::Tensor& tensor) {
 }
 
 bool looks_at_tensors(OptimizerKind kind) {
-  return kind == OptimizerKind::lamb || kind == OptimizerKind::adafactor;
+  return traits_of(kind).whole_tensors;
 }
 
 FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer) {

@@ -7,14 +7,14 @@ namespace {
 // A new member does not compile before it is named here; then it wants a row in plan/fields.h.
 [[maybe_unused]] void every_member_is_a_field(const PlanSpec& spec) {
   const auto& [data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, micro_batch,
-               order, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, offload,
+               order, passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, offload,
                overlap_gradients, compression, vocab_multiple, batch, sequence, precision, optimizer, momentum,
                rounding, staleness, loss_chunks] = spec;
   const auto& [activations, optimizer_states, parameters, prefetch] = offload;
   const auto& [gradients, encoding, rank, minimum_rate, capacity, group, start] = compression;
   const auto members = std::tie(
       data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, micro_batch, order,
-      zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, activations, optimizer_states,
+      passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, activations, optimizer_states,
       parameters, prefetch, overlap_gradients, gradients, encoding, rank, minimum_rate, capacity, group, start,
       vocab_multiple, batch, sequence, precision, optimizer, momentum, rounding, staleness, loss_chunks);
   static_assert(std::tuple_size_v<decltype(members)> == std::tuple_size_v<decltype(kFields)>);

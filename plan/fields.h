@@ -29,7 +29,7 @@ struct FieldInfo {
 template <class Of>
 struct Field : FieldInfo {
   Of of;
-  /// int, std::int64_t, bool, double, an enumeration, or std::vector<std::int64_t>
+  /// int, std::int64_t, bool, double, an enumeration, PassOrder, or std::vector<std::int64_t>
   using Value = std::remove_cvref_t<std::invoke_result_t<Of, PlanSpec&>>;
 };
 template <class Of>
@@ -58,6 +58,8 @@ inline constexpr auto kChosenFields = std::make_tuple(
            "gradients are reduced while the last micro-batch's backward pass runs"}, OF(overlap_gradients)},
     Field{{"", "micro_batch", 1, kMostBatch, nullptr, true, "sequences of a micro-batch and replica"}, OF(micro_batch)},
     Field{{"", "schedule", 0, 0, &kOrderWords, true, "order of a pipeline's passes"}, OF(order)},
+    Field{{"", "passes", 0, 0, nullptr, false,
+           "of a custom order: each rank's passes, `0F0 0F1 0B0 0B1`"}, OF(passes)},
     Field{{"", "zero_stage", 0, 3, nullptr, true,
            "what ZeRO partitions: 1 states, 2 gradients too, 3 parameters too"}, OF(zero_stage)},
     Field{{"", "zero_group", 0, kMostRanks, nullptr, false,
@@ -133,6 +135,8 @@ template <class T>
     return models::name_of(value);
   else if constexpr (std::is_enum_v<T>)
     return field.words->at(static_cast<std::size_t>(value));
+  else if constexpr (std::is_same_v<T, PassOrder>)
+    return value.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(value.rows(), "\", \""));
   else if constexpr (kIsList<T>)
     return fmt::format("[{}]", fmt::join(value, ", "));
   else

@@ -55,9 +55,35 @@ void read_bound(const Cursor& at, const Field<Of>& field, std::optional<T>& boun
   if (at.exists()) bound = read_value(at, field, least<T>(field));
 }
 
+template <class Of>
+void read_bound(const Cursor& at, const Field<Of>& field, PassOrder& bound) {
+  bound = read_value(at, field, bound);
+}
+
+// The name of a file, or a word. A file's passes are read by whoever opens files.
+void read_orders(const Cursor& at, const FieldInfo& field, Bounds& b) {
+  b.order = choices<Order>(at, [&](const Cursor& item) {
+    const std::string text = item.is_scalar() ? item.scalar_text() : std::string();
+    if (!text.ends_with(".csv")) return choose(item, *field.words, Order::one_f_one_b);
+    b.order_file = item.text();
+    return Order::custom;
+  });
+}
+
 Bounds read_bounds(const Cursor& at) {
   Bounds b;
-  for_each_field(kChosenFields, [&](const auto& field) { read_bound(field_of(at, field), field, field.of(b)); });
+  for_each_field(kChosenFields, [&](const auto& field) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field.of(b))>, std::vector<Order>>)
+      read_orders(field_of(at, field), field, b);
+    else
+      read_bound(field_of(at, field), field, field.of(b));
+  });
+  const auto custom = std::find(b.order.begin(), b.order.end(), Order::custom) != b.order.end();
+  if (custom && b.passes.empty() && b.order_file.empty())
+    at.at("schedule").error("E0121", "`schedule: custom` without `passes`",
+                            "write the name of a file in its place, my-order.csv (docs/formats.md, Orders of passes)");
+  if (!b.passes.empty() && !custom)
+    at.at("passes").error("E0121", "`passes` are of a custom order, and another is named", "schedule: custom");
   return b;
 }
 
@@ -156,6 +182,10 @@ std::string bound_text(const Field<Of>& field, const std::vector<T>& bound) {
   std::vector<std::string> words;
   for (const T value : bound) words.push_back(value_text(field, value));
   return fmt::format("[{}]", fmt::join(words, ", "));
+}
+template <class Of>
+std::string bound_text(const Field<Of>& field, const PassOrder& bound) {
+  return bound.empty() ? std::string() : value_text(field, bound);
 }
 template <class Of, class T>
 std::string bound_text(const Field<Of>& field, const std::optional<T>& bound) {

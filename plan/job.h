@@ -10,6 +10,8 @@
 #include "base/yaml.h"
 #include "models/dtype.h"
 #include "models/model.h"
+#include "plan/optimizers.h"
+#include "plan/pass_order.h"
 
 namespace orrery::plan {
 
@@ -25,14 +27,14 @@ enum class Order {
   pipedream,
   pipedream_vertical,
   pipedream_2bw,
-  dualpipe
+  dualpipe,
+  custom  ///< a table of passes that a user writes (plan/pass_order.h)
 };
 enum class Recompute { none, selective, full };
 /// Memories of a rank: the device's own, its share of the host's, files on the node's drives.
 enum class Space : std::uint8_t { device, host, nvme };
 inline constexpr std::size_t kSpaces = 3;
 enum class DataOrder { sequential, shuffled };
-enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit };
 enum class Rounding { nearest, stochastic };
 enum class Decay { none, cosine, linear, inverse_square_root, wsd };
 
@@ -77,7 +79,7 @@ struct Offload {
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
   double learning_rate = 1e-3;
-  double beta1 = 0.9;     ///< Adam's kind and LAMB
+  double beta1 = 0.9;     ///< Adam's kind, LAMB and Lion
   double beta2 = 0.95;    ///< the same
   double epsilon = 1e-8;  ///< the same
   double weight_decay = 0.1;
@@ -162,6 +164,8 @@ struct CompressionBounds {
 struct Bounds {
   std::vector<int> data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage;
   std::vector<Order> order;
+  std::string order_file;  ///< of a custom order, as written; apps/ puts what it holds into `passes`
+  PassOrder passes;
   std::vector<Recompute> recompute;
   std::vector<std::int64_t> layers_per_stage;  ///< fixes the split when given
   std::optional<bool> flash;
@@ -199,7 +203,7 @@ struct Job {
 [[nodiscard]] const char* name_of(Order order);          ///< "gpipe", "1f1b", "zb-h1", … as in job files
 [[nodiscard]] const char* name_of(Recompute recompute);  ///< "none", "selective", "full"
 [[nodiscard]] const char* name_of(Objective objective);
-[[nodiscard]] const char* name_of(OptimizerKind kind);  ///< "adamw", "sgd", "lamb", "adafactor", "adamw-8bit"
+[[nodiscard]] const char* name_of(OptimizerKind kind);  ///< as in job files
 [[nodiscard]] const char* name_of(Rounding rounding);
 [[nodiscard]] const char* name_of(Space space);               ///< "device", "host", "nvme"
 [[nodiscard]] const char* name_of(GradientCompression kind);  ///< "none", "bf16", "fp16", "powersgd"

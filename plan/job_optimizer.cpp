@@ -12,22 +12,15 @@ namespace {
 constexpr double kBelowOne = 1 - 1e-12;
 constexpr double kAboveZero = 1e-30;
 
-bool has_moments(OptimizerKind kind) {
-  return kind == OptimizerKind::adamw || kind == OptimizerKind::lamb || kind == OptimizerKind::adamw_8bit;
-}
-
-// Defaults are those of the paper, where it has any; of AdamW as GPT models are trained (Brown et al. 2020, appendix
-// B).
 Optimizer defaults(OptimizerKind kind) {
+  const OptimizerTraits& traits = traits_of(kind);
   Optimizer o;
   o.kind = kind;
-  if (kind == OptimizerKind::lamb) {
-    o.beta2 = 0.999;
-    o.epsilon = 1e-6;
-    o.weight_decay = 0.01;
-  }
-  if (kind == OptimizerKind::sgd || kind == OptimizerKind::adafactor) o.weight_decay = 0;
-  if (kind == OptimizerKind::adafactor) o.learning_rate = 1e-2;  // the paper's relative step
+  o.learning_rate = traits.learning_rate;
+  o.beta1 = traits.beta1;
+  o.beta2 = traits.beta2;
+  o.epsilon = traits.epsilon_value;
+  o.weight_decay = traits.weight_decay;
   return o;
 }
 
@@ -36,11 +29,11 @@ Optimizer defaults(OptimizerKind kind) {
 Optimizer read_optimizer(const base::Cursor& at) {
   Optimizer o = defaults(choose(at.optional("name"), kOptimizerWords, OptimizerKind::adamw));
   o.learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
-  if (has_moments(o.kind)) {
+  if (traits_of(o.kind).betas) {
     o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);
     o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
-    o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
   }
+  if (traits_of(o.kind).epsilon) o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
   o.weight_decay = at.optional("weight_decay").number(0, 1e3, o.weight_decay);
   if (o.kind == OptimizerKind::sgd) {
     o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);
@@ -62,11 +55,11 @@ std::vector<std::pair<std::string, std::string>> optimizer_lines(const Optimizer
   const auto line = [&](const char* key, const auto& value) { out.emplace_back(key, fmt::format("{}", value)); };
   line("name", name_of(o.kind));
   line("learning_rate", o.learning_rate);
-  if (has_moments(o.kind)) {
+  if (traits_of(o.kind).betas) {
     line("beta1", o.beta1);
     line("beta2", o.beta2);
-    line("epsilon", o.epsilon);
   }
+  if (traits_of(o.kind).epsilon) line("epsilon", o.epsilon);
   line("weight_decay", o.weight_decay);
   if (o.kind == OptimizerKind::sgd) {
     line("momentum", o.momentum);
@@ -86,7 +79,7 @@ void take_optimizer(PlanSpec& spec, const Training& training) {
 }
 
 const char* name_of(OptimizerKind kind) {
-  return kOptimizerWords[static_cast<std::size_t>(kind)].c_str();
+  return traits_of(kind).name;
 }
 const char* name_of(Rounding rounding) {
   return kRoundingWords[static_cast<std::size_t>(rounding)].c_str();

@@ -546,8 +546,6 @@ class StageLowering {
   void order() {
     class_.program.push_back({0, -1});
     if (in_moves()) {
-      if (!spec_.splits_backward())
-        moves_ = plan::interleaved(stage_, spec_.pipeline, spec_.virtual_stages, plan_.micro_batches());
       for (const Move& move : moves_)
         if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
           class_.program.push_back({block->second, move.micro_batch});
@@ -583,7 +581,8 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
   schedule.spec = plan.spec();
   const Groups groups = make_groups(plan.spec(), plan.model().tied_embeddings, schedule.groups);
   std::vector<std::vector<Move>> moves(static_cast<std::size_t>(plan.spec().pipeline));
-  if (plan.spec().splits_backward()) moves = zero_bubble(plan.spec().order, plan.spec().pipeline, plan.micro_batches());
+  if (plan.spec().splits_backward() || plan.spec().virtual_stages > 1 || plan.spec().asynchronous())
+    moves = moves_of(plan.spec(), plan.micro_batches());
   for (int stage = 0; stage < plan.spec().pipeline; ++stage)
     schedule.classes.push_back(
         StageLowering(plan, options, groups, stage, std::move(moves[static_cast<std::size_t>(stage)])).build());

@@ -20,19 +20,10 @@ void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& b, std::int64
   // The host updates values of its own, whatever type the device computes in (ZeRO-Offload).
   const bool host = spec.offload.optimizer != Space::device;
   if ((mixed && spec.rounding == Rounding::nearest) || host) b.master = state("master", DType::fp32, optimized);
-  switch (spec.optimizer) {
-    case OptimizerKind::adafactor: return;  // the class's factors
-    case OptimizerKind::sgd:
-      if (spec.momentum) b.first_moment = state("first_moment", DType::fp32, optimized);
-      return;
-    case OptimizerKind::adamw:
-    case OptimizerKind::lamb:
-    case OptimizerKind::adamw_8bit: break;
-  }
   const bool bytes = spec.optimizer == OptimizerKind::adamw_8bit && !b.embedding;
   const DType dtype = bytes ? DType::uint8 : DType::fp32;
-  b.first_moment = state("first_moment", dtype, optimized);
-  b.second_moment = state("second_moment", dtype, optimized);
+  if (spec.moments() > 0) b.first_moment = state("first_moment", dtype, optimized);
+  if (spec.moments() > 1) b.second_moment = state("second_moment", dtype, optimized);
   if (!bytes) return;
   b.first_scale = state("first_scale", DType::fp32, optimized / models::kQuantisedBlock);
   b.second_scale = state("second_scale", DType::fp32, optimized / models::kQuantisedBlock);
@@ -59,18 +50,12 @@ class Lowering {
   }
 
   void run() {
-    switch (u_.spec.optimizer) {
-      case OptimizerKind::adamw:
-      case OptimizerKind::adamw_8bit:
-      case OptimizerKind::sgd:
-        for (const int i : buckets_) {
-          std::vector<Op> ops;
-          for (turn_ = 0; turn_ < u_.turns; ++turn_) ops.push_back(whole_update(bucket(i)));
-          update(i, std::move(ops));
-        }
-        return;
-      case OptimizerKind::lamb: return lamb();
-      case OptimizerKind::adafactor: return adafactor();
+    if (u_.spec.optimizer == OptimizerKind::lamb) return lamb();
+    if (u_.spec.optimizer == OptimizerKind::adafactor) return adafactor();
+    for (const int i : buckets_) {
+      std::vector<Op> ops;
+      for (turn_ = 0; turn_ < u_.turns; ++turn_) ops.push_back(whole_update(bucket(i)));
+      update(i, std::move(ops));
     }
   }
 
@@ -104,11 +89,12 @@ class Lowering {
   }
 
   [[nodiscard]] Op whole_update(const Bucket& b) const {
-    std::vector<int> out = {target(b)};
-    if (b.first_moment >= 0) out.push_back(whole(b.first_moment));
-    if (u_.spec.optimizer == OptimizerKind::sgd) {
-      if (b.first_moment < 0) out.push_back(-1);
-      return update_op(OpKind::sgd, b, {gradient(b), coefficient()}, std::move(out));
+    std::vector<int> out = {target(b), b.first_moment >= 0 ? whole(b.first_moment) : -1};
+    const OptimizerTraits& traits = traits_of(u_.spec.optimizer);
+    if (traits.update == OpKind::momentum_update) {
+      Op op = update_op(traits.update, b, {gradient(b), coefficient()}, std::move(out));
+      op.rule = traits.rule;
+      return op;
     }
     out.push_back(whole(b.second_moment));
     if (b.first_scale < 0) return update_op(OpKind::adamw, b, {gradient(b), coefficient()}, std::move(out));
@@ -118,7 +104,8 @@ class Lowering {
 
   void update(int i, std::vector<Op> ops) {
     const Bucket b = bucket(i);
-    const char* name = models::name_of(ops.front().kind);
+    const bool by_rule = ops.front().kind == OpKind::momentum_update;
+    const char* name = by_rule ? name_of(u_.spec.optimizer) : models::name_of(ops.front().kind);
     build_.compute(Phase::optimizer, -1, name, std::move(ops)).bucket = i;
     if (u_.zero != 1 && u_.zero != 2) return;
     if (u_.spec.exchanges_by_node()) return gather_by_node(i);

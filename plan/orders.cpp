@@ -267,6 +267,38 @@ std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t
   return out;
 }
 
+std::vector<std::vector<Move>> custom(const PassOrder& passes) {
+  PlanSpec spec;
+  spec.order = Order::custom;
+  spec.passes = passes;
+  spec.pipeline = passes.stages();
+  spec.virtual_stages = passes.chunks();
+  std::vector<std::vector<Move>> out(static_cast<std::size_t>(spec.pipeline));
+  for (int s = 0; s < spec.pipeline; ++s)
+    for (const Pass& pass : passes.passes(s)) {
+      const std::int32_t chunk = pass.stage / spec.pipeline;
+      std::vector<Move>& moves = out[static_cast<std::size_t>(s)];
+      if (pass.kind == Pass::Kind::forward) moves.push_back({Kind::forward, pass.micro_batch, chunk});
+      if (pass.kind == Pass::Kind::backward || pass.kind == Pass::Kind::input_gradient)
+        moves.push_back({Kind::backward, pass.micro_batch, chunk});
+      if (pass.kind == Pass::Kind::backward || pass.kind == Pass::Kind::weight_gradient)
+        moves.push_back({Kind::weights, pass.micro_batch, chunk});
+    }
+  const Times times = times_of(spec, out, static_cast<std::int32_t>(passes.micro_batches()));
+  for (int s = 0; s < spec.pipeline; ++s)
+    out[static_cast<std::size_t>(s)] = with_messages(spec, s, out[static_cast<std::size_t>(s)], times);
+  return out;
+}
+
+std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro_batches) {
+  if (spec.order == Order::custom) return custom(spec.passes);
+  if (spec.splits_backward()) return zero_bubble(spec.order, spec.pipeline, micro_batches);
+  std::vector<std::vector<Move>> out;
+  for (int s = 0; s < spec.pipeline; ++s)
+    out.push_back(interleaved(s, spec.pipeline, spec.virtual_stages, micro_batches));
+  return out;
+}
+
 std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches) {
   return order == Order::gpipe ? micro_batches : std::min<std::int64_t>(stages - stage, micro_batches);
 }

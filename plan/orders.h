@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/job.h"
+#include "plan/plan.h"
 
 namespace orrery::plan {
 
@@ -72,14 +72,20 @@ struct Held {
 ///          (p - 1) (t_F + t_B - t_W) by the passes of a chunk, if these take about equally long, at p + 1/2
 ///          micro-batches
 ///   dualpipe  DualPipe itself (the same, figure 5 and table 2; deepseek-ai/DualPipe; m >= 2 p): the model stands
-///   twice,
-///          micro-batches 0 to m/2 - 1 enter at the first stage and run through first chunks, the others enter at the
-///          last and run through second chunks: (p/2 - 1) (t_FB + t_B - 3 t_W), t_FB of a forward and a backward pass
-///          that overlap and t_B of a whole backward pass, at p + 1 micro-batches. Here passes of one rank do not
+///          twice, micro-batches 0 to m/2 - 1 enter at the first stage and run through first chunks, the others enter
+///          at the last and run through second chunks: (p/2 - 1) (t_FB + t_B - 3 t_W), t_FB of a forward and a backward
+///          pass that overlap and t_B of a whole backward pass, at p + 1 micro-batches. Here passes of one rank do not
 ///          overlap, t_FB = t_F + t_B
 /// Messages lie between the passes: sent right behind the pass that made them, posted for receipt where they are made
 /// if all passes take equally long. By stage.
 [[nodiscard]] std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches);
+
+/// What a rank does in a custom order, with its messages as those of the orders above. By stage.
+[[nodiscard]] std::vector<std::vector<Move>> custom(const PassOrder& passes);
+
+/// The order of a plan of chunks or of split passes, by stage. A custom order has the micro-batches that it has: fewer
+/// may be asked for only where a part shows what is asked.
+[[nodiscard]] std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro_batches);
 
 /// The most micro-batches whose activations a stage holds at once under that order.
 [[nodiscard]] std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches);

@@ -107,13 +107,22 @@ class Rules {
              ? "use fewer stages, or ends_as_layers: true, which gives embedding and head stages of their own"
              : "use fewer stages");
     const bool folded = spec_.folds() && spec_.virtual_stages == 2;
-    rule(spec_.virtual_stages == 1 || folded || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b), "P17",
+    const bool custom = spec_.order == Order::custom;
+    rule(custom != spec_.passes.empty(), "P111",
+         custom ? "a custom order without its passes" : fmt::format("{} with passes of its own", name_of(spec_.order)),
+         custom ? "passes: [...], or schedule: 1f1b" : "schedule: custom");
+    if (custom && !spec_.passes.empty())
+      rule(spec_.passes.stages() == spec_.pipeline && spec_.passes.chunks() == spec_.virtual_stages, "P112",
+           fmt::format("the order is of {} ranks with {} virtual stages each, the plan has {} with {}",
+                       spec_.passes.stages(), spec_.passes.chunks(), spec_.pipeline, spec_.virtual_stages),
+           fmt::format("pipeline: {} and virtual_stages: {}", spec_.passes.stages(), spec_.passes.chunks()));
+    rule(spec_.virtual_stages == 1 || folded || custom || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b), "P17",
          "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
          "virtual_stages: 1, or more pipeline stages and schedule: 1f1b");
     rule(!spec_.splits_backward() || spec_.pipeline > 1, "P23",
          fmt::format("{} orders the passes of a pipeline, and there is one stage", name_of(spec_.order)),
          "more pipeline stages, or schedule: 1f1b");
-    rule(!spec_.folds() || spec_.virtual_stages == 2, "P23",
+    rule(!spec_.folds() || custom || spec_.virtual_stages == 2, "P23",
          fmt::format("{} leads up the stages again: each has two chunks", name_of(spec_.order)), "virtual_stages: 2");
     rule(!spec_.splits_backward() || spec_.zero_stage <= 1, "P24",
          fmt::format("{} adds up a layer's gradients when other micro-batches have passed it, where ZeRO {} has given "
@@ -146,7 +155,12 @@ class Rules {
     rule(spec_.batch / per_round <= kMostMicroBatches, "P13",
          fmt::format("{} micro-batches a rank, more than {}", spec_.batch / per_round, kMostMicroBatches),
          "use a larger micro-batch, more data parallelism or a smaller batch");
-    rule(spec_.virtual_stages == 1 || spec_.folds() || spec_.batch / per_round % spec_.pipeline == 0, "P18",
+    const bool custom = spec_.order == Order::custom;
+    rule(!custom || spec_.passes.empty() || spec_.passes.micro_batches() == spec_.batch / per_round, "P113",
+         fmt::format("the order is of {} micro-batches, the plan has {}", spec_.passes.micro_batches(),
+                     spec_.batch / per_round),
+         "another micro_batch or batch, or an order of as many");
+    rule(spec_.virtual_stages == 1 || spec_.folds() || custom || spec_.batch / per_round % spec_.pipeline == 0, "P18",
          fmt::format(
              "interleaved stages take as many micro-batches at a time as there are stages: {} does not divide {}",
              spec_.pipeline, spec_.batch / per_round),

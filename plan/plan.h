@@ -23,6 +23,7 @@ struct PlanSpec {
   bool ends_as_layers = false;   ///< an even split counts embedding and head as a layer each: fewer blocks beside them
   std::int64_t micro_batch = 1;  ///< B: sequences per micro-batch and replica
   Order order = Order::one_f_one_b;
+  PassOrder passes;  ///< of a custom order; else empty
   int zero_stage = 0;
   /// ZeRO: so many neighbouring replicas partition the states among them, and each such sub-group has a copy of its own
   /// (MiCS, Zhang et al. 2022, section 3.2; HYBRID_SHARD of PyTorch's FSDP). 0: all replicas, without copies.
@@ -53,13 +54,22 @@ struct PlanSpec {
   /// before the next (models/loss_chunks.h); 1: of all rows at once.
   std::int64_t loss_chunks = 1;
   bool operator==(const PlanSpec&) const = default;
+  /// States of a value for each parameter that the optimizer keeps.
+  [[nodiscard]] int moments() const {
+    return optimizer == OptimizerKind::sgd && !momentum ? 0 : traits_of(optimizer).moments;
+  }
   /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
-  /// Whether a backward pass is two: gradients of inputs, and of weights (the zero-bubble orders and DualPipe).
-  [[nodiscard]] bool splits_backward() const { return order == Order::zb_h1 || order == Order::zb_h2 || folds(); }
+  /// Whether a backward pass is two: gradients of inputs, and of weights (the zero-bubble orders, DualPipe, and
+  /// those of a user's own, where they may follow at once).
+  [[nodiscard]] bool splits_backward() const {
+    return order == Order::zb_h1 || order == Order::zb_h2 || order == Order::custom || folds();
+  }
   /// Whether a rank's second chunk runs up the stages: of a model folded into a V, so that the first stage has both its
   /// ends, or of one that stands twice (mirrors()).
-  [[nodiscard]] bool folds() const { return order == Order::zb_v || order == Order::dualpipe_v || mirrors(); }
+  [[nodiscard]] bool folds() const {
+    return order == Order::zb_v || order == Order::dualpipe_v || mirrors() || (order == Order::custom && passes.folds());
+  }
   /// Whether the model stands twice over the stages, down with the first chunk and up with the second, and half of the
   /// micro-batches enter at either end: stages s and pipeline - 1 - s hold the same parameters.
   [[nodiscard]] bool mirrors() const { return order == Order::dualpipe; }

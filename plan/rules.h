@@ -76,6 +76,9 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P99", "activations without zeros in fp8"},
     {"P101", "gradients exchanged by node with ZeRO 3"},
     {"P102", "a start of PowerSGD without PowerSGD"},
+    {"P111", "a custom order without passes, or passes of none"},
+    {"P112", "a custom order of other stages"},
+    {"P113", "a custom order of another number of micro-batches"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

@@ -136,7 +136,13 @@ T read_value(JsonReader& in, const FieldInfo& field) {
     return in.number(field.low, field.high);
   } else {
     const auto low = static_cast<std::int64_t>(field.low), high = static_cast<std::int64_t>(field.high);
-    if constexpr (kIsList<T>) {
+    if constexpr (std::is_same_v<T, PassOrder>) {
+      std::vector<PassOrder::Cell> rows;
+      for (in.open_array(); in.item();) rows.push_back({in.text(), {}});
+      auto order = PassOrder::parse_rows(rows);
+      if (!order && !in.failed()) in.error(order.error().front().message);
+      return order ? std::move(*order) : T{};
+    } else if constexpr (kIsList<T>) {
       T values;
       for (in.open_array(); in.item();) values.push_back(in.integer(low, high));
       return values;

@@ -15,13 +15,17 @@ namespace orrery::plan {
 // Orders follow the enumerations.
 inline const std::vector<std::string> kOrderWords = {"gpipe",         "1f1b",       "zb-h1",     "zb-h2",
                                                      "zb-v",          "dualpipe-v", "pipedream", "pipedream-vertical",
-                                                     "pipedream-2bw", "dualpipe"};
+                                                     "pipedream-2bw", "dualpipe",   "custom"};
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
 inline const std::vector<std::string> kSpaceWords = {"none", "host", "nvme"};
 inline const std::vector<std::string> kGradientWords = {"none", "bf16", "fp16", "powersgd"};
 inline const std::vector<std::string> kActivationWords = {"none", "fp16", "fp10", "fp8", "lossless"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
-inline const std::vector<std::string> kOptimizerWords = {"adamw", "sgd", "lamb", "adafactor", "adamw-8bit"};
+inline const std::vector<std::string> kOptimizerWords = [] {
+  std::vector<std::string> words;
+  for (const OptimizerTraits& one : kOptimizers) words.emplace_back(one.name);
+  return words;
+}();
 inline const std::vector<std::string> kRoundingWords = {"nearest", "stochastic"};
 // Not of all element types, and in an order of their own.
 inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};

@@ -286,7 +286,10 @@ int sample(const Options& options) {
   exec::ThreadWorld world(1);
   const auto transport = world.transport(0);
   const auto backend = exec::make_cpu_backend(threads_for(options, 1));
-  const auto text = exec::sample_run(options.run, options.text, *backend, *transport, waiter_for(options, 1));
+  base::Diagnostics warnings;
+  const auto text =
+      exec::sample_run(options.run, options.text, *backend, *transport, waiter_for(options, 1), &warnings);
+  if (!warnings.empty()) say(0, warnings);
   if (!text) {
     say(0, text.error());
     return kBadInput;

@@ -165,7 +165,7 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::overflow: return run_overflow(machine_, call);
     case OpKind::loss_scale: return run_loss_scale(machine_, call);
     case OpKind::adamw: return run_adamw(machine_, call);
-    case OpKind::sgd: return run_sgd(machine_, call);
+    case OpKind::momentum_update: return run_momentum_update(machine_, call);
     case OpKind::lamb_moments: return run_lamb_moments(machine_, call);
     case OpKind::lamb: return run_lamb(machine_, call);
     case OpKind::factor_sums: return run_factor_sums(machine_, call);

@@ -133,7 +133,7 @@ void run_accumulate(Machine&, const Call&);
 void run_norm_squared(Machine&, const Call&);
 void run_clip_coefficient(Machine&, const Call&);
 void run_adamw(Machine&, const Call&);
-void run_sgd(Machine&, const Call&);  // operators_update.cpp
+void run_momentum_update(Machine&, const Call&);  // operators_update.cpp
 void run_lamb_moments(Machine&, const Call&);
 void run_lamb(Machine&, const Call&);
 void run_overflow(Machine&, const Call&);

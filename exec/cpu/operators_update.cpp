@@ -1,4 +1,4 @@
-// Updates beside AdamW: SGD and LAMB.
+// Updates beside AdamW: SGD, Lion and LAMB.
 #include <cmath>
 
 #include "base/ensure.h"
@@ -6,26 +6,63 @@
 
 namespace orrery::exec {
 
-void run_sgd(Machine& machine, const Call& call) {
+namespace {
+
+float decay_of(const ElementRange& range, const StepContext& context) {
+  return range.decay ? static_cast<float>(context.weight_decay) : 0.0F;
+}
+
+struct MomentumRun {
+  const float* gradient;
+  float* parameter;
+  float* momentum;  // may be null with SGD
+  std::int64_t count;
+};
+
+void sgd(Machine& machine, const StepContext& context, const MomentumRun& run, float coefficient, float decay) {
+  SgdFactors factors;
+  factors.gradient = coefficient;
+  factors.momentum = static_cast<float>(context.momentum);
+  factors.rate = static_cast<float>(context.learning_rate);
+  factors.nesterov = context.nesterov;
+  factors.decay = decay;
+  machine.kernels.sgd(run.gradient, run.parameter, run.momentum, run.count, factors);
+}
+
+void lion(const StepContext& context, const MomentumRun& run, float coefficient, float decay) {
+  const auto rate = static_cast<float>(context.learning_rate), beta1 = static_cast<float>(context.beta1),
+             rest1 = static_cast<float>(1 - context.beta1), beta2 = static_cast<float>(context.beta2),
+             rest2 = static_cast<float>(1 - context.beta2);
+  for (std::int64_t i = 0; i < run.count; ++i) {
+    const float g = run.gradient[i] * coefficient;
+    const float c = beta1 * run.momentum[i] + rest1 * g;
+    const float sign = static_cast<float>(c > 0) - static_cast<float>(c < 0);
+    run.momentum[i] = beta2 * run.momentum[i] + rest2 * g;
+    run.parameter[i] -= rate * (sign + decay * run.parameter[i]);
+  }
+}
+
+}  // namespace
+
+void run_momentum_update(Machine& machine, const Call& call) {
   const std::int64_t m = call.op.m;
   const StepContext& context = call.context;
   if (clock_of(call, 2).skips) return;
   const float* gradient = call.input(0, m);
-  const float* coefficient = call.optional_input(1, 1);
+  const float* scale = call.optional_input(1, 1);
+  const float coefficient = scale == nullptr ? 1.0F : scale[0];
   float* parameter = call.output(0, m);
   float* momentum = call.out.size() > 1 && call.out[1].data != nullptr ? call.output(1, m) : nullptr;
-  SgdFactors factors;
-  factors.gradient = coefficient == nullptr ? 1.0F : coefficient[0];
-  factors.momentum = static_cast<float>(context.momentum);
-  factors.rate = static_cast<float>(context.learning_rate);
-  factors.nesterov = context.nesterov;
   const ElementRange all{0, m, false, 1};
   for (const ElementRange& range : ranges_of(call, all)) {
-    factors.decay = range.decay ? static_cast<float>(context.weight_decay) : 0.0F;
+    const float decay = decay_of(range, context);
     machine.pool.each(range.end - range.begin, stream_chunk, [&](std::int64_t begin, std::int64_t end, int) {
       const std::int64_t at = range.begin + begin;
-      machine.kernels.sgd(gradient + at, parameter + at, momentum == nullptr ? nullptr : momentum + at, end - begin,
-                          factors);
+      const MomentumRun run{gradient + at, parameter + at, momentum == nullptr ? nullptr : momentum + at, end - begin};
+      switch (call.op.rule) {
+        case models::UpdateRule::sgd: return sgd(machine, context, run, coefficient, decay);
+        case models::UpdateRule::lion: return lion(context, run, coefficient, decay);
+      }
     });
   }
   write_copy(machine, call, parameter, 2);
@@ -34,10 +71,6 @@ void run_sgd(Machine& machine, const Call& call) {
 namespace {
 
 constexpr std::int64_t direction_chunk = 4096;  // floats: half of a first-level cache
-
-float decay_of(const ElementRange& range, const StepContext& context) {
-  return range.decay ? static_cast<float>(context.weight_decay) : 0.0F;
-}
 
 }  // namespace
 

@@ -385,7 +385,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::overflow:
     case OpKind::loss_scale:
     case OpKind::adamw:
-    case OpKind::sgd:
+    case OpKind::momentum_update:
     case OpKind::lamb_moments:
     case OpKind::lamb:
     case OpKind::factor_sums:

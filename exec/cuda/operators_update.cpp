@@ -23,6 +23,7 @@ UpdateStep update_step(const Call& call, std::size_t scaling, const StepValues* 
   step.decay = c.weight_decay;
   step.momentum = c.momentum;
   step.nesterov = c.nesterov;
+  step.rule = call.op.rule == models::UpdateRule::lion ? Rule::lion : Rule::sgd;
   step.adaptive = c.adaptive;
   step.clip_update = c.clip_update;
   step.decay_power = c.decay_power;
@@ -108,8 +109,8 @@ void CudaBackend::update(const Call& call, std::span<const ElementRange> ranges)
   if (op.kind == OpKind::adamw)
     return adamw(call.stream, call.input_floats(0, m), target_of(call, 3), call.output(1, m), call.output(2, m),
                  tables(Cut::tiles), step_of(call, 2));
-  if (op.kind == OpKind::sgd)
-    return sgd(call.stream, call.input_floats(0, m), target_of(call, 2), call.optional_output(1, m), tables(Cut::tiles),
+  if (op.kind == OpKind::momentum_update)
+    return momentum_update(call.stream, call.input_floats(0, m), target_of(call, 2), call.optional_output(1, m), tables(Cut::tiles),
                step_of(call, 2));
   if (op.kind == OpKind::lamb_moments)
     return lamb_moments(call.stream, call.input_floats(0, m), call.input_floats(2, m), call.output(0, m),

@@ -210,14 +210,20 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
         const bool free_chunks = b.virtual_stages.empty() && mesh_chunks > 1;
         const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.data * micro_batch);
         if (free_chunks && (order != Order::one_f_one_b || passes % spec.pipeline != 0)) continue;
+        const bool custom = order == Order::custom;
+        if (custom && b.pipeline.empty() && spec.pipeline != b.passes.stages()) continue;
         const bool folds = order == Order::zb_v || order == Order::dualpipe_v || order == Order::dualpipe;
-        const int chunks = folds && b.virtual_stages.empty() ? 2 : mesh_chunks;
+        const int chunks = !b.virtual_stages.empty() ? mesh_chunks
+                           : custom                  ? b.passes.chunks()
+                           : folds                   ? 2
+                                                     : mesh_chunks;
         for (const int zero : zeros) {
           if (zero > 0 && spec.replicas() == 1 && b.zero_stage.empty()) continue;
           for (const bool sharded : shardings)
             for (const Recompute recompute : recomputes) {
               spec.micro_batch = micro_batch;
               spec.order = order;
+              spec.passes = custom ? b.passes : plan::PassOrder();
               spec.virtual_stages = chunks;
               spec.zero_stage = zero;
               spec.sequence_parallel = sharded;

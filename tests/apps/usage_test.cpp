@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
@@ -16,6 +18,59 @@ TEST(Usage, AnUnknownFlagIsAUsageErrorOnStderr) {
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, IsEmpty());
   EXPECT_THAT(ran.err, HasSubstr("error[U0001]: "));
+}
+
+TEST(Usage, AMistypedFlagIsNamedWithASuggestion) {
+  const Ran ran = orrery({"simulate", "--treca", "a.json", "--other", "plan.yaml"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("`simulate` has no flag `--treca`"));
+  EXPECT_THAT(ran.err, HasSubstr("did you mean `--trace`?"));
+  EXPECT_THAT(ran.err, HasSubstr("`orrery help simulate`"));
+  EXPECT_THAT(orrery({"plan", "job.yaml", "--jsn"}).err, HasSubstr("did you mean `--json`?"));
+  EXPECT_THAT(orrery({"plan", "job.yaml", "second.yaml"}).err, HasSubstr("`second.yaml` is one argument too many"));
+}
+
+TEST(Usage, HelpOfAVerbHasItsOwnExamples) {
+  const Ran ran = orrery({"help", "collective"});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_EQ(ran.out, orrery({"collective", "--help"}).out);
+  EXPECT_THAT(ran.out, HasSubstr("orrery collective hgx-h100"));
+  EXPECT_THAT(ran.out, Not(HasSubstr("orrery train")));
+  EXPECT_THAT(ran.out, HasSubstr("--json"));
+  EXPECT_EQ(orrery({"help"}).out, orrery({"--help"}).out);
+  EXPECT_EQ(orrery({"help", "publish"}).exit_code, 2);
+}
+
+TEST(Usage, EveryVerbHasExamples) {
+  const std::string man = orrery({"help", "--man"}).out;
+  std::size_t verbs = 0, examples = 0;
+  for (std::size_t at = man.find("\n.SS "); at != std::string::npos; at = man.find("\n.SS ", at + 1)) ++verbs;
+  for (std::size_t at = man.find("\n.nf"); at != std::string::npos; at = man.find("\n.nf", at + 1)) ++examples;
+  EXPECT_GE(verbs, 15U);
+  EXPECT_EQ(verbs, examples);
+}
+
+// The shell itself says what it would offer.
+TEST(Usage, BashCompletesVerbsAndFlags) {
+  const Scratch folder;
+  const Ran script = orrery({"completion", "bash"});
+  EXPECT_EQ(script.exit_code, 0);
+  const std::string file = folder.file("completion.bash", script.out);
+  const auto offered = [&](const std::string& words, int at) {
+    const std::string answer = (folder.path() / "answer").string();
+    const std::string command = "bash -c 'source " + file + "; COMP_WORDS=(" + words +
+                                "); COMP_CWORD=" + std::to_string(at) + "; _orrery; echo \"${COMPREPLY[@]}\"' >" +
+                                answer;
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return text_of(answer);
+  };
+  EXPECT_EQ(offered("orrery sim", 1), "simulate\n");
+  EXPECT_EQ(offered("orrery plan --me", 2), "--memory-fraction\n");
+  EXPECT_EQ(offered("orrery export run --as d", 4), "deepspeed\n");
+  EXPECT_EQ(offered("orrery --color never tr", 3), "train\n");
+  for (const char* shell : {"zsh", "fish"})
+    EXPECT_THAT(orrery({"completion", shell}).out, HasSubstr("memory-fraction"));
+  EXPECT_EQ(orrery({"completion", "tcsh"}).exit_code, 2);
 }
 
 TEST(Usage, AnErrorStandsInTheEnvelopeToo) {

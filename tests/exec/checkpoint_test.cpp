@@ -13,6 +13,7 @@
 #include "exec/failure.h"
 #include "exec/files.h"
 #include "exec/gather_logical.h"
+#include "exec/generations.h"
 #include "exec/initialise.h"
 #include "exec/thread_transport.h"
 #include "plan/lower.h"
@@ -193,6 +194,24 @@ TEST_F(Checkpoint, KeepsTheNewestTwoAndLeavesNoTemporaryBehind) {
   std::size_t entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder_)) ++entries;
   EXPECT_EQ(entries, 2U);
+}
+
+// What reads a run by itself (export, samples) falls back as --resume does, and says so.
+TEST_F(Checkpoint, ThatIsDamagedIsPassedOverForTheOneBefore) {
+  for (const std::int64_t step : {5, 10}) save(spec(2, 1, 1, 1), step);
+  EXPECT_EQ(newest_whole(folder_).from, folder_ / "step-000010");
+  {
+    std::fstream shard(folder_ / "step-000010/rank-00001.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    ASSERT_TRUE(shard.seekp(-3, std::ios::end).put('x'));
+  }
+  const Resumed found = newest_whole(folder_);
+  EXPECT_EQ(found.from, folder_ / "step-000005");
+  const base::Diagnostics said = passed_over(found);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_EQ(said.front().code, "E0642");
+  EXPECT_NE(said.front().message.find("rank-00001"), std::string::npos) << said.front().message;
+  fs::remove_all(folder_ / "step-000005");
+  EXPECT_FALSE(newest_whole(folder_).from);
 }
 
 TEST_F(Checkpoint, WithoutAManifestIsNoCheckpoint) {

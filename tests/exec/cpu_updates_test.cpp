@@ -49,7 +49,7 @@ TEST(Sgd, AddsDecayToTheGradientOnItsRangesOnly) {
       for (int step = 0; step < 3; ++step) {
         StepContext context = context_of(step);
         context.nesterov = nesterov;
-        run(backend, flat_op(OpKind::sgd, size), {of(gradients[static_cast<std::size_t>(step)]), of(coefficient)},
+        run(backend, flat_op(OpKind::momentum_update, size), {of(gradients[static_cast<std::size_t>(step)]), of(coefficient)},
             {of(found), of(velocity), of(copy)}, context, ranges);
       }
       EXPECT_LT(error_of(found, parameter), 1e-6);
@@ -58,6 +58,41 @@ TEST(Sgd, AddsDecayToTheGradientOnItsRangesOnly) {
       return std::vector<Numbers>{found, velocity};
     });
   }
+}
+
+TEST(Lion, MovesEachElementByTheRateAlone) {
+  const std::int64_t size = 70'001;
+  const std::vector<ElementRange> ranges = {{0, 50'001, true, 1}, {50'001, 70'000, false, 1}};
+  Numbers start = random_numbers(size, "parameter"), coefficient = {0.5F};
+  Exact parameter = exact(start), momentum(start.size());
+  std::vector<Numbers> gradients;
+  for (int step = 0; step < 3; ++step) {
+    gradients.push_back(random_numbers(size, "gradient" + std::to_string(step)));
+    if (step == 0) gradients[0][7] = 0;  // nothing to go by: the element stays, but for decay
+    for (const ElementRange& range : ranges)
+      for (auto i = static_cast<std::size_t>(range.begin); i < static_cast<std::size_t>(range.end); ++i) {
+        const double g = 0.5 * static_cast<double>(gradients.back()[i]);
+        const double c = 0.9 * momentum[i] + 0.1 * g;
+        parameter[i] -= 0.01 * ((c > 0 ? 1 : c < 0 ? -1 : 0) + (range.decay ? 0.1 * parameter[i] : 0));
+        momentum[i] = 0.99 * momentum[i] + 0.01 * g;
+      }
+  }
+  on_every_backend([&](Backend& backend) {
+    Numbers found = start, states(start.size()), copy(start.size());
+    for (int step = 0; step < 3; ++step) {
+      StepContext context = context_of(step);
+      context.beta1 = 0.9, context.beta2 = 0.99;
+      Op op = flat_op(OpKind::momentum_update, size);
+      op.rule = models::UpdateRule::lion;
+      run(backend, op, {of(gradients[static_cast<std::size_t>(step)]), of(coefficient)},
+          {of(found), of(states), of(copy)}, context, ranges);
+    }
+    EXPECT_LT(error_of(found, parameter), 1e-6);
+    EXPECT_LT(error_of(states, momentum), 1e-6);
+    EXPECT_EQ(found, copy) << "what compute reads";
+    EXPECT_EQ(found.back(), start.back()) << "outside all ranges";
+    return std::vector<Numbers>{found, states};
+  });
 }
 
 ElementRange parameter_range(std::int64_t begin, std::int64_t end, std::int64_t norms, bool decay = true) {

@@ -210,6 +210,23 @@ INSTANTIATE_TEST_SUITE_P(
                          s.order = Order::dualpipe, s.data = 4, s.zero_stage = 1, s.zero_group = 2;
                          s.overlap_gradients = true;
                        }),
+        std::make_pair("custom_gpipe_from_the_last_micro_batch_on",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::custom;
+                         s.passes = *plan::PassOrder::parse_csv(
+                             "F7,F6,F5,F4,F3,F2,F1,F0,B7,B6,B5,B4,B3,B2,B1,B0\n"
+                             "F7,F6,F5,F4,F3,F2,F1,F0,B7,B6,B5,B4,B3,B2,B1,B0\n",
+                             "order.csv");
+                       }),
+        std::make_pair("custom_of_three_chunks_in_data_2_zero_1",
+                       [](plan::PlanSpec& s) {
+                         s.order = Order::custom, s.data = 2, s.zero_stage = 1, s.virtual_stages = 3;
+                         s.micro_batch = 2;
+                         s.passes = *plan::PassOrder::parse_csv(
+                             "0F0,0F1,2F0,2F1,4F0,4F1,4I0,4W0,4B1,2B0,2B1,0I0,0I1,0W0,0W1\n"
+                             "1F0,1F1,3F0,3F1,5F0,5I0,5F1,5I1,5W0,5W1,3B0,3B1,1B0,1B1\n",
+                             "order.csv");
+                       }),
         std::make_pair("zb_v_few", [](plan::PlanSpec& s) { s.order = Order::zb_v, s.pipeline = 4, s.micro_batch = 4; }),
         std::make_pair("zb_v_context_2_tensor_2_zero_1",
                        [](plan::PlanSpec& s) {

@@ -28,6 +28,7 @@ plan::Optimizer optimizer_of(OptimizerKind kind) {
   if (kind == OptimizerKind::lamb) o.beta2 = 0.999, o.epsilon = 1e-6, o.learning_rate = 2e-2;
   if (kind == OptimizerKind::sgd) o.learning_rate = 0.05, o.weight_decay = 0.01;
   if (kind == OptimizerKind::adafactor) o.learning_rate = 2e-2;
+  if (kind == OptimizerKind::lion) o.beta2 = 0.99, o.learning_rate = 3e-4;
   return o;
 }
 
@@ -81,6 +82,14 @@ void sgd(Parameter& p, const std::vector<double>& g, const plan::Optimizer& o, d
     const double d = g[i] + (p.decays ? o.weight_decay * p.values[i] : 0);
     p.first[i] = o.momentum * p.first[i] + d;
     p.values[i] -= rate * (o.nesterov ? d + o.momentum * p.first[i] : p.first[i]);
+  }
+}
+
+void lion(Parameter& p, const std::vector<double>& g, const plan::Optimizer& o, double rate, int) {
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const double c = o.beta1 * p.first[i] + (1 - o.beta1) * g[i];
+    p.values[i] -= rate * ((c > 0 ? 1 : c < 0 ? -1 : 0) + (p.decays ? o.weight_decay * p.values[i] : 0));
+    p.first[i] = o.beta2 * p.first[i] + (1 - o.beta2) * g[i];
   }
 }
 
@@ -167,6 +176,10 @@ TEST(Optimizers, SgdFollowsAStraightforwardProgram) {
   EXPECT_LT(distance_from(trial, sgd), 1e-6);
   trial.training.optimizer.nesterov = true;
   EXPECT_LT(distance_from(trial, sgd), 1e-6);
+}
+
+TEST(Optimizers, LionFollowsAStraightforwardProgram) {
+  EXPECT_LT(distance_from(five_steps(OptimizerKind::lion), lion), 1e-6);
 }
 
 TEST(Optimizers, LambFollowsAStraightforwardProgram) {
@@ -271,7 +284,8 @@ TEST_P(EqualToSerialWith, InLossWeightsAndMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Plans, EqualToSerialWith,
                          ::testing::Combine(::testing::Values(OptimizerKind::sgd, OptimizerKind::lamb,
-                                                              OptimizerKind::adafactor, OptimizerKind::adamw_8bit),
+                                                              OptimizerKind::adafactor, OptimizerKind::adamw_8bit,
+                                                              OptimizerKind::lion),
                                             ::testing::ValuesIn(kCases)),
                          [](const auto& tested) {
                            std::string name = plan::name_of(std::get<0>(tested.param));
@@ -311,6 +325,7 @@ TEST(Optimizers, HaveTheBytesOfStatesThatTheyAreKnownFor) {
   EXPECT_DOUBLE_EQ(state_bytes(OptimizerKind::adamw), 8);
   EXPECT_DOUBLE_EQ(state_bytes(OptimizerKind::lamb), 8);
   EXPECT_DOUBLE_EQ(state_bytes(OptimizerKind::sgd), 4);
+  EXPECT_DOUBLE_EQ(state_bytes(OptimizerKind::lion), 4);
   EXPECT_DOUBLE_EQ(state_bytes(OptimizerKind::sgd, 0), 0);
   EXPECT_LT(state_bytes(OptimizerKind::adafactor), 0.05);
   EXPECT_GT(state_bytes(OptimizerKind::adafactor), 0.01);

@@ -258,7 +258,7 @@ struct Bench {
     time("adamw 124M", rows_op(OpKind::adamw, 0, m), in(), out);
     out = {full(m), full(m)};
     if (type != DType::fp32) out.push_back(take(m));
-    time("sgd 124M", rows_op(OpKind::sgd, 0, m), in(), out);
+    time("sgd 124M", rows_op(OpKind::momentum_update, 0, m), in(), out);
   }
 
   /// All that a step of GPT-2 small is made of, in one type.

@@ -94,6 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"context_2", true, [](PlanSpec& s) { s.context = 2; }},
         Case{"bf16_context_2_staged", false, [](PlanSpec& s) { s.context = 2, s.precision = DType::bf16; }},
         Case{"sgd", true, [](PlanSpec& s) { s.optimizer = OptimizerKind::sgd; }},
+        Case{"lion", true, [](PlanSpec& s) { s.optimizer = OptimizerKind::lion; }},
         Case{"lamb_zero_2", true, [](PlanSpec& s) { s.optimizer = OptimizerKind::lamb, s.data = 2, s.zero_stage = 2; }},
         Case{"adafactor_tensor_2", true, [](PlanSpec& s) { s.optimizer = OptimizerKind::adafactor, s.tensor = 2; }},
         Case{"adafactor_zero_3", true,

@@ -151,11 +151,15 @@ struct Maker {
           finish(turn, t, m, {}, {floats(m, 0.1F), squares(m)}, true, scaled);
         }
         for (const int kind : {0, 1, 2}) {  // without momentum, with it, Nesterov's
-          Case& sgd = add("sgd_" + std::to_string(kind), OpKind::sgd, m);
+          Case& sgd = add("sgd_" + std::to_string(kind), OpKind::momentum_update, m);
           sgd.ranges = plain_ranges();
           sgd.context.nesterov = kind == 2;
           finish(sgd, t, m, {}, {kind == 0 ? Slot{} : floats(m)}, true, scaled);
         }
+        Case& lion = add("lion", OpKind::momentum_update, m);
+        lion.op.rule = models::UpdateRule::lion;
+        lion.ranges = plain_ranges();
+        finish(lion, t, m, {}, {floats(m)}, true, scaled);
         Case& moments = add("lamb_moments", OpKind::lamb_moments, m);
         moments.ranges = plain_ranges();
         finish(moments, t, m, {of(floats(m), t.parameter)}, {}, true, scaled);

@@ -24,6 +24,8 @@ T another(const FieldInfo& field, const T& value) {
     return value == models::DType::bf16 ? models::DType::fp16 : models::DType::bf16;
   else if constexpr (std::is_enum_v<T>)
     return static_cast<T>((static_cast<std::size_t>(value) + 1) % field.words->size());
+  else if constexpr (std::is_same_v<T, PassOrder>)
+    return *PassOrder::parse_csv("F0,F1,B0,B1\nF0,B0,F1,B1\n", "order.csv");
   else if constexpr (kIsList<T>)
     return {3, 1};
   else if constexpr (std::is_same_v<T, double>)
@@ -91,7 +93,9 @@ TEST(PlanFields, EachMayBeBoundByAJob) {
     using Bound = std::remove_cvref_t<decltype(field.of(std::declval<Bounds&>()))>;
     Job job = sample().job;
     const PlanSpec defaults;
-    if constexpr (kIsList<typename std::remove_cvref_t<decltype(field)>::Value>)
+    if constexpr (std::is_same_v<Bound, PassOrder>)
+      field.of(job.bounds) = another(field, PassOrder()), job.bounds.order = {Order::custom};
+    else if constexpr (kIsList<typename std::remove_cvref_t<decltype(field)>::Value>)
       field.of(job.bounds) = {3, 1};
     else
       fill(field.of(job.bounds), static_cast<typename Bound::value_type>(another(field, field.of(defaults))));
@@ -126,6 +130,8 @@ std::string values_of(const FieldInfo& field) {
     return "false, true";
   else if constexpr (std::is_enum_v<T>)
     return fmt::format("{}", fmt::join(*field.words, ", "));
+  else if constexpr (std::is_same_v<T, PassOrder>)
+    return "a list of texts, one a rank";
   else if constexpr (kIsList<T>)
     return fmt::format("a list of {} to {}", field.low, field.high);
   else

@@ -104,6 +104,8 @@ TEST(Job, GivesEachOptimizerItsOwnKeysAndDefaults) {
   };
   EXPECT_EQ(optimizer("{name: lamb}").beta2, 0.999);
   EXPECT_EQ(optimizer("{name: lamb}").epsilon, 1e-6);
+  EXPECT_EQ(optimizer("{name: lion}").learning_rate, 1e-4);
+  EXPECT_EQ(optimizer("{name: lion}").beta2, 0.99);
   EXPECT_EQ(optimizer("{name: adamw-8bit}").beta2, 0.95);
   const Optimizer sgd = optimizer("{name: sgd, momentum: 0.5, nesterov: true, weight_decay: 1e-4}");
   EXPECT_EQ(sgd.momentum, 0.5);
@@ -191,7 +193,7 @@ error[E0105]: `plan.zero_stage` must be from 0 to 3, found `4`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                    ^
 
-error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, zb-h1, zb-h2, zb-v, dualpipe-v, pipedream, pipedream-vertical, pipedream-2bw, dualpipe, found `1fb1`
+error[E0106]: `plan.schedule` must be one of gpipe, 1f1b, zb-h1, zb-h2, zb-v, dualpipe-v, pipedream, pipedream-vertical, pipedream-2bw, dualpipe, custom, found `1fb1`
  --> job.yaml:6:49
   |
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
@@ -205,7 +207,7 @@ error[E0103]: unknown key `pipelines` in `plan`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                                       ^^^^^^^^^
   |
-  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, overlap_gradients, micro_batch, schedule, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, staleness, offload, compression, loss_chunks
+  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, overlap_gradients, micro_batch, schedule, passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, staleness, offload, compression, loss_chunks
 
 error[E0103]: unknown key `optimiser` in `training`
  --> job.yaml:8:3

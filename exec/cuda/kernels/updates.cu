@@ -147,6 +147,44 @@ __global__ void __launch_bounds__(kThreads)
                     step.nesterov ? 1.0F : 0.0F, beta, static_cast<float>(step.now->rate)});
 }
 
+// -- Lion -------------------------------------------------------------------------------------------------------------
+struct LionTile {
+  const Floats& gradient;
+  const Target& target;
+  const UpdateStep& step;
+  const DeviceRange& range;
+  float* momentum;
+  float clip, decay, rate, beta1, rest1, beta2, rest2;
+  template <int N>
+  __device__ void run(int64_t at) const {
+    const Pack<N> g = load<N>(gradient, at);
+    Pack<N> m = load<N>(momentum + at);
+    Pack<N> p = load<N>(target.parameter, at);
+#pragma unroll
+    for (int e = 0; e < N; ++e) {
+      const float clipped = g.v[e] * clip;
+      const float c = beta1 * m.v[e] + rest1 * clipped;
+      const float sign = static_cast<float>(c > 0) - static_cast<float>(c < 0);
+      m.v[e] = beta2 * m.v[e] + rest2 * clipped;
+      p.v[e] -= rate * (sign + decay * p.v[e]);
+    }
+    store(momentum + at, m);
+    write_parameter(target, step, range, at, p);
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    lion_kernel(Floats gradient, Target target, float* momentum, Tables tables, UpdateStep step, bool packed) {
+  if (skips(step)) return;
+  const RangeTile tile = tables.tiles[blockIdx.x];
+  if (tile.range < 0) return over_tile(tile, packed, CopyOnly{target});
+  over_tile(tile, packed,
+            LionTile{gradient, target, step, tables.ranges[tile.range], momentum, coefficient_of(step),
+                     tile.decay != 0 ? static_cast<float>(step.decay) : 0.0F, static_cast<float>(step.now->rate),
+                     static_cast<float>(step.beta1), static_cast<float>(1 - step.beta1),
+                     static_cast<float>(step.beta2), static_cast<float>(1 - step.beta2)});
+}
+
 // -- LAMB -------------------------------------------------------------------------------------------------------------
 struct LambMoments {
   const Floats& gradient;
@@ -296,10 +334,15 @@ void adamw(cudaStream_t stream, Floats gradient, const Target& target, float* fi
   check_launch("adamw");
 }
 
-void sgd(cudaStream_t stream, Floats gradient, const Target& target, float* momentum, const Tables& tables,
-         const UpdateStep& step) {
+void momentum_update(cudaStream_t stream, Floats gradient, const Target& target, float* momentum, const Tables& tables,
+                     const UpdateStep& step) {
   if (tables.tile_count == 0) return;
   const bool packed = updates_by_packs(gradient.data, target.parameter.data, target.copy.data, momentum);
+  if (step.rule == Rule::lion) {
+    ORRERY_LAUNCH(lion_kernel, row_grid(tables.tile_count, "lion"), dim3(kThreads), 0, stream, gradient, target,
+                  momentum, tables, step, packed);
+    return check_launch("lion");
+  }
   ORRERY_LAUNCH(sgd_kernel, row_grid(tables.tile_count, "sgd"), dim3(kThreads), 0, stream, gradient, target, momentum,
                 tables, step, packed);
   check_launch("sgd");

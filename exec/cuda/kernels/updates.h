@@ -69,6 +69,9 @@ struct StepValues {
 };
 void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& values);
 
+/// models::UpdateRule.
+enum class Rule : int32_t { sgd, lion };
+
 /// What an update is told beside its operands. Constants are rounded to fp32 where they are used, once, from double:
 /// computed in float, 1 - 0.999 would be off by 5e-5 of itself.
 struct UpdateStep {
@@ -76,6 +79,7 @@ struct UpdateStep {
   int64_t turn = 0, turns = 1;  ///< updates that take turns have steps of their own within one training step
   double beta1 = 0, beta2 = 0, epsilon = 0, decay = 0, momentum = 0;
   bool nesterov = false;
+  Rule rule = Rule::sgd;  ///< of momentum_update
   bool adaptive = true;  ///< Adafactor, as the next two
   double clip_update = 1, decay_power = 0.8;
   const float* coefficient = nullptr;  ///< of the gradient; null: 1
@@ -100,9 +104,9 @@ void loss_scale(cudaStream_t stream, float* scaling, float factor, float interva
 /// Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019), algorithm 2, in the form PyTorch computes it.
 void adamw(cudaStream_t stream, Floats gradient, const Target& target, float* first, float* second,
            const Tables& tables, const UpdateStep& step);
-/// Sutskever et al. 2013 in the form of PyTorch's SGD. `momentum` may be null.
-void sgd(cudaStream_t stream, Floats gradient, const Target& target, float* momentum, const Tables& tables,
-         const UpdateStep& step);
+/// By `step.rule`. `momentum` may be null where the rule is SGD's.
+void momentum_update(cudaStream_t stream, Floats gradient, const Target& target, float* momentum, const Tables& tables,
+                     const UpdateStep& step);
 /// LAMB (You et al. 2020, algorithm 2): moments and norms, then the step.
 void lamb_moments(cudaStream_t stream, Floats gradient, Floats parameter, float* first, float* second, float* norms,
                   const Tables& tables, const UpdateStep& step);

@@ -1,0 +1,36 @@
+#pragma once
+/// What the command can be told, as data: for a man page and for shells that complete words. Made by the command line
+/// itself (apps/command_line.cpp), so that it cannot say anything else.
+#include <string>
+#include <vector>
+
+namespace orrery::apps {
+
+struct FlagUsage {
+  std::vector<std::string> names;  ///< "--output", "-o"
+  std::string value;               ///< what it takes, "N" or "a|b"; empty: nothing
+  std::string says;
+  std::vector<std::string> choices;  ///< of the value, where there are few
+};
+
+struct VerbUsage {
+  std::string name, says;
+  std::string arguments;  ///< "JOB", "[FILE...]"
+  std::string examples;   ///< lines
+  std::vector<FlagUsage> flags;
+};
+
+struct Usage {
+  std::string says;              ///< what the command is for
+  std::vector<FlagUsage> flags;  ///< of every verb
+  std::vector<VerbUsage> verbs;
+};
+
+/// Lines that show a verb in use.
+[[nodiscard]] std::string examples_of(const std::string& verb);
+/// A script that makes a shell complete the command's words: "bash", "zsh" or "fish".
+[[nodiscard]] std::string completion_script(const Usage& usage, const std::string& shell);
+/// A page for man(1), in roff.
+[[nodiscard]] std::string man_page(const Usage& usage);
+
+}  // namespace orrery::apps

@@ -1,0 +1,141 @@
+// init: a commented job to begin with, which asks nothing.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/verbs.h"
+#include "base/ensure.h"
+#include "base/units.h"
+#include "base/yaml.h"
+#include "clusters/cluster.h"
+#include "models/counts.h"
+#include "plan/fields.h"
+
+namespace orrery::apps {
+namespace {
+
+constexpr std::size_t kComments = 28;  // column at which comments begin
+
+/// `text` and what it says, as far apart as there is room for.
+std::string said(const std::string& text, const std::string& comment) {
+  return fmt::format("{:<{}} # {}\n", text, kComments, comment);
+}
+
+/// The CPU ranks of the catalogue that this machine has cores for.
+std::string cluster_here() {
+  int ranks = 1;
+  while (ranks < 8 && 2 * ranks <= static_cast<int>(std::thread::hardware_concurrency())) ranks *= 2;
+  return fmt::format("localhost-{}", ranks);
+}
+
+/// What the devices train in: bf16 where there are matrix units for it, else fp16; CPUs fp32.
+const char* precision_of(const clusters::Cluster& cluster) {
+  if (cluster.device().kind == clusters::DeviceKind::cpu) return "fp32";
+  return missing_precision(cluster, models::DType::bf16, {}) ? "fp16" : "bf16";
+}
+
+/// Four sequences a device: small enough to fit, large enough for every split to have something to split.
+std::int64_t batch_for(const clusters::Cluster& cluster) {
+  return 4 * static_cast<std::int64_t>(cluster.size());
+}
+
+template <class T>
+std::string choices(const plan::FieldInfo& field) {
+  if constexpr (std::is_same_v<T, bool>)
+    return "false, true";
+  else if constexpr (std::is_enum_v<T>)
+    return fmt::format("{}", fmt::join(*field.words, ", "));
+  else
+    return fmt::format("{} to {}", field.low, field.high);
+}
+
+/// Every key of `plan:` commented out, from the table that reads them.
+std::string free_fields() {
+  std::string out, open;
+  const plan::PlanSpec defaults;
+  plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
+    using T = typename std::remove_cvref_t<decltype(field)>::Value;
+    if constexpr (!plan::kIsList<T> && !std::is_same_v<T, plan::PassOrder>) {
+      const std::string group = field.group;
+      if (!group.empty() && group != open) out += "  # " + group + ":\n";
+      open = group;
+      const T& value = field.of(defaults);
+      const std::string text =
+          plan::is_absent(field, value) ? fmt::format("{}", field.low) : plan::value_text(field, value);
+      out += said(fmt::format("  # {}{}: {}", group.empty() ? "" : "  ", field.key, text),
+                  fmt::format("{} ({})", field.says, choices<T>(field)));
+    }
+  });
+  return out;
+}
+
+std::string job_text(const InitOptions& options, const models::Model& model, const clusters::Cluster& cluster,
+                     const std::string& cluster_name) {
+  const bool here = cluster.device().kind == clusters::DeviceKind::cpu;
+  const std::string file = options.output == "-" ? "job.yaml" : options.output;
+  const std::int64_t sequence = options.sequence > 0 ? options.sequence : model.max_sequence;
+  std::string out = "# A job: what is trained, on what, and what the search may choose. Written by `orrery init`.\n#\n";
+  out += fmt::format("#   orrery plan {0} -o plan.yaml     the best plans; the first is kept\n", file);
+  out += "#   orrery simulate plan.yaml         where its time and memory go\n";
+  if (here) out += "#   orrery train plan.yaml --run run  run it on this machine's ranks\n";
+  out += "#\n# What is commented out is left to Orrery; docs/formats.md explains every key.\n";
+  out += said("model: " + base::yaml_text(options.model),
+              fmt::format("{} parameters; a catalogue name, a model file or a Hugging Face config.json",
+                          base::human_count(static_cast<double>(models::parameters(model)))));
+  out += said("cluster: " + base::yaml_text(cluster_name),
+              fmt::format("{} x {}; a catalogue name or a cluster file", cluster.size(), cluster.device().name));
+  out += said(fmt::format("batch: {}", options.batch > 0 ? options.batch : batch_for(cluster)),
+              "sequences of a step, over all ranks");
+  out += said(fmt::format("sequence: {}", sequence),
+              fmt::format("tokens of each; the model takes {}", model.max_sequence));
+  out += said(fmt::format("precision: {}", precision_of(cluster)), "fp32, tf32, bf16, fp16 or fp8");
+  out += said("objective: time", "time, cost, energy or memory");
+  out += said("# stack: megatron-lm", "the software that runs it; `cost/stacks` lists them");
+  out +=
+      "\n# A value fixes, a list bounds: `tensor: [1, 2, 4]`. Take the # from `plan:` too.\n# plan:\n" + free_fields();
+  out += "\ntraining:\n";
+  out += said("  steps: 20", "of the run");
+  out += here ? said("  data: /usr/share/common-licenses", "text, a folder of text, or a token file")
+              : said("  # data: tokens.bin", "text, a folder of text, or a token file");
+  out += said("  # initial_weights: w.safetensors", "seeded where there are none");
+  out += said("  optimizer: {name: adamw, learning_rate: 1e-3}",
+              fmt::format("{}", fmt::join(plan::kOptimizerWords, ", ")));
+  out += "  learning_rate_schedule: {warmup_steps: 4, decay: cosine, minimum: 1e-4}\n";
+  out += said("  clip_norm: 1.0", "of the gradient's global norm");
+  out += said("  seed: 1", "of weights, shuffling and dropout");
+  return out;
+}
+
+}  // namespace
+
+Outcome run_init(const InitOptions& options, const Context& context) {
+  const std::string cluster_name = options.cluster.empty() ? cluster_here() : options.cluster;
+  const auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".");
+  if (!model) return bad_input(model.error());
+  const auto cluster = load_cluster(context.catalog, cluster_name, {cluster_name, 0, 0, 1}, ".");
+  if (!cluster) return bad_input(cluster.error());
+  std::error_code error;
+  if (options.output != "-" && !options.overwrite && std::filesystem::exists(options.output, error))
+    return usage(fmt::format("{} is there already", base::quoted(options.output)),
+                 "another name, or --overwrite to replace it");
+  std::string text = job_text(options, *model, *cluster, cluster_name);
+  const auto parsed = plan::parse_job(text, options.output);
+  ENSURE(parsed.has_value(), "init wrote a job that does not parse: {}", base::render(parsed.error(), false));
+  Outcome outcome;
+  outcome.json = nlohmann::json{{"job", options.output}, {"model", options.model}, {"cluster", cluster_name}}.dump();
+  if (options.output == "-") {
+    outcome.text = std::move(text);
+    return outcome;
+  }
+  write_file(options.output, text);
+  outcome.text = fmt::format("{} trains {} on {}; next: orrery plan {}\n", options.output, options.model, cluster_name,
+                             options.output);
+  return outcome;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,57 @@
+#pragma once
+/// Optimizers, a row each: what a job may say of one, which states it has, and which operator makes its update. Job
+/// files, memory, lowering and prices read this table; the update itself is a backend's (exec/cpu/operators_update.cpp,
+/// exec/cuda/kernels/updates.cu). docs/formats.md shows them to users.
+#include <array>
+#include <cstddef>
+
+#include "models/op.h"
+
+namespace orrery::plan {
+
+enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion };
+
+struct OptimizerTraits {
+  OptimizerKind kind{};
+  const char* name = "";   ///< as in job files
+  models::OpKind update{}; ///< the operator that changes parameters; of bytes where moments are quantised
+  models::UpdateRule rule = models::UpdateRule::sgd;  ///< of OpKind::momentum_update
+  int moments = 0;            ///< states of a value for each parameter; SGD without momentum has none
+  bool whole_tensors = false; ///< its update asks for norms or sums of whole parameters
+  bool betas = false, epsilon = false;  ///< keys that a job may give
+  // Defaults: those of the paper, where it has any; of AdamW as GPT models are trained (Brown et al. 2020, appendix B).
+  double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon_value = 1e-8, weight_decay = 0.1;
+};
+
+// clang-format off
+inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
+    {.kind = OptimizerKind::adamw, .name = "adamw", .update = models::OpKind::adamw, .moments = 2, .betas = true,
+     .epsilon = true},
+    {.kind = OptimizerKind::sgd, .name = "sgd", .update = models::OpKind::momentum_update, .moments = 1,
+     .weight_decay = 0},
+    {.kind = OptimizerKind::lamb, .name = "lamb", .update = models::OpKind::lamb, .moments = 2, .whole_tensors = true,
+     .betas = true, .epsilon = true, .beta2 = 0.999, .epsilon_value = 1e-6, .weight_decay = 0.01},
+    // Its rate is the paper's relative step.
+    {.kind = OptimizerKind::adafactor, .name = "adafactor", .update = models::OpKind::adafactor, .whole_tensors = true,
+     .learning_rate = 1e-2, .weight_decay = 0},
+    {.kind = OptimizerKind::adamw_8bit, .name = "adamw-8bit", .update = models::OpKind::adamw_8bit, .moments = 2,
+     .betas = true, .epsilon = true},
+    // Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2; defaults of its appendix's code.
+    {.kind = OptimizerKind::lion, .name = "lion", .update = models::OpKind::momentum_update,
+     .rule = models::UpdateRule::lion, .moments = 1, .betas = true, .learning_rate = 1e-4, .beta2 = 0.99,
+     .weight_decay = 0},
+});
+// clang-format on
+
+[[nodiscard]] constexpr const OptimizerTraits& traits_of(OptimizerKind kind) {
+  return kOptimizers[static_cast<std::size_t>(kind)];
+}
+
+// Rows stand in the order of the enumeration.
+static_assert([] {
+  for (std::size_t i = 0; i < kOptimizers.size(); ++i)
+    if (static_cast<std::size_t>(kOptimizers[i].kind) != i) return false;
+  return true;
+}());
+
+}  // namespace orrery::plan

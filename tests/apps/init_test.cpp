@@ -1,0 +1,70 @@
+// init: what it writes is a job that the other verbs take, and it loses nothing.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/apps/command.h"
+
+namespace orrery::tests {
+namespace {
+
+TEST(Init, WritesAJobThatPlanTakes) {
+  const Scratch folder;
+  const std::string job = (folder.path() / "job.yaml").string();
+  EXPECT_EQ(orrery({"init", job, "--sequence", "64"}).exit_code, 0);
+  const Ran planned = orrery({"plan", job, "--top", "1"});
+  EXPECT_EQ(planned.exit_code, 0) << planned.err;
+}
+
+TEST(Init, SaysEveryKeyOfAPlanAsItMayBeGiven) {
+  const Scratch folder;
+  const std::string job = (folder.path() / "job.yaml").string();
+  ASSERT_EQ(orrery({"init", job, "--sequence", "64", "--batch", "8", "--cluster", "localhost-2"}).exit_code, 0);
+  const std::string text = text_of(job);
+  const std::size_t begin = text.find("# plan:\n"), end = text.find("\ntraining:");
+  ASSERT_NE(begin, std::string::npos);
+  std::istringstream lines(text.substr(begin + 8, end - begin - 8));
+  int keys = 0;
+  std::string group;
+  for (std::string line; std::getline(lines, line); ++keys) {
+    ASSERT_EQ(line.rfind("  # ", 0), 0U) << line;
+    const std::string bare = "  " + line.substr(4);
+    if (bare.rfind("    ", 0) != 0) group.clear();
+    if (bare.back() == ':') {
+      group = bare + "\n";
+      continue;
+    }
+    std::ofstream((folder.path() / "one.yaml").string()) << text.substr(0, begin) << "plan:\n"
+                                                         << group << bare << text.substr(end);
+    const Ran ran = orrery({"plan", (folder.path() / "one.yaml").string(), "--top", "1"});
+    EXPECT_TRUE(ran.exit_code == 0 || ran.exit_code == 4) << bare << "\n" << ran.err;
+  }
+  EXPECT_GT(keys, 25);
+}
+
+TEST(Init, ChoosesWhatTheDevicesTrainIn) {
+  for (const auto& [cluster, precision] :
+       {std::pair("hgx-h100", "bf16"), std::pair("dgx-1v", "fp16"), std::pair("localhost-2", "fp32")}) {
+    const Ran ran = orrery({"init", "-", "--model", "gpt2-124m", "--cluster", cluster});
+    EXPECT_EQ(ran.exit_code, 0);
+    EXPECT_NE(ran.out.find(std::string("precision: ") + precision), std::string::npos) << cluster;
+  }
+}
+
+TEST(Init, ReplacesNoFileUnasked) {
+  const Scratch folder;
+  const std::string job = (folder.path() / "job.yaml").string();
+  std::ofstream(job) << "mine\n";
+  EXPECT_EQ(orrery({"init", job}).exit_code, 2);
+  EXPECT_EQ(text_of(job), "mine\n");
+  EXPECT_EQ(orrery({"init", job, "--overwrite"}).exit_code, 0);
+  EXPECT_NE(text_of(job), "mine\n");
+}
+
+TEST(Init, NamesAModelThatIsNotThere) {
+  EXPECT_EQ(orrery({"init", "-", "--model", "gpt5"}).exit_code, 3);
+}
+
+}  // namespace
+}  // namespace orrery::tests

@@ -23,9 +23,9 @@ std::vector<plan::Move> passes_of(const plan::PlanSpec& spec, int stage, std::in
       out.push_back({turn.forward ? Kind::forward : Kind::backward, turn.micro_batch, 0});
     return out;
   }
-  const std::vector<plan::Move> moves =
-      spec.splits_backward() ? plan::moves_of(spec, few)[static_cast<std::size_t>(stage)]
-                             : plan::interleaved(stage, spec.pipeline, spec.virtual_stages, few);
+  const std::vector<plan::Move> moves = spec.splits_backward()
+                                            ? plan::moves_of(spec, few)[static_cast<std::size_t>(stage)]
+                                            : plan::interleaved(stage, spec.pipeline, spec.virtual_stages, few);
   for (const plan::Move& move : moves)
     if (move.kind == Kind::forward || move.kind == Kind::backward || move.kind == Kind::weights) out.push_back(move);
   return out;

@@ -60,8 +60,9 @@ class LanguageModel {
 void draw_tokens(LanguageModel& model, const SampleOptions& options, std::vector<std::int32_t> ids,
                  const std::function<void(std::int32_t)>& drawn);
 
-/// What the model of a run directory says from its newest whole checkpoint; the prompt is not in it. Codes E0618, E0619,
-/// and those of the files it reads; throws Failure. `transport` is one rank's. `warnings`: of damaged checkpoints.
+/// What the model of a run directory says from its newest whole checkpoint; the prompt is not in it. Codes E0618,
+/// E0619, and those of the files it reads; throws Failure. `transport` is one rank's. `warnings`: of damaged
+/// checkpoints.
 [[nodiscard]] base::Result<std::string> sample_run(const std::filesystem::path& run, const SampleOptions& options,
                                                    Backend& backend, Transport& transport, const Waiter& waiter,
                                                    base::Diagnostics* warnings = nullptr);

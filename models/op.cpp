@@ -204,7 +204,8 @@ double bytes_of(const Op& op) {
     case OpKind::adamw:
       // Gradient read; parameter and both moments (fp32) read and written; a compute copy written.
       return (e + 16 + parameter_bytes(op, 3)) * m;
-    case OpKind::momentum_update: return (e + (op.out.size() > 1 && op.out[1] >= 0 ? 8 : 0) + parameter_bytes(op, 2)) * m;
+    case OpKind::momentum_update:
+      return (e + (op.out.size() > 1 && op.out[1] >= 0 ? 8 : 0) + parameter_bytes(op, 2)) * m;
     case OpKind::lamb_moments: return (e + 16 + (op.stochastic ? 2 : 4)) * m;
     case OpKind::lamb: return (8 + parameter_bytes(op, 1)) * m;
     case OpKind::factor_sums: return e * m;
@@ -225,8 +226,8 @@ double bytes_of(const Op& op) {
 }
 
 bool updates_parameters(OpKind kind) {
-  return kind == OpKind::adamw || kind == OpKind::momentum_update || kind == OpKind::lamb || kind == OpKind::adafactor ||
-         kind == OpKind::adamw_8bit;
+  return kind == OpKind::adamw || kind == OpKind::momentum_update || kind == OpKind::lamb ||
+         kind == OpKind::adafactor || kind == OpKind::adamw_8bit;
 }
 
 const char* name_of(OpKind kind) {

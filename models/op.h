@@ -140,7 +140,8 @@ enum class OpKind : std::uint8_t {
 
 /// What momentum_update does with gradient g, parameter p and state m, rate r and decay d:
 ///   sgd   g + d p is added to momentum m, and p moves along it (Sutskever et al. 2013, in the form of PyTorch's SGD)
-///   lion  p -= r (sign(beta1 m + (1 - beta1) g) + d p), then m = beta2 m + (1 - beta2) g (Chen et al. 2023, algorithm 2)
+///   lion  p -= r (sign(beta1 m + (1 - beta1) g) + d p), then m = beta2 m + (1 - beta2) g (Chen et al. 2023, algorithm
+///   2)
 enum class UpdateRule : std::uint8_t { sgd, lion };
 
 /// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
@@ -171,8 +172,8 @@ struct Op {
   double epsilon = 0;      ///< norm epsilon, or rope theta
   bool row_shard =
       false;  ///< position_add, type_add, and with dropout: the n rows begin at row tensor_rank*n of the micro-batch
-  double scale = 1;         ///< loss scale factor: 1/(tokens of the global batch)
-  bool stochastic = false;  ///< updates: param is in 16 bits and rounded at random, in place of a master
+  double scale = 1;                   ///< loss scale factor: 1/(tokens of the global batch)
+  bool stochastic = false;            ///< updates: param is in 16 bits and rounded at random, in place of a master
   UpdateRule rule = UpdateRule::sgd;  ///< of momentum_update
   /// Updates: the `turn`th of so many of one training step, each of which counts as a step of the optimizer's own.
   std::int32_t turn = 0, turns = 1;

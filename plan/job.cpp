@@ -80,8 +80,9 @@ Bounds read_bounds(const Cursor& at) {
   });
   const auto custom = std::find(b.order.begin(), b.order.end(), Order::custom) != b.order.end();
   if (custom && b.passes.empty() && b.order_file.empty())
-    at.at("schedule").error("E0121", "`schedule: custom` without `passes`",
-                            "write the name of a file in its place, my-order.csv (docs/formats.md, Orders of passes)");
+    at.at("schedule")
+        .error("E0121", "`schedule: custom` without `passes`",
+               "write the name of a file in its place, my-order.csv (docs/formats.md, Orders of passes)");
   if (!b.passes.empty() && !custom)
     at.at("passes").error("E0121", "`passes` are of a custom order, and another is named", "schedule: custom");
   return b;

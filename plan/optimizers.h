@@ -13,11 +13,11 @@ enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion };
 
 struct OptimizerTraits {
   OptimizerKind kind{};
-  const char* name = "";   ///< as in job files
-  models::OpKind update{}; ///< the operator that changes parameters; of bytes where moments are quantised
+  const char* name = "";    ///< as in job files
+  models::OpKind update{};  ///< the operator that changes parameters; of bytes where moments are quantised
   models::UpdateRule rule = models::UpdateRule::sgd;  ///< of OpKind::momentum_update
-  int moments = 0;            ///< states of a value for each parameter; SGD without momentum has none
-  bool whole_tensors = false; ///< its update asks for norms or sums of whole parameters
+  int moments = 0;                      ///< states of a value for each parameter; SGD without momentum has none
+  bool whole_tensors = false;           ///< its update asks for norms or sums of whole parameters
   bool betas = false, epsilon = false;  ///< keys that a job may give
   // Defaults: those of the paper, where it has any; of AdamW as GPT models are trained (Brown et al. 2020, appendix B).
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon_value = 1e-8, weight_decay = 0.1;

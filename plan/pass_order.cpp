@@ -49,12 +49,10 @@ class PassOrderReader {
   void cell(std::string_view text, const base::Location& where) {
     const auto rank = static_cast<std::int32_t>(table_.ranks.size()) - 1;
     const std::size_t letter = text.find_first_not_of("0123456789");
-    const auto* const kind = letter == std::string_view::npos
-                                 ? kLetters.end()
-                                 : std::find(kLetters.begin(), kLetters.end(), text[letter]);
+    const auto* const kind =
+        letter == std::string_view::npos ? kLetters.end() : std::find(kLetters.begin(), kLetters.end(), text[letter]);
     const auto stage = letter == 0 ? std::optional(rank) : number(text.substr(0, letter));
-    const auto micro_batch =
-        letter == std::string_view::npos ? std::nullopt : number(text.substr(letter + 1));
+    const auto micro_batch = letter == std::string_view::npos ? std::nullopt : number(text.substr(letter + 1));
     if (kind == kLetters.end() || !stage || !micro_batch) {
       const bool message = text.find("SEND") != text.npos || text.find("RECV") != text.npos ||
                            text.find("SHARD") != text.npos || text.find("REDUCE") != text.npos;
@@ -95,9 +93,10 @@ class PassOrderReader {
   // Stages, chunks, micro-batches, and whose the stages are.
   void measure(const base::Location& whole) {
     if (ranks() < 2)
-      return error(whole, fmt::format("an order of {} rank{}, and a pipeline has at least two", ranks(),
-                                      ranks() == 1 ? "" : "s"),
-                   "write a row for each rank");
+      return error(
+          whole,
+          fmt::format("an order of {} rank{}, and a pipeline has at least two", ranks(), ranks() == 1 ? "" : "s"),
+          "write a row for each rank");
     bool inputs = false, weights = false;
     each([&](const Pass& pass, std::size_t, const base::Location&) {
       places_ = std::max(places_, pass.stage + 1);
@@ -125,10 +124,11 @@ class PassOrderReader {
     if (straight || folded) return;
     each([&](const Pass& pass, std::size_t rank, const base::Location& where) {
       if (pass.stage % ranks() != static_cast<std::int32_t>(rank))
-        error(where, fmt::format("virtual stage {} on rank {}", pass.stage, rank),
-              fmt::format("stages go down the ranks, again and again (stage s on rank s mod {}), or with two a rank down "
-                          "and up again",
-                          ranks()));
+        error(
+            where, fmt::format("virtual stage {} on rank {}", pass.stage, rank),
+            fmt::format("stages go down the ranks, again and again (stage s on rank s mod {}), or with two a rank down "
+                        "and up again",
+                        ranks()));
     });
   }
 
@@ -155,8 +155,8 @@ class PassOrderReader {
       if (done[i] == (forward | input | weight)) continue;
       const auto stage = static_cast<int>(i / m);
       const char letter = (done[i] & forward) == 0 ? 'F' : (done[i] & input) == 0 ? 'B' : 'W';
-      const auto rank = static_cast<std::size_t>(table_.folds && stage >= ranks() ? 2 * ranks() - 1 - stage
-                                                                                  : stage % ranks());
+      const auto rank =
+          static_cast<std::size_t>(table_.folds && stage >= ranks() ? 2 * ranks() - 1 - stage : stage % ranks());
       error(where_[rank].empty() ? where_[0][0] : where_[rank].back(),
             fmt::format("{}{}{} is missing on rank {}", stage, letter, i % m, rank),
             "every virtual stage has a forward and a backward pass of every micro-batch");
@@ -211,7 +211,8 @@ base::Result<PassOrder> PassOrder::parse_csv(std::string_view text, const std::s
     for (std::size_t at = 0; at <= row.size();) {
       const std::size_t comma = std::min(row.find(',', at), row.size());
       const std::string_view raw = row.substr(at, comma - at), cell = trimmed(raw);
-      const auto column = static_cast<int>(at + (cell.empty() ? 0 : static_cast<std::size_t>(cell.data() - raw.data())));
+      const auto column =
+          static_cast<int>(at + (cell.empty() ? 0 : static_cast<std::size_t>(cell.data() - raw.data())));
       if (!cell.empty()) reader.cell(cell, {file, line, column + 1, static_cast<int>(cell.size())});
       at = comma + 1;
     }

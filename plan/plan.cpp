@@ -116,8 +116,8 @@ class Rules {
            fmt::format("the order is of {} ranks with {} virtual stages each, the plan has {} with {}",
                        spec_.passes.stages(), spec_.passes.chunks(), spec_.pipeline, spec_.virtual_stages),
            fmt::format("pipeline: {} and virtual_stages: {}", spec_.passes.stages(), spec_.passes.chunks()));
-    rule(spec_.virtual_stages == 1 || folded || custom || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b), "P17",
-         "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
+    rule(spec_.virtual_stages == 1 || folded || custom || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b),
+         "P17", "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
          "virtual_stages: 1, or more pipeline stages and schedule: 1f1b");
     rule(!spec_.splits_backward() || spec_.pipeline > 1, "P23",
          fmt::format("{} orders the passes of a pipeline, and there is one stage", name_of(spec_.order)),

@@ -68,7 +68,8 @@ struct PlanSpec {
   /// Whether a rank's second chunk runs up the stages: of a model folded into a V, so that the first stage has both its
   /// ends, or of one that stands twice (mirrors()).
   [[nodiscard]] bool folds() const {
-    return order == Order::zb_v || order == Order::dualpipe_v || mirrors() || (order == Order::custom && passes.folds());
+    return order == Order::zb_v || order == Order::dualpipe_v || mirrors() ||
+           (order == Order::custom && passes.folds());
   }
   /// Whether the model stands twice over the stages, down with the first chunk and up with the second, and half of the
   /// micro-batches enter at either end: stages s and pipeline - 1 - s hold the same parameters.

@@ -110,8 +110,8 @@ void CudaBackend::update(const Call& call, std::span<const ElementRange> ranges)
     return adamw(call.stream, call.input_floats(0, m), target_of(call, 3), call.output(1, m), call.output(2, m),
                  tables(Cut::tiles), step_of(call, 2));
   if (op.kind == OpKind::momentum_update)
-    return momentum_update(call.stream, call.input_floats(0, m), target_of(call, 2), call.optional_output(1, m), tables(Cut::tiles),
-               step_of(call, 2));
+    return momentum_update(call.stream, call.input_floats(0, m), target_of(call, 2), call.optional_output(1, m),
+                           tables(Cut::tiles), step_of(call, 2));
   if (op.kind == OpKind::lamb_moments)
     return lamb_moments(call.stream, call.input_floats(0, m), call.input_floats(2, m), call.output(0, m),
                         call.output(1, m), call.output(2, norms), tables(Cut::tiles), step_of(call, 3));

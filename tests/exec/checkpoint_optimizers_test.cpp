@@ -71,7 +71,7 @@ Trial trial_of(OptimizerKind kind, models::DType precision = models::DType::fp32
   return trial;
 }
 
-constexpr OptimizerKind kKinds[] = {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::lamb,
+constexpr OptimizerKind kKinds[] = {OptimizerKind::adamw,     OptimizerKind::sgd,        OptimizerKind::lamb,
                                     OptimizerKind::adafactor, OptimizerKind::adamw_8bit, OptimizerKind::lion};
 
 TEST_F(CheckpointOf, EveryOptimizerGoesOnBitByBitOnTheSamePlan) {

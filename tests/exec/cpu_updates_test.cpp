@@ -49,8 +49,9 @@ TEST(Sgd, AddsDecayToTheGradientOnItsRangesOnly) {
       for (int step = 0; step < 3; ++step) {
         StepContext context = context_of(step);
         context.nesterov = nesterov;
-        run(backend, flat_op(OpKind::momentum_update, size), {of(gradients[static_cast<std::size_t>(step)]), of(coefficient)},
-            {of(found), of(velocity), of(copy)}, context, ranges);
+        run(backend, flat_op(OpKind::momentum_update, size),
+            {of(gradients[static_cast<std::size_t>(step)]), of(coefficient)}, {of(found), of(velocity), of(copy)},
+            context, ranges);
       }
       EXPECT_LT(error_of(found, parameter), 1e-6);
       EXPECT_EQ(found, copy) << "what compute reads";

@@ -72,8 +72,7 @@ TEST(PassOrder, RefusesWhatNoPipelineCanDo) {
   EXPECT_NE(refused("0F0,0F0,0B0\n1F0,1B0\n").message.find("twice"), std::string::npos);
   EXPECT_NE(refused("0B0,0F0\n1F0,1B0\n").message.find("before"), std::string::npos);
   EXPECT_NE(refused("0F0,0F1,0B0\n1F0,1F1,1B0,1B1\n").message.find("0B1 is missing on rank 0"), std::string::npos);
-  EXPECT_NE(refused("0F0,1F0,1B0,0B0\n2F0,3F0,3B0,2B0\n").message.find("virtual stage 1 on rank 0"),
-            std::string::npos);
+  EXPECT_NE(refused("0F0,1F0,1B0,0B0\n2F0,3F0,3B0,2B0\n").message.find("virtual stage 1 on rank 0"), std::string::npos);
   EXPECT_NE(refused("0F0,0B0\n1F0,1B0\n3F0,3B0\n").message.find("4 virtual stages on 3 ranks"), std::string::npos);
   // Rank 1 wants the second micro-batch first, which rank 0 makes behind the first one's gradient.
   const base::Diagnostic waits = refused("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n");
@@ -98,7 +97,8 @@ std::string written(const std::vector<std::vector<Move>>& moves, const PlanSpec&
                          : m.kind == Move::Kind::weights  ? "W"
                                                           : nullptr;
       if (kind)
-        text += std::to_string(spec.place_of(static_cast<int>(s), m.chunk)) + kind + std::to_string(m.micro_batch) + ",";
+        text +=
+            std::to_string(spec.place_of(static_cast<int>(s), m.chunk)) + kind + std::to_string(m.micro_batch) + ",";
     }
     text += "\n";
   }

@@ -134,8 +134,7 @@ TEST(ModelStates, AreZerosTable) {
 TEST(ModelStates, AreZerosTableForEveryOptimizer) {
   using plan::OptimizerKind;
   for (const auto& [kind, states] : {std::pair(OptimizerKind::lamb, 12.0), std::pair(OptimizerKind::sgd, 8.0),
-                                     std::pair(OptimizerKind::lion, 8.0),
-                                     std::pair(OptimizerKind::adafactor, 4.0)})
+                                     std::pair(OptimizerKind::lion, 8.0), std::pair(OptimizerKind::adafactor, 4.0)})
     for (const int zero : {0, 1, 2, 3}) {
       Case c = half_precision();
       c.devices = c.spec.data = 8;

@@ -181,8 +181,8 @@ __global__ void __launch_bounds__(kThreads)
   over_tile(tile, packed,
             LionTile{gradient, target, step, tables.ranges[tile.range], momentum, coefficient_of(step),
                      tile.decay != 0 ? static_cast<float>(step.decay) : 0.0F, static_cast<float>(step.now->rate),
-                     static_cast<float>(step.beta1), static_cast<float>(1 - step.beta1),
-                     static_cast<float>(step.beta2), static_cast<float>(1 - step.beta2)});
+                     static_cast<float>(step.beta1), static_cast<float>(1 - step.beta1), static_cast<float>(step.beta2),
+                     static_cast<float>(1 - step.beta2)});
 }
 
 // -- LAMB -------------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ struct UpdateStep {
   double beta1 = 0, beta2 = 0, epsilon = 0, decay = 0, momentum = 0;
   bool nesterov = false;
   Rule rule = Rule::sgd;  ///< of momentum_update
-  bool adaptive = true;  ///< Adafactor, as the next two
+  bool adaptive = true;   ///< Adafactor, as the next two
   double clip_update = 1, decay_power = 0.8;
   const float* coefficient = nullptr;  ///< of the gradient; null: 1
   const float* scaling = nullptr;      ///< loss scaling (4): steps skipped so far, and whether this one is

@@ -11,20 +11,18 @@
 namespace orrery::plan {
 namespace {
 
-constexpr const char* kCode = "E0124";
-constexpr const char* kForm = "a virtual stage, one of F, B, I and W, and a micro-batch, such as 0F3";
+constexpr const char* kOrderCode = "E0124";
+constexpr const char* kCellForm = "a virtual stage, one of F, B, I and W, and a micro-batch, such as 0F3";
 constexpr std::int64_t kMostPasses = 1 << 22;
-constexpr std::int32_t kMostNumber = 1 << 20;
-constexpr std::size_t kMostFindings = 10;
-constexpr std::array<char, 4> kLetters = {'F', 'B', 'I', 'W'};  // in the order of Pass::Kind
+constexpr std::int32_t kMostCellNumber = 1 << 20;
+constexpr std::size_t kMostOrderFindings = 10;
+constexpr std::array<char, 4> kPassLetters = {'F', 'B', 'I', 'W'};  // in the order of Pass::Kind
 
-using Kind = Pass::Kind;
-
-std::string text_of(const Pass& pass) {
-  return fmt::format("{}{}{}", pass.stage, kLetters[static_cast<std::size_t>(pass.kind)], pass.micro_batch);
+std::string cell_text(const Pass& pass) {
+  return fmt::format("{}{}{}", pass.stage, kPassLetters[static_cast<std::size_t>(pass.kind)], pass.micro_batch);
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view trimmed_cell(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\"";  // PyTorch's writer may quote
   const std::size_t begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
@@ -32,10 +30,10 @@ std::string_view trimmed(std::string_view text) {
 }
 
 // Digits alone, so many that the number fits.
-std::optional<std::int32_t> number(std::string_view text) {
+std::optional<std::int32_t> cell_number(std::string_view text) {
   std::int32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMostNumber)
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0 || value > kMostCellNumber)
     return std::nullopt;
   return value;
 }
@@ -49,20 +47,21 @@ class PassOrderReader {
   void cell(std::string_view text, const base::Location& where) {
     const auto rank = static_cast<std::int32_t>(table_.ranks.size()) - 1;
     const std::size_t letter = text.find_first_not_of("0123456789");
-    const auto* const kind =
-        letter == std::string_view::npos ? kLetters.end() : std::find(kLetters.begin(), kLetters.end(), text[letter]);
-    const auto stage = letter == 0 ? std::optional(rank) : number(text.substr(0, letter));
-    const auto micro_batch = letter == std::string_view::npos ? std::nullopt : number(text.substr(letter + 1));
-    if (kind == kLetters.end() || !stage || !micro_batch) {
+    const auto* const kind = letter == std::string_view::npos
+                                 ? kPassLetters.end()
+                                 : std::find(kPassLetters.begin(), kPassLetters.end(), text[letter]);
+    const auto stage = letter == 0 ? std::optional(rank) : cell_number(text.substr(0, letter));
+    const auto micro_batch = letter == std::string_view::npos ? std::nullopt : cell_number(text.substr(letter + 1));
+    if (kind == kPassLetters.end() || !stage || !micro_batch) {
       const bool message = text.find("SEND") != text.npos || text.find("RECV") != text.npos ||
                            text.find("SHARD") != text.npos || text.find("REDUCE") != text.npos;
       return error(where, fmt::format("{} is no pass", base::quoted(std::string(text))),
                    message ? "leave messages out: they are placed by Orrery itself"
-                           : fmt::format("a cell is {}; passes that overlap stand one after the other", kForm));
+                           : fmt::format("a cell is {}; passes that overlap stand one after the other", kCellForm));
     }
     if (++passes_ > kMostPasses)
       return error(where, fmt::format("more than {} passes", kMostPasses), "use fewer micro-batches");
-    table_.ranks.back().push_back({static_cast<Kind>(kind - kLetters.begin()), *stage, *micro_batch});
+    table_.ranks.back().push_back({static_cast<Pass::Kind>(kind - kPassLetters.begin()), *stage, *micro_batch});
     where_.back().push_back(where);
   }
 
@@ -81,8 +80,8 @@ class PassOrderReader {
   [[nodiscard]] int ranks() const { return static_cast<int>(table_.ranks.size()); }
 
   void error(const base::Location& where, std::string message, std::string help) {
-    if (found_.size() >= kMostFindings) return;
-    found_.push_back({base::Severity::error, kCode, where, std::move(message), std::move(help), {}});
+    if (found_.size() >= kMostOrderFindings) return;
+    found_.push_back({base::Severity::error, kOrderCode, where, std::move(message), std::move(help), {}});
   }
   template <class Visit>
   void each(const Visit& visit) {
@@ -101,8 +100,8 @@ class PassOrderReader {
     each([&](const Pass& pass, std::size_t, const base::Location&) {
       places_ = std::max(places_, pass.stage + 1);
       table_.micro_batches = std::max<std::int64_t>(table_.micro_batches, pass.micro_batch + 1);
-      inputs |= pass.kind == Kind::input_gradient;
-      weights |= pass.kind == Kind::weight_gradient;
+      inputs |= pass.kind == Pass::Kind::input_gradient;
+      weights |= pass.kind == Pass::Kind::weight_gradient;
     });
     if (places_ % ranks() != 0)
       return error(whole, fmt::format("{} virtual stages on {} ranks", places_, ranks()),
@@ -114,7 +113,7 @@ class PassOrderReader {
     if (!inputs && weights)  // B of the zero-bubble papers
       for (std::vector<Pass>& rank : table_.ranks)
         for (Pass& pass : rank)
-          if (pass.kind == Kind::backward) pass.kind = Kind::input_gradient;
+          if (pass.kind == Pass::Kind::backward) pass.kind = Pass::Kind::input_gradient;
     bool straight = true, folded = table_.chunks == 2;
     each([&](const Pass& pass, std::size_t rank, const base::Location&) {
       straight &= pass.stage % ranks() == static_cast<std::int32_t>(rank);
@@ -139,15 +138,17 @@ class PassOrderReader {
     std::vector<std::uint8_t> done(static_cast<std::size_t>(places_) * m, 0);
     each([&](const Pass& pass, std::size_t, const base::Location& where) {
       std::uint8_t& have = done[static_cast<std::size_t>(pass.stage) * m + static_cast<std::size_t>(pass.micro_batch)];
-      const std::uint8_t makes = pass.kind == Kind::forward          ? forward
-                                 : pass.kind == Kind::input_gradient ? input
-                                 : pass.kind == Kind::backward       ? input | weight
-                                                                     : weight;
-      const std::uint8_t needs = pass.kind == Kind::forward ? 0 : pass.kind == Kind::weight_gradient ? input : forward;
+      const std::uint8_t makes = pass.kind == Pass::Kind::forward          ? forward
+                                 : pass.kind == Pass::Kind::input_gradient ? input
+                                 : pass.kind == Pass::Kind::backward       ? input | weight
+                                                                           : weight;
+      const std::uint8_t needs = pass.kind == Pass::Kind::forward           ? 0
+                                 : pass.kind == Pass::Kind::weight_gradient ? input
+                                                                            : forward;
       if ((have & makes) != 0)
-        error(where, fmt::format("{} stands twice", text_of(pass)), "each micro-batch passes each stage once");
+        error(where, fmt::format("{} stands twice", cell_text(pass)), "each micro-batch passes each stage once");
       else if ((have & needs) != needs)
-        error(where, fmt::format("{} before the pass that it follows from", text_of(pass)),
+        error(where, fmt::format("{} before the pass that it follows from", cell_text(pass)),
               "a micro-batch's passes on a stage are F, then B, or F, then I, then W");
       have |= makes;
     });
@@ -176,8 +177,8 @@ class PassOrderReader {
       for (std::size_t r = 0; r < next.size(); ++r)
         for (; next[r] < table_.ranks[r].size(); ++next[r], moved = true) {
           const Pass& pass = table_.ranks[r][next[r]];
-          if (pass.kind == Kind::weight_gradient) continue;
-          const bool forward = pass.kind == Kind::forward;
+          if (pass.kind == Pass::Kind::weight_gradient) continue;
+          const bool forward = pass.kind == Pass::Kind::forward;
           const std::int32_t from = pass.stage + (forward ? -1 : 1);
           if (from >= 0 && from < places_ && !made[at(forward, from, pass.micro_batch)]) break;
           made[at(forward, pass.stage, pass.micro_batch)] = true;
@@ -187,7 +188,7 @@ class PassOrderReader {
       if (next[r] < table_.ranks[r].size())
         error(where_[r][next[r]],
               fmt::format("rank {} waits for ever at {}: what it takes is made behind what waits for it", r,
-                          text_of(table_.ranks[r][next[r]])),
+                          cell_text(table_.ranks[r][next[r]])),
               "move the pass that it takes from to an earlier turn");
   }
 
@@ -206,11 +207,11 @@ base::Result<PassOrder> PassOrder::parse_csv(std::string_view text, const std::s
     const std::string_view row = text.substr(begin, end - begin);
     begin = end + 1;
     ++line;
-    if (trimmed(row).empty() || trimmed(row).front() == '#') continue;
+    if (trimmed_cell(row).empty() || trimmed_cell(row).front() == '#') continue;
     reader.begin_rank();
     for (std::size_t at = 0; at <= row.size();) {
       const std::size_t comma = std::min(row.find(',', at), row.size());
-      const std::string_view raw = row.substr(at, comma - at), cell = trimmed(raw);
+      const std::string_view raw = row.substr(at, comma - at), cell = trimmed_cell(raw);
       const auto column =
           static_cast<int>(at + (cell.empty() ? 0 : static_cast<std::size_t>(cell.data() - raw.data())));
       if (!cell.empty()) reader.cell(cell, {file, line, column + 1, static_cast<int>(cell.size())});
@@ -238,7 +239,7 @@ std::vector<std::string> PassOrder::rows() const {
   if (!table_) return out;
   for (const std::vector<Pass>& rank : table_->ranks) {
     std::string& row = out.emplace_back();
-    for (const Pass& pass : rank) row += (row.empty() ? "" : " ") + text_of(pass);
+    for (const Pass& pass : rank) row += (row.empty() ? "" : " ") + cell_text(pass);
   }
   return out;
 }

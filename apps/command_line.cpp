@@ -482,25 +482,28 @@ std::vector<std::string> left_over(const std::string& message, int argc, const c
   return out;
 }
 
-/// A flag that the verb does not have: the first of them, and which one was probably meant.
-void name_unknown_flag(base::Diagnostic& found, const CLI::App& app, const std::string& verb,
-                       const std::vector<std::string>& extras) {
-  const auto flag =
-      std::find_if(extras.begin(), extras.end(), [](const std::string& one) { return one.front() == '-'; });
-  if (flag == extras.end()) {
-    if (!extras.empty()) found.message = "`" + extras.front() + "` is one argument too many";
-    return;
+/// What is written as a flag; the value of one may look so too, so only long ones.
+std::vector<std::string> flags_in(int argc, const char* const* argv) {
+  std::vector<std::string> out(argv + 1, argv + argc);
+  std::erase_if(out, [](const std::string& one) { return one.rfind("--", 0) != 0; });
+  return out;
+}
+
+/// The first of `words` that is a flag which the verb does not have, and which one was probably meant.
+bool name_unknown_flag(base::Diagnostic& found, const CLI::App& app, const std::string& verb,
+                       const std::vector<std::string>& words) {
+  std::vector<std::string> known = {"--help", "-h"};
+  for (const CLI::App* one : {&app, find_verb(app, verb)})
+    for (const FlagUsage& option : flags_of(*one)) known.insert(known.end(), option.names.begin(), option.names.end());
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (word.front() != '-' || std::find(known.begin(), known.end(), name) != known.end()) continue;
+    found.message = "`" + verb + "` has no flag `" + name + "`";
+    if (const std::string near = base::did_you_mean(name, known); !near.empty())
+      found.help = "did you mean `" + near + "`? ";
+    return true;
   }
-  const std::string name = flag->substr(0, flag->find('='));
-  found.message = "`" + verb + "` has no flag `" + name + "`";
-  std::vector<std::string> known;
-  const auto note = [&](const CLI::App& one) {
-    for (const FlagUsage& option : flags_of(one)) known.insert(known.end(), option.names.begin(), option.names.end());
-  };
-  note(app);
-  if (const CLI::App* one = find_verb(app, verb)) note(*one);
-  if (const std::string near = base::did_you_mean(name, known); !near.empty())
-    found.help = "did you mean `" + near + "`? ";
+  return false;
 }
 
 /// CLI11's message; of a verb or flag that does not exist, which one was probably meant.
@@ -509,8 +512,12 @@ base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, 
   std::vector<std::string> names;
   for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
   base::Diagnostic found{base::Severity::error, "U0001", {}, error.what(), {}, {}};
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && find_verb(app, word) != nullptr)
-    name_unknown_flag(found, app, word, left_over(error.what(), argc, argv));
+  const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  if (find_verb(app, word) != nullptr && (extras || dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)) {
+    const std::vector<std::string> words = extras ? left_over(error.what(), argc, argv) : flags_in(argc, argv);
+    if (!name_unknown_flag(found, app, word, words) && extras && !words.empty())
+      found.message = "`" + words.front() + "` is one argument too many";
+  }
   if (!word.empty() && std::find(names.begin(), names.end(), word) == names.end()) {
     found.message = "unknown verb `" + word + "`";
     // Few mistype the first letter; without it "validate" is near "calibrate".

@@ -20,6 +20,7 @@ namespace orrery::apps {
 namespace {
 
 constexpr std::size_t kComments = 28;  // column at which comments begin
+constexpr double kMostShown = 1024;    // of bounds: larger ones only say that there is one
 
 /// `text` and what it says, as far apart as there is room for.
 std::string said(const std::string& text, const std::string& comment) {
@@ -51,7 +52,7 @@ std::string choices(const plan::FieldInfo& field) {
   else if constexpr (std::is_enum_v<T>)
     return fmt::format("{}", fmt::join(*field.words, ", "));
   else
-    return fmt::format("{} to {}", field.low, field.high);
+    return field.high <= kMostShown ? fmt::format("{} to {}", field.low, field.high) : std::string();
 }
 
 /// Every key of `plan:` commented out, from the table that reads them.
@@ -68,7 +69,7 @@ std::string free_fields() {
       const std::string text =
           plan::is_absent(field, value) ? fmt::format("{}", field.low) : plan::value_text(field, value);
       out += said(fmt::format("  # {}{}: {}", group.empty() ? "" : "  ", field.key, text),
-                  fmt::format("{} ({})", field.says, choices<T>(field)));
+                  choices<T>(field).empty() ? field.says : fmt::format("{} ({})", field.says, choices<T>(field)));
     }
   });
   return out;
@@ -80,9 +81,12 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   const std::string file = options.output == "-" ? "job.yaml" : options.output;
   const std::int64_t sequence = options.sequence > 0 ? options.sequence : model.max_sequence;
   std::string out = "# A job: what is trained, on what, and what the search may choose. Written by `orrery init`.\n#\n";
-  out += fmt::format("#   orrery plan {0} -o plan.yaml     the best plans; the first is kept\n", file);
-  out += "#   orrery simulate plan.yaml         where its time and memory go\n";
-  if (here) out += "#   orrery train plan.yaml --run run  run it on this machine's ranks\n";
+  const auto line = [&](const std::string& command, const char* does) {
+    out += fmt::format("#   {:<36} {}\n", command, does);
+  };
+  line(fmt::format("orrery plan {} -o plan.yaml", file), "the best plans; the first is kept");
+  line("orrery simulate plan.yaml", "where its time and memory go");
+  if (here) line("orrery train plan.yaml --run run", "run it on this machine's ranks");
   out += "#\n# What is commented out is left to Orrery; docs/formats.md explains every key.\n";
   out += said("model: " + base::yaml_text(options.model),
               fmt::format("{} parameters; a catalogue name, a model file or a Hugging Face config.json",

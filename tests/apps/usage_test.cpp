@@ -27,6 +27,7 @@ TEST(Usage, AMistypedFlagIsNamedWithASuggestion) {
   EXPECT_THAT(ran.err, HasSubstr("did you mean `--trace`?"));
   EXPECT_THAT(ran.err, HasSubstr("`orrery help simulate`"));
   EXPECT_THAT(orrery({"plan", "job.yaml", "--jsn"}).err, HasSubstr("did you mean `--json`?"));
+  EXPECT_THAT(orrery({"plan", "--topp"}).err, HasSubstr("did you mean `--top`?"));
   EXPECT_THAT(orrery({"plan", "job.yaml", "second.yaml"}).err, HasSubstr("`second.yaml` is one argument too many"));
 }
 

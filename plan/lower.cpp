@@ -581,7 +581,7 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
   schedule.spec = plan.spec();
   const Groups groups = make_groups(plan.spec(), plan.model().tied_embeddings, schedule.groups);
   std::vector<std::vector<Move>> moves(static_cast<std::size_t>(plan.spec().pipeline));
-  if (plan.spec().splits_backward() || plan.spec().virtual_stages > 1 || plan.spec().asynchronous())
+  if (plan.spec().splits_backward() || plan.spec().virtual_stages > 1)
     moves = moves_of(plan.spec(), plan.micro_batches());
   for (int stage = 0; stage < plan.spec().pipeline; ++stage)
     schedule.classes.push_back(

@@ -77,10 +77,11 @@ void run_norm_grad(const Call& call) {
   if (call.op.kind == OpKind::layer_norm_grad)
     layer_norm_grad<T>(call.stream, call.input<T>(0, size), call.input<T>(1, size), call.input<T>(2, c),
                        call.input(3, n), call.input(4, n), call.optional<T>(5, size), call.output<T>(0, size),
-                       call.output<G>(1, c), call.optional_output<G>(2, c), n, c, call.scratch);
+                       call.output<G>(1, c), call.optional_output<G>(2, c), n, c, call.scratch, call.op.accumulate);
   else
     rms_norm_grad<T>(call.stream, call.input<T>(0, size), call.input<T>(1, size), call.input<T>(2, c), call.input(3, n),
-                     call.optional<T>(4, size), call.output<T>(0, size), call.output<G>(1, c), n, c, call.scratch);
+                     call.optional<T>(4, size), call.output<T>(0, size), call.output<G>(1, c), n, c, call.scratch,
+                     call.op.accumulate);
 }
 
 AttentionShape shape_of(const Call& call) {
@@ -345,7 +346,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::bias_grad:
       return typed([&]<class T>(std::type_identity<T>) {
         bias_grad<T>(call.stream, call.input<T>(0, op.n * op.m), call.output<GradientOf<T>>(0, op.m), op.n, op.m,
-                     call.scratch);
+                     call.scratch, op.accumulate);
       });
     case OpKind::rope:
     case OpKind::rope_grad: return typed([&]<class T>(std::type_identity<T>) { run_rope<T>(call); });

@@ -17,6 +17,7 @@ struct Maker {
     Case& c = cases.back();
     c.name = name;
     c.op.kind = kind;
+    c.op.accumulate = kind == OpKind::layer_norm_grad || kind == OpKind::rms_norm_grad || kind == OpKind::bias_grad;
     c.op.n = n;
     c.op.m = m;
     c.op.k = k;
@@ -84,6 +85,20 @@ struct Maker {
     grad.out = {floats(t * c)};
   }
 
+  /// Of the first micro-batch: what is there is overwritten.
+  void write_sums() {
+    const std::size_t count = cases.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!cases[i].op.accumulate) continue;
+      Case writes = cases[i];
+      writes.name += "_writes";
+      writes.op.accumulate = false;
+      for (Slot& slot : writes.out)
+        if (slot.same_as_input < 0) slot = unset(slot.elements());
+      cases.push_back(std::move(writes));
+    }
+  }
+
   void norms() {
     for (const std::int64_t columns : {1, 65, 768}) {
       for (const bool addend : {false, true}) {
@@ -127,6 +142,7 @@ struct Maker {
     Case& bias = add("bias_grad", OpKind::bias_grad, 77, 45);
     bias.in = {floats(77 * 45)};
     bias.out = {floats(45)};
+    write_sums();
   }
 
   void matmuls() {

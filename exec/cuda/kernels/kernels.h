@@ -93,16 +93,16 @@ void layer_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, co
 template <class T>
 void layer_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* mean,
                      const float* rstd, const T* addend, T* dx, GradientOf<T>* dweight, GradientOf<T>* dbias,
-                     int64_t rows, int64_t columns, KernelScratch scratch);
+                     int64_t rows, int64_t columns, KernelScratch scratch, bool adds);
 template <class T>
 void rms_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, T* y, float* rstd, int64_t rows,
               int64_t columns, float epsilon);
 template <class T>
 void rms_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* rstd, const T* addend,
-                   T* dx, GradientOf<T>* dweight, int64_t rows, int64_t columns, KernelScratch scratch);
+                   T* dx, GradientOf<T>* dweight, int64_t rows, int64_t columns, KernelScratch scratch, bool adds);
 template <class T>
 void bias_grad(cudaStream_t stream, const T* dy, GradientOf<T>* dbias, int64_t rows, int64_t columns,
-               KernelScratch scratch);
+               KernelScratch scratch, bool adds);
 
 // attention.cu: packed heads as in op.h. Flash attention of 16-bit operands takes the tensor cores where heads are 16,
 // 32, 64, 80, 96 or 128 wide; backward then keeps a float for each query of each head in `scratch`.

@@ -1,8 +1,11 @@
-// Layer norm, RMS norm and column sums. Forward and dx: a warp per row of up to 4096 elements, else a block. Weights'
-// gradients: blocks of 32 columns by as many parts of the rows as fill the device, and a second pass over the parts.
+// Layer norm, RMS norm and column sums. Forward and dx: a warp per row of up to 4096 elements, else a block. Column
+// sums: blocks of 32 columns by as many parts of the rows as fill the device, and a second pass over the parts.
+// Backward of norms is norm_grad.cu's, but where rows are too long or lie unaligned: then the weights' gradients first,
+// and dx.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/dropout_device.h"
 #include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/norm_grad.h"
 #include "exec/cuda/kernels/values.h"
 
 namespace orrery::exec::cuda {
@@ -288,6 +291,8 @@ template <class T>
 void layer_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* mean,
                      const float* rstd, const T* addend, T* dx, GradientOf<T>* dweight, GradientOf<T>* dbias,
                      int64_t rows, int64_t columns, KernelScratch scratch, bool adds) {
+  const NormGradient<T> one{dy, x, weight, mean, rstd, addend, dx, dweight, dbias, rows, columns, adds};
+  if (norm_grad_in_one_pass(stream, one, scratch, "layer_norm_grad")) return;
   // First the weights' gradients: dx may overwrite what they read.
   column_sums(stream, Columns<T>{dy, x, mean, rstd, dweight, dbias, nullptr, rows, columns, 0, adds}, scratch,
               "layer_norm_grad, weights");
@@ -304,6 +309,8 @@ void rms_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, T* y
 template <class T>
 void rms_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* rstd, const T* addend,
                    T* dx, GradientOf<T>* dweight, int64_t rows, int64_t columns, KernelScratch scratch, bool adds) {
+  const NormGradient<T> one{dy, x, weight, nullptr, rstd, addend, dx, dweight, nullptr, rows, columns, adds};
+  if (norm_grad_in_one_pass(stream, one, scratch, "rms_norm_grad")) return;
   column_sums(stream, Columns<T>{dy, x, nullptr, rstd, dweight, nullptr, nullptr, rows, columns, 0, adds}, scratch,
               "rms_norm_grad, weights");
   const float* no_mean = nullptr;

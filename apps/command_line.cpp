@@ -24,7 +24,7 @@ Examples:
   orrery report runs/first --calibration calibration.yaml -o report.html
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing,
-130 training stopped by ^C.)";
+130 stopped by ^C.)";
 
 /// Options that every verb takes, before or after its name.
 void add_common(CLI::App& app, CommonOptions& common) {

@@ -70,7 +70,11 @@ void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
   all.evaluated += one.evaluated;
   all.simulated += one.simulated;
   all.seconds += one.seconds;
-  all.optimality_gap = std::max(all.optimality_gap, one.optimality_gap);
+  all.interrupted = all.interrupted || one.interrupted;
+  if (one.optimality_gap && !all.interrupted)
+    all.optimality_gap = std::max(all.optimality_gap.value_or(0), *one.optimality_gap);
+  else if (all.interrupted)
+    all.optimality_gap.reset();
   for (const auto& [reason, count] : one.rejected) all.rejected[reason] += count;
   std::move(one.nearest.begin(), one.nearest.end(), std::back_inserter(all.nearest));
 }
@@ -124,6 +128,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     const Interrupt interrupt;
     Progress progress(context.terminal.progress);
     for (const ClusterPointer& cluster : *sizes) {
+      if (result.interrupted) break;
       const cost::Pricing pricing(cluster, job->stack, *calibrations);
       add(result, sim::search(job->model, cluster, job->job, pricing, search_options(options, progress)),
           sizes->size() > 1);
@@ -159,6 +164,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     if (auto warning = tight(best, cost::spread_of(*intervals, job->stack.name, several), options.job))
       outcome.diagnostics.push_back(std::move(*warning));
   }
+  if (result.interrupted) outcome.exit_code = kInterrupted;
   if (!result.plans.empty() && !options.output.empty()) {
     write_file(options.output, plan::write_plan_file(file_of(result.plans.front().spec)));
     outcome.text += fmt::format("\nWrote {}    next: orrery simulate {}\n", options.output, options.output);

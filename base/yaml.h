@@ -99,7 +99,7 @@ class Document {
  public:
   /// Never fails: syntax errors (E0101) are in findings() and the root then stands on nothing. Of a repeated key
   /// (E0107) the first value is kept.
-  /// Limits: 16 MiB of text, depth 64, 200,000 nodes after alias expansion.
+  /// Limits (E0108): 4 MiB of text, depth 64; 200,000 values and 16 MiB of text once aliases are written out.
   [[nodiscard]] static Document parse(std::string_view text, std::string file);
   [[nodiscard]] Cursor root() const { return root_; }
   [[nodiscard]] Findings& findings() const { return *findings_; }

@@ -5,7 +5,8 @@ add_library(orrery_apps STATIC ${app_sources})
 add_library(orrery::apps ALIAS orrery_apps)
 target_link_libraries(orrery_apps PUBLIC orrery::base orrery::models orrery::clusters orrery::plan orrery::cost
                       orrery::sim orrery::exec orrery::reports PRIVATE orrery_flags)
-target_compile_definitions(orrery_apps PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ORRERY_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(orrery_apps PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                               ORRERY_VERSION="${PROJECT_VERSION}")
 orrery_unity(orrery_apps ALONE command_line)
 add_executable(orrery ${PROJECT_SOURCE_DIR}/apps/main.cpp)
 target_link_libraries(orrery PRIVATE orrery::apps orrery_flags)
@@ -19,7 +20,8 @@ if(ORRERY_HAVE_WORKER)
 endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/catalog DESTINATION share/orrery/models)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/clusters/catalog ${PROJECT_SOURCE_DIR}/clusters/calibrated DESTINATION share/orrery/clusters)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/clusters/catalog ${PROJECT_SOURCE_DIR}/clusters/calibrated
+        DESTINATION share/orrery/clusters)
 install(FILES ${PROJECT_SOURCE_DIR}/clusters/import/known.yaml DESTINATION share/orrery/clusters/import)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/validation/headlines DESTINATION share/orrery/tests/validation)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/validation/published DESTINATION share/orrery/tests/validation)

@@ -9,10 +9,12 @@ find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
 # XXH3, in one header, for hashes of weights that replicas compare.
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
-orrery_room(exec DEPENDS base models clusters plan LINK Threads::Threads ${CMAKE_DL_LIBS} ${HWLOC_LIBRARY} ${PCRE2_LIBRARY}
+orrery_room(exec DEPENDS base models clusters plan
+            LINK Threads::Threads ${CMAKE_DL_LIBS} ${HWLOC_LIBRARY} ${PCRE2_LIBRARY}
             EXCLUDE "/exec/mpi/" "/exec/cuda/" "/exec/cpu/")
-orrery_unity(orrery_exec ALONE completion compression_states encode_data faults guards held_states initial_weights initialise measure message_timer
-             op_timer safetensors safetensors_header sample spikes state_hash tokenizer_open)
+orrery_unity(orrery_exec ALONE completion compression_states encode_data faults guards held_states initial_weights
+             initialise measure message_timer op_timer safetensors safetensors_header sample spikes state_hash
+             tokenizer_open)
 
 file(GLOB cpu_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cpu/*.cpp)
 if(BLAS_FOUND AND CBLAS_INCLUDE AND cpu_sources)

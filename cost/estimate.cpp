@@ -39,16 +39,24 @@ models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
   return op;
 }
 
+// All that layer_costs reads of a plan. A new option does not compile here before it is part of the key.
+auto layer_key(LayerKind kind, const models::ExpandOptions& options, const plan::PlanSpec& spec,
+               plan::Recompute recompute) {
+  const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens,
+               chunks] = options;
+  const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
+  return std::make_tuple(kind, tensor, context, batch, sequence, recompute, dtype, products, flash, rows,
+                         vocab_multiple, dropout, tokens, chunks, spec.splits_backward(), spec.optimizer, gradients,
+                         activations, rank, minimum_rate, capacity, group, start);
+}
+using LayerKey = decltype(layer_key({}, {}, {}, {}));
+
 }  // namespace
 
 struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
-  /// (kind, tensor, context, micro-batch, sequence, dtype, flash, rows sharded, recomputation, split, …) -> costs
-  std::map<
-      std::tuple<int, int, int, std::int64_t, std::int64_t, int, bool, bool, int, bool, int, int, double, std::int64_t>,
-      LayerCosts>
-      layers;
+  std::map<LayerKey, LayerCosts> layers;
   /// (replicas, tensor, pipeline, ranks among which ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
 
@@ -104,14 +112,11 @@ struct Estimator::Memo {
 };
 
 const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
-  const auto key =
-      std::make_tuple(static_cast<int>(kind), spec.tensor, spec.context, spec.micro_batch, spec.sequence,
-                      static_cast<int>(spec.precision), spec.flash, spec.shards_rows(), static_cast<int>(recompute),
-                      spec.splits_backward(), static_cast<int>(spec.optimizer),
-                      static_cast<int>(spec.compression.activations), spec.compression.capacity, spec.loss_chunks);
+  const models::ExpandOptions options = plan::expand_options(spec);
+  const LayerKey key = layer_key(kind, options, spec, recompute);
   const auto found = layers.find(key);
   if (found != layers.end()) return found->second;
-  const models::LayerProgram program = models::expand(*model, kind, 0, plan::expand_options(spec));
+  const models::LayerProgram program = models::expand(*model, kind, 0, options);
   return layers
       .emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor),
                                 strided(0, spec.tensor, spec.context), spec.splits_backward(), spec.optimizer,

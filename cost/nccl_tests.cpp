@@ -226,7 +226,8 @@ class TextReader {
     long long number = 0, group = 0, device = -1;
     bool sound = words.size() > 2 && whole_number(words[2].text, number) && number < kMostRanks;
     for (std::size_t i = 3; i + 1 < words.size(); ++i) {
-      if (words[i].text == "Group" && i == 3) sound = sound && whole_number(words[i + 1].text, group);
+      if (words[i].text == "Group" && i == 3)
+        sound = sound && whole_number(words[i + 1].text, group) && group < kMostRanks;
       if (words[i].text == "on" && rank.host.empty()) rank.host = std::string(words[i + 1].text);
       if (words[i].text != "device") continue;
       sound = sound && whole_number(words[i + 1].text, device) && device < kMostRanks;

@@ -71,7 +71,10 @@ struct SearchResult {
   std::int64_t evaluated = 0;  ///< by the closed form
   std::int64_t simulated = 0;  ///< by replay
   double seconds = 0;
-  double optimality_gap = 0;                     ///< of the closed form's optimum; 0 when exhaustive
+  /// How far the best plan may be from the best of the space, relative: by how much its replay takes longer than the
+  /// closed form says of the best that was not replayed. Absent when the search was interrupted.
+  std::optional<double> optimality_gap;
+  bool interrupted = false;                      ///< candidates are left that nobody looked at
   std::map<std::string, std::int64_t> rejected;  ///< reason -> count
   std::vector<std::string> nearest;              ///< when nothing is feasible: what to relax
 };

@@ -11,6 +11,7 @@
 /// The host transport (MPI) must outlive the one made here; it serves barrier, gather_text and maximum, carries the ids
 /// by which NCCL's communicators meet, and does the collectives itself, through pinned memory, where NCCL cannot.
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,6 +32,9 @@ struct CudaTransportOptions {
   bool nccl = true;             ///< false: always staged through the host
   double start_timeout_s = 60;  ///< for the ranks to meet; then all fall back to staging through the host
   double deadline_s = 120;      ///< one operation; then the communicators are aborted and Failure is thrown
+  /// Called once where a communicator has failed or an operation has passed its deadline, by whichever thread saw it,
+  /// before the communicators are aborted: that may block, and with it the Failure that is thrown.
+  std::function<void(const std::string& why)> on_failure = {};
 };
 
 /// What the module can do. Calls throw exec::Failure.
@@ -64,7 +68,7 @@ struct CudaLoad {
 
 /// The module's one entry point: a module, or null with the reason in `reason`. `version` guards against a module
 /// left over from another build.
-inline constexpr int kCudaModuleVersion = 5;
+inline constexpr int kCudaModuleVersion = 6;
 inline constexpr const char* kCudaModuleFile = "liborrery_cuda.so";
 inline constexpr const char* kCudaModuleEntry = "orrery_cuda_open";
 using CudaModuleEntry = CudaModule* (*)(int version, char* reason, std::size_t reason_bytes);

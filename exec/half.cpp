@@ -2,6 +2,7 @@
 #include "exec/half.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -66,7 +67,10 @@ void put(std::byte* stored, std::size_t i, std::uint16_t bits) {
 // spent most of their time in the arithmetic above.
 #if defined(__x86_64__)
 bool converts_fp16() {
-  static const bool can = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+  static const bool can = [] {  // __builtin_cpu_supports("f16c") is unknown to clang before 15
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  }();
   return can;
 }
 [[gnu::target("avx,f16c")]] std::size_t widen_eights(const std::byte* stored, std::span<float> values) {

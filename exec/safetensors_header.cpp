@@ -59,15 +59,16 @@ void read_shape(JsonReader& in, TensorEntry& entry) {
 }
 
 void read_offsets(JsonReader& in, TensorEntry& entry) {
+  const Bad improper{fmt::format("tensor {} has no proper data_offsets", base::quoted(entry.name))};
   std::array<std::int64_t, 2> offsets{};
   std::size_t count = 0;
   if (in.kind() == '[')
     for (in.open_array(); in.item(); ++count) {
-      if (count == offsets.size()) break;
+      if (count == offsets.size()) throw improper;
       offsets[count] = whole(in, "an offset of " + base::quoted(entry.name));
     }
   if (in.failed()) refuse(in);
-  if (count != offsets.size()) throw Bad{fmt::format("tensor {} has no proper data_offsets", base::quoted(entry.name))};
+  if (count != offsets.size()) throw improper;
   entry.begin = offsets[0];
   entry.end = offsets[1];
 }

@@ -74,6 +74,11 @@ double number(const nlohmann::json& event, const char* key) {
   return found != event.end() && found->is_number() ? found->get<double>() : 0;
 }
 
+std::string text(const nlohmann::json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
 /// What is known of the run while it goes on.
 class Watch {
  public:
@@ -99,11 +104,11 @@ class Watch {
           fmt::format("loss on held-out data after step {:.0f}: {:.4f}", number(event, "step"), number(event, "loss")));
     if (what == "graphs" && number(event, "failed") > 0)
       watchers_.message(fmt::format("{:.0f} runs of steps could not be captured as CUDA graphs and ran without: {}",
-                                    number(event, "failed"), event.value("reason", "")));
+                                    number(event, "failed"), text(event, "reason")));
     if (what == "kernels" && event.contains("choices"))
       for (const nlohmann::json& choice : event["choices"]) {
-        const std::string reason = choice.value("reason", "");
-        watchers_.message(fmt::format("{} by {}{}{}", choice.value("operator", ""), choice.value("kernel", ""),
+        const std::string reason = text(choice, "reason");
+        watchers_.message(fmt::format("{} by {}{}{}", text(choice, "operator"), text(choice, "kernel"),
                                       reason.empty() ? "" : ": ", reason));
       }
     if (what == "started" && event.value("oversubscribed", false))

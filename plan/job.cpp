@@ -10,7 +10,7 @@
 
 #include "base/ensure.h"
 #include "models/read.h"
-#include "plan/job_compression.h"
+#include "plan/fields_yaml.h"
 #include "plan/job_optimizer.h"
 #include "plan/words.h"
 
@@ -42,59 +42,22 @@ std::vector<T> choices(const Cursor& at, const Read& read) {
   return values;
 }
 
-std::vector<int> degrees(const Cursor& at, std::int64_t low = 1, std::int64_t high = kMostRanks) {
-  return choices<int>(at, [&](const Cursor& item) { return small(item, low, high, static_cast<int>(low)); });
+// A bound: a list, one value, or, of layers_per_stage, the value itself.
+template <class Of, class T>
+void read_bound(const Cursor& at, const Field<Of>& field, std::vector<T>& bound) {
+  if constexpr (kIsList<typename Field<Of>::Value>)
+    bound = read_value(at, field, bound);
+  else
+    bound = choices<T>(at, [&](const Cursor& item) { return read_value(item, field, least<T>(field)); });
+}
+template <class Of, class T>
+void read_bound(const Cursor& at, const Field<Of>& field, std::optional<T>& bound) {
+  if (at.exists()) bound = read_value(at, field, least<T>(field));
 }
 
 Bounds read_bounds(const Cursor& at) {
   Bounds b;
-  b.data = degrees(at.optional("data"));
-  b.tensor = degrees(at.optional("tensor"));
-  b.pipeline = degrees(at.optional("pipeline"));
-  b.context = degrees(at.optional("context"));
-  b.expert = degrees(at.optional("expert"));
-  b.virtual_stages = degrees(at.optional("virtual_stages"), 1, kMostLayers);
-  b.micro_batch = degrees(at.optional("micro_batch"), 1, kMostBatch);
-  b.zero_stage = degrees(at.optional("zero_stage"), 0, 3);
-  b.schedule = choices<Order>(at.optional("schedule"),
-                              [](const Cursor& item) { return choose(item, kOrderWords, Order::gpipe); });
-  b.recompute = choices<Recompute>(at.optional("recompute"),
-                                   [](const Cursor& item) { return choose(item, kRecomputeWords, Recompute::none); });
-  for (const Cursor& item : at.optional("layers_per_stage").items()) {
-    b.layers_per_stage.push_back(item.integer(0, kMostLayers, 1));
-  }
-  if (const Cursor flash = at.optional("flash"); flash.exists()) b.flash = flash.boolean(true);
-  if (const Cursor old = at.optional("staleness"); old.exists()) b.staleness = small(old, 0, kMostStaleness, 0);
-  b.sequence_parallel =
-      choices<bool>(at.optional("sequence_parallel"), [](const Cursor& item) { return item.boolean(false); });
-  if (const Cursor layers = at.optional("recompute_layers"); layers.exists())
-    b.recompute_layers = layers.integer(0, kMostLayers, 0);
-  if (const Cursor ends = at.optional("ends_as_layers"); ends.exists()) b.ends_as_layers = ends.boolean(false);
-  if (const Cursor early = at.optional("overlap_gradients"); early.exists()) b.overlap_gradients = early.boolean(true);
-  b.zero_group = degrees(at.optional("zero_group"), 0);
-  const Cursor offload = at.optional("offload");
-  const auto spaces = [&](const char* key) {
-    return choices<Space>(offload.optional(key),
-                          [](const Cursor& item) { return choose(item, kSpaceWords, Space::device); });
-  };
-  b.offload_activations = spaces("activations");
-  b.offload_optimizer = spaces("optimizer");
-  b.offload_parameters = spaces("parameters");
-  if (const Cursor prefetch = offload.optional("prefetch"); prefetch.exists())
-    b.offload_prefetch = small(prefetch, 1, kMostPrefetch, 1);
-  const Cursor compression = at.optional("compression");
-  b.compress_gradients = choices<GradientCompression>(
-      compression.optional("gradients"), [](const Cursor& item) { return read_gradient_compression(item); });
-  b.compress_activations = choices<ActivationEncoding>(
-      compression.optional("activations"), [](const Cursor& item) { return read_activation_encoding(item); });
-  if (const Cursor rank = compression.optional("rank"); rank.exists()) b.compress_rank = read_rank(rank);
-  if (const Cursor rate = compression.optional("minimum_rate"); rate.exists())
-    b.compress_minimum_rate = read_minimum_rate(rate);
-  b.compress_group =
-      choices<int>(compression.optional("group"), [](const Cursor& item) { return read_exchange_group(item); });
-  if (const Cursor share = compression.optional("capacity"); share.exists()) b.compress_capacity = read_capacity(share);
-  if (const Cursor start = compression.optional("start"); start.exists()) b.compress_start = read_start(start);
-  b.loss_chunks = degrees(at.optional("loss_chunks"), 1, kMostLossChunks);
+  for_each_field(kChosenFields, [&](const auto& field) { read_bound(field_of(at, field), field, field.of(b)); });
   return b;
 }
 
@@ -187,61 +150,29 @@ class Writer {
   std::string out_;
 };
 
-template <class Enum>
-std::vector<std::string> words_of(const std::vector<Enum>& values) {
+template <class Of, class T>
+std::string bound_text(const Field<Of>& field, const std::vector<T>& bound) {
+  if (bound.empty()) return {};
   std::vector<std::string> words;
-  for (const Enum value : values) words.emplace_back(name_of(value));
-  return words;
+  for (const T value : bound) words.push_back(value_text(field, value));
+  return fmt::format("[{}]", fmt::join(words, ", "));
 }
-
-// What stays on the device is not offloaded: `none`.
-std::vector<std::string> places_of(const std::vector<Space>& values) {
-  std::vector<std::string> words;
-  for (const Space value : values) words.push_back(kSpaceWords[static_cast<std::size_t>(value)]);
-  return words;
+template <class Of, class T>
+std::string bound_text(const Field<Of>& field, const std::optional<T>& bound) {
+  return bound ? value_text(field, *bound) : std::string();
 }
 
 void write_bounds(Writer& w, const Bounds& b) {
   if (b == Bounds{}) return;
   w.open("plan");
-  w.list("data", b.data, 2);
-  w.list("tensor", b.tensor, 2);
-  w.list("pipeline", b.pipeline, 2);
-  w.list("context", b.context, 2);
-  w.list("expert", b.expert, 2);
-  w.list("virtual_stages", b.virtual_stages, 2);
-  w.list("micro_batch", b.micro_batch, 2);
-  w.list("zero_stage", b.zero_stage, 2);
-  w.list("schedule", words_of(b.schedule), 2);
-  w.list("recompute", words_of(b.recompute), 2);
-  w.list("layers_per_stage", b.layers_per_stage, 2);
-  if (b.flash) w.line("flash", *b.flash, 2);
-  if (b.staleness) w.line("staleness", *b.staleness, 2);
-  w.list("sequence_parallel", b.sequence_parallel, 2);
-  if (b.recompute_layers) w.line("recompute_layers", *b.recompute_layers, 2);
-  if (b.ends_as_layers) w.line("ends_as_layers", *b.ends_as_layers, 2);
-  if (b.overlap_gradients) w.line("overlap_gradients", *b.overlap_gradients, 2);
-  w.list("zero_group", b.zero_group, 2);
-  w.list("loss_chunks", b.loss_chunks, 2);
-  if (!b.compress_gradients.empty() || !b.compress_activations.empty() || b.compress_rank || b.compress_minimum_rate ||
-      b.compress_capacity || !b.compress_group.empty() || b.compress_start) {
-    w.open("compression", 2);
-    w.list("gradients", words_of(b.compress_gradients), 4);
-    w.list("activations", words_of(b.compress_activations), 4);
-    if (b.compress_rank) w.line("rank", *b.compress_rank, 4);
-    if (b.compress_minimum_rate) w.line("minimum_rate", *b.compress_minimum_rate, 4);
-    if (b.compress_capacity) w.line("capacity", *b.compress_capacity, 4);
-    w.list("group", b.compress_group, 4);
-    if (b.compress_start) w.line("start", *b.compress_start, 4);
-  }
-  if (b.offload_activations.empty() && b.offload_optimizer.empty() && b.offload_parameters.empty() &&
-      !b.offload_prefetch)
-    return;
-  w.open("offload", 2);
-  w.list("activations", places_of(b.offload_activations), 4);
-  w.list("optimizer", places_of(b.offload_optimizer), 4);
-  w.list("parameters", places_of(b.offload_parameters), 4);
-  if (b.offload_prefetch) w.line("prefetch", *b.offload_prefetch, 4);
+  std::string open;
+  for_each_field(kChosenFields, [&](const auto& field) {
+    const std::string text = bound_text(field, field.of(b));
+    if (text.empty()) return;
+    if (*field.group != '\0' && open != field.group) w.open(field.group, 2);
+    open = field.group;
+    w.line(field.key, text, open.empty() ? 2 : 4);
+  });
 }
 
 void write_training(Writer& w, const Training& t) {
@@ -359,6 +290,12 @@ const char* name_of(Recompute recompute) {
 }
 const char* name_of(Objective objective) {
   return kObjectiveWords[static_cast<std::size_t>(objective)].c_str();
+}
+const char* name_of(GradientCompression kind) {
+  return kGradientWords[static_cast<std::size_t>(kind)].c_str();
+}
+const char* name_of(ActivationEncoding kind) {
+  return kActivationWords[static_cast<std::size_t>(kind)].c_str();
 }
 
 const char* name_of(Space space) {

@@ -143,10 +143,25 @@ struct Training {
 ///                        2024)
 [[nodiscard]] double learning_rate_at(const Training& training, std::int64_t step);
 
-/// What the search may choose: an empty list leaves the dimension free, one value fixes it.
+/// What the search may choose, a member for each that it may of a PlanSpec (plan/fields.h): an empty list leaves the
+/// dimension free, one value fixes it; without a value it is as said.
+struct OffloadBounds {
+  std::vector<Space> activations, optimizer, parameters;  ///< empty: the device, if all fits
+  std::optional<int> prefetch;
+  bool operator==(const OffloadBounds&) const = default;
+};
+struct CompressionBounds {
+  std::vector<GradientCompression> gradients;   ///< empty: none, as it changes the mathematics
+  std::vector<ActivationEncoding> activations;  ///< the same
+  std::optional<int> rank;
+  std::optional<double> minimum_rate, capacity;
+  std::vector<int> group;  ///< empty: 0, and those of a node where replicas span several
+  std::optional<std::int64_t> start;
+  bool operator==(const CompressionBounds&) const = default;
+};
 struct Bounds {
   std::vector<int> data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage;
-  std::vector<Order> schedule;
+  std::vector<Order> order;
   std::vector<Recompute> recompute;
   std::vector<std::int64_t> layers_per_stage;  ///< fixes the split when given
   std::optional<bool> flash;
@@ -154,15 +169,9 @@ struct Bounds {
   std::vector<bool> sequence_parallel;
   std::optional<std::int64_t> recompute_layers;
   std::optional<bool> ends_as_layers;
-  std::vector<Space> offload_activations, offload_optimizer, offload_parameters;  ///< empty: the device, if all fits
-  std::optional<int> offload_prefetch;
+  OffloadBounds offload;
+  CompressionBounds compression;
   std::optional<bool> overlap_gradients;
-  std::vector<GradientCompression> compress_gradients;   ///< empty: none, as it changes the mathematics
-  std::vector<ActivationEncoding> compress_activations;  ///< the same
-  std::optional<int> compress_rank;
-  std::optional<double> compress_minimum_rate, compress_capacity;
-  std::vector<int> compress_group;  ///< empty: 0, and those of a node where replicas span several
-  std::optional<std::int64_t> compress_start;
   std::vector<int> zero_group;   ///< 0: all replicas; empty: those of a node too, where they span nodes
   std::vector<int> loss_chunks;  ///< empty: 1, and more where only that fits
   bool operator==(const Bounds&) const = default;

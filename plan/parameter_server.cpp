@@ -10,6 +10,7 @@
 #include "plan/asynchronous.h"
 #include "plan/lower.h"
 #include "plan/lower_optimizer.h"
+#include "plan/rules.h"
 
 namespace orrery::plan {
 
@@ -67,8 +68,8 @@ Block without_loss(RankClass& c, int losses) {
 base::Diagnostics refused_by_server(const PlanSpec& spec) {
   base::Diagnostics found;
   if (!spec.has_server()) return found;
-  const auto rule = [&](bool holds, const char* code, std::string message, std::string help) {
-    if (!holds) found.push_back({base::Severity::error, code, {}, std::move(message), std::move(help), {}});
+  const auto rule = [&](bool holds, RuleCode code, std::string message, std::string help) {
+    if (!holds) found.push_back({base::Severity::error, code.text(), {}, std::move(message), std::move(help), {}});
   };
   rule(spec.data > 1, "P80", "a parameter server without workers: data is 1", "data: 2 or more, or no staleness");
   rule(spec.pipeline == 1 && spec.context == 1, "P81",

@@ -8,6 +8,7 @@
 #include "base/ensure.h"
 #include "models/inputs.h"
 #include "plan/parameter_server.h"
+#include "plan/rules.h"
 
 namespace orrery::plan {
 
@@ -58,8 +59,8 @@ class Rules {
   }
 
  private:
-  void rule(bool holds, const char* code, const std::string& message, const std::string& help) {
-    if (!holds) found_.push_back({base::Severity::error, code, {}, message, help, {}});
+  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help) {
+    if (!holds) found_.push_back({base::Severity::error, code.text(), {}, message, help, {}});
   }
 
   bool positive() {
@@ -79,7 +80,7 @@ class Rules {
   }
 
   void tensor() {
-    const auto divides = [&](std::int64_t value, const char* what, const char* code) {
+    const auto divides = [&](std::int64_t value, const char* what, RuleCode code) {
       rule(value % spec_.tensor == 0, code, fmt::format("tensor {} does not divide {} {}", spec_.tensor, value, what),
            "choose a tensor degree that divides heads, key/value heads and the MLP's width");
     };

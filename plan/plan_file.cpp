@@ -2,12 +2,13 @@
 #include "plan/plan_file.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include <map>
+#include <utility>
 
 #include "clusters/read.h"
 #include "models/read.h"
-#include "plan/job_compression.h"
-#include "plan/words.h"
+#include "plan/fields_yaml.h"
 
 namespace orrery::plan {
 namespace {
@@ -33,22 +34,10 @@ void same_as_job(const Cursor& at, const char* key, const T& here, const T& in_j
   }
 }
 
-Offload read_offload(const Cursor& at) {
-  Offload o;
-  o.activations = choose(at.optional("activations"), kSpaceWords, o.activations);
-  o.optimizer = choose(at.optional("optimizer"), kSpaceWords, o.optimizer);
-  o.parameters = choose(at.optional("parameters"), kSpaceWords, o.parameters);
-  o.prefetch = small(at.optional("prefetch"), 1, kMostPrefetch, o.prefetch);
-  return o;
-}
-
 PlanSpec read_spec(const Cursor& at, const Job& job) {
   PlanSpec s;
-  s.data = small(at.optional("data"), 1, kMostRanks, s.data);
-  s.tensor = small(at.optional("tensor"), 1, kMostRanks, s.tensor);
-  s.pipeline = small(at.optional("pipeline"), 1, kMostRanks, s.pipeline);
-  s.context = small(at.optional("context"), 1, kMostRanks, s.context);
-  s.expert = small(at.optional("expert"), 1, kMostRanks, s.expert);
+  const auto read = [&](const auto& field) { field.of(s) = read_value(field_of(at, field), field, field.of(s)); };
+  for_each_field(kChosenFields, read);
   std::int64_t ranks = 1;
   for (const int degree : {s.data, s.tensor, s.pipeline, s.context, s.expert}) {
     ranks *= degree;  // below 2^48: the product before was within bounds
@@ -56,26 +45,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
     at.error("E0121", fmt::format("the degrees multiply to more than {} ranks", kMostRanks));
     break;
   }
-  s.virtual_stages = small(at.optional("virtual_stages"), 1, kMostLayers, s.virtual_stages);
-  for (const Cursor& item : at.optional("layers_per_stage").items()) {
-    s.layers_per_stage.push_back(item.integer(0, kMostLayers, 1));
-  }
-  s.ends_as_layers = at.optional("ends_as_layers").boolean(s.ends_as_layers);
-  s.overlap_gradients = at.optional("overlap_gradients").boolean(s.overlap_gradients);
-  s.micro_batch = at.optional("micro_batch").integer(1, kMostBatch, s.micro_batch);
-  s.order = choose(at.optional("schedule"), kOrderWords, s.order);
-  s.zero_stage = small(at.optional("zero_stage"), 0, 3, s.zero_stage);
-  s.zero_group = small(at.optional("zero_group"), 0, kMostRanks, s.zero_group);
-  s.recompute = choose(at.optional("recompute"), kRecomputeWords, s.recompute);
-  if (const Cursor layers = at.optional("recompute_layers"); layers.exists())
-    s.recompute_layers = layers.integer(0, kMostLayers, 0);
-  s.sequence_parallel = at.optional("sequence_parallel").boolean(s.sequence_parallel);
-  s.flash = at.optional("flash").boolean(s.flash);
-  if (const Cursor old = at.optional("staleness"); old.exists()) s.staleness = small(old, 0, kMostStaleness, 0);
-  s.offload = read_offload(at.optional("offload"));
-  s.compression = read_compression(at.optional("compression"));
-  s.loss_chunks = at.optional("loss_chunks").integer(1, kMostLossChunks, s.loss_chunks);
-  s.vocab_multiple = at.optional("vocab_multiple").integer(1, 1 << 16, s.vocab_multiple);
+  read(std::get<0>(kFixedFields));  // the others are the job's too
   const Cursor batch = at.optional("batch");
   s.batch = batch.integer(1, kMostBatch, job.batch);
   same_as_job(batch, "batch", s.batch, job.batch);
@@ -105,38 +75,26 @@ PlanFile read_plan_file(const Cursor& root) {
   return file;
 }
 
+// A group stands in one line, and only where something in it is not the default.
 std::string write_spec(const PlanSpec& s) {
-  std::string out;
-  const auto line = [&](const char* key, const auto& value) { out += fmt::format("  {}: {}\n", key, value); };
-  line("data", s.data);
-  line("tensor", s.tensor);
-  line("pipeline", s.pipeline);
-  line("context", s.context);
-  line("expert", s.expert);
-  line("virtual_stages", s.virtual_stages);
-  if (!s.layers_per_stage.empty()) line("layers_per_stage", fmt::format("[{}]", fmt::join(s.layers_per_stage, ", ")));
-  if (s.ends_as_layers) line("ends_as_layers", s.ends_as_layers);
-  if (s.overlap_gradients) line("overlap_gradients", s.overlap_gradients);
-  line("micro_batch", s.micro_batch);
-  line("schedule", name_of(s.order));
-  line("zero_stage", s.zero_stage);
-  if (s.zero_group > 0) line("zero_group", s.zero_group);
-  line("recompute", name_of(s.recompute));
-  if (s.recompute_layers >= 0) line("recompute_layers", s.recompute_layers);
-  line("sequence_parallel", s.sequence_parallel);
-  line("flash", s.flash);
-  if (s.has_server()) line("staleness", s.staleness);
-  const auto place = [](Space space) { return kSpaceWords[static_cast<std::size_t>(space)]; };
-  if (s.offload != Offload{})
-    line("offload",
-         fmt::format("{{activations: {}, optimizer: {}, parameters: {}, prefetch: {}}}", place(s.offload.activations),
-                     place(s.offload.optimizer), place(s.offload.parameters), s.offload.prefetch));
-  if (s.compression != Compression{}) line("compression", compression_text(s.compression));
-  if (s.loss_chunks > 1) line("loss_chunks", s.loss_chunks);
-  line("vocab_multiple", s.vocab_multiple);
-  line("batch", s.batch);
-  line("sequence", s.sequence);
-  line("precision", models::name_of(s.precision));
+  const PlanSpec defaults;
+  std::map<std::string, bool> said;
+  for_each_field(kFields, [&](const auto& field) { said[field.group] |= field.of(s) != field.of(defaults); });
+  std::string out, open;
+  const auto close = [&] { out += std::exchange(open, "").empty() ? "" : "}\n"; };
+  for_each_field(std::tuple_cat(kChosenFields, kFixedFields), [&](const auto& field) {
+    const std::string group = field.group;
+    if (group != open) close();
+    if (!field.always && field.of(s) == field.of(defaults)) return;
+    if (!group.empty() && !said[group]) return;
+    const std::string text = fmt::format("{}: {}", field.key, value_text(field, field.of(s)));
+    if (group.empty())
+      out += "  " + text + "\n";
+    else
+      out += (open.empty() ? "  " + group + ": {" : ", ") + text;
+    open = group;
+  });
+  close();
   return out;
 }
 

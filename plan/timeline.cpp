@@ -9,10 +9,11 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "base/ensure.h"
 #include "base/json.h"
-#include "plan/words.h"
+#include "plan/fields.h"
 
 namespace orrery::plan {
 namespace {
@@ -31,27 +32,32 @@ const std::array<const char*, kColumns> kColumnNames = {"rank",        "iteratio
 
 using Out = std::back_insert_iterator<std::string>;
 
+template <class T>
+std::string json_text(const FieldInfo& field, const T& value) {
+  const std::string text = value_text(field, value);
+  return std::is_enum_v<T> ? base::json_quoted(text) : text;
+}
+
+// What is the default in most plans is left out.
 void write_spec(Out out, const PlanSpec& s) {
-  const auto place = [](Space space) { return kSpaceWords[static_cast<std::size_t>(space)]; };
-  fmt::format_to(
-      out,
-      "{{\"data\":{},\"tensor\":{},\"pipeline\":{},\"context\":{},\"expert\":{},\"virtual_stages\":{},"
-      "\"layers_per_stage\":[{}],\"micro_batch\":{},\"schedule\":\"{}\",\"zero_stage\":{},\"recompute\":\"{}\","
-      "\"recompute_layers\":{},\"sequence_parallel\":{},\"flash\":{},\"vocab_multiple\":{},\"batch\":{},\"sequence\":{}"
-      ",\"precision\":\"{}\"",
-      s.data, s.tensor, s.pipeline, s.context, s.expert, s.virtual_stages, fmt::join(s.layers_per_stage, ","),
-      s.micro_batch, name_of(s.order), s.zero_stage, name_of(s.recompute), s.recompute_layers, s.sequence_parallel,
-      s.flash, s.vocab_multiple, s.batch, s.sequence, models::name_of(s.precision));
-  if (s.overlap_gradients) fmt::format_to(out, ",\"overlap_gradients\":true");
-  if (s.zero_group > 0) fmt::format_to(out, ",\"zero_group\":{}", s.zero_group);
-  if (s.loss_chunks > 1) fmt::format_to(out, ",\"loss_chunks\":{}", s.loss_chunks);
-  if (s.optimizer != OptimizerKind::adamw) fmt::format_to(out, ",\"optimizer\":\"{}\"", name_of(s.optimizer));
-  if (!s.momentum) fmt::format_to(out, ",\"momentum\":false");
-  if (s.rounding != Rounding::nearest) fmt::format_to(out, ",\"rounding\":\"{}\"", name_of(s.rounding));
-  if (s.offload != Offload{})
-    fmt::format_to(
-        out, ",\"offload\":{{\"activations\":\"{}\",\"optimizer\":\"{}\",\"parameters\":\"{}\",\"prefetch\":{}}}",
-        place(s.offload.activations), place(s.offload.optimizer), place(s.offload.parameters), s.offload.prefetch);
+  const PlanSpec defaults;
+  std::string open;
+  const char* comma = "{";
+  const auto close = [&] {
+    if (!std::exchange(open, "").empty()) fmt::format_to(out, "}}");
+  };
+  for_each_field(kFields, [&](const auto& field) {
+    if (open != field.group) close();
+    if ((!field.always || *field.group != '\0') && field.of(s) == field.of(defaults)) return;
+    if (open != field.group) {
+      fmt::format_to(out, "{}\"{}\":", comma, field.group);
+      comma = "{";
+      open = field.group;
+    }
+    fmt::format_to(out, "{}\"{}\":{}", comma, field.key, json_text(field, field.of(s)));
+    comma = ",";
+  });
+  close();
   fmt::format_to(out, "}}");
 }
 
@@ -118,82 +124,53 @@ Enum word_of(JsonReader& in, const std::vector<std::string>& words) {
   return static_cast<Enum>(it - words.begin());
 }
 
-Offload read_offload(JsonReader& in) {
-  Offload o;
+template <class T>
+T read_value(JsonReader& in, const FieldInfo& field) {
+  if constexpr (std::is_same_v<T, models::DType>) {
+    return kPrecisions.at(word_of<std::size_t>(in, kPrecisionWords));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return in.boolean();
+  } else if constexpr (std::is_enum_v<T>) {
+    return word_of<T>(in, *field.words);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return in.number(field.low, field.high);
+  } else {
+    const auto low = static_cast<std::int64_t>(field.low), high = static_cast<std::int64_t>(field.high);
+    if constexpr (kIsList<T>) {
+      T values;
+      for (in.open_array(); in.item();) values.push_back(in.integer(low, high));
+      return values;
+    } else {
+      return static_cast<T>(in.integer(low, high));
+    }
+  }
+}
+
+// Earlier versions wrote what is not given as -1.
+void read_fields(JsonReader& in, const std::string& group, PlanSpec& s) {
   in.open_object();
   for (std::string key; in.key(key);) {
-    if (key == "activations")
-      o.activations = word_of<Space>(in, kSpaceWords);
-    else if (key == "optimizer")
-      o.optimizer = word_of<Space>(in, kSpaceWords);
-    else if (key == "parameters")
-      o.parameters = word_of<Space>(in, kSpaceWords);
-    else if (key == "prefetch")
-      o.prefetch = static_cast<int>(in.integer(1, kMostPrefetch));
-    else
-      in.skip();
+    bool known = false;
+    for_each_field(kFields, [&](const auto& field) {
+      using T = typename std::remove_cvref_t<decltype(field)>::Value;
+      if (known || group != field.group || key != field.key) return;
+      known = true;
+      FieldInfo info = field;
+      if (is_absent(field, field.of(s))) info.low = -1;
+      field.of(s) = read_value<T>(in, info);
+    });
+    for_each_field(kFields, [&](const auto& field) {
+      if (known || !group.empty() || key != field.group) return;
+      known = true;
+      read_fields(in, key, s);
+    });
+    if (!known) in.skip();
   }
-  return o;
 }
 
 PlanSpec read_spec(JsonReader& in) {
   PlanSpec s;
-  const auto degree = [&in](std::int64_t low, std::int64_t high) { return static_cast<int>(in.integer(low, high)); };
-  in.open_object();
-  for (std::string key; in.key(key);) {
-    if (key == "data")
-      s.data = degree(1, kMostRanks);
-    else if (key == "tensor")
-      s.tensor = degree(1, kMostRanks);
-    else if (key == "pipeline")
-      s.pipeline = degree(1, kMostRanks);
-    else if (key == "context")
-      s.context = degree(1, kMostRanks);
-    else if (key == "expert")
-      s.expert = degree(1, kMostRanks);
-    else if (key == "virtual_stages")
-      s.virtual_stages = degree(1, kMostLayers);
-    else if (key == "micro_batch")
-      s.micro_batch = in.integer(1, kMostBatch);
-    else if (key == "schedule")
-      s.order = word_of<Order>(in, kOrderWords);
-    else if (key == "zero_stage")
-      s.zero_stage = degree(0, 3);
-    else if (key == "zero_group")
-      s.zero_group = degree(0, kMostRanks);
-    else if (key == "loss_chunks")
-      s.loss_chunks = in.integer(1, kMostLossChunks);
-    else if (key == "recompute")
-      s.recompute = word_of<Recompute>(in, kRecomputeWords);
-    else if (key == "recompute_layers")
-      s.recompute_layers = in.integer(-1, kMostLayers);
-    else if (key == "sequence_parallel")
-      s.sequence_parallel = in.boolean();
-    else if (key == "flash")
-      s.flash = in.boolean();
-    else if (key == "vocab_multiple")
-      s.vocab_multiple = in.integer(1, 1 << 16);
-    else if (key == "batch")
-      s.batch = in.integer(1, kMostBatch);
-    else if (key == "sequence")
-      s.sequence = in.integer(1, kMostSequence);
-    else if (key == "precision")
-      s.precision = kPrecisions.at(word_of<std::size_t>(in, kPrecisionWords));
-    else if (key == "overlap_gradients")
-      s.overlap_gradients = in.boolean();
-    else if (key == "offload")
-      s.offload = read_offload(in);
-    else if (key == "optimizer")
-      s.optimizer = word_of<OptimizerKind>(in, kOptimizerWords);
-    else if (key == "momentum")
-      s.momentum = in.boolean();
-    else if (key == "rounding")
-      s.rounding = word_of<Rounding>(in, kRoundingWords);
-    else if (key == "layers_per_stage") {
-      for (in.open_array(); in.item();) s.layers_per_stage.push_back(in.integer(0, kMostLayers));
-    } else
-      in.skip();
-  }
+  read_fields(in, "", s);
   std::int64_t ranks = 1;
   for (const int one : {s.data, s.tensor, s.pipeline, s.context, s.expert}) {
     ranks *= one;

@@ -18,6 +18,8 @@ inline const std::vector<std::string> kOrderWords = {"gpipe",         "1f1b",   
                                                      "pipedream-2bw", "dualpipe"};
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
 inline const std::vector<std::string> kSpaceWords = {"none", "host", "nvme"};
+inline const std::vector<std::string> kGradientWords = {"none", "bf16", "fp16", "powersgd"};
+inline const std::vector<std::string> kActivationWords = {"none", "fp16", "fp10", "fp8", "lossless"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
 inline const std::vector<std::string> kOptimizerWords = {"adamw", "sgd", "lamb", "adafactor", "adamw-8bit"};
 inline const std::vector<std::string> kRoundingWords = {"nearest", "stochastic"};
@@ -36,6 +38,9 @@ inline constexpr std::int64_t kMostPrefetch = 64;  ///< layers
 inline constexpr std::int64_t kMostLossChunks = 1 << 20;
 inline constexpr std::int64_t kMostStaleness = 64;  ///< steps
 inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+inline constexpr std::int64_t kMostRankOfPowerSgd = 1024;
+inline constexpr double kMostRate = 1e6;
+inline constexpr double kLeastCapacity = 0.001;
 
 template <class Enum>
 [[nodiscard]] Enum choose(const base::Cursor& at, const std::vector<std::string>& words, Enum fallback) {

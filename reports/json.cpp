@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/counts.h"
+#include "plan/fields.h"
 #include "reports/tables.h"
 
 namespace orrery::reports {
@@ -79,42 +80,19 @@ json envelope(const std::string& command, json result, const base::Diagnostics& 
 }
 
 json spec_json(const plan::PlanSpec& s) {
-  const auto place = [](plan::Space space) { return space == plan::Space::device ? "none" : plan::name_of(space); };
-  return {{"data", s.data},
-          {"tensor", s.tensor},
-          {"pipeline", s.pipeline},
-          {"context", s.context},
-          {"expert", s.expert},
-          {"virtual_stages", s.virtual_stages},
-          {"layers_per_stage", s.layers_per_stage},
-          {"micro_batch", s.micro_batch},
-          {"schedule", plan::name_of(s.order)},
-          {"zero_stage", s.zero_stage},
-          {"zero_group", s.zero_group},
-          {"recompute", plan::name_of(s.recompute)},
-          {"recompute_layers", s.recompute_layers >= 0 ? json(s.recompute_layers) : json(nullptr)},
-          {"sequence_parallel", s.sequence_parallel},
-          {"flash", s.flash},
-          {"staleness", s.has_server() ? json(s.staleness) : json(nullptr)},
-          {"offload",
-           {{"activations", place(s.offload.activations)},
-            {"optimizer", place(s.offload.optimizer)},
-            {"parameters", place(s.offload.parameters)},
-            {"prefetch", s.offload.prefetch}}},
-          {"overlap_gradients", s.overlap_gradients},
-          {"compression",
-           {{"gradients", plan::name_of(s.compression.gradients)},
-            {"activations", plan::name_of(s.compression.activations)},
-            {"rank", s.compression.rank},
-            {"minimum_rate", s.compression.minimum_rate},
-            {"capacity", s.compression.capacity},
-            {"group", s.compression.group},
-            {"start", s.compression.start}}},
-          {"loss_chunks", s.loss_chunks},
-          {"vocab_multiple", s.vocab_multiple},
-          {"batch", s.batch},
-          {"sequence", s.sequence},
-          {"precision", models::name_of(s.precision)}};
+  json out = json::object();
+  plan::for_each_field(plan::kFields, [&](const auto& field) {
+    using T = typename std::remove_cvref_t<decltype(field)>::Value;
+    const T& value = field.of(s);
+    json& at = *field.group == '\0' ? out[field.key] : out[field.group][field.key];
+    if (plan::is_absent(field, value))
+      at = nullptr;
+    else if constexpr (std::is_enum_v<T>)
+      at = plan::value_text(field, value);
+    else
+      at = value;
+  });
+  return out;
 }
 
 json model_json(const models::Model& model, std::int64_t sequence) {
@@ -142,27 +120,19 @@ json plan_json(const cost::SearchResult& result, const WholePlan& whole_plan) {
   json plans = json::array();
   for (const cost::Prediction& p : result.plans) {
     json entry = figures_json(p);
-    const plan::PlanSpec& s = p.spec;
-    entry["plan"] = whole_plan ? whole_plan(s) : spec_json(s);
-    entry["data"] = s.data;
-    entry["tensor"] = s.tensor;
-    entry["pipeline"] = s.pipeline;
-    entry["context"] = s.context;
-    entry["expert"] = s.expert;
-    entry["virtual_stages"] = s.virtual_stages;
-    entry["zero_stage"] = s.zero_stage;
-    entry["zero_group"] = s.zero_group;
-    entry["micro_batch"] = s.micro_batch;
-    entry["schedule"] = plan::name_of(s.order);
-    entry["recompute"] = plan::name_of(s.recompute);
-    entry["sequence_parallel"] = s.sequence_parallel;
-    entry["layers_per_stage"] = s.layers_per_stage;
+    const json spec = spec_json(p.spec);
+    entry["plan"] = whole_plan ? whole_plan(p.spec) : spec;
+    for (const char* key :
+         {"data", "tensor", "pipeline", "context", "expert", "virtual_stages", "zero_stage", "zero_group",
+          "micro_batch", "schedule", "recompute", "sequence_parallel", "layers_per_stage"})
+      entry[key] = spec.at(key);
     plans.push_back(std::move(entry));
   }
-  json search = {{"candidates", result.candidates}, {"feasible", result.feasible},
-                 {"evaluated", result.evaluated},   {"simulated", result.simulated},
-                 {"seconds", result.seconds},       {"optimality_gap", result.optimality_gap},
+  json search = {{"candidates", result.candidates}, {"feasible", result.feasible}, {"evaluated", result.evaluated},
+                 {"simulated", result.simulated},   {"seconds", result.seconds},   {"optimality_gap", nullptr},
                  {"rejected", json::object()},      {"nearest", result.nearest}};
+  if (result.optimality_gap) search["optimality_gap"] = *result.optimality_gap;
+  search["interrupted"] = result.interrupted;
   for (const auto& [reason, count] : result.rejected) search["rejected"][reason] = count;
   return {{"plans", std::move(plans)}, {"search", std::move(search)}};
 }

@@ -47,7 +47,10 @@ std::string plan_text(const cost::SearchResult& result, const TableStyle& style)
       fmt::format("{} candidates, {} feasible, {} evaluated", result.candidates, result.feasible, result.evaluated);
   if (result.simulated > 0) line += fmt::format(", {} replayed", result.simulated);
   line += fmt::format(", in {}.", time_text(result.seconds));
-  if (result.optimality_gap > 0) line += fmt::format(" Within {} of the optimum.", percent(result.optimality_gap));
+  if (result.interrupted)
+    line += " Interrupted: better plans may be among the candidates that were not looked at.";
+  else if (result.optimality_gap.value_or(0) > 0)
+    line += fmt::format(" A plan that was not replayed may be up to {} better.", percent(*result.optimality_gap));
   out += "\n" + styled(line, style) + "\n";
   if (!result.rejected.empty()) out += "\n" + text_of(rejections_table(result), style);
   return out;

@@ -25,6 +25,7 @@
 #include "exec/events.h"
 #include "exec/failure.h"
 #include "exec/files.h"
+#include "exec/leave.h"
 #include "exec/lifeline.h"
 #include "exec/mpi/mpi_transport.h"
 #include "exec/process_tree.h"
@@ -73,6 +74,7 @@ void take_stop_requests() {
 struct Ties {
   exec::Recorder recorder;
   std::unique_ptr<exec::Lifeline> line;  ///< none when started by hand
+  std::atomic<bool> failed{false};       ///< a rank has said why
 };
 Ties* ties = nullptr;
 
@@ -113,18 +115,6 @@ void say_why(int rank, const std::exception& error) {
     say(0, fmt::format("rank {}: {}", rank, error.what()));
 }
 
-/// Says why and ends every rank. mpiexec drops what it has not yet read when a rank aborts: give it a moment.
-[[noreturn]] void fail_all(int rank, const std::exception& why, int code) {
-  say_why(rank, why);
-  if (ties != nullptr && ties->line) {
-    const bool late = dynamic_cast<const exec::DeadlinePassed*>(&why) != nullptr;
-    ties->line->fails(late ? std::string(why.what()) : fmt::format("rank {}: {}", rank, why.what()), late);
-    done(code);
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  exec::MpiSession::abort(code);
-}
-
 int code_of(exec::FailureKind kind) {
   switch (kind) {
     case exec::FailureKind::run: return kFailure;
@@ -139,6 +129,34 @@ int code_of(exec::FailureKind kind) {
 int code_of(const base::Diagnostics& found) {
   const bool run = std::any_of(found.begin(), found.end(), [](const auto& one) { return one.code.rfind('R', 0) == 0; });
   return run ? kFailure : kBadInput;
+}
+
+int code_of(const std::exception& error) {
+  const auto* failure = dynamic_cast<const exec::Failure*>(&error);
+  return failure ? code_of(failure->kind()) : kFailure;
+}
+
+/// Why this process ends, by the first of its ranks and threads that knows: the others' reasons follow from it.
+void last_words(int rank, const std::exception& why) {
+  if (ties->failed.exchange(true)) return;
+  say_why(rank, why);
+  if (!ties->line) return;
+  const bool late = dynamic_cast<const exec::DeadlinePassed*>(&why) != nullptr;
+  ties->line->fails(late ? std::string(why.what()) : fmt::format("rank {}: {}", rank, why.what()), late);
+  done(code_of(why));
+}
+
+/// Of a rank on a device: its last words, and an end that comes even where that of the device does not.
+void last_words_on_device(int rank, const std::exception& why, std::chrono::seconds deadline) {
+  last_words(rank, why);
+  exec::leave_within(std::min(exec::kLongestFarewell, deadline), code_of(why));
+}
+
+/// Ends every rank. mpiexec drops what it has not yet read when a rank aborts: give it a moment.
+[[noreturn]] void fail_all(int rank, const std::exception& why) {
+  last_words(rank, why);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  exec::MpiSession::abort(code_of(why));
 }
 
 /// What all ranks work from.
@@ -192,12 +210,16 @@ exec::Waiter waiter_for(const Options& options, int ranks_on_node, exec::Recorde
       recorder);
 }
 
-/// One rank from its backend to its end. Returns the exit code.
-int train(const Options& options, const Loaded& loaded, exec::Transport& host, const exec::Waiter& waiter,
-          const Seat& seat) {
+/// What a rank computes and communicates with.
+struct Devices {
   exec::CudaLoad cuda;
   std::unique_ptr<exec::Backend> backend;
-  std::unique_ptr<exec::Transport> device_transport;
+  std::unique_ptr<exec::Transport> transport;  ///< null: the host's
+};
+
+int train_on(Devices& devices, const Options& options, const Loaded& loaded, exec::Transport& host,
+             const exec::Waiter& waiter, const Seat& seat) {
+  auto& [cuda, backend, device_transport] = devices;
   exec::RunOptions run;
   run.threads = threads_for(options, seat.ranks_on_node);
   run.oversubscribed = run.threads * seat.ranks_on_node > exec::available_cores();
@@ -207,7 +229,11 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
     backend = cuda.module->make_backend(cuda.module->device_for(seat.on_node), exec::make_cpu_backend(run.threads),
                                         {.repeat = options.repeat});
     device_transport = cuda.module->make_transport(
-        *backend, host, {.deadline_s = std::chrono::duration<double>(options.deadline).count()});
+        *backend, host,
+        {.deadline_s = std::chrono::duration<double>(options.deadline).count(),
+         .on_failure = [rank = host.rank(), deadline = options.deadline](const std::string& why) {
+           last_words_on_device(rank, exec::Failure(why), deadline);
+         }});
     run.oversubscribed = seat.ranks_on_node > cuda.module->devices();
   } else {
     if (!options.repeat)
@@ -241,6 +267,19 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   if (done) return 0;
   say(host.rank(), done.error());
   return code_of(done.error());
+}
+
+/// One rank from its backend to its end. Returns the exit code. Of a failure on a device the reason is out before the
+/// device and its communicators are let go, which may block.
+int train(const Options& options, const Loaded& loaded, exec::Transport& host, const exec::Waiter& waiter,
+          const Seat& seat) {
+  Devices devices;
+  try {
+    return train_on(devices, options, loaded, host, waiter, seat);
+  } catch (const std::exception& error) {
+    if (devices.backend && options.backend == "cuda") last_words_on_device(host.rank(), error, options.deadline);
+    throw;
+  }
 }
 
 /// One rank without MPI: a forward pass needs no other.
@@ -279,7 +318,10 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
     const exec::Waiter waiter =
         options.probe ? exec::Waiter(sleeping_policy()) : waiter_for(options, session.ranks_on_node(), &ties->recorder);
     const auto transport = exec::make_mpi_transport(session, waiter);
-    if (options.probe) return probe(options, *transport, session.rank_on_node(), session.ranks_on_node());
+    if (options.probe)
+      return probe(options, *transport, session.rank_on_node(), session.ranks_on_node(), [&](const std::string& why) {
+        last_words_on_device(session.rank(), exec::Failure(why), options.deadline);
+      });
     ties->recorder.enter(exec::RankPhase::loading);
     std::unique_ptr<Loaded> loaded;
     int code = prepare(options, session.rank(), loaded);
@@ -291,14 +333,20 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
     code = static_cast<int>(transport->maximum(code));
     if (code != 0) return done(code);
     return done(train(options, *loaded, *transport, waiter, {session.rank_on_node(), session.ranks_on_node()}));
-  } catch (const exec::Failure& failure) {
-    fail_all(session.rank(), failure, code_of(failure.kind()));
   } catch (const std::exception& error) {
-    fail_all(session.rank(), error, kFailure);
+    fail_all(session.rank(), error);
   }
 }
 
+/// One rank without MPI: alone it has nobody to exchange messages with.
+int probe_over_threads(const Options& options) {
+  exec::ThreadWorld world(1);
+  return probe(options, *world.transport(0), 0, 1,
+               [&](const std::string& why) { last_words_on_device(0, exec::Failure(why), options.deadline); });
+}
+
 int over_threads(const Options& options) {
+  if (options.probe) return probe_over_threads(options);
   std::unique_ptr<Loaded> loaded;
   if (const int code = prepare(options, 0, loaded); code != 0) return code;
   const int ranks = loaded->plan.spec().ranks();
@@ -314,8 +362,8 @@ int over_threads(const Options& options) {
         if (const int mine = train(options, *loaded, *transport, waiter, {rank, ranks}); mine != 0) code = mine;
       } catch (const std::exception& error) {
         int none = 0;
-        const auto* failure = dynamic_cast<const exec::Failure*>(&error);
-        if (code.compare_exchange_strong(none, failure ? code_of(failure->kind()) : kFailure)) say_why(rank, error);
+        code.compare_exchange_strong(none, code_of(error));
+        last_words(rank, error);
         world.abort(error.what());
       }
     });

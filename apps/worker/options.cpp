@@ -47,7 +47,7 @@ const char* usage() {
          "S]\n"
          "         [--tokenizer PATH] [--threads K]\n"
          "   or: mpiexec -n RANKS orrery-worker --probe [--backend cpu|cuda] [--budget SECONDS] [--most-bytes N]\n"
-         "         [--stream-bytes N]\n";
+         "         [--stream-bytes N] [--transport mpi|threads]\n";
 }
 
 base::Result<Options> parse_options(int count, char** arguments) {
@@ -124,11 +124,11 @@ base::Result<Options> parse_options(int count, char** arguments) {
   if (o.backend != "cpu" && o.backend != "cuda")
     return base::fail("E0630", "--backend is cpu or cuda, found " + o.backend);
   if (o.resume && o.overwrite) return base::fail("E0630", "--resume and --overwrite exclude each other", usage());
+  if (o.transport != "mpi" && o.transport != "threads")
+    return base::fail("E0630", "--transport is mpi or threads, found " + o.transport);
   if (o.probe) return o;
   if (o.sample && !o.run.empty()) return o;
   if (o.plan.empty() || o.run.empty()) return base::fail("E0630", "--plan and --run are needed", usage());
-  if (o.transport != "mpi" && o.transport != "threads")
-    return base::fail("E0630", "--transport is mpi or threads, found " + o.transport);
   return o;
 }
 

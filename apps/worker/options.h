@@ -13,7 +13,7 @@ namespace orrery::worker {
 struct Options {
   std::string plan, run, run_id;
   std::string backend = "cpu";
-  std::string transport = "mpi";      ///< or "threads": all ranks in this process
+  std::string transport = "mpi";      ///< or "threads": all ranks in this process; of a probe: one
   std::int64_t steps = 0;             ///< 0: as the plan's job says
   int threads = 0;                    ///< per rank; 0: cores / ranks
   std::int64_t checkpoint_every = 0;  ///< steps; 0: by time

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "exec/cuda_loader.h"
 #include "exec/failure.h"
@@ -24,7 +25,8 @@ exec::WaitPolicy sleeping_policy() {
   return policy;
 }
 
-int probe(const Options& options, exec::Transport& host, int on_node, int ranks_on_node) {
+int probe(const Options& options, exec::Transport& host, int on_node, int ranks_on_node,
+          std::function<void(const std::string&)> on_failure) {
   constexpr std::int64_t kMostMessage = std::int64_t{64} << 20;
   const bool gpu = options.backend == "cuda";
   exec::ProbeOptions p;
@@ -48,7 +50,7 @@ int probe(const Options& options, exec::Transport& host, int on_node, int ranks_
                                       cuda.module->devices(), cuda.module->devices() == 1 ? "" : "s"),
                           exec::FailureKind::environment);
     backend = cuda.module->make_backend(cuda.module->device_for(on_node), std::move(backend), {});
-    devices = cuda.module->make_transport(*backend, host, {});
+    devices = cuda.module->make_transport(*backend, host, {.on_failure = std::move(on_failure)});
     p.oversubscribed = false;
   }
   exec::Transport& transport = devices ? *devices : host;

@@ -1,5 +1,8 @@
 #pragma once
 /// The worker's other task: measuring this machine for `orrery probe --measure`.
+#include <functional>
+#include <string>
+
 #include "apps/worker/options.h"
 #include "exec/transport.h"
 #include "exec/waiter.h"
@@ -10,7 +13,9 @@ namespace orrery::worker {
 [[nodiscard]] exec::WaitPolicy sleeping_policy();
 
 /// One rank, number `on_node` of its machine's. `host` waits by sleeping_policy. Prints events on rank 0. Returns the
-/// exit code. Throws exec::Failure where --backend cuda finds no GPU for each rank.
-[[nodiscard]] int probe(const Options& options, exec::Transport& host, int on_node, int ranks_on_node);
+/// exit code. Throws exec::Failure where --backend cuda finds no GPU for each rank. `on_failure`: as in
+/// exec::CudaTransportOptions.
+[[nodiscard]] int probe(const Options& options, exec::Transport& host, int on_node, int ranks_on_node,
+                        std::function<void(const std::string&)> on_failure);
 
 }  // namespace orrery::worker

@@ -280,22 +280,6 @@ void CudaBackend::synchronise() {
 }
 
 // -- graphs
-namespace {
-
-class CudaGraph final : public Backend::Graph {
- public:
-  explicit CudaGraph(cudaGraph_t graph) { check(cudaGraphInstantiate(&ready_, graph, 0), "making a graph ready"); }
-  ~CudaGraph() override { cudaGraphExecDestroy(ready_); }
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
-  [[nodiscard]] cudaGraphExec_t get() const { return ready_; }
-
- private:
-  cudaGraphExec_t ready_ = nullptr;
-};
-
-}  // namespace
-
 // Relaxed, because other threads go on meanwhile: copies of their own, NCCL's start of operations, the watchdog.
 void CudaBackend::begin_capture() {
   check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "beginning a graph");
@@ -308,7 +292,7 @@ std::unique_ptr<Backend::Graph> CudaBackend::end_capture() {
   check(cudaStreamEndCapture(stream_.get(), &graph), "ending a graph");
   std::unique_ptr<Backend::Graph> made;
   try {
-    made = std::make_unique<CudaGraph>(graph);
+    made = graphs_->made_of(graph);
   } catch (...) {
     cudaGraphDestroy(graph);
     throw;
@@ -326,7 +310,7 @@ void CudaBackend::abandon_capture() noexcept {
 }
 
 void CudaBackend::replay(Graph& graph) {
-  check(cudaGraphLaunch(dynamic_cast<CudaGraph&>(graph).get(), stream_.get()), "launching a graph");
+  graphs_->launch(graph, stream_.get());
 }
 
 Backend::Mark CudaBackend::mark_on(cudaStream_t stream) {

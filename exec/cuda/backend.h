@@ -17,6 +17,7 @@
 #include "exec/cuda/epilogues.h"
 #include "exec/cuda/fusion.h"
 #include "exec/cuda/handles.h"
+#include "exec/cuda/kept_graphs.h"
 #include "exec/cuda/kernels/updates.h"
 #include "exec/cuda/products.h"
 #include "exec/cuda/ranges.h"
@@ -78,6 +79,9 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] Mark mark_on(cudaStream_t stream);
   [[nodiscard]] bool capturing() const { return capturing_; }
+  /// Destroys all graphs, and refuses any from now on: communicators are not gone before no graph holds them. By any
+  /// thread.
+  void drop_graphs() noexcept { graphs_->drop(); }
   /// How often the host has waited for the device.
   [[nodiscard]] std::int64_t host_waits() const { return host_waits_; }
   /// `watch` is called from time to time while the host waits for the device; it may throw (a peer has failed).
@@ -148,6 +152,7 @@ class CudaBackend final : public Backend {
   StepValues step_is_;
   bool step_known_ = false;
   bool capturing_ = false;
+  std::shared_ptr<KeptGraphs> graphs_ = std::make_shared<KeptGraphs>();
   mutable std::int64_t host_waits_ = 0;
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
   Event reached_;

@@ -4,33 +4,21 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <optional>
 
 #include "base/ensure.h"
 #include "exec/cuda/backend.h"
 #include "exec/cuda/call.h"
+#include "exec/cuda/cold_timer.h"
 #include "exec/cuda/kernels/kernels.h"
 
 namespace orrery::exec::cuda {
 namespace {
 
-constexpr int kTimings = 4;  // of each way in a round, back to back
-constexpr int kRounds = 3;   // in turns; of each way the best counts
+constexpr int kRounds = 8;  // in turns; of each way the best counts
 constexpr int kHopper = 90;
 constexpr std::uintptr_t kMostAlignment = 256;
-
-double seconds_of(const std::function<void()>& way, cudaStream_t stream) {
-  const Event from(true), to(true);
-  from.record(stream);
-  for (int i = 0; i < kTimings; ++i) way();
-  to.record(stream);
-  check(cudaEventSynchronize(to.get()), "timing an epilogue");
-  float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "timing an epilogue");
-  return static_cast<double>(milliseconds) * 1e-3 / kTimings;
-}
 
 const char* operators_of(Epilogue epilogue) {
   switch (epilogue) {
@@ -92,11 +80,11 @@ bool Epilogues::decide(const ProductShape& shape, bool alone, const std::functio
   }
   if (!ways->as_one()) return chosen(shape, false, fmt::format("cuBLASLt has none for {}", text_of(shape)));
   ways->apart();  // each has warmed up, and its products have been tuned
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  StoredChoice choice{false, kNever, kNever};
+  const ColdTimer timer;
+  StoredChoice choice{false, ColdTimer::kNever, ColdTimer::kNever};
   for (int round = 0; round < kRounds; ++round) {
-    choice.one_seconds = std::min(choice.one_seconds, seconds_of([&] { static_cast<void>(ways->as_one()); }, stream));
-    choice.apart_seconds = std::min(choice.apart_seconds, seconds_of(ways->apart, stream));
+    choice.one_seconds = std::min(choice.one_seconds, timer.seconds(stream, ways->as_one));
+    choice.apart_seconds = std::min(choice.apart_seconds, timer.seconds(stream, [&] { return ways->apart(), true; }));
   }
   choice.as_one = choice.one_seconds <= choice.apart_seconds;
   products_.plans().keep(shape, choice);

@@ -11,8 +11,8 @@ namespace orrery::exec::cuda {
 
 enum class Fused : std::uint8_t {
   no,
-  product_gelu,       ///< matmul, then gelu of its result: an epilogue that writes both
-  product_gelu_grad,  ///< matmul, then gelu_grad of its result in place: an epilogue
+  product_gelu,       ///< matmul in 16 bits, then gelu of its result: an epilogue that writes both
+  product_gelu_grad,  ///< matmul in 16 bits, then gelu_grad of its result in place: an epilogue
   add_norm,           ///< add_bias, then layer_norm or rms_norm of the sum
   softmax_pair,       ///< softmax_max, then softmax_sum of the same logits
   whole_loss,         ///< these, then cross_entropy and, in the logits' place, cross_entropy_grad

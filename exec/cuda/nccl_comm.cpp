@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 
@@ -81,18 +82,17 @@ bool NcclComm::flush() const {
   return (result == ncclSuccess || result == ncclInProgress) && settled(Clock::now() + kFarewell) == ncclSuccess;
 }
 
-NcclComm NcclComm::split(int colour, int key, Clock::time_point deadline) const {
-  NcclComm part;
+void NcclComm::split(NcclComm& part, int colour, int key, Clock::time_point deadline) const {
   ncclConfig_t config = nonblocking();
   // The new handle is valid once the parent has settled.
   call("splitting a communicator", deadline,
        [&](ncclComm_t comm) { return ncclCommSplit(comm, colour, key, &part.comm_, &config); });
   if (part) part.settle("starting a group's communicator", deadline);
-  return part;
 }
 
 void NcclComm::settle(const std::string& doing, Clock::time_point deadline) const {
   const ncclResult_t now = settled(deadline);
+  if (!*this) throw_aborted(doing);
   if (now == ncclInProgress) throw Failure(fmt::format("NCCL: {}: not all ranks came in time", doing));
   check_nccl(now, doing);
 }
@@ -104,10 +104,20 @@ std::string NcclComm::illness() const {
   return fmt::format("NCCL: a communicator has failed: {}{}", ncclGetErrorString(now), last_error());
 }
 
-void NcclComm::abort() {
-  if (!lock_) return;
+ncclComm_t NcclComm::release() {
+  if (!lock_) return nullptr;
   const std::lock_guard guard(*lock_);
-  if (comm_) ncclCommAbort(std::exchange(comm_, nullptr));
+  return std::exchange(comm_, nullptr);
+}
+
+// Without any lock: whoever asks after a communicator meanwhile finds that it is gone, and goes on to its own end.
+void NcclComm::abort_all(const std::vector<ncclComm_t>& all, const std::function<void()>& meanwhile) {
+  if (std::none_of(all.begin(), all.end(), [](ncclComm_t comm) { return comm != nullptr; })) return;
+  ncclGroupStart();
+  for (const ncclComm_t comm : all)
+    if (comm) ncclCommAbort(comm);  // sets the flag that kernels look at; the rest is the group's end's
+  if (meanwhile) meanwhile();
+  ncclGroupEnd();
 }
 
 }  // namespace orrery::exec::cuda

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -73,7 +74,7 @@ NcclTransport::NcclTransport(CudaBackend& backend, Transport& host, NcclComm wor
                    });
                    return why;
                  },
-                 [this] { each_communicator([](NcclComm& comm) { comm.abort(); }); }},
+                 options.on_failure, [this] { abort_all(); }},
                 options.deadline_s, kWatch) {
   backend_.while_waiting([this] { check_health(); });
 }
@@ -82,8 +83,18 @@ bool NcclTransport::communicates(models::DType dtype) {
   return known_type(dtype).has_value();
 }
 
+// While an exception passes, peers may be gone: nobody would answer a farewell of each communicator by itself.
 NcclTransport::~NcclTransport() {
   backend_.while_waiting({});
+  if (std::uncaught_exceptions() > 0) abort_all();
+}
+
+// Graphs go after the operations are told to quit, which ends a launch that waits for room in the device's queue and
+// holds them, and before the communicators' end is waited for, which waits for them.
+void NcclTransport::abort_all() {
+  std::vector<ncclComm_t> all;
+  each_communicator([&](NcclComm& comm) { all.push_back(comm.release()); });
+  NcclComm::abort_all(all, [this] { backend_.drop_graphs(); });
 }
 
 Clock::time_point NcclTransport::start_deadline() const {
@@ -99,14 +110,27 @@ void NcclTransport::each_communicator(const Body& body) {
   for (const auto& [direction, channel] : directions_) body(channel->comm);
 }
 
+std::unique_ptr<NcclTransport::Channel> NcclTransport::split_off(int size, int colour, int key) {
+  auto channel = std::make_unique<Channel>();
+  channel->size = size;
+  try {
+    world_.split(channel->comm, colour, key, start_deadline());
+  } catch (const Failure& failure) {
+    {
+      const std::lock_guard guard(channels_lock_);
+      groups_.push_back(std::move(channel));  // it ends with the others
+    }
+    watchdog_.give_up(failure.what());
+  }
+  return channel;
+}
+
 GroupId NcclTransport::make_group(const plan::Group& group) {
   const std::vector<int> members = group.members(rank());
   ENSURE(!members.empty(), "group {} of rank {} is empty", group.name, rank());
-  auto channel = std::make_unique<Channel>();
-  channel->size = static_cast<int>(members.size());
   // The groups of one plan::Group divide all ranks, so the lowest member names each.
   const int colour = members.size() == 1 ? NCCL_SPLIT_NOCOLOR : members.front();
-  channel->comm = world_.split(colour, rank(), start_deadline());
+  auto channel = split_off(static_cast<int>(members.size()), colour, rank());
   const std::lock_guard guard(channels_lock_);
   groups_.push_back(std::move(channel));
   return static_cast<GroupId>(groups_.size()) - 1;
@@ -133,10 +157,7 @@ void NcclTransport::connect(const std::vector<int>& send_to, const std::vector<i
     const auto own = std::find_if(round.begin(), round.end(),
                                   [&](const Direction& d) { return d.from == rank() || d.to == rank(); });
     const bool taking_part = own != round.end();
-    auto channel = std::make_unique<Channel>();
-    channel->size = 2;
-    channel->comm = world_.split(taking_part ? own->from : NCCL_SPLIT_NOCOLOR, taking_part && own->to == rank() ? 1 : 0,
-                                 start_deadline());
+    auto channel = split_off(2, taking_part ? own->from : NCCL_SPLIT_NOCOLOR, taking_part && own->to == rank() ? 1 : 0);
     if (!taking_part) continue;
     const std::lock_guard guard(channels_lock_);
     directions_[*own] = std::move(channel);

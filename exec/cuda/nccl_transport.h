@@ -55,7 +55,7 @@ class NcclTransport final : public Transport {
   }
   [[nodiscard]] double maximum(double value) override { return host_.maximum(value); }
 
-  /// Throws Failure when a communicator has failed or an operation has passed its deadline: by then all is aborted.
+  /// Throws Failure when a communicator has failed or an operation has passed its deadline: all is being aborted then.
   void check_health() override { watchdog_.check(); }
   [[nodiscard]] const Watchdog& watchdog() const { return watchdog_; }
 
@@ -76,6 +76,10 @@ class NcclTransport final : public Transport {
   [[nodiscard]] Clock::time_point start_deadline() const;
   template <class Body>
   void each_communicator(const Body& body);
+  /// Ends whatever is in flight, and the communicators; may take as long as NCCL likes.
+  void abort_all();
+  /// A part of the world with a stream of its own; gives up where it cannot be.
+  [[nodiscard]] std::unique_ptr<Channel> split_off(int size, int colour, int key);
 
   CudaBackend& backend_;
   Transport& host_;

@@ -4,19 +4,20 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <string_view>
 
 #include "base/ensure.h"
+#include "exec/cuda/cold_timer.h"
 
 namespace orrery::exec::cuda {
 namespace {
 
-constexpr int kProposals = 16;
-constexpr int kTimings = 4;  // of each proposal, after one that warms up
+constexpr int kProposals = 64;                   // for each size of workspace
+constexpr std::uint64_t kSmallerWorkspace = 16;  // of all of it
+constexpr std::size_t kFinalists = 4;            // proposals that are timed more than once
+constexpr int kRounds = 6;
 
 void check(cublasStatus_t status, const char* doing) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -146,27 +147,12 @@ void Products::choose(Prepared& p, const Product& product, cudaStream_t stream) 
     p.possible = true;
     return;
   }
-  cublasLtMatmulPreference_t preference = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&preference), "asking for kernels");
-  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "asking for kernels");
-  };
-  const std::uint64_t workspace = workspace_.bytes();
-  const auto alignment = static_cast<std::uint32_t>(s.alignment);
-  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
-  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    prefer(attribute, alignment);
   point(p, product);
-  std::array<cublasLtMatmulHeuristicResult_t, kProposals> proposals{};
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, p.operation, p.a, p.b, p.c, p.c, preference,
-                                                               kProposals, proposals.data(), &found);
-  cublasLtMatmulPreferenceDestroy(preference);
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) return;  // not possible
-  int best = 0;
-  double best_seconds = 0;
-  if (found > 1 && worth_timing(s)) {
+  const std::vector<Proposal> proposals = propose(p, s);
+  if (proposals.empty()) return;  // not possible
+  Proposal best = proposals.front();
+  double seconds = 0;
+  if (proposals.size() > 1 && worth_timing(s)) {
     may_be_timed(stream);
     // Timed on the real operands; what is added to must stay as it is, so the sums go elsewhere.
     DeviceMemory elsewhere;
@@ -175,39 +161,75 @@ void Products::choose(Prepared& p, const Product& product, cudaStream_t stream) 
       elsewhere = DeviceMemory(static_cast<std::size_t>(s.m * s.n * models::size_of(s.out)), "tuning a matrix product");
       target = elsewhere.data();
     }
-    best_seconds = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < found; ++i) {
-      const auto& proposal = proposals[static_cast<std::size_t>(i)];
-      if (proposal.state != CUBLAS_STATUS_SUCCESS) continue;
-      const double seconds = time(p, product, target, proposal.algo, stream);
-      if (seconds < best_seconds) best = i, best_seconds = seconds;
-    }
-    if (best_seconds == std::numeric_limits<double>::infinity()) best_seconds = 0;
+    const auto [fastest, its_seconds] = fastest_of(
+        proposals,
+        [&](const Proposal& one) { return launch(p, product, target, one.algorithm, stream) == CUBLAS_STATUS_SUCCESS; },
+        stream);
+    if (its_seconds < ColdTimer::kNever) best = proposals[fastest], seconds = its_seconds;
     ++tuned_;
   }
-  const auto& chosen = proposals[static_cast<std::size_t>(best)];
-  p.algorithm = chosen.algo;
+  p.algorithm = best.algorithm;
   p.possible = true;
   StoredPlan plan;
-  std::memcpy(plan.algorithm.data(), &chosen.algo, sizeof(chosen.algo));
-  plan.workspace_bytes = chosen.workspaceSize;
-  plan.seconds = best_seconds;
-  if (best_seconds > 0) plans_.keep(s, plan);
+  std::memcpy(plan.algorithm.data(), &best.algorithm, sizeof(best.algorithm));
+  plan.workspace_bytes = best.workspace_bytes;
+  plan.seconds = seconds;
+  if (seconds > 0) plans_.keep(s, plan);
 }
 
-double Products::time(Prepared& p, const Product& product, void* c, const cublasLtMatmulAlgo_t& algorithm,
-                      cudaStream_t stream) {
-  constexpr double kFails = std::numeric_limits<double>::infinity();
-  if (launch(p, product, c, algorithm, stream) != CUBLAS_STATUS_SUCCESS) return kFails;
-  const Event from(true), to(true);
-  from.record(stream);
-  for (int i = 0; i < kTimings; ++i)
-    if (launch(p, product, c, algorithm, stream) != CUBLAS_STATUS_SUCCESS) return kFails;
-  to.record(stream);
-  cuda::check(cudaEventSynchronize(to.get()), "timing a matrix product");
-  float milliseconds = 0;
-  cuda::check(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "timing a matrix product");
-  return static_cast<double>(milliseconds) * 1e-3 / kTimings;
+// cuBLASLt's proposals, best first by its own estimate. With less workspace it proposes others, which are not worse for
+// that: those that split the inner dimension are among the first of the long list and may crowd out the rest.
+std::vector<Products::Proposal> Products::propose(const Prepared& p, const ProductShape& s) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&preference), "asking for kernels");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "asking for kernels");
+  };
+  const auto alignment = static_cast<std::uint32_t>(s.alignment);
+  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(attribute, alignment);
+  std::vector<Proposal> out;
+  const auto known = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    return std::any_of(out.begin(), out.end(), [&](const Proposal& one) {
+      return std::memcmp(&one.algorithm, &algorithm, sizeof(algorithm)) == 0;
+    });
+  };
+  const std::uint64_t all = workspace_.bytes();
+  for (const std::uint64_t workspace : {all, all / kSmallerWorkspace, std::uint64_t{0}}) {
+    if (!out.empty() && !worth_timing(s)) break;  // the first is taken
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(kProposals);
+    int found = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, p.operation, p.a, p.b, p.c, p.c, preference,
+                                                                 kProposals, results.data(), &found);
+    if (status != CUBLAS_STATUS_SUCCESS) continue;
+    results.resize(static_cast<std::size_t>(found));
+    for (const cublasLtMatmulHeuristicResult_t& one : results)
+      if (one.state == CUBLAS_STATUS_SUCCESS && !known(one.algo)) out.push_back({one.algo, one.workspaceSize});
+  }
+  cublasLtMatmulPreferenceDestroy(preference);
+  return out;
+}
+
+// Each once, after a run that loads it and warms up; then the best few in turns.
+std::pair<std::size_t, double> Products::fastest_of(const std::vector<Proposal>& proposals,
+                                                    const std::function<bool(const Proposal&)>& run,
+                                                    cudaStream_t stream) {
+  const ColdTimer timer;
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < proposals.size(); ++i) {
+    if (!run(proposals[i])) continue;
+    order.emplace_back(timer.seconds(stream, [&] { return run(proposals[i]); }), i);
+  }
+  std::sort(order.begin(), order.end());
+  order.resize(std::min<std::size_t>(order.size(), kFinalists));
+  for (int round = 0; round < kRounds; ++round)
+    for (auto& [best, i] : order)
+      best = std::min(best, timer.seconds(stream, [&, at = i] { return run(proposals[at]); }));
+  if (order.empty()) return {0, ColdTimer::kNever};
+  const auto fastest = *std::min_element(order.begin(), order.end());
+  return {fastest.second, fastest.first};
 }
 
 cublasStatus_t Products::launch(Prepared& p, const Product& product, void* c, const cublasLtMatmulAlgo_t& algorithm,

@@ -1,13 +1,17 @@
 #pragma once
 /// Matrix products by cuBLASLt: operands in fp32, bf16 or fp16, sums in fp32, results in the operands' type or in fp32;
 /// of operands in fp8, A (m,k) and B (n,k) transposed, results in bf16 or fp32.
-/// Kernels are chosen by timing cuBLASLt's proposals once for each shape (exec/cuda/plan_cache.h).
+/// Kernels are chosen by timing cuBLASLt's proposals, some dozens, once for each shape (exec/cuda/plan_cache.h), with
+/// operands in no cache, as they are in a training step.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "exec/cuda/handles.h"
 #include "exec/cuda/kernels/kernels.h"
@@ -70,8 +74,15 @@ class Products {
   void choose(Prepared& prepared, const Product& product, cudaStream_t stream);
   [[nodiscard]] cublasStatus_t launch(Prepared& prepared, const Product& product, void* c,
                                       const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream);
-  [[nodiscard]] double time(Prepared& prepared, const Product& product, void* c, const cublasLtMatmulAlgo_t& algorithm,
-                            cudaStream_t stream);
+  struct Proposal {
+    cublasLtMatmulAlgo_t algorithm;
+    std::size_t workspace_bytes;
+  };
+  [[nodiscard]] std::vector<Proposal> propose(const Prepared& prepared, const ProductShape& shape);
+  /// Which of them, and its seconds; infinity where none runs.
+  [[nodiscard]] static std::pair<std::size_t, double> fastest_of(const std::vector<Proposal>& proposals,
+                                                                 const std::function<bool(const Proposal&)>& run,
+                                                                 cudaStream_t stream);
 
   cublasLtHandle_t handle_ = nullptr;
   DeviceMemory workspace_;

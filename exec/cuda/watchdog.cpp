@@ -50,6 +50,7 @@ void Watchdog::fail(const std::string& why) {
     failure_ = why;
     watched_.clear();
   }
+  if (hooks_.tell) hooks_.tell(why);
   hooks_.abort();
 }
 

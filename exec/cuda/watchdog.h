@@ -1,8 +1,8 @@
 #pragma once
 /// Looks after operations of the device that nobody on the host waits for: a thread that asks from time to time whether
 /// the communicators are well and whether an operation under way has passed its deadline, and that ends everything in
-/// flight when one has not, because a kernel whose peer is gone never ends by itself. What it found is thrown where the
-/// rank asks next.
+/// flight when one has not, because a kernel whose peer is gone never ends by itself. What it found is told at once,
+/// and thrown where the rank asks next: the end of what is in flight may block, and nobody waits for it to know why.
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -19,8 +19,9 @@ namespace orrery::exec::cuda {
 class Watchdog {
  public:
   struct Hooks {
-    std::function<std::string()> illness;  ///< why the communicators are not well; empty: they are
-    std::function<void()> abort;           ///< ends everything in flight; called once
+    std::function<std::string()> illness;          ///< why the communicators are not well; empty: they are
+    std::function<void(const std::string&)> tell;  ///< of the failure, before the end; called once; may be empty
+    std::function<void()> abort;                   ///< ends everything in flight; called once; may block
   };
   /// `deadline_s`: of one operation, from its own beginning on, not from when it was queued; 0: none.
   Watchdog(Hooks hooks, double deadline_s, std::chrono::milliseconds interval);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json_tree.h"
 #include "exec/execute.h"
 #include "exec/failure.h"
 #include "exec/measured.h"
@@ -17,6 +18,13 @@ namespace {
 /// Shares of the budget.
 constexpr double kAlone = 0.45, kTogether = 0.2, kMessages = 0.2;
 constexpr int kMostPasses = 12;  ///< of a workload in one round
+
+/// What a rank measured, as it sent it.
+nlohmann::json times_of(const std::string& text) {
+  auto tree = base::parse_json(text, "the times of a rank");
+  if (!tree) throw Failure(base::render(tree.error(), false));
+  return std::move(*tree);
+}
 
 class Probe {
  public:
@@ -134,8 +142,7 @@ class Probe {
 
   void take_together(const std::vector<std::string>& texts) {
     std::vector<std::vector<std::vector<double>>> ranks;
-    for (const std::string& text : texts)
-      ranks.push_back(nlohmann::json::parse(text).get<std::vector<std::vector<double>>>());
+    for (const std::string& text : texts) ranks.push_back(times_of(text).get<std::vector<std::vector<double>>>());
     for (std::size_t i = 0; i < loaded_.size(); ++i) {
       std::vector<double> slowest = ranks.front()[i], mean(slowest.size(), 0.0);
       for (const auto& rank : ranks)
@@ -252,7 +259,7 @@ void Probe::measure_messages() {
   const std::vector<std::string> texts = transport_.gather_text(mine.dump());
   if (!first()) return;
   std::vector<nlohmann::json> ranks;
-  for (const std::string& text : texts) ranks.push_back(nlohmann::json::parse(text));
+  for (const std::string& text : texts) ranks.push_back(times_of(text));
   for (std::size_t i = 0; i < messages_.size(); ++i) {
     std::vector<std::vector<MessageTimer::Interval>> by_rank;
     for (const nlohmann::json& rank : ranks) {

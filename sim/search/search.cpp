@@ -12,7 +12,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "base/ensure.h"
+#include "plan/fields.h"
+#include "plan/rules.h"
 #include "sim/search/loss_chunks.h"
 #include "sim/search/partial_recompute.h"
 #include "sim/search/share_out.h"
@@ -118,7 +122,7 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
                        double capacity) {
   using plan::Space;
   const plan::Bounds& b = job.bounds;
-  if (!b.offload_activations.empty() || !b.offload_optimizer.empty() || !b.offload_parameters.empty()) return {};
+  if (!b.offload.activations.empty() || !b.offload.optimizer.empty() || !b.offload.parameters.empty()) return {};
   const bool gpu = cluster->device().kind == clusters::DeviceKind::gpu;
   if (gpu && cluster->host_memory.capacity.value == 0) return {};
   struct Way {
@@ -134,9 +138,9 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
                              {Space::host, Space::nvme, Space::nvme}});
   for (const Way& way : ways) {
     plan::Job leaving = job;
-    leaving.bounds.offload_activations = {way.activations};
-    leaving.bounds.offload_optimizer = {way.optimizer};
-    leaving.bounds.offload_parameters = {way.parameters};
+    leaving.bounds.offload.activations = {way.activations};
+    leaving.bounds.offload.optimizer = {way.optimizer};
+    leaving.bounds.offload.parameters = {way.parameters};
     if (!any_fits(model, cluster, leaving, pricing, capacity)) continue;
     std::string what;
     const auto name = [&](const char* key, Space space) {
@@ -177,28 +181,14 @@ std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluste
 std::vector<std::string> relaxations(const Model& model, const Cluster& cluster, const plan::Job& job,
                                      const cost::Pricing& pricing, double capacity) {
   std::vector<std::string> out;
-  const auto attempt = [&](const char* key, auto member) {
+  plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
+    if (*field.group != '\0') return;
     plan::Job freed = job;
-    auto& bound = freed.bounds.*member;
-    if (bound == std::remove_reference_t<decltype(bound)>{}) return;
-    bound = {};
+    auto& bound = field.of(freed.bounds);
+    if (std::exchange(bound, {}) == std::remove_reference_t<decltype(bound)>{}) return;
     if (any_fits(model, cluster, freed, pricing, capacity))
-      out.push_back(fmt::format("leaving plan.{} free makes a plan possible", key));
-  };
-  attempt("data", &plan::Bounds::data);
-  attempt("tensor", &plan::Bounds::tensor);
-  attempt("pipeline", &plan::Bounds::pipeline);
-  attempt("context", &plan::Bounds::context);
-  attempt("expert", &plan::Bounds::expert);
-  attempt("micro_batch", &plan::Bounds::micro_batch);
-  attempt("zero_stage", &plan::Bounds::zero_stage);
-  attempt("zero_group", &plan::Bounds::zero_group);
-  attempt("recompute", &plan::Bounds::recompute);
-  attempt("virtual_stages", &plan::Bounds::virtual_stages);
-  attempt("sequence_parallel", &plan::Bounds::sequence_parallel);
-  attempt("schedule", &plan::Bounds::schedule);
-  attempt("layers_per_stage", &plan::Bounds::layers_per_stage);
-  attempt("loss_chunks", &plan::Bounds::loss_chunks);
+      out.push_back(fmt::format("leaving plan.{} free makes a plan possible", field.key));
+  });
   if (std::string line = offloading(model, cluster, job, pricing, capacity); !line.empty())
     out.push_back(std::move(line));
   return out;
@@ -255,7 +245,10 @@ class Estimating {
   void operator()(std::size_t i) {
     auto made = plan::make_plan(model_, cluster_, space_[i]);
     if (!made) {
-      ++rejected[reason_of(made.error().front().code)];
+      const std::string& code = made.error().front().code;
+      const plan::Rule* rule = plan::find_rule(code);
+      ENSURE(rule != nullptr, "what make_plan refuses breaks a rule");
+      ++rejected[fmt::format("{} {}", code, rule->broken_by)];
       return;
     }
     double memory = estimator_.memory_peak(*made);
@@ -331,18 +324,30 @@ std::size_t threads_for(const SearchOptions& options, std::size_t items) {
   return std::clamp<std::size_t>(items, 1, static_cast<std::size_t>(std::max(1, options.threads)));
 }
 
+/// The least that a plan which was not replayed takes, by the closed form; infinite where all were. `plans` are the
+/// best of the closed form, in its order, and `replayed` as many of them from the front.
+double least_beyond(const cost::SearchResult& result, std::size_t replayed, plan::Objective objective) {
+  if (replayed < result.plans.size()) return objective_of(result.plans[replayed], objective);
+  if (result.plans.empty() || result.feasible <= static_cast<std::int64_t>(replayed))
+    return std::numeric_limits<double>::infinity();
+  return objective_of(result.plans.back(), objective);
+}
+
 /// Replays the best plans of the closed form and ranks them again, ahead of those not replayed. A plan that turns out
-/// not to fit is dropped.
+/// not to fit is dropped. Of an interrupted search the best alone is replayed, which the user still waits for.
 void replay_best(cost::SearchResult& result, const Model& model, const Cluster& cluster, const plan::Job& job,
                  const cost::Pricing& pricing, const SearchOptions& options, SearchProgress progress, double capacity) {
-  const std::size_t count = std::min(result.plans.size(), static_cast<std::size_t>(std::max(0, options.replay)));
+  const auto wanted =
+      static_cast<std::size_t>(std::max(0, result.interrupted ? std::min(1, options.replay) : options.replay));
+  const std::size_t count = std::min(result.plans.size(), wanted);
+  const double beyond = least_beyond(result, count, job.objective);
   progress.phase = "replaying";
   progress.total = static_cast<std::int64_t>(count);
   std::vector<std::optional<cost::Prediction>> replayed(count);
   std::vector<std::unique_ptr<Replaying>> workers;
   for (std::size_t w = 0; w < threads_for(options, count); ++w)
     workers.push_back(std::make_unique<Replaying>(model, cluster, pricing, result.plans, replayed));
-  share_out(workers, count, 1, options.stop, [&](std::size_t begun) {
+  share_out(workers, count, 1, result.interrupted ? nullptr : options.stop, [&](std::size_t begun) {
     progress.done = static_cast<std::int64_t>(begun);
     if (options.progress) options.progress(progress);
   });
@@ -363,6 +368,8 @@ void replay_best(cost::SearchResult& result, const Model& model, const Cluster& 
   std::stable_sort(ranked.begin(), ranked.end(), [&](const cost::Prediction& a, const cost::Prediction& b) {
     return sim::objective_of(a, job.objective) < sim::objective_of(b, job.objective);
   });
+  if (!ranked.empty() && !result.interrupted)
+    result.optimality_gap = std::max(0.0, objective_of(ranked.front(), job.objective) / beyond - 1);
   ranked.insert(ranked.end(), std::make_move_iterator(others.begin()), std::make_move_iterator(others.end()));
   result.plans = std::move(ranked);
 }
@@ -433,7 +440,13 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
     const auto made = plan::make_plan(model, cluster, space[c.index]);
     result.plans.push_back(estimator.predict(*made));
   }
+  result.interrupted = options.stop != nullptr && options.stop->load(std::memory_order_relaxed);
+  if (!result.interrupted && options.replay == 0) result.optimality_gap = 0;
   replay_best(result, model, cluster, job, pricing, options, progress, capacity);
+  if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
+    result.interrupted = true;
+    result.optimality_gap.reset();
+  }
   if (result.plans.size() > static_cast<std::size_t>(options.top))
     result.plans.resize(static_cast<std::size_t>(options.top));
   if (result.feasible == 0) result.nearest = nearest(model, cluster, job, pricing, capacity, miss, result.rejected);

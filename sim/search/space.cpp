@@ -2,7 +2,6 @@
 #include "sim/search/space.h"
 
 #include <algorithm>
-#include <map>
 
 namespace orrery::sim {
 
@@ -49,7 +48,7 @@ std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& mode
   if (!out.empty()) return out;
   out.push_back({1, ends});
   // A job that fixes its stages or their order means them as they stand.
-  if (bounds.pipeline.size() == 1 || !bounds.schedule.empty() || !bounds.layers_per_stage.empty()) return out;
+  if (bounds.pipeline.size() == 1 || !bounds.order.empty() || !bounds.layers_per_stage.empty()) return out;
   if (pipeline == 1) return out;
   const bool counted = bounds.ends_as_layers.value_or(model.layers % pipeline != 0);
   const std::int64_t layers = model.layers + (counted ? kEnds : 0);
@@ -88,10 +87,10 @@ std::vector<plan::Offload> offloads(const plan::Bounds& b) {
     return bound.empty() ? std::vector<plan::Space>{plan::Space::device} : bound;
   };
   std::vector<plan::Offload> out;
-  for (const plan::Space parameters : or_device(b.offload_parameters))
-    for (const plan::Space optimizer : or_device(b.offload_optimizer))
-      for (const plan::Space activations : or_device(b.offload_activations))
-        out.push_back({activations, optimizer, parameters, b.offload_prefetch.value_or(1)});
+  for (const plan::Space parameters : or_device(b.offload.parameters))
+    for (const plan::Space optimizer : or_device(b.offload.optimizer))
+      for (const plan::Space activations : or_device(b.offload.activations))
+        out.push_back({activations, optimizer, parameters, b.offload.prefetch.value_or(1)});
   return out;
 }
 
@@ -100,13 +99,14 @@ std::vector<plan::Compression> compressions(const plan::Bounds& b) {
   const plan::Compression defaults;
   std::vector<plan::Compression> out;
   for (const plan::GradientCompression gradients :
-       b.compress_gradients.empty() ? std::vector{defaults.gradients} : b.compress_gradients)
+       b.compression.gradients.empty() ? std::vector{defaults.gradients} : b.compression.gradients)
     for (const plan::ActivationEncoding activations :
-         b.compress_activations.empty() ? std::vector{defaults.activations} : b.compress_activations)
-      out.push_back({gradients, activations, b.compress_rank.value_or(defaults.rank),
-                     b.compress_minimum_rate.value_or(defaults.minimum_rate),
-                     activations == plan::ActivationEncoding::lossless ? b.compress_capacity.value_or(defaults.capacity)
-                                                                       : defaults.capacity});
+         b.compression.activations.empty() ? std::vector{defaults.activations} : b.compression.activations)
+      out.push_back({gradients, activations, b.compression.rank.value_or(defaults.rank),
+                     b.compression.minimum_rate.value_or(defaults.minimum_rate),
+                     activations == plan::ActivationEncoding::lossless
+                         ? b.compression.capacity.value_or(defaults.capacity)
+                         : defaults.capacity});
   return out;
 }
 
@@ -126,7 +126,7 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
                                          int zero, int per_node) {
   const bool halves =
       how.gradients == plan::GradientCompression::bf16 || how.gradients == plan::GradientCompression::fp16;
-  std::vector<int> groups = b.compress_group;
+  std::vector<int> groups = b.compression.group;
   if (groups.empty()) {
     groups = {0};
     const int within = per_node / mesh.tensor;
@@ -136,7 +136,7 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
   std::vector<plan::Compression> out;
   for (const int group : groups) {
     how.group = halves ? group : 0;
-    if (how.gradients == plan::GradientCompression::powersgd) how.start = b.compress_start.value_or(0);
+    if (how.gradients == plan::GradientCompression::powersgd) how.start = b.compression.start.value_or(0);
     if (std::find(out.begin(), out.end(), how) == out.end()) out.push_back(how);
   }
   return out;
@@ -194,7 +194,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.flash = b.flash.value_or(flash);
     spec.staleness = b.staleness.value_or(-1);
     // One stage has no order to choose; partitioning over one replica is nothing.
-    std::vector<Order> orders = b.schedule;
+    std::vector<Order> orders = b.order;
     if (orders.empty())
       orders = spec.pipeline > 1 ? std::vector<Order>{Order::one_f_one_b, Order::gpipe}
                                  : std::vector<Order>{Order::one_f_one_b};
@@ -242,70 +242,6 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
       }
   }
   return out;
-}
-
-std::string reason_of(const std::string& code) {
-  static const std::map<std::string, std::string> kReasons = {
-      {"P01", "a degree or size below 1"},
-      {"P13", "more than 65,536 micro-batches a rank"},
-      {"P02", "the mesh does not fill the cluster"},
-      {"P03", "tensor does not divide the attention heads"},
-      {"P04", "tensor does not divide the key/value heads"},
-      {"P05", "tensor does not divide the MLP's width"},
-      {"P06", "more stages than layers"},
-      {"P07", "layers_per_stage lists another number of stages"},
-      {"P08", "layers_per_stage does not add up to the model's layers"},
-      {"P09", "data x micro-batch does not divide the batch"},
-      {"P10", "the sequence exceeds the position table"},
-      {"P11", "no such ZeRO stage"},
-      {"P12", "ZeRO without data parallelism"},
-      {"P14", "sequence parallelism without a tensor group"},
-      {"P15", "tensor does not divide the sequence"},
-      {"P16", "recompute_layers without recomputation"},
-      {"P17", "virtual stages without a 1F1B pipeline"},
-      {"P18", "pipeline does not divide the micro-batches of interleaved stages"},
-      {"P20", "2 x context chunks do not divide the sequence"},
-      {"P21", "expert parallelism is not lowered yet"},
-      {"P23", "a zero-bubble order without its stages or chunks"},
-      {"P24", "a zero-bubble order with ZeRO 2 or 3"},
-      {"P51", "activations have no place on NVMe"},
-      {"P52", "a zero-bubble order with what it needs twice offloaded"},
-      {"P53", "offloaded parameters with ZeRO 1 or 2"},
-      {"P55", "an offloaded optimizer other than AdamW"},
-      {"P56", "an offloaded optimizer with stochastic rounding"},
-      {"P54", "no NVMe drives to offload to"},
-      {"P70", "compressed gradients without data parallelism"},
-      {"P71", "bf16 gradients of fp16 training"},
-      {"P72", "PowerSGD with ZeRO 2 or 3"},
-      {"P73", "PowerSGD in fp16"},
-      {"P74", "compressed gradients with an offloaded optimizer"},
-      {"P75", "activations in 16 bits encoded in 16 bits"},
-      {"P76", "activations both encoded and offloaded"},
-      {"P77", "encoded activations that are read in two passes"},
-      {"P30", "an asynchronous order of one stage"},
-      {"P31", "an asynchronous order with too many or too few micro-batches a step"},
-      {"P32", "an asynchronous order with ZeRO 2 or 3"},
-      {"P35", "an asynchronous order in fp16"},
-      {"P80", "a parameter server without workers"},
-      {"P81", "a parameter server with pipeline stages or parts of sequences"},
-      {"P82", "a parameter server with ZeRO 2 or 3"},
-      {"P83", "a parameter server with offload"},
-      {"P84", "a parameter server in fp16, or with an optimizer of whole tensors"},
-      {"P95", "activations without zeros of a model without ReLU"},
-      {"P96", "activations without zeros whose operands are gone"},
-      {"P97", "groups of gradients that do not divide the replicas"},
-      {"P101", "gradients exchanged by node with ZeRO 3"},
-      {"P102", "a start of PowerSGD without PowerSGD"},
-      {"P22", "context parallelism without row statistics"},
-      {"P85", "loss_chunks does not divide the head's rows"},
-      {"P86", "a zero-bubble order with the loss in chunks"},
-      {"P40", "zero_group does not divide the replicas"},
-      {"P41", "zero_group without anything to partition"},
-      {"P42", "DualPipe of an odd number of stages"},
-      {"P43", "DualPipe of an odd number of micro-batches"},
-  };
-  const auto found = kReasons.find(code);
-  return found == kReasons.end() ? code : code + " " + found->second;
 }
 
 }  // namespace orrery::sim

@@ -21,7 +21,4 @@ namespace orrery::sim {
 [[nodiscard]] std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model,
                                                    const plan::Job& job, bool flash, bool overlap_gradients = false);
 
-/// A diagnostic of make_plan as a reason that can be counted: its code and what the rule is about, without numbers.
-[[nodiscard]] std::string reason_of(const std::string& code);
-
 }  // namespace orrery::sim

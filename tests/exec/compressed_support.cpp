@@ -88,9 +88,9 @@ LogicalTensors in_halves(const std::vector<LogicalTensors>& replicas, const plan
   LogicalTensors sum = replicas.front();
   for (auto& [name, tensor] : sum)
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
-      const auto of_node = [&](std::size_t first) {
-        float value = replicas[first].at(name).values[i];
-        for (std::size_t r = first + 1; r < first + node; ++r) value += replicas[r].at(name).values[i];
+      const auto of_node = [&, &key = name](std::size_t first) {  // clang 14 captures no bindings by itself
+        float value = replicas[first].at(key).values[i];
+        for (std::size_t r = first + 1; r < first + node; ++r) value += replicas[r].at(key).values[i];
         return rounded(value, how);
       };
       float value = of_node(0);

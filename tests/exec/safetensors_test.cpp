@@ -85,6 +85,8 @@ TEST(Safetensors, RefusesMalformedHeaders) {
             std::string::npos);
   EXPECT_NE(why(entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615])"), 8), "");
   EXPECT_NE(why(entry(R"("dtype":"F32","shape":[2],"data_offsets":[8,0])"), 8), "");
+  EXPECT_NE(why(entry(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])"), 8).find("data_offsets"),
+            std::string::npos);
   EXPECT_NE(why(entry(R"("dtype":"F32","shape":[2])"), 8).find("exactly"), std::string::npos);
   EXPECT_NE(why(R"({"__metadata__":{"a":1}})", 0).find("strings"), std::string::npos);
 }

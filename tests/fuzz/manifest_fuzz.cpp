@@ -1,16 +1,18 @@
-// A checkpoint with any manifest is refused, or its files can be checked and its parts read or refused.
+// A checkpoint with any manifest is refused, or its files can be checked and its parts read or refused; with the
+// checksum that belongs to it, too, which mutation alone would never find.
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "exec/checkpoint_files.h"
+#include "exec/checkpoint_manifest.h"
 #include "exec/failure.h"
 #include "tests/fuzz/target.h"
 
 namespace exec = orrery::exec;
 
-FUZZ_TARGET(manifest) {
-  static const orrery::fuzz::Scratch scratch;
-  scratch.write("manifest.json", text);
+static void read_checkpoint_with(const orrery::fuzz::Scratch& scratch, std::string_view manifest) {
+  scratch.write("manifest.json", manifest);
   try {
     const exec::CheckpointReader reader(scratch.folder());
     orrery::fuzz::must(reader.step() >= 0 && reader.sequences() >= -1, "a step is not negative");
@@ -22,4 +24,12 @@ FUZZ_TARGET(manifest) {
   } catch (const exec::Failure& failure) {
     orrery::fuzz::must(*failure.what() != '\0', "a refusal says why");
   }
+}
+
+FUZZ_TARGET(manifest) {
+  static const orrery::fuzz::Scratch scratch;
+  read_checkpoint_with(scratch, text);
+  const std::size_t end = text.rfind('}');
+  if (end == std::string_view::npos) return;
+  read_checkpoint_with(scratch, exec::seal_manifest(std::string(text.substr(0, end)) + "\n}\n"));
 }

@@ -1,5 +1,6 @@
-// gpu_bench: times operators of the CUDA backend on a GPU and prints one JSON object. Times are medians over repeats,
-// taken from marks on the compute stream; work and bytes are those of models/op.h. Exit code 6 without a GPU.
+// gpu_bench: times operators of the CUDA backend on a GPU. Prints JSON, one object a line, each as soon as it is known:
+// the device, then operators. Times are medians over repeats, taken from marks on the compute stream; work and bytes
+// are those of models/op.h. Of an operator that fails the reason is printed. Exit code 1 then, 6 without a GPU.
 // Usage: gpu_bench [--peak]     --peak: large bf16 products alone, what the card can do at most
 #include <fmt/core.h>
 
@@ -7,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -27,12 +29,17 @@ constexpr int kWarmUps = 3;
 constexpr int kRepeats = 11;
 constexpr int kMissing = 6;
 
+void print_row(const nlohmann::ordered_json& row) {
+  fmt::print("{}\n", row.dump());
+  std::fflush(stdout);
+}
+
 struct Bench {
   Backend& backend;
   std::byte* arena;
   std::int64_t used = 0;
-  std::vector<std::string> rows;
   DType type = DType::fp32;  ///< of activations and weights
+  int failed = 0;            ///< operators
 
   [[nodiscard]] DType gradient_type() const { return type == DType::fp16 ? DType::fp16 : DType::fp32; }
   [[nodiscard]] std::string named(const std::string& name) const {
@@ -89,6 +96,15 @@ struct Bench {
     std::vector<Operand> in, out;
   };
   void time(const std::string& name, const std::vector<Link>& links) {
+    try {
+      print_row(row_of(name, links));
+    } catch (const Failure& failure) {
+      ++failed;
+      print_row({{"name", named(name)}, {"error", failure.what()}});
+    }
+    used = 0;
+  }
+  nlohmann::ordered_json row_of(const std::string& name, const std::vector<Link>& links) {
     const StepContext context{.learning_rate = 1e-4};
     std::vector<OpCall> calls;
     double flops = 0, bytes = 0;
@@ -108,10 +124,11 @@ struct Bench {
     }
     std::sort(seconds.begin(), seconds.end());
     const double median = seconds[seconds.size() / 2];
-    rows.push_back(
-        fmt::format(R"({{"name":"{}","time_s":{:.4g},"fastest_s":{:.4g},"flops_per_s":{:.4g},"bytes_per_s":{:.4g}}})",
-                    named(name), median, seconds.front(), flops / median, bytes / median));
-    used = 0;
+    return {{"name", named(name)},
+            {"time_s", median},
+            {"fastest_s", seconds.front()},
+            {"flops_per_s", flops / median},
+            {"bytes_per_s", bytes / median}};
   }
   void time(const std::string& name, const Op& op, std::vector<Operand> in, std::vector<Operand> out) {
     time(name, {Link{op, std::move(in), std::move(out)}});
@@ -278,8 +295,7 @@ struct Bench {
     for (int i = 0; i < kOps; ++i) backend.run(op, in, out, {}, {});
     const double host = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
     const double device = backend.seconds_between(from, backend.mark());
-    rows.push_back(fmt::format(R"({{"name":"overhead of one operator","time_s":{:.4g},"host_s":{:.4g}}})",
-                               device / kOps, host / kOps));
+    print_row({{"name", "overhead of one operator"}, {"time_s", device / kOps}, {"host_s", host / kOps}});
     used = 0;
   }
 };
@@ -291,18 +307,15 @@ int bench(const std::string& folder, bool peak_alone) {
     return kMissing;
   }
   const auto backend = load.module->make_backend(0, nullptr, {});
-  Bench b{*backend, backend->allocate_arena(kArena), 0, {}, DType::fp32};
+  print_row({{"device", backend->device_name()}, {"versions", load.module->versions()}});
+  Bench b{*backend, backend->allocate_arena(kArena)};
   if (peak_alone) {
     b.peak();
   } else {
     b.overhead();
     for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) b.all(type);
   }
-  std::string operators;
-  for (const std::string& row : b.rows) operators += (operators.empty() ? "" : ",\n") + row;
-  fmt::print("{{\"device\":\"{}\",\"versions\":\"{}\",\"operators\":[\n{}\n]}}\n", backend->device_name(),
-             load.module->versions(), operators);
-  return 0;
+  return b.failed == 0 ? 0 : 1;
 }
 
 }  // namespace

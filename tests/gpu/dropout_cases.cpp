@@ -220,7 +220,10 @@ struct Maker {
           decode.in = {stored(x.floats, dtype, op.capacity), a, weight, biased ? bias : Slot{}};
           decode.out = {of(unset(size), dtype)};
           // Of what had no room the sums' order is another: of five values one may round to its neighbour.
-          decode.tolerance = share == 1 ? 0 : dtype == DType::fp32 ? 2e-6 : dtype == DType::bf16 ? 8e-3 : 1e-3;
+          decode.tolerance = share == 1             ? 0
+                             : dtype == DType::fp32 ? bound::kFp32
+                             : dtype == DType::bf16 ? bound::kOneUnitBf16
+                                                    : bound::kOneUnitFp16;
         }
   }
 };

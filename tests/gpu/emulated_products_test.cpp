@@ -146,21 +146,27 @@ TEST(Products, AreTunedOncePerShapeAndThenFoundOnDisk) {
     EXPECT_TRUE(products.run(o.product, stream.get()));
     cudaStreamSynchronize(stream.get());
   };
+  constexpr int kSizes = 3;  // of workspace, for each of which the library is asked
   const int asked = emulation::lt_record().asked;
   {
     Products products("device", 1 << 16, {.plan_file = file, .tune_above_flops = 1});
+    const long emptied = emulation::second_level_cache().emptied;
+    const int before = emulation::lt_record().launches;
     run(products);
     EXPECT_EQ(o.c[0], 5 + 16) << "tuning adds nothing to what is accumulated";
+    constexpr int kProposals = 2, kTimed = kProposals * (1 + 6);
+    EXPECT_EQ(emulation::second_level_cache().emptied - emptied, kTimed) << "before each run that counts";
+    EXPECT_EQ(emulation::lt_record().launches - before, kTimed + kProposals + 1) << "and those that warm up";
     run(products);
     EXPECT_EQ(o.c[0], 5 + 32);
     EXPECT_EQ(products.tuned(), 1);
-    EXPECT_EQ(emulation::lt_record().asked, asked + 1);
+    EXPECT_EQ(emulation::lt_record().asked, asked + kSizes);
   }
   Products again("device", 1 << 16, {.plan_file = file, .tune_above_flops = 1});
   const int launches = emulation::lt_record().launches;
   run(again);
   EXPECT_EQ(again.tuned(), 0);
-  EXPECT_EQ(emulation::lt_record().asked, asked + 1);
+  EXPECT_EQ(emulation::lt_record().asked, asked + kSizes);
   EXPECT_EQ(emulation::lt_record().launches, launches + 1);
   EXPECT_EQ(o.c[0], 5 + 48);
 }
@@ -229,6 +235,10 @@ TEST(Fusion, JoinsAProductWithTheActivationBehindIt) {
   EXPECT_EQ(groups[0], (cuda::FusedGroup{0, 2, cuda::Fused::product_gelu}));
   EXPECT_EQ(groups[1], (cuda::FusedGroup{2, 2, cuda::Fused::product_gelu_grad}));
   EXPECT_EQ(step.fused(false).size(), 4U) << "switched off";
+  for (auto* side : {&step.in, &step.out})
+    for (std::vector<Operand>& operands : *side)
+      for (Operand& operand : operands) operand.dtype = DType::fp32;
+  EXPECT_EQ(step.fused().size(), 4U) << "the library's GELU has not the bits of fp32";
 }
 
 // As models/linear_notes.h writes the backward pass of two layers with GELU between them.

@@ -3,8 +3,10 @@
 
 #include <nccl.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -227,6 +229,141 @@ TEST(NcclTransport, GivesUpAtTheDeadlineAndNamesTheOperation) {
   EXPECT_NE(why.find("all_reduce over group \"data\", training step 7: not done within 0.2 s"), std::string::npos)
       << why;
   EXPECT_GE(emulation::nccl_faults().aborts, 2);
+}
+
+/// Once all ranks are here every communicator reports that a peer is gone; the rank finds out as it goes on.
+[[noreturn]] void lose_a_peer(Rank& self) {
+  self.transport->barrier();
+  emulation::nccl_faults().async = ncclRemoteError;
+  while (true) {
+    self.transport->check_health();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+std::unique_ptr<Request> sum_of_one(Rank& self, GroupId group) {
+  return self.transport->all_reduce(group, plan::Reduce::sum, DType::fp32, self.arena, 1);
+}
+
+// An abort of one communicator synchronises the device, where the other's kernel waits for the lost peer.
+TEST(NcclTransport, AbortsAllCommunicatorsAtOnce) {
+  const Faults faults;
+  const std::string why = failure_of(2,
+                                     [](Rank& self) {
+                                       const GroupId one = self.transport->make_group(strided(1, 2)),
+                                                     other = self.transport->make_group(strided(1, 2));
+                                       self.put({1});
+                                       self.backend.synchronise();
+                                       std::unique_ptr<Request> first, second;
+                                       if (self.transport->rank() == 0)
+                                         first = sum_of_one(self, one), second = sum_of_one(self, other);
+                                       lose_a_peer(self);
+                                     },
+                                     {.start_timeout_s = 20});
+  EXPECT_NE(why.find("a communicator has failed"), std::string::npos) << why;
+  EXPECT_EQ(emulation::nccl_faults().aborts, 6) << "two ranks, world and groups";
+  EXPECT_EQ(emulation::nccl_faults().stuck, 0);
+}
+
+std::unique_ptr<Backend::Graph> graph_of_a_sum(Rank& self, GroupId group) {
+  self.backend.begin_capture();
+  const auto request = sum_of_one(self, group);
+  for (const auto& end : request->ends()) self.backend.order_behind(*end);
+  return self.backend.end_capture();
+}
+
+// Whoever holds a graph may be late to destroy it: the rank may be in the middle of anything.
+TEST(NcclTransport, DestroysGraphsBeforeItWaitsForTheEndOfCommunicators) {
+  const Faults faults;
+  std::array<std::unique_ptr<Backend::Graph>, 2> graphs;  // outlive the ranks
+  const std::string why = failure_of(2,
+                                     [&](Rank& self) {
+                                       const GroupId all = self.transport->make_group(strided(1, 2));
+                                       self.put({1});
+                                       self.finish(*sum_of_one(self, all));
+                                       std::unique_ptr<Backend::Graph>& graph =
+                                           graphs.at(static_cast<std::size_t>(self.transport->rank()));
+                                       graph = graph_of_a_sum(self, all);
+                                       if (self.transport->rank() == 0) self.backend.replay(*graph);  // it hangs
+                                       lose_a_peer(self);
+                                     },
+                                     {.start_timeout_s = 20});
+  EXPECT_NE(why.find("a communicator has failed"), std::string::npos) << why;
+  EXPECT_EQ(emulation::nccl_faults().aborts, 4);
+  EXPECT_EQ(emulation::nccl_faults().stuck, 0);
+}
+
+TEST(NcclTransport, AbortsWhileARankCaptures) {
+  const Faults faults;
+  static_cast<void>(failure_of(2,
+                               [](Rank& self) {
+                                 const GroupId all = self.transport->make_group(strided(1, 2));
+                                 self.put({1});
+                                 self.finish(*sum_of_one(self, all));
+                                 self.backend.begin_capture();
+                                 static_cast<void>(sum_of_one(self, all));
+                                 self.transport->barrier();
+                                 emulation::nccl_faults().async = ncclRemoteError;
+                                 for (int i = 0; i < 10'000 && emulation::nccl_faults().aborts < 4; ++i)
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                 EXPECT_THROW(static_cast<void>(sum_of_one(self, all)), Failure);
+                                 self.backend.abandon_capture();
+                                 self.transport->check_health();
+                               },
+                               {.start_timeout_s = 20}));
+  EXPECT_EQ(emulation::nccl_faults().stuck, 0);
+}
+
+TEST(NcclTransport, RefusesGraphsOnceTheyAreDropped) {
+  cuda::CudaBackend backend{0};
+  std::byte* const arena = backend.allocate_arena(64);
+  const auto captured = [&] {
+    backend.begin_capture();
+    cuda::add(backend.stream(), reinterpret_cast<float*>(arena), reinterpret_cast<float*>(arena),
+              reinterpret_cast<float*>(arena), 8);
+    return backend.end_capture();
+  };
+  const auto graph = captured();
+  EXPECT_NO_THROW(backend.replay(*graph));
+  backend.drop_graphs();
+  EXPECT_THROW(backend.replay(*graph), Failure);
+  EXPECT_THROW(static_cast<void>(captured()), Failure);
+  backend.synchronise();
+}
+
+// The end of communicators may block: whoever waits for the reason has it before.
+TEST(NcclTransport, TellsOfAFailureBeforeItAborts) {
+  const Faults faults;
+  std::mutex lock;
+  std::vector<std::string> told;
+  std::vector<int> aborts;
+  CudaTransportOptions options{.start_timeout_s = 20, .deadline_s = 0.2};
+  options.on_failure = [&](const std::string& why) {
+    const std::lock_guard guard(lock);
+    told.push_back(why);
+    aborts.push_back(emulation::nccl_faults().aborts);
+  };
+  const std::string why = failure_of(
+      2,
+      [](Rank& self) {
+        const GroupId all = self.transport->make_group(strided(1, 2));
+        std::unique_ptr<Request> sum;
+        if (self.transport->rank() == 0) {
+          self.put({1});
+          sum = sum_of_one(self, all);
+        }
+        try {
+          if (sum) self.finish(*sum);
+        } catch (...) {
+          self.transport->barrier();
+          throw;
+        }
+        self.transport->barrier();
+      },
+      options);
+  EXPECT_NE(why.find("all-reduce: not done within 0.2 s"), std::string::npos) << why;
+  EXPECT_EQ(told, std::vector<std::string>{why});
+  EXPECT_EQ(aborts, std::vector<int>{0});
 }
 
 TEST(NcclTransport, WaitsForAPeerThatIsLate) {

@@ -20,9 +20,15 @@ struct Flag : Point {
 class Watched : public ::testing::Test {
  protected:
   std::unique_ptr<Watchdog> make(double deadline_s) {
-    return std::make_unique<Watchdog>(
-        Watchdog::Hooks{[this] { return ill ? std::string("NCCL: a peer is gone") : ""; }, [this] { ++aborts; }},
-        deadline_s, std::chrono::milliseconds(1));
+    return std::make_unique<Watchdog>(Watchdog::Hooks{[this] { return ill ? std::string("NCCL: a peer is gone") : ""; },
+                                                      [this](const std::string& why) {
+                                                        const std::lock_guard guard(telling);
+                                                        told.push_back(why);
+                                                        EXPECT_EQ(aborts, 0)
+                                                            << "an abort may block: whoever is to know knows before";
+                                                      },
+                                                      [this] { ++aborts; }},
+                                      deadline_s, std::chrono::milliseconds(1));
   }
   static std::string failure_of(const Watchdog& dog) {
     for (int i = 0; i < 10'000; ++i) {
@@ -41,6 +47,8 @@ class Watched : public ::testing::Test {
 
   std::atomic<bool> ill{false};
   std::atomic<int> aborts{0};
+  std::mutex telling;
+  std::vector<std::string> told;
   std::shared_ptr<Flag> begin = std::make_shared<Flag>(), end = std::make_shared<Flag>();
 };
 
@@ -82,6 +90,7 @@ TEST_F(Watched, ACommunicatorsErrorEndsEverythingOnce) {
   EXPECT_EQ(failure_of(*dog), "NCCL: a peer is gone") << "the first reason stays";
   wait_until([&] { return aborts > 0; });
   EXPECT_EQ(aborts, 1);
+  EXPECT_EQ(told, std::vector<std::string>{"NCCL: a peer is gone"});
 }
 
 TEST_F(Watched, WithoutADeadlineOperationsMayTakeTheirTime) {
@@ -96,6 +105,7 @@ TEST_F(Watched, GivingUpThrowsTheReason) {
   const auto dog = make(0);
   EXPECT_THROW(dog->give_up("rank 2 does not answer"), Failure);
   EXPECT_EQ(failure_of(*dog), "rank 2 does not answer");
+  EXPECT_EQ(told, std::vector<std::string>{"rank 2 does not answer"});
   EXPECT_EQ(aborts, 1);
 }
 

@@ -1,5 +1,5 @@
 // The backend under test: the CUDA module on a real GPU. Without one the program says why and exits with 77, which
-// CTest counts as skipped.
+// CTest counts as skipped; what it would run it lists there too (--gtest_list_tests).
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -32,12 +32,13 @@ void choose_variant(int) {}
 
 int main(int argc, char** argv) {
   constexpr int kSkipped = 77;
+  testing::InitGoogleTest(&argc, argv);
   const auto& load = orrery::exec::gpu_test::loaded();
   if (!load.module) {
     std::printf("skipped, no GPU: %s\n", load.reason.c_str());
-    return kSkipped;
+    return !GTEST_FLAG_GET(list_tests) || RUN_ALL_TESTS() == 0 ? kSkipped : 1;
   }
   std::printf("GPU: %s (%s)\n", load.module->device_name(0).c_str(), load.module->versions().c_str());
-  testing::InitGoogleTest(&argc, argv);
+  std::fflush(stdout);  // what is printed so far is there also when a test ends the process
   return RUN_ALL_TESTS();
 }

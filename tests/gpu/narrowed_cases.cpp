@@ -64,13 +64,11 @@ Case narrowed(const Case& c, DType dtype) {
   const Types types = types_of(c.op);
   for (std::size_t i = 0; i < out.in.size(); ++i) narrow_slot(out.in[i], types.in[i], dtype);
   for (std::size_t i = 0; i < out.out.size(); ++i) narrow_slot(out.out[i], types.out[i], dtype);
-  // Both sides compute in fp32 and round once: what differs are the few values that lie between two neighbours.
-  out.tolerance = dtype == DType::bf16 ? 1e-3 : 2e-4;
-  // Tensor cores take probabilities, and their gradients, rounded to 16 bits.
+  out.tolerance = dtype == DType::bf16 ? bound::kRoundedOnceBf16 : bound::kRoundedOnceFp16;
   const OpKind kind = c.op.kind;
   if (kind == OpKind::attention || kind == OpKind::ring_attention || kind == OpKind::attention_grad ||
       kind == OpKind::ring_attention_grad)
-    out.tolerance = dtype == DType::bf16 ? 8e-3 : 1e-3;
+    out.tolerance = dtype == DType::bf16 ? bound::kOneUnitBf16 : bound::kOneUnitFp16;
   return out;
 }
 

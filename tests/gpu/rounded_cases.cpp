@@ -55,7 +55,7 @@ std::vector<Case> rounded_cases() {
         room.dtype = DType::uint8;
         room.floats.assign(static_cast<std::size_t>(models::Fp8Casts(s.m, s.n, s.k).bytes), 85.0F);
         c.out = {form.accumulate ? random_floats(random, s.m * s.n, 1e-5F) : in_bf16(unset(s.m * s.n)), room};
-        c.tolerance = form.accumulate ? 2e-6 : 1e-3;
+        c.tolerance = form.accumulate ? bound::kFp8IntoFp32 : bound::kFp8IntoBf16;
         cases.push_back(std::move(c));
       }
   for (const Form& form : kForms) {
@@ -68,7 +68,7 @@ std::vector<Case> rounded_cases() {
     c.in = {random_floats(random, 13 * 21), random_floats(random, 21 * 9),
             form.bias ? random_floats(random, 9) : Slot{}};
     c.out = {form.accumulate ? random_floats(random, 13 * 9) : unset(13 * 9)};
-    c.tolerance = 1e-3;  // how the library rounds to tf32 is not documented
+    c.tolerance = bound::kTf32;
     cases.push_back(std::move(c));
   }
   return cases;

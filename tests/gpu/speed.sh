@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154  # what is not set here, scripts/gpu-check sets
-# The part of scripts/gpu-check that trains beside PyTorch and llm.c (--speed): its plans, llm.c's trainer, the run, and the
-# proofs that need no GPU. Sourced by it, for its functions.
+# What scripts/gpu-check packs for training beside PyTorch and llm.c (--speed): plans and llm.c's trainer; and the proofs
+# that need no GPU. Sourced by it, for its functions.
 
 # -- here: into the pack -----------------------------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ JOB
 torch_job() {  # NAME PLAN MODEL_FILE
   sed "s#@PACK@#$pack#g" "$pack/plans/$2.yaml" >"$pack/plan.yaml"
   "$root/build/bin/orrery" simulate "$pack/plan.yaml" --json >"$pack/simulated.json"
-  python3 "$root/tests/gpu/speed.py" job "$1" "$3" "$pack/simulated.json" >"$pack/data/$2.json"
+  python3 "$root/tests/gpu/inputs.py" job "$1" "$3" "$pack/simulated.json" >"$pack/data/$2.json"
   rm "$pack/plan.yaml" "$pack/simulated.json"
 }
 
@@ -75,59 +75,6 @@ HEADER
   rm -f "$compatible" "$pack/llmc.log"
 }
 
-# -- there: the run ----------------------------------------------------------------------------------------------------------
-
-# The page is written after every step, so that what ends the machine takes only what had not run.
-speed_step() {
-  local name=$1
-  shift
-  "$@"
-  speed_code=0
-  python3 "$pack/data/speed.py" page "$out" "$pack" || speed_code=$?
-  echo "gpu-check: $name: $SECONDS s since the start" >&2
-}
-
-torch_step() {  # MODEL SECONDS MODES
-  # A compiler's cache that no earlier run has filled, and ends with the run.
-  LD_LIBRARY_PATH='' TORCHINDUCTOR_CACHE_DIR=$work/inductor TRITON_CACHE_DIR=$work/triton step "torch-$1" "$2" \
-    python3 "$pack/data/torch_training.py" "$pack/data/speed-$1.json" "$pack/data/speed.bin" --steps 30 \
-    --seconds "$(($2 < most_seconds - SECONDS ? $2 - 5 : most_seconds - SECONDS - 5))" --modes "$3" --out "$out/torch-$1.json"
-}
-
-llmc_step() {
-  if [[ ! -x $pack/bin/train_gpt2cu ]]; then return 0; fi
-  # It wants to validate at the first step and the last (one batch), and finds no tokenizer to sample by.
-  step llmc 45 "$pack/bin/train_gpt2cu" -i "$pack/data/speed.bin" -j "$pack/data/speed.bin" -e d12 -b 32 -t 1024 -d 32768 \
-    -r 0 -x 40 -v 100000 -m 1 -s 0 -h 0 -l 0.0006 -u 20 -c 0.1
-}
-
-run_speed() {
-  local speed_code=0
-  begin_run
-  if [[ -n $after && $after != "$out" && -d $after/cache ]]; then
-    mkdir -p "$out/cache"
-    cp -r "$after/cache/." "$out/cache/"
-  fi
-  step peak 30 "$pack/bin/gpu_bench" --peak
-  if grep -q '^peak 6 ' "$out/steps"; then cat "$out/peak.err" >&2; exit 6; fi
-  all_cores
-  speed_step "GPT-2 124M" train_step speed-gpt2-124m 1 45
-  speed_step "GPT-2 1.5B" train_step speed-gpt2-1558m 1 100
-  speed_step "TinyLlama" train_step speed-tinyllama-1.1b 1 75
-  # The same with attention's faster backward, on the first's tuned products: short, since what repeats comes first and
-  # PyTorch's last model gets what is left. 18 steps: 9 to become warm in, 9 to be measured.
-  speed_step "GPT-2 124M, --no-repeat" train_step speed-gpt2-124m 1 25 no-repeat --no-repeat --steps 18
-  speed_step "GPT-2 1.5B, --no-repeat" train_step speed-gpt2-1558m 1 45 no-repeat --no-repeat --steps 18
-  speed_step "TinyLlama, --no-repeat" train_step speed-tinyllama-1.1b 1 40 no-repeat --no-repeat --steps 18
-  speed_step "llm.c" llmc_step
-  speed_step "GPT-2 124M by PyTorch" torch_step gpt2-124m 90 whole,reduce-overhead
-  speed_step "TinyLlama by PyTorch" torch_step tinyllama-1.1b 120 blocks,whole
-  speed_step "GPT-2 1.5B by PyTorch" torch_step gpt2-1558m 240 blocks,whole
-  cat "$out/page.txt" >&2
-  cat "$out/results.json"
-  exit "$speed_code"
-}
-
 # -- here: proofs ------------------------------------------------------------------------------------------------------------
 
 # PyTorch's side beside Orrery's on the CPU: the same initial weights, tokens and mathematics give the same losses.
@@ -142,12 +89,12 @@ prove_reference() {
   unpack "$work/pack"
   for family in gpt llama; do
     sed "s#@PACK@#$pack#g" "$pack/plans/tiny-$family.yaml" >"$work/plan.yaml"
-    (use_pack "" && mpiexec -n 1 orrery-worker --plan "$work/plan.yaml" --run "$work/run" --overwrite --no-checkpoint --steps 6 --threads 1 \
-      >/dev/null)
-    "$python" "$pack/data/torch_training.py" "$pack/data/tiny-$family.json" "$pack/data/tokens.bin" --device cpu --steps 6 \
-      --out "$work/torch.json"
+    LD_LIBRARY_PATH=$pack/lib "$pack/bin/orrery-worker" --plan "$work/plan.yaml" --run "$work/run" --overwrite \
+      --no-checkpoint --steps 6 --threads 1 --transport threads >/dev/null
+    "$python" "$pack/check/torch_training.py" "$pack/data/tiny-$family.json" "$pack/data/tokens.bin" --device cpu \
+      --steps 6 --out "$work/torch.json"
     echo -n "gpu-check: tiny $family: "
-    if ! python3 "$pack/data/speed.py" agree "$work/run/metrics.jsonl" "$work/torch.json"; then
+    if ! python3 "$pack/check/inputs.py" agree "$work/run/metrics.jsonl" "$work/torch.json"; then
       echo "gpu-check: PyTorch's side does not train what Orrery trains" >&2
       exit 5
     fi
@@ -155,21 +102,44 @@ prove_reference() {
   rm -rf "$work"
 }
 
-# The halves that run elsewhere, here: in order to their end without a GPU.
+# The halves that run elsewhere, here: without a GPU each says so; and where one seems to be there but no program finds
+# it, all steps are gone through and the page says what each of them said.
 prove_without_gpu() {
   local code options folder
   folder=$(mktemp -d)
   trap 'rm -rf "$folder"' EXIT
   for options in "" --speed; do
-    code=0
     # shellcheck disable=SC2086  # no option is none
-    "$0" $options --out "$folder" >"$folder/said" 2>&1 || code=$?
-    if ((code != 6)) || ! grep -q "no driver\|no GPU" "$folder/said"; then
-      cat "$folder/said" >&2
-      echo "gpu-check: without a GPU, gpu-check $options ends with $code, wanted 6 and a word on it" >&2
-      exit 5
-    fi
-    echo "gpu-check: gpu-check $options: exit 6, as it should; it said: $(grep -m1 "no driver\|no GPU" "$folder/said")"
+    ends_with 6 "no driver\|no GPU" "$0" $options --out "$folder"
+  done
+  unpack "$folder/pack"
+  mv "$pack/bin/test_gpu" "$pack/bin/test_gpu.real"
+  cat >"$pack/bin/test_gpu" <<'LIAR'
+#!/bin/sh
+"$0.real" "$@"
+code=$?
+case "$*" in *list_tests*) exit 0 ;; *) exit $code ;; esac
+LIAR
+  chmod +x "$pack/bin/test_gpu"
+  for options in "" --speed; do
+    # shellcheck disable=SC2086  # no option is none
+    ends_with 5 "train-[^:]*: .*exit 6" python3 "$pack/check/check.py" $options "$pack" "$folder/out"
+    if ! python3 "$pack/check/judge.py" --unpack "$folder/out" "$folder/unpacked$options"; then exit 5; fi
+    echo "gpu-check: $(wc -l <"$folder/out/results.jsonl") steps," \
+      "$(find "$folder/unpacked$options" -type f | wc -l) files in results.tar.gz"
   done
   rm -rf "$folder"
+}
+
+# Expects exit code $1 and the text $2 from the rest.
+ends_with() {
+  local code=0 want=$1 text=$2
+  shift 2
+  "$@" >"$folder/said" 2>&1 || code=$?
+  if ((code != want)) || ! grep -q "$text" "$folder/said"; then
+    cat "$folder/said" >&2
+    echo "gpu-check: without a GPU, $* ends with $code, wanted $want and \"$text\"" >&2
+    exit 5
+  fi
+  echo "gpu-check: $*: exit $want, as it should; it said: $(grep -m1 "$text" "$folder/said")"
 }

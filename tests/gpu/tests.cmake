@@ -34,3 +34,19 @@ if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)
   add_test(NAME gpu.operators COMMAND test_gpu)
   set_tests_properties(gpu.operators PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
 endif()
+
+# The half of scripts/gpu-check that runs on a GPU machine, with fake programs; and what a rank's end does to the other, on CPUs.
+add_test(NAME unit.gpu_check COMMAND ${gpu_dir}/check_test.py)
+set_tests_properties(unit.gpu_check PROPERTIES LABELS unit TIMEOUT 300)
+if(TARGET test_gpu)
+  set_tests_properties(unit.gpu_check PROPERTIES ENVIRONMENT ORRERY_TEST_GPU=$<TARGET_FILE:test_gpu>)
+endif()
+if(ORRERY_HAVE_WORKER)
+  add_test(NAME mpi.lost_peer COMMAND ${gpu_dir}/check_test.py LostPeer)
+  set_tests_properties(mpi.lost_peer PROPERTIES LABELS mpi RUN_SERIAL ON TIMEOUT 120 ENVIRONMENT
+                       "ORRERY_WORKER=$<TARGET_FILE:orrery-worker>;ORRERY_BINARY=$<TARGET_FILE:orrery>")
+  add_test(NAME cli.one_rank_probes_without_mpi COMMAND orrery-worker --probe --transport threads --budget 1 --threads 1
+                                                        --most-bytes 2000000 --stream-bytes 1000000)
+  set_tests_properties(cli.one_rank_probes_without_mpi PROPERTIES LABELS cli PASS_REGULAR_EXPRESSION
+                       "\"event\":\"end\".*\"ranks\":1")
+endif()

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch on the same GPU, for comparison with gpu_bench and the worker: matrix products, attention, and training
-steps of GPT-2 small in fp32 and in bf16 (autocast, flash attention, fused AdamW), plain and compiled. Prints one JSON
-object. scripts/gpu-check runs it."""
+steps of GPT-2 small in fp32 and in bf16 (autocast, flash attention, fused AdamW), not compiled: torch_training.py has
+those that are. Prints a JSON object for each figure, as soon as it is known. scripts/gpu-check runs it."""
 import json
-import time
 
 import torch
 from torch.nn import functional as F
@@ -16,17 +15,16 @@ SETTINGS = Settings({"model": {"family": "gpt", "layers": 12, "hidden": 768, "he
 SETTINGS.attention = repeated_attention
 
 
-def training_seconds(bf16, batch, compiled=False):
+def training_seconds(bf16, batch):
     torch.manual_seed(1)
     SETTINGS.residual = torch.bfloat16 if bf16 else torch.float32
     model = Transformer(SETTINGS).cuda()
-    run = torch.compile(model) if compiled else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, betas=(0.9, 0.95), fused=True)
     ids = torch.randint(0, 50257, (batch, T), device="cuda")
 
     def step():
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=bf16):
-            loss = run(ids, ids)
+            loss = model(ids, ids)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -45,23 +43,19 @@ def attention_seconds(dtype):
     return median_seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), 11, warm=3)
 
 
+def tell(**figures):
+    print(json.dumps(figures), flush=True)
+
+
 def main():
-    began = time.time()
     torch.backends.cuda.matmul.allow_tf32 = False
-    out = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-    out["matmul_4096_flops_per_s"] = 2 * 4096**3 / product_seconds(torch.float32)
-    out["matmul_4096_bf16_flops_per_s"] = 2 * 4096**3 / product_seconds(torch.bfloat16)
-    out["attention_s"] = attention_seconds(torch.float32)
-    out["attention_bf16_s"] = attention_seconds(torch.bfloat16)
-    out["gpt2_124m_fp32_tokens_per_s"] = B * T / training_seconds(False, B)
-    out["gpt2_124m_bf16_tokens_per_s"] = 4 * B * T / training_seconds(True, 4 * B)
-    try:
-        out["gpt2_124m_bf16_compiled_tokens_per_s"] = 4 * B * T / training_seconds(True, 4 * B, compiled=True)
-    except Exception as error:  # no compiler there, for one: the other figures still count
-        out["gpt2_124m_bf16_compiled_tokens_per_s"] = None
-        out["compile_error"] = str(error).splitlines()[0]
-    out["note"] = f"batch {B} x {T} in fp32, {4 * B} x {T} in bf16"
-    print(json.dumps(out | {"seconds": time.time() - began}))
+    tell(device=torch.cuda.get_device_name(), torch=torch.__version__)
+    tell(matmul_4096_bf16_flops_per_s=2 * 4096**3 / product_seconds(torch.bfloat16))
+    tell(attention_bf16_s=attention_seconds(torch.bfloat16))
+    tell(matmul_4096_flops_per_s=2 * 4096**3 / product_seconds(torch.float32))
+    tell(attention_s=attention_seconds(torch.float32))
+    tell(gpt2_124m_bf16_eager_tokens_per_s=4 * B * T / training_seconds(True, 4 * B))
+    tell(gpt2_124m_fp32_eager_tokens_per_s=B * T / training_seconds(False, B))
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ struct Maker {
     for (const Slot& slot : states) c.out.push_back(slot);
     if (t.copies) c.out.push_back(of(floats(m), t.copy));
     // Rounded once from nearly equal values; at random, where a carry may come or not.
-    c.tolerance = t.stochastic ? 1e-3 : t.copies ? 2e-4 : 2e-6;
+    c.tolerance = t.stochastic ? 1e-3 : t.copies ? 2e-4 : bound::kFp32;
   }
 
   static std::vector<ElementRange> plain_ranges() {

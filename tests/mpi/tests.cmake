@@ -4,13 +4,18 @@ if(ORRERY_HAVE_WORKER)
   add_executable(test_mpi ${CMAKE_CURRENT_LIST_DIR}/training_test.cpp ${CMAKE_CURRENT_LIST_DIR}/lifetime_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/asynchronous_test.cpp ${CMAKE_CURRENT_LIST_DIR}/precision_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/compression_test.cpp ${CMAKE_CURRENT_LIST_DIR}/offload_test.cpp
-                          ${CMAKE_CURRENT_LIST_DIR}/guards_test.cpp
+                          ${CMAKE_CURRENT_LIST_DIR}/guards_test.cpp ${CMAKE_CURRENT_LIST_DIR}/device_failure_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/mpi_support.cpp ${CMAKE_CURRENT_LIST_DIR}/../exec/training_support.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/../exec/stale_support.cpp)
   target_link_libraries(test_mpi PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main orrery_flags)
   target_compile_definitions(test_mpi PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-                             ORRERY_WORKER="$<TARGET_FILE:orrery-worker>")
-  add_dependencies(test_mpi orrery-worker)
+                             ORRERY_WORKER="$<TARGET_FILE:orrery-worker>"
+                             ORRERY_HANGING_MODULE="$<TARGET_FILE:hanging_module>")
+  # A module in CUDA's place, with a device that does not let go of a rank that fails.
+  add_library(hanging_module SHARED ${CMAKE_CURRENT_LIST_DIR}/hanging_module.cpp)
+  target_link_libraries(hanging_module PRIVATE orrery::exec orrery_flags)
+  set_target_properties(hanging_module PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fakes)
+  add_dependencies(test_mpi orrery-worker hanging_module)
   add_executable(mpi_sums ${CMAKE_CURRENT_LIST_DIR}/sums_program.cpp)
   target_link_libraries(mpi_sums PRIVATE orrery::exec_mpi orrery_flags)
   foreach(ranks 2 3 5)

@@ -69,7 +69,7 @@ TEST(Job, ReadsEveryKey) {
   EXPECT_TRUE(job.bounds.pipeline.empty());
   EXPECT_EQ(job.bounds.zero_stage, std::vector<int>{1});
   EXPECT_EQ(job.bounds.micro_batch, std::vector<int>{4});
-  EXPECT_EQ(job.bounds.schedule, (std::vector<Order>{Order::one_f_one_b, Order::gpipe}));
+  EXPECT_EQ(job.bounds.order, (std::vector<Order>{Order::one_f_one_b, Order::gpipe}));
   EXPECT_EQ(job.bounds.recompute, std::vector<Recompute>{Recompute::full});
   EXPECT_EQ(job.bounds.flash, std::optional<bool>(false));
   EXPECT_EQ(job.bounds.layers_per_stage, (std::vector<std::int64_t>{5, 7}));
@@ -205,7 +205,7 @@ error[E0103]: unknown key `pipelines` in `plan`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                                       ^^^^^^^^^
   |
-  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage, schedule, recompute, layers_per_stage, flash, staleness, sequence_parallel, recompute_layers, ends_as_layers, overlap_gradients, zero_group, offload, compression, loss_chunks
+  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, overlap_gradients, micro_batch, schedule, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, staleness, offload, compression, loss_chunks
 
 error[E0103]: unknown key `optimiser` in `training`
  --> job.yaml:8:3

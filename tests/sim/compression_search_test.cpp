@@ -24,9 +24,9 @@ TEST(CompressionInTheSearch, IsNeverProposedWhereTheJobDoesNotNameIt) {
   for (const plan::PlanSpec& spec : space_of(*cluster, *testing::model("tiny-gpt"), job, true))
     ASSERT_EQ(spec.compression, plan::Compression{});
   const std::size_t without = space_of(*cluster, *testing::model("tiny-gpt"), job, true).size();
-  job.bounds.compress_gradients = {GradientCompression::none, GradientCompression::bf16};
-  job.bounds.compress_activations = {ActivationEncoding::none, ActivationEncoding::fp8};
-  job.bounds.compress_rank = 8;
+  job.bounds.compression.gradients = {GradientCompression::none, GradientCompression::bf16};
+  job.bounds.compression.activations = {ActivationEncoding::none, ActivationEncoding::fp8};
+  job.bounds.compression.rank = 8;
   const std::vector<plan::PlanSpec> space = space_of(*cluster, *testing::model("tiny-gpt"), job, true);
   EXPECT_EQ(space.size(), 4 * without);
   std::set<std::pair<GradientCompression, ActivationEncoding>> seen;
@@ -74,7 +74,7 @@ TEST(CompressionInTheSearch, GainsByNodeAndLosesAllAtOnceWhereDevicesShareANodes
         std::tuple{"aws-p4d", "gpt2-1558m", models::DType::bf16, GradientCompression::bf16}}) {
     SCOPED_TRACE(name);
     plan::Job job = job_of(64, precision);
-    job.bounds.compress_gradients = {GradientCompression::none, how};
+    job.bounds.compression.gradients = {GradientCompression::none, how};
     auto best = times(search_on(name, 64, job, model));
     const double plain = best.at({GradientCompression::none, 0}), by_node = best.at({how, 8});
     std::printf("[ gain     ] %s: plain %.3f s, all at once %.3f s, by node %.3f s\n", name, plain, best.at({how, 0}),
@@ -104,7 +104,7 @@ std::vector<std::pair<GradientCompression, Exchanged>> on_ports_of(int gigabits)
   const auto cluster = with_ports_of(gigabits);
   const cost::Pricing pricing(cluster, testing::stack("megatron-lm"));
   plan::Job job = job_of(32, models::DType::fp32);
-  job.bounds.compress_gradients = {GradientCompression::none, GradientCompression::powersgd};
+  job.bounds.compression.gradients = {GradientCompression::none, GradientCompression::powersgd};
   std::vector<std::pair<GradientCompression, Exchanged>> out;
   for (const cost::Prediction& p : search(testing::model("gpt2-774m"), cluster, job, pricing, {.top = 20}).plans) {
     Exchanged one{p.step_time_s, 0};
@@ -156,7 +156,7 @@ TEST(CompressionInTheSearch, FitsMoreWhereActivationsWaitInFewerBits) {
     job.batch = 64;
     job.bounds.micro_batch = {8};
     job.bounds.recompute = {plan::Recompute::none};
-    job.bounds.compress_activations = {how};
+    job.bounds.compression.activations = {how};
     return search(testing::model("gpt2-774m"), cluster, job, pricing, {.top = 1}).plans;
   };
   const auto saved = [](const cost::Prediction& p) { return p.memory.front().by_purpose.at("activations"); };

@@ -317,13 +317,6 @@ void rms_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight
   norm_dx(stream, dy, x, weight, no_mean, rstd, addend, dx, rows, columns, "rms_norm_grad");
 }
 
-template <class T>
-void bias_grad(cudaStream_t stream, const T* dy, GradientOf<T>* dbias, int64_t rows, int64_t columns,
-               KernelScratch scratch, bool adds) {
-  column_sums(stream, Columns<T>{dy, nullptr, nullptr, nullptr, nullptr, dbias, nullptr, rows, columns, 0, adds},
-              scratch, "bias_grad");
-}
-
 #define ORRERY_INSTANTIATE(T)                                                                                        \
   template void layer_norm(cudaStream_t, const NormInput<T>&, const T*, const T*, T*, float*, float*, int64_t,       \
                            int64_t, float);                                                                          \
@@ -331,8 +324,7 @@ void bias_grad(cudaStream_t stream, const T* dy, GradientOf<T>* dbias, int64_t r
                                    T*, GradientOf<T>*, GradientOf<T>*, int64_t, int64_t, KernelScratch, bool);       \
   template void rms_norm(cudaStream_t, const NormInput<T>&, const T*, T*, float*, int64_t, int64_t, float);          \
   template void rms_norm_grad<T>(cudaStream_t, const T*, const T*, const T*, const float*, const T*, T*,             \
-                                 GradientOf<T>*, int64_t, int64_t, KernelScratch, bool);                             \
-  template void bias_grad<T>(cudaStream_t, const T*, GradientOf<T>*, int64_t, int64_t, KernelScratch, bool);
+                                 GradientOf<T>*, int64_t, int64_t, KernelScratch, bool);
 ORRERY_INSTANTIATE(float)
 ORRERY_INSTANTIATE(__half)
 ORRERY_INSTANTIATE(__nv_bfloat16)

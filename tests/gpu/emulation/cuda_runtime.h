@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 
 #define __global__
 #define __device__
@@ -46,6 +47,7 @@ enum cudaMemcpyKind {
   cudaMemcpyDefault
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaDeviceAttr { cudaDevAttrL2CacheSize };
 
 namespace emulation {
 struct Stream;
@@ -59,6 +61,8 @@ using Work = std::function<bool()>;
 cudaError_t enqueue_made(Stream* stream, std::function<Work()> make);
 /// The same of work without a state of its own.
 cudaError_t enqueue(Stream* stream, Work work);
+/// Kept as long as the graph that the stream is captured into, and those made ready of it; nothing where it is not.
+void keep_with_graph(Stream* stream, std::shared_ptr<void> user);
 /// What tests may do to graphs, and see of them; of this thread.
 struct GraphFaults {
   int refuse_ends = 0;       ///< so many captures fail at their end
@@ -69,6 +73,13 @@ struct GraphFaults {
 GraphFaults& graph_faults();
 void launch(Stream* stream, dim3 grid, dim3 block, std::size_t shared_bytes, std::function<void()> kernel);
 float* dynamic_shared();
+/// The second-level cache, of this thread's device: what kernels and libraries leave there is not modelled, only that
+/// it is filled with something else.
+struct SecondLevelCache {
+  int bytes = 4096;
+  long emptied = 0;  ///< by how many memsets of more than its size
+};
+SecondLevelCache& second_level_cache();
 /// Times that a test makes up, of this thread: what one kernel takes, and what work of a library has added.
 struct MadeUpTimes {
   bool used = false;  ///< by events, instead of the host's clock
@@ -207,6 +218,8 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 namespace emulation {
 /// Compute capability of the device, of this thread: 90 as long as nobody says otherwise.
 int& capability();

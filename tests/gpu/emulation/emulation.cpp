@@ -338,6 +338,10 @@ cudaError_t enqueue_made(Stream* stream, std::function<Work()> make) {
   return cudaSuccess;
 }
 
+void keep_with_graph(Stream* stream, std::shared_ptr<void> user) {
+  if (stream->capture) stream->capture->graph.users.push_back(std::move(user));
+}
+
 cudaError_t enqueue(Stream* stream, Work work) {
   return enqueue_made(stream, [work = std::move(work)] { return work; });
 }
@@ -386,6 +390,12 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int) {
   return cudaSuccess;
 }
+cudaError_t cudaGetDevice(int* device) {
+  return *device = 0, cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  return *value = emulation::second_level_cache().bytes, cudaSuccess;
+}
 
 int& emulation::capability() {
   static thread_local int capability = 90;
@@ -426,6 +436,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  emulation::SecondLevelCache& cache = emulation::second_level_cache();
+  if (bytes > static_cast<std::size_t>(cache.bytes)) ++cache.emptied;
   return enqueue(stream, [=] { return std::memset(to, value, bytes), true; });
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct Graph {
     std::size_t lane = 0, position = 0;  // which waits until so much of that lane is done
   };
   std::vector<std::vector<Node>> lanes;
+  std::vector<std::shared_ptr<void>> users;  // kept as long as the graph is, and what is made of it
 };
 
 struct GraphExec {
@@ -32,7 +34,8 @@ struct Capture {
 /// A graph as it runs: it holds the stream that launched it until all its lanes are done.
 class RunningGraph {
  public:
-  explicit RunningGraph(const Graph& graph) : graph_(graph), at_(graph.lanes.size(), 0), made_(graph.lanes.size()) {
+  explicit RunningGraph(const Graph& graph)
+      : graph_{graph.lanes, {}}, at_(graph.lanes.size(), 0), made_(graph.lanes.size()) {
     for (std::size_t lane = 0; lane < graph.lanes.size(); ++lane)
       for (const Graph::Node& node : graph.lanes[lane]) made_[lane].push_back(node.make ? node.make() : Work());
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,6 @@ struct Meeting {
 struct World {
   std::mutex mutex;
   int size = 0;
-  std::atomic<bool> aborted{false};
   std::map<int, bool> joined;
   std::map<long, Meeting> collectives;                        // by number on the communicator
   std::map<long, std::map<int, std::pair<int, int>>> splits;  // number -> rank -> (colour, key)
@@ -54,7 +55,36 @@ std::size_t size_of(ncclDataType_t type) {
 
 }  // namespace
 
+/// What outlives a communicator: queued work, and other communicators of its rank, look at it.
+struct Life {
+  std::atomic<bool> aborted{false};
+  std::atomic<int> under_way{0};  // operations queued or launched, and not done
+};
+
+/// A rank's GPU, as far as communicators wait for each other.
+struct Device {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Life>> all;
+  bool busy() {
+    const std::lock_guard lock(mutex);
+    return std::any_of(all.begin(), all.end(), [](const auto& one) { return !one->aborted && one->under_way > 0; });
+  }
+};
+
+std::shared_ptr<Device>& device_of_thread() {
+  static thread_local auto instance = std::make_shared<Device>();
+  return instance;
+}
+
 struct Comm {
+  explicit Comm(std::shared_ptr<Device> of) : device(std::move(of)) {
+    const std::lock_guard lock(device->mutex);
+    device->all.push_back(life);
+  }
+  std::shared_ptr<Device> device;
+  std::shared_ptr<Life> life = std::make_shared<Life>();
+  std::shared_ptr<int> in_graphs = std::make_shared<int>();  // one owner more for each graph
+  bool finalised = false;
   std::shared_ptr<World> world;
   int rank = 0;
   long next = 0;  // collectives
@@ -75,6 +105,8 @@ void reset_nccl_faults() {
   faults.refuse_rank = -1;
   faults.async = ncclSuccess;
   faults.aborts = 0;
+  faults.patience_ms = 3000;
+  faults.stuck = 0;
   faults.inits = 0;
 }
 
@@ -103,7 +135,7 @@ bool finish_split(Comm& parent) {
       part = std::make_shared<World>();
       part->size = static_cast<int>(members.size());
     }
-    auto* comm = new Comm;
+    auto* comm = new Comm(parent.device);
     comm->world = part;
     for (std::size_t i = 0; i < members.size(); ++i)
       if (members[i].second == parent.rank) comm->rank = static_cast<int>(i);
@@ -121,10 +153,12 @@ bool finish_split(Comm& parent) {
 /// graph's operation has a new one with each launch.
 void meet(Comm* comm, const void* source, std::size_t bytes, cudaStream_t stream,
           const std::function<void(const Meeting&)>& take, const std::function<std::vector<char>()>& bring = {}) {
+  keep_with_graph(stream, comm->in_graphs);
   enqueue_made(stream, [=]() -> Work {
     const long number = comm->next++;
-    return [=, brought = std::make_shared<bool>(false), world = comm->world, rank = comm->rank] {
-      if (world->aborted) return true;
+    ++comm->life->under_way;
+    return [=, brought = std::make_shared<bool>(false), world = comm->world, rank = comm->rank, life = comm->life] {
+      if (life->aborted) return true;
       const std::lock_guard lock(world->mutex);
       Meeting& meeting = world->collectives[number];
       if (!*brought) {
@@ -134,6 +168,7 @@ void meet(Comm* comm, const void* source, std::size_t bytes, cudaStream_t stream
       }
       if (static_cast<int>(meeting.brought.size()) < world->size) return false;
       take(meeting);
+      --life->under_way;
       if (++meeting.taken == world->size) world->collectives.erase(number);
       return true;
     };
@@ -152,10 +187,25 @@ struct Piece {
 struct Grouped {
   int depth = 0;
   std::vector<Piece> pieces;
+  std::vector<Comm*> aborts;
 };
 Grouped& grouped() {
   static thread_local Grouped instance;
   return instance;
+}
+
+/// The second half of an abort.
+void wait_for_end_of(const Comm& comm) {
+  const auto waits = [&] { return comm.device->busy() || comm.in_graphs.use_count() > 1; };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(nccl_faults().patience_ms);
+  while (waits()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      const std::lock_guard lock(registry_mutex());
+      ++nccl_faults().stuck;
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 /// What one rank sends in a group: for each piece the peer, the size, the bytes.
@@ -268,7 +318,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   ++emulation::nccl_faults().inits;
   world->size = size;
   world->joined[rank] = true;
-  *comm = new Comm;
+  *comm = new Comm(emulation::device_of_thread());
   (*comm)->world = world;
   (*comm)->rank = rank;
   return ncclInProgress;
@@ -284,24 +334,31 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int colour, int key, ncclComm_t* c
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  const bool ready = emulation::all_joined(*comm->world) && emulation::finish_split(*comm);
+  const bool ends = comm->finalised && comm->in_graphs.use_count() > 1;
+  const bool ready = !ends && emulation::all_joined(*comm->world) && emulation::finish_split(*comm);
   *state = ready ? emulation::nccl_faults().async : ncclInProgress;
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t) {
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  comm->finalised = true;
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return delete comm, ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  ++emulation::nccl_faults().aborts;
-  comm->world->aborted = true;
-  static std::vector<std::unique_ptr<Comm>> graves;  // a graph may still hold it
-  graves.emplace_back(comm);
+  {
+    const std::lock_guard lock(emulation::registry_mutex());
+    ++emulation::nccl_faults().aborts;
+    static std::vector<std::unique_ptr<Comm>> graves;  // a graph may still hold it
+    graves.emplace_back(comm);
+  }
+  comm->life->aborted = true;
+  if (emulation::grouped().depth > 0)
+    emulation::grouped().aborts.push_back(comm);
+  else
+    emulation::wait_for_end_of(*comm);
   return ncclSuccess;
 }
 
@@ -365,7 +422,9 @@ ncclResult_t ncclGroupStart() {
 
 ncclResult_t ncclGroupEnd() {
   emulation::Grouped& group = emulation::grouped();
-  if (--group.depth > 0 || group.pieces.empty()) return ncclSuccess;
+  if (--group.depth > 0) return ncclSuccess;
+  for (const Comm* const comm : std::exchange(group.aborts, {})) emulation::wait_for_end_of(*comm);
+  if (group.pieces.empty()) return ncclSuccess;
   const std::vector<emulation::Piece> pieces = std::exchange(group.pieces, {});
   Comm* const comm = pieces.front().comm;
   emulation::meet(

@@ -2,7 +2,9 @@
 /// The part of NCCL that exec/cuda uses, between threads of one process, on emulated streams. Communicators are
 /// nonblocking as NCCL's are: a call reports ncclInProgress until all ranks have come, sends wait for their receive,
 /// and a failed rank shows only through ncclCommGetAsyncError. Sends and receives within a group are those of an
-/// all-to-all: every rank of the communicator takes part.
+/// all-to-all: every rank of the communicator takes part. As with NCCL 2.28, an abort ends this rank's operations
+/// alone, at once, and then waits: until no other communicator of the rank has operations under way (the device is
+/// synchronised), and until no graph holds an operation of its own. Within a group the waits come at its end.
 #include <cuda_runtime.h>
 
 #include <atomic>
@@ -37,6 +39,8 @@ struct NcclFaults {
   int refuse_rank = -1;              ///< this rank never joins a communicator: its initialisation fails at once
   ncclResult_t async = ncclSuccess;  ///< what every communicator reports once it is in use
   int aborts = 0;                    ///< ncclCommAbort calls
+  int patience_ms = 3000;            ///< what an abort waits for at most: then it is counted as stuck, and goes on
+  int stuck = 0;                     ///< aborts that NCCL would not have come back from
   int inits = 0;                     ///< ncclCommInitRankConfig calls: the others are splits
 };
 NcclFaults& nccl_faults();

@@ -12,6 +12,11 @@ MadeUpTimes& made_up_times() {
   return instance;
 }
 
+SecondLevelCache& second_level_cache() {
+  static thread_local SecondLevelCache instance;
+  return instance;
+}
+
 std::atomic<unsigned>& stream_order() {
   static std::atomic<unsigned> instance = 0;
   return instance;

@@ -1,0 +1,31 @@
+#pragma once
+/// The graphs that a backend has made ready, so that all can be destroyed at once: a communicator does not end while a
+/// graph holds one of its operations (NCCL 2.26 and later, src/init.cc: commDestroySync).
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "exec/backend.h"
+
+namespace orrery::exec::cuda {
+
+/// Calls may come from the rank and from whoever ends it.
+class KeptGraphs : public std::enable_shared_from_this<KeptGraphs> {
+ public:
+  /// `graph` made ready. Throws Failure where that fails, and after `drop`.
+  [[nodiscard]] std::unique_ptr<Backend::Graph> made_of(cudaGraph_t graph);
+  /// `graph` is one of these. Throws Failure where it cannot be queued, and after `drop`.
+  void launch(Backend::Graph& graph, cudaStream_t stream);
+  /// Destroys all, those that run too: they end as if nothing had happened, and are freed then (cuGraphExecDestroy).
+  void drop() noexcept;
+
+ private:
+  class One;
+  std::mutex lock_;
+  std::set<One*> all_;
+  bool dropped_ = false;
+};
+
+}  // namespace orrery::exec::cuda

@@ -1,0 +1,231 @@
+#pragma once
+/// The fields of a plan, each written once: key, bounds, words, and what it says. Plan files, bounds of jobs,
+/// timeline.json, --json and docs/plan-fields.md are written and read by this table; a member of PlanSpec without a row
+/// here does not compile (plan/fields.cpp). Private to plan/ and to what shows plans.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/words.h"
+
+namespace orrery::plan {
+
+/// What is the same for all types of values.
+struct FieldInfo {
+  const char* group = "";  ///< key of the map in which it stands; empty: in none
+  const char* key = "";
+  double low = 0, high = 0;                         ///< of a number that is given, inclusive
+  const std::vector<std::string>* words = nullptr;  ///< of an enumeration, in its order
+  bool always = true;     ///< plan files say it also where it is the default; in a group: where the group is said
+  const char* says = "";  ///< one line, for docs/plan-fields.md
+};
+
+/// `of` is a generic lambda from a PlanSpec to its member; from Bounds too, whose member holds the choices.
+template <class Of>
+struct Field : FieldInfo {
+  Of of;
+  /// int, std::int64_t, bool, double, an enumeration, or std::vector<std::int64_t>
+  using Value = std::remove_cvref_t<std::invoke_result_t<Of, PlanSpec&>>;
+};
+template <class Of>
+Field(FieldInfo, Of) -> Field<Of>;
+
+/// What the search may choose, and a job may bound.
+inline constexpr auto kChosenFields = std::make_tuple(
+    Field{{"", "data", 1, kMostRanks, nullptr, true, "replicas of the model"},
+          [](auto& s) -> auto& { return s.data;
+}  // namespace orrery::plan
+}
+, Field{{"", "tensor", 1, kMostRanks, nullptr, true, "ranks that split each layer's matrices"},
+        [](auto& s) -> auto& {return s.tensor;
+}
+}
+, Field{{"", "pipeline", 1, kMostRanks, nullptr, true, "stages of layers"}, [](auto& s) -> auto& {return s.pipeline;
+}
+}
+, Field{{"", "context", 1, kMostRanks, nullptr, true, "ranks that split the tokens of a sequence"},
+        [](auto& s) -> auto& {return s.context;
+}
+}
+, Field{{"", "expert", 1, kMostRanks, nullptr, true, "ranks that split experts; 1 until they are lowered"},
+        [](auto& s) -> auto& {return s.expert;
+}
+}
+, Field{{"", "virtual_stages", 1, kMostLayers, nullptr, true, "chunks of layers on each rank, run interleaved"},
+        [](auto& s) -> auto& {return s.virtual_stages;
+}
+}
+, Field{{"", "layers_per_stage", 0, kMostLayers, nullptr, false,
+         "blocks of each stage (of each chunk, with virtual stages); empty: as even as can be"},
+        [](auto& s) -> auto& {return s.layers_per_stage;
+}
+}
+, Field{{"", "ends_as_layers", 0, 0, nullptr, false, "an even split counts embedding and head as a layer each"},
+        [](auto& s) -> auto& {return s.ends_as_layers;
+}
+}
+, Field{{"", "overlap_gradients", 0, 0, nullptr, false,
+         "gradients are reduced while the last micro-batch's backward pass runs"},
+        [](auto& s) -> auto& {return s.overlap_gradients;
+}
+}
+, Field{{"", "micro_batch", 1, kMostBatch, nullptr, true, "sequences of a micro-batch and replica"},
+        [](auto& s) -> auto& {return s.micro_batch;
+}
+}
+, Field{{"", "schedule", 0, 0, &kOrderWords, true, "order of a pipeline's passes"},
+        [](auto& s) -> auto& {return s.order;
+}
+}
+, Field{{"", "zero_stage", 0, 3, nullptr, true, "what ZeRO partitions: 1 states, 2 gradients too, 3 parameters too"},
+        [](auto& s) -> auto& {return s.zero_stage;
+}
+}
+, Field{{"", "zero_group", 0, kMostRanks, nullptr, false, "neighbouring replicas that partition among them; 0: all"},
+        [](auto& s) -> auto& {return s.zero_group;
+}
+}
+, Field{{"", "recompute", 0, 0, &kRecomputeWords, true, "what the backward pass computes again"},
+        [](auto& s) -> auto& {return s.recompute;
+}
+}
+, Field{{"", "recompute_layers", 0, kMostLayers, nullptr, false, "of each stage the first so many; absent: all"},
+        [](auto& s) -> auto& {return s.recompute_layers;
+}
+}
+, Field{{"", "sequence_parallel", 0, 0, nullptr, true, "norms and residuals by rows over the tensor group"},
+        [](auto& s) -> auto& {return s.sequence_parallel;
+}
+}
+, Field{{"", "flash", 0, 0, nullptr, true, "attention keeps row statistics instead of its scores"},
+        [](auto& s) -> auto& {return s.flash;
+}
+}
+, Field{{"", "staleness", 0, kMostStaleness, nullptr, false,
+         "a parameter server, and how many steps old a worker's weights are; absent: synchronous"},
+        [](auto& s) -> auto& {return s.staleness;
+}
+}
+, Field{{"offload", "activations", 0, 0, &kSpaceWords, true, "where what blocks save for backward waits"},
+        [](auto& s) -> auto& {return s.offload.activations;
+}
+}
+, Field{{"offload", "optimizer", 0, 0, &kSpaceWords, true, "where master values and moments live"},
+        [](auto& s) -> auto& {return s.offload.optimizer;
+}
+}
+, Field{{"offload", "parameters", 0, 0, &kSpaceWords, true, "where parameters live"},
+        [](auto& s) -> auto& {return s.offload.parameters;
+}
+}
+, Field{{"offload", "prefetch", 1, kMostPrefetch, nullptr, true, "layers ahead of their use that values come back"},
+        [](auto& s) -> auto& {return s.offload.prefetch;
+}
+}
+, Field{{"compression", "gradients", 0, 0, &kGradientWords, true, "how gradients travel between replicas"},
+        [](auto& s) -> auto& {return s.compression.gradients;
+}
+}
+, Field{{"compression", "activations", 0, 0, &kActivationWords, true, "in what saved activations wait"},
+        [](auto& s) -> auto& {return s.compression.activations;
+}
+}
+, Field{{"compression", "rank", 1, kMostRankOfPowerSgd, nullptr, true, "powersgd: columns of P and Q"},
+        [](auto& s) -> auto& {return s.compression.rank;
+}
+}
+, Field{{"compression", "minimum_rate", 1, kMostRate, nullptr, true,
+         "powersgd: matrices that shrink by less are sent whole"},
+        [](auto& s) -> auto& {return s.compression.minimum_rate;
+}
+}
+, Field{{"compression", "capacity", kLeastCapacity, 1, nullptr, true, "lossless: share of values other than zero"},
+        [](auto& s) -> auto& {return s.compression.capacity;
+}
+}
+, Field{{"compression", "group", 0, kMostRanks, nullptr, false,
+         "bf16, fp16: neighbouring replicas that add up in full first; 0: none"},
+        [](auto& s) -> auto& {return s.compression.group;
+}
+}
+, Field{{"compression", "start", 0, kMostSteps, nullptr, false, "powersgd: so many first steps reduce in full"},
+        [](auto& s) -> auto& {return s.compression.start;
+}
+}
+, Field{{"", "loss_chunks", 1, kMostLossChunks, nullptr, false, "parts of the rows that have logits at a time"},
+        [](auto& s) -> auto& {return s.loss_chunks;
+}
+});
+
+/// What the plan file says besides, of which a job says batch, sequence and precision itself.
+inline constexpr auto kFixedFields = std::make_tuple(
+    Field{{"", "vocab_multiple", 1, 1 << 16, nullptr, true, "the vocabulary is padded to a multiple of it"},
+          [](auto& s) -> auto& { return s.vocab_multiple;
+}
+}
+, Field{{"", "batch", 1, kMostBatch, nullptr, true, "sequences of a step over all ranks"},
+        [](auto& s) -> auto& {return s.batch;
+}
+}
+, Field{{"", "sequence", 1, kMostSequence, nullptr, true, "tokens of a sequence"},
+        [](auto& s) -> auto& {return s.sequence;
+}
+}
+, Field{{"", "precision", 0, 0, &kPrecisionWords, true, "in what layers compute"},
+        [](auto& s) -> auto& {return s.precision;
+}
+});
+
+/// What plan files leave to their job, and what has only the plan says by itself: timeline.json and --json.
+inline constexpr auto kJobFields = std::make_tuple(
+    Field{{"", "optimizer", 0, 0, &kOptimizerWords, false, "whose states there are, and the steps of an update"},
+          [](auto& s) -> auto& { return s.optimizer;
+}
+}
+, Field{{"", "momentum", 0, 0, nullptr, false, "sgd: whether it has any"}, [](auto& s) -> auto& {return s.momentum;
+}
+}
+, Field{{"", "rounding", 0, 0, &kRoundingWords, false, "how bf16 parameters without masters are rounded"},
+        [](auto& s) -> auto& {return s.rounding;
+}
+});
+
+inline constexpr auto kFields = std::tuple_cat(kChosenFields, kFixedFields, kJobFields);
+
+/// `visit(field)` for each, in the order in which files say them.
+template <class Fields, class Visit>
+constexpr void for_each_field(const Fields& fields, const Visit& visit) {
+  std::apply([&](const auto&... field) { (visit(field), ...); }, fields);
+}
+
+template <class T>
+inline constexpr bool kIsList = false;
+template <class T>
+inline constexpr bool kIsList<std::vector<T>> = true;
+
+/// A value as files say it: "none", "true", "[1, 2]".
+template <class T>
+[[nodiscard]] std::string value_text(const FieldInfo& field, const T& value) {
+  if constexpr (std::is_same_v<T, models::DType>)
+    return models::name_of(value);
+  else if constexpr (std::is_enum_v<T>)
+    return field.words->at(static_cast<std::size_t>(value));
+  else if constexpr (kIsList<T>)
+    return fmt::format("[{}]", fmt::join(value, ", "));
+  else
+    return fmt::format("{}", value);
+}
+
+/// Whether a number stands for "none" (its default is then below its bounds).
+template <class T>
+[[nodiscard]] bool is_absent(const FieldInfo& field, const T& value) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return static_cast<double>(value) < field.low;
+  return false;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,31 @@
+// A process that has to end ends, and sooner if it can by itself.
+#include "exec/leave.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace orrery::exec {
+namespace {
+
+TEST(Leaving, EndsAProcessThatIsBlocked) {
+  EXPECT_EXIT(
+      {
+        leave_within(std::chrono::milliseconds(50), 6);
+        for (;;) pause();
+      },
+      ::testing::ExitedWithCode(6), "");
+}
+
+TEST(Leaving, HoldsUpNobodyWhoEndsByHimself) {
+  EXPECT_EXIT(
+      {
+        leave_within(std::chrono::hours(1), 6);
+        _exit(3);
+      },
+      ::testing::ExitedWithCode(3), "");
+}
+
+}  // namespace
+}  // namespace orrery::exec

@@ -11,6 +11,7 @@
 #include "cost/compression.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
+#include "cost/layer_key.h"
 #include "cost/memory.h"
 #include "cost/offload.h"
 #include "cost/parameter_server.h"
@@ -38,18 +39,6 @@ models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
   op.m = m;
   return op;
 }
-
-// All that layer_costs reads of a plan. A new option does not compile here before it is part of the key.
-auto layer_key(LayerKind kind, const models::ExpandOptions& options, const plan::PlanSpec& spec,
-               plan::Recompute recompute) {
-  const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens,
-               chunks] = options;
-  const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
-  return std::make_tuple(kind, tensor, context, batch, sequence, recompute, dtype, products, flash, rows,
-                         vocab_multiple, dropout, tokens, chunks, spec.splits_backward(), spec.optimizer, gradients,
-                         activations, rank, minimum_rate, capacity, group, start);
-}
-using LayerKey = decltype(layer_key({}, {}, {}, {}));
 
 }  // namespace
 

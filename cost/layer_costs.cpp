@@ -152,9 +152,10 @@ class FrameworkLives {
       whole.backward_first = whole.backward_last = 0;
       mask(whole);
     }
-    for (const models::Part& part : program_.backward)
-      for (const models::Op& op : part.ops)
-        if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share their memory
+    for (const auto* pass : {&program_.forward, &program_.backward})
+      for (const models::Part& part : *pass)
+        for (const models::Op& op : part.ops)
+          if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share their memory
   }
 
  private:

@@ -402,9 +402,10 @@ class Program {
 
   // -- workers of a parameter server --------------------------------------------------------------------------------
   void serve() {
-    for (Step& step : block("backward").steps)
-      for (Op& op : step.ops)
-        if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers_;
+    for (const char* pass : {"forward", "backward"})
+      for (Step& step : block(pass).steps)
+        for (Op& op : step.ops)
+          if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers_;
     own_gradients(false);
     const int squared = persistent("worker_norm_squared", Purpose::scalars, DType::fp32, 1),
               norms = persistent("worker_norms", Purpose::scalars, DType::fp32, workers_),

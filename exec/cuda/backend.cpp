@@ -36,14 +36,14 @@ int select_device(int device) {
 }
 
 /// Without cuDNN, or where it does not start, own kernels do; `why` says so.
-std::unique_ptr<CudnnAttention> open_attention(bool repeat, std::string& why) {
+std::unique_ptr<CudnnAttention> open_attention(bool repeat, std::int64_t device_bytes, std::string& why) {
   const CudnnApi* api = find_cudnn(why);
   if (!api) {
     why = "no cuDNN: " + why;
     return nullptr;
   }
   try {
-    return std::make_unique<CudnnAttention>(*api, repeat);
+    return std::make_unique<CudnnAttention>(*api, repeat, attention_workspace(device_bytes));
   } catch (const Failure& failure) {
     why = failure.what();
     return nullptr;
@@ -74,7 +74,7 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
       step_values_(sizeof(StepValues), "allocating what changes from step to step"),
       counter_(sizeof(unsigned), "allocating a counter") {
   check(cudaMemsetAsync(counter_.data(), 0, counter_.bytes(), stream_.get()), "clearing a counter");
-  cudnn_ = open_attention(repeat, no_cudnn_);
+  cudnn_ = open_attention(repeat, static_cast<std::int64_t>(properties_of(device).totalGlobalMem), no_cudnn_);
 }
 
 std::string CudaBackend::refusal(models::DType precision) const {

@@ -274,16 +274,20 @@ bool CudaBackend::attention_by_cudnn(const Call& call) {
     return call.checked(input, index, elements).data;
   };
   AttentionCall one{.dtype = dtype, .shape = shape_of(call)};
-  if (op.kind == OpKind::attention) {
+  one.ring = op.kind == OpKind::ring_attention || op.kind == OpKind::ring_attention_grad;
+  if (one.ring) one.block = block_of(op, call.context.part);
+  if (op.kind == OpKind::attention || op.kind == OpKind::ring_attention) {
     one.qkv = data(true, 0, s.packed);
     one.y = data(false, 0, s.y);
     one.lse = call.output(1, s.lse);
+    if (one.ring) one.kv = data(true, 1, s.kv);
   } else {
     one.dy = data(true, 0, s.y);
     one.qkv = data(true, 1, s.packed);
     one.y = data(true, 2, s.y);
     one.lse = const_cast<float*>(call.input(3, s.lse));
     one.dqkv = data(false, 0, s.packed);
+    if (one.ring) one.kv = data(true, 4, s.kv), one.dkv = data(false, 1, s.kv);
   }
   const bool done = cudnn_->run(one, call.stream);
   const CudnnAttention::Choice choice = cudnn_->choice(one);
@@ -356,7 +360,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
       return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
     case OpKind::ring_attention:
     case OpKind::ring_attention_grad:
-      note_own_attention(op, "cuDNN's graph has no blocks of a ring");
+      if (attention_by_cudnn(call)) return;
       return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
     case OpKind::split_kv:
     case OpKind::merge_kv: return typed([&]<class T>(std::type_identity<T>) { run_keys_and_values<T>(call); });

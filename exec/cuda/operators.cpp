@@ -424,16 +424,47 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
 
 void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const Operand> out,
                       std::span<const ElementRange> ranges, const StepContext& context) {
-  if (on_host(in, out)) return host_backend().run(op, in, out, ranges, context);
-  run_one({&op, in, out, ranges}, context, nullptr);
+  release();
+  run_now({&op, in, out, ranges}, context);
 }
 
+void CudaBackend::run_now(const OpCall& one, const StepContext& context) {
+  if (on_host(one.in, one.out)) return host_backend().run(*one.op, one.in, one.out, one.ranges, context);
+  run_one(one, context, nullptr);
+}
+
+void CudaBackend::release() {
+  if (const std::optional<Held> held = std::exchange(held_, std::nullopt)) run_now(held->call(), held->context);
+}
+
+namespace {
+
+/// Masks of dropout are drawn alike.
+bool same_micro_batch(const StepContext& a, const StepContext& b) {
+  return a.step == b.step && a.sample_step == b.sample_step && a.first_sequence == b.first_sequence;
+}
+
+}  // namespace
+
 void CudaBackend::run_all(std::span<const OpCall> calls, const StepContext& context) {
+  if (held_ && !same_micro_batch(held_->context, context)) release();
+  const std::optional<Held> held = std::exchange(held_, std::nullopt);
+  std::vector<OpCall> with_held;
+  if (held) {
+    with_held.push_back(held->call());
+    with_held.insert(with_held.end(), calls.begin(), calls.end());
+    calls = with_held;
+  }
   const FusionOptions options{.epilogues = products_.options().epilogues != EpilogueUse::never};
-  for (const FusedGroup& group : fuse(calls, options)) {
+  const std::vector<FusedGroup> groups = fuse(calls, options);
+  for (const FusedGroup& group : groups) {
     const OpCall& one = calls[group.first];
     if (group.kind == Fused::no) {
-      run(*one.op, one.in, one.out, one.ranges, context);
+      if (&group == &groups.back() && may_wait(one) && !on_host(one.in, one.out)) {
+        held_ = Held{*one.op, {one.in.begin(), one.in.end()}, {one.out.begin(), one.out.end()}, context};
+        return;
+      }
+      run_now(one, context);
       continue;
     }
     const OpCall& next = calls[group.first + 1];

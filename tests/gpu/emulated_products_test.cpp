@@ -233,8 +233,9 @@ struct Step {
 };
 
 Operand at(int place, DType dtype = DType::bf16) {
-  static std::byte memory[4096];
-  return {memory + 64 * place, 32, dtype};
+  constexpr int kApart = 128;  // bytes: 32 elements of any type
+  static std::byte memory[32 * kApart];
+  return {memory + kApart * place, 32, dtype};
 }
 
 using models::OpKind;

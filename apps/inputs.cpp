@@ -270,7 +270,8 @@ std::optional<base::Diagnostic> missing_precision(const clusters::Cluster& clust
 }
 
 plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {
-  return plan::lower(plan, {.recompute_whole_layer = stack.recompute_whole_layer});
+  return plan::lower(plan,
+                     {.recompute_whole_layer = stack.recompute_whole_layer, .zero_gradients = stack.zero_gradients});
 }
 
 base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

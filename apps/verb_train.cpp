@@ -87,6 +87,7 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
   command.repeat = options.repeat || command.backend != "cuda";
   command.progress_thread = loaded.stack.overlap_data;
   command.recompute_whole_layer = loaded.stack.recompute_whole_layer;
+  command.zero_gradients = loaded.stack.zero_gradients;
   return command;
 }
 

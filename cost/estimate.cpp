@@ -11,6 +11,7 @@
 #include "cost/compression.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
+#include "cost/layer_key.h"
 #include "cost/memory.h"
 #include "cost/offload.h"
 #include "cost/parameter_server.h"
@@ -38,18 +39,6 @@ models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
   op.m = m;
   return op;
 }
-
-// All that layer_costs reads of a plan. A new option does not compile here before it is part of the key.
-auto layer_key(LayerKind kind, const models::ExpandOptions& options, const plan::PlanSpec& spec,
-               plan::Recompute recompute) {
-  const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens,
-               chunks] = options;
-  const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
-  return std::make_tuple(kind, tensor, context, batch, sequence, recompute, dtype, products, flash, rows,
-                         vocab_multiple, dropout, tokens, chunks, spec.splits_backward(), spec.optimizer, gradients,
-                         activations, rank, minimum_rate, capacity, group, start);
-}
-using LayerKey = decltype(layer_key({}, {}, {}, {}));
 
 }  // namespace
 
@@ -221,12 +210,14 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
     double gather = 0, reduce = 0, touch = dispatch();
-    for (const std::int64_t own : {c.own_elements, c.shared_elements}) {
+    for (const bool shared : {false, true}) {
+      const std::int64_t own = shared ? c.shared_elements : c.own_elements;
       if (own == 0) continue;
       const std::int64_t unit = spec.shards() * plan::parameter_alignment(spec.optimizer);
       const std::int64_t elements = (own + unit - 1) / unit * unit;
       if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, groups.data);
-      touch += op(flat(models::OpKind::fill_zero, gradient, elements));
+      const std::int64_t zeroed = pricing->stack().zero_gradients ? elements : c.zeroed_by_pass(shared, elements);
+      if (zeroed > 0) touch += op(flat(models::OpKind::fill_zero, gradient, zeroed));
       if (spec.compresses()) {
         const ReductionTimes fewer =
             compressed_reduction({elements, elements / spec.shards()}, spec, *pricing, groups.data);
@@ -273,7 +264,9 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   for (const BucketSize& b : buckets_of(layers_of, spec)) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
-    t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
+    const bool adds_up = zero >= 2 || spec.offload.optimizer != plan::Space::device;  // over micro-batches, elsewhere
+    if (adds_up || pricing->stack().zero_gradients || !b.written)
+      t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
     t.reduce += count * reduction(b, spec, groups);
     if (zero < 2 && spec.compresses())
       t.keep += count * compressed_reduction(b, spec, *pricing, groups.data).compute;

@@ -152,9 +152,10 @@ class FrameworkLives {
       whole.backward_first = whole.backward_last = 0;
       mask(whole);
     }
-    for (const models::Part& part : program_.backward)
-      for (const models::Op& op : part.ops)
-        if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share their memory
+    for (const auto* pass : {&program_.forward, &program_.backward})
+      for (const models::Part& part : *pass)
+        for (const models::Op& op : part.ops)
+          if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share their memory
   }
 
  private:
@@ -211,6 +212,36 @@ class FrameworkLives {
   const MemoryRecipe& recipe_;
 };
 
+/// Whether what touches gradients first could write them: of the layer's own bucket, and of the tied table's.
+void find_first_writes(const std::vector<models::Part>& parts, const models::LayerProgram& program,
+                       std::set<int>& touched, LayerCosts& out) {
+  for (const models::Part& part : parts)
+    for (const models::Op& op : part.ops) {
+      const std::vector<std::size_t> sums = models::writable_sums(op);
+      for (std::size_t i = 0; i < op.out.size(); ++i) {
+        if (op.out[i] < 0) continue;
+        const models::Tensor& t = program.tensors[static_cast<std::size_t>(op.out[i])];
+        if (t.role != models::TensorRole::gradient || !touched.insert(op.out[i]).second) continue;
+        bool& written = program.tensors[static_cast<std::size_t>(t.of)].shared ? out.shared_written : out.own_written;
+        written = written && std::find(sums.begin(), sums.end(), i) != sums.end();
+      }
+    }
+}
+
+/// Elements that lie between parameters of the own bucket, where those come first that the tensor group sums.
+std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, std::int64_t alignment) {
+  std::vector<std::int64_t> gaps;
+  std::int64_t end = 0;
+  for (const bool partial : {true, false})
+    for (const models::Tensor& t : program.tensors) {
+      if (t.role != models::TensorRole::parameter || t.shared || t.partial_gradient != partial) continue;
+      const std::int64_t begin = plan::round_up(end, alignment);
+      if (begin > end) gaps.push_back(begin - end);
+      end = begin + t.elements();
+    }
+  return gaps;
+}
+
 void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorCount& factors,
                    std::vector<plan::MatrixShape>& matrices) {
   const auto count = [&](const models::Tensor& piece) {
@@ -225,6 +256,13 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
 }
 
 }  // namespace
+
+std::int64_t LayerCosts::zeroed_by_pass(bool shared, std::int64_t elements) const {
+  const std::int64_t padding = elements - (shared ? shared_elements : own_elements);
+  const std::size_t gaps = (shared ? 0 : own_gaps.size()) + (padding > 0 ? 1 : 0);
+  if (!(shared ? shared_written : own_written) || gaps > 1) return elements;
+  return shared || own_gaps.empty() ? padding : own_gaps.front();
+}
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
                        const std::vector<int>& tensor_group, const std::vector<int>& context_group, bool split,
@@ -260,11 +298,17 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program,
                        pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
   std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
+  std::vector<models::Part> weights;
   if (split) {
     plan::SplitBackward parts = plan::split_backward(program, backward);
     backward = std::move(parts.inputs);
-    out.weights = walk(parts.weights, program, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
+    weights = std::move(parts.weights);
+    out.weights = walk(weights, program, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
   }
+  std::set<int> touched;
+  find_first_writes(backward, program, touched, out);
+  if (split) find_first_writes(weights, program, touched, out);
+  out.own_gaps = gaps_of(program, alignment);
   out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
   for (Life& life : out.lives)  // what data says is loaded ahead of forward, though only backward may read it
     if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)

@@ -47,10 +47,17 @@ struct LayerCosts {
   std::int64_t own_parameters = 0, shared_parameters = 0;        ///< tensors of these buckets
   plan::FactorCount own_factors, shared_factors;                 ///< and what Adafactor keeps of them
   std::vector<plan::MatrixShape> own_matrices, shared_matrices;  ///< and their shapes
-  double weight_inputs = 0;  ///< bytes that the weights' gradients read, what is left when W waits for B
+  /// Whether operators that can write a gradient are the first to touch each parameter's (plan/write_first.h).
+  bool own_written = true, shared_written = true;
+  std::vector<std::int64_t> own_gaps = {};  ///< between parameters of the own bucket: elements, of each gap
+  double weight_inputs = 0;                 ///< bytes that the weights' gradients read, what is left when W waits for B
   bool backward_reads_parameters = false;
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
+
+  /// Of gradients that a pass makes for itself, in a bucket of `elements` (the own, or the tied table's): those that
+  /// are zeroed. Where the pass can write them one gap, if there is one alone, else all.
+  [[nodiscard]] std::int64_t zeroed_by_pass(bool shared, std::int64_t elements) const;
 };
 
 /// `split_backward`: as the zero-bubble orders run it. The groups of rank 0: of tensor and of context parallelism; one

@@ -332,20 +332,24 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
   std::vector<BucketSize> out;
   bool shared = false;
   const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial, std::int64_t parameters,
-                       const plan::FactorCount& factors, bool embedding,
+                       const plan::FactorCount& factors, bool embedding, bool written,
                        const std::vector<plan::MatrixShape>& matrices) {
     if (elements == 0) return;
     const std::int64_t padded = plan::round_up(elements, spec.shards() * plan::parameter_alignment(spec.optimizer));
-    out.push_back({padded, padded / spec.shards(), count, partial, parameters, factors, embedding, &matrices});
+    out.push_back({padded, padded / spec.shards(), count, partial, parameters, factors, embedding, written, &matrices});
   };
+  // A tied table's first gradient is the head's, whose products a pass in two has later than the input's scatter.
+  const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
+  const bool tables = top.kind == models::LayerKind::head && top.shared_written &&
+                      !(spec.splits_backward() && bottom.kind == models::LayerKind::embedding);
   for (const LayerRun& run : layers) {
     const LayerCosts& c = *run.costs;
     if (!shared && c.shared_elements > 0) {
-      add(c.shared_elements, 1, 0, c.shared_parameters, c.shared_factors, true, c.shared_matrices);
+      add(c.shared_elements, 1, 0, c.shared_parameters, c.shared_factors, true, tables, c.shared_matrices);
       shared = true;
     }
     add(c.own_elements, run.count, c.partial_elements, c.own_parameters, c.own_factors,
-        c.kind == models::LayerKind::embedding, c.own_matrices);
+        c.kind == models::LayerKind::embedding, c.own_written, c.own_matrices);
   }
   return out;
 }

@@ -20,7 +20,8 @@ struct BucketSize {
   std::int64_t partial = 0;     ///< elements that the tensor group sums
   std::int64_t parameters = 0;  ///< tensors
   plan::FactorCount factors = {};
-  bool embedding = false;                                    ///< has the tables of the input
+  bool embedding = false;  ///< has the tables of the input
+  bool written = false;    ///< its first pass can write gradients (plan/write_first.h)
   const std::vector<plan::MatrixShape>* matrices = nullptr;  ///< of the tensors, in the layer's costs
 };
 

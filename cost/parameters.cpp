@@ -182,6 +182,9 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "share by which the slowest of several ranks exceeds their mean between two meetings"});
   all.push_back({"stack.context_memory", Unit::bytes, 0, kTera, 0,
                  "bytes per rank outside the arena: context, libraries, communicators"});
+  all.push_back({"stack.workspace_share", Unit::number, 0, 1, 0,
+                 "share of the device's memory that kernels take for themselves, beside stack.context_memory"});
+  all.push_back({"stack.workspace_most", Unit::bytes, 0, kTera, 0, "the most of that, whatever the device has"});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -127,7 +128,9 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->dispatch_overhead = calibration_.get("stack.dispatch_overhead", 0);
   memo_->communication_dispatch = stack_.host_inline ? memo_->dispatch_overhead : 0;
   memo_->step_overhead = calibration_.get("stack.step_overhead", 0);
-  memo_->software = calibration_.get("stack.context_memory", 0);
+  memo_->software = calibration_.get("stack.context_memory", 0) +
+                    std::min(calibration_.get("stack.workspace_share", 0) * cluster_->device().memory.value,
+                             calibration_.get("stack.workspace_most", std::numeric_limits<double>::infinity()));
   memo_->tensor_hidden = calibration_.get("stack.tensor_hidden", 0);
   memo_->data_share = calibration_.get("stack.data_share", 1);
   memo_->host_runs_ahead = calibration_.get("stack.host_runs_ahead", 1) != 0;

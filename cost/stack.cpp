@@ -31,6 +31,7 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.without_zero = root.optional("without_zero").exists() ? root.at("without_zero").text() : "";
     s.with_zero_3 = root.optional("with_zero_3").exists() ? root.at("with_zero_3").text() : "";
     s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
+    s.zero_gradients = root.optional("zero_gradients").boolean(true);
     const base::Cursor overlap = root.at("overlap");
     s.overlap_tensor = overlap.at("tensor").boolean(false);
     s.overlap_data = overlap.at("data").boolean(false);

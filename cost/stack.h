@@ -26,6 +26,8 @@ struct Stack {
   bool overlap_context = false;    ///< the ring of context parallelism; not stated: unless the host works inline
   /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, also what backward does not read.
   bool recompute_whole_layer = false;
+  /// A step begins by zeroing gradients (plan::LowerOptions); not stated: it does.
+  bool zero_gradients = true;
   /// Stacks that stand for this one where a published run partitions nothing, or parameters too; empty: this one.
   std::string without_zero = {}, with_zero_3 = {};
   MemoryRecipe memory;  ///< what it keeps beyond the schedule's buffers

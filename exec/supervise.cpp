@@ -65,6 +65,7 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   if (c.progress_thread) out.emplace_back("--progress-thread");
   if (!c.repeat) out.emplace_back("--no-repeat");
   if (c.recompute_whole_layer) out.emplace_back("--recompute-whole-layer");
+  if (c.zero_gradients) out.emplace_back("--zero-gradients");
   return out;
 }
 

@@ -37,6 +37,7 @@ struct TrainCommand {
   bool progress_thread = false;           ///< where the software stack says that transfers proceed beside compute
   bool repeat = true;                     ///< GPUs: kernels that repeat bit by bit, also where others are faster
   bool recompute_whole_layer = false;     ///< as the software stack lowers (plan::LowerOptions)
+  bool zero_gradients = false;            ///< likewise
   bool stop_on_spike = false;             ///< as GuardOptions, as the next
   std::int64_t hash_every = -1;
   std::chrono::seconds deadline{60};        ///< of one wait of one rank for others

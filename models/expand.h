@@ -80,7 +80,8 @@ struct LayerProgram {
   std::vector<Tensor> tensors;
   std::vector<Part> forward;
   std::vector<Part> backward;
-  /// Forward where no backward follows it (evaluation), if that is another: a head whose loss comes in chunks.
+  /// Forward where no backward follows it (evaluation), if that is another: of a head whose loss comes in chunks, or
+  /// with its gradient.
   std::vector<Part> evaluation;
   int x = -1, y = -1;    ///< forward input and output; -1 where there is none (embedding has no x, head no y)
   int dy = -1, dx = -1;  ///< backward input and output
@@ -102,6 +103,7 @@ struct ExpandOptions {
   bool dropout = true;                ///< the model's; false where it does not train
   std::int64_t global_tokens = 1;     ///< tokens of the whole step, for the loss scale
   std::int64_t loss_chunks = 1;       ///< of the rows that the head has logits of (models/loss_chunks.h)
+  bool loss_at_once = false;          ///< the gradient of whole logits follows the loss in the forward pass
 };
 
 [[nodiscard]] LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options);

@@ -7,6 +7,9 @@
 /// the table's) follow each other for one part before the next begins, in the same memory. All of that stands in the
 /// backward pass, which the loss is not waited for by; so nothing is computed twice, and forward keeps the head's input
 /// instead of its logits. Evaluation, which has no backward pass, has a forward pass of its own.
+///
+/// Of all rows at once the gradient stands right behind the loss where backward follows forward anyway
+/// (`loss_at_once`): then it takes the logits' place while they are at hand, and a device may make one kernel of all.
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +32,7 @@ class LossNotes : protected LinearNotes {
   };
 
   [[nodiscard]] bool in_chunks() const { return options_.loss_chunks > 1; }
+  [[nodiscard]] bool at_once() const { return !in_chunks() && options_.loss_at_once; }
 
   VocabularyLoss make_loss(Linear unembed, int targets, int loss, double scale) {
     ENSURE(n_ % options_.loss_chunks == 0, "{} rows in {} parts", n_, options_.loss_chunks);
@@ -43,13 +47,15 @@ class LossNotes : protected LinearNotes {
 
   /// Forward: from `a`, the head's input, to the loss. In parts: nothing yet.
   void loss_forward(const VocabularyLoss& l, int a) {
-    if (!in_chunks()) loss_of_rows(l, gathered(a, "ln_f.gathered"), l.targets);
+    if (in_chunks()) return;
+    loss_of_rows(l, gathered(a, "ln_f.gathered"), l.targets);
+    if (at_once()) emit(gradient_of(l, l.targets));
   }
 
   /// Backward: from the logits to `da`. In parts: from `a` to the loss and to `da`.
   void loss_backward(const VocabularyLoss& l, int a, int da) {
     if (!in_chunks()) {
-      emit(vocabulary_op(l, OpKind::cross_entropy_grad, {l.logits, l.maxima, l.sums, l.targets}, {l.logits}));
+      if (!at_once()) emit(gradient_of(l, l.targets));
       bias_backward(l.unembed, l.logits);
       column_backward(l.unembed, l.logits, a, da, "ln_f");
       return;
@@ -59,7 +65,7 @@ class LossNotes : protected LinearNotes {
     for (std::int64_t i = 0; i < options_.loss_chunks; ++i) {
       const int x = part_of(all, i), targets = part_of(l.targets, i);
       loss_of_rows(l, x, targets);
-      emit(vocabulary_op(l, OpKind::cross_entropy_grad, {l.logits, l.maxima, l.sums, targets}, {l.logits}));
+      emit(gradient_of(l, targets));
       bias_backward(l.unembed, l.logits);
       weight_backward(l.unembed, l.logits, x);
       input_backward(l.unembed, l.logits, part_of(sums, i));
@@ -67,10 +73,15 @@ class LossNotes : protected LinearNotes {
     add_up(sums, da);
   }
 
-  /// In parts: once forward is complete, what evaluation has instead of it.
+  /// Once forward is complete, what evaluation has instead of it, where that is another: in parts, or no gradient.
   void evaluate_loss(const VocabularyLoss& l, int a) {
-    if (!in_chunks()) return;
+    if (!in_chunks() && !at_once()) return;
     program_.evaluation = program_.forward;
+    if (at_once()) {
+      for (Part& part : program_.evaluation)
+        std::erase_if(part.ops, [](const Op& op) { return op.kind == OpKind::cross_entropy_grad; });
+      return;
+    }
     current_ = &program_.evaluation;
     const int all = gathered(a, "ln_f.gathered");
     for (std::int64_t i = 0; i < options_.loss_chunks; ++i) loss_of_rows(l, part_of(all, i), part_of(l.targets, i));
@@ -84,6 +95,10 @@ class LossNotes : protected LinearNotes {
     o.scale = l.scale;
     o.accumulate = kind == OpKind::cross_entropy;
     return o;
+  }
+
+  Op gradient_of(const VocabularyLoss& l, int targets) const {
+    return vocabulary_op(l, OpKind::cross_entropy_grad, {l.logits, l.maxima, l.sums, targets}, {l.logits});
   }
 
   void loss_of_rows(const VocabularyLoss& l, int x, int targets) {

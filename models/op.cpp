@@ -230,6 +230,14 @@ bool updates_parameters(OpKind kind) {
          kind == OpKind::adafactor || kind == OpKind::adamw_8bit;
 }
 
+std::vector<std::size_t> writable_sums(const Op& op) {
+  if (!op.accumulate) return {};
+  if (op.kind == OpKind::matmul || op.kind == OpKind::bias_grad) return {0};
+  if (op.kind == OpKind::layer_norm_grad) return {1, 2};
+  if (op.kind == OpKind::rms_norm_grad) return {1};
+  return {};
+}
+
 const char* name_of(OpKind kind) {
   switch (kind) {
     case OpKind::load_tokens: return "load_tokens";

@@ -23,12 +23,12 @@ enum class OpKind : std::uint8_t {
   // -- normalisation
   layer_norm,       ///< in: x, weight, bias. out: y (n,C), mean (n), rstd (n)
   layer_norm_grad,  ///< in: dy, x, weight, mean, rstd, [addend (n,C)]. out: dx (= grad + addend), dweight, dbias
-                    ///< (accumulate)
+                    ///< (these accumulate if so said)
   rms_norm,         ///< in: x, weight. out: y, rstd
-  rms_norm_grad,    ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates)
+  rms_norm_grad,    ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates if so said)
   // -- matrix product: out (m,n) (+)= op(A) op(B) [+ bias (n)]; in fp8 also out[1]: the operands' bytes (models/fp8.h)
   matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
-  bias_grad,  ///< in: dy (n,m). out: dbias (m), accumulates the column sums
+  bias_grad,  ///< in: dy (n,m). out: dbias (m), the column sums (accumulates if so said)
   // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
   rope,            ///< in: qkv. out: qkv rotated (in place allowed)
   rope_grad,       ///< in: dqkv. out: dqkv rotated back (in place allowed)
@@ -194,6 +194,9 @@ struct Op {
 [[nodiscard]] double bytes_of(const Op& op);
 /// Whether an operator updates parameters.
 [[nodiscard]] bool updates_parameters(OpKind kind);
+/// Outputs that are gradients of weights, to which an operator adds and which it would as well write: those that
+/// `accumulate` is about. Empty where it writes, and of operators that can only add.
+[[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
 inline constexpr OpKind kLastOpKind = OpKind::sparse_decode;

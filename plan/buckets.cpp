@@ -134,7 +134,9 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .sequence_parallel = spec.shards_rows(),
           .vocab_multiple = spec.vocab_multiple,
           .global_tokens = spec.batch * spec.sequence,
-          .loss_chunks = spec.loss_chunks};
+          .loss_chunks = spec.loss_chunks,
+          // Backward follows at once, and no other rank has a part of the logits.
+          .loss_at_once = spec.pipeline == 1 && spec.tensor == 1};
 }
 
 StageParameters stage_parameters(const Plan& plan, int stage, bool trains) {

@@ -1,9 +1,9 @@
 // Lowering of one plan. Reading order: lower() and StageLowering::build(), then forward_pass and backward_pass
 // (plan/lower_finish.cpp: the end of the step), then the small helpers that make buffers, views and steps.
 //
-// Per stage: block "begin" zeroes gradients; "forward" and "backward" run once per micro-batch in the pipeline order,
-// of each chunk when stages are interleaved; "finish" reduces gradients, clips, updates and gathers. Births and deaths
-// follow from who uses what.
+// Per stage: block "begin" zeroes gradients that the first micro-batch does not write (plan/write_first.h); "forward"
+// and "backward" run once per micro-batch in the pipeline order, of each chunk when stages are interleaved; "finish"
+// reduces gradients, clips, updates and gathers. Births and deaths follow from who uses what.
 #include "plan/lower.h"
 
 #include <algorithm>
@@ -23,6 +23,7 @@
 #include "plan/orders.h"
 #include "plan/parameter_server.h"
 #include "plan/reduce_early.h"
+#include "plan/write_first.h"
 
 namespace orrery::plan {
 
@@ -79,6 +80,7 @@ class StageLowering {
       offload_activations(class_, spec_.offload.prefetch);
     if (spec_.compression.activations != ActivationEncoding::none && !options_.forward_only)
       encode_activations(class_, spec_.compression);
+    if (!options_.zero_gradients && !options_.forward_only) write_first(class_);
     // Last: it divides what stands by then.
     if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, spec_, zero_);
     class_.program.fold();

@@ -9,6 +9,9 @@ struct LowerOptions {
   /// Recomputation repeats the whole layer, as PyTorch's checkpoint does, even operators whose output backward does
   /// not read (the last product and its all-reduce). A property of the software stack.
   bool recompute_whole_layer = false;
+  /// A step begins by zeroing gradients, to which every micro-batch adds; without, the first one writes them where its
+  /// operators can. A property of the software stack.
+  bool zero_gradients = false;
   /// The forward passes of a step's micro-batches and the loss, nothing else: evaluation on held-out data. Parameters,
   /// the scalars and their names are those of the training step, so that both can share an arena (plan/place.h).
   bool forward_only = false;

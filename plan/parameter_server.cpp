@@ -157,9 +157,10 @@ void serve(const Plan& plan, RankClass& c) {
   const std::int32_t s = plan.spec().staleness, workers = plan.spec().data;
   const auto m = static_cast<std::int32_t>(plan.micro_batches());
   // A worker's gradient is the mean over its own tokens; the reported loss stays the mean over all.
-  for (Step& step : c.blocks[kBackward].steps)
-    for (Op& op : step.ops)
-      if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers;
+  for (const BlockOf pass : {kForward, kBackward})
+    for (Step& step : c.blocks[pass].steps)
+      for (Op& op : step.ops)
+        if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers;
   if (s > 0) {
     make_versions(c, std::vector<int>(c.buckets.size(), s));
     copy_versions(c, c.blocks[kPush], 0);

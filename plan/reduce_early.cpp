@@ -127,7 +127,7 @@ void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
     const std::int32_t e = at->first.entry;
     Entry entry = c.program[static_cast<std::size_t>(e)];
     Block variant = c.blocks[static_cast<std::size_t>(entry.block)];
-    variant.variant_of = entry.block;
+    if (variant.variant_of < 0) variant.variant_of = entry.block;
     variant.name += ".last";
     std::ptrdiff_t shift = 1;  // behind the step, and behind what has been put in before it
     for (; at != behind.end() && at->first.entry == e; ++at) {

@@ -197,8 +197,8 @@ struct Step {
 struct Block {
   std::string name;  ///< "begin", "forward", "backward", "finish"; of chunk c > 0 "forward.c", "backward.c"
   std::vector<Step> steps;
-  /// The block whose place this one takes for some micro-batches: it has the same steps, and reductions between them.
-  /// -1: none. Stands behind it.
+  /// The block whose place this one takes for some micro-batches: it has the same steps, of which some operators write
+  /// what they else add to, and reductions between them. -1: none. Stands behind it, and is a variant of no other.
   std::int32_t variant_of = -1;
 };
 

@@ -14,6 +14,7 @@
 #include "plan/compress.h"
 #include "plan/low_rank.h"
 #include "plan/lower_finish.h"
+#include "plan/write_first.h"
 
 namespace orrery::plan {
 
@@ -401,9 +402,10 @@ class Program {
 
   // -- workers of a parameter server --------------------------------------------------------------------------------
   void serve() {
-    for (Step& step : block("backward").steps)
-      for (Op& op : step.ops)
-        if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers_;
+    for (const char* pass : {"forward", "backward"})
+      for (Step& step : block(pass).steps)
+        for (Op& op : step.ops)
+          if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers_;
     own_gradients(false);
     const int squared = persistent("worker_norm_squared", Purpose::scalars, DType::fp32, 1),
               norms = persistent("worker_norms", Purpose::scalars, DType::fp32, workers_),
@@ -500,12 +502,15 @@ base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster 
   auto one = make_plan(std::make_shared<const models::Model>(split.model()),
                        std::make_shared<const clusters::Cluster>(std::move(device)), alone(spec));
   if (!one) return base::fail(one.error());
-  Schedule schedule = lower(*one, options);
   const bool own = spec.asynchronous() || spec.has_server() || spec.compresses();
+  LowerOptions plain = options;
+  plain.zero_gradients = options.zero_gradients || own;
+  Schedule schedule = lower(*one, plain);
   if (own && !options.forward_only) {
     RankClass& only = schedule.classes.front();
     only = Program(split, std::move(only), stage_parameters(*one, 0).shared).build();
     schedule.spec.compression = spec.compression;  // of which rank factors are
+    if (!options.zero_gradients) write_first(only);
   }
   return SerialProgram{std::move(*one), std::move(schedule), own};
 }

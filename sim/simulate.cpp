@@ -298,7 +298,8 @@ Simulation simulate(const plan::Plan& plan, const Schedule& schedule, const cost
 }
 
 Simulation simulate(const plan::Plan& plan, const cost::Pricing& pricing, const SimulateOptions& options) {
-  const Schedule schedule = plan::lower(plan, {.recompute_whole_layer = pricing.stack().recompute_whole_layer});
+  const Schedule schedule = plan::lower(plan, {.recompute_whole_layer = pricing.stack().recompute_whole_layer,
+                                               .zero_gradients = pricing.stack().zero_gradients});
   const base::Diagnostics faults = plan::check(schedule);
   ENSURE(faults.empty(), "the lowered schedule is unsound:\n{}", base::render(faults, false));
   return simulate(plan, schedule, pricing, options);

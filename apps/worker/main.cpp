@@ -188,7 +188,8 @@ base::Result<Loaded> load(const Options& options) {
   auto made = plan::make_plan(std::make_shared<const models::Model>(file->model),
                               std::make_shared<const clusters::Cluster>(file->cluster), file->spec);
   if (!made) return base::fail(made.error());
-  const plan::LowerOptions lowering{.recompute_whole_layer = options.recompute_whole_layer};
+  const plan::LowerOptions lowering{.recompute_whole_layer = options.recompute_whole_layer,
+                                    .zero_gradients = options.zero_gradients};
   if (options.serial) return serial_of(std::move(*file), *made, lowering);
   plan::Schedule schedule = plan::lower(*made, lowering);
   return Loaded{text, std::move(*file), std::move(*made), std::move(schedule)};

@@ -103,6 +103,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--no-queued-messages", [&o] { o.queue_messages = false; }},
       {"--no-repeat", [&o] { o.repeat = false; }},
       {"--recompute-whole-layer", [&o] { o.recompute_whole_layer = true; }},
+      {"--zero-gradients", [&o] { o.zero_gradients = true; }},
       {"--serial", [&o] { o.serial = true; }},
       {"--check-memory", [&o] { o.check_memory = true; }}};
   for (int i = 1; i < count; ++i) {

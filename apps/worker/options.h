@@ -23,6 +23,7 @@ struct Options {
   bool resume = false;
   bool overwrite = false;
   bool recompute_whole_layer = false;
+  bool zero_gradients = false;
   bool progress_thread = false;  ///< CPU ranks: messages move while the rank computes
   bool graphs = true;            ///< CUDA: runs of steps as graphs
   bool queue_messages = true;    ///< NCCL: messages are ordered on the device, not by the host

@@ -1,4 +1,6 @@
 // Normalisation, activations and additions: rows and columns divided over threads.
+#include <algorithm>
+
 #include "exec/cpu/machine.h"
 
 namespace orrery::exec {
@@ -9,6 +11,11 @@ template <class Body>
 void elementwise(Machine& machine, std::int64_t count, Body&& body) {
   machine.pool.each(count, worthwhile_elements,
                     [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
+}
+
+/// Sums over rows are added to what is there: to zeros, where the operator writes.
+void begin_sums(const models::Op& op, float* sums, std::int64_t count) {
+  if (sums != nullptr && !op.accumulate) std::fill_n(sums, count, 0.0F);
 }
 
 }  // namespace
@@ -47,6 +54,8 @@ void run_norm_grad(Machine& machine, const Call& call) {
   float* dbias = layer_norm ? call.output(2, c) : nullptr;
   // The parameters first: dx may be written over dy.
   machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
+    begin_sums(call.op, dweight + begin, end - begin);
+    begin_sums(call.op, dbias == nullptr ? nullptr : dbias + begin, end - begin);
     machine.kernels.norm_weight_grad(dy + begin, x + begin, mean, rstd, dweight + begin,
                                      dbias == nullptr ? nullptr : dbias + begin, n, c, end - begin);
   });
@@ -66,6 +75,7 @@ void run_bias_grad(Machine& machine, const Call& call) {
   const float* dy = call.input(0, n * m);
   float* dbias = call.output(0, m);
   machine.pool.each(m, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
+    begin_sums(call.op, dbias + begin, end - begin);
     machine.kernels.column_sum(dy + begin, dbias + begin, n, m, end - begin);
   });
 }

@@ -22,7 +22,8 @@ bool only_writes(const models::Op& op) {
                               OpKind::add_bias,  OpKind::type_add,   OpKind::gather_rows,   OpKind::tanh,
                               OpKind::tanh_grad, OpKind::gelu_erf,   OpKind::gelu_erf_grad, OpKind::class_loss_grad,
                               OpKind::dropout,   OpKind::relu,       OpKind::relu_grad};
-  if (op.kind == OpKind::scatter_rows) return !op.accumulate;
+  constexpr OpKind told[] = {OpKind::scatter_rows, OpKind::bias_grad, OpKind::layer_norm_grad, OpKind::rms_norm_grad};
+  if (std::find(std::begin(told), std::end(told), op.kind) != std::end(told)) return !op.accumulate;
   return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);
 }
 

@@ -36,14 +36,14 @@ int select_device(int device) {
 }
 
 /// Without cuDNN, or where it does not start, own kernels do; `why` says so.
-std::unique_ptr<CudnnAttention> open_attention(bool repeat, std::string& why) {
+std::unique_ptr<CudnnAttention> open_attention(bool repeat, std::int64_t device_bytes, std::string& why) {
   const CudnnApi* api = find_cudnn(why);
   if (!api) {
     why = "no cuDNN: " + why;
     return nullptr;
   }
   try {
-    return std::make_unique<CudnnAttention>(*api, repeat);
+    return std::make_unique<CudnnAttention>(*api, repeat, attention_workspace(device_bytes));
   } catch (const Failure& failure) {
     why = failure.what();
     return nullptr;
@@ -74,7 +74,7 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
       step_values_(sizeof(StepValues), "allocating what changes from step to step"),
       counter_(sizeof(unsigned), "allocating a counter") {
   check(cudaMemsetAsync(counter_.data(), 0, counter_.bytes(), stream_.get()), "clearing a counter");
-  cudnn_ = open_attention(repeat, no_cudnn_);
+  cudnn_ = open_attention(repeat, static_cast<std::int64_t>(properties_of(device).totalGlobalMem), no_cudnn_);
 }
 
 std::string CudaBackend::refusal(models::DType precision) const {
@@ -206,6 +206,7 @@ CudaBackend::Staging& CudaBackend::staging(std::size_t bytes) {
 }
 
 void CudaBackend::copy_to_device(std::byte* device, std::span<const std::byte> host) {
+  release();
   if (!on_device(device)) {  // the host's part of the plan, or a file's
     if (!host.empty()) std::memcpy(device, host.data(), host.size());
     return;
@@ -230,6 +231,7 @@ std::span<std::byte> CudaBackend::allocate_slot(std::size_t bytes) {
 }
 
 void CudaBackend::queue_to_device(std::byte* device, std::span<const std::byte> slot) {
+  release();
   if (slot.empty()) return;
   ENSURE(on_device(device), "a slot is copied to the device alone");
   check(cudaMemcpyAsync(device, slot.data(), slot.size(), cudaMemcpyHostToDevice, stream_.get()),
@@ -249,6 +251,7 @@ void CudaBackend::copy_to_host(std::span<std::byte> host, const std::byte* devic
 }
 
 void CudaBackend::read_later(std::size_t slot, const std::byte* device, std::size_t floats) {
+  release();
   ENSURE(slot < kLater && floats <= kLaterFloats, "{} floats in slot {}", floats, slot);
   std::byte* const to = later_.data() + slot * kLaterFloats * sizeof(float);
   if (!on_device(device)) {
@@ -273,6 +276,7 @@ void CudaBackend::wait_for(const Event& event) const {
 }
 
 void CudaBackend::synchronise() {
+  release();
   if (capturing_) throw Failure("CUDA: the host waits within a graph");
   reached_.record(stream_.get());
   wait_for(reached_);
@@ -282,11 +286,13 @@ void CudaBackend::synchronise() {
 // -- graphs
 // Relaxed, because other threads go on meanwhile: copies of their own, NCCL's start of operations, the watchdog.
 void CudaBackend::begin_capture() {
+  release();
   check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "beginning a graph");
   capturing_ = true;
 }
 
 std::unique_ptr<Backend::Graph> CudaBackend::end_capture() {
+  release();
   cudaGraph_t graph = nullptr;
   capturing_ = false;
   check(cudaStreamEndCapture(stream_.get(), &graph), "ending a graph");
@@ -302,6 +308,7 @@ std::unique_ptr<Backend::Graph> CudaBackend::end_capture() {
 }
 
 void CudaBackend::abandon_capture() noexcept {
+  held_.reset();
   if (std::exchange(capturing_, false)) {
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(stream_.get(), &graph) == cudaSuccess && graph) cudaGraphDestroy(graph);
@@ -310,6 +317,7 @@ void CudaBackend::abandon_capture() noexcept {
 }
 
 void CudaBackend::replay(Graph& graph) {
+  release();
   graphs_->launch(graph, stream_.get());
 }
 
@@ -326,7 +334,18 @@ Backend::Mark CudaBackend::mark_on(cudaStream_t stream) {
 }
 
 Backend::Mark CudaBackend::mark() {
+  release();
   return mark_on(stream_.get());
+}
+
+std::shared_ptr<const Point> CudaBackend::point() {
+  release();
+  return point_on(stream_.get());
+}
+
+void CudaBackend::order_behind(const Point& point) {
+  release();
+  wait_on(stream_.get(), point);
 }
 
 const Event& CudaBackend::event_of(Mark mark) const {

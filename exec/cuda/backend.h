@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -45,7 +46,8 @@ class CudaBackend final : public Backend {
   void copy_to_host(std::span<std::byte> host, const std::byte* device) override;
   void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
            std::span<const ElementRange> ranges, const StepContext& context) override;
-  /// Neighbours that exec/cuda/fusion.h finds run as one kernel.
+  /// Neighbours that exec/cuda/fusion.h finds run as one kernel. An operator at the end that may be one with what the
+  /// next step begins with is held back until then, or until anything else is queued, marked or waited for.
   void run_all(std::span<const OpCall> calls, const StepContext& context) override;
   void copy_between(std::byte* to, const std::byte* from, std::size_t bytes, bool accumulate) override;
   void synchronise() override;
@@ -53,8 +55,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] double seconds_between(Mark from, Mark to) override;
   /// `run` only queues.
   [[nodiscard]] bool asynchronous() const override { return true; }
-  [[nodiscard]] std::shared_ptr<const Point> point() override { return point_on(stream_.get()); }
-  void order_behind(const Point& point) override { wait_on(stream_.get(), point); }
+  [[nodiscard]] std::shared_ptr<const Point> point() override;
+  void order_behind(const Point& point) override;
   void begin_step(const StepContext& context) override;
   void read_later(std::size_t slot, const std::byte* device, std::size_t floats) override;
   [[nodiscard]] std::span<const float> later(std::size_t slot) const override;
@@ -90,6 +92,15 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::int64_t outside_arena_bytes() const;
 
  private:
+  /// What is held back, without anything of the caller's.
+  struct Held {
+    models::Op op;
+    std::vector<Operand> in, out;
+    StepContext context;
+    [[nodiscard]] OpCall call() const { return {&op, in, out, {}}; }
+  };
+  void release();  ///< runs what is held back
+  void run_now(const OpCall& one, const StepContext& context);
   void run_one(const OpCall& one, const StepContext& context, const OpCall* before);
   void matmul(const Call& call);
   /// As the product's epilogue is used; `rehearsal` where the ways themselves would change what is in memory.
@@ -153,6 +164,7 @@ class CudaBackend final : public Backend {
   bool step_known_ = false;
   bool capturing_ = false;
   std::shared_ptr<KeptGraphs> graphs_ = std::make_shared<KeptGraphs>();
+  std::optional<Held> held_;
   mutable std::int64_t host_waits_ = 0;
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
   Event reached_;

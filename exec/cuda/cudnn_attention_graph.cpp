@@ -15,34 +15,39 @@ cudnnDataType_t type_of(models::DType dtype) {
   return dtype == models::DType::fp16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
 }
 
-/// Sizes of a part, and how packed and plain tensors lie, with all heads of the whole.
+/// Sizes of a part, and how tensors lie, with all heads and rows of the whole.
 struct Layout {
-  std::int64_t b, t, h, g, d;
-  std::int64_t all_h, all_g;
+  std::int64_t b, t, q, k, h, g, d;  ///< t: rows of a sequence, of which q queries and k keys are in it
+  std::int64_t all_h, all_g, key_row;
   cudnnDataType_t type;
   float scale;
 
-  Layout(const AttentionShape& s, const AttentionShape& whole, models::DType dtype)
+  Layout(const AttentionShape& s, const AttentionShape& whole, const AttentionScope& scope, models::DType dtype)
       : b(s.batch),
         t(s.sequence),
+        q(scope.queries),
+        k(scope.keys),
         h(s.heads),
         g(s.kv_heads),
         d(s.head_dim),
         all_h(whole.heads),
         all_g(whole.kv_heads),
+        key_row(scope.key_row),
         type(type_of(dtype)),
         scale(1.0F / std::sqrt(static_cast<float>(s.head_dim))) {}
   [[nodiscard]] std::int64_t row() const { return (all_h + 2 * all_g) * d; }  ///< of qkv, elements
-  [[nodiscard]] Dims4 packed_strides() const { return {t * row(), d, row(), 1}; }
-  [[nodiscard]] Dims4 packed_transposed() const { return {t * row(), d, 1, row()}; }
-  [[nodiscard]] Dims4 queries() const { return {b, h, t, d}; }
-  [[nodiscard]] Dims4 keys() const { return {b, g, t, d}; }
-  [[nodiscard]] Dims4 turned_keys() const { return {b, g, d, t}; }
+  [[nodiscard]] Dims4 query_strides() const { return {t * row(), d, row(), 1}; }
+  [[nodiscard]] Dims4 key_strides() const { return {t * key_row, d, key_row, 1}; }
+  [[nodiscard]] Dims4 turned_key_strides() const { return {t * key_row, d, 1, key_row}; }
+  [[nodiscard]] Dims4 queries() const { return {b, h, q, d}; }
+  [[nodiscard]] Dims4 keys() const { return {b, g, k, d}; }
+  [[nodiscard]] Dims4 turned_keys() const { return {b, g, d, k}; }
   [[nodiscard]] Dims4 plain_strides() const { return {t * all_h * d, d, all_h * d, 1}; }  ///< of y
-  [[nodiscard]] Dims4 scores() const { return {b, h, t, t}; }
-  [[nodiscard]] Dims4 rows() const { return {b, h, t, 1}; }
+  [[nodiscard]] Dims4 apart_strides() const { return {q * h * d, d, h * d, 1}; }
+  [[nodiscard]] Dims4 scores() const { return {b, h, q, k}; }
+  [[nodiscard]] Dims4 rows() const { return {b, h, q, 1}; }
   [[nodiscard]] Dims4 lse_strides() const { return {all_h * t, t, 1, 1}; }
-  [[nodiscard]] Dims4 row_strides() const { return {h * t, t, 1, 1}; }  ///< of what no other part has
+  [[nodiscard]] Dims4 row_strides() const { return {h * q, q, 1, 1}; }  ///< of what no other part has
 };
 
 /// S = Q K^T / sqrt(d), `less` taken from it where it is a tensor, and what the mask hides at minus infinity.
@@ -73,15 +78,15 @@ int masked_scores(CudnnGraph& graph, const Layout& l, int q, int k, bool causal,
 }  // namespace
 
 AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& part, const AttentionShape& whole,
-                               models::DType dtype) {
-  const Layout l(part, whole, dtype);
+                               const AttentionScope& scope, models::DType dtype) {
+  const Layout l(part, whole, scope, dtype);
   AttentionTensors t;
-  t.q = graph.tensor(l.queries(), l.packed_strides(), l.type);
-  t.k = graph.tensor(l.turned_keys(), l.packed_transposed(), l.type);
-  t.v = graph.tensor(l.keys(), l.packed_strides(), l.type);
-  t.y = graph.tensor(l.queries(), l.plain_strides(), l.type);
-  t.lse = graph.tensor(l.rows(), l.lse_strides(), CUDNN_DATA_FLOAT);
-  const int s = masked_scores(graph, l, t.q, t.k, part.causal, -1);
+  t.q = graph.tensor(l.queries(), l.query_strides(), l.type);
+  t.k = graph.tensor(l.turned_keys(), l.turned_key_strides(), l.type);
+  t.v = graph.tensor(l.keys(), l.key_strides(), l.type);
+  t.y = graph.tensor(l.queries(), scope.apart ? l.apart_strides() : l.plain_strides(), l.type);
+  t.lse = graph.tensor(l.rows(), scope.apart ? l.row_strides() : l.lse_strides(), CUDNN_DATA_FLOAT);
+  const int s = masked_scores(graph, l, t.q, t.k, scope.triangle, -1);
   const auto of_rows = [&] { return graph.between(l.rows(), l.row_strides(), CUDNN_DATA_FLOAT); };
   const int most = of_rows(), sum = of_rows(), log = of_rows();
   graph.reduce(CUDNN_REDUCE_TENSOR_MAX, s, most);
@@ -98,35 +103,35 @@ AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& part, co
 }
 
 AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& part, const AttentionShape& whole,
-                                models::DType dtype, QueryGradient how) {
-  const Layout l(part, whole, dtype);
+                                const AttentionScope& scope, models::DType dtype, QueryGradient how) {
+  const Layout l(part, whole, scope, dtype);
   AttentionTensors t;
-  t.q = graph.tensor(l.queries(), l.packed_strides(), l.type);
-  t.k = graph.tensor(l.turned_keys(), l.packed_transposed(), l.type);
-  t.v = graph.tensor(l.turned_keys(), l.packed_transposed(), l.type);
+  t.q = graph.tensor(l.queries(), l.query_strides(), l.type);
+  t.k = graph.tensor(l.turned_keys(), l.turned_key_strides(), l.type);
+  t.v = graph.tensor(l.turned_keys(), l.turned_key_strides(), l.type);
   t.y = graph.tensor(l.queries(), l.plain_strides(), l.type);
   t.dy = graph.tensor(l.queries(), l.plain_strides(), l.type);
   t.lse = graph.tensor(l.rows(), l.lse_strides(), CUDNN_DATA_FLOAT);
-  t.dq = graph.tensor(l.queries(), l.packed_strides(), l.type);
-  t.dk = graph.tensor(l.keys(), l.packed_strides(), l.type);
-  t.dv = graph.tensor(l.keys(), l.packed_strides(), l.type);
+  t.dq = graph.tensor(l.queries(), scope.apart ? l.apart_strides() : l.query_strides(), l.type);
+  t.dk = graph.tensor(l.keys(), l.key_strides(), l.type);
+  t.dv = graph.tensor(l.keys(), l.key_strides(), l.type);
   t.row_dots = graph.tensor(l.rows(), l.row_strides(), CUDNN_DATA_FLOAT);
   const auto next = [&] { return graph.between(l.scores(), CUDNN_DATA_FLOAT); };
-  const Dims4 turned = {l.b, l.h, l.t, l.t}, turned_strides = {l.h * l.t * l.t, l.t * l.t, 1, l.t};
+  const Dims4 turned = {l.b, l.h, l.k, l.q}, turned_strides = {l.h * l.q * l.k, l.q * l.k, 1, l.k};
   // D, a row's sum of dY * Y; times 1, where dropout would have its scale.
-  const int products = graph.between(l.queries(), {l.t * l.h * l.d, l.t * l.d, l.h * l.d, 1}, CUDNN_DATA_FLOAT);
+  const int products = graph.between(l.queries(), {l.q * l.h * l.d, l.q * l.d, l.h * l.d, 1}, CUDNN_DATA_FLOAT);
   graph.pointwise(CUDNN_POINTWISE_MUL, t.dy, t.y, products);
   const int dots = graph.between(l.rows(), l.row_strides(), CUDNN_DATA_FLOAT);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, dots);
   graph.pointwise(CUDNN_POINTWISE_MUL, dots, graph.scalar(1.0F), t.row_dots);
   // P, and dV = P^T dY
   const int p = next();
-  graph.pointwise(CUDNN_POINTWISE_EXP, masked_scores(graph, l, t.q, t.k, part.causal, t.lse), -1, p);
+  graph.pointwise(CUDNN_POINTWISE_EXP, masked_scores(graph, l, t.q, t.k, scope.triangle, t.lse), -1, p);
   const auto of_keys = [&](int scores, int by, int into) {
     const int turned_scores = graph.between(turned, turned_strides, l.type);
     graph.reshape(scores, turned_scores);
     if (l.h == l.g) return graph.matmul(turned_scores, by, into);
-    const int of_each_head = graph.between(l.queries(), l.type);
+    const int of_each_head = graph.between({l.b, l.h, l.k, l.d}, l.type);
     graph.matmul(turned_scores, by, of_each_head);
     graph.reduce(CUDNN_REDUCE_TENSOR_ADD, of_each_head, into);
   };
@@ -139,13 +144,13 @@ AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& part, c
   graph.pointwise(CUDNN_POINTWISE_MUL, ds, graph.scalar(l.scale), scaled);
   of_keys(scaled, t.q, t.dk);
   // dQ = dS K
-  const int k = graph.between(l.keys(), l.packed_strides(), l.type);
+  const int k = graph.between(l.keys(), l.key_strides(), l.type);
   graph.reshape(t.k, k);
   if (how == QueryGradient::product) {
     graph.matmul(scaled, k, t.dq);
     return t;
   }
-  t.dq_sums = graph.tensor(l.queries(), {l.h * l.t * l.d, l.t * l.d, l.d, 1}, CUDNN_DATA_FLOAT);
+  t.dq_sums = graph.tensor(l.queries(), {l.h * l.q * l.d, l.q * l.d, l.d, 1}, CUDNN_DATA_FLOAT);
   graph.matmul(scaled, k, t.dq_sums);
   graph.pointwise(CUDNN_POINTWISE_IDENTITY, t.dq_sums, -1, t.dq);
   return t;

@@ -23,12 +23,20 @@ enum class QueryGradient {
   atomics,  ///< added up in fp32 in whatever order the blocks end; no gradients of scores in memory
 };
 
-/// y and lse of packed qkv: `part` of it, sequences and heads, which lie in memory as those of `whole` do.
+/// What attends to what, and where it lies: all of packed qkv, or a block of a ring.
+struct AttentionScope {
+  std::int64_t queries = 0, keys = 0;  ///< of each sequence
+  bool triangle = false;               ///< a causal mask, of as many keys as queries
+  std::int64_t key_row = 0;            ///< elements from one key to the next, as from one value, and their gradients
+  bool apart = false;  ///< forward y and lse, backward dq lie by themselves: (batch, queries, heads, dim) of the part
+};
+
+/// y and lse of q, k and v: `part` of them, sequences and heads, which lie in memory as those of `whole` do.
 AttentionTensors forward_graph(CudnnGraph& graph, const AttentionShape& part, const AttentionShape& whole,
-                               models::DType dtype);
-/// dqkv of dy, qkv, y and lse.
+                               const AttentionScope& scope, models::DType dtype);
+/// dq, dk and dv of dy, q, k, v, y and lse.
 AttentionTensors backward_graph(CudnnGraph& graph, const AttentionShape& part, const AttentionShape& whole,
-                                models::DType dtype, QueryGradient how);
+                                const AttentionScope& scope, models::DType dtype, QueryGradient how);
 
 }  // namespace orrery::exec::cuda
 #endif

@@ -127,22 +127,25 @@ void CudaBackend::product_and_gelu(const Call& call, const OpCall& one, const Op
   one_or_apart(product, call.context, ways);
 }
 
-// The epilogue writes the sums of these rows; they are added to what other micro-batches have left. To be timed, both
-// gradients go elsewhere, to addresses that are aligned alike.
+// The epilogue writes the sums of these rows: the gradient, or what is added to what other micro-batches have left. To
+// be timed, both gradients go elsewhere, to addresses that are aligned alike.
 void CudaBackend::product_and_bias_grad(const OpCall& sums, const OpCall& one, const StepContext& context) {
   const Call call{*one.op, one.in, one.out, context, stream_.get(), products_.scratch()};
   const Call bias{*sums.op, sums.in, sums.out, context, stream_.get(), products_.scratch()};
   Product product = product_of(call);
   product.shape.epilogue = Epilogue::bias_grad;
-  product.bias_grad = bias_sums_.data();
   static_cast<void>(bias.checked(true, 0, sums.op->n * sums.op->m));
   const Operand& target = bias.checked(false, 0, sums.op->m);
+  const bool adds = sums.op->accumulate;
+  product.bias_grad = adds ? bias_sums_.data() : target.data;
   const std::int64_t bytes = sums.op->m * models::size_of(target.dtype);
   const auto to = [&, this](Operand weight, Operand gradient) {
     Product there = product;
     there.c = weight.data;
-    return Ways{[this, there, gradient, columns = sums.op->m] {
+    if (!adds) there.bias_grad = gradient.data;
+    return Ways{[this, there, gradient, adds, columns = sums.op->m] {
                   if (!products_.run(there, stream_.get())) return false;
+                  if (!adds) return true;
                   by_type(gradient.dtype, "bias_grad", [&]<class G>(std::type_identity<G>) {
                     G* const into = reinterpret_cast<G*>(gradient.data);
                     add(stream_.get(), into, static_cast<const G*>(bias_sums_.data()), into, columns);
@@ -155,7 +158,7 @@ void CudaBackend::product_and_bias_grad(const OpCall& sums, const OpCall& one, c
                 }};
   };
   const Ways ways = to(one.out[0], target);
-  if (static_cast<std::size_t>(bytes) > bias_sums_.bytes()) return ways.apart();
+  if (adds && static_cast<std::size_t>(bytes) > bias_sums_.bytes()) return ways.apart();
   one_or_apart(product, context, ways, [&] {
     const auto room = [](const Operand& operand) {
       return static_cast<std::size_t>(operand.elements * models::size_of(operand.dtype)) + kMostAlignment;

@@ -27,10 +27,12 @@ bool plain_product(const OpCall& product, const OpCall& other) {
          product.out[0].dtype == product.in[0].dtype && other.out[0].dtype == product.out[0].dtype;
 }
 
-/// An output of the second is none of the inputs that the first still reads.
-bool apart(const std::byte* written, std::span<const Operand> read) {
-  for (const Operand& operand : read)
-    if (operand.data == written) return false;
+/// Outputs lie elsewhere than what is still read, or written, meanwhile.
+bool apart(std::span<const Operand> written, std::span<const Operand> used) {
+  const auto end = [](const Operand& o) { return o.data + o.elements * models::size_of(o.dtype); };
+  for (const Operand& a : written)
+    for (const Operand& b : used)
+      if (a.data && b.data && a.data < end(b) && b.data < end(a)) return false;
   return true;
 }
 
@@ -45,13 +47,13 @@ bool is_bias_grad(const OpCall& sums, const OpCall& product) {
     return false;
   return same_place(sums.in, 0, product.in, 0) && type(sums.in, 0) == type(product.in, 0) &&
          type(product.in, 1) == type(product.in, 0) && type(sums.out, 0) == type(product.out, 0) &&
-         at(sums.out, 0) != at(product.out, 0) && apart(at(sums.out, 0), product.in);
+         at(sums.out, 0) != at(product.out, 0) && apart(sums.out.first(1), product.in);
 }
 
 Fused kind_of(const OpCall& a, const OpCall& b, const FusionOptions& options) {
   const OpKind first = a.op->kind, second = b.op->kind;
   const bool same_size = a.op->n == b.op->n && a.op->m == b.op->m;
-  const bool elsewhere = at(b.out, 0) != at(a.out, 0) && apart(at(b.out, 0), a.in);
+  const bool elsewhere = apart(b.out, a.out) && apart(b.out, a.in);
   if (second == OpKind::gelu && options.epilogues && plain_product(a, b) && same_place(b.in, 0, a.out, 0) && elsewhere)
     return Fused::product_gelu;
   if (first == OpKind::bias_grad && options.epilogues && is_bias_grad(a, b)) return Fused::product_bias_grad;
@@ -89,6 +91,10 @@ bool is_whole_loss(std::span<const OpCall> calls) {
 }
 
 }  // namespace
+
+bool may_wait(const OpCall& call) {
+  return call.op->kind == OpKind::add_bias;
+}
 
 std::vector<FusedGroup> fuse(std::span<const OpCall> calls, const FusionOptions& options) {
   std::vector<FusedGroup> groups;

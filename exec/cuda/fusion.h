@@ -31,8 +31,12 @@ struct FusionOptions {
   bool epilogues = true;
 };
 
+/// Whether the last operator of a step may be one with what begins the next: a residual's addition, with a norm.
+[[nodiscard]] bool may_wait(const OpCall& call);
+
 /// Covers all calls, in order. Neighbours are one group only where every operand of a later one is the memory of an
-/// earlier one that it should be, and what it does not keep is overwritten anyway.
+/// earlier one that it should be, and what it does not keep is overwritten anyway. Of different steps' operators a
+/// later one may write where an earlier one reads what nobody needs any more: these are no group.
 [[nodiscard]] std::vector<FusedGroup> fuse(std::span<const OpCall> calls, const FusionOptions& options);
 
 }  // namespace orrery::exec::cuda

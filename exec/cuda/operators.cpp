@@ -77,10 +77,11 @@ void run_norm_grad(const Call& call) {
   if (call.op.kind == OpKind::layer_norm_grad)
     layer_norm_grad<T>(call.stream, call.input<T>(0, size), call.input<T>(1, size), call.input<T>(2, c),
                        call.input(3, n), call.input(4, n), call.optional<T>(5, size), call.output<T>(0, size),
-                       call.output<G>(1, c), call.optional_output<G>(2, c), n, c, call.scratch);
+                       call.output<G>(1, c), call.optional_output<G>(2, c), n, c, call.scratch, call.op.accumulate);
   else
     rms_norm_grad<T>(call.stream, call.input<T>(0, size), call.input<T>(1, size), call.input<T>(2, c), call.input(3, n),
-                     call.optional<T>(4, size), call.output<T>(0, size), call.output<G>(1, c), n, c, call.scratch);
+                     call.optional<T>(4, size), call.output<T>(0, size), call.output<G>(1, c), n, c, call.scratch,
+                     call.op.accumulate);
 }
 
 AttentionShape shape_of(const Call& call) {
@@ -273,16 +274,20 @@ bool CudaBackend::attention_by_cudnn(const Call& call) {
     return call.checked(input, index, elements).data;
   };
   AttentionCall one{.dtype = dtype, .shape = shape_of(call)};
-  if (op.kind == OpKind::attention) {
+  one.ring = op.kind == OpKind::ring_attention || op.kind == OpKind::ring_attention_grad;
+  if (one.ring) one.block = block_of(op, call.context.part);
+  if (op.kind == OpKind::attention || op.kind == OpKind::ring_attention) {
     one.qkv = data(true, 0, s.packed);
     one.y = data(false, 0, s.y);
     one.lse = call.output(1, s.lse);
+    if (one.ring) one.kv = data(true, 1, s.kv);
   } else {
     one.dy = data(true, 0, s.y);
     one.qkv = data(true, 1, s.packed);
     one.y = data(true, 2, s.y);
     one.lse = const_cast<float*>(call.input(3, s.lse));
     one.dqkv = data(false, 0, s.packed);
+    if (one.ring) one.kv = data(true, 4, s.kv), one.dkv = data(false, 1, s.kv);
   }
   const bool done = cudnn_->run(one, call.stream);
   const CudnnAttention::Choice choice = cudnn_->choice(one);
@@ -345,7 +350,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::bias_grad:
       return typed([&]<class T>(std::type_identity<T>) {
         bias_grad<T>(call.stream, call.input<T>(0, op.n * op.m), call.output<GradientOf<T>>(0, op.m), op.n, op.m,
-                     call.scratch);
+                     call.scratch, op.accumulate);
       });
     case OpKind::rope:
     case OpKind::rope_grad: return typed([&]<class T>(std::type_identity<T>) { run_rope<T>(call); });
@@ -355,7 +360,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
       return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
     case OpKind::ring_attention:
     case OpKind::ring_attention_grad:
-      note_own_attention(op, "cuDNN's graph has no blocks of a ring");
+      if (attention_by_cudnn(call)) return;
       return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
     case OpKind::split_kv:
     case OpKind::merge_kv: return typed([&]<class T>(std::type_identity<T>) { run_keys_and_values<T>(call); });
@@ -419,16 +424,47 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
 
 void CudaBackend::run(const Op& op, std::span<const Operand> in, std::span<const Operand> out,
                       std::span<const ElementRange> ranges, const StepContext& context) {
-  if (on_host(in, out)) return host_backend().run(op, in, out, ranges, context);
-  run_one({&op, in, out, ranges}, context, nullptr);
+  release();
+  run_now({&op, in, out, ranges}, context);
 }
 
+void CudaBackend::run_now(const OpCall& one, const StepContext& context) {
+  if (on_host(one.in, one.out)) return host_backend().run(*one.op, one.in, one.out, one.ranges, context);
+  run_one(one, context, nullptr);
+}
+
+void CudaBackend::release() {
+  if (const std::optional<Held> held = std::exchange(held_, std::nullopt)) run_now(held->call(), held->context);
+}
+
+namespace {
+
+/// Masks of dropout are drawn alike.
+bool same_micro_batch(const StepContext& a, const StepContext& b) {
+  return a.step == b.step && a.sample_step == b.sample_step && a.first_sequence == b.first_sequence;
+}
+
+}  // namespace
+
 void CudaBackend::run_all(std::span<const OpCall> calls, const StepContext& context) {
+  if (held_ && !same_micro_batch(held_->context, context)) release();
+  const std::optional<Held> held = std::exchange(held_, std::nullopt);
+  std::vector<OpCall> with_held;
+  if (held) {
+    with_held.push_back(held->call());
+    with_held.insert(with_held.end(), calls.begin(), calls.end());
+    calls = with_held;
+  }
   const FusionOptions options{.epilogues = products_.options().epilogues != EpilogueUse::never};
-  for (const FusedGroup& group : fuse(calls, options)) {
+  const std::vector<FusedGroup> groups = fuse(calls, options);
+  for (const FusedGroup& group : groups) {
     const OpCall& one = calls[group.first];
     if (group.kind == Fused::no) {
-      run(*one.op, one.in, one.out, one.ranges, context);
+      if (&group == &groups.back() && may_wait(one) && !on_host(one.in, one.out)) {
+        held_ = Held{*one.op, {one.in.begin(), one.in.end()}, {one.out.begin(), one.out.end()}, context};
+        return;
+      }
+      run_now(one, context);
       continue;
     }
     const OpCall& next = calls[group.first + 1];

@@ -74,6 +74,7 @@ void CudaBackend::put_step_values(const StepValues& values) {
 }
 
 void CudaBackend::begin_step(const StepContext& context) {
+  release();
   put_step_values({context.step, context.learning_rate});
 }
 

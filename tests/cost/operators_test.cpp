@@ -267,6 +267,15 @@ TEST(Pricing, AddsOverheadPerOpAndPerStep) {
   EXPECT_DOUBLE_EQ(pricing.software_memory().value, 5e7);
 }
 
+TEST(Pricing, CountsAShareOfTheDevicesMemoryThatKernelsTake) {
+  Stack stack = testing::cpu_stack();
+  stack.parameters.push_back({"stack.workspace_share", 0.25, Unit::number, "test"});
+  const double memory = testing::cpu_cluster(1)->device().memory.value;
+  EXPECT_DOUBLE_EQ(Pricing(testing::cpu_cluster(1), stack).software_memory().value, 5e7 + 0.25 * memory);
+  stack.parameters.push_back({"stack.workspace_most", 1e6, Unit::bytes, "test"});
+  EXPECT_DOUBLE_EQ(Pricing(testing::cpu_cluster(1), stack).software_memory().value, 5e7 + 1e6);
+}
+
 TEST(Pricing, TellsOpsOfOneShapeButOtherFlagsApart) {
   const Pricing pricing(testing::cpu_cluster(1), testing::cpu_stack());
   Op grad;

@@ -54,12 +54,19 @@ struct NormResults {
   Numbers y, mean, rstd, dx, dweight, dbias;
 };
 
-/// Forward and backward; the gradients of the parameters are added to ones.
-NormResults run_norm(Backend& backend, const NormCase& c, NormOperands& o, bool with_addend, bool in_place) {
-  NormResults r{Numbers(o.x.size()), Numbers(at(c.rows)),         Numbers(at(c.rows)),
-                Numbers(o.x.size()), Numbers(o.weight.size(), 1), Numbers(o.weight.size(), 1)};
+/// Forward and backward; the gradients of the parameters are added to ones, or written over what is no number.
+NormResults run_norm(Backend& backend, const NormCase& c, NormOperands& o, bool with_addend, bool in_place,
+                     bool adds = true) {
+  const float before = adds ? 1 : std::numeric_limits<float>::quiet_NaN();
+  NormResults r{Numbers(o.x.size()),
+                Numbers(at(c.rows)),
+                Numbers(at(c.rows)),
+                Numbers(o.x.size()),
+                Numbers(o.weight.size(), before),
+                Numbers(o.weight.size(), before)};
   const Op forward = c.op(OpKind::layer_norm, OpKind::rms_norm);
-  const Op backward = c.op(OpKind::layer_norm_grad, OpKind::rms_norm_grad);
+  Op backward = c.op(OpKind::layer_norm_grad, OpKind::rms_norm_grad);
+  backward.accumulate = adds;
   if (in_place) r.dx = o.dy;
   const Operand dy = in_place ? of(r.dx) : of(o.dy);
   const Operand addend = with_addend ? of(o.addend) : absent();
@@ -109,6 +116,26 @@ TEST(Normalisation, GradientMatchesFiniteDifferences) {
         return std::vector<Numbers>{plain.dx, plain.dweight, plain.dbias};
       });
     }
+}
+
+// What the first micro-batch of a step finds there is of another step.
+TEST(Normalisation, GradientOverwritesSumsWhereItIsToldTo) {
+  for (const bool layer_norm : {true, false}) {
+    const NormCase c{layer_norm, 37, 100};
+    NormOperands o(c);
+    on_every_backend([&](Backend& backend) {
+      const NormResults added = run_norm(backend, c, o, true, false);
+      const NormResults written = run_norm(backend, c, o, true, false, false);
+      EXPECT_EQ(written.dx, added.dx);
+      for (std::size_t i = 0; i < added.dweight.size(); ++i) {
+        EXPECT_NEAR(written.dweight[i], added.dweight[i] - 1, 1e-5);
+        if (layer_norm) {
+          EXPECT_NEAR(written.dbias[i], added.dbias[i] - 1, 1e-5);
+        }
+      }
+      return std::vector<Numbers>{written.dweight};
+    });
+  }
 }
 
 TEST(Normalisation, GradientAddsTheResidualsAndMayOverwriteItsInput) {
@@ -218,18 +245,21 @@ TEST(Addition, TakesBiasOrNoneAndMayOverwriteEitherInput) {
   }
 }
 
-TEST(BiasGradient, AddsTheSumOfEachColumn) {
-  for (const Size& size : sizes) {
-    Numbers dy = random_numbers(size.rows * size.columns, "dy", 1, 0.3);
-    Exact expected(at(size.columns), 2);
-    for (std::size_t i = 0; i < dy.size(); ++i) expected[i % expected.size()] += static_cast<double>(dy[i]);
-    on_every_backend([&](Backend& backend) {
-      Numbers dbias(expected.size(), 2);
-      run(backend, rows_op(OpKind::bias_grad, size.rows, size.columns), {of(dy)}, {of(dbias)});
-      EXPECT_LT(error_of(dbias, expected), 1e-6);
-      return std::vector<Numbers>{dbias};
-    });
-  }
+TEST(BiasGradient, AddsTheSumOfEachColumnOrWritesIt) {
+  for (const Size& size : sizes)
+    for (const bool adds : {true, false}) {
+      Numbers dy = random_numbers(size.rows * size.columns, "dy", 1, 0.3);
+      Exact expected(at(size.columns), adds ? 2 : 0);
+      for (std::size_t i = 0; i < dy.size(); ++i) expected[i % expected.size()] += static_cast<double>(dy[i]);
+      on_every_backend([&](Backend& backend) {
+        Numbers dbias(expected.size(), adds ? 2 : std::numeric_limits<float>::quiet_NaN());
+        Op op = rows_op(OpKind::bias_grad, size.rows, size.columns);
+        op.accumulate = adds;
+        run(backend, op, {of(dy)}, {of(dbias)});
+        EXPECT_LT(error_of(dbias, expected), 1e-6);
+        return std::vector<Numbers>{dbias};
+      });
+    }
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ class Rounding : public Backend {
     if (op.kind == OpKind::gelu_grad) round(1);
     if (op.kind == OpKind::attention_grad) round(1), round(2);
     if (op.kind == OpKind::layer_norm_grad && !std::exchange(head_norm_, false)) round(1);
-    if (op.kind == OpKind::matmul && op.trans_a && op.accumulate && !std::exchange(head_product_, false)) round(1);
+    if (op.kind == OpKind::matmul && op.trans_a && !std::exchange(head_product_, false)) round(1);
     inner_->run(op, operands, out, ranges, context);
   }
 

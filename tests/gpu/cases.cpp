@@ -17,6 +17,7 @@ struct Maker {
     Case& c = cases.back();
     c.name = name;
     c.op.kind = kind;
+    c.op.accumulate = kind == OpKind::layer_norm_grad || kind == OpKind::rms_norm_grad || kind == OpKind::bias_grad;
     c.op.n = n;
     c.op.m = m;
     c.op.k = k;
@@ -84,6 +85,35 @@ struct Maker {
     grad.out = {floats(t * c)};
   }
 
+  /// Of the first micro-batch: what is there is overwritten.
+  void write_sums() {
+    const std::size_t count = cases.size();
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!cases[i].op.accumulate) continue;
+      Case writes = cases[i];
+      writes.name += "_writes";
+      writes.op.accumulate = false;
+      for (Slot& slot : writes.out)
+        if (slot.same_as_input < 0) slot = unset(slot.elements());
+      cases.push_back(std::move(writes));
+    }
+  }
+
+  // Rows of each length that the backward pass in one goes about in a way of its own, and beyond; several blocks, the
+  // last of which has fewer rows than the others, and not as many as its groups.
+  void one_pass_norms() {
+    for (const std::int64_t columns : {384, 1000, 1600, 2048, 3072, 4096, 6144, 6160}) {
+      const std::int64_t n = columns < 1000 ? 70 : 21, size = n * columns;
+      const std::string name = "_" + std::to_string(columns) + "_one_pass";
+      Case& layer = add("layer_norm_grad" + name, OpKind::layer_norm_grad, n, columns);
+      layer.in = {floats(size), floats(size), floats(columns), floats(n, 0.1F), floats(n), floats(size)};
+      layer.out = {columns % 2048 == 0 ? in_place(1) : in_place(5), floats(columns), floats(columns)};
+      Case& rms = add("rms_norm_grad" + name, OpKind::rms_norm_grad, n, columns);
+      rms.in = {floats(size), floats(size), floats(columns), floats(n), floats(size)};
+      rms.out = {in_place(0), floats(columns)};
+    }
+  }
+
   void norms() {
     for (const std::int64_t columns : {1, 65, 768}) {
       for (const bool addend : {false, true}) {
@@ -121,6 +151,7 @@ struct Maker {
       rms.in = {floats(3 * columns), floats(3 * columns), floats(columns), floats(3), floats(3 * columns)};
       rms.out = {in_place(4), floats(columns)};
     }
+    one_pass_norms();
     Case& parts = add("layer_norm_grad_parts", OpKind::layer_norm_grad, 700, 40);  // sums in several parts
     parts.in = {floats(700 * 40), floats(700 * 40), floats(40), floats(700, 0.1F), floats(700), Slot{}};
     parts.out = {in_place(0), floats(40), floats(40)};
@@ -132,6 +163,7 @@ struct Maker {
       bias.in = {floats(rows * columns)};
       bias.out = {floats(columns)};
     }
+    write_sums();
   }
 
   void matmuls() {

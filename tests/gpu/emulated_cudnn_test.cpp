@@ -6,8 +6,13 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <set>
 
 #include "exec/cuda/backend.h"
+#include "tests/gpu/emulated_training.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
@@ -135,6 +140,109 @@ TEST_F(EmulatedCudnn, TakesSoManyHeadsAtATimeAsTheWorkspaceIsFor) {
   }
 }
 
+TEST_F(EmulatedCudnn, TakesAsMuchWorkspaceAsTheDeviceHasAShareFor) {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20, kGiB = std::int64_t{1} << 30;
+  EXPECT_EQ(cuda::attention_workspace(0), 128 * kMiB);
+  EXPECT_EQ(cuda::attention_workspace(8 * kGiB), 128 * kMiB);
+  EXPECT_EQ(cuda::attention_workspace(24 * kGiB), 384 * kMiB);
+  EXPECT_EQ(cuda::attention_workspace(80 * kGiB), 1280 * kMiB);
+  EXPECT_EQ(cuda::attention_workspace(141 * kGiB), 2 * kGiB);
+  emulation::cudnn_kernels().workspace_for_each = 100 * kMiB;
+  struct Device {
+    std::int64_t memory, left, at_a_time;
+  };
+  for (const Device& device : {Device{8 * kGiB, kGiB, 1}, {16 * kGiB, kGiB, 2}, {16 * kGiB, 150 * kMiB, 1}}) {
+    emulation::memory_of_device() = {static_cast<std::size_t>(device.memory), static_cast<std::size_t>(device.left)};
+    open();
+    for (const Case& c : cases()) {
+      if (c.op.batch != 2 || c.op.head_dim % 8 != 0 || c.op.dropout > 0) continue;
+      const std::int64_t before = emulation::cudnn_executions();
+      expect_as_on_the_cpu(c);
+      EXPECT_EQ(emulation::cudnn_executions() - before, 2 / device.at_a_time) << c.name;
+      break;
+    }
+    EXPECT_GE(backend_->outside_arena_bytes(), device.at_a_time * 100 * kMiB);
+    EXPECT_LE(backend_->outside_arena_bytes(), device.at_a_time * 128 * kMiB + 34 * kMiB);
+    emulation::memory_of_device() = {};
+  }
+}
+
+// What a plan leaves free counts on it.
+TEST_F(EmulatedCudnn, HasTheShareThatMemoryIsPredictedWith) {
+  std::ifstream file(std::string(ORRERY_SOURCE_DIR) + "/cost/stacks/orrery-cuda.yaml");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto behind = [&](const std::string& name) {
+    const std::size_t at = text.find(name + ": {value: ");
+    return at == std::string::npos ? std::string() : text.substr(at + name.size() + std::strlen(": {value: "));
+  };
+  constexpr std::int64_t kDevice = std::int64_t{80} << 30;
+  EXPECT_EQ(std::stod(behind("stack.workspace_share")) * static_cast<double>(kDevice),
+            static_cast<double>(cuda::attention_workspace(kDevice)));
+  EXPECT_TRUE(behind("stack.workspace_most").starts_with("2 GiB"));
+  EXPECT_EQ(cuda::attention_workspace(10 * kDevice), std::int64_t{2} << 30);
+}
+
+/// Blocks of a ring in 16 bits, of those that every rank has, without dropout.
+std::vector<Case> blocks() {
+  std::vector<Case> out;
+  for (Case& c : all_cases())
+    if ((c.op.kind == OpKind::ring_attention || c.op.kind == OpKind::ring_attention_grad) &&
+        c.op.dtype != models::DType::fp32 && c.op.dropout <= 0)
+      out.push_back(std::move(c));
+  return out;
+}
+
+// Own blocks, an earlier rank's of which half the keys count, a later one's that half the queries see; the first of a
+// pass, and those that are merged with what is there.
+TEST_F(EmulatedCudnn, ComputesBlocksOfARingAndMergesThem) {
+  int taken = 0;
+  for (const bool repeat : {true, false}) {
+    open(repeat);
+    for (const Case& c : blocks()) {
+      const std::int64_t before = emulation::cudnn_executions();
+      expect_as_on_the_cpu(c);
+      EXPECT_EQ(emulation::cudnn_executions() - before, c.op.head_dim % 8 == 0 ? 1 : 0) << c.name;
+      taken += c.op.head_dim % 8 == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(taken, 2 * 2 * 2 * 6) << "ways, types, passes, blocks";
+  std::string kernels;
+  for (const KernelChoice& choice : backend_->kernel_choices()) kernels += choice.op + ": " + choice.kernel + "\n";
+  EXPECT_NE(kernels.find("ring_attention: cuDNN "), std::string::npos) << kernels;
+  EXPECT_NE(kernels.find("ring_attention_grad: cuDNN 9.19.0, sums in any order"), std::string::npos) << kernels;
+}
+
+// One sequence, and one group of heads, at a time: what is merged begins elsewhere each time.
+TEST_F(EmulatedCudnn, MergesBlocksPartByPart) {
+  constexpr std::int64_t kMost = std::int64_t{128} << 20, kRoom = std::int64_t{1} << 20;
+  for (const bool by_heads : {false, true}) {
+    int seen = 0;
+    for (const Case& c : blocks()) {
+      if (c.op.head_dim % 8 != 0 || c.op.ring_step == 0) continue;
+      const std::int64_t sharing = c.op.heads / c.op.kv_heads;
+      emulation::cudnn_kernels() = {};
+      if (by_heads)
+        emulation::cudnn_kernels().workspace_for_head = (kMost - kRoom) / sharing;
+      else
+        emulation::cudnn_kernels().workspace_for_each = kMost - kRoom;
+      open();
+      const std::int64_t before = emulation::cudnn_executions();
+      expect_as_on_the_cpu(c);
+      EXPECT_EQ(emulation::cudnn_executions() - before, c.op.batch * (by_heads ? c.op.kv_heads : 1)) << c.name;
+      ++seen;
+    }
+    EXPECT_GE(seen, 16);
+  }
+}
+
+TEST_F(EmulatedCudnn, LeavesBlocksThatItHasNoKernelForToTheOwn) {
+  emulation::cudnn_kernels().repeat = false;
+  const std::int64_t before = emulation::cudnn_executions();
+  for (const Case& c : blocks())
+    if (c.op.head_dim % 8 == 0 && c.op.ring_step < 2) expect_as_on_the_cpu(c);
+  EXPECT_EQ(emulation::cudnn_executions(), before);
+}
+
 // Which kernels have run, and why not cuDNN's, is told once each.
 TEST_F(EmulatedCudnn, StandsAsideForDropoutAndSaysSo) {
   for (const Case& c : all_cases()) {
@@ -253,6 +361,27 @@ TEST_F(EmulatedCudnn, RepeatsAllTheSameWhereNoKernelAddsUpInMemory) {
   expect_as_on_the_cpu(gradients().front());
   EXPECT_EQ(emulation::cudnn_executions(), again);
   EXPECT_TRUE(choice_of("attention_grad").kernel.starts_with("own")) << choice_of("attention_grad").kernel;
+}
+
+// Over two ranks, by graphs from the second step on; what one block leaves in memory another is merged with.
+TEST(EmulatedCudnnTraining, OfARingIsNearTheCpuBackend) {
+  setenv("ORRERY_CUDNN", "emulated", 1);
+  testing::Trial trial = short_trial(3);
+  trial.spec.context = 2;
+  trial.spec.precision = models::DType::bf16;
+  const testing::Outcome theirs = testing::train(trial);
+  std::mutex lock;
+  std::map<std::string, std::set<std::string>> kernels;
+  trial.after_step = [&](Backend& backend, std::int64_t) {
+    const std::lock_guard guard(lock);
+    for (const KernelChoice& choice : backend.kernel_choices())
+      kernels[choice.op].insert(choice.kernel.substr(0, choice.kernel.find(' ')));
+  };
+  const testing::Outcome ours = on_devices(trial);
+  unsetenv("ORRERY_CUDNN");
+  expect_near(ours, theirs, {2e-3, 2e-2, 3e-2});
+  for (const char* op : {"ring_attention", "ring_attention_grad"})
+    EXPECT_EQ(kernels[op], std::set<std::string>{"cuDNN"}) << op;
 }
 
 }  // namespace

@@ -171,6 +171,21 @@ TEST(Products, AreTunedOncePerShapeAndThenFoundOnDisk) {
   EXPECT_EQ(o.c[0], 5 + 48);
 }
 
+// A plan may leave a device less than twice its cache.
+TEST(Products, AreTunedWithWhateverIsInTheCacheWhereThereIsNoRoomToEmptyIt) {
+  const cuda::Stream stream;
+  Operands o(16, 24, 8);
+  Products products("device", 1 << 16, {.plan_file = {}, .tune_above_flops = 1});
+  emulation::memory_of_device().largest_piece = static_cast<std::size_t>(emulation::second_level_cache().bytes);
+  const long emptied = emulation::second_level_cache().emptied;
+  EXPECT_TRUE(products.run(o.product, stream.get()));
+  emulation::memory_of_device() = {};
+  cudaStreamSynchronize(stream.get());
+  EXPECT_EQ(products.tuned(), 1);
+  EXPECT_EQ(emulation::second_level_cache().emptied, emptied);
+  EXPECT_EQ(o.c[0], 16);
+}
+
 TEST(Products, TooSmallToTuneTakeTheFirstProposal) {
   const cuda::Stream stream;
   Operands o(4, 4, 4);
@@ -218,8 +233,9 @@ struct Step {
 };
 
 Operand at(int place, DType dtype = DType::bf16) {
-  static std::byte memory[4096];
-  return {memory + 64 * place, 32, dtype};
+  constexpr int kApart = 128;  // bytes: 32 elements of any type
+  static std::byte memory[32 * kApart];
+  return {memory + kApart * place, 32, dtype};
 }
 
 using models::OpKind;

@@ -151,12 +151,12 @@ TEST_P(Chains, LeaveInMemoryWhatTheirOperatorsWouldOneByOne) {
     for (const bool accumulates : {false, true}) {
       models::Op weight = op_of(models::OpKind::matmul, in, out, rows),
                  bias = op_of(models::OpKind::bias_grad, rows, out);
-      weight.trans_a = bias.accumulate = true;
-      weight.accumulate = accumulates;
-      const Slot before = accumulates ? random_floats(random, out * in) : unset(out * in);
+      weight.trans_a = true;
+      weight.accumulate = bias.accumulate = accumulates;
+      const auto before = [&](std::int64_t n) { return accumulates ? random_floats(random, n) : unset(n); };
       Chain gradients{
           "bias_grad, product",
-          {floats(rows * out), floats(rows * in), of_type(before, sums), of_type(random_floats(random, out), sums)},
+          {floats(rows * out), floats(rows * in), of_type(before(out * in), sums), of_type(before(out), sums)},
           {{bias, {0}, {3}}, {weight, {0, 1, -1}, {2}}}};
       chains.push_back(gradients);
     }

@@ -73,6 +73,41 @@ TEST(LossInChunks, IsTheSameArithmeticAndNoMoreBytesOnEverySplitThatAllowsIt) {
   EXPECT_GT(seen, 30);
 }
 
+/// By phase, the operators of the loss in the order in which one micro-batch runs them.
+std::vector<std::pair<Phase, OpKind>> loss_of(const Schedule& schedule) {
+  std::vector<std::pair<Phase, OpKind>> out;
+  for (const Block& block : schedule.classes.back().blocks) {
+    if (block.variant_of >= 0) continue;  // the same operators
+    for (const Step& step : block.steps)
+      for (const models::Op& op : step.ops)
+        if (op.kind == OpKind::softmax_max || op.kind == OpKind::softmax_sum || op.kind == OpKind::cross_entropy ||
+            op.kind == OpKind::cross_entropy_grad)
+          out.emplace_back(step.phase, op.kind);
+  }
+  return out;
+}
+
+// Then a device may make one kernel of it. In a pipeline other micro-batches come between the passes, and of a split
+// vocabulary messages stand between the operators.
+TEST(LossAtOnce, HasItsGradientBehindItWhereNothingComesBetween) {
+  PlanSpec spec;
+  using Whole = std::vector<std::pair<Phase, OpKind>>;
+  const auto all_of = [](Phase gradient) {
+    return Whole{{Phase::forward, OpKind::softmax_max},
+                 {Phase::forward, OpKind::softmax_sum},
+                 {Phase::forward, OpKind::cross_entropy},
+                 {gradient, OpKind::cross_entropy_grad}};
+  };
+  EXPECT_EQ(loss_of(lower(samples::make(spec))), all_of(Phase::forward));
+  Whole evaluation = all_of(Phase::forward);
+  evaluation.pop_back();
+  EXPECT_EQ(loss_of(lower(samples::make(spec), {.forward_only = true})), evaluation);
+  spec.tensor = 2;
+  EXPECT_EQ(loss_of(lower(samples::make(spec))), all_of(Phase::backward));
+  spec.tensor = 1, spec.pipeline = 2;
+  EXPECT_EQ(loss_of(lower(samples::make(spec))), all_of(Phase::backward));
+}
+
 TEST(LossInChunks, NeedsLessMemoryByTheLogitsThatAreNotThere) {
   PlanSpec spec;
   spec.micro_batch = 8;

@@ -45,7 +45,7 @@ struct Message {
 std::vector<Message> messages(const PlanSpec& spec) {
   const Schedule schedule = lower(samples::make(spec));
   std::vector<Message> out;
-  for (const Step& step : schedule.classes[0].blocks.back().steps)
+  for (const Step& step : schedule.classes[0].blocks[samples::kFinish].steps)
     if (step.kind == StepKind::collective && step.phase == Phase::optimizer && step.target.elements > 1)
       out.push_back({schedule.groups[static_cast<std::size_t>(step.group)].name, step.target.elements});
   return out;
@@ -111,7 +111,7 @@ TEST(LoweredOptimizer, ReplicasAskOneAnotherWhetherAnFp16StepIsSkipped) {
     spec.precision = DType::fp16;
     const Schedule schedule = lower(samples::make(spec));
     int found = 0;
-    for (const Step& step : schedule.classes[0].blocks.back().steps)
+    for (const Step& step : schedule.classes[0].blocks[samples::kFinish].steps)
       if (step.kind == StepKind::collective && step.target.buffer == schedule.classes[0].scaling) {
         EXPECT_EQ(step.reduce, Reduce::maximum);
         EXPECT_EQ(step.target, (View{schedule.classes[0].scaling, 3, 1, false}));

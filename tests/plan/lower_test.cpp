@@ -159,7 +159,7 @@ TEST(Lowering, SequenceParallelismSumsTheGradientsOfNormsAndRowBiasesOverTheTens
   const Schedule schedule = lower(samples::make(spec));
   const RankClass& c = schedule.classes[0];
   std::int64_t summed = 0;
-  for (const Step& step : c.blocks.back().steps)
+  for (const Step& step : c.blocks[samples::kFinish].steps)
     if (step.kind == StepKind::collective && schedule.groups[static_cast<std::size_t>(step.group)].name == "tensor")
       summed += step.source.elements;
   // A block: two norms of weight and bias, two biases of row-split products; the head: one norm. Aligned by 32.

@@ -9,6 +9,8 @@
 
 namespace orrery::samples {
 
+inline constexpr std::size_t kFinish = 3;  ///< block that ends a step without virtual stages; variants stand behind it
+
 inline models::Model tiny_gpt(std::int64_t layers = 4, std::int64_t hidden = 32, std::int64_t vocab = 64) {
   models::Model m;
   m.name = "tiny";

@@ -50,10 +50,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// Block (32, 32): thread (x, y) adds parts y, y + 32, … of column 32 * block + x; then row 0 adds the 32 sums in order
-/// to the result.
+/// to the result, or are it.
 template <class G>
 __global__ void __launch_bounds__(kWarp* kWarp)
-    add_sums_of_parts(const float* parts, int64_t count, int64_t columns, G* target) {
+    add_sums_of_parts(const float* parts, int64_t count, int64_t columns, G* target, bool adds) {
   __shared__ float sums[kWarp][kWarp + 1];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   float sum = 0;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kWarp* kWarp)
   if (threadIdx.y != 0 || column >= columns) return;
   float total = 0;
   for (int y = 0; y < kWarp; ++y) total += sums[y][threadIdx.x];
-  put(target + column, widen(target[column]) + total);
+  put(target + column, (adds ? widen(target[column]) : 0.0F) + total);
 }
 
 template <class T, int N>
@@ -78,13 +78,13 @@ void launch_sums(cudaStream_t stream, const T* dy, float* parts, dim3 grid, int6
 
 template <class T>
 void bias_grad(cudaStream_t stream, const T* dy, GradientOf<T>* dbias, int64_t rows, int64_t columns,
-               KernelScratch scratch) {
-  if (rows < 1) return;
+               KernelScratch scratch, bool adds) {
+  if (rows < 1 && adds) return;
   const bool whole = packs<T>(columns, dy);
   const int64_t across = kWarp * (whole ? kWidth<T> : 1);
   dim3 grid = row_grid((columns + across - 1) / across, "bias_grad");
   const auto at_most = [](int64_t value, int64_t most) { return value < most ? value : most; };
-  int64_t parts = at_most((kEnoughBlocks + grid.x - 1) / grid.x, (rows + kLeastRows - 1) / kLeastRows);
+  int64_t parts = at_most((kEnoughBlocks + grid.x - 1) / grid.x, rows < 1 ? 1 : (rows + kLeastRows - 1) / kLeastRows);
   parts = at_most(parts, static_cast<int64_t>(scratch.bytes) / (static_cast<int64_t>(sizeof(float)) * columns));
   if (parts < 1) throw Failure("CUDA: bias_grad: too many columns for the scratch memory");
   const int64_t rows_per_part = (rows + parts - 1) / parts;
@@ -95,12 +95,12 @@ void bias_grad(cudaStream_t stream, const T* dy, GradientOf<T>* dbias, int64_t r
   else
     launch_sums<T, 1>(stream, dy, sums, grid, rows, columns, rows_per_part);
   ORRERY_LAUNCH(add_sums_of_parts<GradientOf<T>>, row_grid((columns + kWarp - 1) / kWarp, "bias_grad"),
-                dim3(kWarp, kWarp), 0, stream, sums, parts, columns, dbias);
+                dim3(kWarp, kWarp), 0, stream, sums, parts, columns, dbias, adds);
   check_launch("bias_grad");
 }
 
 #define ORRERY_INSTANTIATE(T) \
-  template void bias_grad<T>(cudaStream_t, const T*, GradientOf<T>*, int64_t, int64_t, KernelScratch);
+  template void bias_grad<T>(cudaStream_t, const T*, GradientOf<T>*, int64_t, int64_t, KernelScratch, bool);
 ORRERY_INSTANTIATE(float)
 ORRERY_INSTANTIATE(__half)
 ORRERY_INSTANTIATE(__nv_bfloat16)

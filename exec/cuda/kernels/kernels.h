@@ -93,16 +93,16 @@ void layer_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, co
 template <class T>
 void layer_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* mean,
                      const float* rstd, const T* addend, T* dx, GradientOf<T>* dweight, GradientOf<T>* dbias,
-                     int64_t rows, int64_t columns, KernelScratch scratch);
+                     int64_t rows, int64_t columns, KernelScratch scratch, bool adds);
 template <class T>
 void rms_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, T* y, float* rstd, int64_t rows,
               int64_t columns, float epsilon);
 template <class T>
 void rms_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* rstd, const T* addend,
-                   T* dx, GradientOf<T>* dweight, int64_t rows, int64_t columns, KernelScratch scratch);
+                   T* dx, GradientOf<T>* dweight, int64_t rows, int64_t columns, KernelScratch scratch, bool adds);
 template <class T>
 void bias_grad(cudaStream_t stream, const T* dy, GradientOf<T>* dbias, int64_t rows, int64_t columns,
-               KernelScratch scratch);
+               KernelScratch scratch, bool adds);
 
 // attention.cu: packed heads as in op.h. Flash attention of 16-bit operands takes the tensor cores where heads are 16,
 // 32, 64, 80, 96 or 128 wide; backward then keeps a float for each query of each head in `scratch`.
@@ -145,6 +145,20 @@ template <class T>
 void ring_attention_grad(cudaStream_t stream, const AttentionShape& shape, const RingBlock& block, const T* dy,
                          const T* qkv, const T* y, const float* lse, const T* kv, T* dqkv, T* dkv,
                          KernelScratch scratch);
+/// A block of a ring that lies by itself, (batch, queries, heads, dim) and statistics (batch, heads, queries), and what
+/// it goes into: the same queries and heads of sequences of so many rows, with all heads.
+struct BlockPlace {
+  int64_t batch = 0, queries = 0, sequence = 0;
+  int heads = 0, all_heads = 0, dim = 0;
+};
+/// y, made of other keys with the log-sum-exp `lse`, and the block's: as if made of both. `y` and `lse` begin at the
+/// block's first query and head. T: 16 bits.
+template <class T>
+void merge_ring_block(cudaStream_t stream, const BlockPlace& place, const T* block, const float* block_lse, T* y,
+                      float* lse);
+/// Adds the block to rows of `stride` elements from one to the next.
+template <class T>
+void add_ring_queries(cudaStream_t stream, const BlockPlace& place, const T* block, T* dq, int64_t stride);
 /// Rotates the pairs (i, i + D/2) of every q and k head by t * theta^(-2i/D) times `direction` (+1 forward, -1 back).
 /// Su et al., "RoFormer" (2021), eq. 34, with the pairing of Llama's published weights. Angles go through `scratch`.
 template <class T>

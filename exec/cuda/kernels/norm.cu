@@ -1,8 +1,11 @@
-// Layer norm, RMS norm and column sums. Forward and dx: a warp per row of up to 4096 elements, else a block. Weights'
-// gradients: blocks of 32 columns by as many parts of the rows as fill the device, and a second pass over the parts.
+// Layer norm, RMS norm and column sums. Forward and dx: a warp per row of up to 4096 elements, else a block. Column
+// sums: blocks of 32 columns by as many parts of the rows as fill the device, and a second pass over the parts.
+// Backward of norms is norm_grad.cu's, but where rows are too long or lie unaligned: then the weights' gradients first,
+// and dx.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/dropout_device.h"
 #include "exec/cuda/kernels/kernels.h"
+#include "exec/cuda/kernels/norm_grad.h"
 #include "exec/cuda/kernels/values.h"
 
 namespace orrery::exec::cuda {
@@ -159,6 +162,7 @@ struct Columns {
   GradientOf<T>* plain;
   float* parts;  ///< (2, gridDim.y, columns): plain, then scaled; null in a grid of one part
   int64_t rows, columns, rows_per_part;
+  bool adds;  ///< to what is there
 };
 
 /// Block (32, 32) at (stripe, part): thread (tx, ty) sums column 32*stripe + tx over rows ty, ty + 32, … of the part;
@@ -195,8 +199,8 @@ __global__ void __launch_bounds__(1024) column_sums_kernel(Columns<T> c) {
     if (c.scaled) c.parts[(parts + part) * c.columns + column] = total_scaled;
     return;
   }
-  if (c.plain) put(c.plain + column, widen(c.plain[column]) + total);
-  if (c.scaled) put(c.scaled + column, widen(c.scaled[column]) + total_scaled);
+  if (c.plain) put(c.plain + column, (c.adds ? widen(c.plain[column]) : 0.0F) + total);
+  if (c.scaled) put(c.scaled + column, (c.adds ? widen(c.scaled[column]) : 0.0F) + total_scaled);
 }
 
 /// Element i of (2, columns): adds up its parts in order.
@@ -210,7 +214,7 @@ struct AddParts {
     if (!target) return;
     const int64_t column = i % c.columns;
     const float* from = c.parts + i / c.columns * parts * c.columns + column;
-    float sum = widen(target[column]);
+    float sum = c.adds ? widen(target[column]) : 0.0F;
     for (int64_t part = 0; part < parts; ++part) sum += from[part * c.columns];
     put(target + column, sum);
   }
@@ -286,9 +290,11 @@ void layer_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, co
 template <class T>
 void layer_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* mean,
                      const float* rstd, const T* addend, T* dx, GradientOf<T>* dweight, GradientOf<T>* dbias,
-                     int64_t rows, int64_t columns, KernelScratch scratch) {
+                     int64_t rows, int64_t columns, KernelScratch scratch, bool adds) {
+  const NormGradient<T> one{dy, x, weight, mean, rstd, addend, dx, dweight, dbias, rows, columns, adds};
+  if (norm_grad_in_one_pass(stream, one, scratch, "layer_norm_grad")) return;
   // First the weights' gradients: dx may overwrite what they read.
-  column_sums(stream, Columns<T>{dy, x, mean, rstd, dweight, dbias, nullptr, rows, columns, 0}, scratch,
+  column_sums(stream, Columns<T>{dy, x, mean, rstd, dweight, dbias, nullptr, rows, columns, 0, adds}, scratch,
               "layer_norm_grad, weights");
   norm_dx(stream, dy, x, weight, mean, rstd, addend, dx, rows, columns, "layer_norm_grad");
 }
@@ -302,8 +308,10 @@ void rms_norm(cudaStream_t stream, const NormInput<T>& in, const T* weight, T* y
 
 template <class T>
 void rms_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight, const float* rstd, const T* addend,
-                   T* dx, GradientOf<T>* dweight, int64_t rows, int64_t columns, KernelScratch scratch) {
-  column_sums(stream, Columns<T>{dy, x, nullptr, rstd, dweight, nullptr, nullptr, rows, columns, 0}, scratch,
+                   T* dx, GradientOf<T>* dweight, int64_t rows, int64_t columns, KernelScratch scratch, bool adds) {
+  const NormGradient<T> one{dy, x, weight, nullptr, rstd, addend, dx, dweight, nullptr, rows, columns, adds};
+  if (norm_grad_in_one_pass(stream, one, scratch, "rms_norm_grad")) return;
+  column_sums(stream, Columns<T>{dy, x, nullptr, rstd, dweight, nullptr, nullptr, rows, columns, 0, adds}, scratch,
               "rms_norm_grad, weights");
   const float* no_mean = nullptr;
   norm_dx(stream, dy, x, weight, no_mean, rstd, addend, dx, rows, columns, "rms_norm_grad");
@@ -313,10 +321,10 @@ void rms_norm_grad(cudaStream_t stream, const T* dy, const T* x, const T* weight
   template void layer_norm(cudaStream_t, const NormInput<T>&, const T*, const T*, T*, float*, float*, int64_t,       \
                            int64_t, float);                                                                          \
   template void layer_norm_grad<T>(cudaStream_t, const T*, const T*, const T*, const float*, const float*, const T*, \
-                                   T*, GradientOf<T>*, GradientOf<T>*, int64_t, int64_t, KernelScratch);             \
+                                   T*, GradientOf<T>*, GradientOf<T>*, int64_t, int64_t, KernelScratch, bool);       \
   template void rms_norm(cudaStream_t, const NormInput<T>&, const T*, T*, float*, int64_t, int64_t, float);          \
   template void rms_norm_grad<T>(cudaStream_t, const T*, const T*, const T*, const float*, const T*, T*,             \
-                                 GradientOf<T>*, int64_t, int64_t, KernelScratch);
+                                 GradientOf<T>*, int64_t, int64_t, KernelScratch, bool);
 ORRERY_INSTANTIATE(float)
 ORRERY_INSTANTIATE(__half)
 ORRERY_INSTANTIATE(__nv_bfloat16)

@@ -1,210 +1,97 @@
 // Flash attention on tensor cores, by warp-wide products of 16 x 16 tiles: Dao, "FlashAttention-2" (2023), with 64
 // queries by 64 keys to a block and 16 rows to each of its 4 warps. Operands are in 16 bits, scores and sums in fp32;
 // probabilities are rounded to 16 bits before they meet the values. Backward is two kernels, as in attention.cu, so
-// that no sum needs atomics; what it accumulates stays in registers.
-#include <mma.h>
-
-#include "exec/cuda/kernels/attention_device.h"
+// that no sum needs atomics. What is accumulated stays in registers. While a tile is worked on, the next one is on its
+// way to shared memory, from compute capability 8.0 on by copies that nobody waits for.
+#include "exec/cuda/kernels/tensor_tiles.h"
 
 namespace orrery::exec::cuda {
 namespace {
 
-namespace wmma = nvcuda::wmma;
-
-constexpr int kTile = 64;               // queries, and keys, of a block
-constexpr int kStrip = 16;              // rows of a warp
-constexpr int kBlock = 128;             // threads: kTile / kStrip warps
-constexpr int kSpare = 8;               // elements by which rows in shared memory are longer, against bank conflicts
-constexpr int kScorePitch = kTile + 4;  // floats
-constexpr int kProbabilityPitch = kTile + kSpare;  // 16-bit elements
-constexpr int kHalfRow = kTile / 2;                // columns of a lane: two lanes share a row of scores
-constexpr int kDrawWords = kTile * kTile / 32;     // a bit for each score of a tile
-static_assert(kTile / kStrip * kWarp == kBlock && kHalfRow == 32);
-
-template <class T>
-using RowsA = wmma::fragment<wmma::matrix_a, 16, 16, 16, T, wmma::row_major>;
-template <class T>
-using RowsB = wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::row_major>;
-template <class T>
-using ColumnsB = wmma::fragment<wmma::matrix_b, 16, 16, 16, T, wmma::col_major>;
-using Sums = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
-
-/// Shared memory, handed out piece by piece; every piece is a multiple of 16 bytes.
-struct Shared {
-  char* next;
-  template <class T>
-  __device__ T* take(int elements) {
-    T* out = reinterpret_cast<T*>(next);
-    next += static_cast<std::size_t>(elements) * sizeof(T);
-    return out;
-  }
-};
-
-/// Rows first..first+63 of a matrix into shared memory, 16 bytes at a time; rows past the sequence become zero.
-template <class T, int Dim>
-__device__ inline void load_rows(T* tile, const T* source, int64_t first, int64_t stride, int64_t sequence) {
-  constexpr int kEach = kWidth<T>;
-  constexpr int kPacks = Dim / kEach;
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kPacks; i += kBlock) {
-    const int row = i / kPacks;
-    const int column = i % kPacks * kEach;
-    uint4 word{0, 0, 0, 0};
-    if (first + row < sequence) word = *reinterpret_cast<const uint4*>(source + (first + row) * stride + column);
-    *reinterpret_cast<uint4*>(tile + row * (Dim + kSpare) + column) = word;
-  }
-}
-
-/// scores (16 x 64) = strip (16 x Dim) of a tile times the rows of another, transposed.
-template <class T, int Dim>
-__device__ inline void products(float* scores, const T* strip, const T* rows) {
-  constexpr unsigned kPitch = Dim + kSpare;
-#pragma unroll
-  for (int n = 0; n < kTile / 16; ++n) {
-    Sums sum;
-    wmma::fill_fragment(sum, 0.0F);
-#pragma unroll
-    for (int k = 0; k < Dim / 16; ++k) {
-      RowsA<T> a;
-      ColumnsB<T> b;
-      wmma::load_matrix_sync(a, strip + 16 * k, kPitch);
-      wmma::load_matrix_sync(b, rows + 16 * n * kPitch + 16 * k, kPitch);
-      wmma::mma_sync(sum, a, b, sum);
-    }
-    wmma::store_matrix_sync(scores + 16 * n, sum, kScorePitch, wmma::mem_row_major);
-  }
-}
-
-/// sums (16 x Dim) += weights (16 x 64) times rows (64 x Dim).
-template <class T, int Dim>
-__device__ inline void accumulate(Sums* sums, const T* weights, const T* rows) {
-  constexpr unsigned kPitch = Dim + kSpare;
-#pragma unroll
-  for (int k = 0; k < kTile / 16; ++k) {
-    RowsA<T> a;
-    wmma::load_matrix_sync(a, weights + 16 * k, kProbabilityPitch);
-#pragma unroll
-    for (int n = 0; n < Dim / 16; ++n) {
-      RowsB<T> b;
-      wmma::load_matrix_sync(b, rows + 16 * k * kPitch + 16 * n, kPitch);
-      wmma::mma_sync(sums[n], a, b, sums[n]);
-    }
-  }
-}
-
-__device__ inline float pair_sum(float v) {  // over the two lanes of a row
-  return v + __shfl_xor_sync(kAllLanes, v, 1);
-}
-__device__ inline float pair_max(float v) {
-  return fmaxf(v, __shfl_xor_sync(kAllLanes, v, 1));
-}
-
-/// A lane's part of its warp's strip: half of one row.
-struct Lane {
-  int warp, row, first;  // row of the strip; the first of its kHalfRow columns
-  __device__ Lane()
-      : warp(static_cast<int>(threadIdx.x) / kWarp),
-        row(static_cast<int>(threadIdx.x) % kWarp / 2),
-        first(static_cast<int>(threadIdx.x) % 2 * kHalfRow) {}
-};
-
-/// Rows [first, last) of a strip of sums, through the warp's shared memory, to rows of 16-bit values; `adds` to them.
-template <class T, int Dim>
-__device__ inline void write_strip(T* to, int64_t stride, int64_t first, int64_t last, float* room, const Sums* sums,
-                                   bool adds) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-  for (int n = 0; n < Dim / 16; ++n) {
-    __syncwarp();
-    wmma::store_matrix_sync(room, sums[n], kScorePitch, wmma::mem_row_major);
-    __syncwarp();
-    const int row = lane / 2;
-    const int column = lane % 2 * 8;
-    if (row < first || row >= last) continue;
-    for (int e = 0; e < 8; ++e) {
-      T* target = to + row * stride + 16 * n + column + e;
-      const float value = room[row * kScorePitch + column + e];
-      put(target, adds ? widen(*target) + value : value);
-    }
-  }
-}
-
-/// Bit `place` of a row's draws.
-__device__ inline float dropped(const Layout& l, unsigned kept, int place, float value) {
-  return (kept >> place & 1U) != 0 ? value * l.masks.draw.scale : 0.0F;
-}
+using namespace tensor_tiles;
 
 // `Drops`: probabilities meet the values under their masks. Kernels without have nothing to carry for it.
 template <class T, int Dim, bool Drops>
 __global__ void __launch_bounds__(kBlock) forward_kernel(Layout l, int64_t tiles, Inputs<T> in, T* y, float* lse) {
   ORRERY_DYNAMIC_SHARED(raw);
   Shared shared{reinterpret_cast<char*>(raw)};
-  T* q = shared.take<T>(kTile * (Dim + kSpare));
-  T* k = shared.take<T>(kTile * (Dim + kSpare));
-  T* v = shared.take<T>(kTile * (Dim + kSpare));
+  T* rows = shared.take<T>(4 * kRows<Dim>);  // keys and values, two of each
   const Lane lane;
   float* scores = shared.take<float>(kTile * kScorePitch) + lane.warp * kStrip * kScorePitch;
-  constexpr int kOutPitch = Dim + 4;
-  float* out = shared.take<float>(kTile * kOutPitch) + lane.warp * kStrip * kOutPitch;
-  T* p = shared.take<T>(kTile * kProbabilityPitch) + lane.warp * kStrip * kProbabilityPitch;
+  T* p = reinterpret_cast<T*>(scores);
+  float* factors = scores + kFactorsAt;
   const Place at = place_of(tiles, l.heads);
   if ((at.tile + 1) * kTile <= l.first_query) return;  // the whole block
-  const int64_t query = at.tile * kTile + lane.warp * kStrip + lane.row;
+  const int64_t strip = at.tile * kTile + lane.warp * kStrip;
+  const int64_t query = strip + lane.row;
   const int64_t key_base = at.batch * l.sequence * l.kv_width + static_cast<int64_t>(at.head / l.group) * Dim;
-  load_rows<T, Dim>(q, in.q + at.batch * l.sequence * l.width + static_cast<int64_t>(at.head) * Dim, at.tile * kTile,
+  // Queries stay in registers; they come through the keys' room.
+  load_rows<T, Dim>(rows, in.q + at.batch * l.sequence * l.width + static_cast<int64_t>(at.head) * Dim, at.tile * kTile,
                     l.width, l.sequence);
-  float* own_out = out + lane.row * kOutPitch + lane.first / kHalfRow * (Dim / 2);
-  for (int d = 0; d < Dim / 2; ++d) own_out[d] = 0;
+  arrived();
+  __syncthreads();
+  HeldStrip<T, Dim> q;
+#pragma unroll
+  for (int k = 0; k < Dim / 16; ++k) q.tiles[k] = SharedStrip<T, Dim>{rows + lane.warp * kStrip * (Dim + kSpare)}(k);
+  __syncthreads();
+  Sums out[Dim / 16];
+#pragma unroll
+  for (int n = 0; n < Dim / 16; ++n) wmma::fill_fragment(out[n], 0.0F);
   float top = -INFINITY;
   float sum = 0;
   QueryDraw draw{};
   if constexpr (Drops) draw = draw_of(l, key_of(l.masks.draw), at.batch, at.head, query);
-  const int64_t last = tiles_seen(l, at.tile, kTile);
-  for (int64_t tile = 0; tile < last; ++tile) {
-    __syncthreads();
+  const auto load_tile = [&](int64_t tile, int buffer) {
+    T* k = rows + 2 * buffer * kRows<Dim>;
     load_rows<T, Dim>(k, in.k + key_base, tile * kTile, l.kv_width, l.sequence);
-    load_rows<T, Dim>(v, in.v + key_base, tile * kTile, l.kv_width, l.sequence);
-    __syncthreads();
-    products<T, Dim>(scores, q + lane.warp * kStrip * (Dim + kSpare), k);
+    load_rows<T, Dim>(k + kRows<Dim>, in.v + key_base, tile * kTile, l.kv_width, l.sequence);
+  };
+  const auto work = [&](int64_t tile, int buffer) {
+    const T* k = rows + 2 * buffer * kRows<Dim>;
+    const int64_t first_key = tile * kTile;
+    products<T, Dim>(scores, q, k);
     __syncwarp();
-    const float* row = scores + lane.row * kScorePitch + lane.first;
-    const int64_t first_key = tile * kTile + lane.first;
+    float values[kHalfRow];
+    read_scores(values, scores, lane);
+    __syncwarp();
+    const Seen seen = keys_seen(l, query, first_key);
     float best = top;
+#pragma unroll
     for (int j = 0; j < kHalfRow; ++j)
-      if (!masked(l, query, first_key + j)) best = fmaxf(best, row[j] * l.scale);
+      if (seen(lane.column(j))) best = fmaxf(best, values[j] * l.scale);
     best = pair_max(best);
     const float shrink = top == -INFINITY ? 0.0F : __expf(top - best);
     float part = 0;
-    unsigned kept = 0;
-    if constexpr (Drops) kept = kept_keys<kHalfRow>(l, draw, first_key);
+#pragma unroll
     for (int j = 0; j < kHalfRow; ++j) {
-      const float value = masked(l, query, first_key + j) ? 0.0F : __expf(row[j] * l.scale - best);
-      put(p + lane.row * kProbabilityPitch + lane.first + j, Drops ? dropped(l, kept, j, value) : value);
-      part += value;
+      values[j] = seen(lane.column(j)) ? __expf(values[j] * l.scale - best) : 0.0F;
+      part += values[j];
     }
     sum = sum * shrink + pair_sum(part);
     top = best;
-    for (int d = 0; d < Dim / 2; ++d) own_out[d] *= shrink;
-    __syncwarp();
-    Sums sums[Dim / 16];
+    if constexpr (Drops) {
+      const KeptRow kept = kept_of(l, draw, first_key, lane);
 #pragma unroll
-    for (int n = 0; n < Dim / 16; ++n) wmma::load_matrix_sync(sums[n], out + 16 * n, kOutPitch, wmma::mem_row_major);
-    accumulate<T, Dim>(sums, p, v);
+      for (int j = 0; j < kHalfRow; ++j) values[j] = dropped(l, kept, lane.column(j), values[j]);
+    }
+    write_weights(p, values, lane);
 #pragma unroll
-    for (int n = 0; n < Dim / 16; ++n) wmma::store_matrix_sync(out + 16 * n, sums[n], kOutPitch, wmma::mem_row_major);
+    for (int i = 0; i < 2 * kEach; i += kEach)
+      store<kEach>(factors + lane.row * kFactorPitch + lane.column(i), Pack<kEach>{{shrink, shrink, shrink, shrink}});
     __syncwarp();
-  }
+    scale_rows<Dim>(out, factors);
+    accumulate<T, Dim>(out, p, k + kRows<Dim>);
+  };
+  each_step<2>(tiles_seen(l, at.tile, kTile), load_tile, work);
   const bool works = query < l.sequence && query >= l.first_query;
   const float here = top + logf(sum);
   float* own_lse = lse + (at.batch * l.heads + at.head) * l.sequence + query;
   const Merged m = works && l.accumulate ? merge(*own_lse, here) : Merged{here, 0, 1};
   __syncwarp();  // both lanes of a row have read the old one
-  if (!works) return;
-  if (lane.first == 0) *own_lse = m.lse;
-  T* target = y + ((at.batch * l.sequence + query) * l.heads + at.head) * Dim + lane.first / kHalfRow * (Dim / 2);
-  for (int d = 0; d < Dim / 2; ++d) {
-    const float value = own_out[d] / sum;
-    put(target + d, l.accumulate ? m.keep * widen(target[d]) + m.add * value : value);
-  }
+  if (works && lane.half == 0) *own_lse = m.lse;
+  write_strip<T, Dim>(y + ((at.batch * l.sequence + strip) * l.heads + at.head) * Dim,
+                      static_cast<int64_t>(l.heads) * Dim, l.first_query - strip, l.sequence - strip, scores, out, lane,
+                      Finish{l.accumulate, m.keep, m.add, sum});
 }
 
 /// delta = dy . y of every query and head: a warp for each.
@@ -227,14 +114,14 @@ __global__ void __launch_bounds__(kBlock)
     dq_kernel(Layout l, int64_t tiles, Inputs<T> in, Saved<T> saved, const float* delta, Gradients<T> to) {
   ORRERY_DYNAMIC_SHARED(raw);
   Shared shared{reinterpret_cast<char*>(raw)};
-  T* q = shared.take<T>(kTile * (Dim + kSpare));
-  T* g = shared.take<T>(kTile * (Dim + kSpare));
-  T* k = shared.take<T>(kTile * (Dim + kSpare));
-  T* v = shared.take<T>(kTile * (Dim + kSpare));
+  T* q = shared.take<T>(kRows<Dim>);
+  T* g = shared.take<T>(kRows<Dim>);
+  constexpr int kBuffers = kBackwardBuffers<Dim>;
+  T* rows = shared.take<T>(2 * kBuffers * kRows<Dim>);  // keys and values
   const Lane lane;
   float* scores = shared.take<float>(kTile * kScorePitch) + lane.warp * kStrip * kScorePitch;
-  float* dp = shared.take<float>(kTile * kScorePitch) + lane.warp * kStrip * kScorePitch;
-  T* ds = shared.take<T>(kTile * kProbabilityPitch) + lane.warp * kStrip * kProbabilityPitch;
+  float* slopes = shared.take<float>(kTile * kScorePitch) + lane.warp * kStrip * kScorePitch;
+  T* ds = reinterpret_cast<T*>(scores);
   const Place at = place_of(tiles, l.heads);
   if ((at.tile + 1) * kTile <= l.first_query) return;  // the whole block
   const int64_t strip = at.tile * kTile + lane.warp * kStrip;
@@ -254,30 +141,41 @@ __global__ void __launch_bounds__(kBlock)
   for (int n = 0; n < Dim / 16; ++n) wmma::fill_fragment(sums[n], 0.0F);
   QueryDraw draw{};
   if constexpr (Drops) draw = draw_of(l, key_of(l.masks.draw), at.batch, at.head, query);
-  const int64_t last = tiles_seen(l, at.tile, kTile);
-  for (int64_t tile = 0; tile < last; ++tile) {
-    __syncthreads();
+  const auto load_tile = [&](int64_t tile, int buffer) {
+    T* k = rows + 2 * buffer * kRows<Dim>;
     load_rows<T, Dim>(k, in.k + key_base, tile * kTile, l.kv_width, l.sequence);
-    load_rows<T, Dim>(v, in.v + key_base, tile * kTile, l.kv_width, l.sequence);
-    __syncthreads();
-    products<T, Dim>(scores, q + lane.warp * kStrip * (Dim + kSpare), k);
-    products<T, Dim>(dp, g + lane.warp * kStrip * (Dim + kSpare), v);
+    load_rows<T, Dim>(k + kRows<Dim>, in.v + key_base, tile * kTile, l.kv_width, l.sequence);
+  };
+  const auto work = [&](int64_t tile, int buffer) {
+    const T* k = rows + 2 * buffer * kRows<Dim>;
+    const int64_t first_key = tile * kTile;
+    products<T, Dim>(scores, SharedStrip<T, Dim>{q + lane.warp * kStrip * (Dim + kSpare)}, k);
+    products<T, Dim>(slopes, SharedStrip<T, Dim>{g + lane.warp * kStrip * (Dim + kSpare)}, k + kRows<Dim>);
     __syncwarp();
-    const int place = lane.row * kScorePitch + lane.first;
-    unsigned kept = 0;
-    if constexpr (Drops) kept = kept_keys<kHalfRow>(l, draw, tile * kTile + lane.first);
-    for (int j = 0; j < kHalfRow; ++j) {
-      const bool seen = real && !masked(l, query, tile * kTile + lane.first + j);
-      const float p = seen ? __expf(scores[place + j] * l.scale - lse) : 0.0F;
-      const float slope = Drops ? dropped(l, kept, j, dp[place + j]) : dp[place + j];
-      put(ds + lane.row * kProbabilityPitch + lane.first + j, p * (slope - own_delta) * l.scale);
+    float values[kHalfRow];
+    read_scores(values, scores, lane);
+    __syncwarp();
+    KeptRow kept{};
+    if constexpr (Drops) kept = kept_of(l, draw, first_key, lane);
+    const Seen seen = real ? keys_seen(l, query, first_key) : Seen{0, 0};
+#pragma unroll
+    for (int i = 0; i < kHalfRow; i += kEach) {
+      const int column = lane.column(i);
+      Pack<kEach> dp = load<kEach>(slopes + lane.row * kScorePitch + column);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const float p = seen(column + e) ? __expf(values[i + e] * l.scale - lse) : 0.0F;
+        if constexpr (Drops) dp.v[e] = dropped(l, kept, column + e, dp.v[e]);
+        dp.v[e] = p * (dp.v[e] - own_delta) * l.scale;
+      }
+      store<kEach>(ds + lane.row * kProbabilityPitch + column, dp);
     }
     __syncwarp();
     accumulate<T, Dim>(sums, ds, k);
-  }
-  const int64_t rows = l.sequence - strip < kStrip ? l.sequence - strip : kStrip;
-  const int64_t skipped = l.first_query > strip ? l.first_query - strip : 0;
-  write_strip<T, Dim>(to.q + q_base + strip * l.width, l.width, skipped, rows, scores, sums, l.accumulate);
+  };
+  each_step<kBuffers>(tiles_seen(l, at.tile, kTile), load_tile, work);
+  write_strip<T, Dim>(to.q + q_base + strip * l.width, l.width, l.first_query - strip, l.sequence - strip, scores, sums,
+                      lane, Finish{l.accumulate});
 }
 
 template <class T, int Dim, bool Drops>
@@ -285,18 +183,18 @@ __global__ void __launch_bounds__(kBlock)
     dkv_kernel(Layout l, int64_t tiles, Inputs<T> in, Saved<T> saved, const float* delta, Gradients<T> to) {
   ORRERY_DYNAMIC_SHARED(raw);
   Shared shared{reinterpret_cast<char*>(raw)};
-  T* q = shared.take<T>(kTile * (Dim + kSpare));
-  T* g = shared.take<T>(kTile * (Dim + kSpare));
-  T* k = shared.take<T>(kTile * (Dim + kSpare));
-  T* v = shared.take<T>(kTile * (Dim + kSpare));
+  T* k = shared.take<T>(kRows<Dim>);
+  T* v = shared.take<T>(kRows<Dim>);
+  constexpr int kBuffers = kBackwardBuffers<Dim>;
+  T* rows = shared.take<T>(2 * kBuffers * kRows<Dim>);  // queries and gradients
   const Lane lane;
   float* scores = shared.take<float>(kTile * kScorePitch) + lane.warp * kStrip * kScorePitch;
-  float* dp = shared.take<float>(kTile * kScorePitch) + lane.warp * kStrip * kScorePitch;
-  T* p = shared.take<T>(kTile * kProbabilityPitch) + lane.warp * kStrip * kProbabilityPitch;
-  T* ds = shared.take<T>(kTile * kProbabilityPitch) + lane.warp * kStrip * kProbabilityPitch;
-  float* lses = shared.take<float>(kTile);
-  float* deltas = shared.take<float>(kTile);
-  unsigned* kept_words = shared.take<unsigned>(Drops ? kDrawWords : 0);  // two for each query: of this tile's keys
+  float* slopes = shared.take<float>(kTile * kScorePitch) + lane.warp * kStrip * kScorePitch;
+  T* p = reinterpret_cast<T*>(scores);
+  T* ds = p + kStrip * kProbabilityPitch;
+  float* statistics = shared.take<float>(2 * kBuffers * kTile);  // log-sum-exps and deltas
+  // Two words for each query: of this tile's keys.
+  unsigned* kept_words = shared.take<unsigned>(Drops ? kBuffers * kDrawWords : 0);
   const Place at = place_of(tiles, l.key_heads);
   const int64_t strip = at.tile * kTile + lane.warp * kStrip;
   const int64_t key = strip + lane.row;
@@ -311,67 +209,85 @@ __global__ void __launch_bounds__(kBlock)
     wmma::fill_fragment(dk[n], 0.0F);
     wmma::fill_fragment(dv[n], 0.0F);
   }
-  const bool any = at.tile * kTile < l.keys;
   uint64_t random_key = 0;
   if constexpr (Drops) random_key = key_of(l.masks.draw);
   const int of_strip = lane.warp * kStrip + lane.row;  // this lane's key within the tile
   const int64_t from = l.first_query / kTile;
   const int64_t first_tile = l.causal && at.tile > from ? at.tile : from;
-  for (int shared_head = 0; any && shared_head < l.group; ++shared_head) {
-    const int64_t head = static_cast<int64_t>(at.head) * l.group + shared_head;
-    const int64_t y_base = at.batch * l.sequence * y_stride + head * Dim;
-    const int64_t statistics = (at.batch * l.heads + head) * l.sequence;
-    for (int64_t tile = first_tile; tile < tiles; ++tile) {
-      __syncthreads();
-      load_rows<T, Dim>(q, in.q + at.batch * l.sequence * l.width + head * Dim, tile * kTile, l.width, l.sequence);
-      load_rows<T, Dim>(g, saved.dy + y_base, tile * kTile, y_stride, l.sequence);
-      for (int i = static_cast<int>(threadIdx.x); i < kTile; i += kBlock) {
-        const int64_t query = tile * kTile + i;
-        lses[i] = query < l.sequence ? saved.lse[statistics + query] : 0.0F;
-        deltas[i] = query < l.sequence ? delta[statistics + query] : 0.0F;
-      }
-      if constexpr (Drops) {
-        for (int i = static_cast<int>(threadIdx.x); i < kDrawWords; i += kBlock) {
-          const QueryDraw draw = draw_of(l, random_key, at.batch, head, tile * kTile + i / 2);
-          kept_words[i] = kept_keys<kHalfRow>(l, draw, at.tile * kTile + i % 2 * kHalfRow);
-        }
-      }
-      __syncthreads();
-      products<T, Dim>(scores, k + lane.warp * kStrip * (Dim + kSpare), q);  // keys by queries
-      products<T, Dim>(dp, v + lane.warp * kStrip * (Dim + kSpare), g);
-      __syncwarp();
-      const int place = lane.row * kScorePitch + lane.first;
-      for (int j = 0; j < kHalfRow; ++j) {
-        const int64_t query = tile * kTile + lane.first + j;
-        const bool seen = query < l.sequence && !masked(l, query, key);
-        const float value = seen ? __expf(scores[place + j] * l.scale - lses[lane.first + j]) : 0.0F;
-        const int cell = lane.row * kProbabilityPitch + lane.first + j;
-        unsigned kept = 0;
-        if constexpr (Drops) kept = kept_words[2 * (lane.first + j) + of_strip / kHalfRow];
-        const int bit = of_strip % kHalfRow;
-        const float slope = Drops ? dropped(l, kept, bit, dp[place + j]) : dp[place + j];
-        put(p + cell, Drops ? dropped(l, kept, bit, value) : value);
-        put(ds + cell, value * (slope - deltas[lane.first + j]) * l.scale);
-      }
-      __syncwarp();
-      accumulate<T, Dim>(dv, p, g);
-      accumulate<T, Dim>(dk, ds, q);
+  const int64_t of_head = tiles - first_tile;  // steps: the queries' heads one after the other
+  const int64_t steps = at.tile * kTile < l.keys && of_head > 0 ? of_head * l.group : 0;
+  const auto load_tile = [&](int64_t step, int buffer) {
+    const int64_t head = static_cast<int64_t>(at.head) * l.group + step / of_head;
+    const int64_t first = (first_tile + step % of_head) * kTile;
+    T* q = rows + 2 * buffer * kRows<Dim>;
+    load_rows<T, Dim>(q, in.q + at.batch * l.sequence * l.width + head * Dim, first, l.width, l.sequence);
+    load_rows<T, Dim>(q + kRows<Dim>, saved.dy + at.batch * l.sequence * y_stride + head * Dim, first, y_stride,
+                      l.sequence);
+    const int64_t of_queries = (at.batch * l.heads + head) * l.sequence;
+    float* lses = statistics + 2 * buffer * kTile;
+    for (int i = static_cast<int>(threadIdx.x); i < kTile; i += kBlock) {
+      const bool there = first + i < l.sequence;
+      const int64_t query = of_queries + (there ? first + i : 0);
+      copy<4>(lses + i, saved.lse + query, there);
+      copy<4>(lses + kTile + i, delta + query, there);
     }
-  }
-  const int64_t rows = l.sequence - strip < kStrip ? l.sequence - strip : kStrip;
-  write_strip<T, Dim>(to.k + key_base + strip * l.kv_width, l.kv_width, 0, rows, scores, dk, false);
-  write_strip<T, Dim>(to.v + key_base + strip * l.kv_width, l.kv_width, 0, rows, scores, dv, false);
+    if constexpr (Drops) {
+      for (int i = static_cast<int>(threadIdx.x); i < kDrawWords; i += kBlock) {
+        const QueryDraw draw = draw_of(l, random_key, at.batch, head, first + i / 2);
+        kept_words[buffer * kDrawWords + i] = kept_keys<kHalfRow>(l, draw, at.tile * kTile + i % 2 * kHalfRow);
+      }
+    }
+  };
+  const auto work = [&](int64_t step, int buffer) {
+    const T* q = rows + 2 * buffer * kRows<Dim>;
+    const T* g = q + kRows<Dim>;
+    const float* lses = statistics + 2 * buffer * kTile;
+    products<T, Dim>(scores, SharedStrip<T, Dim>{k + lane.warp * kStrip * (Dim + kSpare)}, q);  // keys by queries
+    products<T, Dim>(slopes, SharedStrip<T, Dim>{v + lane.warp * kStrip * (Dim + kSpare)}, g);
+    __syncwarp();
+    float values[kHalfRow];
+    read_scores(values, scores, lane);
+    __syncwarp();
+    const Seen seen = queries_seeing(l, key, (first_tile + step % of_head) * kTile);
+#pragma unroll
+    for (int i = 0; i < kHalfRow; i += kEach) {
+      const int column = lane.column(i);
+      const Pack<kEach> lse = load<kEach>(lses + column), sums = load<kEach>(lses + kTile + column);
+      Pack<kEach> dp = load<kEach>(slopes + lane.row * kScorePitch + column);
+      Pack<kEach> weights;
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const float value = seen(column + e) ? __expf(values[i + e] * l.scale - lse.v[e]) : 0.0F;
+        weights.v[e] = value;
+        if constexpr (Drops) {
+          const unsigned kept = kept_words[buffer * kDrawWords + 2 * (column + e) + of_strip / kHalfRow];
+          weights.v[e] = dropped(l, kept, of_strip % kHalfRow, value);
+          dp.v[e] = dropped(l, kept, of_strip % kHalfRow, dp.v[e]);
+        }
+        dp.v[e] = value * (dp.v[e] - sums.v[e]) * l.scale;
+      }
+      store<kEach>(p + lane.row * kProbabilityPitch + column, weights);
+      store<kEach>(ds + lane.row * kProbabilityPitch + column, dp);
+    }
+    __syncwarp();
+    accumulate<T, Dim>(dv, p, g);
+    accumulate<T, Dim>(dk, ds, q);
+  };
+  each_step<kBuffers>(steps, load_tile, work);
+  write_strip<T, Dim>(to.k + key_base + strip * l.kv_width, l.kv_width, 0, l.sequence - strip, scores, dk, lane,
+                      Finish{false});
+  write_strip<T, Dim>(to.v + key_base + strip * l.kv_width, l.kv_width, 0, l.sequence - strip, scores, dv, lane,
+                      Finish{false});
 }
 
 int64_t tiles_of(const Layout& l) {
   return (l.sequence + kTile - 1) / kTile;
 }
 
-/// Shared memory of `matrices` tiles of rows, `scores` of fp32 scores, `weights` of 16-bit ones, and `floats` more.
+/// Shared memory of `matrices` tiles of rows, `scores` of fp32 scores, and `floats` more.
 template <class Kernel>
-std::size_t shared_bytes(Kernel* kernel, int dim, int matrices, int scores, int weights, int floats) {
-  const int bytes = 2 * matrices * kTile * (dim + kSpare) + 4 * scores * kTile * kScorePitch +
-                    2 * weights * kTile * kProbabilityPitch + 4 * floats;
+std::size_t shared_bytes(Kernel* kernel, int dim, int matrices, int scores, int floats) {
+  const int bytes = 2 * matrices * kTile * (dim + kSpare) + 4 * scores * kTile * kScorePitch + 4 * floats;
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "attention, shared memory");
   return static_cast<std::size_t>(bytes);
@@ -381,7 +297,7 @@ template <class T, int Dim, bool Drops>
 void forward_of(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, T* y, float* lse) {
   const int64_t tiles = tiles_of(l);
   const dim3 grid = row_grid(batch * l.heads * tiles, "attention");
-  const std::size_t bytes = shared_bytes(forward_kernel<T, Dim, Drops>, Dim, 3, 1, 1, kTile * (Dim + 4));
+  const std::size_t bytes = shared_bytes(forward_kernel<T, Dim, Drops>, Dim, 4, 1, 0);
   ORRERY_LAUNCH((forward_kernel<T, Dim, Drops>), grid, dim3(kBlock), bytes, stream, l, tiles, in, y, lse);
   check_launch("attention");
 }
@@ -390,16 +306,17 @@ template <class T, int Dim, bool Drops>
 void backward_of(cudaStream_t stream, const Layout& l, int64_t batch, const Inputs<T>& in, const Saved<T>& saved,
                  const Gradients<T>& out, float* delta) {
   const int64_t tiles = tiles_of(l), rows = batch * l.sequence * l.heads;
-  constexpr int kRows = kThreads / kWarp;
-  ORRERY_LAUNCH(delta_kernel<T>, row_grid((rows + kRows - 1) / kRows, "attention_grad"), dim3(kThreads), 0, stream, l,
+  constexpr int kBuffers = kBackwardBuffers<Dim>, kMatrices = 2 + 2 * kBuffers;
+  constexpr int kWarps = kThreads / kWarp;
+  ORRERY_LAUNCH(delta_kernel<T>, row_grid((rows + kWarps - 1) / kWarps, "attention_grad"), dim3(kThreads), 0, stream, l,
                 rows, saved.dy, saved.y, delta);
   check_launch("attention_grad, deltas");
-  const std::size_t dq_bytes = shared_bytes(dq_kernel<T, Dim, Drops>, Dim, 4, 2, 1, 0);
+  const std::size_t dq_bytes = shared_bytes(dq_kernel<T, Dim, Drops>, Dim, kMatrices, 2, 0);
   ORRERY_LAUNCH((dq_kernel<T, Dim, Drops>), row_grid(batch * l.heads * tiles, "attention_grad"), dim3(kBlock), dq_bytes,
                 stream, l, tiles, in, saved, delta, out);
   check_launch("attention_grad, queries");
   const std::size_t dkv_bytes =
-      shared_bytes(dkv_kernel<T, Dim, Drops>, Dim, 4, 2, 2, 2 * kTile + (Drops ? kDrawWords : 0));
+      shared_bytes(dkv_kernel<T, Dim, Drops>, Dim, kMatrices, 2, kBuffers * (2 * kTile + (Drops ? kDrawWords : 0)));
   ORRERY_LAUNCH((dkv_kernel<T, Dim, Drops>), row_grid(batch * l.key_heads * tiles, "attention_grad"), dim3(kBlock),
                 dkv_bytes, stream, l, tiles, in, saved, delta, out);
   check_launch("attention_grad, keys");

@@ -61,6 +61,10 @@ template <>
 struct Word<8> {
   using Type = uint2;
 };
+template <>
+struct Word<4> {
+  using Type = unsigned;
+};
 
 /// N elements from `from`; for N > 1 aligned to their size, or to 16 bytes if they are more.
 template <int N, class T>

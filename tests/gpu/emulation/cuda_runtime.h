@@ -73,6 +73,11 @@ struct GraphFaults {
 GraphFaults& graph_faults();
 void launch(Stream* stream, dim3 grid, dim3 block, std::size_t shared_bytes, std::function<void()> kernel);
 float* dynamic_shared();
+/// Memory of this thread's device, as it says, and the largest piece of it that is to be had.
+struct MemoryOfDevice {
+  std::size_t total = 0, largest_piece = ~std::size_t{0};
+};
+MemoryOfDevice& memory_of_device();
 /// The second-level cache, of this thread's device: what kernels and libraries leave there is not modelled, only that
 /// it is filled with something else.
 struct SecondLevelCache {

@@ -397,13 +397,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return *value = emulation::second_level_cache().bytes, cudaSuccess;
 }
 
-int& emulation::capability() {
-  static thread_local int capability = 90;
-  return capability;
-}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::strcpy(properties->name, "emulated");
+  properties->totalGlobalMem = emulation::memory_of_device().total;
   properties->major = emulation::capability() / 10;
   properties->minor = emulation::capability() % 10;
   return cudaSuccess;
@@ -415,6 +412,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int) {
 }
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+  *data = nullptr;
+  if (bytes > emulation::memory_of_device().largest_piece) return cudaErrorMemoryAllocation;
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (!*data) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xff, bytes);

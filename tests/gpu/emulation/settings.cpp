@@ -12,6 +12,16 @@ MadeUpTimes& made_up_times() {
   return instance;
 }
 
+int& capability() {
+  static thread_local int instance = 90;
+  return instance;
+}
+
+MemoryOfDevice& memory_of_device() {
+  static thread_local MemoryOfDevice instance;
+  return instance;
+}
+
 SecondLevelCache& second_level_cache() {
   static thread_local SecondLevelCache instance;
   return instance;

@@ -16,25 +16,6 @@
 namespace orrery::apps {
 namespace {
 
-constexpr const char* kBegin = R"(
-Examples:
-  orrery init --model gpt2-124m --cluster hgx-h100       write a commented job.yaml
-  orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s
-  orrery plan examples/tiny-gpt-localhost-2.yaml -o plan.yaml
-  orrery simulate plan.yaml --trace trace.json           predict a step; open the trace in Perfetto
-  orrery train plan.yaml --run runs/first                run it on this machine's ranks
-  orrery calibrate runs/first -o calibration.yaml        learn from what was measured
-  orrery report runs/first --calibration calibration.yaml -o report.html
-
-`orrery help VERB` has a verb's flags and examples.
-)";
-constexpr const char* kExitCodes = R"(
-Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing,
-130 stopped by ^C.)";
-constexpr const char* kEverywhere = R"(
-Every verb takes --json, --quiet, --color and --catalog too (orrery --help).
-)";
-
 /// Options that every verb takes, before or after its name.
 void add_common(CLI::App& app, CommonOptions& common) {
   static const std::map<std::string, Colour> colours{
@@ -252,7 +233,8 @@ void add_learning(CLI::App& app, Verbs& verbs) {
       ->option_text("RUN");
 
   CLI::App* report = app.add_subcommand("report", "One HTML file: predicted and measured, side by side");
-  report->add_option("RUN", verbs.report.runs, "Run directories")->required();
+  report->add_option("INPUT", verbs.report.inputs,
+                     "Run directories and plan files; none is needed with --scaling or --job");
   report
       ->add_option("--hold-out", verbs.report.held_out,
                    "A further run, which the calibration has not seen; may be repeated")
@@ -261,6 +243,12 @@ void add_learning(CLI::App& app, Verbs& verbs) {
   report->add_option("--job", verbs.report.job, "Job file, for the ranked plans")->option_text("JOB");
   report->add_option("--scaling", verbs.report.scaling, "Job file on a larger cluster: strong scaling up to its size")
       ->option_text("JOB");
+  report
+      ->add_option("--gpus", verbs.report.gpus,
+                   "Sizes of the scaling: 64,128,256; default: the cluster and halves of it")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->option_text("N,N..");
   report->add_option("-o,--output", verbs.report.output, "HTML file to write")->required()->option_text("FILE.html");
   add_calibrations(*report, verbs.report.calibrations);
 }
@@ -537,7 +525,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   CommonOptions common;
   Verbs verbs;
   Asked asked;
-  app.footer(std::string(kBegin) + kExitCodes);
+  app.footer(footer_of_all());
   app.set_version_flag("--version", "orrery " ORRERY_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
@@ -551,8 +539,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   add_importing(app, verbs.import_);
   add_exporting(app, verbs.export_);
   add_helping(app, asked);
-  for (CLI::App* verb : app.get_subcommands({}))
-    verb->footer("\nExamples:\n" + examples_of(verb->get_name()) + "\n" + kEverywhere + kExitCodes);
+  for (CLI::App* verb : app.get_subcommands({})) verb->footer(footer_of(verb->get_name()));
 
   Parsed parsed;
   try {

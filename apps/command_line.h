@@ -94,10 +94,11 @@ struct CalibrateOptions {
 };
 
 struct ReportOptions {
-  std::vector<std::string> runs;
+  std::vector<std::string> inputs;    ///< run directories and plan files
   std::vector<std::string> held_out;  ///< of the runs, those that the calibration has not seen
   std::string job;                    ///< for ranked plans
   std::string scaling;                ///< a job whose cluster is the largest size of the strong scaling
+  std::vector<int> gpus;              ///< its sizes; empty: halves
   std::vector<std::string> calibrations;
   std::string output;
 };

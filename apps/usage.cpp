@@ -9,6 +9,25 @@
 namespace orrery::apps {
 namespace {
 
+constexpr const char* kBegin = R"(
+Examples:
+  orrery init --model gpt2-124m --cluster hgx-h100       write a commented job.yaml
+  orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s
+  orrery plan examples/tiny-gpt-localhost-2.yaml -o plan.yaml
+  orrery simulate plan.yaml --trace trace.json           predict a step; open the trace in Perfetto
+  orrery train plan.yaml --run runs/first                run it on this machine's ranks
+  orrery calibrate runs/first -o calibration.yaml        learn from what was measured
+  orrery report runs/first --calibration calibration.yaml -o report.html
+
+`orrery help VERB` has a verb's flags and examples.
+)";
+constexpr const char* kExitCodes = R"(
+Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing,
+130 stopped by ^C.)";
+constexpr const char* kEverywhere = R"(
+Every verb takes --json, --quiet, --color and --catalog too (orrery --help).
+)";
+
 struct Examples {
   const char* verb;
   const char* lines;
@@ -32,7 +51,10 @@ constexpr Examples kExamples[] = {
      "  orrery train plan.yaml --run runs/first --resume       go on from the newest checkpoint\n"
      "  orrery train plan.yaml --run runs/check --verify-serial"},
     {"calibrate", "  orrery calibrate runs/first -o calibration.yaml        learn from what was measured"},
-    {"report", "  orrery report runs/first --calibration calibration.yaml -o report.html"},
+    {"report",
+     "  orrery report runs/first --calibration calibration.yaml -o report.html\n"
+     "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"
+     "  orrery report plan.yaml -o plan.html                                     a plan as predicted"},
     {"validate",
      "  orrery validate                                        against the published runs that are carried\n"
      "  orrery validate mine.yaml --html page.html             against your own"},
@@ -194,6 +216,14 @@ std::string examples_of(const std::string& verb) {
   for (const Examples& one : kExamples)
     if (verb == one.verb) return one.lines;
   return {};
+}
+
+std::string footer_of_all() {
+  return std::string(kBegin) + kExitCodes;
+}
+
+std::string footer_of(const std::string& verb) {
+  return "\nExamples:\n" + examples_of(verb) + "\n" + kEverywhere + kExitCodes;
 }
 
 std::string completion_script(const Usage& usage, const std::string& shell) {

@@ -28,6 +28,9 @@ struct Usage {
 
 /// Lines that show a verb in use.
 [[nodiscard]] std::string examples_of(const std::string& verb);
+/// What stands below the help of the command, and of a verb.
+[[nodiscard]] std::string footer_of_all();
+[[nodiscard]] std::string footer_of(const std::string& verb);
 /// A script that makes a shell complete the command's words: "bash", "zsh" or "fish".
 [[nodiscard]] std::string completion_script(const Usage& usage, const std::string& shell);
 /// A page for man(1), in roff.

@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "cost/asynchronous.h"
+#include "cost/block_kinds.h"
 #include "cost/compression.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
@@ -33,23 +34,21 @@ using plan::CollectiveKind;
 
 models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
   models::Op op;
-  op.kind = kind;
-  op.dtype = dtype;
-  op.m = m;
+  op.kind = kind, op.dtype = dtype, op.m = m;
   return op;
 }
 
 // All that layer_costs reads of a plan. A new option does not compile here before it is part of the key.
-auto layer_key(LayerKind kind, const models::ExpandOptions& options, const plan::PlanSpec& spec,
+auto layer_key(LayerKind kind, bool windowed, const models::ExpandOptions& options, const plan::PlanSpec& spec,
                plan::Recompute recompute) {
   const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens,
                chunks] = options;
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
-  return std::make_tuple(kind, tensor, context, batch, sequence, recompute, dtype, products, flash, rows,
+  return std::make_tuple(kind, windowed, tensor, context, batch, sequence, recompute, dtype, products, flash, rows,
                          vocab_multiple, dropout, tokens, chunks, spec.splits_backward(), spec.optimizer, gradients,
                          activations, rank, minimum_rate, capacity, group, start);
 }
-using LayerKey = decltype(layer_key({}, {}, {}, {}));
+using LayerKey = decltype(layer_key({}, {}, {}, {}, {}));
 
 }  // namespace
 
@@ -60,8 +59,8 @@ struct Estimator::Memo {
   /// (replicas, tensor, pipeline, ranks among which ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
 
-  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec,
-                          plan::Recompute recompute = plan::Recompute::none);
+  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
+                          std::int64_t index = 0);
   std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk);
   std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage);
   std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
@@ -111,16 +110,15 @@ struct Estimator::Memo {
   }
 };
 
-const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
+const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
+                                         std::int64_t index) {
   const models::ExpandOptions options = plan::expand_options(spec);
-  const LayerKey key = layer_key(kind, options, spec, recompute);
-  const auto found = layers.find(key);
-  if (found != layers.end()) return found->second;
-  const models::LayerProgram program = models::expand(*model, kind, 0, options);
+  const LayerKey key = layer_key(kind, kind == LayerKind::block && model->windowed(index), options, spec, recompute);
+  if (const auto found = layers.find(key); found != layers.end()) return found->second;
   return layers
-      .emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor),
-                                strided(0, spec.tensor, spec.context), spec.splits_backward(), spec.optimizer,
-                                spec.compression))
+      .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing,
+                                strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
+                                spec.splits_backward(), spec.optimizer, spec.compression))
       .first->second;
 }
 
@@ -130,8 +128,11 @@ std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, 
   if (spec.begins(stage, chunk)) out.push_back({&layer(LayerKind::embedding, spec), 1});
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
   const std::int64_t again = spec.recompute_layers < 0 ? blocks : std::min(blocks, spec.recompute_layers);
-  if (again > 0) out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0)), again});
-  if (again < blocks) out.push_back({&layer(LayerKind::block, spec), blocks - again});
+  const std::int64_t first = plan.first_layer(stage, chunk);
+  for (const BlockKind& kind : block_kinds(*model, first, again))
+    out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0), kind.index), kind.count});
+  for (const BlockKind& kind : block_kinds(*model, first + again, blocks - again))
+    out.push_back({&layer(LayerKind::block, spec, plan::Recompute::none, kind.index), kind.count});
   if (spec.ends(stage, chunk)) out.push_back({&layer(LayerKind::head, spec), 1});
   return out;
 }

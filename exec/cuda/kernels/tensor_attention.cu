@@ -159,25 +159,30 @@ __global__ void __launch_bounds__(kBlock) forward_kernel(Layout l, int64_t tiles
   QueryDraw draw{};
   if constexpr (Drops) draw = draw_of(l, key_of(l.masks.draw), at.batch, at.head, query);
   const int64_t last = tiles_seen(l, at.tile, kTile);
-  for (int64_t tile = 0; tile < last; ++tile) {
+  const float bend_slope = slope_of(l, at.head);
+  for (int64_t tile = first_tile_seen(l, at.tile, kTile); tile < last; ++tile) {
     __syncthreads();
     load_rows<T, Dim>(k, in.k + key_base, tile * kTile, l.kv_width, l.sequence);
     load_rows<T, Dim>(v, in.v + key_base, tile * kTile, l.kv_width, l.sequence);
     __syncthreads();
     products<T, Dim>(scores, q + lane.warp * kStrip * (Dim + kSpare), k);
     __syncwarp();
-    const float* row = scores + lane.row * kScorePitch + lane.first;
+    float* row = scores + lane.row * kScorePitch + lane.first;
     const int64_t first_key = tile * kTile + lane.first;
+    const bool bends = l.cap > 0 || l.alibi_heads > 0;
+    const float scale = bends ? 1.0F : l.scale;
+    if (bends)
+      for (int j = 0; j < kHalfRow; ++j) row[j] = bent(l, bend_slope, query, first_key + j, row[j] * l.scale);
     float best = top;
     for (int j = 0; j < kHalfRow; ++j)
-      if (!masked(l, query, first_key + j)) best = fmaxf(best, row[j] * l.scale);
+      if (!masked(l, query, first_key + j)) best = fmaxf(best, row[j] * scale);
     best = pair_max(best);
     const float shrink = top == -INFINITY ? 0.0F : __expf(top - best);
     float part = 0;
     unsigned kept = 0;
     if constexpr (Drops) kept = kept_keys<kHalfRow>(l, draw, first_key);
     for (int j = 0; j < kHalfRow; ++j) {
-      const float value = masked(l, query, first_key + j) ? 0.0F : __expf(row[j] * l.scale - best);
+      const float value = masked(l, query, first_key + j) ? 0.0F : __expf(row[j] * scale - best);
       put(p + lane.row * kProbabilityPitch + lane.first + j, Drops ? dropped(l, kept, j, value) : value);
       part += value;
     }
@@ -255,7 +260,8 @@ __global__ void __launch_bounds__(kBlock)
   QueryDraw draw{};
   if constexpr (Drops) draw = draw_of(l, key_of(l.masks.draw), at.batch, at.head, query);
   const int64_t last = tiles_seen(l, at.tile, kTile);
-  for (int64_t tile = 0; tile < last; ++tile) {
+  const float bend_slope = slope_of(l, at.head);
+  for (int64_t tile = first_tile_seen(l, at.tile, kTile); tile < last; ++tile) {
     __syncthreads();
     load_rows<T, Dim>(k, in.k + key_base, tile * kTile, l.kv_width, l.sequence);
     load_rows<T, Dim>(v, in.v + key_base, tile * kTile, l.kv_width, l.sequence);
@@ -267,10 +273,13 @@ __global__ void __launch_bounds__(kBlock)
     unsigned kept = 0;
     if constexpr (Drops) kept = kept_keys<kHalfRow>(l, draw, tile * kTile + lane.first);
     for (int j = 0; j < kHalfRow; ++j) {
-      const bool seen = real && !masked(l, query, tile * kTile + lane.first + j);
-      const float p = seen ? __expf(scores[place + j] * l.scale - lse) : 0.0F;
+      const int64_t key = tile * kTile + lane.first + j;
+      const bool seen = real && !masked(l, query, key);
+      float bend;
+      const float score = bent(l, bend_slope, query, key, scores[place + j] * l.scale, bend);
+      const float p = seen ? __expf(score - lse) : 0.0F;
       const float slope = Drops ? dropped(l, kept, j, dp[place + j]) : dp[place + j];
-      put(ds + lane.row * kProbabilityPitch + lane.first + j, p * (slope - own_delta) * l.scale);
+      put(ds + lane.row * kProbabilityPitch + lane.first + j, p * (slope - own_delta) * l.scale * bend);
     }
     __syncwarp();
     accumulate<T, Dim>(sums, ds, k);
@@ -317,11 +326,13 @@ __global__ void __launch_bounds__(kBlock)
   const int of_strip = lane.warp * kStrip + lane.row;  // this lane's key within the tile
   const int64_t from = l.first_query / kTile;
   const int64_t first_tile = l.causal && at.tile > from ? at.tile : from;
+  const int64_t last_tile = tiles_seeing(l, at.tile, kTile, tiles);
   for (int shared_head = 0; any && shared_head < l.group; ++shared_head) {
     const int64_t head = static_cast<int64_t>(at.head) * l.group + shared_head;
     const int64_t y_base = at.batch * l.sequence * y_stride + head * Dim;
     const int64_t statistics = (at.batch * l.heads + head) * l.sequence;
-    for (int64_t tile = first_tile; tile < tiles; ++tile) {
+    const float bend_slope = slope_of(l, static_cast<int>(head));
+    for (int64_t tile = first_tile; tile < last_tile; ++tile) {
       __syncthreads();
       load_rows<T, Dim>(q, in.q + at.batch * l.sequence * l.width + head * Dim, tile * kTile, l.width, l.sequence);
       load_rows<T, Dim>(g, saved.dy + y_base, tile * kTile, y_stride, l.sequence);
@@ -344,14 +355,16 @@ __global__ void __launch_bounds__(kBlock)
       for (int j = 0; j < kHalfRow; ++j) {
         const int64_t query = tile * kTile + lane.first + j;
         const bool seen = query < l.sequence && !masked(l, query, key);
-        const float value = seen ? __expf(scores[place + j] * l.scale - lses[lane.first + j]) : 0.0F;
+        float bend;
+        const float score = bent(l, bend_slope, query, key, scores[place + j] * l.scale, bend);
+        const float value = seen ? __expf(score - lses[lane.first + j]) : 0.0F;
         const int cell = lane.row * kProbabilityPitch + lane.first + j;
         unsigned kept = 0;
         if constexpr (Drops) kept = kept_words[2 * (lane.first + j) + of_strip / kHalfRow];
         const int bit = of_strip % kHalfRow;
         const float slope = Drops ? dropped(l, kept, bit, dp[place + j]) : dp[place + j];
         put(p + cell, Drops ? dropped(l, kept, bit, value) : value);
-        put(ds + cell, value * (slope - deltas[lane.first + j]) * l.scale);
+        put(ds + cell, value * (slope - deltas[lane.first + j]) * l.scale * bend);
       }
       __syncwarp();
       accumulate<T, Dim>(dv, p, g);

@@ -272,7 +272,8 @@ void add_looking(CLI::App& app, Verbs& verbs) {
   add_calibrations(*validate, verbs.validate.calibrations);
 
   CLI::App* model = app.add_subcommand("model", "Parameters and FLOPs of a model");
-  model->add_option("MODEL", verbs.model.model, "Catalogue name, model YAML or Hugging Face config.json")->required();
+  model->add_option("MODEL", verbs.model.model, "Catalogue name, model YAML, or Hugging Face config.json or its folder")
+      ->required();
   model->add_option("--sequence", verbs.model.sequence, "Tokens per sequence; default: the model's longest")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
       ->option_text("N");

@@ -36,8 +36,10 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
   const bool looks_like_path = name.find('/') != std::string::npos || fs::path(name).has_extension();
   if (!looks_like_path)
     if (auto entry = catalog.find(folder, name)) return *entry;
-  const fs::path path = relative_to(base_folder, name);
+  fs::path path = relative_to(base_folder, name);
   std::error_code error;
+  // A folder of Hugging Face's, with the weights beside it.
+  if (folder == kModels && fs::is_regular_file(path / "config.json", error)) path /= "config.json";
   if (fs::exists(path, error) || looks_like_path) {
     auto text = read_file(path);
     if (text) return Entry{path, std::move(*text)};

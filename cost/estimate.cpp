@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "cost/asynchronous.h"
+#include "cost/block_kinds.h"
 #include "cost/compression.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
@@ -34,9 +35,7 @@ using plan::CollectiveKind;
 
 models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
   models::Op op;
-  op.kind = kind;
-  op.dtype = dtype;
-  op.m = m;
+  op.kind = kind, op.dtype = dtype, op.m = m;
   return op;
 }
 
@@ -49,8 +48,8 @@ struct Estimator::Memo {
   /// (replicas, tensor, pipeline, ranks among which ZeRO partitions) -> norm's and loss's messages
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
 
-  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec,
-                          plan::Recompute recompute = plan::Recompute::none);
+  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
+                          std::int64_t index = 0);
   std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk);
   std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage);
   std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
@@ -100,16 +99,15 @@ struct Estimator::Memo {
   }
 };
 
-const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute) {
+const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
+                                         std::int64_t index) {
   const models::ExpandOptions options = plan::expand_options(spec);
-  const LayerKey key = layer_key(kind, options, spec, recompute);
-  const auto found = layers.find(key);
-  if (found != layers.end()) return found->second;
-  const models::LayerProgram program = models::expand(*model, kind, 0, options);
+  const LayerKey key = layer_key(kind, kind == LayerKind::block && model->windowed(index), options, spec, recompute);
+  if (const auto found = layers.find(key); found != layers.end()) return found->second;
   return layers
-      .emplace(key, layer_costs(program, recompute, *pricing, strided(0, 1, spec.tensor),
-                                strided(0, spec.tensor, spec.context), spec.splits_backward(), spec.optimizer,
-                                spec.compression))
+      .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing,
+                                strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
+                                spec.splits_backward(), spec.optimizer, spec.compression))
       .first->second;
 }
 
@@ -119,8 +117,11 @@ std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, 
   if (spec.begins(stage, chunk)) out.push_back({&layer(LayerKind::embedding, spec), 1});
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
   const std::int64_t again = spec.recompute_layers < 0 ? blocks : std::min(blocks, spec.recompute_layers);
-  if (again > 0) out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0)), again});
-  if (again < blocks) out.push_back({&layer(LayerKind::block, spec), blocks - again});
+  const std::int64_t first = plan.first_layer(stage, chunk);
+  for (const BlockKind& kind : block_kinds(*model, first, again))
+    out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0), kind.index), kind.count});
+  for (const BlockKind& kind : block_kinds(*model, first + again, blocks - again))
+    out.push_back({&layer(LayerKind::block, spec, plan::Recompute::none, kind.index), kind.count});
   if (spec.ends(stage, chunk)) out.push_back({&layer(LayerKind::head, spec), 1});
   return out;
 }

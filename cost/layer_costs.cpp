@@ -141,7 +141,8 @@ class FrameworkLives {
     const bool dropout = recipe_.dropout && biased;
     for (const models::Op* op : forward) {
       const bool activation = op->kind == models::OpKind::gelu || op->kind == models::OpKind::gelu_erf ||
-                              op->kind == models::OpKind::swiglu;
+                              op->kind == models::OpKind::swiglu || op->kind == models::OpKind::activate ||
+                              op->kind == models::OpKind::gate;
       if (op->kind == models::OpKind::attention) scores(*op, dropout);
       const bool branch = op->kind == models::OpKind::attention || activation;
       if (dropout && branch && program_.kind == models::LayerKind::block) mask(life(op->out[0]));

@@ -226,7 +226,7 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   const double arithmetic = flops / (peak * efficiency);
   if (!r.gpu) {
     // Each score that is not masked away passes the vector units' exponential once: read and written.
-    const double share = op.flash && op.causal ? 0.5 : 1.0;
+    const double share = op.window > 0 ? models::seen_share(op) : op.flash && op.causal ? 0.5 : 1.0;
     const double exponentials = share * scores * 2 * static_cast<double>(models::size_of(op.dtype));
     const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
     // Forward and backward draw once for each of them.
@@ -319,7 +319,14 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::relu:
     case K::relu_grad:
     case K::sparse_encode:
-    case K::sparse_decode: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+    case K::sparse_decode:
+    case K::activate:
+    case K::activate_grad:
+    case K::gate:
+    case K::gate_grad:
+    case K::head_norm:
+    case K::head_norm_grad:
+    case K::soft_cap: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
   }
   ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
 }

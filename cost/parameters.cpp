@@ -202,17 +202,24 @@ Family family_of(models::OpKind kind) {
     case K::scatter_rows:
     case K::load_tokens: return Family::embedding;
     case K::layer_norm:
-    case K::rms_norm: return Family::normalisation;
+    case K::rms_norm:
+    case K::head_norm: return Family::normalisation;
     case K::layer_norm_grad:
-    case K::rms_norm_grad: return Family::normalisation_grad;
+    case K::rms_norm_grad:
+    case K::head_norm_grad: return Family::normalisation_grad;
     case K::gelu:
     case K::gelu_erf:
     case K::tanh:
     case K::dropout:  // its draws are arithmetic like theirs
+    case K::activate:
+    case K::gate:
+    case K::soft_cap:
     case K::swiglu: return Family::activation;
     case K::gelu_grad:
     case K::gelu_erf_grad:
     case K::tanh_grad:
+    case K::activate_grad:
+    case K::gate_grad:
     case K::swiglu_grad: return Family::activation_grad;
     case K::softmax_sum:
     case K::cross_entropy:

@@ -22,7 +22,7 @@ namespace {
 
 /// What an op's price depends on; everything else (operands, loss scale) is left out.
 struct OpKey {
-  std::int64_t m, n, k, batch, sequence, heads, kv_heads, head_dim, capacity;
+  std::int64_t m, n, k, batch, sequence, heads, kv_heads, head_dim, capacity, window, rotary;
   std::uint32_t flags;
   bool operator==(const OpKey&) const = default;
 };
@@ -30,8 +30,8 @@ struct OpKey {
 struct OpHash {
   std::size_t operator()(const OpKey& key) const {
     std::uint64_t h = key.flags;
-    for (const std::int64_t v :
-         {key.m, key.n, key.k, key.batch, key.sequence, key.heads, key.kv_heads, key.head_dim, key.capacity})
+    for (const std::int64_t v : {key.m, key.n, key.k, key.batch, key.sequence, key.heads, key.kv_heads, key.head_dim,
+                                 key.capacity, key.window, key.rotary})
       h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL + (h >> 29);
     return static_cast<std::size_t>(h);
   }
@@ -55,8 +55,10 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint32_t>(op.accumulate) << 16 | static_cast<std::uint32_t>(op.causal) << 17 |
       static_cast<std::uint32_t>(op.flash) << 18 | optional_operands(op) << 19 |
       static_cast<std::uint32_t>(op.rounded) << 25 | static_cast<std::uint32_t>(op.trans_a) << 26 |
-      static_cast<std::uint32_t>(op.trans_b) << 27 | static_cast<std::uint32_t>(op.dropout > 0) << 28;
-  return {op.m, op.n, op.k, op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.capacity, flags};
+      static_cast<std::uint32_t>(op.trans_b) << 27 | static_cast<std::uint32_t>(op.dropout > 0) << 28 |
+      static_cast<std::uint32_t>(op.cap > 0) << 29;
+  return {op.m,        op.n,        op.k,        op.batch,  op.sequence, op.heads,
+          op.kv_heads, op.head_dim, op.capacity, op.window, op.rotary,   flags};
 }
 
 /// Kind, bytes, ranks, first rank within its node, first stride, extent, stream: what a regular group's time depends
@@ -82,7 +84,8 @@ bool is_of_backward(const models::Op& op) {
                          K::bias_grad,           K::rope_grad,     K::attention_grad,  K::merge_kv,
                          K::ring_attention_grad, K::gelu_grad,     K::swiglu_grad,     K::cross_entropy_grad,
                          K::type_grad,           K::scatter_rows,  K::tanh_grad,       K::gelu_erf_grad,
-                         K::class_loss_grad,     K::relu_grad};
+                         K::class_loss_grad,     K::relu_grad,     K::activate_grad,   K::gate_grad,
+                         K::head_norm_grad};
   if (op.kind == K::matmul) return !op.trans_b;
   return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);
 }

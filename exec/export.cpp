@@ -34,9 +34,10 @@ struct FileTensor {
 std::map<std::string, FileTensor> file_tensors(const models::Model& model) {
   std::map<std::string, FileTensor> out;
   std::set<std::string> seen;
+  const models::WeightNames names = models::weight_names(model);
   const auto note = [&](const models::Tensor& tensor) {
     if (!seen.insert(tensor.name).second) return;  // the tied table, which embedding and head have
-    FilePlace place = place_in_file(model.family, tensor.name, tensor.logical_shape);
+    FilePlace place = place_in_file(names, tensor);
     FileTensor& into = out[place.name];
     into.shape = place.shape;
     into.pieces.push_back({tensor.name, tensor.logical_shape, std::move(place)});
@@ -66,9 +67,9 @@ std::vector<float> assembled(const FileTensor& tensor, const CheckpointReader& c
     const std::vector<float> values = checkpoint.tensor(State::weight, piece.name, piece.shape);
     const std::int64_t inner = piece.shape.size() == 2 ? piece.shape[1] : 1;
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.size()); ++i) {
-      const std::int64_t row = piece.place.first + i / inner, column = i % inner;
+      const std::int64_t row = piece.place.row(i / inner), column = i % inner;
       const std::int64_t at = piece.place.transposed ? column * tensor.shape[1] + row : row * inner + column;
-      out[static_cast<std::size_t>(at)] = values[static_cast<std::size_t>(i)];
+      out[static_cast<std::size_t>(at)] = static_cast<float>(values[static_cast<std::size_t>(i)] - piece.place.offset);
     }
   }
   return out;

@@ -1,6 +1,8 @@
 // Initial weights from safetensors files: Hugging Face's names and orientations, or our own.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,15 +18,12 @@ namespace {
 
 constexpr const char* kCode = "E0602";
 
-/// Where a logical tensor stands: logical (o, i) is file element i * stride + column + o when transposed, else the
-/// file's elements from `first` in order.
+/// Where a logical tensor stands: logical (o, i) is file element (i, row(o)) when transposed, else (row(o), i).
 struct Place {
   const SafetensorsFile* file = nullptr;
   const TensorEntry* entry = nullptr;
-  bool transposed = false;
-  std::int64_t first = 0;   ///< first element (not transposed) or first column (transposed)
-  std::int64_t stride = 0;  ///< columns of the file's matrix
-  std::int64_t inner = 0;   ///< columns of the logical matrix
+  FilePlace in_file;
+  std::int64_t inner = 1;  ///< columns of the logical tensor
 };
 
 using Files = std::vector<const SafetensorsFile*>;
@@ -45,13 +44,14 @@ std::pair<const SafetensorsFile*, const TensorEntry*> find(const Files& files, c
 }
 
 // Our own name first, then each family's, as it is and without its prefix. The families' names differ.
-std::optional<Place> find_place(const Files& files, const plan::ParameterRange& range, std::string& problem) {
+std::optional<Place> find_place(const Files& files, const plan::ParameterRange& range,
+                                const std::vector<models::WeightNames>& families, std::string& problem) {
   const std::vector<std::int64_t>& shape = range.tensor.logical_shape;
-  if (const auto [file, own] = find(files, range.name); own && own->shape == shape)
-    return Place{file, own, false, 0, 0, 0};
+  const std::int64_t inner = shape.size() == 2 ? shape[1] : 1;
+  if (const auto [file, own] = find(files, range.name); own && own->shape == shape) return Place{file, own, {}, inner};
   std::string looked_for;
-  for (const models::Family family : {models::Family::gpt, models::Family::llama, models::Family::bert}) {
-    const FilePlace place = place_in_file(family, range.name, shape);
+  for (const models::WeightNames& family : families) {
+    const FilePlace place = place_in_file(family, range.tensor);
     auto [file, entry] = find(files, place.name);
     if (!entry) std::tie(file, entry) = find(files, place.name.substr(place.prefix.size()));
     if (!entry) {
@@ -65,8 +65,7 @@ std::optional<Place> find_place(const Files& files, const plan::ParameterRange& 
                             shape_text(place.shape));
       return std::nullopt;
     }
-    if (place.transposed) return Place{file, entry, true, place.first, place.shape[1], shape[1]};
-    return Place{file, entry, false, place.first, 0, 0};
+    return Place{file, entry, place, inner};
   }
   problem = fmt::format("no tensor {} (for {})", looked_for, range.name);
   return std::nullopt;
@@ -79,9 +78,21 @@ struct Transposed {
 };
 
 void copy_from(const Place& place, Transposed& cache, std::int64_t first, std::span<float> out) {
-  if (!place.transposed) {
-    place.file->read(*place.entry, place.first + first, out);
-    return require_finite(out, place.file->name(), place.entry->name, place.first + first);
+  const FilePlace& at = place.in_file;
+  if (!at.transposed) {
+    const std::int64_t run = at.run > 0 ? at.run * place.inner : std::numeric_limits<std::int64_t>::max();
+    const auto size = static_cast<std::int64_t>(out.size());
+    for (std::int64_t done = 0; done < size;) {
+      const std::int64_t within = (first + done) % run, count = std::min(run - within, size - done);
+      const std::int64_t row = (first + done) / place.inner, column = (first + done) % place.inner;
+      const std::int64_t element = at.row(row) * place.inner + column;
+      const auto part = out.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count));
+      place.file->read(*place.entry, element, part);
+      require_finite(part, place.file->name(), place.entry->name, element);
+      done += count;
+    }
+    for (float& value : out) value = static_cast<float>(value + at.offset);
+    return;
   }
   if (cache.entry != place.entry) {
     cache.values.resize(static_cast<std::size_t>(place.entry->elements()));
@@ -92,11 +103,24 @@ void copy_from(const Place& place, Transposed& cache, std::int64_t first, std::s
   for (std::size_t j = 0; j < out.size(); ++j) {
     const std::int64_t o = (first + static_cast<std::int64_t>(j)) / place.inner;
     const std::int64_t i = (first + static_cast<std::int64_t>(j)) % place.inner;
-    out[j] = cache.values[static_cast<std::size_t>(i * place.stride + place.first + o)];
+    out[j] = cache.values[static_cast<std::size_t>(i * at.shape[1] + at.row(o))];
   }
 }
 
-base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& schedule) {
+/// The model's family; of those whose names nobody else has, and where no model is given, any of these.
+std::vector<models::WeightNames> names_to_try(const models::Model* model) {
+  using models::Family;
+  std::vector<models::WeightNames> out;
+  constexpr Family kAnyOf[] = {Family::gpt, Family::llama, Family::bert};
+  if (model) out.push_back(models::weight_names(*model));
+  if (!model || model->family == Family::mistral ||
+      std::find(std::begin(kAnyOf), std::end(kAnyOf), model->family) != std::end(kAnyOf))
+    for (const Family family : kAnyOf) out.push_back(models::traits_of(family).weights);
+  return out;
+}
+
+base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& schedule, const models::Model* model) {
+  const std::vector<models::WeightNames> families = names_to_try(model);
   auto places = std::make_shared<std::map<std::string, Place>>();
   base::Diagnostics wrong;
   for (const plan::RankClass& rank_class : schedule.classes)
@@ -104,7 +128,7 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
       for (const plan::ParameterRange& range : bucket.ranges) {
         if (places->count(range.name)) continue;
         std::string problem;
-        const std::optional<Place> place = find_place(files, range, problem);
+        const std::optional<Place> place = find_place(files, range, families, problem);
         if (place) {
           (*places)[range.name] = *place;
           continue;
@@ -113,7 +137,7 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
         finding.code = kCode;
         finding.where.file = files.front()->name();
         finding.message = problem;
-        finding.help = "initial_weights takes Hugging Face's names and orientations of GPT-2, Llama and BERT";
+        finding.help = "initial_weights takes Hugging Face's names and orientations of the model's family";
         wrong.push_back(finding);
       }
   if (!wrong.empty()) return base::fail(std::move(wrong));
@@ -125,14 +149,16 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
 
 }  // namespace
 
-base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files, const plan::Schedule& schedule) {
+base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files, const plan::Schedule& schedule,
+                                        const models::Model* model) {
   Files pointers;
   for (const SafetensorsFile& file : files) pointers.push_back(&file);
-  return source_of(pointers, schedule);
+  return source_of(pointers, schedule, model);
 }
 
-base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule) {
-  return source_of({&file}, schedule);
+base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule,
+                                        const models::Model* model) {
+  return source_of({&file}, schedule, model);
 }
 
 }  // namespace orrery::exec

@@ -12,6 +12,7 @@
 #include "exec/backend.h"
 #include "exec/logical.h"
 #include "exec/safetensors.h"
+#include "models/model.h"
 #include "plan/schedule.h"
 
 namespace orrery::exec {
@@ -22,12 +23,14 @@ using LogicalSource = std::function<void(const plan::ParameterRange& range, std:
 /// normal(seed, stream_of(name), index) * stddev, or the constant initial value; drawn by `threads` threads at most.
 [[nodiscard]] LogicalSource seeded_source(std::uint64_t seed, int threads = 1);
 
-/// From files with the names and orientations of Hugging Face's GPT-2, Llama or BERT (exec/weight_names.h), with or
-/// without the family's prefix; or with our own logical names and orientations. Checks that every parameter of every
-/// class is there with its shape. The files must outlive the source.
+/// From files with the names and orientations of Hugging Face's class of the model's family (exec/weight_names.h), with
+/// or without its prefix; without a model, of GPT-2, Llama or BERT; or with our own logical names and orientations.
+/// Checks that every parameter of every class is there with its shape. The files must outlive the source.
 [[nodiscard]] base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files,
-                                                      const plan::Schedule& schedule);
-[[nodiscard]] base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule);
+                                                      const plan::Schedule& schedule,
+                                                      const models::Model* model = nullptr);
+[[nodiscard]] base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule,
+                                                      const models::Model* model = nullptr);
 
 /// Writes initial values into parameters (or shards), all versions of them, master values, and zeros into the moments
 /// and every other persistent buffer, through a small host buffer, larger where `threads` share in filling it.

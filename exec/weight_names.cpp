@@ -1,10 +1,9 @@
-// The three families' names, and files in parts.
+// Names in the families' files (models/families.h), and files in parts.
 #include "exec/weight_names.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/json.h"
@@ -20,72 +19,38 @@ namespace {
 constexpr std::size_t kMostIndex = 64U << 20;
 constexpr std::size_t kMostParts = 10'000;  // files of one model; the largest that are published have some hundred
 
-struct Words {
-  const char* prefix;                        ///< of everything but the head
-  const char* layer;                         ///< before a layer's number
-  std::map<std::string, std::string> whole;  ///< logical names outside the layers
-  std::map<std::string, std::string> parts;  ///< of a layer, without ".weight" and ".bias"
-};
+using Pairs = models::WeightNames::Pairs;
 
-const Words& words_of(models::Family family) {
-  static const Words kGpt{"transformer.",
-                          "h.",
-                          {{"wte", "wte"}, {"wpe", "wpe"}, {"ln_f", "ln_f"}},
-                          {{"ln_1", "ln_1"},
-                           {"ln_2", "ln_2"},
-                           {"attn.q", "attn.c_attn"},
-                           {"attn.k", "attn.c_attn"},
-                           {"attn.v", "attn.c_attn"},
-                           {"attn.proj", "attn.c_proj"},
-                           {"mlp.fc", "mlp.c_fc"},
-                           {"mlp.proj", "mlp.c_proj"}}};
-  static const Words kLlama{"model.",
-                            "layers.",
-                            {{"wte", "embed_tokens"}, {"ln_f", "norm"}},
-                            {{"ln_1", "input_layernorm"},
-                             {"ln_2", "post_attention_layernorm"},
-                             {"attn.q", "self_attn.q_proj"},
-                             {"attn.k", "self_attn.k_proj"},
-                             {"attn.v", "self_attn.v_proj"},
-                             {"attn.proj", "self_attn.o_proj"},
-                             {"mlp.gate", "mlp.gate_proj"},
-                             {"mlp.up", "mlp.up_proj"},
-                             {"mlp.proj", "mlp.down_proj"}}};
-  static const Words kBert{"bert.",
-                           "encoder.layer.",
-                           {{"wte", "embeddings.word_embeddings"},
-                            {"wpe", "embeddings.position_embeddings"},
-                            {"wtt", "embeddings.token_type_embeddings"},
-                            {"ln_e", "embeddings.LayerNorm"},
-                            {"pooler", "pooler.dense"}},
-                           {{"attn.q", "attention.self.query"},
-                            {"attn.k", "attention.self.key"},
-                            {"attn.v", "attention.self.value"},
-                            {"attn.proj", "attention.output.dense"},
-                            {"ln_1", "attention.output.LayerNorm"},
-                            {"mlp.fc", "intermediate.dense"},
-                            {"mlp.proj", "output.dense"},
-                            {"ln_2", "output.LayerNorm"}}};
-  switch (family) {
-    case models::Family::gpt: return kGpt;
-    case models::Family::llama: return kLlama;
-    case models::Family::bert: return kBert;
-  }
-  return kGpt;
+const char* find(const Pairs& pairs, const std::string& logical) {
+  for (const auto& [name, file] : pairs)
+    if (logical == name) return file;
+  return nullptr;
 }
 
-/// BERT's heads have names of their own, without the prefix.
-const std::map<std::string, std::string>& bert_head() {
-  static const std::map<std::string, std::string> kNames = {
-      {"head.dense.weight", "cls.predictions.transform.dense.weight"},
-      {"head.dense.bias", "cls.predictions.transform.dense.bias"},
-      {"ln_f.weight", "cls.predictions.transform.LayerNorm.weight"},
-      {"ln_f.bias", "cls.predictions.transform.LayerNorm.bias"},
-      {"head.bias", "cls.predictions.bias"},
-      {"lm_head.weight", "cls.predictions.decoder.weight"},  // not tied
-      {"next_sentence.weight", "cls.seq_relationship.weight"},
-      {"next_sentence.bias", "cls.seq_relationship.bias"}};
-  return kNames;
+/// Of several logical tensors that have one name in the file: whether this one is among them, and where it stands.
+void place_among(FilePlace& place, const models::WeightNames& names, const models::Tensor& tensor,
+                 const std::string& stem) {
+  if (tensor.group_rows > 0 && names.qkv != models::WeightNames::Qkv::apart) {
+    const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
+    place.shape[0] = groups * tensor.group_stride;
+    place.first = tensor.group_first;
+    if (names.qkv == models::WeightNames::Qkv::by_head)
+      place.run = tensor.group_rows, place.stride = tensor.group_stride;
+    else
+      place.first *= groups;
+    return;
+  }
+  const char *const gate = find(names.parts, "mlp.gate"), *const up = find(names.parts, "mlp.up");
+  if (gate == nullptr || up == nullptr || std::string(gate) != up) return;
+  if (stem != "mlp.gate" && stem != "mlp.up") return;
+  place.first = stem == "mlp.up" ? place.shape[0] : 0;
+  place.shape[0] *= 2;
+}
+
+bool is_norm(const std::string& stem) {
+  for (const char* one : {"ln_1", "ln_2", "ln_1_out", "ln_2_out", "ln_f", "ln_e", "attn.q_norm", "attn.k_norm"})
+    if (stem == one) return true;
+  return false;
 }
 
 /// What `weight_map` names, each file once.
@@ -112,41 +77,47 @@ std::set<std::string> files_of_index(base::JsonReader& in) {
 
 }  // namespace
 
-FilePlace place_in_file(models::Family family, const std::string& logical_name,
-                        const std::vector<std::int64_t>& logical_shape) {
-  FilePlace place{logical_name, "", logical_shape, false, 0};
-  if (family == models::Family::bert)
-    if (const auto head = bert_head().find(logical_name); head != bert_head().end()) {
-      place.name = head->second;
-      return place;
-    }
-  const Words& words = words_of(family);
+FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& tensor) {
+  const std::string& logical_name = tensor.name;
+  FilePlace place{.name = logical_name, .prefix = "", .shape = tensor.logical_shape};
+  if (const char* head = find(names.heads, logical_name)) {
+    place.name = head;
+    return place;
+  }
   const std::size_t dot = logical_name.rfind('.');
   if (dot == std::string::npos) return place;
   const std::string kind = logical_name.substr(dot);  // ".weight", ".bias"
   std::string stem = logical_name.substr(0, dot);
-  if (const auto whole = words.whole.find(stem); whole != words.whole.end()) {
-    place.prefix = words.prefix;
-    place.name = place.prefix + whole->second + kind;
+  if (is_norm(stem) && kind == ".weight") place.offset = names.norm_offset;
+  if (const char* whole = find(names.whole, stem)) {
+    place.prefix = names.prefix;
+    place.name = place.prefix + whole + kind;
     return place;
   }
   const std::size_t number = stem.find('.', 2);
   if (stem.rfind("h.", 0) != 0 || number == std::string::npos) return place;
   const std::string layer = stem.substr(2, number - 2);
   stem = stem.substr(number + 1);
-  const auto part = words.parts.find(stem);
-  if (part == words.parts.end()) return place;
-  place.prefix = words.prefix;
-  place.name = fmt::format("{}{}{}.{}{}", words.prefix, words.layer, layer, part->second, kind);
-  if (family != models::Family::gpt) return place;
-  if (part->second == "attn.c_attn") {
-    const std::int64_t third = stem == "attn.q" ? 0 : stem == "attn.k" ? 1 : 2;
-    place.first = third * logical_shape[0];
-    place.shape[0] *= 3;
-  }
-  place.transposed = place.shape.size() == 2;
+  const char* const part = find(names.parts, stem);
+  if (part == nullptr) return place;
+  if (is_norm(stem) && kind == ".weight") place.offset = names.norm_offset;
+  place.prefix = names.prefix;
+  place.name = fmt::format("{}{}{}.{}{}", names.prefix, names.layer, layer, part, kind);
+  place_among(place, names, tensor, stem);
+  place.transposed = names.transposed && place.shape.size() == 2;
   if (place.transposed) std::reverse(place.shape.begin(), place.shape.end());
   return place;
+}
+
+FilePlace place_in_file(models::Family family, const std::string& logical_name,
+                        const std::vector<std::int64_t>& logical_shape) {
+  models::Tensor tensor{.name = logical_name, .logical_shape = logical_shape};
+  constexpr const char* kParts[] = {".attn.q.", ".attn.k.", ".attn.v."};
+  for (std::int64_t i = 0; i < 3; ++i)
+    if (logical_name.find(kParts[i]) != std::string::npos)
+      tensor.group_rows = logical_shape[0], tensor.group_first = i * logical_shape[0],
+      tensor.group_stride = 3 * logical_shape[0];
+  return place_in_file(models::traits_of(family).weights, tensor);
 }
 
 base::Result<std::vector<SafetensorsFile>> open_weights(const fs::path& path) {

@@ -39,8 +39,8 @@ double flops_per_token_forward(const Model& model, std::int64_t sequence) {
   ExpandOptions options;
   options.sequence = sequence;
   double total = 0;
-  const auto add = [&](LayerKind kind, double times) {
-    for (const Part& part : expand(model, kind, 0, options).forward)
+  const auto add = [&](LayerKind kind, double times, std::int64_t layer) {
+    for (const Part& part : expand(model, kind, layer, options).forward)
       for (const Op& op : part.ops)
         if (op.kind == OpKind::attention) {
           total += times * flops_of(op, true);
@@ -50,8 +50,11 @@ double flops_per_token_forward(const Model& model, std::int64_t sequence) {
           total += times * flops_of(op) * (head ? static_cast<double>(model.vocab) / static_cast<double>(op.n) : 1.0);
         }
   };
-  add(LayerKind::block, static_cast<double>(model.layers));
-  add(LayerKind::head, 1);
+  // Where one layer in so many sees all, the first sees its window and the last of the period all.
+  const std::int64_t global = model.window_period > 0 ? model.layers / model.window_period : 0;
+  add(LayerKind::block, static_cast<double>(model.layers - global), 0);
+  if (global > 0) add(LayerKind::block, static_cast<double>(global), model.window_period - 1);
+  add(LayerKind::head, 1, 0);
   return total / static_cast<double>(sequence);
 }
 

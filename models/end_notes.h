@@ -5,6 +5,7 @@
 /// (gather_rows), as many of every sequence, so that sizes are constants though the places are data; BERT's second head
 /// takes the first row of each sequence. Every rank of a tensor group has all of these rows: with sequence parallelism
 /// a rank gives the rows it holds and zeros, which are summed.
+#include <cmath>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -43,44 +44,48 @@ class EndNotes : protected LossNotes {
     int positions = -1, positions_gradient = -1, kinds = -1, kinds_gradient = -1;
     if (learned)
       std::tie(positions, positions_gradient) =
-          parameter(matrix("wpe.weight", model_.max_sequence, c, -1, model_.initial_stddev));
+          parameter(matrix("wpe.weight", model_.position_offset + model_.max_sequence, c, -1, model_.initial_stddev));
     if (typed)
       std::tie(kinds, kinds_gradient) =
           parameter(matrix("wtt.weight", model_.token_types, c, -1, model_.initial_stddev));
     const int types = typed ? input(TensorRole::token_types) : -1;
     Norm after;
-    if (!model_.pre_norm) after = norm("ln_e");
-    const int e = model_.pre_norm ? program_.y : own_activation("embedded", c);
+    const bool normed = model_.embedding_norm || !model_.pre_norm;
+    const double row_scale = model_.scaled_embedding ? std::sqrt(static_cast<double>(c)) : 1;
+    if (normed) after = norm("ln_e");
+    const int e = normed ? own_activation("embedded", c) : program_.y;
     const int e_sums = partial(e, "embedded.partial");
     begin(program_.forward);
     Op lookup = op(OpKind::embedding, {tokens, table}, {e_sums},
                    padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor);
     lookup.k = c;
     lookup.vocab = model_.vocab;
+    lookup.scale = row_scale;
     emit(lookup);
     add_up(e_sums, e);
     const auto add_row = [&](OpKind kind, std::vector<int> in) {
       Op place = own_op(kind, std::move(in), {e}, c);
       place.row_shard = sharded_;
-      if (kind == OpKind::type_add) place.k = model_.token_types;
+      place.k = kind == OpKind::type_add ? model_.token_types : model_.position_offset;
       emit(place);
     };
     if (learned) add_row(OpKind::position_add, {e, positions});
     if (typed) add_row(OpKind::type_add, {e, kinds, types});
-    if (!model_.pre_norm) norm_forward(after, e, program_.y);
+    if (normed) norm_forward(after, e, program_.y);
     const double rate = model_.dropout.embedding;
     if (drops(rate)) emit(drawing(own_op(OpKind::dropout, {program_.y}, {program_.y}, c), rate, kEmbeddingSite));
 
     begin(program_.backward);
     const int dy = dropped(program_.dy, rate, kEmbeddingSite, "d_dropped");
     int de = dy;
-    if (!model_.pre_norm) {
+    if (normed) {
       de = own_activation("d_embedded", c);
       norm_backward(after, dy, e, -1, de);
     }
     de = gathered(de, "d_embedded.gathered");
     if (learned) {
       Op grad = op(OpKind::position_grad, {de}, {positions_gradient}, c);
+      grad.k = model_.position_offset;
       grad.accumulate = true;
       emit(grad);
     }
@@ -93,6 +98,7 @@ class EndNotes : protected LossNotes {
     Op scatter = op(OpKind::embedding_grad, {tokens, de}, {table_gradient}, lookup.m);
     scatter.k = c;
     scatter.vocab = model_.vocab;
+    scatter.scale = row_scale;
     scatter.accumulate = true;
     emit(scatter);
   }

@@ -61,6 +61,9 @@ class Builder : private EndNotes {
     Linear qkv, projection;
     int packed = -1, out = -1, saved = -1;
     std::int64_t heads = 0, kv_heads = 0;
+    // Norms of the heads of q and k: what attention reads is normed, `packed` what they read.
+    int q_norm = -1, q_norm_gradient = -1, k_norm = -1, k_norm_gradient = -1, normed = -1, rstd = -1;
+    [[nodiscard]] int read() const { return normed >= 0 ? normed : packed; }
   };
 
   // GPT-2 scales what is added to the residual by its depth; BERT, whose norms come after, does not.
@@ -77,28 +80,49 @@ class Builder : private EndNotes {
     a.heads = model_.heads / options_.tensor;
     a.kv_heads = model_.kv_heads / options_.tensor;
     const std::string at = prefix() + "attn.";
-    const std::vector<std::pair<std::string, std::int64_t>> parts = {
-        {"q", model_.heads * d}, {"k", model_.kv_heads * d}, {"v", model_.kv_heads * d}};
+    const std::int64_t queries = model_.heads / model_.kv_heads * d;  // rows of a key/value head
+    struct Piece {
+      const char* name;
+      std::int64_t rows, first;
+    };
     std::vector<Tensor> weights, biases;
-    for (const auto& [name, width] : parts) {
-      weights.push_back(matrix(at + name + ".weight", width, c, 0, model_.initial_stddev));
-      biases.push_back(vector(at + name + ".bias", width, 0, 0));
+    for (const Piece& piece : {Piece{"q", queries, 0}, Piece{"k", d, queries}, Piece{"v", d, queries + d}}) {
+      const std::int64_t width = piece.rows * model_.kv_heads;
+      weights.push_back(matrix(at + piece.name + ".weight", width, c, 0, model_.initial_stddev));
+      biases.push_back(vector(at + piece.name + ".bias", width, 0, 0));
+      for (Tensor* one : {&weights.back(), &biases.back()})
+        one->group_rows = piece.rows, one->group_first = piece.first, one->group_stride = queries + 2 * d;
     }
     a.qkv = {.in = c, .out = (a.heads + 2 * a.kv_heads) * d, .rows = n_};
     std::tie(a.qkv.weight, a.qkv.weight_gradient) = parameter(fused(at + "qkv.weight", weights));
-    if (model_.bias) std::tie(a.qkv.bias, a.qkv.bias_gradient) = parameter(fused(at + "qkv.bias", biases));
+    if (has_qkv_bias()) std::tie(a.qkv.bias, a.qkv.bias_gradient) = parameter(fused(at + "qkv.bias", biases));
+    if (model_.qk_norm) {
+      std::tie(a.q_norm, a.q_norm_gradient) = parameter(by_heads(vector(at + "q_norm.weight", d, -1, 1)));
+      std::tie(a.k_norm, a.k_norm_gradient) = parameter(by_heads(vector(at + "k_norm.weight", d, -1, 1)));
+    }
     a.projection = {.in = a.heads * d, .out = c, .rows = n_};
     std::tie(a.projection.weight, a.projection.weight_gradient) =
         parameter(matrix(at + "proj.weight", c, model_.heads * d, 1, residual_stddev));
     if (model_.bias)
       std::tie(a.projection.bias, a.projection.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
     a.packed = activation("qkv", a.qkv.out);
+    if (model_.qk_norm) {
+      a.normed = activation("qkv.normed", a.qkv.out);
+      a.rstd = activation("qkv.rstd", {n_, a.heads + a.kv_heads}, DType::fp32);
+    }
     a.out = activation("attention", a.heads * d);
     a.saved = options_.flash
                   ? activation("attention.lse", {options_.batch, a.heads, options_.sequence}, DType::fp32)
                   : activation("attention.probabilities",
                                {options_.batch, a.heads, options_.sequence, options_.sequence}, options_.dtype);
     return a;
+  }
+
+  bool has_qkv_bias() const { return model_.bias || model_.qkv_bias; }
+  // A parameter that each rank uses on its heads alone.
+  Tensor by_heads(Tensor t) const {
+    t.partial_gradient = options_.tensor > 1;
+    return t;
   }
 
   Op attention_op(OpKind kind, const Attention& a, std::vector<int> in, std::vector<int> out) const {
@@ -109,10 +133,20 @@ class Builder : private EndNotes {
     o.causal = model_.causal;
     o.flash = options_.flash;
     o.rounded = options_.products == DType::tf32;
-    if (kind == OpKind::rope || kind == OpKind::rope_grad) o.epsilon = model_.rope_theta;
-    const bool draws = kind == OpKind::attention || kind == OpKind::attention_grad || kind == OpKind::ring_attention ||
-                       kind == OpKind::ring_attention_grad;
-    if (!draws || !drops(model_.dropout.attention)) return o;
+    if (kind == OpKind::rope || kind == OpKind::rope_grad) {
+      o.epsilon = model_.rope_theta;
+      o.rotary = model_.rotary_columns();
+      if (o.rotary == o.head_dim) o.rotary = 0;
+    }
+    if (kind == OpKind::head_norm || kind == OpKind::head_norm_grad) o.epsilon = model_.norm_epsilon;
+    const bool scores = kind == OpKind::attention || kind == OpKind::attention_grad || kind == OpKind::ring_attention ||
+                        kind == OpKind::ring_attention_grad;
+    if (!scores) return o;
+    if (model_.query_scale > 0) o.score_scale = 1 / std::sqrt(model_.query_scale);
+    o.cap = model_.attention_cap;
+    o.alibi_heads = model_.positions == Positions::alibi ? model_.heads : 0;
+    if (model_.windowed(layer_) && model_.window < options_.sequence * options_.context) o.window = model_.window;
+    if (!drops(model_.dropout.attention)) return o;
     o.dropout = model_.dropout.attention;
     o.site = dropout_site(layer_, DropoutPlace::attention);
     return o;
@@ -120,9 +154,11 @@ class Builder : private EndNotes {
 
   // h (partial over the tensor group) = attention(a); no bias of the projection.
   void attention_forward(const Attention& a, int x, int h) {
-    linear_forward(a.qkv, x, a.packed, model_.bias);
-    if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope, a, {a.packed}, {a.packed}));
-    options_.context > 1 ? ring_forward(a) : emit(attention_op(OpKind::attention, a, {a.packed}, {a.out, a.saved}));
+    linear_forward(a.qkv, x, a.packed, has_qkv_bias());
+    const int read = a.read();
+    if (model_.qk_norm) emit(attention_op(OpKind::head_norm, a, {a.packed, a.q_norm, a.k_norm}, {a.normed, a.rstd}));
+    if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope, a, {read}, {read}));
+    options_.context > 1 ? ring_forward(a) : emit(attention_op(OpKind::attention, a, {read}, {a.out, a.saved}));
     linear_forward(a.projection, a.out, h, false);
   }
   // From dh (the gradient after the projection's bias) to da, the gradient of x, which `name` names.
@@ -133,8 +169,14 @@ class Builder : private EndNotes {
     bias_backward(a.projection, dh_own);
     linear_backward(a.projection, dh, a.out, dout);
     options_.context > 1 ? ring_backward(a, dout, dpacked)
-                         : emit(attention_op(OpKind::attention_grad, a, {dout, a.packed, a.out, a.saved}, {dpacked}));
+                         : emit(attention_op(OpKind::attention_grad, a, {dout, a.read(), a.out, a.saved}, {dpacked}));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
+    if (model_.qk_norm) {
+      Op o = attention_op(OpKind::head_norm_grad, a, {dpacked, a.packed, a.q_norm, a.k_norm, a.rstd},
+                          {dpacked, a.q_norm_gradient, a.k_norm_gradient});
+      o.accumulate = true;
+      emit(o);
+    }
     bias_backward(a.qkv, dpacked);
     column_backward(a.qkv, dpacked, x, da, name);
   }
@@ -158,23 +200,23 @@ class Builder : private EndNotes {
 
   void ring_forward(const Attention& a) {
     int kv = key_values(a, "kv", 0);
-    emit(attention_op(OpKind::split_kv, a, {a.packed}, {kv}));
+    emit(attention_op(OpKind::split_kv, a, {a.read()}, {kv}));
     for (std::int64_t step = 0; step < options_.context; ++step) {
       const int next = step + 1 < options_.context ? next_block(a, "kv", step + 1, kv) : -1;
       if (next < 0) cut();  // the last block may still be under way while the one before it is computed
-      emit(ring_op(OpKind::ring_attention, a, step, {a.packed, kv}, {a.out, a.saved}));
+      emit(ring_op(OpKind::ring_attention, a, step, {a.read(), kv}, {a.out, a.saved}));
       kv = next;
     }
   }
 
   void ring_backward(const Attention& a, int dout, int dpacked) {
     int kv = key_values(a, "kv.again", 0), dkv = -1;
-    emit(attention_op(OpKind::split_kv, a, {a.packed}, {kv}));
+    emit(attention_op(OpKind::split_kv, a, {a.read()}, {kv}));
     for (std::int64_t step = 0; step < options_.context; ++step) {
       const int others = step > 0 ? next_block(a, "d_kv.received", step, dkv) : -1;  // what others added to this block
       const int next = step + 1 < options_.context ? next_block(a, "kv.again", step + 1, kv) : -1;
       dkv = key_values(a, "d_kv", step);
-      emit(ring_op(OpKind::ring_attention_grad, a, step, {dout, a.packed, a.out, a.saved, kv}, {dpacked, dkv}));
+      emit(ring_op(OpKind::ring_attention_grad, a, step, {dout, a.read(), a.out, a.saved, kv}, {dpacked, dkv}));
       if (others >= 0) {
         cut();
         emit(op(OpKind::add, {dkv, others}, {dkv}, 2 * a.kv_heads * model_.head_dim));
@@ -195,7 +237,7 @@ class Builder : private EndNotes {
     Mlp mlp;
     const std::int64_t c = model_.hidden;
     const std::int64_t f = model_.ffn_hidden;
-    const bool gated = model_.activation == Activation::swiglu;
+    const bool gated = traits_of(model_.activation).gated;
     const double residual_stddev = residual_initial_stddev();
     const std::string at = prefix() + "mlp.";
     mlp.width = f / options_.tensor;
@@ -218,23 +260,16 @@ class Builder : private EndNotes {
 
   void mlp_forward(const Mlp& mlp, int x, int h) {
     linear_forward(mlp.up, x, mlp.before, mlp.up.bias >= 0);
-    emit(op(model_.activation == Activation::swiglu ? OpKind::swiglu : activation_kind(false), {mlp.before},
-            {mlp.after}, mlp.width));
+    emit(activation_op(false, {mlp.before}, mlp.after, mlp.width));
     linear_forward(mlp.down, mlp.after, h, false);
   }
   void mlp_backward(const Mlp& mlp, int dh_own, int x, int dx, const std::string& name) {
     const int dh = gathered(dh_own, "d_mlp.h");
-    const bool gated = model_.activation == Activation::swiglu;
     const int dafter = activation("d_mlp.after", mlp.width);
     bias_backward(mlp.down, dh_own);
     linear_backward(mlp.down, dh, mlp.after, dafter);
-    int dbefore = dafter;
-    if (gated) {
-      dbefore = activation("d_mlp.before", mlp.up.out);
-      emit(op(OpKind::swiglu_grad, {dafter, mlp.before}, {dbefore}, mlp.width));
-    } else {
-      emit(op(activation_kind(true), {dafter, mlp.before}, {dafter}, mlp.width));
-    }
+    const int dbefore = traits_of(model_.activation).gated ? activation("d_mlp.before", mlp.up.out) : dafter;
+    emit(activation_op(true, {dafter, mlp.before}, dbefore, mlp.width));
     bias_backward(mlp.up, dbefore);
     column_backward(mlp.up, dbefore, x, dx, name);
   }
@@ -251,34 +286,57 @@ class Builder : private EndNotes {
   std::string prefix() const { return "h." + std::to_string(layer_) + "."; }
 
   // -- layers ---------------------------------------------------------------------------------------------------
-  // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama)
+  // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama); where attention and MLP are parallel the MLP's
+  // norm reads x too, or there is none but attention's. Norms of their outputs stand before they are added.
   void pre_norm_block() {
     ends(true, true);
+    const bool shared = model_.shared_norm, parallel = model_.parallel;
     const Norm norm_1 = norm(prefix() + "ln_1");
     const Attention attention = make_attention();
-    const Norm norm_2 = norm(prefix() + "ln_2");
+    const Norm out_1 = model_.output_norm ? norm(prefix() + "ln_1_out") : Norm{};
+    const Norm norm_2 = shared ? Norm{} : norm(prefix() + "ln_2");
     const Mlp mlp = make_mlp();
+    const Norm out_2 = model_.output_norm ? norm(prefix() + "ln_2_out") : Norm{};
     const std::int64_t c = model_.hidden;
     const int a = own_activation("ln_1", c), h = own_activation("attention.h", c), r = own_activation("residual", c);
-    const int b = own_activation("ln_2", c), g = own_activation("mlp.h", c);
+    const int b = shared ? a : own_activation("ln_2", c), g = own_activation("mlp.h", c);
     const int h_sums = partial(h, "attention.h.partial"), g_sums = partial(g, "mlp.h.partial");
     begin(program_.forward);
     norm_forward(norm_1, program_.x, a);
-    attention_forward(attention, gathered(a, "ln_1.gathered"), h_sums);
+    const int a_all = gathered(a, "ln_1.gathered");
+    attention_forward(attention, a_all, h_sums);
     add_up(h_sums, h);
-    residual(program_.x, h, attention.projection.bias, r, DropoutPlace::attention_branch);
-    norm_forward(norm_2, r, b);
-    mlp_forward(mlp, gathered(b, "ln_2.gathered"), g_sums);
+    residual(program_.x, output_norm(out_1, h, "attention.normed"), attention.projection.bias, r,
+             DropoutPlace::attention_branch);
+    if (!shared) norm_forward(norm_2, parallel ? program_.x : r, b);
+    mlp_forward(mlp, shared ? a_all : gathered(b, "ln_2.gathered"), g_sums);
     add_up(g_sums, g);
-    residual(r, g, mlp.down.bias, program_.y, DropoutPlace::mlp_branch);
+    residual(r, output_norm(out_2, g, "mlp.normed"), mlp.down.bias, program_.y, DropoutPlace::mlp_branch);
 
-    const int db = own_activation("d_ln_2", c), dr = own_activation("d_residual", c), da = own_activation("d_ln_1", c);
+    const int db = own_activation("d_ln_2", c), da = own_activation("d_ln_1", c);
+    const int dr = shared ? program_.dy : own_activation("d_residual", c);
     begin(program_.backward);
-    mlp_backward(mlp, branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped"), b, db, "ln_2");
-    norm_backward(norm_2, db, r, program_.dy, dr);
-    attention_backward(attention, branch_gradient(dr, DropoutPlace::attention_branch, "d_attention.dropped"), a, da,
-                       "ln_1");
+    const int dg = branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
+    mlp_backward(mlp, output_norm_gradient(out_2, dg, g, "d_mlp.normed"), b, db, "ln_2");
+    // With the gradient of the skip beside it: of r, or where attention and MLP are parallel of x.
+    if (!shared) norm_backward(norm_2, db, parallel ? program_.x : r, program_.dy, dr);
+    const int dh = branch_gradient(parallel ? program_.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
+    attention_backward(attention, output_norm_gradient(out_1, dh, h, "d_attention.normed"), a, da, "ln_1");
+    if (shared) emit(own_op(OpKind::add, {da, db}, {da}, c));
     norm_backward(norm_1, da, program_.x, dr, program_.dx);
+  }
+
+  int output_norm(const Norm& norm, int x, const std::string& name) {
+    if (norm.weight < 0) return x;
+    const int y = own_activation(name, model_.hidden);
+    norm_forward(norm, x, y);
+    return y;
+  }
+  int output_norm_gradient(const Norm& norm, int dy, int x, const std::string& name) {
+    if (norm.weight < 0) return dy;
+    const int dx = own_activation(name, model_.hidden);
+    norm_backward(norm, dy, x, -1, dx);
+    return dx;
   }
 
   // y = norm(r + mlp(r)), r = norm(x + attention(x))   (BERT)
@@ -325,6 +383,7 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
   ENSURE(options.context == 1 || options.flash, "context parallelism merges row statistics");
   ENSURE(!options.sequence_parallel || options.batch * options.sequence % options.tensor == 0,
          "tensor {} does not divide {} x {} rows", options.tensor, options.batch, options.sequence);
+  ENSURE(options.context == 1 || model.positions != Positions::alibi, "a ring has no slopes");
   return Builder(model, kind, layer, options).build();
 }
 

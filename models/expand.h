@@ -43,15 +43,19 @@ struct Tensor {
   // parameters only
   std::vector<std::int64_t> logical_shape = {};  ///< global, unpadded; same rank as `shape`
   int split_axis = -1;
-  bool shared = false;            ///< the tied token table: one parameter, used by embedding and head
-  bool decay = false;             ///< weight decay applies (matrices and embeddings)
-  bool partial_gradient = false;  ///< sequence parallelism: each tensor rank sees some rows; summed over the group
-  double initial_stddev = 0;      ///< normal(0, stddev); 0 with initial_value
-  double initial_value = 0;       ///< 1 for norm weights
+  bool shared = false;  ///< the tied token table: one parameter, used by embedding and head
+  bool decay = false;   ///< weight decay applies (matrices and embeddings)
+  /// Each tensor rank sees some rows (sequence parallelism) or some heads; summed over the group.
+  bool partial_gradient = false;
+  double initial_stddev = 0;  ///< normal(0, stddev); 0 with initial_value
+  double initial_value = 0;   ///< 1 for norm weights
   /// A fused parameter (q, k and v; gate and up) is stored as one matrix but is several logical tensors, in this order
   /// along axis 0; each carries its own name, shapes, split and initial values. Empty: the tensor is its own only
   /// piece.
   std::vector<Tensor> pieces = {};
+  /// Of a piece of q, k and v: the rows that belong to one key/value head, and where they begin among all rows of q, k
+  /// and v of that head. Weights of some families are stored head by head.
+  std::int64_t group_rows = 0, group_first = 0, group_stride = 0;
   /// Rows of another tensor of the layer, from its element `first` on: memory of its own it has none. -1: it has.
   int part_of = -1;
   std::int64_t first = 0;

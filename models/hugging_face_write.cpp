@@ -1,103 +1,112 @@
 // Model to config.json, for weights that others are to read.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "base/json.h"
+#include "models/families.h"
 #include "models/hugging_face.h"
+#include "models/read.h"
 
 namespace orrery::models {
 namespace {
 
-/// What the family's class takes for granted.
-struct Variant {
-  const char* what;
-  bool holds;
-};
-
-std::vector<Variant> variants(const Model& m) {
-  const bool llama = m.family == Family::llama;
-  return {{"its normalisation", m.normalisation == (llama ? Normalisation::rms_norm : Normalisation::layer_norm)},
-          {"its activation", m.activation == (llama ? Activation::swiglu : Activation::gelu) ||
-                                 (m.family == Family::gpt && m.activation == Activation::relu)},
-          {"its positions", m.positions == (llama ? Positions::rope : Positions::learned)},
-          {"its mask", m.causal == (m.family != Family::bert)},
-          {"where it normalises", m.pre_norm == (m.family != Family::bert)},
-          {"its biases", m.bias != llama},
-          {"grouped queries", llama || m.kv_heads == m.heads},
-          {"the width of its heads", llama || m.head_dim * m.heads == m.hidden},
-          {"its GELU", m.family != Family::gpt || m.gelu == Gelu::tanh},
-          {"its dropout", m.family == Family::gpt || (llama ? m.dropout.embedding == 0 && m.dropout.residual == 0
-                                                            : m.dropout.embedding == m.dropout.residual)},
-          {"its heads", m.next_sentence == (m.family == Family::bert) && (m.masked_fraction > 0) == m.next_sentence},
-          {"its token types", (m.token_types > 0) == (m.family == Family::bert)}};
-}
-
-class Object {
+class ConfigWriter : public ConfigKeys {
  public:
-  void number(const char* key, std::int64_t value) { put(key, fmt::format("{}", value)); }
-  void real(const char* key, double value) { put(key, fmt::format("{}", value)); }
-  void text(const char* key, const std::string& value) { put(key, base::json_quoted(value)); }
   void put(const char* key, const std::string& value) {
+    if (!written_.insert(key).second) return;
     out_ += fmt::format("{}  \"{}\": {}", out_.empty() ? "" : ",\n", key, value);
   }
+  void quote(const char* key, const std::string& value) { put(key, base::json_quoted(value)); }
   [[nodiscard]] std::string finish() const { return "{\n" + out_ + "\n}\n"; }
 
+  [[nodiscard]] bool reads() const override { return false; }
+  void count(Names names, std::int64_t& value, std::int64_t, std::int64_t) override {
+    put(*names.begin(), fmt::format("{}", value));
+  }
+  void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t, std::int64_t) override {
+    // What is less than the key may say means that there is none.
+    put(*names.begin(),
+        value < least || (value == 0 && least == 0 && of_window(names)) ? "null" : fmt::format("{}", value));
+  }
+  void real(Names names, double& value, double, double, double) override {
+    put(*names.begin(), fmt::format("{}", value));
+  }
+  void real_or_none(const char* name, double& value, double, double) override {
+    put(name, value > 0 ? fmt::format("{}", value) : "null");
+  }
+  void flag(Names names, bool& value, bool) override { put(*names.begin(), value ? "true" : "false"); }
+  void text(Names names, std::string& value, const char*) override { quote(*names.begin(), value); }
+  void activation(Names names, Model& model, std::initializer_list<Word> words, const char*) override {
+    for (const Word& one : words)
+      if (one.activation == model.activation && (model.activation != Activation::gelu || one.gelu == model.gelu))
+        return quote(*names.begin(), one.word);
+  }
+  void only(const char* key, bool wanted, const char*) override { put(key, wanted ? "true" : "false"); }
+  void layer_types(Model&) override {}
+  void refuse(const char*, const std::string&, const std::string&) override {}
+  void remark(const std::string&) override {}
+  [[nodiscard]] bool given(const char*) const override { return false; }
+
  private:
+  static bool of_window(Names names) { return std::string(*names.begin()) == "sliding_window"; }
   std::string out_;
+  std::set<std::string> written_;
 };
+
+/// Without what makes no difference to what is trained.
+Model essence(Model m) {
+  m.name.clear();
+  m.sources.clear();
+  if (m.positions != Positions::rope) m.rope_theta = 10000, m.rotary_share = 1;
+  if (m.activation != Activation::gelu) m.gelu = Gelu::tanh;
+  if (m.masked_fraction > 0) m.masked_fraction = 1;  // a recipe's
+  if (m.bias) m.qkv_bias = true;
+  if (m.window >= m.max_sequence) m.window = m.window_period = 0;
+  return m;
+}
+
+/// What is not as the class has it; null if all is.
+const char* difference(const Model& given, const Model& again) {
+  const Model a = essence(given), b = essence(again);
+  if (a == b) return nullptr;
+  if (a.positions != b.positions || a.position_offset != b.position_offset) return "its positions";
+  if (a.activation != b.activation || a.gelu != b.gelu) return "its activation";
+  if (a.normalisation != b.normalisation || a.norm_epsilon != b.norm_epsilon) return "its normalisation";
+  if (a.pre_norm != b.pre_norm || a.output_norm != b.output_norm || a.embedding_norm != b.embedding_norm ||
+      a.shared_norm != b.shared_norm || a.qk_norm != b.qk_norm)
+    return "where it normalises";
+  if (a.bias != b.bias || a.qkv_bias != b.qkv_bias) return "its biases";
+  if (a.kv_heads != b.kv_heads) return "grouped queries";
+  if (a.head_dim != b.head_dim) return "the width of its heads";
+  if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period) return "its mask";
+  if (!(a.dropout == b.dropout)) return "its dropout";
+  if (a.token_types != b.token_types) return "its token types";
+  if (a.next_sentence != b.next_sentence || a.masked_fraction != b.masked_fraction) return "its heads";
+  if (a.ffn_hidden != b.ffn_hidden) return "the width of its MLP";
+  return "its attention, caps or embeddings";
+}
 
 }  // namespace
 
-base::Result<std::string> write_hugging_face(const Model& m) {
-  const char* const kind = m.family == Family::gpt ? "gpt2" : m.family == Family::llama ? "llama" : "bert";
-  const char* const type = m.family == Family::gpt     ? "GPT2LMHeadModel"
-                           : m.family == Family::llama ? "LlamaForCausalLM"
-                                                       : "BertForPreTraining";
-  for (const Variant& variant : variants(m))
-    if (!variant.holds)
-      return base::fail("E0604", fmt::format("{} is not what {} has: {}", m.name, type, variant.what),
-                        "models of the shape of GPT-2, Llama and BERT are exported");
-  Object o;
-  o.put("architectures", fmt::format("[\"{}\"]", type));
-  o.text("model_type", kind);
-  o.text("_name_or_path", m.name);
-  o.number("vocab_size", m.vocab);
-  if (m.family == Family::gpt) {
-    o.number("n_layer", m.layers);
-    o.number("n_embd", m.hidden);
-    o.number("n_head", m.heads);
-    o.number("n_inner", m.ffn_hidden);
-    o.number("n_positions", m.max_sequence);
-    o.text("activation_function", m.activation == Activation::relu ? "relu" : "gelu_new");
-    o.real("embd_pdrop", m.dropout.embedding);
-    o.real("attn_pdrop", m.dropout.attention);
-    o.real("resid_pdrop", m.dropout.residual);
-    o.real("layer_norm_epsilon", m.norm_epsilon);
-  } else {
-    o.number("num_hidden_layers", m.layers);
-    o.number("hidden_size", m.hidden);
-    o.number("num_attention_heads", m.heads);
-    o.number("intermediate_size", m.ffn_hidden);
-    o.number("max_position_embeddings", m.max_sequence);
-  }
-  if (m.family == Family::llama) {
-    o.number("num_key_value_heads", m.kv_heads);
-    o.number("head_dim", m.head_dim);
-    o.text("hidden_act", "silu");
-    o.real("attention_dropout", m.dropout.attention);
-    o.real("rms_norm_eps", m.norm_epsilon);
-    o.real("rope_theta", m.rope_theta);
-  }
-  if (m.family == Family::bert) {
-    o.number("type_vocab_size", m.token_types);
-    o.real("hidden_dropout_prob", m.dropout.residual);
-    o.real("attention_probs_dropout_prob", m.dropout.attention);
-    o.text("hidden_act", m.gelu == Gelu::erf ? "gelu" : "gelu_new");
-    o.real("layer_norm_eps", m.norm_epsilon);
-  }
-  o.put("tie_word_embeddings", m.tied_embeddings ? "true" : "false");
-  o.real("initializer_range", m.initial_stddev);
-  o.text("torch_dtype", "float32");
-  return o.finish();
+base::Result<std::string> write_hugging_face(const Model& model) {
+  const FamilyTraits& family = traits_of(model.family);
+  Model m = model;
+  ConfigWriter out;
+  out.put("architectures", fmt::format("[\"{}\"]", family.architecture));
+  out.quote("model_type", family.model_types.front());
+  out.quote("_name_or_path", m.name);
+  out.put("vocab_size", fmt::format("{}", m.vocab));
+  family.config(out, m);
+  out.put(model.family == Family::opt ? "init_std" : "initializer_range", fmt::format("{}", m.initial_stddev));
+  out.quote("torch_dtype", "float32");
+  const std::string text = out.finish();
+  const auto again = parse_model(text, "config.json");
+  const char* const other = again ? difference(model, *again) : "its sizes";
+  if (other)
+    return base::fail("E0604", fmt::format("{} is not what {} has: {}", model.name, family.architecture, other),
+                      fmt::format("models of the shape of their family's class ({}) are exported", family.title));
+  return text;
 }
 
 }  // namespace orrery::models

@@ -18,6 +18,18 @@ class LinearNotes : protected LayerNotes {
 
   // Of a layer that is not gated. ReLU's backward reads what it has made, the others' what they were given.
   bool rectifies() const { return model_.activation == Activation::relu; }
+  /// With whatever gates it: in: x, or dy and x.
+  Op activation_op(bool gradient, std::vector<int> in, int out, std::int64_t columns) const {
+    const ActivationTraits& traits = traits_of(model_.activation);
+    OpKind kind = activation_kind(gradient);
+    if (traits.function == Function::none && traits.gated) kind = gradient ? OpKind::swiglu_grad : OpKind::swiglu;
+    if (traits.function != Function::none)
+      kind = traits.gated ? (gradient ? OpKind::gate_grad : OpKind::gate)
+                          : (gradient ? OpKind::activate_grad : OpKind::activate);
+    Op o = op(kind, std::move(in), {out}, columns);
+    o.function = traits.function;
+    return o;
+  }
   OpKind activation_kind(bool gradient) const {
     if (rectifies()) return gradient ? OpKind::relu_grad : OpKind::relu;
     if (model_.gelu == Gelu::erf) return gradient ? OpKind::gelu_erf_grad : OpKind::gelu_erf;

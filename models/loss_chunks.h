@@ -94,6 +94,7 @@ class LossNotes : protected LinearNotes {
     o.vocab = model_.vocab;
     o.scale = l.scale;
     o.accumulate = kind == OpKind::cross_entropy;
+    if (kind == OpKind::cross_entropy_grad || kind == OpKind::soft_cap) o.cap = model_.logit_cap;
     return o;
   }
 
@@ -103,6 +104,7 @@ class LossNotes : protected LinearNotes {
 
   void loss_of_rows(const VocabularyLoss& l, int x, int targets) {
     linear_forward(l.unembed, x, l.logits, l.unembed.bias >= 0);
+    if (model_.logit_cap > 0) emit(vocabulary_op(l, OpKind::soft_cap, {l.logits}, {l.logits}));
     emit(vocabulary_op(l, OpKind::softmax_max, {l.logits}, {l.maxima}));
     all_reduce(l.maxima, GroupOperation::maximum);
     emit(vocabulary_op(l, OpKind::softmax_sum, {l.logits, l.maxima, targets}, {l.sums}));

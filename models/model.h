@@ -6,13 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "models/activation.h"
+#include "models/family.h"
+
 namespace orrery::models {
 
-enum class Family { gpt, bert, llama };
 enum class Normalisation { layer_norm, rms_norm };
-enum class Activation { gelu, swiglu, relu };
 enum class Gelu { tanh, erf };  ///< GPT-2's tanh form, or x Phi(x) as it is (BERT)
-enum class Positions { learned, rope };
+enum class Positions {
+  learned,
+  rope,
+  alibi,  ///< none but a slope on the distance of query and key (Press, Smith, Lewis 2022)
+};
 
 /// Rates of dropout (Srivastava et al. 2014) while a model trains: the share of values that are set to zero, the others
 /// being scaled up by 1/(1 - rate). Evaluation and sampling are without.
@@ -24,6 +29,7 @@ struct Dropout {
   bool operator==(const Dropout&) const = default;
 };
 
+/// A set of features, none of which knows a family: that only says what a file leaves out (models/families.h).
 struct Model {
   std::string name;
   Family family = Family::gpt;
@@ -42,11 +48,27 @@ struct Model {
   bool causal = true;
   bool pre_norm = true;         ///< BERT normalises after the residual
   bool bias = true;             ///< linear layers and norms carry biases
+  bool qkv_bias = false;        ///< q, k and v do though the others do not (Qwen2)
   bool tied_embeddings = true;  ///< the head uses the token table
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
   double initial_stddev = 0.02;  ///< residual projections are scaled by 1/sqrt(2*layers) where norms come first (GPT-2)
   Gelu gelu = Gelu::tanh;
+  /// Attention and MLP read the same residual: y = x + attention(norm(x)) + mlp(norm(x)) (Wang and Komatsuzaki 2021,
+  /// GPT-J; GPT-NeoX, Falcon), both through one norm, or each through its own.
+  bool parallel = false;
+  bool shared_norm = false;
+  bool output_norm = false;          ///< norms also behind attention and MLP, before the residual (Gemma 2)
+  bool embedding_norm = false;       ///< behind the embedding, as BERT has it, though others are ahead (BLOOM)
+  bool scaled_embedding = false;     ///< tokens' rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
+  bool qk_norm = false;              ///< RMSNorm of each head of q and k ahead of the rotation (Qwen3)
+  double rotary_share = 1;           ///< of a head's columns that turn: the first
+  std::int64_t position_offset = 0;  ///< rows of the position table before the first position (OPT: 2)
+  double attention_cap = 0;          ///< scores become cap tanh(score/cap) (Gemma 2); 0: as they are
+  double logit_cap = 0;              ///< the same of the logits
+  double query_scale = 0;            ///< scores are divided by its square root; 0: by the root of head_dim
+  std::int64_t window = 0;           ///< a token sees so many, itself the last; 0: all before it
+  std::int64_t window_period = 0;    ///< each so many-th layer sees all the same (Gemma 2: 2); 0: none
   /// Of a sequence's tokens so many are predicted: BERT's masked-language head (Devlin et al. 2019, section 3.1),
   /// computed at those rows alone. 0: the next token of each.
   double masked_fraction = 0;
@@ -54,6 +76,13 @@ struct Model {
   Dropout dropout;
   std::vector<std::string> sources;  ///< where each number comes from
   bool operator==(const Model&) const = default;
+  [[nodiscard]] bool windowed(std::int64_t layer) const {
+    return window > 0 && (window_period == 0 || (layer + 1) % window_period != 0);
+  }
+  /// Columns of a head that turn.
+  [[nodiscard]] std::int64_t rotary_columns() const {
+    return static_cast<std::int64_t>(rotary_share * static_cast<double>(head_dim) + 1e-9);
+  }
 };
 
 }  // namespace orrery::models

@@ -29,9 +29,19 @@ double tokens(const Op& op) {
 double attention_product(const Op& op, bool full) {
   const double t = static_cast<double>(op.sequence);
   const double all = 2.0 * tokens(op) * static_cast<double>(op.heads) * t * static_cast<double>(op.head_dim);
+  if (op.window > 0 && op.window < op.sequence)
+    return all * (full ? static_cast<double>(op.window) / t : seen_share(op));
   // Of another rank's block half the products remain under the mask: see exec/cpu/ring_attention.cpp.
   if (op.causal && op.ring_step > 0 && !full) return all / 2;
   return op.causal && !full ? all * (t + 1) / (2 * t) : all;
+}
+
+// Those of q and k.
+double head_norm_elements(const Op& op) {
+  return tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(op.head_dim);
+}
+std::int64_t rotary_columns(const Op& op) {
+  return op.rotary > 0 ? op.rotary : op.head_dim;
 }
 
 double attention_saved_bytes(const Op& op) {
@@ -52,6 +62,13 @@ double parameter_bytes(const Op& op, std::size_t copy) {
 
 }  // namespace
 
+double seen_share(const Op& op) {
+  const double t = static_cast<double>(op.sequence), w = static_cast<double>(op.window);
+  if (!op.causal) return 1;
+  if (op.window <= 0 || op.window >= op.sequence) return (t + 1) / (2 * t);
+  return (w * (w + 1) / 2 + (t - w) * w) / (t * t);
+}
+
 double flops_of(const Op& op, bool full_attention_matrix) {
   const auto m = static_cast<double>(op.m);
   switch (op.kind) {
@@ -60,8 +77,9 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::ring_attention: return 2 * attention_product(op, full_attention_matrix);  // QK^T and PV
     case OpKind::attention_grad:
     case OpKind::ring_attention_grad:
-      // dV, dP, dQ, dK; a flash kernel computes QK^T again (Dao et al. 2022, algorithm 4).
-      return (op.flash && !full_attention_matrix ? 5 : 4) * attention_product(op, full_attention_matrix);
+      // dV, dP, dQ, dK; a flash kernel computes QK^T again (Dao et al. 2022, algorithm 4), a cap's slope takes it too.
+      return ((op.flash || op.cap > 0) && !full_attention_matrix ? 5 : 4) *
+             attention_product(op, full_attention_matrix);
     case OpKind::layer_norm:
     case OpKind::rms_norm: return 8 * elements(op);
     case OpKind::layer_norm_grad:
@@ -79,13 +97,20 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::class_loss_grad: return 4 * elements(op);
     case OpKind::swiglu:
     case OpKind::swiglu_grad: return 10 * elements(op);
+    case OpKind::activate:
+    case OpKind::gate: return traits_of(op.function).forward_flops * elements(op);
+    case OpKind::activate_grad:
+    case OpKind::gate_grad: return traits_of(op.function).grad_flops * elements(op);
+    case OpKind::head_norm: return 8 * head_norm_elements(op);
+    case OpKind::head_norm_grad: return 14 * head_norm_elements(op);
+    case OpKind::soft_cap: return 14 * elements(op);
     case OpKind::softmax_max: return elements(op);
     case OpKind::softmax_sum:
     case OpKind::cross_entropy_grad: return 4 * elements(op);
     case OpKind::cross_entropy: return 4 * static_cast<double>(op.n);
     case OpKind::rope:
     case OpKind::rope_grad:
-      return 6 * tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(op.head_dim);
+      return 6 * tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(rotary_columns(op));
     case OpKind::position_add:
     case OpKind::position_grad:
     case OpKind::type_add:
@@ -157,7 +182,16 @@ double bytes_of(const Op& op) {
     case OpKind::bias_grad: return e * elements(op);
     case OpKind::rope:
     case OpKind::rope_grad:
-      return e * 2 * tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(op.head_dim);
+      return e * 2 * tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(rotary_columns(op));
+    case OpKind::head_norm:
+      return e * 2 * tokens(op) * qkv_columns(op) + 4 * tokens(op) * static_cast<double>(op.heads + op.kv_heads);
+    case OpKind::head_norm_grad:
+      return e * 3 * head_norm_elements(op) + 4 * tokens(op) * static_cast<double>(op.heads + op.kv_heads);
+    case OpKind::activate:
+    case OpKind::soft_cap: return e * 2 * elements(op);
+    case OpKind::activate_grad:
+    case OpKind::gate: return e * 3 * elements(op);
+    case OpKind::gate_grad: return e * 5 * elements(op);
     case OpKind::attention: {
       const double qkv = tokens(op) * qkv_columns(op);
       const double y = tokens(op) * static_cast<double>(op.heads * op.head_dim);
@@ -306,6 +340,13 @@ const char* name_of(OpKind kind) {
     case OpKind::relu_grad: return "relu_grad";
     case OpKind::sparse_encode: return "sparse_encode";
     case OpKind::sparse_decode: return "sparse_decode";
+    case OpKind::activate: return "activate";
+    case OpKind::activate_grad: return "activate_grad";
+    case OpKind::gate: return "gate";
+    case OpKind::gate_grad: return "gate_grad";
+    case OpKind::head_norm: return "head_norm";
+    case OpKind::head_norm_grad: return "head_norm_grad";
+    case OpKind::soft_cap: return "soft_cap";
   }
   return "?";
 }

@@ -7,19 +7,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "models/activation.h"
 #include "models/dtype.h"
 
 namespace orrery::models {
 
 enum class OpKind : std::uint8_t {
   // -- input and embedding
-  load_tokens,     ///< out: tokens (B,T) int32, targets (B,T) int32: this rank's part. Reads the data; no arithmetic
-                   ///< With k > 0 predictions a sequence: tokens, targets (B,k), token types (B,T), the micro-batch's
-                   ///< rows that are predicted (B,k), whether the second segment is from elsewhere (B)
-  embedding,       ///< in: tokens, table (m=local vocab rows, C). out: x (n,C). Rows outside the shard give 0
-  position_add,    ///< in: x (n,C), table (max T,C). out: y (n,C) = x + table[t]   (y may be x)
-  embedding_grad,  ///< in: tokens, dx (n,C). out: dtable (m,C), accumulates; ids outside the shard are skipped
-  position_grad,   ///< in: dx (n,C). out: dtable (T rows used,C), accumulates
+  load_tokens,  ///< out: tokens (B,T) int32, targets (B,T) int32: this rank's part. Reads the data; no arithmetic
+                ///< With k > 0 predictions a sequence: tokens, targets (B,k), token types (B,T), the micro-batch's
+                ///< rows that are predicted (B,k), whether the second segment is from elsewhere (B)
+  /// in: tokens, table (m=local vocab rows, C). out: x (n,C) = scale * table[token]. Rows outside the shard give 0
+  embedding,
+  position_add,    ///< in: x (n,C), table (k + max T,C). out: y (n,C) = x + table[k + t]   (y may be x)
+  embedding_grad,  ///< in: tokens, dx (n,C). out: dtable (m,C) += scale * dx; ids outside the shard are skipped
+  position_grad,   ///< in: dx (n,C). out: dtable (k + T rows used,C), accumulates
   // -- normalisation
   layer_norm,       ///< in: x, weight, bias. out: y (n,C), mean (n), rstd (n)
   layer_norm_grad,  ///< in: dy, x, weight, mean, rstd, [addend (n,C)]. out: dx (= grad + addend), dweight, dbias
@@ -30,7 +32,7 @@ enum class OpKind : std::uint8_t {
   matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
   bias_grad,  ///< in: dy (n,m). out: dbias (m), the column sums (accumulates if so said)
   // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
-  rope,            ///< in: qkv. out: qkv rotated (in place allowed)
+  rope,            ///< in: qkv. out: qkv, of each head's first `rotary` columns rotated (in place allowed)
   rope_grad,       ///< in: dqkv. out: dqkv rotated back (in place allowed)
   attention,       ///< in: qkv. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T)
   attention_grad,  ///< in: dy, qkv, y, saved. out: dqkv
@@ -136,6 +138,17 @@ enum class OpKind : std::uint8_t {
   /// that
   /// did not hold it relu(a weight^T + bias), computed again.
   sparse_decode,
+  /// Activations of models/activation.h, `function` of them. in: x (n,F). out: y (may be x)
+  activate,
+  activate_grad,  ///< in: dy, x. out: dx (may be dy)
+  gate,           ///< in: x (n,2F) gate first, up second. out: y (n,F) = function(gate)*up
+  gate_grad,      ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
+  /// RMSNorm of each head of q and of k by itself (Henry et al. 2020; Qwen3). in: qkv, weight of q (D), weight of k
+  /// (D).
+  /// out: y as qkv, v as it is; rstd (n,H+G).
+  head_norm,
+  head_norm_grad,  ///< in: dy, qkv, weights of q and k, rstd. out: dqkv (may be dy), dweights of q and k (accumulate)
+  soft_cap,        ///< in: x (n,m). out: y = cap tanh(x/cap) (may be x); its gradient is cross_entropy_grad's
 };
 
 /// What momentum_update does with gradient g, parameter p and state m, rate r and decay d:
@@ -168,11 +181,18 @@ struct Op {
   std::int64_t context = 1;
   std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t vocab = 0;  ///< global, unpadded; the shard begins at tensor_rank*m
-  double epsilon = 0;      ///< norm epsilon, or rope theta
+  std::int64_t vocab = 0;              ///< global, unpadded; the shard begins at tensor_rank*m
+  double epsilon = 0;                  ///< norm epsilon, or rope theta
+  std::int64_t rotary = 0;             ///< rope: columns of a head that turn; 0: all
+  Function function = Function::none;  ///< activate, gate and their gradients
+  // Attention and its kin. A score is q.k times score_scale (0: 1/sqrt(D)); of a cap > 0 cap tanh(score/cap) instead;
+  // of ALiBi's alibi_heads > 0 (all of the model's) plus slope(head) (key - query); and masked where query - key >=
+  // window > 0. soft_cap has `cap` too, and cross_entropy_grad where the logits are capped.
+  double score_scale = 0, cap = 0;
+  std::int64_t alibi_heads = 0, window = 0;
   bool row_shard =
       false;  ///< position_add, type_add, and with dropout: the n rows begin at row tensor_rank*n of the micro-batch
-  double scale = 1;                   ///< loss scale factor: 1/(tokens of the global batch)
+  double scale = 1;                   ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows
   bool stochastic = false;            ///< updates: param is in 16 bits and rounded at random, in place of a master
   UpdateRule rule = UpdateRule::sgd;  ///< of momentum_update
   /// Updates: the `turn`th of so many of one training step, each of which counts as a step of the optimizer's own.
@@ -188,8 +208,11 @@ struct Op {
 };
 
 /// Multiply-adds count 2. Recomputed by hand in tests. Attention counts the full matrix when not causal, and when
-/// causal also the full matrix (`full_attention_matrix`) or the lower triangle that is really computed.
+/// causal also the full matrix (`full_attention_matrix`) or the lower triangle that is really computed. Of a window of
+/// W keys the full matrix is T rows of W.
 [[nodiscard]] double flops_of(const Op& op, bool full_attention_matrix = false);
+/// Share of attention's T x T scores that masks leave, of an operator's own tokens.
+[[nodiscard]] double seen_share(const Op& op);
 /// Bytes read and written once each, as a kernel without reuse across ops moves them.
 [[nodiscard]] double bytes_of(const Op& op);
 /// Whether an operator updates parameters.
@@ -199,6 +222,6 @@ struct Op {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
-inline constexpr OpKind kLastOpKind = OpKind::sparse_decode;
+inline constexpr OpKind kLastOpKind = OpKind::soft_cap;
 
 }  // namespace orrery::models

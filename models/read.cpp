@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "models/families.h"
 #include "models/hugging_face.h"
 #include "models/limits.h"
 
@@ -18,14 +19,20 @@ namespace {
 using base::Cursor;
 
 // Orders follow the enumerations.
-const std::vector<std::string> kFamilies = {"gpt", "bert", "llama"};
 const std::vector<std::string> kNormalisations = {"layer_norm", "rms_norm"};
-const std::vector<std::string> kActivations = {"gelu", "swiglu", "relu"};
 const std::vector<std::string> kGelus = {"tanh", "erf"};
-const std::vector<std::string> kPositions = {"learned", "rope"};
+const std::vector<std::string> kPositions = {"learned", "rope", "alibi"};
 
-// Devlin et al. 2019, section 3.1, task 1.
-constexpr double kMaskedFraction = 0.15;
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const FamilyTraits& one : families()) names.emplace_back(one.name);
+  return names;
+}
+std::vector<std::string> activation_names() {
+  std::vector<std::string> names;
+  for (const ActivationTraits& one : kActivations) names.emplace_back(one.name);
+  return names;
+}
 
 const std::string& word(const std::vector<std::string>& words, int index) {
   return words[static_cast<std::size_t>(index)];
@@ -40,25 +47,7 @@ Enum choose(const Cursor& at, const std::vector<std::string>& words, Enum fallba
 Model defaults_of(Family family) {
   Model m;
   m.family = family;
-  switch (family) {
-    case Family::gpt: break;
-    case Family::bert:
-      m.causal = false;
-      m.pre_norm = false;
-      m.token_types = 2;
-      m.norm_epsilon = 1e-12;
-      m.gelu = Gelu::erf;
-      m.masked_fraction = kMaskedFraction;
-      m.next_sentence = true;
-      break;
-    case Family::llama:
-      m.normalisation = Normalisation::rms_norm;
-      m.activation = Activation::swiglu;
-      m.positions = Positions::rope;
-      m.bias = false;
-      m.tied_embeddings = false;
-      break;
-  }
+  traits_of(family).defaults(m);
   return m;
 }
 
@@ -90,19 +79,43 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
     report(next, "whether a segment is the next is told beside masked tokens, of which there are none",
            "masked_fraction: 0.15, or next_sentence: false");
   }
-  if (m.positions == Positions::rope && m.head_dim % 2 != 0) {
-    report(heads, fmt::format("rotary positions need an even head width, found {}", m.head_dim), "");
+  if (m.positions == Positions::rope && (m.rotary_columns() % 2 != 0 || m.rotary_columns() < 2)) {
+    report(heads,
+           m.rotary_share < 1 ? fmt::format("rotary positions turn pairs, and {} of {} columns of a head are {}",
+                                            m.rotary_share, m.head_dim, m.rotary_columns())
+                              : fmt::format("rotary positions need an even head width, found {}", m.head_dim),
+           "");
   }
+  const auto needs = [&](const char* key, bool holds, const char* message, const char* help) {
+    if (!holds) report(root.optional(key), message, help);
+  };
+  needs("shared_norm", !m.shared_norm || m.parallel, "attention and MLP share a norm where they are parallel alone",
+        "parallel: true, or shared_norm: false");
+  needs("parallel", !m.parallel || m.pre_norm, "attention and MLP are parallel where norms come first",
+        "pre_norm: true, or parallel: false");
+  needs("output_norm", !m.output_norm || (m.pre_norm && !m.bias),
+        "norms of outputs stand beside norms ahead, and behind projections without biases",
+        "pre_norm: true and bias: false, or output_norm: false");
+  needs("window", m.window == 0 || m.causal, "a window is of the tokens before one", "causal: true, or window: 0");
+  needs("window_period", m.window_period == 0 || (m.window > 0 && m.window_period >= 2),
+        "each so many-th layer sees all where others see a window: from 2 on", "a window, or window_period: 0");
+  needs("positions", m.positions != Positions::alibi || m.causal, "ALiBi's slopes are on tokens before one",
+        "causal: true, or other positions");
+  needs("position_offset", m.position_offset == 0 || m.positions == Positions::learned,
+        "rows ahead of the first position are a position table's", "positions: learned, or position_offset: 0");
 }
 
+constexpr std::int64_t kMostOffset = 1024;
+constexpr double kMostCap = 1e6;
 // Beyond it hardly a value is left.
 constexpr double kMostDropout = 0.99;
 
 // A word far from every known one is another kind of model, not a misspelt one: the rest of its file is in other words.
 bool is_foreign(const Cursor& family) {
   const std::string word = family.scalar_text();
-  return !word.empty() && std::find(kFamilies.begin(), kFamilies.end(), word) == kFamilies.end() &&
-         base::did_you_mean(word, kFamilies).empty();
+  const std::vector<std::string> names = family_names();
+  return !word.empty() && std::find(names.begin(), names.end(), word) == names.end() &&
+         base::did_you_mean(word, names).empty();
 }
 
 Model read_own(const Cursor& at, const std::string& name) {
@@ -111,11 +124,11 @@ Model read_own(const Cursor& at, const std::string& name) {
     family.error("E0106", fmt::format("models of the family {} are not built yet", base::quoted(family.scalar_text())),
                  fmt::format("families are {}: dense transformers of one stack; mixtures of experts, encoders with "
                              "decoders and recommendation models are not among them",
-                             fmt::join(kFamilies, ", ")));
+                             fmt::join(family_names(), ", ")));
     at.ignore();
     return {};
   }
-  Model m = defaults_of(choose(family, kFamilies, Family::gpt));
+  Model m = defaults_of(choose(family, family_names(), Family::gpt));
   m.name = (name.empty() ? at.at("name") : at.optional("name")).text(name);
   m.layers = at.at("layers").integer(1, kMostLayers, 1);
   m.hidden = at.at("hidden").integer(1, kMostWidth, 1);
@@ -123,13 +136,13 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);
   m.head_dim = at.optional("head_dim").integer(1, kMostWidth, 0);
   // A llama's width is no multiple of hidden that could be defaulted.
-  const Cursor ffn = m.family == Family::llama ? at.at("ffn_hidden") : at.optional("ffn_hidden");
+  const Cursor ffn = traits_of(m.activation).gated ? at.at("ffn_hidden") : at.optional("ffn_hidden");
   m.ffn_hidden = ffn.integer(1, kMostWidth, 4 * m.hidden);
   m.vocab = at.at("vocab").integer(1, kMostVocab, 1);
   m.max_sequence = at.at("max_sequence").integer(1, kMostSequence, 1);
   m.token_types = at.optional("token_types").integer(0, kMostWidth, m.token_types);
   m.normalisation = choose(at.optional("normalisation"), kNormalisations, m.normalisation);
-  m.activation = choose(at.optional("activation"), kActivations, m.activation);
+  m.activation = choose(at.optional("activation"), activation_names(), m.activation);
   m.gelu = choose(at.optional("gelu"), kGelus, m.gelu);
   m.positions = choose(at.optional("positions"), kPositions, m.positions);
   m.causal = at.optional("causal").boolean(m.causal);
@@ -144,6 +157,20 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.masked_fraction = at.optional("masked_fraction").number(0, 1, encoder ? m.masked_fraction : 0);
   m.next_sentence = at.optional("next_sentence").boolean(m.masked_fraction > 0 && m.next_sentence);
   m.dropout = read_dropout(at.optional("dropout"));
+  m.qkv_bias = at.optional("qkv_bias").boolean(m.qkv_bias);
+  m.qk_norm = at.optional("qk_norm").boolean(m.qk_norm);
+  m.parallel = at.optional("parallel").boolean(m.parallel);
+  m.shared_norm = at.optional("shared_norm").boolean(m.shared_norm);
+  m.output_norm = at.optional("output_norm").boolean(m.output_norm);
+  m.embedding_norm = at.optional("embedding_norm").boolean(m.embedding_norm);
+  m.scaled_embedding = at.optional("scaled_embedding").boolean(m.scaled_embedding);
+  m.rotary_share = at.optional("rotary_share").number(0, 1, m.rotary_share);
+  m.position_offset = at.optional("position_offset").integer(0, kMostOffset, m.position_offset);
+  m.attention_cap = at.optional("attention_cap").number(0, kMostCap, m.attention_cap);
+  m.logit_cap = at.optional("logit_cap").number(0, kMostCap, m.logit_cap);
+  m.query_scale = at.optional("query_scale").number(0, kMostCap, m.query_scale);
+  m.window = at.optional("window").integer(0, kMostSequence, m.window);
+  m.window_period = at.optional("window_period").integer(0, kMostLayers, m.window > 0 ? m.window_period : 0);
   for (const Cursor& source : at.optional("sources").one_or_many()) m.sources.push_back(source.text());
   return m;
 }
@@ -208,7 +235,7 @@ std::string write_model(const Model& m, int indent) {
   std::string out;
   const auto line = [&](const char* key, const auto& value) { out += fmt::format("{}{}: {}\n", margin, key, value); };
   line("name", base::yaml_text(m.name));
-  line("family", word(kFamilies, static_cast<int>(m.family)));
+  line("family", name_of(m.family));
   line("layers", m.layers);
   line("hidden", m.hidden);
   line("heads", m.heads);
@@ -219,7 +246,7 @@ std::string write_model(const Model& m, int indent) {
   line("max_sequence", m.max_sequence);
   line("token_types", m.token_types);
   line("normalisation", word(kNormalisations, static_cast<int>(m.normalisation)));
-  line("activation", word(kActivations, static_cast<int>(m.activation)));
+  line("activation", traits_of(m.activation).name);
   line("gelu", word(kGelus, static_cast<int>(m.gelu)));
   line("positions", word(kPositions, static_cast<int>(m.positions)));
   line("causal", m.causal);
@@ -231,6 +258,25 @@ std::string write_model(const Model& m, int indent) {
   line("initial_stddev", m.initial_stddev);
   line("masked_fraction", m.masked_fraction);
   line("next_sentence", m.next_sentence);
+  // Features that few have, where they are not the family's.
+  const Model usual = defaults_of(m.family);
+  const auto feature = [&](const char* key, auto Model::*of) {
+    if (m.*of != usual.*of) line(key, m.*of);
+  };
+  feature("qkv_bias", &Model::qkv_bias);
+  feature("qk_norm", &Model::qk_norm);
+  feature("parallel", &Model::parallel);
+  feature("shared_norm", &Model::shared_norm);
+  feature("output_norm", &Model::output_norm);
+  feature("embedding_norm", &Model::embedding_norm);
+  feature("scaled_embedding", &Model::scaled_embedding);
+  feature("rotary_share", &Model::rotary_share);
+  feature("position_offset", &Model::position_offset);
+  feature("attention_cap", &Model::attention_cap);
+  feature("logit_cap", &Model::logit_cap);
+  feature("query_scale", &Model::query_scale);
+  feature("window", &Model::window);
+  if (m.window > 0) feature("window_period", &Model::window_period);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
   if (!m.sources.empty()) out += margin + "sources:\n";
   for (const std::string& source : m.sources) out += fmt::format("{}  - {}\n", margin, base::yaml_text(source));

@@ -1,5 +1,5 @@
 #pragma once
-/// Text to Model: our own YAML form and Hugging Face's config.json (gpt2, bert, llama, mistral). Unknown families are
+/// Text to Model: our own YAML form and Hugging Face's config.json (models/families.h). Unknown families are
 /// errors that name what was found; nothing is guessed. No file is opened here.
 #include <string>
 #include <string_view>

@@ -56,7 +56,8 @@ class Encoding {
       for (const Step& step : block.steps)
         for (const Op& op : step.ops) {
           const bool attends = op.kind == OpKind::attention || op.kind == OpKind::ring_attention;
-          const bool normalises = op.kind == OpKind::layer_norm || op.kind == OpKind::rms_norm;
+          const bool normalises =
+              op.kind == OpKind::layer_norm || op.kind == OpKind::rms_norm || op.kind == OpKind::head_norm;
           if (!normalises && !(attends && op.flash)) continue;
           for (std::size_t i = 1; i < op.out.size(); ++i)
             if (op.out[i] >= 0) statistics_[at(class_.views[at(op.out[i])].buffer)] = true;

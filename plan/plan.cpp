@@ -50,6 +50,7 @@ class Rules {
     offload();
     rounding();
     masked();
+    distances();
     compressed_gradients();
     encoded_activations();
     loss_chunks();
@@ -276,6 +277,17 @@ class Rules {
          fmt::format("stochastic rounding is of bf16 parameters, the plan has them in {}",
                      models::name_of(spec_.precision)),
          "precision: bf16, or rounding: nearest");
+  }
+
+  // A ring knows of a block of keys which chunk it is, not how far each key is away.
+  void distances() {
+    const bool windowed = model_.window > 0 && model_.window < spec_.sequence;
+    const bool slopes = model_.positions == models::Positions::alibi;
+    rule(spec_.context == 1 || !(windowed || slopes), "P104",
+         fmt::format("ring attention masks blocks of keys, and {} {}", model_.name,
+                     windowed ? fmt::format("sees {} tokens of {}", model_.window, spec_.sequence)
+                              : std::string("adds slopes on distances")),
+         "context: 1");
   }
 
   // The heads of a masked-language model take rows out of whole sequences.

@@ -76,6 +76,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P99", "activations without zeros in fp8"},
     {"P101", "gradients exchanged by node with ZeRO 3"},
     {"P102", "a start of PowerSGD without PowerSGD"},
+    {"P104", "context parallelism of windows or of ALiBi's slopes"},
     {"P111", "a custom order without passes, or passes of none"},
     {"P112", "a custom order of other stages"},
     {"P113", "a custom order of another number of micro-batches"},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/counts.h"
+#include "models/families.h"
 #include "plan/fields.h"
 #include "reports/tables.h"
 
@@ -98,8 +99,6 @@ json spec_json(const plan::PlanSpec& s) {
 }
 
 json model_json(const models::Model& model, std::int64_t sequence) {
-  static constexpr std::pair<models::Family, const char*> kFamilies[] = {
-      {models::Family::gpt, "gpt"}, {models::Family::bert, "bert"}, {models::Family::llama, "llama"}};
   json out = {{"name", model.name},
               {"layers", model.layers},
               {"hidden", model.hidden},
@@ -113,8 +112,7 @@ json model_json(const models::Model& model, std::int64_t sequence) {
               {"parameters_active", models::parameters_active(model)},
               {"flops_per_token_forward", models::flops_per_token_forward(model, sequence)},
               {"sources", model.sources}};
-  for (const auto& [family, name] : kFamilies)
-    if (family == model.family) out["family"] = name;
+  out["family"] = models::name_of(model.family);
   return out;
 }
 

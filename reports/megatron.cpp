@@ -49,6 +49,14 @@ std::string model_flags(Handover& h) {
   h.needs(m.causal && m.pre_norm && !m.next_sentence, "BERT (its trainer has left the main branch)",
           "GPTs and Llamas can be exported");
   h.needs(m.activation != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
+  h.needs(m.activation != models::Activation::geglu, "a gate with GELU", "swiglu, or gelu");
+  h.needs(!m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
+          "attention parallel to the MLP, norms of outputs or embeddings, and scaled embeddings",
+          "GPTs, Llamas, Qwens and Nemotrons can be exported");
+  h.needs(m.positions != models::Positions::alibi && m.position_offset == 0 && m.window == 0 && m.query_scale == 0 &&
+              m.attention_cap == 0 && m.logit_cap == 0,
+          "ALiBi, offsets of positions, windows, caps and scales of its own in attention",
+          "GPTs, Llamas, Qwens and Nemotrons can be exported");
   h.note(dropout.embedding != dropout.residual,
          fmt::format("--hidden-dropout is of embeddings and residuals alike; {} is the residuals'", dropout.residual));
   Flags f("MODEL_ARGS");
@@ -66,12 +74,16 @@ std::string model_flags(Handover& h) {
   if (m.positions == models::Positions::rope) {
     f.add("position-embedding-type", "rope");
     f.add("rotary-base", static_cast<std::int64_t>(std::llround(m.rope_theta)));
+    if (m.rotary_share < 1) f.add("rotary-percent", m.rotary_share);
   } else {
     f.add("position-embedding-type", "learned_absolute");
   }
   f.add("normalization", m.normalisation == models::Normalisation::rms_norm ? "RMSNorm" : "LayerNorm");
   f.add("norm-epsilon", m.norm_epsilon);
   f.add_if(m.activation == models::Activation::swiglu, "swiglu");
+  f.add_if(m.activation == models::Activation::squared_relu, "squared-relu");
+  f.add_if(m.qkv_bias && !m.bias, "add-qkv-bias");
+  f.add_if(m.qk_norm, "qk-layernorm");
   if (m.activation == models::Activation::gelu) {
     // The fusion with the bias has the tanh form; without it the exact one is the default.
     if (m.gelu == models::Gelu::erf) f.add("no-bias-gelu-fusion");

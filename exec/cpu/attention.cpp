@@ -9,6 +9,7 @@
 #include "base/ensure.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/masks.h"
+#include "exec/cpu/scores.h"
 
 namespace orrery::exec {
 namespace {
@@ -20,8 +21,8 @@ struct Shape {
   std::int64_t out_width;  ///< of a row of y
   std::int64_t block;      ///< queries at a time
   std::int64_t blocks;
+  std::int64_t window;  ///< 0: none
   bool causal;
-  float scale;
 
   explicit Shape(const models::Op& op)
       : batch(op.batch),
@@ -34,13 +35,17 @@ struct Shape {
         out_width(op.heads * op.head_dim),
         block(std::min<std::int64_t>(op.causal ? 64 : 128, op.sequence)),
         blocks(block > 0 ? (op.sequence + block - 1) / block : 0),
-        causal(op.causal),
-        scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(op.head_dim)))) {
+        window(op.window),
+        causal(op.causal) {
     ENSURE(kv_heads > 0 && heads % kv_heads == 0 && dim > 0, "attention with {} heads, {} key/value heads of {}", heads,
            kv_heads, dim);
   }
   [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
-  /// Keys that the queries [.., end) see.
+  /// The first key that a query sees, and those before it.
+  [[nodiscard]] std::int64_t first_key(std::int64_t query) const {
+    return window > 0 ? std::max<std::int64_t>(0, query - window + 1) : 0;
+  }
+  /// Where the keys end that the queries [.., end) see.
   [[nodiscard]] std::int64_t keys(std::int64_t end) const { return causal ? end : sequence; }
   [[nodiscard]] std::int64_t query(std::int64_t head) const { return head * dim; }
   [[nodiscard]] std::int64_t key(std::int64_t group) const { return (heads + group) * dim; }
@@ -67,6 +72,7 @@ void run_attention(Machine& machine, const Call& call) {
   float* saved = call.output(1, flash ? head_rows : head_rows * s.sequence);
   // With dropout scratch holds a row's factors and, where the probabilities themselves are saved, what is left of them.
   const Masks masks(call);
+  const Scores bends(call);
   const std::int64_t area = s.block * s.sequence, factors = masks.any() ? s.sequence : 0;
 
   const std::int64_t units = s.batch * s.heads * s.blocks;
@@ -76,27 +82,30 @@ void run_attention(Machine& machine, const Call& call) {
           const std::int64_t head_index = unit / s.blocks;  // batch * heads + head
           const std::int64_t b = head_index / s.heads, head = head_index % s.heads, group = head / s.per_group;
           const std::int64_t begin = unit % s.blocks * s.block, end = std::min(begin + s.block, s.sequence);
-          const std::int64_t keys = s.keys(end);
+          const std::int64_t from = s.first_key(begin), keys = s.keys(end) - from;  // that the block sees
           const float* packed = qkv + b * s.sequence * s.width;
           const std::int64_t ld = flash ? keys : s.sequence;
           float* scratch = flash || masks.any() ? machine.scratch.get(thread, area + factors) : nullptr;
-          float* scores = flash ? scratch : saved + (head_index * s.sequence + begin) * s.sequence;
+          float* scores = flash ? scratch : saved + (head_index * s.sequence + begin) * s.sequence + from;
           gemm(false, true, end - begin, keys, s.dim, 1.0F, packed + begin * s.width + s.query(head), s.width,
-               packed + s.key(group), s.width, 0.0F, scores, ld);
+               packed + from * s.width + s.key(group), s.width, 0.0F, scores, ld);
           for (std::int64_t row = begin; row < end; ++row) {
             float* p = scores + (row - begin) * ld;
-            const std::int64_t seen = s.keys(row + 1);
-            const float lse = kernels.softmax_row(p, seen, s.scale);
-            clear(p + seen, ld - seen);
+            const std::int64_t first_seen = s.first_key(row) - from, end_seen = s.keys(row + 1) - from;
+            const std::int64_t seen = end_seen - first_seen;
+            bends.bend(kernels, p + first_seen, seen, head, row - from - first_seen);
+            const float lse = kernels.softmax_row(p + first_seen, seen, bends.left());
+            clear(flash ? p : p - from, first_seen + (flash ? 0 : from));
+            clear(p + end_seen, ld - end_seen - (flash ? 0 : from));
             if (flash) saved[head_index * s.sequence + row] = lse;
             if (!masks.any()) continue;
-            masks.of_scores(kernels, b, head, row, keys, scratch + area);
+            masks.of_scores(kernels, b, head, row, from + keys, scratch + area);
             float* left = scratch + (row - begin) * ld;
-            for (std::int64_t i = 0; i < keys; ++i) left[i] = p[i] * scratch[area + i];
+            for (std::int64_t i = 0; i < keys; ++i) left[i] = p[i] * scratch[area + from + i];
           }
           const float* weights = masks.any() ? scratch : scores;
-          gemm(false, false, end - begin, s.dim, keys, 1.0F, weights, ld, packed + s.value(group), s.width, 0.0F,
-               y + (b * s.sequence + begin) * s.out_width + s.query(head), s.out_width);
+          gemm(false, false, end - begin, s.dim, keys, 1.0F, weights, ld, packed + from * s.width + s.value(group),
+               s.width, 0.0F, y + (b * s.sequence + begin) * s.out_width + s.query(head), s.out_width);
         }
       });
 }
@@ -117,43 +126,58 @@ struct GradBlock {
   float* dscores;  ///< scratch, block * T
   std::int64_t head, group, sequence;
   const Masks& masks;
+  const Scores& bends;
   float* left;     ///< with dropout: scratch for what it leaves of p, block * T; may be scores
   float* factors;  ///< and for a row's factors, T
+  float* slopes;   ///< with a cap: scratch for its slopes, block * T
 
   void run(std::int64_t begin, std::int64_t end, bool first) const {
-    const std::int64_t rows = end - begin, keys = s.keys(end);
+    const std::int64_t rows = end - begin, from = s.first_key(begin), keys = s.keys(end) - from;
     const float* q = packed + begin * s.width + s.query(head);
-    const float* k = packed + s.key(group);
+    const float* k = packed + from * s.width + s.key(group);
+    const float* v = packed + from * s.width + s.value(group);
     const float* dy_rows = dy + begin * s.out_width;
-    const float* p = flash ? scores : saved + begin * s.sequence;
+    const float* p = flash ? scores : saved + begin * s.sequence + from;
     const std::int64_t ld = flash ? keys : s.sequence;
     if (flash) {
       gemm(false, true, rows, keys, s.dim, 1.0F, q, s.width, k, s.width, 0.0F, scores, ld);
       for (std::int64_t row = begin; row < end; ++row) {
         float* target = scores + (row - begin) * ld;
-        const std::int64_t seen = s.keys(row + 1);
-        kernels.probabilities_row(target, seen, s.scale, saved[row]);
-        clear(target + seen, keys - seen);
+        const std::int64_t first_seen = s.first_key(row) - from, end_seen = s.keys(row + 1) - from;
+        const std::int64_t seen = end_seen - first_seen;
+        bends.bend(kernels, target + first_seen, seen, head, row - from - first_seen,
+                   bends.capped() ? slopes + (row - begin) * keys + first_seen : nullptr);
+        kernels.probabilities_row(target + first_seen, seen, bends.left(), saved[row]);
+        clear(target, first_seen);
+        clear(target + end_seen, keys - end_seen);
       }
+    } else if (bends.capped()) {
+      gemm(false, true, rows, keys, s.dim, 1.0F, q, s.width, k, s.width, 0.0F, slopes, keys);
+      bends.cap_slopes(kernels, slopes, rows * keys, slopes);
     }
-    gemm(false, true, rows, keys, s.dim, 1.0F, dy_rows, s.out_width, packed + s.value(group), s.width, 0.0F, dscores,
-         keys);
+    gemm(false, true, rows, keys, s.dim, 1.0F, dy_rows, s.out_width, v, s.width, 0.0F, dscores, keys);
     for (std::int64_t row = 0; row < rows; ++row) {
       const float subtrahend = kernels.dot(dy_rows + row * s.out_width, y + (begin + row) * s.out_width, s.dim);
       if (masks.any()) {
-        masks.of_scores(kernels, sequence, head, begin + row, keys, factors);
-        apply(factors, dscores + row * keys, keys);
+        masks.of_scores(kernels, sequence, head, begin + row, from + keys, factors);
+        apply(factors + from, dscores + row * keys, keys);
       }
-      kernels.softmax_grad_row(p + row * ld, dscores + row * keys, keys, s.scale, subtrahend);
+      kernels.softmax_grad_row(p + row * ld, dscores + row * keys, keys, bends.scale(), subtrahend);
+      if (bends.capped()) {  // of keys that the row sees: of others slopes may be of an earlier block
+        const std::int64_t first_seen = s.first_key(begin + row) - from, end_seen = s.keys(begin + row + 1) - from;
+        apply(slopes + row * keys + first_seen, dscores + row * keys + first_seen, end_seen - first_seen);
+      }
       if (!masks.any()) continue;
-      for (std::int64_t i = 0; i < keys; ++i) left[row * ld + i] = p[row * ld + i] * factors[i];
+      for (std::int64_t i = 0; i < keys; ++i) left[row * ld + i] = p[row * ld + i] * factors[from + i];
     }
     if (masks.any()) p = left;
     const float beta = first ? 0.0F : 1.0F;
     gemm(false, false, rows, s.dim, keys, 1.0F, dscores, keys, k, s.width, 0.0F,
          dpacked + begin * s.width + s.query(head), s.width);
-    gemm(true, false, keys, s.dim, rows, 1.0F, dscores, keys, q, s.width, beta, dpacked + s.key(group), s.width);
-    gemm(true, false, keys, s.dim, rows, 1.0F, p, ld, dy_rows, s.out_width, beta, dpacked + s.value(group), s.width);
+    float* dk = dpacked + from * s.width + s.key(group);
+    float* dv = dpacked + from * s.width + s.value(group);
+    gemm(true, false, keys, s.dim, rows, 1.0F, dscores, keys, q, s.width, beta, dk, s.width);
+    gemm(true, false, keys, s.dim, rows, 1.0F, p, ld, dy_rows, s.out_width, beta, dv, s.width);
   }
 };
 
@@ -172,14 +196,20 @@ void run_attention_grad(Machine& machine, const Call& call) {
 
   // Query heads of a group add to the same dk and dv: one thread has them all.
   const Masks masks(call);
+  const Scores bends(call);
   const std::int64_t products = 5 * s.per_group * s.sequence * s.sequence * s.dim;
   machine.pool.each(
       s.batch * s.kv_heads, Shape::chunk(products), [&](std::int64_t first, std::int64_t last, int thread) {
         const std::int64_t area = s.block * s.sequence;
         const bool two = flash || masks.any();
-        float* scratch = machine.scratch.get(thread, (two ? 2 : 1) * area + (masks.any() ? s.sequence : 0));
+        const std::int64_t factors = (two ? 2 : 1) * area, slopes = factors + (masks.any() ? s.sequence : 0);
+        float* scratch = machine.scratch.get(thread, slopes + (bends.capped() ? area : 0));
         for (std::int64_t unit = first; unit < last; ++unit) {
           const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
+          for (std::int64_t row = 0; s.window > 0 && row < s.sequence; ++row) {  // no block sees all keys
+            clear(dqkv + (b * s.sequence + row) * s.width + s.key(group), s.dim);
+            clear(dqkv + (b * s.sequence + row) * s.width + s.value(group), s.dim);
+          }
           for (std::int64_t head = group * s.per_group; head < (group + 1) * s.per_group; ++head) {
             const std::int64_t y_offset = b * s.sequence * s.out_width + s.query(head);
             const GradBlock block{s,
@@ -196,12 +226,14 @@ void run_attention_grad(Machine& machine, const Call& call) {
                                   group,
                                   b,
                                   masks,
+                                  bends,
                                   scratch + (two ? area : 0),
-                                  scratch + (two ? 2 : 1) * area};
+                                  scratch + factors,
+                                  scratch + slopes};
             // The last block sees all keys, so it can write what the others add to.
             for (std::int64_t i = s.blocks - 1; i >= 0; --i)
               block.run(i * s.block, std::min((i + 1) * s.block, s.sequence),
-                        i == s.blocks - 1 && head == group * s.per_group);
+                        s.window == 0 && i == s.blocks - 1 && head == group * s.per_group);
           }
         }
       });

@@ -194,6 +194,13 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::relu_grad: return run_relu_grad(machine_, call);
     case OpKind::sparse_encode: return run_sparse_encode(machine_, call);
     case OpKind::sparse_decode: return run_sparse_decode(machine_, call);
+    case OpKind::activate: return run_activate(machine_, call);
+    case OpKind::activate_grad: return run_activate_grad(machine_, call);
+    case OpKind::gate: return run_gate(machine_, call);
+    case OpKind::gate_grad: return run_gate_grad(machine_, call);
+    case OpKind::head_norm: return run_head_norm(machine_, call);
+    case OpKind::head_norm_grad: return run_head_norm_grad(machine_, call);
+    case OpKind::soft_cap: return run_soft_cap(machine_, call);
   }
 }
 

@@ -4,6 +4,8 @@
 /// or columns over threads. Results do not depend on that division.
 #include <cstdint>
 
+#include "models/activation.h"
+
 namespace orrery::exec {
 
 /// Constants of one AdamW update, already combined with the bias corrections.
@@ -105,6 +107,14 @@ struct Kernels {
   void (*dropout_factors)(const DropoutDraw& draw, std::uint64_t first, Count count, float* factors);
   void (*relu)(const float* x, float* y, Count count);
   void (*relu_grad)(const float* dy, const float* y, float* dx, Count count);
+  /// Activations of exec/activations.h; the gated ones times `up`.
+  void (*activate)(models::Function function, const float* x, float* y, Count count);
+  void (*activate_grad)(models::Function function, const float* dy, const float* x, float* dx, Count count);
+  void (*gate)(models::Function function, const float* gate, const float* up, float* y, Count count);
+  void (*gate_grad)(models::Function function, const float* dy, const float* gate, const float* up, float* dgate,
+                    float* dup, Count count);
+  /// y (null: none) = cap tanh(scale*x/cap), slopes (null: none) = 1 - tanh^2; either may be x
+  void (*cap)(const float* x, float* y, float* slopes, Count count, float scale, float cap);
 };
 
 }  // namespace orrery::exec

@@ -116,6 +116,13 @@ void run_swiglu(Machine&, const Call&);
 void run_swiglu_grad(Machine&, const Call&);
 void run_add_bias(Machine&, const Call&);
 void run_add(Machine&, const Call&);
+void run_activate(Machine&, const Call&);
+void run_activate_grad(Machine&, const Call&);
+void run_gate(Machine&, const Call&);
+void run_gate_grad(Machine&, const Call&);
+void run_head_norm(Machine&, const Call&);
+void run_head_norm_grad(Machine&, const Call&);
+void run_soft_cap(Machine&, const Call&);
 void run_matmul(Machine&, const Call&);     // gemm.cpp
 void run_attention(Machine&, const Call&);  // attention.cpp
 void run_attention_grad(Machine&, const Call&);

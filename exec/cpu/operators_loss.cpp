@@ -73,13 +73,18 @@ void run_cross_entropy_grad(Machine& machine, const Call& call) {
   float* dlogits = call.output(0, s.rows * s.columns);
   const float* scaling = call.optional_input(4, 1);
   const float scale = static_cast<float>(call.op.scale) * (scaling == nullptr ? 1.0F : scaling[0]);
-  machine.pool.each(s.rows, rows_per_chunk(s.columns), [&](std::int64_t begin, std::int64_t end, int) {
-    const std::int64_t at = begin * s.columns;
-    machine.kernels.row_softmax(logits + at, max + begin, sums + begin, dlogits + at, end - begin, s.columns, s.real,
-                                scale);
+  const auto inward = static_cast<float>(call.op.cap > 0 ? 1 / call.op.cap : 0);
+  machine.pool.each(s.rows, rows_per_chunk(s.columns), [&](std::int64_t begin, std::int64_t end, int thread) {
+    // Where logits are capped, their slopes: before the gradient may take the logits' place.
+    float* slopes = call.op.cap > 0 ? machine.scratch.get(thread, s.real) : nullptr;
     for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t at = row * s.columns;
+      for (std::int64_t i = 0; slopes != nullptr && i < s.real; ++i)
+        slopes[i] = 1.0F - (logits[at + i] * inward) * (logits[at + i] * inward);
+      machine.kernels.row_softmax(logits + at, max + row, sums + row, dlogits + at, 1, s.columns, s.real, scale);
       const std::int64_t column = s.column_of(targets[row]);
-      if (column >= 0) dlogits[row * s.columns + column] -= scale;
+      if (column >= 0) dlogits[at + column] -= scale;
+      for (std::int64_t i = 0; slopes != nullptr && i < s.real; ++i) dlogits[at + i] *= slopes[i];
     }
   });
 }

@@ -124,6 +124,116 @@ void run_swiglu_grad(Machine& machine, const Call& call) {
   });
 }
 
+void run_activate(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* x = call.input(0, count);
+  float* y = call.output(0, count);
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+    machine.kernels.activate(call.op.function, x + at, y + at, size);
+  });
+}
+
+void run_activate_grad(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* dy = call.input(0, count);
+  const float* x = call.input(1, count);
+  float* dx = call.output(0, count);
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+    machine.kernels.activate_grad(call.op.function, dy + at, x + at, dx + at, size);
+  });
+}
+
+void run_gate(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, f = call.op.m;
+  const float* x = call.input(0, n * 2 * f);
+  float* y = call.output(0, n * f);
+  machine.pool.each(n, rows_per_chunk(f), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* gate = x + row * 2 * f;
+      machine.kernels.gate(call.op.function, gate, gate + f, y + row * f, f);
+    }
+  });
+}
+
+void run_gate_grad(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, f = call.op.m;
+  const float* dy = call.input(0, n * f);
+  const float* x = call.input(1, n * 2 * f);
+  float* dx = call.output(0, n * 2 * f);
+  machine.pool.each(n, rows_per_chunk(f), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* gate = x + row * 2 * f;
+      float* dgate = dx + row * 2 * f;
+      machine.kernels.gate_grad(call.op.function, dy + row * f, gate, gate + f, dgate, dgate + f, f);
+    }
+  });
+}
+
+// A token's heads of q, and those of k, are as many rows of D.
+void run_head_norm(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.batch * op.sequence, d = op.head_dim, normed = op.heads + op.kv_heads;
+  const std::int64_t width = (normed + op.kv_heads) * d;
+  const float epsilon = static_cast<float>(op.epsilon);
+  const float* x = call.input(0, n * width);
+  const float* weight_q = call.input(1, d);
+  const float* weight_k = call.input(2, d);
+  float* y = call.output(0, n * width);
+  float* rstd = call.output(1, n * normed);
+  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float* from = x + i * width;
+      float* to = y + i * width;
+      const std::int64_t k = op.heads * d, v = normed * d;
+      machine.kernels.rms_norm(from, weight_q, to, rstd + i * normed, op.heads, d, epsilon);
+      machine.kernels.rms_norm(from + k, weight_k, to + k, rstd + i * normed + op.heads, op.kv_heads, d, epsilon);
+      if (from != to) std::copy_n(from + v, op.kv_heads * d, to + v);
+    }
+  });
+}
+
+void run_head_norm_grad(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.batch * op.sequence, d = op.head_dim, normed = op.heads + op.kv_heads;
+  const std::int64_t width = (normed + op.kv_heads) * d, k = op.heads * d, v = normed * d;
+  const float* dy = call.input(0, n * width);
+  const float* x = call.input(1, n * width);
+  const float* weight_q = call.input(2, d);
+  const float* weight_k = call.input(3, d);
+  const float* rstd = call.input(4, n * normed);
+  float* dx = call.output(0, n * width);
+  float* dweight_q = call.output(1, d);
+  float* dweight_k = call.output(2, d);
+  // The parameters first: dx may be written over dy.
+  machine.pool.each(d, columns_per_chunk(n * op.heads), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t at = i * width + begin;
+      machine.kernels.norm_weight_grad(dy + at, x + at, nullptr, rstd + i * normed, dweight_q + begin, nullptr,
+                                       op.heads, d, end - begin);
+      machine.kernels.norm_weight_grad(dy + at + k, x + at + k, nullptr, rstd + i * normed + op.heads,
+                                       dweight_k + begin, nullptr, op.kv_heads, d, end - begin);
+    }
+  });
+  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t at = i * width;
+      machine.kernels.rms_norm_grad(dy + at, x + at, weight_q, rstd + i * normed, nullptr, dx + at, op.heads, d);
+      machine.kernels.rms_norm_grad(dy + at + k, x + at + k, weight_k, rstd + i * normed + op.heads, nullptr,
+                                    dx + at + k, op.kv_heads, d);
+      if (dx != dy) std::copy_n(dy + at + v, op.kv_heads * d, dx + at + v);
+    }
+  });
+}
+
+void run_soft_cap(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* x = call.input(0, count);
+  float* y = call.output(0, count);
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+    machine.kernels.cap(x + at, y + at, nullptr, size, 1.0F, static_cast<float>(call.op.cap));
+  });
+}
+
 void run_add_bias(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, c = call.op.m;
   const float* residual = call.input(0, n * c);

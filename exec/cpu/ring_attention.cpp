@@ -10,6 +10,7 @@
 #include "base/ensure.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/masks.h"
+#include "exec/cpu/scores.h"
 
 namespace orrery::exec {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 struct Block {
   std::int64_t batch, sequence, heads, kv_heads, dim, per_group;
   std::int64_t width, kv_width, out_width;  ///< of a row of qkv, of kv and of y
-  float scale;
   // What the mask leaves: these queries and these keys, of own blocks the triangle.
   std::int64_t first_query = 0, keys = 0;
   bool triangle = false;
@@ -32,10 +32,11 @@ struct Block {
         width((op.heads + 2 * op.kv_heads) * op.head_dim),
         kv_width(2 * op.kv_heads * op.head_dim),
         out_width(op.heads * op.head_dim),
-        scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(op.head_dim)))),
         keys(op.sequence) {
     ENSURE(op.context > 1 && op.ring_step < op.context && op.sequence % 2 == 0, "ring step {} of {} over {} tokens",
            op.ring_step, op.context, op.sequence);
+    ENSURE(op.window == 0 && op.alibi_heads == 0, "a ring without windows and slopes: {}, {}", op.window,
+           op.alibi_heads);
     if (!op.causal) return;
     triangle = op.ring_step == 0;
     const bool later = op.ring_step > part;  // the owner, part - ring_step, wraps around to a rank behind this one
@@ -73,6 +74,7 @@ void run_ring_attention(Machine& machine, const Call& call) {
   float* y = call.output(0, s.tokens() * s.out_width);
   float* saved = call.output(1, s.batch * s.heads * s.sequence);
   const Masks masks(call);
+  const Scores bends(call);
   machine.pool.each(s.batch * s.heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
     const std::int64_t rows = s.queries();
     float* scores = machine.scratch.get(thread, rows * (s.keys + s.dim) + (masks.any() ? s.keys : 0));
@@ -89,7 +91,8 @@ void run_ring_attention(Machine& machine, const Call& call) {
       for (std::int64_t row = 0; row < rows; ++row) {
         float* p = scores + row * s.keys;
         const std::int64_t seen = s.seen(row);
-        sums[static_cast<std::size_t>(row)] = machine.kernels.softmax_row(p, seen, s.scale);
+        bends.bend(machine.kernels, p, seen, head, 0);
+        sums[static_cast<std::size_t>(row)] = machine.kernels.softmax_row(p, seen, bends.left());
         std::fill(p + seen, p + s.keys, 0.0F);
         if (!masks.any()) continue;
         masks.of_scores(machine.kernels, b, head, s.first_query + row, owner_of(call), s.keys, factors);
@@ -120,13 +123,16 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
   float* dqkv = call.output(0, s.tokens() * s.width);
   float* dkv = call.output(1, s.tokens() * s.kv_width);
   const Masks masks(call);
+  const Scores bends(call);
   const float keep = call.op.accumulate ? 1.0F : 0.0F;  // the own block comes first and has all queries
   // Query heads of a group add to the same dk and dv: one thread has them all.
   machine.pool.each(s.batch * s.kv_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
     const std::int64_t rows = s.queries();
-    float* p = machine.scratch.get(thread, (2 * rows + (masks.any() ? 1 : 0)) * s.keys);
+    const std::int64_t drawn = masks.any() ? 1 : 0, capped = bends.capped() ? 1 : 0;
+    float* p = machine.scratch.get(thread, (2 * rows + drawn + capped) * s.keys);
     float* dp = p + rows * s.keys;
     float* factors = dp + rows * s.keys;
+    float* slopes = factors + drawn * s.keys;  // of a row
     for (std::int64_t unit = first; unit < last; ++unit) {
       const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
       const float* k = kv + b * s.sequence * s.kv_width + s.key(group);
@@ -147,14 +153,16 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
         gemm(false, true, rows, s.keys, s.dim, 1.0F, dout, s.out_width, v, s.kv_width, 0.0F, dp, s.keys);
         for (std::int64_t row = 0; row < rows; ++row) {
           const std::int64_t seen = s.seen(row);
-          machine.kernels.probabilities_row(p + row * s.keys, seen, s.scale, lse[row]);
+          bends.bend(machine.kernels, p + row * s.keys, seen, head, 0, bends.capped() ? slopes : nullptr);
+          machine.kernels.probabilities_row(p + row * s.keys, seen, bends.left(), lse[row]);
           std::fill(p + row * s.keys + seen, p + (row + 1) * s.keys, 0.0F);
           const float subtrahend = machine.kernels.dot(dout + row * s.out_width, out + row * s.out_width, s.dim);
           if (masks.any()) {
             masks.of_scores(machine.kernels, b, head, s.first_query + row, owner_of(call), s.keys, factors);
             apply(factors, dp + row * s.keys, s.keys);
           }
-          machine.kernels.softmax_grad_row(p + row * s.keys, dp + row * s.keys, s.keys, s.scale, subtrahend);
+          machine.kernels.softmax_grad_row(p + row * s.keys, dp + row * s.keys, s.keys, bends.scale(), subtrahend);
+          if (bends.capped()) apply(slopes, dp + row * s.keys, seen);
           if (masks.any()) apply(factors, p + row * s.keys, s.keys);
         }
         gemm(false, false, rows, s.dim, s.keys, 1.0F, dp, s.keys, k, s.kv_width, keep,

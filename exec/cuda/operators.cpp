@@ -26,10 +26,11 @@ void run_embedding(const Call& call) {
   const std::int64_t first = call.context.tensor_rank * op.m;
   const std::int64_t n = op.n, m = op.m, c = op.k;
   if (op.kind == OpKind::embedding)
-    embedding(call.stream, call.ids(0, n), call.input<T>(1, m * c), call.output<T>(0, n * c), n, c, first, m);
+    embedding(call.stream, call.ids(0, n), call.input<T>(1, m * c), call.output<T>(0, n * c), n, c, first, m,
+              static_cast<float>(op.scale));
   else
     embedding_grad<T>(call.stream, call.ids(0, n), call.input<T>(1, n * c), call.output<GradientOf<T>>(0, m * c), n, c,
-                      first, m, call.scratch);
+                      first, m, static_cast<float>(op.scale), call.scratch);
 }
 
 template <class T>
@@ -41,10 +42,11 @@ void run_position(const Call& call) {
   if (op.kind == OpKind::position_add) {
     const std::int64_t first = op.row_shard ? call.context.tensor_rank * n : 0;
     const std::int64_t read = op.context > 1 ? t * op.context : std::min(first + n, t);
-    position_add(call.stream, call.input<T>(0, n * c), call.input<T>(1, read * c), call.output<T>(0, n * c), n, c, t,
-                 first, positions_of(call));
+    position_add(call.stream, call.input<T>(0, n * c), call.input<T>(1, (op.k + read) * c) + op.k * c,
+                 call.output<T>(0, n * c), n, c, t, first, positions_of(call));
   } else
-    position_grad<T>(call.stream, call.input<T>(0, n * c), call.output<GradientOf<T>>(0, t * op.context * c), n, c, t,
+    position_grad<T>(call.stream, call.input<T>(0, n * c),
+                     call.output<GradientOf<T>>(0, (op.k + t * op.context) * c) + op.k * c, n, c, t,
                      positions_of(call));
 }
 
@@ -96,6 +98,11 @@ AttentionShape shape_of(const Call& call) {
   shape.causal = op.causal;
   shape.flash = op.flash;
   shape.masks = score_masks(call);
+  shape.score_scale = op.score_scale;
+  shape.cap = op.cap;
+  shape.window = op.window;
+  shape.alibi_heads = static_cast<int>(op.alibi_heads);
+  shape.first_head = static_cast<int>(call.context.tensor_rank * op.heads);
   return shape;
 }
 
@@ -131,6 +138,7 @@ void run_attention(const Call& call) {
 RingBlock block_of(const Op& op, int part) {
   ENSURE(op.context > 1 && op.ring_step < op.context && op.sequence % 2 == 0, "ring step {} of {} over {} tokens",
          op.ring_step, op.context, op.sequence);
+  ENSURE(op.window == 0 && op.alibi_heads == 0, "a ring without windows and slopes: {}, {}", op.window, op.alibi_heads);
   RingBlock block;
   block.keys = op.sequence;
   block.accumulate = op.accumulate;
@@ -170,10 +178,12 @@ void run_keys_and_values(const Call& call) {
 template <class T>
 void run_rope(const Call& call) {
   const Op& op = call.op;
-  ENSURE(op.head_dim % 2 == 0, "rope turns pairs, but heads have {} elements", op.head_dim);
+  const std::int64_t turned = op.rotary > 0 ? op.rotary : op.head_dim;
+  ENSURE(turned % 2 == 0 && turned <= op.head_dim, "rope turns pairs, but of {} elements of a head {}", op.head_dim,
+         turned);
   const std::int64_t packed = AttentionSizes(op).packed;
-  rope(call.stream, shape_of(call), positions_of(call), call.input<T>(0, packed), call.output<T>(0, packed), op.epsilon,
-       op.kind == OpKind::rope ? 1 : -1, call.scratch);
+  rope(call.stream, shape_of(call), positions_of(call), call.input<T>(0, packed), call.output<T>(0, packed), turned,
+       op.epsilon, op.kind == OpKind::rope ? 1 : -1, call.scratch);
 }
 
 template <class T>
@@ -188,6 +198,39 @@ void run_activation(const Call& call) {
     swiglu(call.stream, call.input<T>(0, 2 * size), call.output<T>(0, size), n, f);
   else
     swiglu_grad(call.stream, call.input<T>(0, size), call.input<T>(1, 2 * size), call.output<T>(0, 2 * size), n, f);
+}
+
+template <class T>
+void run_function(const Call& call) {
+  const Op& op = call.op;
+  const std::int64_t n = op.n, f = op.m, size = n * f;
+  if (op.kind == OpKind::activate)
+    activate(call.stream, op.function, call.input<T>(0, size), call.output<T>(0, size), size);
+  else if (op.kind == OpKind::activate_grad)
+    activate_grad(call.stream, op.function, call.input<T>(0, size), call.input<T>(1, size), call.output<T>(0, size),
+                  size);
+  else if (op.kind == OpKind::gate)
+    gate(call.stream, op.function, call.input<T>(0, 2 * size), call.output<T>(0, size), n, f);
+  else if (op.kind == OpKind::gate_grad)
+    gate_grad(call.stream, op.function, call.input<T>(0, size), call.input<T>(1, 2 * size), call.output<T>(0, 2 * size),
+              n, f);
+  else
+    soft_cap(call.stream, call.input<T>(0, size), call.output<T>(0, size), size, static_cast<float>(op.cap));
+}
+
+template <class T>
+void run_head_norm(const Call& call) {
+  using G = GradientOf<T>;
+  const Op& op = call.op;
+  const AttentionSizes s(op);
+  const std::int64_t d = op.head_dim, statistics = s.n * (op.heads + op.kv_heads);
+  if (op.kind == OpKind::head_norm)
+    head_norm(call.stream, shape_of(call), call.input<T>(0, s.packed), call.input<T>(1, d), call.input<T>(2, d),
+              call.output<T>(0, s.packed), call.output(1, statistics), static_cast<float>(op.epsilon));
+  else
+    head_norm_grad<T>(call.stream, shape_of(call), call.input<T>(0, s.packed), call.input<T>(1, s.packed),
+                      call.input<T>(2, d), call.input<T>(3, d), call.input(4, statistics), call.output<T>(0, s.packed),
+                      call.output<G>(1, d), call.output<G>(2, d), call.scratch);
 }
 
 template <class T>
@@ -227,7 +270,8 @@ void run_loss(const Call& call, const Call* maximum) {
                 s.valid, s.first);
   else
     cross_entropy_grad(call.stream, call.input<T>(0, n * m), call.input(1, n), call.input(2, n), call.ids(3, n),
-                       call.optional(4, 1), call.output<T>(0, n * m), n, m, s.valid, s.first, scale);
+                       call.optional(4, 1), call.output<T>(0, n * m), n, m, s.valid, s.first, scale,
+                       static_cast<float>(call.op.cap));
 }
 
 void run_bytes(const Call& call) {
@@ -268,6 +312,8 @@ bool CudaBackend::attention_by_cudnn(const Call& call) {
   if (dtype != models::DType::bf16 && dtype != models::DType::fp16) return leave("cuDNN's is for 16 bits");
   if (!op.flash) return leave("the plan's attention is not flash");
   if (op.dropout > 0) return leave("cuDNN's graph takes no masks that every split of a model draws alike");
+  if (op.cap > 0 || op.alibi_heads > 0 || op.window > 0 || op.score_scale > 0)
+    return leave("cuDNN's graph here has no caps, slopes, windows and scales of a model's own");
   if (!cudnn_) return leave(no_cudnn_);
   const AttentionSizes s(op);
   const auto data = [&](bool input, std::size_t index, std::int64_t elements) -> void* {
@@ -320,6 +366,7 @@ void CudaBackend::run_whole_loss(std::span<const OpCall> calls, const StepContex
     one.valid = Shard(gradient).valid;
     one.loss_scale = static_cast<float>(loss.op.scale);
     one.gradient_scale = static_cast<float>(gradient.op.scale);
+    one.cap = static_cast<float>(gradient.op.cap);
     one.counter = static_cast<unsigned*>(counter_.data());
     whole_cross_entropy(stream_.get(), one);
   });
@@ -417,6 +464,13 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::sparse_encode:
     case OpKind::sparse_decode: return run_sparse(call);
     case OpKind::dropout: return run_dropped(call);
+    case OpKind::activate:
+    case OpKind::activate_grad:
+    case OpKind::gate:
+    case OpKind::gate_grad:
+    case OpKind::soft_cap: return typed([&]<class T>(std::type_identity<T>) { run_function<T>(call); });
+    case OpKind::head_norm:
+    case OpKind::head_norm_grad: return typed([&]<class T>(std::type_identity<T>) { run_head_norm<T>(call); });
     case OpKind::relu:
     case OpKind::relu_grad: return run_rectified(call);
   }

@@ -22,13 +22,16 @@ ordered_json op_json(const OpTime& time) {
   number("m", op.m), number("n", op.n), number("k", op.k);
   number("batch", op.batch), number("sequence", op.sequence);
   number("heads", op.heads), number("kv_heads", op.kv_heads), number("head_dim", op.head_dim);
-  number("vocab", op.vocab);
+  number("vocab", op.vocab), number("window", op.window), number("rotary", op.rotary);
+  number("alibi_heads", op.alibi_heads), number("function", static_cast<std::int64_t>(op.function));
   if (op.dtype != models::DType::fp32) out["dtype"] = models::name_of(op.dtype);
   const auto flag = [&](const char* key, bool value) {
     if (value) out[key] = true;
   };
   flag("trans_a", op.trans_a), flag("trans_b", op.trans_b), flag("accumulate", op.accumulate);
   flag("causal", op.causal), flag("flash", op.flash), flag("rounded", op.rounded);
+  if (op.cap > 0) out["cap"] = op.cap;
+  if (op.score_scale > 0) out["score_scale"] = op.score_scale;
   out["in"] = op.in;
   out["out"] = op.out;
   return out;
@@ -51,7 +54,10 @@ OpTime op_of(const json& j) {
   number("m", out.op.m), number("n", out.op.n), number("k", out.op.k);
   number("batch", out.op.batch), number("sequence", out.op.sequence);
   number("heads", out.op.heads), number("kv_heads", out.op.kv_heads), number("head_dim", out.op.head_dim);
-  number("vocab", out.op.vocab);
+  number("vocab", out.op.vocab), number("window", out.op.window), number("rotary", out.op.rotary);
+  number("alibi_heads", out.op.alibi_heads);
+  out.op.function = static_cast<models::Function>(j.value("function", 0));
+  out.op.cap = j.value("cap", 0.0), out.op.score_scale = j.value("score_scale", 0.0);
   const auto flag = [&](const char* key, bool& into) { into = j.value(key, false); };
   flag("trans_a", out.op.trans_a), flag("trans_b", out.op.trans_b), flag("accumulate", out.op.accumulate);
   flag("causal", out.op.causal), flag("flash", out.op.flash), flag("rounded", out.op.rounded);

@@ -1,5 +1,6 @@
 #pragma once
 /// Other families of a golden model's size.
+#include "models/families.h"
 #include "models/model.h"
 
 namespace orrery::exec::testing {
@@ -20,6 +21,22 @@ inline void make_encoder(models::Model& m) {
   m.family = models::Family::bert;
   m.causal = m.pre_norm = false;
   m.token_types = 2;
+}
+
+/// Any family at a golden model's size, with all that it has and others do not.
+inline void make_family(models::Model& m, models::Family family) {
+  using models::Family;
+  m.family = family;
+  models::traits_of(family).defaults(m);
+  const bool grouped = family != Family::gpt && family != Family::bert && family != Family::gpt_neox &&
+                       family != Family::opt && family != Family::bloom;
+  if (grouped) m.kv_heads = 2;
+  m.ffn_hidden = family == Family::bloom || family == Family::falcon ? 4 * m.hidden : 96;
+  if (family == Family::gemma || family == Family::gemma2 || family == Family::qwen3) m.head_dim = 16;
+  if (family == Family::mistral || family == Family::phi3) m.window = 6;
+  if (family != Family::gemma2) return;
+  m.window = 4;
+  m.attention_cap = 0.7, m.logit_cap = 1.3, m.query_scale = 20;
 }
 
 }  // namespace orrery::exec::testing

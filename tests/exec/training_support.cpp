@@ -193,8 +193,8 @@ Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& 
                  trial.training.loss_scaling.initial);
     } else {
       const SafetensorsFile file = value_of(SafetensorsFile::open(trial.training.initial_weights));
-      initialise(schedule, rank, trainer.executor().arena(), *backend, value_of(file_source(file, schedule)),
-                 trial.training.loss_scaling.initial);
+      initialise(schedule, rank, trainer.executor().arena(), *backend,
+                 value_of(file_source(file, schedule, &trial.model)), trial.training.loss_scaling.initial);
     }
     const auto evaluate = [&] {
       if (!trial.training.evaluation) return;

@@ -115,7 +115,11 @@ class Exported : public ::testing::TestWithParam<Family> {
   static Trial trial() {
     if (GetParam() == Family::llama) return golden_llama();
     if (GetParam() == Family::bert) return testing::golden_bert();
-    return testing::golden_trial("constant");
+    Trial trial = testing::golden_trial("constant");
+    if (GetParam() == Family::gpt) return trial;
+    testing::make_family(trial.model, GetParam());
+    trial.training.initial_weights.clear();
+    return trial;
   }
   static void with(const Trial& trial, const std::function<void(const CheckpointContext&)>& body) {
     const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
@@ -132,7 +136,7 @@ class Exported : public ::testing::TestWithParam<Family> {
           } else {
             const auto files = open_weights(trial.training.initial_weights);
             if (!files) throw std::runtime_error(base::render(files.error(), false));
-            const auto source = file_source(*files, schedule);
+            const auto source = file_source(*files, schedule, &trial.model);
             if (!source) throw std::runtime_error(base::render(source.error(), false));
             initialise(schedule, rank, arena, *backend, *source);
           }
@@ -210,10 +214,11 @@ TEST_P(Exported, IsRefusedFromADamagedCheckpoint) {
   EXPECT_FALSE(fs::exists(folder_ / "out/model.safetensors"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, Exported, ::testing::Values(Family::gpt, Family::llama, Family::bert), [](const auto& one) {
-      return std::string(one.param == Family::gpt ? "gpt2" : one.param == Family::llama ? "llama" : "bert");
-    });
+INSTANTIATE_TEST_SUITE_P(Families, Exported,
+                         ::testing::Values(Family::gpt, Family::llama, Family::bert, Family::mistral, Family::qwen2,
+                                           Family::qwen3, Family::gemma, Family::gemma2, Family::gpt_neox, Family::phi3,
+                                           Family::opt, Family::falcon, Family::bloom, Family::nemotron),
+                         [](const auto& one) { return std::string(models::name_of(one.param)); });
 
 TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {
   models::Model model = golden_llama().model;

@@ -402,6 +402,7 @@ std::vector<Case> all_cases() {
   maker.elementwise();
   maker.losses();
   for (Case& c : masked_cases()) maker.cases.push_back(std::move(c));
+  for (Case& c : feature_cases()) maker.cases.push_back(std::move(c));
   for (Case& c : dropout_cases()) maker.cases.push_back(std::move(c));
   std::vector<Case> all = maker.cases;
   for (const Case& c : maker.cases)

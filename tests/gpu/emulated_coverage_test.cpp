@@ -82,6 +82,7 @@ const std::vector<Axis>& techniques() {
          t.model.dropout = {0.1, 0.2, 0.15}, t.spec.context = 2;
        }},
       {"relu", [](Trial& t) { t.model.activation = models::Activation::relu; }},
+      {"squared relu", [](Trial& t) { t.model.activation = models::Activation::squared_relu; }},
       {"stochastic", [](Trial& t) { t.spec.rounding = plan::Rounding::stochastic; }},
       {"sgd", [](Trial& t) { optimizer(t, OptimizerKind::sgd); }},
       {"sgd, plain", [](Trial& t) { optimizer(t, OptimizerKind::sgd), t.training.optimizer.momentum = 0; }},
@@ -112,9 +113,11 @@ const std::vector<Axis>& techniques() {
 
 std::vector<Trial> family_trials() {
   const Trial gpt = testing::golden_trial("cosine_clipped");
-  std::vector<Trial> out = {gpt, gpt, gpt, testing::golden_bert()};
+  std::vector<Trial> out = {gpt, gpt, gpt, testing::golden_bert(), gpt};
   testing::make_llama(out[1].model);
   testing::make_encoder(out[2].model);
+  testing::make_family(out[4].model, models::Family::gemma2);
+  out[4].model.qk_norm = true;
   return out;
 }
 

@@ -32,6 +32,8 @@ Types types_of(const models::Op& op) {
       {OpKind::attention_grad, {"ttt" + saved, "t"}},
       {OpKind::ring_attention, {"tt", "tf"}},
       {OpKind::ring_attention_grad, {"tttft", "tt"}},
+      {OpKind::head_norm, {"ttt", "tf"}},
+      {OpKind::head_norm_grad, {"ttttf", "tgg"}},
       {OpKind::softmax_max, {"t", "f"}},
       {OpKind::softmax_sum, {"tfi", "f"}},
       {OpKind::cross_entropy_grad, {"tffif", "t"}},

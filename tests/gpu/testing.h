@@ -90,6 +90,7 @@ struct Case {
 [[nodiscard]] std::vector<Case> update_cases();       ///< norms, loss scaling and updates, in all types
 [[nodiscard]] std::vector<Case> masked_cases();       ///< BERT's operators, in fp32
 [[nodiscard]] std::vector<Case> compression_cases();  ///< in all types
+[[nodiscard]] std::vector<Case> feature_cases();      ///< of families that are no GPT-2 and no Llama, in fp32
 [[nodiscard]] std::vector<Case> dropout_cases();      ///< and ReLU, in fp32
 [[nodiscard]] std::vector<Case> sparse_cases();       ///< in all types
 [[nodiscard]] std::vector<Case> rounded_cases();      ///< products in fp8 and tf32

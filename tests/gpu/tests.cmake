@@ -1,7 +1,7 @@
 # CUDA tests. test_cuda_emulated compiles exec/cuda as C++ against tests/gpu/emulation and needs neither nvcc nor a GPU;
 # test_gpu opens the module and is skipped (77) where there is no GPU.
 set(gpu_dir ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
-set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/family_cases.cpp ${gpu_dir}/dropout_cases.cpp ${gpu_dir}/narrowed_cases.cpp ${gpu_dir}/rounded_cases.cpp ${gpu_dir}/update_cases.cpp ${gpu_dir}/operators_test.cpp)
+set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/family_cases.cpp ${gpu_dir}/feature_cases.cpp ${gpu_dir}/dropout_cases.cpp ${gpu_dir}/narrowed_cases.cpp ${gpu_dir}/rounded_cases.cpp ${gpu_dir}/update_cases.cpp ${gpu_dir}/operators_test.cpp)
 
 if(ORRERY_HAVE_CPU_BACKEND)
   file(GLOB emulated_cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cuda/*.cpp)

@@ -164,7 +164,7 @@ TEST(HuggingFace, TakesOlderAndNewerFieldNames) {
   expect_same(read(with(kLlama2, "\"hidden_size\"", "\"head_dim\": 64,")), llama);
 }
 
-TEST(HuggingFace, TakesAMistralForALlamaAsFarAsItsWindow) {
+TEST(HuggingFace, TakesAMistralForALlamaWithAWindow) {
   // mistralai/Mistral-7B-v0.1: 7,241,732,096 parameters, a window of 4,096 of 32,768 positions; v0.3 has none.
   std::string text = R"({
   "architectures": ["MistralForCausalLM"], "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
@@ -173,13 +173,14 @@ TEST(HuggingFace, TakesAMistralForALlamaAsFarAsItsWindow) {
   "sliding_window": 4096,
   "tie_word_embeddings": false, "vocab_size": 32000
 })";
-  EXPECT_EQ(read(text).family, Family::llama);
+  EXPECT_EQ(read(text).family, Family::mistral);
   EXPECT_EQ(parameters(read(text)), 7'241'732'096);
-  EXPECT_EQ(read(text).max_sequence, 4096);
-  EXPECT_NE(read(text).sources.back().find("sliding_window"), std::string::npos);
-  EXPECT_EQ(read(without(text, "sliding_window")).max_sequence, 32768);
-  text.replace(text.find("4096,\n  \"tie"), 4, "null");
   EXPECT_EQ(read(text).max_sequence, 32768);
+  EXPECT_EQ(read(text).window, 4096);
+  EXPECT_TRUE(read(text).windowed(0) && read(text).windowed(31));
+  EXPECT_EQ(read(without(text, "sliding_window")).window, 0);
+  text.replace(text.find("4096,\n  \"tie"), 4, "null");
+  EXPECT_EQ(read(text).window, 0);
 }
 
 TEST(HuggingFace, FindsTheLanguageModelOfAMultimodalOne) {
@@ -197,8 +198,8 @@ TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
             "2 |   \"model_type\": \"mamba\",\n"
             "  |                 ^^^^^^^\n"
             "  |\n"
-            "  = help: known are gpt2, bert, llama and mistral; write other models in orrery's own form "
-            "(docs/formats.md, model.yaml)\n");
+            "  = help: known are gpt2, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gpt_neox, phi3, opt, falcon, "
+            "bloom, nemotron; write other models in orrery's own form (docs/formats.md, model.yaml)\n");
   EXPECT_NE(refused("{\"architectures\": [\"MixtralForCausalLM\"]}").find("architecture `MixtralForCausalLM`"),
             std::string::npos);
   EXPECT_NE(refused("{\"architectures\": []}").find("E0110"), std::string::npos);
@@ -300,7 +301,7 @@ TEST(OwnForm, ReportsAllErrorsAtOnce) {
   |
   = help: `hiden` looks like it; write `hidden`
 
-error[E0106]: `family` must be one of gpt, bert, llama, found `gtp`
+error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gpt_neox, phi3, opt, falcon, bloom, nemotron, found `gtp`
  --> model.yaml:1:9
   |
 1 | family: gtp
@@ -320,7 +321,7 @@ error[E0103]: unknown key `hiden`
 3 | hiden: 768
   | ^^^^^
   |
-  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, gelu, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, initial_stddev, masked_fraction, next_sentence, dropout, sources
+  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, gelu, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, initial_stddev, masked_fraction, next_sentence, dropout, qkv_bias, qk_norm, parallel, shared_norm, output_norm, embedding_norm, scaled_embedding, rotary_share, position_offset, attention_cap, logit_cap, query_scale, window, window_period, sources
 
 error[E0105]: `heads` must be a whole number, found `12.5`
  --> model.yaml:4:8
@@ -347,15 +348,17 @@ error[E0105]: `causal` must be true or false, found `yes`
 }
 
 TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
-  EXPECT_EQ(refused("family: dlrm\ntables: [{rows: 10}]\n"),
-            "error[E0106]: models of the family `dlrm` are not built yet\n"
-            " --> model.yaml:1:9\n"
-            "  |\n"
-            "1 | family: dlrm\n"
-            "  |         ^^^^\n"
-            "  |\n"
-            "  = help: families are gpt, bert, llama: dense transformers of one stack; mixtures of experts, encoders "
-            "with decoders and recommendation models are not among them\n");
+  EXPECT_EQ(
+      refused("family: dlrm\ntables: [{rows: 10}]\n"),
+      "error[E0106]: models of the family `dlrm` are not built yet\n"
+      " --> model.yaml:1:9\n"
+      "  |\n"
+      "1 | family: dlrm\n"
+      "  |         ^^^^\n"
+      "  |\n"
+      "  = help: families are gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gpt_neox, phi3, opt, falcon, "
+      "bloom, nemotron: dense transformers of one stack; mixtures of experts, encoders with decoders and "
+      "recommendation models are not among them\n");
   EXPECT_NE(refused("family: moe\nexperts: 8\n").find("family `moe`"), std::string::npos);
 }
 

@@ -1,4 +1,5 @@
 // Activations, additions and the optimizer.
+#include "exec/activations.h"
 #include "exec/cpu/simd/functions.h"
 
 namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
@@ -31,6 +32,22 @@ ORRERY_INLINE F normal_distribution(F x) {
   p = p * t - 1.26551223F;
   const F tail = 0.5F * t * exponential(p - z * z);
   return x < 0.0F ? tail : 1.0F - tail;
+}
+
+/// What exec/activations.h computes with.
+struct LaneMath {
+  static ORRERY_MEMBER F sigmoid(F x) { return simd::ORRERY_SIMD_LEVEL::sigmoid(x).value; }
+  static ORRERY_MEMBER F positive(F x) { return x <= 0.0F ? F{} : x; }
+};
+
+/// To 1e-7: by its series near zero, where the quotient would cancel.
+ORRERY_INLINE F hyperbolic_tangent(F x) {
+  const F size = larger(x, -x);
+  const F e = exponential(-2.0F * size);
+  const F far = (1.0F - e) / (1.0F + e);
+  const F s = x * x;
+  const F near = x + x * s * (-0.333333333F + s * (0.133333333F - s * (0.0539682540F - s * 0.0218694885F)));
+  return size < 0.3F ? near : (x < 0.0F ? -far : far);
 }
 
 }  // namespace
@@ -82,6 +99,48 @@ void swiglu_grad(const float* dy, const float* gate, const float* up, float* dga
     const F u = at.get_ahead(up);
     at.put(dgate, d * u * (s.value + g * s.value * s.complement));
     at.put(dup, d * (g * s.value));
+  });
+}
+
+void activate(models::Function function, const float* x, float* y, Count count) {
+  with_formula(function, [&]<class Formula>(Formula) {
+    for_each(count, [&](auto at) { at.put(y, Formula::template value<LaneMath>(at.get_ahead(x))); });
+  });
+}
+
+void activate_grad(models::Function function, const float* dy, const float* x, float* dx, Count count) {
+  with_formula(function, [&]<class Formula>(Formula) {
+    for_each(count,
+             [&](auto at) { at.put(dx, at.get_ahead(dy) * Formula::template slope<LaneMath>(at.get_ahead(x))); });
+  });
+}
+
+void gate(models::Function function, const float* gate, const float* up, float* y, Count count) {
+  with_formula(function, [&]<class Formula>(Formula) {
+    for_each(count,
+             [&](auto at) { at.put(y, Formula::template value<LaneMath>(at.get_ahead(gate)) * at.get_ahead(up)); });
+  });
+}
+
+void gate_grad(models::Function function, const float* dy, const float* gate, const float* up, float* dgate, float* dup,
+               Count count) {
+  with_formula(function, [&]<class Formula>(Formula) {
+    for_each(count, [&](auto at) {
+      const F g = at.get_ahead(gate);
+      const F d = at.get_ahead(dy);
+      const F u = at.get_ahead(up);
+      at.put(dgate, d * u * Formula::template slope<LaneMath>(g));
+      at.put(dup, d * Formula::template value<LaneMath>(g));
+    });
+  });
+}
+
+void cap(const float* x, float* y, float* slopes, Count count, float scale, float cap) {
+  const float inward = scale / cap;
+  for_each(count, [&](auto at) {
+    const F t = hyperbolic_tangent(at.get_ahead(x) * inward);
+    if (y != nullptr) at.put(y, t * cap);
+    if (slopes != nullptr) at.put(slopes, 1.0F - t * t);
   });
 }
 

@@ -46,5 +46,11 @@ void to_fp16(const float* x, std::uint16_t* y, Count count);
 void dropout_factors(const DropoutDraw& draw, std::uint64_t first, Count count, float* factors);
 void relu(const float* x, float* y, Count count);
 void relu_grad(const float* dy, const float* y, float* dx, Count count);
+void activate(models::Function function, const float* x, float* y, Count count);
+void activate_grad(models::Function function, const float* dy, const float* x, float* dx, Count count);
+void gate(models::Function function, const float* gate, const float* up, float* y, Count count);
+void gate_grad(models::Function function, const float* dy, const float* gate, const float* up, float* dgate, float* dup,
+               Count count);
+void cap(const float* x, float* y, float* slopes, Count count, float scale, float cap);
 
 }  // namespace orrery::exec::simd::ORRERY_SIMD_LEVEL

@@ -44,6 +44,11 @@ const Kernels& table() {
       .dropout_factors = dropout_factors,
       .relu = relu,
       .relu_grad = relu_grad,
+      .activate = activate,
+      .activate_grad = activate_grad,
+      .gate = gate,
+      .gate_grad = gate_grad,
+      .cap = cap,
   };
   return kernels;
 }

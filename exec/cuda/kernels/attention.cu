@@ -49,11 +49,18 @@ __device__ inline void dots(const float* a, const float* b, int row_a, int lane,
   }
 }
 
-/// Scores of one query row against a tile of keys, -inf where masked.
-__device__ inline void scores(const Layout& l, const float* q, const float* k, int row, int lane, int64_t query,
-                              int64_t first_key, float* s) {
+/// Scores of one query row against a tile of keys, -inf where masked. `bends` (null: not asked for) gets what a cap
+/// multiplies their gradients by.
+__device__ inline void scores(const Layout& l, const float* q, const float* k, int row, int lane, float slope,
+                              int64_t query, int64_t first_key, float* s, float* bends = nullptr) {
   dots(q, k, row, lane, l.dim, s);
-  for (int e = 0; e < kEach; ++e) s[e] = masked(l, query, first_key + lane + kLanes * e) ? -INFINITY : s[e] * l.scale;
+  for (int e = 0; e < kEach; ++e) {
+    const int64_t key = first_key + lane + kLanes * e;
+    float bend;
+    const float score = bent(l, slope, query, key, s[e] * l.scale, bend);
+    s[e] = masked(l, query, key) ? -INFINITY : score;
+    if (bends) bends[e] = bend;
+  }
 }
 
 static_assert(kTile / 8 <= kLanes);
@@ -77,8 +84,8 @@ __device__ inline uint64_t key_of(const Layout& l) {
   return l.masks.draw.step ? key_of(l.masks.draw) : 0;
 }
 
-/// Block: 32 queries of one head. Shared: q, k-or-v, probabilities. A row that sees any key sees key 0, in its first
-/// tile, so its running maximum is finite from then on; rows that see none are left as they are.
+/// Block: 32 queries of one head. Shared: q, k-or-v, probabilities. A row's running maximum is finite from the first
+/// tile on in which it sees a key; rows that see none are left as they are.
 template <class T, int PerLane>
 __global__ void __launch_bounds__(kThreads) attention_kernel(Layout l, Inputs<T> in, T* y, float* lse, T* stored) {
   ORRERY_DYNAMIC_SHARED(shared);
@@ -103,13 +110,14 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(Layout l, Inputs<T>
   float sum = 0;
   const int64_t tiles = tiles_seen(l, at.tile, kTile);
   const uint64_t random_key = key_of(l);
+  const float slope = slope_of(l, at.head);
   float s[kEach];
   float factors[kEach];
-  for (int64_t tile = 0; tile < tiles; ++tile) {
+  for (int64_t tile = first_tile_seen(l, at.tile, kTile); tile < tiles; ++tile) {
     __syncthreads();
     load_tile(kv, keys, tile * kTile, l.kv_width, l);
     __syncthreads();
-    scores(l, q, kv, row, lane, query, tile * kTile, s);
+    scores(l, q, kv, row, lane, slope, query, tile * kTile, s);
     float best = s[0];
     for (int e = 1; e < kEach; ++e) best = fmaxf(best, s[e]);
     best = fmaxf(top, lane_max(best));
@@ -156,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(Layout l, Inputs<T>
     __syncthreads();
     load_tile(kv, keys, tile * kTile, l.kv_width, l);
     __syncthreads();
-    scores(l, q, kv, row, lane, query, tile * kTile, s);
+    scores(l, q, kv, row, lane, slope, query, tile * kTile, s);
     for (int e = 0; e < kEach; ++e) {
       const int64_t key = tile * kTile + lane + kLanes * e;
       if (query < l.sequence && key < l.sequence) put(stored + saved_row * l.sequence + key, expf(s[e] - here));
@@ -164,13 +172,18 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(Layout l, Inputs<T>
   }
 }
 
-/// Probabilities of one query row over a tile of keys: from the log-sum-exp, or as stored.
+/// Probabilities of one query row over a tile of keys: from the log-sum-exp, or as stored. `bends`: as of scores.
 template <class T>
 __device__ inline void probabilities(const Layout& l, const float* q, const float* k, const Saved<T>& saved,
-                                     int64_t saved_row, int row, int lane, int64_t query, int64_t first_key, float* p) {
+                                     int64_t saved_row, int row, int lane, float slope, int64_t query,
+                                     int64_t first_key, float* p, float* bends) {
   const bool real_row = query < l.sequence && query >= l.first_query;
+  if (l.flash || l.cap > 0) {
+    scores(l, q, k, row, lane, slope, query, first_key, p, bends);
+  } else {
+    for (int e = 0; e < kEach; ++e) bends[e] = 1;
+  }
   if (l.flash) {
-    scores(l, q, k, row, lane, query, first_key, p);
     const float lse = real_row ? saved.lse[saved_row] : 0.0F;
     for (int e = 0; e < kEach; ++e) p[e] = real_row ? expf(p[e] - lse) : 0.0F;
     return;
@@ -221,19 +234,21 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < PerLane; ++i) acc[i] = 0;
   const int64_t tiles = tiles_seen(l, at.tile, kTile);
   const uint64_t random_key = key_of(l);
-  for (int64_t tile = 0; tile < tiles; ++tile) {
+  const float slope = slope_of(l, at.head);
+  for (int64_t tile = first_tile_seen(l, at.tile, kTile); tile < tiles; ++tile) {
     __syncthreads();
     load_tile(k, in.k + key_base, tile * kTile, l.kv_width, l);
     load_tile(v, in.v + key_base, tile * kTile, l.kv_width, l);
     __syncthreads();
     float p[kEach];
     float dp[kEach];
-    probabilities(l, q, k, saved, saved_row, row, lane, query, tile * kTile, p);
+    float bends[kEach];
+    probabilities(l, q, k, saved, saved_row, row, lane, slope, query, tile * kTile, p, bends);
     dots(g, v, row, lane, l.dim, dp);
     float factors[kEach];
     factors_of_row(l, random_key, at.batch, at.head, query, lane, tile * kTile, factors);
     for (int e = 0; e < kEach; ++e)
-      ds[row * kPitch + lane + kLanes * e] = p[e] * (factors[e] * dp[e] - delta) * l.scale;
+      ds[row * kPitch + lane + kLanes * e] = p[e] * (factors[e] * dp[e] - delta) * l.scale * bends[e];
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < PerLane; ++i) {
@@ -278,11 +293,13 @@ __global__ void __launch_bounds__(kThreads)
   const bool any = at.tile * kTile < l.keys;
   const uint64_t random_key = key_of(l);
   const int64_t first_tile = l.causal && at.tile > l.first_query / kTile ? at.tile : l.first_query / kTile;
+  const int64_t last_tile = tiles_seeing(l, at.tile, kTile, l.tiles);
   for (int shared_head = 0; any && shared_head < l.group; ++shared_head) {
     const int head = at.head * l.group + shared_head;
     const int64_t y_base = at.batch * l.sequence * y_stride + static_cast<int64_t>(head) * l.dim;
     const T* queries = in.q + at.batch * l.sequence * l.width + static_cast<int64_t>(head) * l.dim;
-    for (int64_t tile = first_tile; tile < l.tiles; ++tile) {
+    const float slope = slope_of(l, head);
+    for (int64_t tile = first_tile; tile < last_tile; ++tile) {
       const int64_t query = tile * kTile + row;
       const int64_t saved_row = (at.batch * l.heads + head) * l.sequence + query;
       __syncthreads();
@@ -292,13 +309,14 @@ __global__ void __launch_bounds__(kThreads)
       const float delta = row_delta(l, g, saved.y + y_base + query * y_stride, row, lane, query < l.sequence);
       float p[kEach];
       float dp[kEach];
-      probabilities(l, q, k, saved, saved_row, row, lane, query, at.tile * kTile, p);
+      float bends[kEach];
+      probabilities(l, q, k, saved, saved_row, row, lane, slope, query, at.tile * kTile, p, bends);
       dots(g, v, row, lane, l.dim, dp);
       float factors[kEach];
       factors_of_row(l, random_key, at.batch, head, query, lane, at.tile * kTile, factors);
       for (int e = 0; e < kEach; ++e) {
         ps[row * kPitch + lane + kLanes * e] = p[e] * factors[e];
-        ds[row * kPitch + lane + kLanes * e] = p[e] * (factors[e] * dp[e] - delta) * l.scale;
+        ds[row * kPitch + lane + kLanes * e] = p[e] * (factors[e] * dp[e] - delta) * l.scale * bends[e];
       }
       __syncthreads();
 #pragma unroll
@@ -339,7 +357,12 @@ Layout layout_of(const AttentionShape& shape) {
   l.causal = shape.causal;
   l.flash = shape.flash;
   l.keys = shape.sequence;
-  l.scale = static_cast<float>(1.0 / sqrt(static_cast<double>(shape.head_dim)));
+  l.scale =
+      static_cast<float>(shape.score_scale > 0 ? shape.score_scale : 1.0 / sqrt(static_cast<double>(shape.head_dim)));
+  l.cap = static_cast<float>(shape.cap);
+  l.window = shape.window;
+  l.alibi_heads = shape.alibi_heads;
+  l.first_head = shape.first_head;
   l.masks = shape.masks;
   return l;
 }

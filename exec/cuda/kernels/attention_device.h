@@ -18,7 +18,36 @@ struct Layout {
   int64_t first_query, keys;
   bool accumulate;
   ScoreMasks masks;
+  // Beyond the scale; 0: nothing.
+  float cap;
+  int64_t window;
+  int alibi_heads, first_head;
 };
+
+/// ALiBi's slope of a head, as models/alibi.h has it.
+__device__ inline float slope_of(const Layout& l, int head) {
+  if (l.alibi_heads == 0) return 0;
+  const int own = l.first_head + head;
+  int n = 1;
+  while (2 * n <= l.alibi_heads) n *= 2;
+  const int power = own < n ? 8 * (own + 1) : 4 * (2 * (own - n) + 1);
+  return exp2f(-static_cast<float>(power) / static_cast<float>(n));
+}
+/// A scaled score, capped and with its slope on the distance. `bend`: what a cap multiplies its gradient by.
+__device__ inline float bent(const Layout& l, float slope, int64_t query, int64_t key, float s, float& bend) {
+  bend = 1;
+  if (l.cap > 0) {
+    const float t = tanhf(s / l.cap);
+    s = l.cap * t;
+    bend = 1.0F - t * t;
+  }
+  if (l.alibi_heads > 0) s += slope * static_cast<float>(key - query);
+  return s;
+}
+__device__ inline float bent(const Layout& l, float slope, int64_t query, int64_t key, float s) {
+  float unused;
+  return bent(l, slope, query, key, s, unused);
+}
 
 /// Operands: q in rows of `width`, keys and values in rows of `kv_width`, and the same of their gradients.
 template <class T>
@@ -56,13 +85,24 @@ __device__ inline Place place_of(int64_t tiles, int heads) {
 }
 
 __device__ inline bool masked(const Layout& l, int64_t query, int64_t key) {
-  return key >= l.keys || query < l.first_query || (l.causal && key > query);
+  return key >= l.keys || query < l.first_query || (l.causal && key > query) ||
+         (l.window > 0 && query - key >= l.window);
 }
 
 /// Where the tiles of keys end that some query of `tile` sees.
 __device__ inline int64_t tiles_seen(const Layout& l, int64_t tile, int64_t size) {
   const int64_t all = (l.keys + size - 1) / size;
   return l.causal && tile + 1 < all ? tile + 1 : all;
+}
+
+/// The first of them, and where the tiles of queries end that see some key of `tile`, of `all`.
+__device__ inline int64_t first_tile_seen(const Layout& l, int64_t tile, int64_t size) {
+  const int64_t first = tile * size - l.window + 1;
+  return l.window > 0 && first > 0 ? first / size : 0;
+}
+__device__ inline int64_t tiles_seeing(const Layout& l, int64_t tile, int64_t size, int64_t all) {
+  const int64_t end = ((tile + 1) * size + l.window - 2) / size + 1;  // of the last key, window - 1 further on
+  return l.window > 0 && end < all ? end : all;
 }
 
 /// Draws for the probabilities of one query of one head.

@@ -1,5 +1,6 @@
 // Activations, additions and rotary positions: 16 bytes of every operand per thread where they allow it.
 #include "exec/cuda/kernels/device.h"
+#include "exec/cuda/kernels/functions_device.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/values.h"
 
@@ -9,19 +10,6 @@ namespace {
 // The tanh form of GELU that GPT-2 uses: Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2.
 constexpr float kSqrtTwoOverPi = 0.79788456080286535588F;
 constexpr float kGeluCubic = 0.044715F;
-
-/// In fp32 the library's; for 16-bit results one with two fast instructions (an error of 1e-6, against 4e-3 and 5e-4 of
-/// bf16 and fp16): at 4.8 TB/s a multiprocessor has some 13 instructions for each bf16 element.
-template <class T>
-__device__ inline float tanh_for(float x) {
-  if constexpr (sizeof(T) == 4) return tanhf(x);
-  return 1.0F - __fdividef(2.0F, __expf(2.0F * x) + 1.0F);
-}
-template <class T>
-__device__ inline float sigmoid_for(float x) {
-  if constexpr (sizeof(T) == 4) return 1.0F / (1.0F + expf(-x));
-  return __fdividef(1.0F, 1.0F + __expf(-x));
-}
 
 template <class T>
 struct Gelu {
@@ -265,8 +253,8 @@ struct Angles {
   }
 };
 
-/// Pairs of a head of width 2 * half; heads [0, rotated) are q and k, the rest v, which is copied. Of `heads` in a row
-/// those from `visited` on are left alone.
+/// Pairs of a head of width `dim`, of which 2 * half columns turn; heads [0, rotated) are q and k, the rest v, which is
+/// copied. Of `heads` in a row those from `visited` on are left alone.
 template <class T>
 struct Rope {
   const T* in;
@@ -274,14 +262,14 @@ struct Rope {
   const float* cosine;
   const float* sine;
   int64_t sequence, first, rows;  // of each sequence the rows [first, first + rows)
-  int64_t heads, visited, rotated, half;
+  int64_t heads, visited, rotated, half, dim;
   float direction;
   template <int N>
   __device__ void run(int64_t i) const {
     const int64_t pair = i % half;
     const int64_t head = i / half % visited;
     const int64_t row = i / half / visited;
-    const int64_t at = ((row / rows * sequence + first + row % rows) * heads + head) * 2 * half + pair;
+    const int64_t at = ((row / rows * sequence + first + row % rows) * heads + head) * dim + pair;
     Pack<N> a = load<N>(in + at);
     Pack<N> b = load<N>(in + at + half);
     if (head < rotated) {
@@ -384,7 +372,14 @@ void put_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_
 
 template <class T>
 void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& positions, const T* in, T* out,
-          double theta, double direction, KernelScratch scratch) {
+          int64_t rotary, double theta, double direction, KernelScratch scratch) {
+  if (in != out && rotary < shape.head_dim) {  // what does not turn is copied, and the rest turned in place
+    const int64_t width = static_cast<int64_t>(shape.heads + 2 * shape.kv_heads) * shape.head_dim;
+    check(cudaMemcpyAsync(out, in, static_cast<std::size_t>(shape.batch * shape.sequence * width) * sizeof(T),
+                          cudaMemcpyDeviceToDevice, stream),
+          "rope");
+    in = out;
+  }
   Rope<T> body;
   body.in = in;
   body.out = out;
@@ -392,7 +387,8 @@ void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& pos
   body.heads = shape.heads + 2 * shape.kv_heads;
   body.rotated = shape.heads + shape.kv_heads;
   body.visited = in == out ? body.rotated : body.heads;  // what would be copied onto itself is not looked at
-  body.half = shape.head_dim / 2;
+  body.half = rotary / 2;
+  body.dim = shape.head_dim;
   body.direction = static_cast<float>(direction);
   const int64_t row_bytes = 2 * body.half * static_cast<int64_t>(sizeof(float));
   const int64_t room = static_cast<int64_t>(scratch.bytes) / row_bytes;  // rows of a sequence at a time
@@ -407,27 +403,27 @@ void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& pos
     launch_packs<1>(stream, body.rows * body.half, false,
                     Angles{cosine, sine, shape.sequence, body.first, body.half, positions, theta}, "rope, angles");
     const int64_t pairs = shape.batch * body.rows * body.visited * body.half;
-    launch_packs<kWidth<T>>(stream, pairs, packs<T>(body.half, in, out), body, "rope");
+    launch_packs<kWidth<T>>(stream, pairs, packs<T>(body.half, in, out) && packs<T>(body.dim), body, "rope");
   }
 }
 
-#define ORRERY_INSTANTIATE(T)                                                                             \
-  template void gelu(cudaStream_t, const T*, T*, int64_t);                                                \
-  template void gelu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                 \
-  template void gelu_erf(cudaStream_t, const T*, T*, int64_t);                                            \
-  template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                             \
-  template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                             \
-  template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                 \
-  template void relu(cudaStream_t, const T*, T*, int64_t);                                                \
-  template void relu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                 \
-  template void swiglu(cudaStream_t, const T*, T*, int64_t, int64_t);                                     \
-  template void swiglu_grad(cudaStream_t, const T*, const T*, T*, int64_t, int64_t);                      \
-  template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);               \
-  template void add(cudaStream_t, const T*, const T*, T*, int64_t);                                       \
-  template void add_bias_to_rows(cudaStream_t, const T*, T*, int64_t, int64_t);                           \
-  template void take_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);             \
-  template void put_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);              \
-  template void rope(cudaStream_t, const AttentionShape&, const Positions&, const T*, T*, double, double, \
+#define ORRERY_INSTANTIATE(T)                                                                                      \
+  template void gelu(cudaStream_t, const T*, T*, int64_t);                                                         \
+  template void gelu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                          \
+  template void gelu_erf(cudaStream_t, const T*, T*, int64_t);                                                     \
+  template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                      \
+  template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                                      \
+  template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                          \
+  template void relu(cudaStream_t, const T*, T*, int64_t);                                                         \
+  template void relu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                          \
+  template void swiglu(cudaStream_t, const T*, T*, int64_t, int64_t);                                              \
+  template void swiglu_grad(cudaStream_t, const T*, const T*, T*, int64_t, int64_t);                               \
+  template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);                        \
+  template void add(cudaStream_t, const T*, const T*, T*, int64_t);                                                \
+  template void add_bias_to_rows(cudaStream_t, const T*, T*, int64_t, int64_t);                                    \
+  template void take_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);                      \
+  template void put_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);                       \
+  template void rope(cudaStream_t, const AttentionShape&, const Positions&, const T*, T*, int64_t, double, double, \
                      KernelScratch);
 ORRERY_INSTANTIATE(float)
 ORRERY_INSTANTIATE(__half)

@@ -13,11 +13,14 @@ struct Look {
   const T* table;
   T* x;
   int64_t columns, first_id, shard_rows;
+  float scale;
   template <int N>
   __device__ void run(int64_t i) const {
     const int64_t local = static_cast<int64_t>(tokens[i / columns]) - first_id;
     Pack<N> values{};
     if (local >= 0 && local < shard_rows) values = load<N>(table + local * columns + i % columns);
+#pragma unroll
+    for (int e = 0; e < N; ++e) values.v[e] *= scale;
     store(x + i, values);
   }
 };
@@ -88,7 +91,7 @@ constexpr int kShortList = kWarp;
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     listed_grad_kernel(const int32_t* tokens, const T* dx, GradientOf<T>* dtable, Lists lists, int64_t rows,
-                       int64_t columns, int64_t first_id, int64_t shard_rows) {
+                       int64_t columns, int64_t first_id, int64_t shard_rows, float scale) {
   __shared__ int32_t sorted[kShortList];
   const int64_t row = blockIdx.x;
   const int32_t token = tokens[row];
@@ -97,7 +100,8 @@ __global__ void __launch_bounds__(kThreads)
   GradientOf<T>* target = dtable + local * columns;
   const int32_t count = lists.counts[local];
   if (count > kShortList) {
-    if (lists.firsts[local] == ~static_cast<unsigned>(row)) add_places(tokens, dx, target, token, row, rows, columns);
+    if (lists.firsts[local] == ~static_cast<unsigned>(row))
+      add_places(tokens, dx, target, token, row, rows, columns, scale);
     return;
   }
   const int32_t* list = lists.places + lists.ends[local] - count;
@@ -112,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (column >= columns) return;
   float sum = widen(target[column]);
-  for (int32_t j = 0; j < count; ++j) sum += widen(dx[sorted[j] * columns + column]);
+  for (int32_t j = 0; j < count; ++j) sum += scale * widen(dx[sorted[j] * columns + column]);
   put(target + column, sum);
 }
 
@@ -158,19 +162,19 @@ struct PositionGrad {
 
 template <class T>
 void embedding(cudaStream_t stream, const int32_t* tokens, const T* table, T* x, int64_t rows, int64_t columns,
-               int64_t first_id, int64_t shard_rows) {
+               int64_t first_id, int64_t shard_rows, float scale) {
   launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, table, x),
-                          Look<T>{tokens, table, x, columns, first_id, shard_rows}, "embedding");
+                          Look<T>{tokens, table, x, columns, first_id, shard_rows, scale}, "embedding");
 }
 
 template <class T>
 void embedding_grad(cudaStream_t stream, const int32_t* tokens, const T* dx, GradientOf<T>* dtable, int64_t rows,
-                    int64_t columns, int64_t first_id, int64_t shard_rows, KernelScratch scratch) {
+                    int64_t columns, int64_t first_id, int64_t shard_rows, float scale, KernelScratch scratch) {
   const dim3 grid = row_stripes(rows, columns, "embedding_grad");
   const std::size_t needed = static_cast<std::size_t>(3 * shard_rows + rows) * sizeof(int32_t);
   if (scratch.bytes < needed) {
     ORRERY_LAUNCH((scanning_sums_kernel<T, GradientOf<T>>), grid, dim3(kThreads), 0, stream, tokens, dx, dtable, rows,
-                  columns, first_id, shard_rows);
+                  columns, first_id, shard_rows, scale);
     return check_launch("embedding_grad");
   }
   auto* ints = static_cast<int32_t*>(scratch.data);
@@ -182,7 +186,7 @@ void embedding_grad(cudaStream_t stream, const int32_t* tokens, const T* dx, Gra
   check_launch("embedding_grad, lists");
   launch_packs<1>(stream, rows, false, Fill{tokens, lists, first_id, shard_rows}, "embedding_grad, lists");
   ORRERY_LAUNCH(listed_grad_kernel<T>, grid, dim3(kThreads), 0, stream, tokens, dx, dtable, lists, rows, columns,
-                first_id, shard_rows);
+                first_id, shard_rows, scale);
   check_launch("embedding_grad");
 }
 
@@ -201,9 +205,9 @@ void position_grad(cudaStream_t stream, const T* dx, GradientOf<T>* dtable, int6
 }
 
 #define ORRERY_INSTANTIATE(T)                                                                                        \
-  template void embedding(cudaStream_t, const int32_t*, const T*, T*, int64_t, int64_t, int64_t, int64_t);           \
+  template void embedding(cudaStream_t, const int32_t*, const T*, T*, int64_t, int64_t, int64_t, int64_t, float);    \
   template void embedding_grad<T>(cudaStream_t, const int32_t*, const T*, GradientOf<T>*, int64_t, int64_t, int64_t, \
-                                  int64_t, KernelScratch);                                                           \
+                                  int64_t, float, KernelScratch);                                                    \
   template void position_add(cudaStream_t, const T*, const T*, T*, int64_t, int64_t, int64_t, int64_t,               \
                              const Positions&);                                                                      \
   template void position_grad<T>(cudaStream_t, const T*, GradientOf<T>*, int64_t, int64_t, int64_t, const Positions&);

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "models/activation.h"
+
 struct __half;
 struct __nv_bfloat16;
 
@@ -49,15 +51,15 @@ struct DropoutDraw {
   float scale = 1;         ///< of what is kept
 };
 
-// embedding.cu: `first_id` is the first token id of this rank's shard of `shard_rows` rows.
+// embedding.cu: `first_id` is the first token id of this rank's shard of `shard_rows` rows; rows count times `scale`.
 template <class T>
 void embedding(cudaStream_t stream, const int32_t* tokens, const T* table, T* x, int64_t rows, int64_t columns,
-               int64_t first_id, int64_t shard_rows);
+               int64_t first_id, int64_t shard_rows, float scale);
 /// In order of the tokens. `scratch`: 8 (shard_rows + rows) bytes, for lists of each token's places; with less, every
 /// first place looks for the others itself.
 template <class T>
 void embedding_grad(cudaStream_t stream, const int32_t* tokens, const T* dx, GradientOf<T>* dtable, int64_t rows,
-                    int64_t columns, int64_t first_id, int64_t shard_rows, KernelScratch scratch);
+                    int64_t columns, int64_t first_id, int64_t shard_rows, float scale, KernelScratch scratch);
 /// Row r of a sequence is at position r, or with `context` > 1 where chunks `part` and 2 context - 1 - part of it lie.
 struct Positions {
   int64_t context = 1, part = 0;
@@ -119,6 +121,10 @@ struct AttentionShape {
   bool causal = false;
   bool flash = false;  ///< `saved` is lse (B,H,T); else probabilities (B,H,T,T)
   ScoreMasks masks;    ///< probabilities are saved as they are without
+  // What else becomes of scores, as models/op.h has it; heads count on from `first_head` of the model's.
+  double score_scale = 0, cap = 0;
+  int64_t window = 0;
+  int alibi_heads = 0, first_head = 0;
 };
 inline constexpr int kMaxHeadDim = 256;
 /// Heads for which there are kernels on tensor cores.
@@ -159,11 +165,12 @@ void merge_ring_block(cudaStream_t stream, const BlockPlace& place, const T* blo
 /// Adds the block to rows of `stride` elements from one to the next.
 template <class T>
 void add_ring_queries(cudaStream_t stream, const BlockPlace& place, const T* block, T* dq, int64_t stride);
-/// Rotates the pairs (i, i + D/2) of every q and k head by t * theta^(-2i/D) times `direction` (+1 forward, -1 back).
+/// Rotates the pairs (i, i + R/2) of the first R = `rotary` columns of every q and k head by t * theta^(-2i/R) times
+/// `direction` (+1 forward, -1 back).
 /// Su et al., "RoFormer" (2021), eq. 34, with the pairing of Llama's published weights. Angles go through `scratch`.
 template <class T>
 void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& positions, const T* in, T* out,
-          double theta, double direction, KernelScratch scratch);
+          int64_t rotary, double theta, double direction, KernelScratch scratch);
 /// Columns [first, first + width) of rows of `wide` columns to or from a matrix of `width` columns.
 template <class T>
 void take_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_t wide, int64_t first, int64_t width);
@@ -201,6 +208,28 @@ void add(cudaStream_t stream, const T* a, const T* b, T* c, int64_t count);
 template <class T, class B>
 void add_bias_to_rows(cudaStream_t stream, const B* bias, T* y, int64_t rows, int64_t columns);
 
+// activations.cu: those of exec/activations.h, `gate` with x (rows, 2 columns); caps of logits; norms of heads, as
+// models/op.h has them. y and x may be the same but in `gate`, as dx and dy.
+template <class T>
+void activate(cudaStream_t stream, models::Function function, const T* x, T* y, int64_t count);
+template <class T>
+void activate_grad(cudaStream_t stream, models::Function function, const T* dy, const T* x, T* dx, int64_t count);
+template <class T>
+void gate(cudaStream_t stream, models::Function function, const T* x, T* y, int64_t rows, int64_t columns);
+template <class T>
+void gate_grad(cudaStream_t stream, models::Function function, const T* dy, const T* x, T* dx, int64_t rows,
+               int64_t columns);
+template <class T>
+void soft_cap(cudaStream_t stream, const T* x, T* y, int64_t count, float cap);
+template <class T>
+void head_norm(cudaStream_t stream, const AttentionShape& shape, const T* x, const T* weight_q, const T* weight_k, T* y,
+               float* rstd, float epsilon);
+/// `scratch`: as many parts of D floats as there is room for.
+template <class T>
+void head_norm_grad(cudaStream_t stream, const AttentionShape& shape, const T* dy, const T* x, const T* weight_q,
+                    const T* weight_k, const float* rstd, T* dx, GradientOf<T>* dweight_q, GradientOf<T>* dweight_k,
+                    KernelScratch scratch);
+
 // dropout.cu: y = x under its mask, or residual + (x + bias) under it; `bias` may be null.
 template <class T>
 void drop_rows(cudaStream_t stream, const RowMasks& masks, const T* x, T* y, int64_t rows, int64_t columns);
@@ -236,11 +265,11 @@ template <class T>
 void softmax_statistics(cudaStream_t stream, const T* logits, const int32_t* targets, float* max, float* sums,
                         int64_t rows, int64_t columns, int64_t valid, int64_t first_id);
 void cross_entropy(cudaStream_t stream, const float* max, const float* sums, float* loss, int64_t rows, float scale);
-/// `scaling` (null: 1) is the loss scale on the device.
+/// `scaling` (null: 1) is the loss scale on the device. With a `cap` logits are capped: theirs is the gradient before.
 template <class T>
 void cross_entropy_grad(cudaStream_t stream, const T* logits, const float* max, const float* sums,
                         const int32_t* targets, const float* scaling, T* dlogits, int64_t rows, int64_t columns,
-                        int64_t valid, int64_t first_id, float scale);
+                        int64_t valid, int64_t first_id, float scale, float cap);
 
 /// All of it where the vocabulary is not split, in one pass over the logits, which become their gradient. `counter` is
 /// 0 before and after: who has come last adds up the loss, in the order of the rows.
@@ -253,7 +282,7 @@ struct WholeLoss {
   float* sums = nullptr;
   float* loss = nullptr;
   int64_t rows = 0, columns = 0, valid = 0;
-  float loss_scale = 1, gradient_scale = 1;
+  float loss_scale = 1, gradient_scale = 1, cap = 0;
   unsigned* counter = nullptr;
 };
 template <class T>

@@ -20,6 +20,12 @@ __device__ inline float exp_for(float x) {
   return __expf(x);  // off by 2 units of the last place of fp32 at the magnitudes here, which are at most 0
 }
 
+/// A gradient by a capped logit, as one by the logit before.
+__device__ inline float uncapped(float gradient, float logit, float cap) {
+  const float t = logit / cap;
+  return gradient * (1.0F - t * t);
+}
+
 /// body(pack, first column, how many of the pack count) over a row; N elements at a time.
 template <int N, class T, class Body>
 __device__ inline void over_row(const T* row, int64_t valid, const Body& body) {
@@ -146,8 +152,9 @@ __global__ void __launch_bounds__(kLossThreads) whole_cross_entropy_kernel(Whole
     if (c < p.valid) v = load<N>(Kept ? kept + c : logits + c);
 #pragma unroll
     for (int e = 0; e < N; ++e) {
-      const float hot = c + e == target ? scale : 0.0F;
-      v.v[e] = c + e < p.valid ? factor * exp_for<T>(v.v[e] - online.best) - hot : 0.0F;
+      const float hot = c + e == target ? scale : 0.0F, logit = v.v[e];
+      v.v[e] = c + e < p.valid ? factor * exp_for<T>(logit - online.best) - hot : 0.0F;
+      if (p.cap > 0) v.v[e] = uncapped(v.v[e], logit, p.cap);
     }
     store(logits + c, v);
   }
@@ -169,7 +176,7 @@ template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_grad_kernel(const T* logits, const float* max, const float* sums, const int32_t* targets,
                               const float* scaling, T* dlogits, int64_t columns, int64_t valid, int64_t first_id,
-                              float scale) {
+                              float scale, float cap) {
   const int64_t row = blockIdx.x;
   const float top = max[row];
   if (scaling) scale *= scaling[0];
@@ -178,8 +185,9 @@ __global__ void __launch_bounds__(kThreads)
   over_row<N>(logits + row * columns, columns, [&](Pack<N> v, int64_t c, int) {
 #pragma unroll
     for (int e = 0; e < N; ++e) {
-      const float hot = c + e == target ? scale : 0.0F;
-      v.v[e] = c + e < valid ? factor * exp_for<T>(v.v[e] - top) - hot : 0.0F;
+      const float hot = c + e == target ? scale : 0.0F, logit = v.v[e];
+      v.v[e] = c + e < valid ? factor * exp_for<T>(logit - top) - hot : 0.0F;
+      if (cap > 0) v.v[e] = uncapped(v.v[e], logit, cap);
     }
     store(dlogits + row * columns + c, v);
   });
@@ -258,14 +266,14 @@ void whole_cross_entropy(cudaStream_t stream, const WholeLoss<T>& loss) {
 template <class T>
 void cross_entropy_grad(cudaStream_t stream, const T* logits, const float* max, const float* sums,
                         const int32_t* targets, const float* scaling, T* dlogits, int64_t rows, int64_t columns,
-                        int64_t valid, int64_t first_id, float scale) {
+                        int64_t valid, int64_t first_id, float scale, float cap) {
   const dim3 grid = row_grid(rows, "cross_entropy_grad");
   if (packs<T>(columns, logits, dlogits))
     ORRERY_LAUNCH((cross_entropy_grad_kernel<T, kWidth<T>>), grid, dim3(kThreads), 0, stream, logits, max, sums,
-                  targets, scaling, dlogits, columns, valid, first_id, scale);
+                  targets, scaling, dlogits, columns, valid, first_id, scale, cap);
   else
     ORRERY_LAUNCH((cross_entropy_grad_kernel<T, 1>), grid, dim3(kThreads), 0, stream, logits, max, sums, targets,
-                  scaling, dlogits, columns, valid, first_id, scale);
+                  scaling, dlogits, columns, valid, first_id, scale, cap);
   check_launch("cross_entropy_grad");
 }
 
@@ -277,7 +285,7 @@ void cross_entropy_grad(cudaStream_t stream, const T* logits, const float* max, 
                                    int64_t);                                                                          \
   template void whole_cross_entropy(cudaStream_t, const WholeLoss<T>&);                                               \
   template void cross_entropy_grad(cudaStream_t, const T*, const float*, const float*, const int32_t*, const float*,  \
-                                   T*, int64_t, int64_t, int64_t, int64_t, float);
+                                   T*, int64_t, int64_t, int64_t, int64_t, float, float);
 ORRERY_INSTANTIATE(float)
 ORRERY_INSTANTIATE(__half)
 ORRERY_INSTANTIATE(__nv_bfloat16)

@@ -228,7 +228,7 @@ void scatter_rows(cudaStream_t stream, const ChosenRows& chosen, const T* dy, T*
     return launch_packs<kWidth<T>>(stream, chosen.count * columns, packs<T>(columns, dy, dx),
                                    ScatterRows<T>{chosen, dy, dx, columns}, "scatter_rows");
   ORRERY_LAUNCH((scanning_sums_kernel<T, T>), row_stripes(chosen.count, columns, "scatter_rows"), dim3(kThreads), 0,
-                stream, chosen.rows, dy, dx, chosen.count, columns, chosen.first, chosen.held);
+                stream, chosen.rows, dy, dx, chosen.count, columns, chosen.first, chosen.held, 1.0F);
   check_launch("scatter_rows");
 }
 

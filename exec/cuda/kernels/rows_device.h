@@ -17,11 +17,12 @@ __device__ inline bool seen_before(const int32_t* ids, int64_t row, int32_t id) 
   return found != 0;
 }
 
-/// Adds the rows of x of all places of `id` from `row` on, in order, to `kThreads` columns of its row of the table. A
-/// block looks at kWindows * kThreads places at a time, lists those that it finds, and has kAhead rows under way.
+/// Adds the rows of x of all places of `id` from `row` on, in order, to `kThreads` columns of its row of the table,
+/// times `scale`. A block looks at kWindows * kThreads places at a time, lists those that it finds, and has kAhead rows
+/// under way.
 template <class T, class G>
 __device__ void add_places(const int32_t* ids, const T* x, G* target, int32_t id, int64_t row, int64_t rows,
-                           int64_t columns) {
+                           int64_t columns, float scale) {
   constexpr int kWindows = 4, kAhead = 8, kWarps = kThreads / kWarp;
   __shared__ unsigned matches[kWindows * kWarps];
   __shared__ int32_t found[kWindows * kThreads];  // places behind `base`
@@ -52,7 +53,7 @@ __device__ void add_places(const int32_t* ids, const T* x, G* target, int32_t id
         if (first + e < total) values[e] = widen(x[(base + found[first + e]) * columns + column]);
 #pragma unroll
       for (int e = 0; e < kAhead; ++e)
-        if (first + e < total) sum += values[e];
+        if (first + e < total) sum += scale * values[e];
     }
     __syncthreads();
   }
@@ -61,14 +62,15 @@ __device__ void add_places(const int32_t* ids, const T* x, G* target, int32_t id
 
 /// Block (row, stripe): works if `row` is the first place of its id, and the id is one of `held` from `first_id` on.
 template <class T, class G>
-__global__ void __launch_bounds__(kThreads) scanning_sums_kernel(const int32_t* ids, const T* x, G* table, int64_t rows,
-                                                                 int64_t columns, int64_t first_id, int64_t held) {
+__global__ void __launch_bounds__(kThreads)
+    scanning_sums_kernel(const int32_t* ids, const T* x, G* table, int64_t rows, int64_t columns, int64_t first_id,
+                         int64_t held, float scale) {
   const int64_t row = blockIdx.x;
   const int32_t id = ids[row];
   const int64_t local = static_cast<int64_t>(id) - first_id;
   if (local < 0 || local >= held) return;  // the same in the whole block, as is the next
   if (seen_before(ids, row, id)) return;
-  add_places(ids, x, table + local * columns, id, row, rows, columns);
+  add_places(ids, x, table + local * columns, id, row, rows, columns, scale);
 }
 
 /// A block for each of `rows`, and for each 256 columns.

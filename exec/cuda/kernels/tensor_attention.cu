@@ -41,30 +41,40 @@ __global__ void __launch_bounds__(kBlock) forward_kernel(Layout l, int64_t tiles
   float sum = 0;
   QueryDraw draw{};
   if constexpr (Drops) draw = draw_of(l, key_of(l.masks.draw), at.batch, at.head, query);
-  const auto load_tile = [&](int64_t tile, int buffer) {
+  const int64_t first_tile = first_tile_seen(l, at.tile, kTile);
+  const float bend_slope = slope_of(l, at.head);
+  const auto load_tile = [&](int64_t step, int buffer) {
+    const int64_t tile = first_tile + step;
     T* k = rows + 2 * buffer * kRows<Dim>;
     load_rows<T, Dim>(k, in.k + key_base, tile * kTile, l.kv_width, l.sequence);
     load_rows<T, Dim>(k + kRows<Dim>, in.v + key_base, tile * kTile, l.kv_width, l.sequence);
   };
-  const auto work = [&](int64_t tile, int buffer) {
+  const auto work = [&](int64_t step, int buffer) {
     const T* k = rows + 2 * buffer * kRows<Dim>;
-    const int64_t first_key = tile * kTile;
+    const int64_t first_key = (first_tile + step) * kTile;
     products<T, Dim>(scores, q, k);
     __syncwarp();
     float values[kHalfRow];
     read_scores(values, scores, lane);
     __syncwarp();
     const Seen seen = keys_seen(l, query, first_key);
+    const bool bends = l.cap > 0 || l.alibi_heads > 0;
+    const float scale = bends ? 1.0F : l.scale;
+    if (bends) {
+#pragma unroll
+      for (int j = 0; j < kHalfRow; ++j)
+        values[j] = bent(l, bend_slope, query, first_key + lane.column(j), values[j] * l.scale);
+    }
     float best = top;
 #pragma unroll
     for (int j = 0; j < kHalfRow; ++j)
-      if (seen(lane.column(j))) best = fmaxf(best, values[j] * l.scale);
+      if (seen(lane.column(j))) best = fmaxf(best, values[j] * scale);
     best = pair_max(best);
     const float shrink = top == -INFINITY ? 0.0F : __expf(top - best);
     float part = 0;
 #pragma unroll
     for (int j = 0; j < kHalfRow; ++j) {
-      values[j] = seen(lane.column(j)) ? __expf(values[j] * l.scale - best) : 0.0F;
+      values[j] = seen(lane.column(j)) ? __expf(values[j] * scale - best) : 0.0F;
       part += values[j];
     }
     sum = sum * shrink + pair_sum(part);
@@ -82,7 +92,7 @@ __global__ void __launch_bounds__(kBlock) forward_kernel(Layout l, int64_t tiles
     scale_rows<Dim>(out, factors);
     accumulate<T, Dim>(out, p, k + kRows<Dim>);
   };
-  each_step<2>(tiles_seen(l, at.tile, kTile), load_tile, work);
+  each_step<2>(tiles_seen(l, at.tile, kTile) - first_tile, load_tile, work);
   const bool works = query < l.sequence && query >= l.first_query;
   const float here = top + logf(sum);
   float* own_lse = lse + (at.batch * l.heads + at.head) * l.sequence + query;
@@ -141,14 +151,17 @@ __global__ void __launch_bounds__(kBlock)
   for (int n = 0; n < Dim / 16; ++n) wmma::fill_fragment(sums[n], 0.0F);
   QueryDraw draw{};
   if constexpr (Drops) draw = draw_of(l, key_of(l.masks.draw), at.batch, at.head, query);
-  const auto load_tile = [&](int64_t tile, int buffer) {
+  const int64_t first_tile = first_tile_seen(l, at.tile, kTile);
+  const float bend_slope = slope_of(l, at.head);
+  const auto load_tile = [&](int64_t step, int buffer) {
+    const int64_t tile = first_tile + step;
     T* k = rows + 2 * buffer * kRows<Dim>;
     load_rows<T, Dim>(k, in.k + key_base, tile * kTile, l.kv_width, l.sequence);
     load_rows<T, Dim>(k + kRows<Dim>, in.v + key_base, tile * kTile, l.kv_width, l.sequence);
   };
-  const auto work = [&](int64_t tile, int buffer) {
+  const auto work = [&](int64_t step, int buffer) {
     const T* k = rows + 2 * buffer * kRows<Dim>;
-    const int64_t first_key = tile * kTile;
+    const int64_t first_key = (first_tile + step) * kTile;
     products<T, Dim>(scores, SharedStrip<T, Dim>{q + lane.warp * kStrip * (Dim + kSpare)}, k);
     products<T, Dim>(slopes, SharedStrip<T, Dim>{g + lane.warp * kStrip * (Dim + kSpare)}, k + kRows<Dim>);
     __syncwarp();
@@ -164,16 +177,18 @@ __global__ void __launch_bounds__(kBlock)
       Pack<kEach> dp = load<kEach>(slopes + lane.row * kScorePitch + column);
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {
-        const float p = seen(column + e) ? __expf(values[i + e] * l.scale - lse) : 0.0F;
+        float bend;
+        const float score = bent(l, bend_slope, query, first_key + column + e, values[i + e] * l.scale, bend);
+        const float p = seen(column + e) ? __expf(score - lse) : 0.0F;
         if constexpr (Drops) dp.v[e] = dropped(l, kept, column + e, dp.v[e]);
-        dp.v[e] = p * (dp.v[e] - own_delta) * l.scale;
+        dp.v[e] = p * (dp.v[e] - own_delta) * l.scale * bend;
       }
       store<kEach>(ds + lane.row * kProbabilityPitch + column, dp);
     }
     __syncwarp();
     accumulate<T, Dim>(sums, ds, k);
   };
-  each_step<kBuffers>(tiles_seen(l, at.tile, kTile), load_tile, work);
+  each_step<kBuffers>(tiles_seen(l, at.tile, kTile) - first_tile, load_tile, work);
   write_strip<T, Dim>(to.q + q_base + strip * l.width, l.width, l.first_query - strip, l.sequence - strip, scores, sums,
                       lane, Finish{l.accumulate});
 }
@@ -214,7 +229,8 @@ __global__ void __launch_bounds__(kBlock)
   const int of_strip = lane.warp * kStrip + lane.row;  // this lane's key within the tile
   const int64_t from = l.first_query / kTile;
   const int64_t first_tile = l.causal && at.tile > from ? at.tile : from;
-  const int64_t of_head = tiles - first_tile;  // steps: the queries' heads one after the other
+  const int64_t of_head =
+      tiles_seeing(l, at.tile, kTile, tiles) - first_tile;  // steps: the queries' heads one after the other
   const int64_t steps = at.tile * kTile < l.keys && of_head > 0 ? of_head * l.group : 0;
   const auto load_tile = [&](int64_t step, int buffer) {
     const int64_t head = static_cast<int64_t>(at.head) * l.group + step / of_head;
@@ -248,7 +264,9 @@ __global__ void __launch_bounds__(kBlock)
     float values[kHalfRow];
     read_scores(values, scores, lane);
     __syncwarp();
-    const Seen seen = queries_seeing(l, key, (first_tile + step % of_head) * kTile);
+    const int64_t first_query = (first_tile + step % of_head) * kTile;
+    const Seen seen = queries_seeing(l, key, first_query);
+    const float bend_slope = slope_of(l, at.head * l.group + static_cast<int>(step / of_head));
 #pragma unroll
     for (int i = 0; i < kHalfRow; i += kEach) {
       const int column = lane.column(i);
@@ -257,14 +275,16 @@ __global__ void __launch_bounds__(kBlock)
       Pack<kEach> weights;
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {
-        const float value = seen(column + e) ? __expf(values[i + e] * l.scale - lse.v[e]) : 0.0F;
+        float bend;
+        const float score = bent(l, bend_slope, first_query + column + e, key, values[i + e] * l.scale, bend);
+        const float value = seen(column + e) ? __expf(score - lse.v[e]) : 0.0F;
         weights.v[e] = value;
         if constexpr (Drops) {
           const unsigned kept = kept_words[buffer * kDrawWords + 2 * (column + e) + of_strip / kHalfRow];
           weights.v[e] = dropped(l, kept, of_strip % kHalfRow, value);
           dp.v[e] = dropped(l, kept, of_strip % kHalfRow, dp.v[e]);
         }
-        dp.v[e] = value * (dp.v[e] - sums.v[e]) * l.scale;
+        dp.v[e] = value * (dp.v[e] - sums.v[e]) * l.scale * bend;
       }
       store<kEach>(p + lane.row * kProbabilityPitch + column, weights);
       store<kEach>(ds + lane.row * kProbabilityPitch + column, dp);

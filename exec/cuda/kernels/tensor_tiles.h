@@ -276,13 +276,14 @@ __device__ inline int within_tile(int64_t place) {
 __device__ inline Seen keys_seen(const Layout& l, int64_t query, int64_t first_key) {
   if (query < l.first_query) return {0, 0};
   const int64_t end = l.causal && query + 1 < l.keys ? query + 1 : l.keys;
-  return {0, within_tile(end - first_key)};
+  return {l.window > 0 ? within_tile(query + 1 - l.window - first_key) : 0, within_tile(end - first_key)};
 }
 /// Queries from `first_query` on, that see a key.
 __device__ inline Seen queries_seeing(const Layout& l, int64_t key, int64_t first_query) {
   if (key >= l.keys) return {0, 0};
   const int64_t begin = l.causal && key > l.first_query ? key : l.first_query;
-  return {within_tile(begin - first_query), within_tile(l.sequence - first_query)};
+  const int64_t end = l.window > 0 && key + l.window < l.sequence ? key + l.window : l.sequence;
+  return {within_tile(begin - first_query), within_tile(end - first_query)};
 }
 
 /// Which keys of a tile a query keeps, a bit for each, by halves of the tile. Each lane of a row draws one.

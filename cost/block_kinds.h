@@ -1,0 +1,30 @@
+#pragma once
+/// Runs of blocks that cost alike: those with a window, and those that see all, which differ in time and not in memory.
+#include <cstdint>
+#include <vector>
+
+#include "models/model.h"
+
+namespace orrery::cost {
+
+struct BlockKind {
+  std::int64_t index = 0, count = 0;  ///< one of them, and how many there are
+};
+
+/// Of the blocks [first, first + count).
+[[nodiscard]] inline std::vector<BlockKind> block_kinds(const models::Model& model, std::int64_t first,
+                                                        std::int64_t count) {
+  if (count == 0) return {};
+  if (model.window == 0 || model.window_period == 0) return {{first, count}};
+  BlockKind windowed, whole;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    BlockKind& kind = model.windowed(i) ? windowed : whole;
+    kind = {i, kind.count + 1};
+  }
+  std::vector<BlockKind> out;
+  for (const BlockKind& kind : {windowed, whole})
+    if (kind.count > 0) out.push_back(kind);
+  return out;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,59 @@
+#pragma once
+/// Formulas of activations (models/activation.h), once for all backends. V is a float, or a vector of them with lanes
+/// that are computed alike; Math has what the backend computes with: V sigmoid(V), V positive(V) = max(x, 0) with NaN
+/// left as it is.
+#include "models/activation.h"
+
+#if defined(__CUDACC__)
+#define ORRERY_FORMULA __device__ inline
+#else
+#define ORRERY_FORMULA inline __attribute__((always_inline))
+#endif
+
+namespace orrery::exec {
+
+template <models::Function Which>
+struct Formula;
+
+/// So et al., "Primer: Searching for Efficient Transformers" (2021), section 4.
+template <>
+struct Formula<models::Function::squared_relu> {
+  template <class Math, class V>
+  static ORRERY_FORMULA V value(V x) {
+    const V p = Math::positive(x);
+    return p * p;
+  }
+  template <class Math, class V>
+  static ORRERY_FORMULA V slope(V x) {
+    return 2.0F * Math::positive(x);
+  }
+};
+
+/// Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2, tanh form: x sigmoid(2u), which is the same
+/// and does not cancel, with u = sqrt(2/pi) (x + 0.044715 x^3).
+template <>
+struct Formula<models::Function::gelu> {
+  static constexpr float kTwoRoots = 1.5957691216057308F, kCubic = 0.044715F;
+  template <class Math, class V>
+  static ORRERY_FORMULA V value(V x) {
+    return x * Math::sigmoid(kTwoRoots * (x + kCubic * (x * x * x)));
+  }
+  template <class Math, class V>
+  static ORRERY_FORMULA V slope(V x) {
+    const V u = kTwoRoots * (x + kCubic * (x * x * x));
+    const V s = Math::sigmoid(u);
+    return s + x * (kTwoRoots * (1.0F + 3.0F * kCubic * (x * x))) * s * Math::sigmoid(-u);
+  }
+};
+
+/// body(Formula) for a function that is known at run time.
+template <class Body>
+inline void with_formula(models::Function function, const Body& body) {
+  switch (function) {
+    case models::Function::none: return;
+    case models::Function::squared_relu: return body(Formula<models::Function::squared_relu>{});
+    case models::Function::gelu: return body(Formula<models::Function::gelu>{});
+  }
+}
+
+}  // namespace orrery::exec

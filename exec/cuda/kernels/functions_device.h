@@ -1,0 +1,27 @@
+#pragma once
+/// Functions of one variable, as exact as their results' type can hold.
+#include "exec/cuda/kernels/device.h"
+
+namespace orrery::exec::cuda {
+
+/// In fp32 the library's; for 16-bit results one with two fast instructions (an error of 1e-6, against 4e-3 and 5e-4 of
+/// bf16 and fp16): at 4.8 TB/s a multiprocessor has some 13 instructions for each bf16 element.
+template <class T>
+__device__ inline float tanh_for(float x) {
+  if constexpr (sizeof(T) == 4) return tanhf(x);
+  return 1.0F - __fdividef(2.0F, __expf(2.0F * x) + 1.0F);
+}
+template <class T>
+__device__ inline float sigmoid_for(float x) {
+  if constexpr (sizeof(T) == 4) return 1.0F / (1.0F + expf(-x));
+  return __fdividef(1.0F, 1.0F + __expf(-x));
+}
+
+/// What exec/activations.h computes with.
+template <class T>
+struct MathFor {
+  static __device__ inline float sigmoid(float x) { return sigmoid_for<T>(x); }
+  static __device__ inline float positive(float x) { return x <= 0 ? 0.0F : x; }  // NaN stays NaN
+};
+
+}  // namespace orrery::exec::cuda

@@ -1,0 +1,44 @@
+#pragma once
+/// The MLP's activations, each once: its name in model files, whether a gate multiplies it, what its operators count.
+/// Formulas are in exec/activations.h, for every backend. An activation is an entry here and a formula there.
+#include <cstdint>
+
+namespace orrery::models {
+
+enum class Activation : std::uint8_t {
+  gelu,          ///< Hendrycks and Gimpel 2016, in either form (Model::gelu)
+  swiglu,        ///< silu(gate) * up (Shazeer 2020)
+  relu,          ///< max(x, 0)
+  squared_relu,  ///< max(x, 0)^2 (So et al. 2021, "Primer"; Nemotron)
+  geglu,         ///< gelu(gate) * up, GELU in its tanh form (Shazeer 2020; Gemma)
+};
+
+/// The function of one variable within the operators activate, gate and their gradients. The first three activations
+/// have operators of their own.
+enum class Function : std::uint8_t { none, squared_relu, gelu };
+
+struct ActivationTraits {
+  const char* name;                  ///< in model files
+  bool gated;                        ///< the first product makes a gate and what it multiplies
+  Function function;                 ///< none: operators of its own
+  double forward_flops, grad_flops;  ///< of an element; only what is not bound by memory feels it
+};
+
+/// In the order of the enumeration.
+inline constexpr ActivationTraits kActivations[] = {
+    {"gelu", false, Function::none, 12, 20}, {"swiglu", true, Function::none, 10, 10},
+    {"relu", false, Function::none, 1, 1},   {"squared_relu", false, Function::squared_relu, 2, 3},
+    {"geglu", true, Function::gelu, 13, 24},
+};
+
+[[nodiscard]] constexpr const ActivationTraits& traits_of(Activation activation) {
+  return kActivations[static_cast<int>(activation)];
+}
+/// Of an operator with this function.
+[[nodiscard]] constexpr const ActivationTraits& traits_of(Function function) {
+  for (const ActivationTraits& one : kActivations)
+    if (one.function == function) return one;
+  return kActivations[0];
+}
+
+}  // namespace orrery::models

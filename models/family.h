@@ -1,0 +1,25 @@
+#pragma once
+/// Families: what a model file says nothing of is theirs, and so are their weights' names in files. A family is a name
+/// here and an entry of the table (models/families.h).
+#include <cstdint>
+
+namespace orrery::models {
+
+enum class Family : std::uint8_t {
+  gpt,
+  bert,
+  llama,
+  mistral,
+  qwen2,
+  qwen3,
+  gemma,
+  gemma2,
+  gpt_neox,
+  phi3,
+  opt,
+  falcon,
+  bloom,
+  nemotron,
+};
+
+}  // namespace orrery::models

@@ -1,0 +1,276 @@
+// Families as their files have them: weights under the names of Hugging Face's classes give the loss of a reference in
+// double precision (tests/exec/family_reference.h) and the slopes of its loss, and every split gives the serial run's
+// numbers.
+#include "tests/exec/family_reference.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <functional>
+
+#include "base/random.h"
+#include "exec/data.h"
+#include "exec/safetensors.h"
+#include "exec/weight_names.h"
+#include "tests/exec/families.h"
+#include "tests/exec/training.h"
+
+namespace orrery::exec {
+namespace {
+
+namespace ref = testing::reference;
+using models::Family;
+using testing::Outcome;
+using testing::Trial;
+
+struct FamilyCase {
+  const char* name;
+  Family family;
+  std::function<void(models::Model&)> set;  ///< beyond testing::make_family
+  std::function<ref::Matrix(const ref::File&, const std::vector<int>&)> logits;
+  std::size_t tensors;  ///< in the file
+};
+
+ref::Sizes sizes(std::size_t dim, double query_scalar = 0) {
+  ref::Sizes s;
+  s.dim = dim;
+  s.query_scalar = query_scalar;
+  return s;
+}
+
+FamilyCase llama_like(const char* name, Family family, std::size_t dim, const ref::LlamaLike& how, std::size_t tensors,
+                      double query_scalar = 0) {
+  return {name, family, nullptr,
+          [=](const ref::File& f, const std::vector<int>& ids) {
+            return ref::llama_like(f, sizes(dim, query_scalar), how, ids);
+          },
+          tensors};
+}
+
+std::vector<FamilyCase> family_cases() {
+  std::vector<FamilyCase> all;
+  all.push_back(llama_like("mistral", Family::mistral, 8, {.window = 6}, 21));
+  all.push_back(llama_like("qwen2", Family::qwen2, 8, {}, 27));
+  all.push_back(llama_like("qwen3", Family::qwen3, 16, {.head_norms = true}, 25));
+  all.push_back(llama_like("gemma", Family::gemma, 16,
+                           {.one = 1, .activation = ref::gelu_tanh, .scaled = true, .tied = true, .epsilon = 1e-6},
+                           20));
+  all.push_back(llama_like("gemma2", Family::gemma2, 16,
+                           {.one = 1,
+                            .activation = ref::gelu_tanh,
+                            .sandwich = true,
+                            .scaled = true,
+                            .tied = true,
+                            .cap = 0.7,
+                            .logit_cap = 1.3,
+                            .epsilon = 1e-6,
+                            .window = 4,
+                            .alternates = true},
+                           24, 20));
+  all.push_back(llama_like("phi3", Family::phi3, 8, {.fused = true, .window = 6}, 15));
+  all.push_back(llama_like("nemotron", Family::nemotron, 8,
+                           {.one = 1,
+                            .layer_norms = true,
+                            .gated = false,
+                            .turned = 4,
+                            .activation = [](double x) { return x > 0 ? x * x : 0; }},
+                           24));
+  all.push_back({"gpt_neox", Family::gpt_neox, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::neox(f, sizes(8), 2, ids); }, 28});
+  all.push_back({"opt", Family::opt, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::opt(f, sizes(8), ids); }, 36});
+  all.push_back({"falcon", Family::falcon, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::falcon(f, sizes(8), 2, true, ids); },
+                 19});
+  all.push_back(
+      {"falcon_shared_norm", Family::falcon, [](models::Model& m) { m.kv_heads = 1, m.shared_norm = true; },
+       [](const ref::File& f, const std::vector<int>& ids) { return ref::falcon(f, sizes(8), 1, false, ids); }, 15});
+  all.push_back({"bloom", Family::bloom, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::bloom(f, sizes(8), ids); }, 29});
+  return all;
+}
+
+Trial trial_of(const FamilyCase& one) {
+  Trial trial = testing::golden_trial("constant");
+  testing::make_family(trial.model, one.family);
+  if (one.set) one.set(trial.model);
+  if (trial.model.normalisation == models::Normalisation::layer_norm || one.family == Family::phi3 ||
+      one.family == Family::mistral || one.family == Family::qwen2 || one.family == Family::qwen3)
+    trial.model.norm_epsilon = 1e-5;
+  trial.steps = 3;
+  trial.gradients_at = {0, 2};
+  return trial;
+}
+
+/// Every parameter with where it stands in the file.
+std::map<std::string, FilePlace> places_of(const models::Model& model) {
+  std::map<std::string, FilePlace> out;
+  const models::WeightNames names = models::weight_names(model);
+  const auto layer = [&](models::LayerKind kind, std::int64_t index) {
+    for (const models::Tensor& tensor : models::expand(model, kind, index, {}).tensors) {
+      if (tensor.role != models::TensorRole::parameter) continue;
+      if (tensor.pieces.empty()) out.emplace(tensor.name, place_in_file(names, tensor));
+      for (const models::Tensor& piece : tensor.pieces) out.emplace(piece.name, place_in_file(names, piece));
+    }
+  };
+  layer(models::LayerKind::embedding, -1);
+  for (std::int64_t i = 0; i < model.layers; ++i) layer(models::LayerKind::block, i);
+  layer(models::LayerKind::head, -1);
+  return out;
+}
+
+/// A file of random values that no default hides: norms and biases differ from one and zero.
+ref::File random_file(const models::Model& model) {
+  ref::File file;
+  for (const auto& [logical, place] : places_of(model)) {
+    ref::Weights& w = file[place.name];
+    w.shape.assign(place.shape.begin(), place.shape.end());
+    std::size_t count = 1;
+    for (const std::size_t extent : w.shape) count *= extent;
+    w.v.resize(count);
+    const bool vector = w.shape.size() == 1, weight = logical.ends_with(".weight");
+    const double mean = vector && weight ? 1 - place.offset : 0, spread = vector ? 0.2 : 0.25;
+    for (std::size_t i = 0; i < count; ++i)
+      w.v[i] = static_cast<double>(static_cast<float>(mean + spread * base::normal(3, base::stream_of(place.name), i)));
+  }
+  return file;
+}
+
+std::string written(const ref::File& file, const std::string& name) {
+  std::string path = ::testing::TempDir() + "family-" + name + "-" + std::to_string(::getpid()) + ".safetensors";
+  std::vector<TensorEntry> entries;
+  for (const auto& [tensor, w] : file) entries.push_back({tensor, "F32", {w.shape.begin(), w.shape.end()}, 0, 0});
+  SafetensorsWriter writer(path, entries, {{"format", "pt"}});
+  for (const auto& [tensor, w] : file) writer.append(std::vector<float>(w.v.begin(), w.v.end()));
+  (void)writer.finish();
+  return path;
+}
+
+/// Over the first step's batch.
+double reference_loss(const FamilyCase& one, const Trial& trial, const ref::File& file) {
+  const plan::PlanSpec& s = trial.spec;
+  auto stream = TokenStream::open(trial.training.data);
+  const Batches batches(std::move(*stream), trial.training.order, trial.training.seed, s.batch, s.sequence,
+                        trial.model.vocab);
+  const auto length = static_cast<std::size_t>(s.sequence);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(s.batch) * length), targets(tokens.size());
+  batches.load(0, 0, s.batch, tokens, targets);
+  double total = 0;
+  for (std::size_t first = 0; first < tokens.size(); first += length) {
+    const auto part = [&](const std::vector<std::int32_t>& all) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+      return std::vector<int>(begin, begin + static_cast<std::ptrdiff_t>(length));
+    };
+    total += ref::loss_of(one.logits(file, part(tokens)), part(targets));
+  }
+  return total / static_cast<double>(s.batch);
+}
+
+class FamilyModel : public ::testing::TestWithParam<FamilyCase> {
+ protected:
+  FamilyModel() : trial_(trial_of(GetParam())), file_(random_file(trial_.model)) {
+    trial_.training.initial_weights = written(file_, GetParam().name);
+  }
+  ~FamilyModel() override { ::unlink(trial_.training.initial_weights.c_str()); }
+  Trial trial_;
+  ref::File file_;
+};
+
+TEST_P(FamilyModel, HasTheLossAndTheGradientsOfItsReference) {
+  EXPECT_EQ(file_.size(), GetParam().tensors);
+  trial_.steps = 1;
+  trial_.gradients_at = {0};
+  const Outcome ours = testing::train(trial_);
+  ASSERT_EQ(ours.steps.size(), 1U);
+  const double expected = reference_loss(GetParam(), trial_, file_);
+  EXPECT_NEAR(ours.steps[0].loss, expected, 2e-6 * expected);
+  double all = 0;
+  for (const auto& [name, gradient] : ours.gradients.at(0))
+    for (const float g : gradient.values) all += static_cast<double>(g) * static_cast<double>(g);
+  const auto places = places_of(trial_.model);
+  for (const auto& [name, gradient] : ours.gradients.at(0)) {
+    // The slope of the reference's loss along a random direction of this tensor, as far as its gradient says.
+    const FilePlace& place = places.at(name);
+    const std::size_t inner = gradient.shape.size() == 2 ? static_cast<std::size_t>(gradient.shape[1]) : 1;
+    std::vector<double> direction(gradient.values.size());
+    double told = 0;
+    for (std::size_t i = 0; i < direction.size(); ++i) {
+      direction[i] = base::normal(11, base::stream_of(name), i);
+      told += direction[i] * static_cast<double>(gradient.values[i]);
+    }
+    const auto loss_at = [&](double step) {
+      ref::File moved = file_;
+      ref::Weights& w = moved.at(place.name);
+      for (std::size_t i = 0; i < direction.size(); ++i) {
+        const auto row = static_cast<std::size_t>(place.row(static_cast<std::int64_t>(i / inner)));
+        w.v.at(row * inner + i % inner) += step * direction[i];
+      }
+      return reference_loss(GetParam(), trial_, moved);
+    };
+    constexpr double kStep = 3e-8;  // so small that hardly a ReLU turns within it
+    const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
+    EXPECT_NEAR(told, slope, 2e-5 * std::sqrt(all)) << name;
+  }
+}
+
+struct Split {
+  const char* name;
+  bool tensor;
+  void (*set)(plan::PlanSpec&);
+};
+const Split kSplits[] = {
+    {"data", false, [](plan::PlanSpec& s) { s.data = 2; }},
+    {"zero_2", false, [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
+    {"zero_3", false, [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
+    {"pipeline", false, [](plan::PlanSpec& s) { s.pipeline = 2; }},
+    {"recomputed", false, [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
+    {"unfused", false, [](plan::PlanSpec& s) { s.flash = false; }},
+    {"selective", false, [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
+    {"loss_chunks", false, [](plan::PlanSpec& s) { s.loss_chunks = 4; }},
+    {"tensor", true, [](plan::PlanSpec& s) { s.tensor = 2; }},
+    {"sequence_parallel", true, [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
+    {"all", true,
+     [](plan::PlanSpec& s) { s.data = s.tensor = s.pipeline = 2, s.zero_stage = 1, s.sequence_parallel = true; }},
+};
+
+TEST_P(FamilyModel, TrainsAlikeUnderEverySplit) {
+  const Outcome alone = testing::train(trial_);
+  const models::Model& m = trial_.model;
+  const auto expect_same = [&](const char* name, const std::function<void(plan::PlanSpec&)>& set) {
+    SCOPED_TRACE(name);
+    Trial split = trial_;
+    set(split.spec);
+    const Outcome other = testing::train(split);
+    ASSERT_EQ(other.steps.size(), alone.steps.size());
+    EXPECT_LE(testing::loss_distance(other, alone), 1e-5);
+    for (const std::int64_t step : {0, 2})
+      EXPECT_LE(testing::relative_distance(other.gradients.at(step), alone.gradients.at(step)), 2e-5) << step;
+    for (std::size_t rank = 0; rank < other.memory.size(); ++rank)
+      EXPECT_EQ(other.memory[rank].peak_live, other.placements[rank].peak_live_bytes) << "rank " << rank;
+  };
+  for (const Split& one : kSplits)
+    if (!one.tensor || m.kv_heads > 1) expect_same(one.name, one.set);
+  if (m.positions != models::Positions::alibi && m.window == 0)
+    expect_same("context", [](plan::PlanSpec& s) { s.context = 2; });
+}
+
+// What a ring cannot do is refused, with a hint.
+TEST_P(FamilyModel, IsRefusedARingThatKnowsNoDistances) {
+  const models::Model& m = trial_.model;
+  if (m.positions != models::Positions::alibi && m.window == 0) return;
+  Trial split = trial_;
+  split.spec.context = 2;
+  try {
+    (void)testing::plan_of(split);
+    FAIL() << "a plan was made";
+  } catch (const std::runtime_error& refused) {
+    EXPECT_NE(std::string(refused.what()).find("error[P104]"), std::string::npos) << refused.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamilyModel, ::testing::ValuesIn(family_cases()),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace orrery::exec

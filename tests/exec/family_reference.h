@@ -1,0 +1,329 @@
+#pragma once
+/// Forward passes of families in double precision, written from their papers and the definitions of Hugging Face's
+/// classes, over tensors as their files hold them: names, orientations and what is stored less one are the files'. They
+/// share nothing with models/ and exec/.
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace orrery::exec::testing::reference {
+
+struct Weights {
+  std::vector<std::size_t> shape;
+  std::vector<double> v;
+};
+using File = std::map<std::string, Weights>;
+
+struct Matrix {
+  std::size_t rows = 0, columns = 0;
+  std::vector<double> v;
+  Matrix(std::size_t r, std::size_t c) : rows(r), columns(c), v(r * c) {}
+  double& operator()(std::size_t r, std::size_t c) { return v[r * columns + c]; }
+  double operator()(std::size_t r, std::size_t c) const { return v[r * columns + c]; }
+};
+
+inline Matrix plus(Matrix a, const Matrix& b) {
+  for (std::size_t i = 0; i < a.v.size(); ++i) a.v[i] += b.v.at(i);
+  return a;
+}
+inline Matrix times(const Matrix& a, const Matrix& b) {
+  Matrix out = a;
+  for (std::size_t i = 0; i < a.v.size(); ++i) out.v[i] *= b.v.at(i);
+  return out;
+}
+template <class Function>
+Matrix each(Matrix a, const Function& f) {
+  for (double& x : a.v) x = f(x);
+  return a;
+}
+/// torch.nn.Linear: weight (out, in).
+inline Matrix linear(const File& file, const std::string& name, const Matrix& x) {
+  const Weights& w = file.at(name + ".weight");
+  const auto bias = file.find(name + ".bias");
+  Matrix y(x.rows, w.shape.at(0));
+  for (std::size_t r = 0; r < x.rows; ++r)
+    for (std::size_t o = 0; o < y.columns; ++o) {
+      double sum = bias == file.end() ? 0 : bias->second.v.at(o);
+      for (std::size_t i = 0; i < x.columns; ++i) sum += x(r, i) * w.v.at(o * w.shape.at(1) + i);
+      y(r, o) = sum;
+    }
+  return y;
+}
+inline Matrix columns(const Matrix& x, std::size_t first, std::size_t count) {
+  Matrix out(x.rows, count);
+  for (std::size_t r = 0; r < x.rows; ++r)
+    for (std::size_t c = 0; c < count; ++c) out(r, c) = x(r, first + c);
+  return out;
+}
+inline Matrix embedding(const File& file, const std::string& name, const std::vector<int>& ids) {
+  const Weights& w = file.at(name);
+  Matrix x(ids.size(), w.shape.at(1));
+  for (std::size_t r = 0; r < ids.size(); ++r)
+    for (std::size_t c = 0; c < x.columns; ++c) x(r, c) = w.v.at(static_cast<std::size_t>(ids[r]) * x.columns + c);
+  return x;
+}
+inline Matrix layer_norm(const File& file, const std::string& name, const Matrix& x, double epsilon = 1e-5,
+                         double one = 0) {
+  const Weights &w = file.at(name + ".weight"), &b = file.at(name + ".bias");
+  Matrix y = x;
+  for (std::size_t r = 0; r < x.rows; ++r) {
+    double mean = 0, square = 0;
+    for (std::size_t c = 0; c < x.columns; ++c) mean += x(r, c);
+    mean /= static_cast<double>(x.columns);
+    for (std::size_t c = 0; c < x.columns; ++c) square += (x(r, c) - mean) * (x(r, c) - mean);
+    const double s = 1 / std::sqrt(square / static_cast<double>(x.columns) + epsilon);
+    for (std::size_t c = 0; c < x.columns; ++c) y(r, c) = (x(r, c) - mean) * s * (one + w.v.at(c)) + b.v.at(c);
+  }
+  return y;
+}
+/// Of groups of as many columns as the weight has.
+inline Matrix rms_norm(const File& file, const std::string& name, const Matrix& x, double epsilon, double one = 0) {
+  const Weights& w = file.at(name + ".weight");
+  const std::size_t width = w.v.size();
+  Matrix y = x;
+  for (std::size_t r = 0; r < x.rows; ++r)
+    for (std::size_t first = 0; first < x.columns; first += width) {
+      double square = 0;
+      for (std::size_t c = 0; c < width; ++c) square += x(r, first + c) * x(r, first + c);
+      const double s = 1 / std::sqrt(square / static_cast<double>(width) + epsilon);
+      for (std::size_t c = 0; c < width; ++c) y(r, first + c) = x(r, first + c) * s * (one + w.v.at(c));
+    }
+  return y;
+}
+/// rotate_half over the first `turned` columns of each head of width `dim`.
+inline Matrix rotary(const Matrix& x, std::size_t dim, std::size_t turned, double theta = 10000) {
+  Matrix y = x;
+  for (std::size_t t = 0; t < x.rows; ++t)
+    for (std::size_t first = 0; first < x.columns; first += dim)
+      for (std::size_t i = 0; i < turned / 2; ++i) {
+        const double angle =
+            static_cast<double>(t) * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(turned));
+        const double a = x(t, first + i), b = x(t, first + i + turned / 2);
+        y(t, first + i) = a * std::cos(angle) - b * std::sin(angle);
+        y(t, first + i + turned / 2) = b * std::cos(angle) + a * std::sin(angle);
+      }
+  return y;
+}
+
+struct Scores {
+  double scale = 0;  ///< 0: 1/sqrt(dim)
+  double cap = 0;
+  std::size_t window = 0;
+  bool alibi = false;
+};
+/// Causal, with heads of width `dim`; keys and values may have fewer heads.
+inline Matrix attend(const Matrix& q, const Matrix& k, const Matrix& v, std::size_t dim, const Scores& how = {}) {
+  const std::size_t heads = q.columns / dim, group = heads / (k.columns / dim);
+  Matrix y(q.rows, q.columns);
+  for (std::size_t h = 0; h < heads; ++h) {
+    const std::size_t kv = h / group * dim;
+    const double slope = how.alibi ? std::pow(2.0, -8.0 * static_cast<double>(h + 1) / static_cast<double>(heads)) : 0;
+    for (std::size_t i = 0; i < q.rows; ++i) {
+      std::vector<double> p(i + 1);
+      double total = 0;
+      for (std::size_t j = 0; j <= i; ++j) {
+        if (how.window > 0 && i >= how.window + j) continue;
+        double s = 0;
+        for (std::size_t d = 0; d < dim; ++d) s += q(i, h * dim + d) * k(j, kv + d);
+        s *= how.scale > 0 ? how.scale : 1 / std::sqrt(static_cast<double>(dim));
+        if (how.cap > 0) s = how.cap * std::tanh(s / how.cap);
+        s += slope * static_cast<double>(j);  // BLOOM's: on the key's place
+        total += p[j] = std::exp(s - slope * static_cast<double>(i));
+      }
+      for (std::size_t j = 0; j <= i; ++j)
+        for (std::size_t d = 0; d < dim; ++d) y(i, h * dim + d) += p[j] / total * v(j, kv + d);
+    }
+  }
+  return y;
+}
+
+inline double gelu_erf(double x) {
+  return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+}
+inline double gelu_tanh(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+inline double silu(double x) {
+  return x / (1 + std::exp(-x));
+}
+
+/// Mean over the rows of -log softmax(logits)[target].
+inline double loss_of(const Matrix& logits, const std::vector<int>& targets) {
+  double total = 0;
+  for (std::size_t r = 0; r < logits.rows; ++r) {
+    double sum = 0;
+    for (std::size_t c = 0; c < logits.columns; ++c) sum += std::exp(logits(r, c));
+    total += std::log(sum) - logits(r, static_cast<std::size_t>(targets[r]));
+  }
+  return total / static_cast<double>(logits.rows);
+}
+/// The head that is the token table.
+inline Matrix unembed(const File& file, const std::string& table, const Matrix& x) {
+  File one = {{"head.weight", file.at(table)}};
+  return linear(one, "head", x);
+}
+
+/// Sizes that no tensor's shape says.
+struct Sizes {
+  std::size_t layers = 2, dim = 8, window = 0;
+  double query_scalar = 0;
+};
+
+// -- Llama's line: Mistral, Qwen2, Qwen3, Phi-3, Nemotron, Gemma 1 and 2
+// -----------------------------------------------
+
+struct LlamaLike {
+  bool fused = false;                      ///< Phi-3's qkv_proj and gate_up_proj
+  bool head_norms = false;                 ///< Qwen3
+  double one = 0;                          ///< what norms' weights are stored less by
+  bool layer_norms = false, gated = true;  ///< Nemotron: LayerNorm1P, squared ReLU
+  std::size_t turned = 0;                  ///< 0: all of a head
+  double (*activation)(double) = silu;
+  bool sandwich = false, scaled = false, tied = false;
+  double cap = 0, logit_cap = 0, epsilon = 1e-5;
+  std::size_t window = 0;
+  bool alternates = false;
+};
+
+inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, const std::vector<int>& ids) {
+  const auto norm = [&](const std::string& name, const Matrix& x) {
+    return a.layer_norms ? layer_norm(f, name, x, a.epsilon, a.one) : rms_norm(f, name, x, a.epsilon, a.one);
+  };
+  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
+  if (a.scaled) x = each(x, [&](double v) { return v * std::sqrt(static_cast<double>(x.columns)); });
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".";
+    const Matrix n = norm(at + "input_layernorm", x);
+    Matrix q(0, 0), k(0, 0), v(0, 0);
+    if (a.fused) {
+      const Matrix all = linear(f, at + "self_attn.qkv_proj", n);
+      const std::size_t own = f.at(at + "self_attn.o_proj.weight").shape.at(1), kv = (all.columns - own) / 2;
+      q = columns(all, 0, own), k = columns(all, own, kv), v = columns(all, own + kv, kv);
+    } else {
+      q = linear(f, at + "self_attn.q_proj", n), k = linear(f, at + "self_attn.k_proj", n);
+      v = linear(f, at + "self_attn.v_proj", n);
+    }
+    if (a.head_norms) {
+      q = rms_norm(f, at + "self_attn.q_norm", q, a.epsilon);
+      k = rms_norm(f, at + "self_attn.k_norm", k, a.epsilon);
+    }
+    const std::size_t turned = a.turned > 0 ? a.turned : s.dim;
+    Scores how;
+    how.cap = a.cap;
+    if (s.query_scalar > 0) how.scale = 1 / std::sqrt(s.query_scalar);
+    if (!a.alternates || i % 2 == 0) how.window = a.window;
+    Matrix h = attend(rotary(q, s.dim, turned), rotary(k, s.dim, turned), v, s.dim, how);
+    h = linear(f, at + "self_attn.o_proj", h);
+    if (a.sandwich) h = norm(at + "post_attention_layernorm", h);
+    x = plus(x, h);
+    const Matrix m = norm(at + (a.sandwich ? "pre_feedforward_layernorm" : "post_attention_layernorm"), x);
+    Matrix inner(0, 0);
+    if (a.fused) {
+      const Matrix both = linear(f, at + "mlp.gate_up_proj", m);
+      const std::size_t half = both.columns / 2;
+      inner = times(each(columns(both, 0, half), a.activation), columns(both, half, half));
+    } else if (a.gated) {
+      inner = times(each(linear(f, at + "mlp.gate_proj", m), a.activation), linear(f, at + "mlp.up_proj", m));
+    } else {
+      inner = each(linear(f, at + "mlp.up_proj", m), a.activation);
+    }
+    Matrix g = linear(f, at + "mlp.down_proj", inner);
+    if (a.sandwich) g = norm(at + "post_feedforward_layernorm", g);
+    x = plus(x, g);
+  }
+  x = norm("model.norm", x);
+  x = a.tied ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x);
+  if (a.logit_cap > 0) x = each(x, [&](double v) { return a.logit_cap * std::tanh(v / a.logit_cap); });
+  return x;
+}
+
+// -- fused heads: GPT-NeoX, Falcon, BLOOM
+// ------------------------------------------------------------------------------
+
+struct Heads {
+  Matrix q, k, v;
+};
+/// (groups, q of the group's heads then k then v, dim) rows, as `view(…)` of query_key_value has it.
+inline Heads split_groups(const Matrix& all, std::size_t dim, std::size_t groups) {
+  const std::size_t width = all.columns / groups, own = width - 2 * dim;
+  Heads out{Matrix(all.rows, own * groups), Matrix(all.rows, dim * groups), Matrix(all.rows, dim * groups)};
+  for (std::size_t r = 0; r < all.rows; ++r)
+    for (std::size_t g = 0; g < groups; ++g) {
+      for (std::size_t c = 0; c < own; ++c) out.q(r, g * own + c) = all(r, g * width + c);
+      for (std::size_t c = 0; c < dim; ++c) {
+        out.k(r, g * dim + c) = all(r, g * width + own + c);
+        out.v(r, g * dim + c) = all(r, g * width + own + dim + c);
+      }
+    }
+  return out;
+}
+
+inline Matrix neox(const File& f, const Sizes& s, std::size_t turned, const std::vector<int>& ids) {
+  Matrix x = embedding(f, "gpt_neox.embed_in.weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "gpt_neox.layers." + std::to_string(i) + ".";
+    const Heads h = split_groups(linear(f, at + "attention.query_key_value", layer_norm(f, at + "input_layernorm", x)),
+                                 s.dim, x.columns / s.dim);
+    const Matrix a = attend(rotary(h.q, s.dim, turned), rotary(h.k, s.dim, turned), h.v, s.dim);
+    const Matrix m =
+        each(linear(f, at + "mlp.dense_h_to_4h", layer_norm(f, at + "post_attention_layernorm", x)), gelu_erf);
+    x = plus(plus(x, linear(f, at + "attention.dense", a)), linear(f, at + "mlp.dense_4h_to_h", m));
+  }
+  return linear(f, "embed_out", layer_norm(f, "gpt_neox.final_layer_norm", x));
+}
+
+inline Matrix falcon(const File& f, const Sizes& s, std::size_t groups, bool two_norms, const std::vector<int>& ids) {
+  Matrix x = embedding(f, "transformer.word_embeddings.weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "transformer.h." + std::to_string(i) + ".";
+    const Matrix n = layer_norm(f, at + (two_norms ? "ln_attn" : "input_layernorm"), x);
+    const Matrix m = two_norms ? layer_norm(f, at + "ln_mlp", x) : n;
+    const Heads h = split_groups(linear(f, at + "self_attention.query_key_value", n), s.dim, groups);
+    const Matrix a = attend(rotary(h.q, s.dim, s.dim), rotary(h.k, s.dim, s.dim), h.v, s.dim);
+    const Matrix inner = each(linear(f, at + "mlp.dense_h_to_4h", m), gelu_erf);
+    x = plus(plus(x, linear(f, at + "self_attention.dense", a)), linear(f, at + "mlp.dense_4h_to_h", inner));
+  }
+  return unembed(f, "transformer.word_embeddings.weight", layer_norm(f, "transformer.ln_f", x));
+}
+
+inline Matrix bloom(const File& f, const Sizes& s, const std::vector<int>& ids) {
+  Matrix x =
+      layer_norm(f, "transformer.word_embeddings_layernorm", embedding(f, "transformer.word_embeddings.weight", ids));
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "transformer.h." + std::to_string(i) + ".";
+    const Heads h =
+        split_groups(linear(f, at + "self_attention.query_key_value", layer_norm(f, at + "input_layernorm", x)), s.dim,
+                     x.columns / s.dim);
+    Scores how;
+    how.alibi = true;
+    x = plus(x, linear(f, at + "self_attention.dense", attend(h.q, h.k, h.v, s.dim, how)));
+    const Matrix inner =
+        each(linear(f, at + "mlp.dense_h_to_4h", layer_norm(f, at + "post_attention_layernorm", x)), gelu_tanh);
+    x = plus(x, linear(f, at + "mlp.dense_4h_to_h", inner));
+  }
+  return unembed(f, "transformer.word_embeddings.weight", layer_norm(f, "transformer.ln_f", x));
+}
+
+// -- OPT
+// ---------------------------------------------------------------------------------------------------------------
+
+inline Matrix opt(const File& f, const Sizes& s, const std::vector<int>& ids) {
+  Matrix x = embedding(f, "model.decoder.embed_tokens.weight", ids);
+  std::vector<int> places(ids.size());
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int>(i) + 2;
+  x = plus(x, embedding(f, "model.decoder.embed_positions.weight", places));
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.decoder.layers." + std::to_string(i) + ".";
+    const Matrix n = layer_norm(f, at + "self_attn_layer_norm", x);
+    const Matrix a = attend(linear(f, at + "self_attn.q_proj", n), linear(f, at + "self_attn.k_proj", n),
+                            linear(f, at + "self_attn.v_proj", n), s.dim);
+    x = plus(x, linear(f, at + "self_attn.out_proj", a));
+    const Matrix inner =
+        each(linear(f, at + "fc1", layer_norm(f, at + "final_layer_norm", x)), [](double v) { return v > 0 ? v : 0; });
+    x = plus(x, linear(f, at + "fc2", inner));
+  }
+  return unembed(f, "model.decoder.embed_tokens.weight", layer_norm(f, "model.decoder.final_layer_norm", x));
+}
+
+}  // namespace orrery::exec::testing::reference

@@ -64,31 +64,26 @@ enum class OpKind : std::uint8_t {
   accumulate_into,  ///< in: x (m). out: y (m) += x
   norm_squared,     ///< in: grad (m) [with weights by `ranges`]. out: total (1), accumulates
   /// in: norm squared (1), [scaling (4)]. out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); 1 without
-  /// clipping.
-  /// With scaling, the norm is of the gradients without their scale, and the coefficient takes it out of them.
+  /// clipping. With scaling, the norm is of the gradients without their scale, and the coefficient takes it out of them.
   clip_coefficient,
   overflow,  ///< in: norm squared (1). out: flag (1) = 1 where it is not finite, as no gradient's overflow leaves it
   /// out: scaling (4) = scale, steps since it last changed, steps skipped so far, whether this step is skipped (the
-  /// flag):
-  /// the first three are brought up to date. Dynamic loss scaling (Micikevicius et al. 2018, section 3.2).
+  /// flag): the first three are brought up to date. Dynamic loss scaling (Micikevicius et al. 2018, section 3.2).
   loss_scale,
   // Updates. "param" is fp32 and the master where compute reads less; the compute copy (m) is then the last output.
-  // With
-  // a scaling that says so the update is skipped. Hyper-parameters come with the step.
+  // With a scaling that says so the update is skipped. Hyper-parameters come with the step.
   adamw,  ///< in: grad (m), coefficient (1), [scaling (4)]. out: param, first moment (m), second moment (m), [copy]
   /// Each element by itself, with one state or none, by a rule. in: grad (m), coefficient (1), [scaling]. out: param,
   /// [momentum (m)], [copy]
   momentum_update,
   /// LAMB (You et al. 2020, algorithm 2) in two halves, between which `norms` is summed over the ranks that have parts
-  /// of
-  /// a tensor. in: grad (m), coefficient, param (m), [scaling]. out: first moment, second moment, norms (2 for each of
-  /// the n parameters of the bucket: squares of param and of its direction), accumulates.
+  /// of a tensor. in: grad (m), coefficient, param (m), [scaling]. out: first moment, second moment, norms (2 for each
+  /// of the n parameters of the bucket: squares of param and of its direction), accumulates.
   lamb_moments,
   lamb,  ///< in: first moment (m), second moment (m), norms (2n), [scaling]. out: param, [copy]
   /// Adafactor (Shazeer and Stern 2018, algorithms 4 and 5). `factors` (k values) has for each matrix the sum, the sums
   /// of rows and those of columns, of other parameters each element. in: grad (m), coefficient. out: sums (k) of
-  /// squared
-  /// gradients, accumulates.
+  /// squared gradients, accumulates.
   factor_sums,
   factor_moments,  ///< in: sums (m), [scaling]. out: factors (m), moving averages
   /// in: grad (m), coefficient, param (m), factors (k). out: norms (2n): squares of param and of its direction,
@@ -126,8 +121,8 @@ enum class OpKind : std::uint8_t {
   encode,         ///< in: x (m). out: m values of k bits each, as bytes (models/encoding.h)
   decode,         ///< in: m values of k bits each, as bytes. out: x (m)
   /// in: x (n,m). out: y (may be x): each value is 0 with probability `dropout`, or times 1/(1 - dropout), by a mask
-  /// that
-  /// (seed, step, sequence of the step, site, row and column) decide (models/dropout.h). Backward is the same operator.
+  /// that (seed, step, sequence of the step, site, row and column) decide (models/dropout.h). Backward is the same
+  /// operator.
   dropout,
   relu,       ///< in: x (n,F). out: y (may be x)
   relu_grad,  ///< in: dy, y. out: dx (may be dy): dy where y > 0
@@ -135,8 +130,7 @@ enum class OpKind : std::uint8_t {
   /// for `capacity` values that are not zero; if there are more, it says so and keeps none.
   sparse_encode,
   /// in: sparse bytes, and what x was made of: a (n,k), weight (m,k), [bias (m)]. out: x (n,m), to the bit; of bytes
-  /// that
-  /// did not hold it relu(a weight^T + bias), computed again.
+  /// that did not hold it relu(a weight^T + bias), computed again.
   sparse_decode,
   /// Activations of models/activation.h, `function` of them. in: x (n,F). out: y (may be x)
   activate,
@@ -144,8 +138,7 @@ enum class OpKind : std::uint8_t {
   gate,           ///< in: x (n,2F) gate first, up second. out: y (n,F) = function(gate)*up
   gate_grad,      ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
   /// RMSNorm of each head of q and of k by itself (Henry et al. 2020; Qwen3). in: qkv, weight of q (D), weight of k
-  /// (D).
-  /// out: y as qkv, v as it is; rstd (n,H+G).
+  /// (D). out: y as qkv, v as it is; rstd (n,H+G).
   head_norm,
   head_norm_grad,  ///< in: dy, qkv, weights of q and k, rstd. out: dqkv (may be dy), dweights of q and k (accumulate)
   soft_cap,        ///< in: x (n,m). out: y = cap tanh(x/cap) (may be x); its gradient is cross_entropy_grad's

@@ -63,7 +63,7 @@ enum class OpKind : std::uint8_t {
   copy,             ///< in: x (m). out: y (m) = x
   accumulate_into,  ///< in: x (m). out: y (m) += x
   norm_squared,     ///< in: grad (m) [with weights by `ranges`]. out: total (1), accumulates
-  /// in: norm squared (1), [scaling (4)]. out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); 1 without clipping.
+  /// in: norm squared (1), [scaling (4)]. out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); unclipped 1.
   /// With scaling, the norm is of the gradients without their scale, and the coefficient takes it out of them.
   clip_coefficient,
   overflow,  ///< in: norm squared (1). out: flag (1) = 1 where it is not finite, as no gradient's overflow leaves it

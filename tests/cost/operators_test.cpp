@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/block_kinds.h"
 #include "cost/pricing.h"
 #include "tests/cost/support.h"
 
@@ -126,6 +127,35 @@ TEST(Attention, OnGpusSkipsTheMaskedHalfOnlyWhenFused) {
   EXPECT_NEAR(attention_time(r, op).value, 2 * product * 129 / 256 / 2e12, 1e-15);
   op.flash = false;
   EXPECT_NEAR(attention_time(r, op).value, 2 * product / 0.4e12, 1e-11);
+}
+
+TEST(Attention, OfAWindowTakesTheTimeOfTheKeysThatItLeaves) {
+  const DeviceRates r = four_processors();
+  Op op;
+  op.kind = OpKind::attention;
+  op.dtype = DType::bf16;
+  op.batch = 1, op.sequence = op.n = 128, op.heads = op.kv_heads = 4, op.head_dim = 64;
+  op.causal = op.flash = true;
+  op.window = 16;  // 16*17/2 + 112*16 = 1928 of 128*128 scores
+  EXPECT_NEAR(attention_time(r, op).value, 2 * 2.0 * 4 * 64 * 1928 / 2e12, 1e-15);
+}
+
+TEST(Blocks, ThatSeeAWindowAndThatSeeAllArePricedApart) {
+  const auto counts = [](const models::Model& model, std::int64_t first, std::int64_t count) {
+    std::vector<std::pair<bool, std::int64_t>> out;
+    for (const BlockKind& kind : block_kinds(model, first, count))
+      out.emplace_back(model.windowed(kind.index), kind.count);
+    return out;
+  };
+  using Counts = std::vector<std::pair<bool, std::int64_t>>;
+  models::Model m;
+  EXPECT_EQ(counts(m, 3, 5), (Counts{{false, 5}}));
+  m.window = 8;
+  EXPECT_EQ(counts(m, 3, 5), (Counts{{true, 5}}));
+  m.window_period = 3;  // layers 2, 5, 8 … see all
+  EXPECT_EQ(counts(m, 3, 5), (Counts{{true, 4}, {false, 1}}));
+  EXPECT_EQ(counts(m, 2, 1), (Counts{{false, 1}}));
+  EXPECT_TRUE(counts(m, 2, 0).empty());
 }
 
 TEST(Attention, OfHeadsThatAreNotAlignedIsAsSlowAsTheDeviceSays) {

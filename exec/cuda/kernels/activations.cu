@@ -222,34 +222,41 @@ dim3 warps_for(int64_t warps, const char* name) {
 
 }  // namespace
 
+// nvcc takes kWidth<T> for no constant within a generic lambda, nor from there on.
 template <class T>
 void activate(cudaStream_t stream, models::Function function, const T* x, T* y, int64_t count) {
+  constexpr int kPack = kWidth<T>;
+  const bool whole = packs<T>(count, x, y);
   with_formula(function, [&]<class Formula>(Formula) {
-    launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), Activate<T, Formula>{x, y}, "activate");
+    launch_packs<kPack>(stream, count, whole, Activate<T, Formula>{x, y}, "activate");
   });
 }
 
 template <class T>
 void activate_grad(cudaStream_t stream, models::Function function, const T* dy, const T* x, T* dx, int64_t count) {
+  constexpr int kPack = kWidth<T>;
+  const bool whole = packs<T>(count, dy, x, dx);
   with_formula(function, [&]<class Formula>(Formula) {
-    launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, x, dx), ActivateGrad<T, Formula>{dy, x, dx},
-                            "activate_grad");
+    launch_packs<kPack>(stream, count, whole, ActivateGrad<T, Formula>{dy, x, dx}, "activate_grad");
   });
 }
 
 template <class T>
 void gate(cudaStream_t stream, models::Function function, const T* x, T* y, int64_t rows, int64_t columns) {
+  constexpr int kPack = kWidth<T>;
+  const bool whole = packs<T>(columns, x, y);
   with_formula(function, [&]<class Formula>(Formula) {
-    launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, x, y), Gate<T, Formula>{x, y, columns}, "gate");
+    launch_packs<kPack>(stream, rows * columns, whole, Gate<T, Formula>{x, y, columns}, "gate");
   });
 }
 
 template <class T>
 void gate_grad(cudaStream_t stream, models::Function function, const T* dy, const T* x, T* dx, int64_t rows,
                int64_t columns) {
+  constexpr int kPack = kWidth<T>;
+  const bool whole = packs<T>(columns, dy, x, dx);
   with_formula(function, [&]<class Formula>(Formula) {
-    launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, dy, x, dx),
-                            GateGrad<T, Formula>{dy, x, dx, columns}, "gate_grad");
+    launch_packs<kPack>(stream, rows * columns, whole, GateGrad<T, Formula>{dy, x, dx, columns}, "gate_grad");
   });
 }
 

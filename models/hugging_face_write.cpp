@@ -91,22 +91,25 @@ const char* difference(const Model& given, const Model& again) {
 
 base::Result<std::string> write_hugging_face(const Model& model) {
   const FamilyTraits& family = traits_of(model.family);
-  Model m = model;
-  ConfigWriter out;
-  out.put("architectures", fmt::format("[\"{}\"]", family.architecture));
-  out.quote("model_type", family.model_types.front());
-  out.quote("_name_or_path", m.name);
-  out.put("vocab_size", fmt::format("{}", m.vocab));
-  family.config(out, m);
-  out.put(model.family == Family::opt ? "init_std" : "initializer_range", fmt::format("{}", m.initial_stddev));
-  out.quote("torch_dtype", "float32");
-  const std::string text = out.finish();
-  const auto again = parse_model(text, "config.json");
+  const auto written = [&](const std::string& name) {
+    Model m = model;
+    ConfigWriter out;
+    out.put("architectures", fmt::format("[\"{}\"]", family.architecture));
+    out.quote("model_type", family.model_types.front());
+    out.quote("_name_or_path", name);
+    out.put("vocab_size", fmt::format("{}", m.vocab));
+    family.config(out, m);
+    out.put(model.family == Family::opt ? "init_std" : "initializer_range", fmt::format("{}", m.initial_stddev));
+    out.quote("torch_dtype", "float32");
+    return out.finish();
+  };
+  // By a name of no account: what may stand in a file is no question of the model's shape.
+  const auto again = parse_model(written("model"), "config.json");
   const char* const other = again ? difference(model, *again) : "its sizes";
   if (other)
     return base::fail("E0604", fmt::format("{} is not what {} has: {}", model.name, family.architecture, other),
                       fmt::format("models of the shape of their family's class ({}) are exported", family.title));
-  return text;
+  return written(model.name);
 }
 
 }  // namespace orrery::models

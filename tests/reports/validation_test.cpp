@@ -72,6 +72,12 @@ TEST(ValidationJson, IsNamedInTheDocumentationKeyByKey) {
   collect(validate_json(sample()), keys);
   collect(stack_fits_json(fits()), keys);
   collect(headlines_json(headlines()), keys);
+  cost::RowFit fit;
+  fit.stack.fitted = cost::Stack::Fitted{};
+  fit.numbers = {{"ours", "stack.matmul_share", 0.8, 0.7, "here"}};
+  fit.left_out = {{"a", "b", "c", 1, false}};
+  fit.teaching = {{"8 devices", 1, 0.1}};
+  collect(row_fit_json(fit, "ours.yaml"), keys);
   EXPECT_GT(keys.size(), 40U);
   for (const std::string& key : keys) EXPECT_THAT(text.str(), HasSubstr("`" + key + "`"));
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <tuple>
 
 #include "cost/least_squares.h"
@@ -44,9 +45,9 @@ constexpr FreeNumber kTimes[] = {
     {"stack.step_overhead", 0, 5e-3, 1, 0, 10},
 };
 constexpr FreeNumber kMemory[] = {
-    {"memory.fragmentation", 0, 0.1, 0.7, 0, 1},
-    {"memory.pipeline_fragmentation", 0, 0.1, 0.7, 0, 2},
-    {"memory.stuck", 0, 0.1, 0.7, 0, 1},
+    {"memory.fragmentation", 0, 0.1, 0.4, 0, 1},
+    {"memory.pipeline_fragmentation", 0, 0.1, 0.4, 0, 2},
+    {"memory.stuck", 0, 0.1, 0.4, 0, 1},
     {"stack.context_memory", 0, 0.5e9, 0.5, 0, 20e9},
 };
 
@@ -232,11 +233,8 @@ cost::Interval interval_of(std::vector<double> log_ratios, const cost::Interval&
 
 /// To four digits: more would not be believed, and a file is to be read.
 double rounded(double value) {
-  constexpr double kParts = 1000;
   constexpr double kNothing = 1e-12;
-  if (std::abs(value) < kNothing) return 0;
-  const double unit = std::pow(10.0, std::floor(std::log10(std::abs(value)))) / kParts;
-  return std::round(value / unit) * unit;
+  return std::abs(value) < kNothing ? 0 : std::stod(fmt::format("{:.4g}", value));
 }
 
 std::string source_of(const Fit& fit, std::size_t i, std::size_t rows, const std::string& like) {
@@ -384,7 +382,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const FreeNumber* number = numbers[i].first;
       const double value = rounded(numbers[i].second);
-      const std::size_t count = fit == &times ? rows.timed.size() : memory_count;
+      const std::size_t count = fit == &times ? rows.timed.size() : rows.lives.size();
       const std::string source = source_of(*fit, i, count, like.name);
       out.numbers.push_back({options.name, number->name, value_of(like, *number), value, source});
       set_number(out.stack, number->name, value, source);
@@ -401,8 +399,8 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   const cost::Spread otherwise = usual.value_or(cost::Spread{{}, true, {0.7, 1.5}, {0.8, 1.25}, 0});
   cost::Stack::Fitted fitted;
   fitted.rows = static_cast<std::int64_t>(out.used);
-  fitted.median_error = left_out.empty() ? 0 : out.left_one_out.median;
-  fitted.p90_error = left_out.empty() ? 0 : out.left_one_out.p90;
+  fitted.median_error = left_out.empty() ? 0 : rounded(out.left_one_out.median);
+  fitted.p90_error = left_out.empty() ? 0 : rounded(out.left_one_out.p90);
   fitted.time = left_out.size() < kFewRows ? otherwise.time : interval_of(left_out, otherwise.time);
   std::vector<double> measured_over;
   for (const double peak : peaks) measured_over.push_back(-peak);

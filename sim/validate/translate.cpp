@@ -208,7 +208,7 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
     if (const cost::Stack* swapped = other.empty() ? nullptr : stack_named(other)) best = swapped;
     constexpr std::int64_t kUsualNode = 8;
     const cost::Stack* within = stack_named(best->name + kWithinNode);
-    if (*s.gpus <= s.gpus_per_node.value_or(kUsualNode) && within) best = within;
+    if (!stands_in && *s.gpus <= s.gpus_per_node.value_or(kUsualNode) && within) best = within;
     if (best->name != s.stack)
       notes.push_back(fmt::format("stack '{}' is taken as {}{}", s.stack, best->name,
                                   best->generic ? ": no stack of this name is known" : ""));

@@ -173,7 +173,7 @@ TEST(CalibrateRows, WritesAStackThatServesValidateAndAJob) {
   EXPECT_EQ(of_table.result().at("parameters"), result.at("parameters")) << "the same runs in another form";
 
   scratch.file("job.yaml",
-               "model: llama-2-7b\ncluster: hgx-h100\nbatch: 64\nsequence: 4096\nprecision: bf16\n"
+               "model: llama2-7b\ncluster: hgx-h100\nbatch: 64\nsequence: 4096\nprecision: bf16\n"
                "stack: ./ours.yaml\nplan: {data: 4, tensor: 2, pipeline: 1, micro_batch: 1}\n");
   const std::string plan = (scratch.path() / "plan.yaml").string();
   const Ran planned = orrery({"plan", "--json", (scratch.path() / "job.yaml").string(), "-o", plan});

@@ -224,11 +224,22 @@ void add_exporting(CLI::App& app, ExportOptions& options) {
 
 void add_learning(CLI::App& app, Verbs& verbs) {
   CLI::App* calibrate = app.add_subcommand("calibrate", "Fit coefficients to measured runs");
-  calibrate->add_option("RUN", verbs.calibrate.runs, "Run directories")->required();
-  calibrate->add_option("-o,--output", verbs.calibrate.output, "Calibration file to write")
+  CLI::Option* runs = calibrate->add_option("RUN", verbs.calibrate.runs, "Run directories");
+  calibrate->add_option("-o,--output", verbs.calibrate.output, "Calibration file to write; of --rows a stack")
       ->required()
       ->option_text("FILE");
+  CLI::Option* rows =
+      calibrate->add_option("--rows", verbs.calibrate.rows, "Fit a stack to runs of any framework: YAML rows or CSV")
+          ->excludes(runs)
+          ->option_text("FILE…");
+  calibrate->add_option("--like", verbs.calibrate.like, "Stack of the same family to begin with")
+      ->needs(rows)
+      ->option_text("STACK");
+  calibrate->add_option("--cluster", verbs.calibrate.cluster, "What the rows ran on; default: found by their device")
+      ->needs(rows)
+      ->option_text("CLUSTER");
   calibrate->add_option("--hold-out", verbs.calibrate.held_out, "Run to judge by, not to fit; may be repeated")
+      ->excludes(rows)
       ->allow_extra_args(false)
       ->option_text("RUN");
 
@@ -256,6 +267,8 @@ void add_learning(CLI::App& app, Verbs& verbs) {
 void add_looking(CLI::App& app, Verbs& verbs) {
   CLI::App* validate = app.add_subcommand("validate", "Hold predictions against published measurements");
   validate->add_option("FILE", verbs.validate.files, "Rows; default: those that Orrery carries");
+  validate->add_option("--stack", verbs.validate.stack, "For rows whose stack is not in the catalogue")
+      ->option_text("STACK.yaml");
   validate->add_flag("--cross-validate", verbs.validate.cross_validate,
                      "Fit the stacks' numbers with one source left out at a time, and judge them by it");
   validate->add_flag("--headlines", verbs.validate.headlines,
@@ -562,6 +575,8 @@ Parsed parse_command_line(int argc, const char* const* argv) {
     }
     if (app.got_subcommand("train") && verbs.train.plan.empty() && !verbs.train.sample)
       throw CLI::RequiredError("PLAN");
+    if (app.got_subcommand("calibrate") && verbs.calibrate.runs.empty() && verbs.calibrate.rows.empty())
+      throw CLI::RequiredError("RUN or --rows");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help or version
       std::ostringstream out;

@@ -91,6 +91,9 @@ struct CalibrateOptions {
   std::vector<std::string> runs;
   std::vector<std::string> held_out;
   std::string output;
+  std::vector<std::string> rows;  ///< files of rows, instead of runs
+  std::string like;               ///< stack of the same family
+  std::string cluster;            ///< what the rows ran on; empty: found by their device
 };
 
 struct ReportOptions {
@@ -114,6 +117,7 @@ struct ExplainOptions {
 struct ValidateOptions {
   std::vector<std::string> files;  ///< published rows; none: those that the project carries
   std::vector<std::string> calibrations;
+  std::string stack;  ///< for rows whose stack is not in the catalogue
   bool cross_validate = false;
   bool headlines = false;
   std::string html;        ///< page to write

@@ -80,6 +80,11 @@ void collect(base::Diagnostics& into, const base::Result<T>& result) {
   if (!result) into.insert(into.end(), result.error().begin(), result.error().end());
 }
 
+/// Whether a stack is named by its file: by a path, or as YAML.
+bool names_file(const std::string& stack) {
+  return stack.find('/') != std::string::npos || stack.ends_with(".yaml") || stack.ends_with(".yml");
+}
+
 /// Where `key` stands in a file, for messages about what it names; its source line comes with the diagnostic.
 base::Location place_of(const base::Document& document, const std::string& key) {
   const base::Cursor root = document.root();
@@ -127,8 +132,9 @@ base::Result<clusters::Known> load_known(const Catalog& catalog) {
   return clusters::parse_known(entry->text, entry->path.string());
 }
 
-base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name, const base::Location& from) {
-  auto entry = resolve(catalog, kStacks, "software stack", name, from, ".");
+base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name, const base::Location& from,
+                                     const fs::path& folder) {
+  auto entry = resolve(catalog, kStacks, "software stack", name, from, folder);
   if (!entry) return base::fail(entry.error());
   return cost::parse_stack(entry->text, entry->path.string());
 }
@@ -148,6 +154,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   collect(found, cluster);
   if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text));
 
+  // A plan made from the job works from any folder.
+  if (names_file(job->stack)) job->stack = relative_to(folder, job->stack).string();
   auto stack =
       load_stack(catalog, stack_of(*job, *cluster), place_of(document, job->stack.empty() ? "cluster" : "stack"));
   if (!stack) return base::fail(with_lines(stack.error(), path, *text));

@@ -32,7 +32,8 @@ namespace orrery::apps {
 /// GPUs, CPUs and links that the catalogue knows by what drivers and dumps call them.
 [[nodiscard]] base::Result<clusters::Known> load_known(const Catalog& catalog);
 [[nodiscard]] base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name,
-                                                   const base::Location& from);
+                                                   const base::Location& from,
+                                                   const std::filesystem::path& folder = ".");
 
 /// A job with what it names. Paths of training data and weights are made absolute, so that a plan made from it works
 /// from any folder; the sequence is filled in.

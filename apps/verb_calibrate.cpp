@@ -39,6 +39,7 @@ std::vector<std::string> weaknesses(const std::vector<const Run*>& fitted, int s
 }  // namespace
 
 Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
+  if (!options.rows.empty()) return calibrate_to_rows(options, context);
   std::vector<std::string> left_out;
   auto runs = load_runs(context.catalog, options.runs, options.held_out, left_out);
   if (!runs) return bad_input(runs.error());

@@ -161,7 +161,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     if (!intervals) return bad_input(intervals.error());
     const cost::Prediction& best = result.plans.front();
     const bool several = best.spec.ranks() > job->cluster->devices_per_node;
-    if (auto warning = tight(best, cost::spread_of(*intervals, job->stack.name, several), options.job))
+    if (auto warning = tight(best, cost::spread_of(*intervals, job->stack, several), options.job))
       outcome.diagnostics.push_back(std::move(*warning));
   }
   if (result.interrupted) outcome.exit_code = kInterrupted;

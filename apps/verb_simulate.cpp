@@ -73,7 +73,7 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
 std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Intervals& intervals, bool alone) {
   const clusters::Cluster& cluster = loaded.file.cluster;
   if (!alone || cluster.device().kind != clusters::DeviceKind::gpu) return std::nullopt;
-  return cost::spread_of(intervals, loaded.stack.name, cluster.size() > cluster.devices_per_node);
+  return cost::spread_of(intervals, loaded.stack, cluster.size() > cluster.devices_per_node);
 }
 
 /// The forward passes of an evaluation, where the job asks for one: from the same lowering as the step.

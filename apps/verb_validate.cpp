@@ -7,6 +7,7 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/published_rows.h"
 #include "apps/terminal.h"
 #include "apps/verbs.h"
 #include "reports/json.h"
@@ -20,51 +21,7 @@
 namespace orrery::apps {
 namespace {
 
-constexpr const char* kCarried = "tests/validation/published";
 constexpr const char* kHeadlines = "tests/validation/headlines";
-
-/// Everything a row may name. A catalogue entry that cannot be read is a bug of the catalogue, and said.
-base::Result<sim::Library> library_of(const Catalog& catalog, const std::vector<std::string>& calibrations) {
-  sim::Library library;
-  base::Diagnostics found;
-  const auto take = [&](auto& into, auto&& result) {
-    if (result)
-      into.push_back(std::move(*result));
-    else
-      found.insert(found.end(), result.error().begin(), result.error().end());
-  };
-  for (const std::string& name : catalog.names(kClusters)) take(library.clusters, load_cluster(catalog, name, {}, {}));
-  for (const std::string& name : catalog.names(kStacks)) take(library.stacks, load_stack(catalog, name, {}));
-  auto known = load_calibrations(catalog, calibrations);
-  if (!known) return base::fail(known.error());
-  library.calibrations = std::move(*known);
-  if (!found.empty()) return base::fail(std::move(found));
-  return library;
-}
-
-base::Result<std::vector<sim::Row>> rows_of(const Catalog& catalog, const std::vector<std::string>& files) {
-  std::vector<Entry> texts;
-  base::Diagnostics found;
-  for (const std::string& file : files) {
-    auto text = read_argument(file);
-    if (!text)
-      found.insert(found.end(), text.error().begin(), text.error().end());
-    else
-      texts.push_back({file, std::move(*text)});
-  }
-  if (files.empty())
-    for (const std::string& name : catalog.names(kCarried)) texts.push_back(*catalog.find(kCarried, name));
-  std::vector<sim::Row> rows;
-  for (const Entry& entry : texts) {
-    auto parsed = sim::parse_rows(entry.text, entry.path.string());
-    if (!parsed)
-      found.insert(found.end(), parsed.error().begin(), parsed.error().end());
-    else
-      rows.insert(rows.end(), parsed->begin(), parsed->end());
-  }
-  if (!found.empty()) return base::fail(std::move(found));
-  return rows;
-}
 
 /// tests/validation/headlines, simulated.
 base::Result<std::vector<cost::HeadlineResult>> headlines_of(const Catalog& catalog, const sim::Library& library) {
@@ -79,7 +36,8 @@ base::Result<std::vector<cost::HeadlineResult>> headlines_of(const Catalog& cata
 struct Work {
   const ValidateOptions& options;
   const std::vector<sim::Row>& rows;
-  std::vector<cost::Stack> stacks;
+  const sim::Library library;
+  const std::vector<cost::Stack>& stacks;
   sim::Cases cases;
   Progress progress;
 
@@ -110,9 +68,12 @@ base::Result<std::vector<std::string>> write_stacks(const Work& work, const std:
 void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   std::vector<std::string> names;
   for (const cost::Stack& stack : work.stacks)
-    if (stack.name.rfind("orrery", 0) != 0) names.push_back(stack.name);  // Orrery's own are measured, not published
-  write_file(work.options.intervals,
-             cost::write_intervals(sim::intervals_from(work.rows, work.cases, left_out, names)));
+    if (stack.name.rfind("orrery", 0) != 0 && !stack.generic)  // Orrery's own are measured, not published
+      names.push_back(stack.name);
+  cost::Intervals intervals = sim::intervals_from(work.rows, work.cases, left_out, names);
+  for (cost::Spread& spread : sim::generic_spreads(work.rows, work.library))
+    intervals.spreads.push_back(std::move(spread));
+  write_file(work.options.intervals, cost::write_intervals(intervals));
 }
 
 /// Fits that are asked for: --fit-stacks, --cross-validate, --intervals. False: stopped, and nothing is to be shown or
@@ -172,9 +133,9 @@ void show(Outcome& outcome, const Context& context, const cost::Validation& vali
 }  // namespace
 
 Outcome run_validate(const ValidateOptions& options, const Context& context) {
-  const auto rows = rows_of(context.catalog, options.files);
+  const auto rows = load_rows(context.catalog, options.files, sim::Origin::published);
   if (!rows) return bad_input(rows.error());
-  auto library = library_of(context.catalog, options.calibrations);
+  auto library = load_library(context.catalog, options.calibrations, options.stack, "");
   if (!library) return bad_input(library.error());
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
@@ -185,9 +146,11 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
     if (!found) return bad_input(found.error());
     headlines = std::move(*found);
   }
-  std::vector<cost::Stack> stacks = library->stacks;
-  Work work{options, *rows, std::move(stacks),
-            sim::make_cases(*rows, std::move(*library), [](std::size_t) { return Work::go_on(); }),
+  Work work{options,
+            *rows,
+            *library,
+            library->stacks,
+            sim::make_cases(*rows, *library, [](std::size_t) { return Work::go_on(); }),
             Progress(context.terminal.progress)};
   cost::Validation validation = sim::validate(*rows, work.cases, *intervals);
   Outcome outcome;

@@ -22,6 +22,8 @@ struct Context {
 [[nodiscard]] Outcome run_simulate(const SimulateOptions& options, const Context& context);
 [[nodiscard]] Outcome run_train(const TrainOptions& options, const Context& context);
 [[nodiscard]] Outcome run_calibrate(const CalibrateOptions& options, const Context& context);
+/// `calibrate --rows`.
+[[nodiscard]] Outcome calibrate_to_rows(const CalibrateOptions& options, const Context& context);
 [[nodiscard]] Outcome run_report(const ReportOptions& options, const Context& context);
 [[nodiscard]] Outcome run_explain(const ExplainOptions& options, const Context& context);
 [[nodiscard]] Outcome run_explain_cluster(const ExplainOptions& options, const Context& context);

@@ -147,22 +147,23 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0;
   double host_forward = 0, host_backward = 0;
   double weights = 0, host_weights = 0;
+  const double issue = pricing->message_host_time(spec.tensor, spec.pipeline > 1).value;
   for (const LayerRun& run : layers_of) {
     const auto count = static_cast<double>(run.count);
     t.forward += count * run.costs->forward.compute;
     tensor_forward += count * run.costs->forward.messages;
     t.backward += count * run.costs->backward.compute;
     tensor_backward += count * run.costs->backward.messages;
-    host_forward += count * run.costs->forward.host;
-    host_backward += count * run.costs->backward.host;
+    host_forward += count * (run.costs->forward.host + issue * run.costs->forward.tensor_messages);
+    host_backward += count * (run.costs->backward.host + issue * run.costs->backward.tensor_messages);
     t.recompute += count * run.costs->backward.recomputed;
     weights += count * (run.costs->weights.compute + run.costs->weights.messages);
     t.weights += count * run.costs->weights.compute;
     tensor_weights += count * run.costs->weights.messages;
-    host_weights += count * run.costs->weights.host;
+    host_weights += count * (run.costs->weights.host + issue * run.costs->weights.tensor_messages);
     if (run.costs->recomputation == plan::Recompute::full) {
       t.recompute += count * run.costs->recompute.compute;
-      host_backward += count * run.costs->recompute.host;
+      host_backward += count * (run.costs->recompute.host + issue * run.costs->recompute.tensor_messages);
       tensor_backward += count * run.costs->recompute.messages;
     }
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cost/stack.h"
 #include "cost/validation.h"
 
 namespace orrery::cost {
@@ -27,6 +28,18 @@ struct Intervals {
 
 /// The spread of the stack, or that of software unknown; nothing when there is neither.
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes);
+/// The same of a stack at hand: what was fitted to runs has its own.
+[[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes);
+
+/// What a prediction of a stack rests on. `stands_in`: it is not the software in question, but taken for it.
+[[nodiscard]] Basis basis_of(const Intervals& intervals, const Stack& stack, bool stands_in = false);
+/// The same in words, with how many runs and what was left out.
+[[nodiscard]] std::string basis_text(const Intervals& intervals, const Stack& stack, bool several_nodes,
+                                     bool stands_in = false);
+
+/// Probability that what is predicted to need `predicted` bytes fits `capacity`, where measured over predicted lies in
+/// `factors` four times of five and its logarithm is normal.
+[[nodiscard]] double fits_probability(double predicted, double capacity, const Interval& factors);
 [[nodiscard]] Interval around(double predicted, const Interval& factors);
 
 /// cost/intervals.yaml; strict. write then parse gives the same values.

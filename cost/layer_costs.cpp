@@ -81,7 +81,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       if (shifts)
         ring.shift(part.source, part.tensor, seconds);
       else
-        pass.messages += seconds, ring.pass(seconds);
+        pass.messages += seconds, ring.pass(seconds), ++pass.tensor_messages;
       pass.message_bytes += bytes;
       ++pass.message_count;
       touch(part.source, pass.steps);
@@ -139,6 +139,9 @@ class FrameworkLives {
         biased = biased || op.kind == models::OpKind::position_add;
       }
     const bool dropout = recipe_.dropout && biased;
+    if (recipe_.keeps_gathered)
+      for (const models::Part& part : program_.forward)
+        if (part.is_communication() && part.collective == models::GroupCollective::all_gather) gathered(part.tensor);
     for (const models::Op* op : forward) {
       const bool activation = op->kind == models::OpKind::gelu || op->kind == models::OpKind::gelu_erf ||
                               op->kind == models::OpKind::swiglu || op->kind == models::OpKind::activate ||
@@ -175,6 +178,15 @@ class FrameworkLives {
   void mask(const Life& as) {
     keep(as, static_cast<double>(
                  tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
+  }
+
+  /// From its product in forward to its weights' gradient; what recomputation makes anew it does not keep.
+  void gathered(int index) {
+    Life whole = life(index);
+    if (costs_.recomputation == plan::Recompute::full) return;
+    whole.forward_last = std::max(0, costs_.forward.steps - 1);
+    whole.backward_first = whole.backward_last = std::max(0, costs_.backward.steps - 1);
+    keep(whole, static_cast<double>(tensor(index).bytes()));
   }
 
   /// Unfused: scores before the softmax while it runs; with dropout the mask and what it leaves; the gradients of both.

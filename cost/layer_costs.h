@@ -20,7 +20,8 @@ struct Pass {
   double messages = 0;    ///< seconds of messages within the tensor group, and of the ring what compute waits for
   double message_bytes = 0;
   int message_count = 0;
-  int steps = 0;  ///< schedule steps
+  int tensor_messages = 0;  ///< those of the tensor group
+  int steps = 0;            ///< schedule steps
 };
 
 /// First and last step of each pass in which a tensor is used; -1: not used.

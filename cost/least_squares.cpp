@@ -56,6 +56,41 @@ class Solver {
     return {{theta_.begin(), theta_.end()}, {sensitivity.begin(), sensitivity.end()}};
   }
 
+  LeftOneOut without_each(const std::vector<double>& theta) {
+    theta_ = vector_of(theta);
+    const VectorXd residuals = residuals_at(theta_);
+    const MatrixXd jacobian = jacobian_at(theta_, residuals);
+    const double scale = scale_of(residuals);
+    const Eigen::Index k = theta_.size();
+    MatrixXd all = MatrixXd::Zero(k, k);
+    VectorXd pull(k);
+    for (Eigen::Index j = 0; j < k; ++j) {
+      const Unknown& unknown = unknowns_[static_cast<std::size_t>(j)];
+      all(j, j) = 1 / (unknown.prior * unknown.prior);
+      pull[j] = (unknown.start - theta_[j]) * all(j, j);
+    }
+    VectorXd weight(residuals.size());
+    for (Eigen::Index i = 0; i < residuals.size(); ++i) {
+      weight[i] = weight_[i] * weight_[i] * huber_weight(residuals[i], scale) / (scale * scale);
+      all += weight[i] * jacobian.row(i).transpose() * jacobian.row(i);
+      pull -= weight[i] * residuals[i] * jacobian.row(i).transpose();
+    }
+    LeftOneOut out;
+    for (Eigen::Index i = 0; i < residuals.size(); ++i) {
+      const MatrixXd others = all - weight[i] * jacobian.row(i).transpose() * jacobian.row(i);
+      const VectorXd step =
+          others.colPivHouseholderQr().solve(pull + weight[i] * residuals[i] * jacobian.row(i).transpose());
+      const VectorXd at = bounded(theta_ + step.cwiseMax(-kLongestStep).cwiseMin(kLongestStep));
+      out.theta.emplace_back(at.begin(), at.end());
+    }
+    const MatrixXd covariance = all.inverse();
+    for (Eigen::Index j = 0; j < k; ++j) {
+      out.covariance.emplace_back();
+      for (Eigen::Index l = 0; l < k; ++l) out.covariance.back().push_back(covariance(j, l));
+    }
+    return out;
+  }
+
  private:
   [[nodiscard]] VectorXd residuals_at(const VectorXd& theta) const {
     return vector_of(residuals_({theta.begin(), theta.end()}));
@@ -147,6 +182,12 @@ Solved least_squares(const std::vector<Unknown>& unknowns, const std::vector<dou
                      const Residuals& residuals, double huber, int rounds) {
   if (unknowns.empty()) return {};
   return Solver(unknowns, weights, residuals, huber, rounds).run();
+}
+
+LeftOneOut left_one_out(const std::vector<Unknown>& unknowns, const std::vector<double>& weights,
+                        const Residuals& residuals, double huber, const std::vector<double>& theta) {
+  if (unknowns.empty()) return {};
+  return Solver(unknowns, weights, residuals, huber, 0).without_each(theta);
 }
 
 }  // namespace orrery::cost

@@ -24,4 +24,13 @@ struct Solved {
 [[nodiscard]] Solved least_squares(const std::vector<Unknown>& unknowns, const std::vector<double>& weights,
                                    const Residuals& residuals, double huber, int rounds);
 
+/// What one more round from `theta` makes of it without each observation, and how sure the unknowns are with all:
+/// covariance of their logarithms, with the priors. Both are of the linearised problem.
+struct LeftOneOut {
+  std::vector<std::vector<double>> theta;       ///< by observation
+  std::vector<std::vector<double>> covariance;  ///< by unknown, by unknown
+};
+[[nodiscard]] LeftOneOut left_one_out(const std::vector<Unknown>& unknowns, const std::vector<double>& weights,
+                                      const Residuals& residuals, double huber, const std::vector<double>& theta);
+
 }  // namespace orrery::cost

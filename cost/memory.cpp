@@ -20,16 +20,16 @@ namespace {
 /// More equal layers in a row than this need no more memory at once.
 constexpr std::int64_t kDistinctInARow = 3;
 
-struct Interval {
+struct LiveSpan {
   int from = 0, to = 0;
   double bytes = 0;
 };
 
 /// Most bytes alive at once, over steps 0 to `steps`; what ends later ends with the pass, what begins later is not in
 /// it.
-double most_alive(const std::vector<Interval>& intervals, int steps) {
+double most_alive(const std::vector<LiveSpan>& intervals, int steps) {
   std::vector<double> change(static_cast<std::size_t>(steps) + 2, 0);
-  for (const Interval& i : intervals) {
+  for (const LiveSpan& i : intervals) {
     if (i.from > steps) continue;
     change[static_cast<std::size_t>(i.from)] += i.bytes;
     change[static_cast<std::size_t>(std::min(i.to, steps)) + 1] -= i.bytes;
@@ -321,7 +321,7 @@ class Passes {
   int zero_;
   models::DType compute_, gradient_;
   std::vector<const LayerCosts*> layers_;
-  std::vector<Interval> intervals_, gathered_;
+  std::vector<LiveSpan> intervals_, gathered_;
   std::vector<std::pair<int, double>> made_;  ///< gradients under way to the host: from when, bytes
   int at_ = 0;
 };
@@ -421,7 +421,7 @@ struct Elements {
 
 /// What the framework has beside weights, optimizer states and activations, as `kind` counts it.
 void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
-                   MemoryKind kind) {
+                   MemoryKind kind, double in_flight) {
   const models::DType compute = plan::expand_options(spec).dtype, gradient = plan::gradient_dtype(spec.precision);
   const bool beside = recipe.gradients_beside && gradient != compute && spec.zero_stage < 3;
   if (beside) m.gradients += elements.all * static_cast<double>(models::size_of(compute));
@@ -440,7 +440,10 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
   } else {
     m.communication = bucket + (recipe.update_in_one_piece ? update : std::max(0.0, update - passes));
   }
-  if (kind != MemoryKind::device) m.software = 0;
+  const double lost = kind == MemoryKind::needed ? recipe.stuck : recipe.fragmentation;
+  const double between = recipe.pipeline_fragmentation * m.activations * (1 - 1 / std::max(1.0, in_flight));
+  if (kind != MemoryKind::allocated) m.communication += lost * passes + between;
+  if (kind != MemoryKind::device && kind != MemoryKind::needed) m.software = 0;
 }
 
 }  // namespace
@@ -556,7 +559,10 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   m.input = (spec.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
   if (spec.has_server()) add_server(m, buckets, spec);
   m.software = software;
-  if (recipe.stated) add_framework(m, elements, spec, recipe, question.kind);
+  const std::int64_t in_flight = spec.splits_backward() || spec.asynchronous() || spec.virtual_stages > 1
+                                     ? std::int64_t{spec.pipeline}
+                                     : plan::in_flight(spec.order, stage, spec.pipeline, micro_batches);
+  if (recipe.stated) add_framework(m, elements, spec, recipe, question.kind, static_cast<double>(in_flight));
   return m;
 }
 

@@ -8,6 +8,7 @@ const char* name_of(MemoryKind kind) {
     case MemoryKind::allocated: return "allocated";
     case MemoryKind::reserved: return "reserved";
     case MemoryKind::device: return "device";
+    case MemoryKind::needed: return "needed";
   }
   return "?";
 }
@@ -34,6 +35,11 @@ MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   r.update_in_one_piece = at.optional("update_in_one_piece").boolean(false);
   r.reduce_bucket = at.optional("reduce_bucket").integer(0, static_cast<std::int64_t>(kMostElements));
   r.keeps_messages = at.optional("keeps_messages").boolean(false);
+  r.keeps_gathered = at.optional("keeps_gathered").boolean(false);
+  constexpr double kMostShare = 4;
+  r.fragmentation = at.optional("fragmentation").number(0, kMostShare);
+  r.pipeline_fragmentation = at.optional("pipeline_fragmentation").number(0, kMostShare);
+  r.stuck = at.optional("stuck").number(0, kMostShare);
   return r;
 }
 

@@ -14,6 +14,7 @@ enum class MemoryKind : std::uint8_t {
   allocated,  ///< tensors (torch.cuda.max_memory_allocated)
   reserved,   ///< what the caching allocator has asked the device for (max_memory_reserved)
   device,     ///< all that the process holds there (nvidia-smi): context and communicators besides
+  needed,     ///< what a device must have for the run to live: as `device`, without what the allocator can give back
 };
 [[nodiscard]] const char* name_of(MemoryKind kind);
 /// What is asked of a stage's memory.
@@ -45,7 +46,12 @@ struct MemoryRecipe {
   bool update_in_one_piece = false;
   std::int64_t reduce_bucket = 0;  ///< elements of a buffer through which gradients are reduced; 0: none
   bool keeps_messages = false;     ///< a stage clones what it receives and keeps what it sends, with each micro-batch
-  double moment_bytes = 8;         ///< of both of Adam's moments, a parameter
+  bool keeps_gathered = false;     ///< what a product gathers of a tensor group's rows waits for backward as it is
+  /// Of what passes make and free again, what the caching allocator holds besides, in pieces that nothing fits; and
+  /// of that what is left when a device is full, since it gives back what nobody uses before a run dies.
+  double fragmentation = 0, stuck = 0;
+  double pipeline_fragmentation = 0;  ///< the same of what all micro-batches in flight but one keep; it stays stuck
+  double moment_bytes = 8;            ///< of both of Adam's moments, a parameter
 };
 
 [[nodiscard]] MemoryRecipe read_memory_recipe(const base::Cursor& at);

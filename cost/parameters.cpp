@@ -135,6 +135,13 @@ void add_stack(std::vector<ParameterKind>& all) {
       {"stack.host_runs_ahead", Unit::number, 0, 1, 0,
        "GPUs: whether the host issues operators while the device is at earlier ones or waits for a message; 0: "
        "each run of operators takes the longer of the two, as where layers are timed one by one"});
+  all.push_back({"stack.host_message_time", Unit::seconds, 0, 1, 0.7,
+                 "GPUs: what the host needs to issue a message within a tensor group"});
+  all.push_back(
+      {"stack.pipeline_message_time", Unit::seconds, 0, 1, 1.0,
+       "GPUs: what it needs besides for each rank of the group, where stages of a pipeline wait on the host"});
+  all.push_back({"stack.tensor_hop_time", Unit::seconds, 0, 1, 1.0,
+                 "GPUs: what each further rank adds to a message of a tensor group that reaches beyond a node"});
   all.push_back({"stack.recomputes", Unit::number, 0, 1, 0,
                  "whether recomputation that a published run states is part of its figures (0 or 1)"});
   all.push_back({"stack.cuts_vocabulary", Unit::number, 0, 1, 0,

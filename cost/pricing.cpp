@@ -97,13 +97,15 @@ struct Pricing::Memo {
   std::optional<HostRates> host;  ///< once a copy is asked for: most plans make none, and paths take their time
   double op_overhead = 0, host_op_time = 0, host_grad_share = 1, load_overhead = 0, jitter = 0, neighbours = 0,
          dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1,
-         gather_messages = 1, tensor_hidden = 0;
+         gather_messages = 1, tensor_hidden = 0, host_message_time = 0, pipeline_message_time = 0, tensor_hop_time = 0;
   bool scatters = false, host_runs_ahead = true;
 
-  /// What the stack makes of a collective that takes `latency` and `transfer` at the library's best.
-  [[nodiscard]] Alone as_run(plan::CollectiveKind kind, plan::Stream stream, Alone best) const {
+  /// What the stack makes of a collective that takes `latency` and `transfer` at the library's best. `beyond`: ranks
+  /// but the first of a group that reaches beyond a node; else 0.
+  [[nodiscard]] Alone as_run(plan::CollectiveKind kind, plan::Stream stream, Alone best, int beyond) const {
     if (!rates.gpu) return best;
     const bool data = stream == plan::Stream::data;
+    if (!data && kind != plan::CollectiveKind::ring_shift) best.latency.value += tensor_hop_time * beyond;
     if (data && kind == plan::CollectiveKind::all_gather) best.latency.value *= gather_messages;
     best.stretch = data ? 1 / data_share : 1 - tensor_hidden;
     best.transfer.value *= best.stretch;
@@ -125,6 +127,9 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->op_overhead = calibration_.get("stack.op_overhead", 0);
   memo_->load_overhead = calibration_.get("stack.load_overhead", 0);
   memo_->host_op_time = calibration_.get("stack.host_op_time", 0);
+  memo_->host_message_time = calibration_.get("stack.host_message_time", 0);
+  memo_->pipeline_message_time = calibration_.get("stack.pipeline_message_time", 0);
+  memo_->tensor_hop_time = calibration_.get("stack.tensor_hop_time", 0);
   memo_->host_grad_share = calibration_.get("stack.host_grad_share", 1);
   memo_->jitter = cluster_->size() > 1 ? calibration_.get("stack.rank_jitter", 0) : 0;
   memo_->neighbours = cluster_->size() > 1 ? calibration_.get("device.neighbour_slowdown", 0) : 0;
@@ -176,6 +181,11 @@ Seconds Pricing::host_time(std::span<const models::Op> ops) const {
   return Seconds{memo_->host_runs_ahead ? memo_->host_time(ops) : 0};
 }
 
+Seconds Pricing::message_host_time(int ranks, bool pipelined) const {
+  if (ranks < 2 || !memo_->rates.gpu) return Seconds{0};
+  return Seconds{memo_->host_message_time + (pipelined ? memo_->pipeline_message_time * ranks : 0)};
+}
+
 double Pricing::Memo::host_time(std::span<const models::Op> issued) const {
   // A softmax in parts is four calls more, forward as backward.
   constexpr double kParts = 4;
@@ -214,7 +224,9 @@ Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::
   double time = group_time(*cluster_, calibration_, kind, message, members).value;
   if (memo_->rates.gpu) {
     const double latency = std::min(time, group_time(*cluster_, calibration_, kind, Bytes{1}, members).value);
-    time = memo_->as_run(kind, stream, {Seconds{latency}, Seconds{time - latency}}).total().value;
+    const bool within = cluster_->node_of(members.front()) == cluster_->node_of(members.back());
+    const int beyond = within ? 0 : static_cast<int>(members.size()) - 1;
+    time = memo_->as_run(kind, stream, {Seconds{latency}, Seconds{time - latency}}, beyond).total().value;
   }
   time += memo_->communication_dispatch;
   memo_->messages.emplace(key, time);
@@ -252,7 +264,7 @@ Alone Pricing::collective_alone(plan::CollectiveKind kind, Bytes message, const 
                                 plan::Stream stream) const {
   Alone alone;
   if (ranks > 1) alone = group_alone(*cluster_, calibration_, kind, message, span, ranks);
-  alone = memo_->as_run(kind, stream, alone);
+  alone = memo_->as_run(kind, stream, alone, span.within_node ? 0 : ranks - 1);
   alone.latency.value += memo_->communication_dispatch;
   return alone;
 }

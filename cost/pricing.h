@@ -49,6 +49,10 @@ class Pricing {
   /// the slower of the two. Where it does not (stack.host_runs_ahead), compute_time has it and this is 0.
   [[nodiscard]] base::Seconds host_time(std::span<const models::Op> ops) const;
 
+  /// What the host needs to issue a message within a tensor group (stack.host_message_time), in a stage of a pipeline
+  /// or in a plan of one stage. It adds to host_time.
+  [[nodiscard]] base::Seconds message_host_time(int ranks, bool pipelined) const;
+
   /// `message` as Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`
   /// are the group's ranks; other groups of the same shape are taken to run at the same time through the same
   /// NICs.

@@ -2,6 +2,8 @@
 /// Stack: the software that runs a schedule, as few named physical facts. Orrery's own executors are stacks
 /// like any other. Read from cost/stacks/NAME.yaml; its numbers are the stack.* coefficients and may be
 /// fitted.
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "base/result.h"
 #include "cost/calibration.h"
 #include "cost/memory_recipe.h"
+#include "cost/validation.h"
 #include "plan/schedule.h"
 
 namespace orrery::cost {
@@ -38,10 +41,21 @@ struct Stack {
   /// metrics) stack.context_memory   bytes per rank outside the arena (context, libraries, communicators)
   std::vector<Parameter> parameters;
   std::vector<std::string> sources;
+  bool generic = false;  ///< stands for software that nobody named, by kind alone
+  /// Written by `calibrate --rows`: to how many runs its numbers were fitted, what they were off by with each run left
+  /// out, and where measured over predicted then lay (10th and 90th percentile).
+  struct Fitted {
+    std::int64_t rows = 0;
+    double median_error = 0, p90_error = 0;
+    Interval time, memory;
+  };
+  std::optional<Fitted> fitted = {};
 
   [[nodiscard]] bool overlaps(plan::Stream stream) const;
 };
 
 [[nodiscard]] base::Result<Stack> parse_stack(std::string_view text, std::string file);
+/// A stack's file; parse_stack gives the same stack back. `head`: lines of comment without their signs.
+[[nodiscard]] std::string write_stack(const Stack& stack, const std::vector<std::string>& head);
 
 }  // namespace orrery::cost

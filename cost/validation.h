@@ -15,6 +15,15 @@ struct Interval {
   bool operator==(const Interval&) const = default;
 };
 
+/// What a prediction rests on.
+enum class Basis : std::uint8_t {
+  calibrated,    ///< runs of this very software that were given here
+  published,     ///< published runs of it
+  generic,       ///< software of its kind; none of it is known
+  uncalibrated,  ///< described, never compared with a run
+};
+[[nodiscard]] const char* name_of(Basis evidence);
+
 /// A published row beside its prediction. What is not stated there is missing here.
 struct ValidatedRow {
   std::string id, source, stack, plan;
@@ -22,6 +31,10 @@ struct ValidatedRow {
   std::optional<double> measured_s, measured_bytes;
   std::vector<std::string> notes;  ///< defaults that filled what the row leaves open
   std::optional<Interval> time_s, bytes;
+  bool out_of_memory = false;  ///< it died for lack of memory: judged by `fits_probability` alone
+  std::optional<double> fits_probability;
+  Basis evidence = Basis::uncalibrated;
+  std::string evidence_text;
 };
 
 struct LeftOutRow {
@@ -78,6 +91,7 @@ struct CrossValidation {
 };
 
 struct Validation {
+  std::size_t given = 0;  ///< rows of all files
   std::vector<ValidatedRow> rows;
   std::vector<LeftOutRow> left_out;
   ErrorSummary time, memory;

@@ -146,7 +146,14 @@ Table groups_table(const cost::Validation& v, std::size_t most) {
 
 std::string validation_text(const cost::Validation& validation, const TableStyle& style) {
   constexpr std::size_t kWorst = 12;
-  std::string out = text_of(sources_table(validation), style);
+  std::map<std::string, std::size_t> bases;
+  for (const cost::ValidatedRow& row : validation.rows) ++bases[cost::name_of(row.evidence)];
+  std::vector<std::string> words;
+  for (const auto& [word, count] : bases) words.push_back(fmt::format("{} {}", count, word));
+  std::string out =
+      fmt::format("{} rows given, {} predicted{}, {} left out\n\n", validation.given, validation.rows.size(),
+                  words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", ")), validation.left_out.size());
+  out += text_of(sources_table(validation), style);
   if (validation.time.count > 0) out += "\n" + text_of(worst_rows_table(validation, kWorst), style);
   if (!validation.groups.empty()) out += "\n" + text_of(groups_table(validation, kWorst), style);
   if (!validation.left_out.empty()) out += "\n" + text_of(left_out_table(validation), style);

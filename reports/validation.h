@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cost/row_fit.h"
 #include "cost/validation.h"
 #include "reports/report.h"
 #include "reports/table.h"
@@ -43,6 +44,10 @@ struct RegretSummary {
 [[nodiscard]] std::string validation_html(const cost::Validation& validation,
                                           const std::vector<cost::HeadlineResult>& headlines,
                                           const ChartLibrary& library);
+
+/// `calibrate --rows`; `file` is where the stack was written.
+[[nodiscard]] nlohmann::json row_fit_json(const cost::RowFit& fit, const std::string& file);
+[[nodiscard]] std::string row_fit_text(const cost::RowFit& fit, const TableStyle& style);
 
 /// `validate --fit-stacks`.
 [[nodiscard]] nlohmann::json stack_fits_json(const std::vector<cost::FamilyFit>& fits);

@@ -68,19 +68,24 @@ json validate_json(const cost::Validation& v) {
   };
   json rows = json::array(), memory = json::array(), left_out = json::array(), sources = json::array();
   for (const cost::ValidatedRow& r : v.rows) {
-    rows.push_back({{"id", r.id},
-                    {"source", r.source},
-                    {"stack", r.stack},
-                    {"plan", r.plan},
-                    {"measured_s", measured(r.measured_s)},
-                    {"predicted_s", r.predicted_s},
-                    {"interval_s", interval_json(r.time_s)},
-                    {"error", error(r.predicted_s, r.measured_s)},
-                    {"defaults", r.notes}});
+    if (!r.out_of_memory)
+      rows.push_back({{"id", r.id},
+                      {"source", r.source},
+                      {"stack", r.stack},
+                      {"evidence", cost::name_of(r.evidence)},
+                      {"evidence_text", r.evidence_text},
+                      {"plan", r.plan},
+                      {"measured_s", measured(r.measured_s)},
+                      {"predicted_s", r.predicted_s},
+                      {"interval_s", interval_json(r.time_s)},
+                      {"error", error(r.predicted_s, r.measured_s)},
+                      {"defaults", r.notes}});
     memory.push_back({{"id", r.id},
                       {"measured_bytes", measured(r.measured_bytes)},
                       {"predicted_bytes", whole(r.predicted_bytes)},
                       {"interval_bytes", interval_json(r.bytes)},
+                      {"fits_probability", r.fits_probability ? figure(*r.fits_probability) : json()},
+                      {"out_of_memory", r.out_of_memory},
                       {"error", error(r.predicted_bytes, r.measured_bytes)}});
   }
   for (const cost::LeftOutRow& r : v.left_out)
@@ -102,7 +107,9 @@ json validate_json(const cost::Validation& v) {
                       {"predicted_best", g.predicted_best},
                       {"measured_best", g.measured_best}});
   const RegretSummary regret = regret_of(v.groups);
-  json out = {{"scorable", v.time.count},
+  json out = {{"given", v.given},
+              {"predicted", v.rows.size()},
+              {"scorable", v.time.count},
               {"median_error", figure(v.time.median)},
               {"mean_error", figure(v.time.mean)},
               {"p90_error", figure(v.time.p90)},

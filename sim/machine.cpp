@@ -55,8 +55,7 @@ std::vector<std::vector<std::vector<Picoseconds>>> times_of(const JobOnCluster& 
     all.emplace_back();
     for (const Block& block : c.blocks) {
       all.back().emplace_back();
-      for (const Step& step : block.steps)
-        all.back().back().push_back(step.kind == StepKind::compute ? picoseconds(time(step)) : 0);
+      for (const Step& step : block.steps) all.back().back().push_back(picoseconds(time(step)));
     }
   }
   return all;
@@ -77,8 +76,17 @@ Machine::Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, con
   notes_.resize(jobs.size());
   host_.resize(jobs.size());
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    compute_[j] = times_of(jobs[j], [&](const Step& step) { return jobs[j].pricing->compute_time(step); });
-    host_[j] = times_of(jobs[j], [&](const Step& step) { return jobs[j].pricing->host_time(step.ops); });
+    compute_[j] = times_of(jobs[j], [&](const Step& step) {
+      return step.kind == StepKind::compute ? jobs[j].pricing->compute_time(step) : base::Seconds{0};
+    });
+    host_[j] = times_of(jobs[j], [&](const Step& step) {
+      if (step.kind == StepKind::compute) return jobs[j].pricing->host_time(step.ops);
+      const plan::Schedule& schedule = *jobs[j].schedule;
+      const bool within_tensor = step.kind == StepKind::collective && step.stream == plan::Stream::tensor;
+      return within_tensor ? jobs[j].pricing->message_host_time(schedule.groups[at(step.group)].size(),
+                                                                schedule.classes.size() > 1)
+                           : base::Seconds{0};
+    });
   }
   actors_.reserve(folded.ranks.size());
   for (const Folded::Ranks& ranks : folded.ranks) actors_.push_back(make_actor(ranks));
@@ -234,6 +242,7 @@ void Machine::issue(Actor& actor, const Entry& entry, const Step& step) {
     p.key = {communicators, step.tag, entry.micro_batch};
   }
   actor.pending.push_back(p);
+  actor.issued += (*actor.host)[at(entry.block)][at(actor.step)];
   // A sender need not attend a transfer; everything else that cannot overlap begins with the first wait.
   if (step.kind == StepKind::send || actor.pricing->overlaps(step.stream)) settle(actor);
 }

@@ -69,6 +69,10 @@ cost::Estimate Predictor::predict(const Case& one) {
   return estimator(one).estimate(one.subject.plan, one.subject.memory);
 }
 
+double Predictor::memory_needed(const Case& one) {
+  return estimator(one).memory_peak(one.subject.plan, {cost::MemoryKind::needed, one.subject.memory.zero_bubble});
+}
+
 double Predictor::seconds(const Case& one) {
   return estimator(one).time(one.subject.plan).step_time;
 }

@@ -41,6 +41,8 @@ class Predictor {
  public:
   explicit Predictor(const StackNumbers& numbers) : numbers_(numbers) {}
   [[nodiscard]] cost::Estimate predict(const Case& one);
+  /// Bytes that a device must have for the run to live, whatever its figure of memory counts.
+  [[nodiscard]] double memory_needed(const Case& one);
   /// A training step's alone.
   [[nodiscard]] double seconds(const Case& one);
 

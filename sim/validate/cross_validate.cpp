@@ -143,6 +143,12 @@ double quantile(const std::vector<std::pair<double, double>>& sorted, double tot
   return last_value;
 }
 
+/// Three digits: more would not be believed.
+cost::Interval rounded(const cost::Interval& i) {
+  constexpr double kParts = 1000;
+  return {std::floor(i.low * kParts) / kParts, std::ceil(i.high * kParts) / kParts};
+}
+
 }  // namespace
 
 cost::Interval spread_over(const std::vector<LogResidual>& residuals, const std::string& stack, bool several) {
@@ -160,6 +166,68 @@ cost::Interval spread_over(const std::vector<LogResidual>& residuals, const std:
   std::sort(weighted.begin(), weighted.end());
   constexpr double kLow = 0.1, kHigh = 0.9;
   return {std::exp(quantile(weighted, total, kLow)), std::exp(quantile(weighted, total, kHigh))};
+}
+
+cost::Interval spread_over_sources(const std::vector<LogResidual>& residuals, bool several) {
+  if (residuals.empty()) return {1, 1};
+  std::map<std::string, double> count;
+  for (const LogResidual& r : residuals) count[r.source] += 1;
+  std::vector<std::pair<double, double>> weighted;
+  double total = 0;
+  for (const LogResidual& r : residuals) {
+    const double weight = (r.several_nodes == several ? kSameReach : 1) / count[r.source];
+    weighted.emplace_back(r.value, weight);
+    total += weight;
+  }
+  std::sort(weighted.begin(), weighted.end());
+  constexpr double kLow = 0.1, kHigh = 0.9;
+  return {std::exp(quantile(weighted, total, kLow)), std::exp(quantile(weighted, total, kHigh))};
+}
+
+std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library) {
+  const auto issues = [&](const Setup& setup) {  // whether a host issues its kernels one by one
+    for (const cost::Stack& stack : library.stacks)
+      if (stack.name == setup.stack)
+        for (const cost::Parameter& p : stack.parameters)
+          if (p.name == "stack.host_op_time") return p.value > 0;
+    return !is_compiled(setup);
+  };
+  std::vector<cost::Spread> out;
+  for (const cost::Stack& stack : library.stacks) {
+    if (!stack.generic) continue;
+    std::vector<Row> of_kind;
+    for (const Row& row : rows)
+      if (issues(row.setup) == (stack.name != kGenericCompiled)) of_kind.push_back(row);
+    Library alone = library;
+    alone.stacks.clear();
+    alone.stand_in = stack;
+    const Cases cases = make_cases(of_kind, std::move(alone));
+    const StackNumbers as_they_are;
+    Predictor predictor(as_they_are);
+    std::vector<LogResidual> time, memory;
+    for (const Case& one : cases.ready) {
+      const Row& row = of_kind[one.row];
+      LogResidual residual{0, row.setup.source, stack.name, several_nodes(one)};
+      const cost::Estimate estimate = predictor.predict(one);
+      if (row.measured.seconds) {
+        residual.value = std::log(*row.measured.seconds / estimate.step_time);
+        time.push_back(residual);
+      }
+      if (row.measured.memory_bytes) {
+        residual.value = std::log(*row.measured.memory_bytes / estimate.memory_peak);
+        memory.push_back(residual);
+      }
+    }
+    for (const bool several : {false, true})
+      out.push_back({stack.name, several, rounded(spread_over_sources(time, several)),
+                     rounded(spread_over_sources(memory, several)), 0});
+  }
+  // Of a kind whose peaks nobody has published no more is known than of the other.
+  for (cost::Spread& spread : out)
+    for (const cost::Spread& other : out)
+      if (spread.memory == cost::Interval{1, 1} && other.several_nodes == spread.several_nodes)
+        spread.memory = other.memory;
+  return out;
 }
 
 cost::CrossValidation cross_validate(const std::vector<Row>& rows, const Cases& cases, StackFitter& fitter,
@@ -213,10 +281,6 @@ cost::Intervals intervals_from(const std::vector<Row>& rows, const Cases& cases,
   cost::Intervals out;
   std::vector<std::string> names{""};
   names.insert(names.end(), stacks.begin(), stacks.end());
-  const auto rounded = [](cost::Interval i) {  // three digits: more would not be believed
-    constexpr double kParts = 1000;
-    return cost::Interval{std::floor(i.low * kParts) / kParts, std::ceil(i.high * kParts) / kParts};
-  };
   for (const std::string& stack : names)
     for (const bool several : {false, true}) {
       const auto own = std::count_if(time.begin(), time.end(), [&](const LogResidual& r) {

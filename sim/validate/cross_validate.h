@@ -34,6 +34,13 @@ struct LogResidual {
                                                    StackFitter& fitter, const std::function<bool()>& go_on = {},
                                                    const std::function<void(double)>& progress = {});
 
+/// The same where each source counts as one, however many rows it has: what a source that nobody has seen is like.
+[[nodiscard]] cost::Interval spread_over_sources(const std::vector<LogResidual>& residuals, bool several_nodes);
+
+/// Spreads of the generic stacks: every row of their kind is predicted as if its software were unknown. `library` has
+/// the stacks.
+[[nodiscard]] std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library);
+
 /// Intervals for predictions with numbers fitted to all rows: from the left-out residuals of step times, and, since no
 /// number is fitted to memory, from all residuals of memory. A spread for each of `stacks` and for any other, on one
 /// node and on several.

@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
 #include "base/yaml.h"
+#include "sim/validate/row_fields.h"
 
 namespace orrery::sim {
 
@@ -17,61 +20,59 @@ using base::Cursor;
 constexpr double kMostSeconds = 1e9;
 constexpr double kMostBytes = 1e15;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
-
-std::string text_at(const Cursor& row, const char* key) {
-  const std::string text = row.optional(key).scalar_text();
-  return text == "unknown" || text == "null" || text == "~" ? std::string() : text;
-}
+constexpr std::size_t kPart = std::size_t{512} << 10;  ///< bytes of a list that are read at a time
 
 /// A number where the row has one; text means that none is stated.
-std::optional<double> number_at(const Cursor& row, const char* key, double low, double high) {
-  const Cursor at = row.optional(key);
-  const std::string text = text_at(row, key);
+std::optional<double> number_at(const RowFields& row, const char* key, double low, double high) {
+  const std::string text = row.stated(key);
   if (text.empty()) return std::nullopt;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (error != std::errc() || end != text.data() + text.size() || std::isnan(value)) return std::nullopt;
   if (!(value >= low && value <= high)) {
-    at.error("E0105", fmt::format("`{}` is {}, which cannot be meant", key, text),
-             fmt::format("from {} to {}", low, high));
+    row.error(key, "E0105", fmt::format("`{}` is {}, which cannot be meant", key, text),
+              fmt::format("from {} to {}", low, high));
     return std::nullopt;
   }
   return value;
 }
 
-std::optional<std::int64_t> integer_at(const Cursor& row, const char* key, std::int64_t low = 1) {
+std::optional<std::int64_t> integer_at(const RowFields& row, const char* key, std::int64_t low = 1) {
   const auto value = number_at(row, key, static_cast<double>(low), static_cast<double>(kMostSize));
   if (!value || *value != std::floor(*value)) return std::nullopt;  // an average micro-batch of 1.5 is no size
   return static_cast<std::int64_t>(*value);
 }
 
-std::optional<bool> switch_at(const Cursor& row, const char* key) {
-  const std::string text = text_at(row, key);
-  if (text == "true") return true;
-  if (text == "false") return false;
+std::optional<bool> switch_at(const RowFields& row, const char* key) {
+  const std::string text = row.stated(key);
+  if (text == "true" || text == "True" || text == "TRUE") return true;
+  if (text == "false" || text == "False" || text == "FALSE") return false;
   return std::nullopt;
 }
 
-Setup setup_of(const Cursor& row) {
+Setup setup_of(const RowFields& row, Origin origin) {
   Setup s;
-  s.line = row.where().line;
-  s.id = text_at(row, "id");
-  s.source = text_at(row, "source");
-  s.kind = text_at(row, "kind");
-  s.verified = switch_at(row, "verified").value_or(false);
-  s.stack = text_at(row, "stack");
-  s.gpu_type = text_at(row, "gpu_type");
-  s.recompute = text_at(row, "recompute_kind");
-  s.precision = text_at(row, "precision_kind");
-  s.family = text_at(row, "family");
-  s.schedule = text_at(row, "pp_schedule");
-  s.offload = text_at(row, "offload");
-  s.offload_activations = text_at(row, "offload_activations");
-  s.offload_optimizer = text_at(row, "offload_optimizer");
-  s.offload_parameters = text_at(row, "offload_parameters");
-  s.optimizer = text_at(row, "optimizer");
-  s.memory_kind = text_at(row, "peak_mem_kind");
-  s.fsdp_sharding = text_at(row, "fsdp_sharding");
+  s.line = row.line();
+  s.id = row.stated("id");
+  s.source = row.stated("source");
+  s.kind = row.stated("kind");
+  s.verified = switch_at(row, "verified").value_or(origin == Origin::own);
+  if (s.kind.empty() && origin == Origin::own)
+    s.kind = switch_at(row, kOutOfMemory).value_or(false) ? kOutOfMemory : "training";
+  s.stack = row.stated("stack");
+  s.framework = row.stated("framework");
+  s.gpu_type = row.stated("gpu_type");
+  s.recompute = row.stated("recompute_kind");
+  s.precision = row.stated("precision_kind");
+  s.family = row.stated("family");
+  s.schedule = row.stated("pp_schedule");
+  s.offload = row.stated("offload");
+  s.offload_activations = row.stated("offload_activations");
+  s.offload_optimizer = row.stated("offload_optimizer");
+  s.offload_parameters = row.stated("offload_parameters");
+  s.optimizer = row.stated("optimizer");
+  s.memory_kind = row.stated("peak_mem_kind");
+  s.fsdp_sharding = row.stated("fsdp_sharding");
   s.layers = integer_at(row, "layers");
   s.hidden = integer_at(row, "hidden");
   s.heads = integer_at(row, "heads");
@@ -79,7 +80,7 @@ Setup setup_of(const Cursor& row) {
   s.head_dim = integer_at(row, "head_dim");
   s.ffn_hidden = integer_at(row, "ffn_hidden");
   s.vocab = integer_at(row, "vocab");
-  if (text_at(row, "vocab_note") == "assumed") s.vocab.reset();
+  if (row.stated("vocab_note") == "assumed") s.vocab.reset();
   s.sequence = integer_at(row, "seq_len");
   s.experts = integer_at(row, "experts");
   s.experts_per_token = integer_at(row, "moe_topk");
@@ -105,7 +106,7 @@ Setup setup_of(const Cursor& row) {
   return s;
 }
 
-Measured measured_of(const Cursor& row) {
+Measured measured_of(const RowFields& row) {
   Measured m;
   m.seconds = number_at(row, "iter_time_s", 1e-9, kMostSeconds);
   if (!m.seconds) m.seconds = number_at(row, "derived_iter_time_s", 1e-9, kMostSeconds);
@@ -115,17 +116,29 @@ Measured measured_of(const Cursor& row) {
   return m;
 }
 
-}  // namespace
+/// A row of a YAML list.
+class YamlFields : public RowFields {
+ public:
+  explicit YamlFields(const Cursor& row) : row_(row) {}
+  [[nodiscard]] std::string text(const char* key) const override { return row_.optional(key).scalar_text(); }
+  void error(const char* key, const char* code, std::string message, std::string help) const override {
+    row_.optional(key).error(code, std::move(message), std::move(help));
+  }
+  [[nodiscard]] int line() const override { return row_.where().line; }
 
-base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file) {
-  return base::read_document<std::vector<Row>>(text, std::move(file), [](const Cursor& root) {
+ private:
+  Cursor row_;
+};
+
+base::Result<std::vector<Row>> parse_list(std::string_view text, const std::string& file, Origin origin) {
+  return base::read_document<std::vector<Row>>(text, file, [origin](const Cursor& root) {
     std::vector<Row> rows;
     for (const Cursor& item : root.at("results").items()) {
       if (!item.is_map()) {
         item.error("E0104", "a row is a mapping of keys to values");
         continue;
       }
-      rows.push_back({setup_of(item), measured_of(item)});
+      rows.push_back(row_of(YamlFields(item), origin));
       if (rows.back().setup.id.empty()) item.error("E0102", "the row has no `id`");
     }
     root.ignore();
@@ -133,8 +146,101 @@ base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string fil
   });
 }
 
+/// A part of a long list: whole rows, with the line of the file that the first of them begins on.
+struct ListPart {
+  std::string text;
+  int line = 0;
+};
+
+/// The rows of `results:` in parts, where they are written one below the other; none where they are not.
+std::vector<ListPart> parts_of(std::string_view text) {
+  std::vector<ListPart> parts;
+  constexpr std::string_view kKey = "results:";
+  bool inside = false;
+  std::size_t indent = std::string_view::npos;
+  int number = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size() - 1);
+    const std::string_view line = text.substr(0, end + 1);
+    text.remove_prefix(end + 1);
+    ++number;
+    const std::size_t begin = line.find_first_not_of(" \r\n");
+    if (!inside) {
+      inside = line.substr(0, kKey.size()) == kKey;
+      // A list in brackets, or one that an alias names, is read as a whole.
+      const std::size_t rest = inside ? line.find_first_not_of(" \r\n", kKey.size()) : std::string_view::npos;
+      if (rest != std::string_view::npos && line[rest] != '#') return {};
+      continue;
+    }
+    const bool blank = begin == std::string_view::npos || line[begin] == '#';
+    const bool opens = !blank && line[begin] == '-' && (begin + 1 == line.size() || std::isspace(line[begin + 1]) != 0);
+    if (opens && indent == std::string_view::npos) indent = begin;
+    if (opens && begin == indent) {
+      if (parts.empty() || parts.back().text.size() > kPart) parts.push_back({std::string(kKey) + "\n", number});
+    } else if (!blank && (indent == std::string_view::npos || begin <= indent)) {
+      break;  // the list ends
+    }
+    if (!parts.empty()) parts.back().text += line;
+  }
+  return parts;
+}
+
+base::Result<std::vector<Row>> parse_long_list(std::string_view text, const std::string& file, Origin origin) {
+  std::vector<ListPart> parts = parts_of(text);
+  if (parts.empty()) return parse_list(text, file, origin);
+  std::vector<Row> rows;
+  for (ListPart& part : parts) {
+    const int shift = part.line - 2;  // in the part it stands behind the key
+    auto read = parse_list(part.text, file, origin);
+    std::string().swap(part.text);
+    if (!read) {
+      base::Diagnostics found = read.error();
+      for (base::Diagnostic& one : found)
+        if (one.where.line > 0) one.where.line += shift;
+      return base::fail(std::move(found));
+    }
+    for (Row& row : *read) {
+      row.setup.line += shift;
+      rows.push_back(std::move(row));
+    }
+    if (rows.size() > kMostRows) return too_many_rows(file);
+  }
+  return rows;
+}
+
+bool ends_in_csv(const std::string& file) {
+  constexpr std::string_view kCsv = ".csv";
+  return file.size() > kCsv.size() && file.compare(file.size() - kCsv.size(), kCsv.size(), kCsv) == 0;
+}
+
+}  // namespace
+
+tl::unexpected<base::Diagnostics> too_many_rows(const std::string& file) {
+  return base::fail({base::Diagnostic{base::Severity::error,
+                                      "E0108",
+                                      {file, 0, 0, 1},
+                                      fmt::format("more than {} rows", kMostRows),
+                                      "give them in several runs",
+                                      {}}});
+}
+
+std::string RowFields::stated(const char* key) const {
+  std::string value = text(key);
+  return value == "unknown" || value == "null" || value == "~" ? std::string() : value;
+}
+
+Row row_of(const RowFields& fields, Origin origin) {
+  return {setup_of(fields, origin), measured_of(fields)};
+}
+
+base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file, Origin origin) {
+  if (ends_in_csv(file)) return parse_csv_rows(text, file, origin);
+  return text.size() > kPart ? parse_long_list(text, file, origin) : parse_list(text, file, origin);
+}
+
 std::string unscorable(const Setup& s) {
-  if (s.kind != "training") return fmt::format("its kind is {}, not training", s.kind.empty() ? "not stated" : s.kind);
+  if (s.kind != "training" && s.kind != kOutOfMemory)
+    return fmt::format("its kind is {}, not training", s.kind.empty() ? "not stated" : s.kind);
   if (!s.verified) return "it is not verified";
   const std::pair<const char*, bool> needed[] = {{"layers", s.layers.has_value()},
                                                  {"hidden", s.hidden.has_value()},

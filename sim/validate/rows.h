@@ -15,7 +15,7 @@ namespace orrery::sim {
 struct Setup {
   std::string id, source, kind;
   bool verified = false;
-  std::string stack, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
+  std::string stack, framework, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
   std::string offload_activations, offload_optimizer, offload_parameters;  ///< "host", "nvme"; else the device
   std::string optimizer;                                                   ///< in the source's words
   std::string memory_kind;  ///< what a figure of memory counts: asked for, not measured
@@ -40,13 +40,24 @@ struct Row {
   Measured measured;
 };
 
-/// Rows of one file (`results:`, a list of maps). Keys that are not ours are passed over; one of ours with a value that
-/// cannot be meant is an error with its place. A `null`, a text where a number stands elsewhere ("varies") and the word
-/// `unknown` count as not stated.
-[[nodiscard]] base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file);
+/// Whose rows they are. Of one's own runs nobody writes `kind: training` and `verified: true`: they are taken as said,
+/// and `oom: true` as `kind: oom`.
+enum class Origin { published, own };
+
+/// A run that died for lack of memory.
+inline constexpr const char* kOutOfMemory = "oom";
+
+/// Rows of one file: YAML (`results:`, a list of maps) or, where the name ends in .csv, a line of keys and a line for
+/// each row. Keys that are not ours are passed over; one of ours with a value that cannot be meant is an error with its
+/// place. A `null`, a text where a number stands elsewhere ("varies") and the word `unknown` count as not stated.
+///
+/// A long list is read a part at a time, so that memory follows its rows and not its values; up to 200,000 rows
+/// (E0108). V05: a CSV file that cannot be taken apart.
+[[nodiscard]] base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file,
+                                                        Origin origin = Origin::published);
 
 /// Why a row cannot be scored: the first key of the definition that it lacks, or that it is unverified or of another
-/// kind; empty when it can. Whether a time is given is not asked here.
+/// kind than training and oom; empty when it can. Whether a time is given is not asked here.
 [[nodiscard]] std::string unscorable(const Setup& setup);
 
 }  // namespace orrery::sim

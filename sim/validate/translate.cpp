@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <iterator>
 #include <tuple>
 
 #include "clusters/build.h"
@@ -133,7 +135,24 @@ int zero_group_of(const Setup& s, const plan::PlanSpec& spec, int per_node, std:
   return static_cast<int>(group);
 }
 
-/// How much two names of devices or software have in common: the length of their common beginning.
+/// "megatron-2023" is megatron of 2023; a name that ends in no number is all family, of no year.
+struct Version {
+  std::string family;
+  std::int64_t year = 0;
+};
+Version version_of(const std::string& name) {
+  for (std::size_t dash = name.find('-'); dash != std::string::npos; dash = name.find('-', dash + 1)) {
+    std::size_t end = dash + 1;
+    std::int64_t year = 0;
+    constexpr std::int64_t kTen = 10, kLatest = 1'000'000;
+    while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0 && year < kLatest)
+      year = kTen * year + (name[end++] - '0');
+    if (end > dash + 1) return {name.substr(0, dash), year};
+  }
+  return {name, 0};
+}
+
+/// How much two names of devices have in common: the length of their common beginning.
 std::size_t likeness(const std::string& a, const std::string& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   (void)other;
@@ -142,38 +161,66 @@ std::size_t likeness(const std::string& a, const std::string& b) {
 
 }  // namespace
 
+bool is_compiled(const Setup& s) {
+  std::string words = s.stack + " " + s.framework;
+  std::transform(words.begin(), words.end(), words.begin(), [](unsigned char c) { return std::tolower(c); });
+  constexpr const char* kCompilers[] = {"jax", "xla", "compile", "maxtext", "pax"};
+  return std::any_of(std::begin(kCompilers), std::end(kCompilers),
+                     [&](const char* word) { return words.find(word) != std::string::npos; });
+}
+
 Translator::Translator(Library library) : library_(std::move(library)) {}
 
-const cost::Stack* Translator::stack_like(const std::string& name) const {
+const cost::Stack* Translator::stack_named(const std::string& name) const {
+  const auto found = std::find_if(library_.stacks.begin(), library_.stacks.end(),
+                                  [&](const cost::Stack& stack) { return stack.name == name; });
+  return found == library_.stacks.end() ? nullptr : &*found;
+}
+
+const cost::Stack* Translator::stack_of_family(const std::string& name) const {
+  const Version wanted = version_of(name);
   const cost::Stack* best = nullptr;
-  const auto rank = [&](const cost::Stack& stack) {
-    return std::tuple(stack.name != name, -static_cast<std::int64_t>(likeness(stack.name, name)), stack.name.size());
+  const auto distance = [&](const cost::Stack& stack) {
+    constexpr std::int64_t kUndated = 1000;
+    const Version other = version_of(stack.name);
+    return other.year == wanted.year             ? std::int64_t{0}
+           : other.year == 0 || wanted.year == 0 ? kUndated
+                                                 : std::abs(other.year - wanted.year);
   };
-  for (const cost::Stack& stack : library_.stacks) {
-    const bool ours = stack.name.rfind("orrery", 0) == 0;
-    if ((!ours || stack.name == name) && (!best || rank(stack) < rank(*best))) best = &stack;
-  }
+  const auto rank = [&](const cost::Stack& stack) { return std::pair(distance(stack), stack.name.size()); };
+  for (const cost::Stack& stack : library_.stacks)
+    if (version_of(stack.name).family == wanted.family && (!best || rank(stack) < rank(*best))) best = &stack;
   return best;
 }
 
-const cost::Stack* Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
-  const cost::Stack* best = stack_like(s.stack);
+std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
+  const cost::Stack* best = stack_named(s.stack);
+  if (!best && library_.stand_in) {
+    notes.push_back(fmt::format("stack '{}' is taken as {}", s.stack, library_.stand_in->name));
+    return {&*library_.stand_in, false};
+  }
+  const bool stands_in = !best;
+  if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
+  if (!best) best = stack_named(is_compiled(s) ? kGenericCompiled : kGenericEager);
   if (best) {
     const std::int64_t zero = s.zero_stage.value_or(0);
     const std::string& other = zero == 0 ? best->without_zero : zero == 3 ? best->with_zero_3 : best->name;
-    if (!other.empty()) best = stack_like(other);
+    if (const cost::Stack* swapped = other.empty() ? nullptr : stack_named(other)) best = swapped;
     constexpr std::int64_t kUsualNode = 8;
-    const cost::Stack* within = stack_like(best->name + kWithinNode);
-    if (*s.gpus <= s.gpus_per_node.value_or(kUsualNode) && within->name == best->name + kWithinNode) best = within;
-    if (best->name != s.stack) notes.push_back(fmt::format("stack '{}' is taken as {}", s.stack, best->name));
+    const cost::Stack* within = stack_named(best->name + kWithinNode);
+    if (!stands_in && *s.gpus <= s.gpus_per_node.value_or(kUsualNode) && within) best = within;
+    if (best->name != s.stack)
+      notes.push_back(fmt::format("stack '{}' is taken as {}{}", s.stack, best->name,
+                                  best->generic ? ": no stack of this name is known" : ""));
   }
-  return best;
+  return {best, stands_in};
 }
 
 Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Setup& s,
                                                                         std::vector<std::string>& notes) {
   constexpr std::int64_t kUsualNode = 8;
   const std::int64_t per_node = s.gpus_per_node.value_or(kUsualNode);
+  if (library_.machine) return sized_cluster(*library_.machine, s);
   // The most alike device, then the node of as many of them, then the smallest cluster, then the first by name.
   const clusters::Cluster* base = nullptr;
   const auto rank = [&](const clusters::Cluster& c) {
@@ -188,10 +235,15 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
   if (base->device().name != s.gpu_type)
     notes.push_back(fmt::format("device '{}' is taken as {}", s.gpu_type, base->device().name));
   if (base->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", base->devices_per_node));
-  const std::string key = fmt::format("{} {} {}", base->name, *s.gpus, s.inter_node_gbps.value_or(0));
+  return sized_cluster(*base, s);
+}
+
+Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const clusters::Cluster& machine,
+                                                                           const Setup& s) {
+  const std::string key = fmt::format("{} {} {}", machine.name, *s.gpus, s.inter_node_gbps.value_or(0));
   if (const auto found = made_clusters_.find(key); found != made_clusters_.end()) return found->second;
-  clusters::Cluster cluster = *base;
-  if (s.inter_node_gbps && cluster.shape->node.nics > 0) {
+  clusters::Cluster cluster = machine;
+  if (s.inter_node_gbps && cluster.shape && cluster.shape->node.nics > 0) {
     constexpr double kBytesPerGigabit = 1e9 / 8;
     cluster.shape->node.nic_bandwidth =
         base::BytesPerSecond{*s.inter_node_gbps * kBytesPerGigabit / cluster.shape->node.nics};
@@ -206,7 +258,7 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
 Result<Subject> Translator::translate(const Setup& s) {
   if (const std::string why = unscorable(s); !why.empty()) return fail("V01", why);
   std::vector<std::string> notes;
-  const cost::Stack* stack = stack_of(s, notes);
+  const auto [stack, stands_in] = stack_of(s, notes);
   if (!stack) return fail("V01", "there is no stack to take it for");
   auto model = model_of(s, *stack, notes);
   if (!model) return fail(model.error());
@@ -273,7 +325,7 @@ Result<Subject> Translator::translate(const Setup& s) {
     pricing = std::make_shared<const cost::Pricing>(*cluster, std::move(own), library_.calibrations);
   }
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
-  return Subject{*model, pricing, std::move(*plan), memory, std::move(notes)};
+  return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes)};
 }
 
 }  // namespace orrery::sim

@@ -4,7 +4,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -22,7 +24,16 @@ struct Library {
   std::vector<clusters::Cluster> clusters;  ///< the catalogue, by name; each GPU's node is found here
   std::vector<cost::Stack> stacks;
   std::vector<cost::Calibration> calibrations;
+  std::optional<cost::Stack> stand_in = {};       ///< for rows whose stack the catalogue lacks (`--stack`)
+  std::optional<clusters::Cluster> machine = {};  ///< what all rows ran on (`--cluster`); else found by their device
 };
+
+/// The stacks that stand for software that nobody named: eager PyTorch, and what a compiler has fused.
+inline constexpr const char* kGenericEager = "generic-eager";
+inline constexpr const char* kGenericCompiled = "generic-compiled";
+
+/// Whether what a row says of its software (`stack`, `framework`) names a compiler.
+[[nodiscard]] bool is_compiled(const Setup& setup);
 
 /// A row made ready for prediction.
 struct Subject {
@@ -30,6 +41,7 @@ struct Subject {
   std::shared_ptr<const cost::Pricing> pricing;  ///< of the row's cluster and stack
   plan::Plan plan;
   cost::MemoryQuestion memory;     ///< what the figure counts: as the row says, else what the stack's users read
+  bool stands_in = false;          ///< the stack is another version of the software than the row's, or its kind alone
   std::vector<std::string> notes;  ///< defaults taken: "no node of ... in the catalogue: ... instead"
 };
 
@@ -42,11 +54,17 @@ class Translator {
   [[nodiscard]] base::Result<Subject> translate(const Setup& setup);
 
  private:
-  /// The stack of this name, else the one whose name begins most alike, the shortest of such; none in an empty library.
-  [[nodiscard]] const cost::Stack* stack_like(const std::string& name) const;
-  [[nodiscard]] const cost::Stack* stack_of(const Setup& setup, std::vector<std::string>& notes) const;
+  /// The stack of this name; nothing where there is none.
+  [[nodiscard]] const cost::Stack* stack_named(const std::string& name) const;
+  /// The same framework's stack of the nearest year, where names end in one.
+  [[nodiscard]] const cost::Stack* stack_of_family(const std::string& name) const;
+  /// The stack, and whether it stands in for the row's; none in a library that lacks the generic ones.
+  [[nodiscard]] std::pair<const cost::Stack*, bool> stack_of(const Setup& setup, std::vector<std::string>& notes) const;
   [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> cluster_of(const Setup& setup,
                                                                                   std::vector<std::string>& notes);
+  /// The machine at the row's size, with the row's network between nodes.
+  [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> sized_cluster(const clusters::Cluster& machine,
+                                                                                     const Setup& setup);
   Library library_;
   std::map<std::string, std::shared_ptr<const clusters::Cluster>> made_clusters_;
   std::map<std::string, std::shared_ptr<const cost::Pricing>> made_prices_;

@@ -16,7 +16,7 @@ void score(cost::Validation& v) {
   std::vector<double> times, memory;
   std::map<std::string, std::vector<double>> sources;
   for (const cost::ValidatedRow& row : v.rows) {
-    if (row.measured_s) {
+    if (row.measured_s && !row.out_of_memory) {
       times.push_back(std::abs(row.predicted_s / *row.measured_s - 1));
       sources[row.source].push_back(times.back());
     }
@@ -25,6 +25,13 @@ void score(cost::Validation& v) {
   v.time = summary_of(std::move(times));
   v.memory = summary_of(std::move(memory));
   for (auto& [source, errors] : sources) v.by_source.push_back({source, summary_of(std::move(errors))});
+}
+
+/// Of software that stands in for another no more is known than of any.
+std::optional<cost::Spread> spread_of_case(const cost::Intervals& intervals, const Case& one) {
+  const cost::Stack& stack = one.subject.pricing->stack();
+  if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, kGenericEager, several_nodes(one));
+  return cost::spread_of(intervals, stack, several_nodes(one));
 }
 
 }  // namespace
@@ -52,6 +59,7 @@ cost::ErrorSummary summary_of(std::vector<double> errors) {
 
 cost::Validation validate(const std::vector<Row>& rows, const Cases& cases, const cost::Intervals& intervals) {
   cost::Validation out;
+  out.given = rows.size();
   out.left_out = cases.left_out;
   const StackNumbers as_they_are;
   Predictor predictor(as_they_are);
@@ -69,9 +77,16 @@ cost::Validation validate(const std::vector<Row>& rows, const Cases& cases, cons
     result.measured_s = row.measured.seconds;
     result.measured_bytes = row.measured.memory_bytes;
     result.notes = one.subject.notes;
-    if (const auto spread = cost::spread_of(intervals, result.stack, several_nodes(one))) {
+    const cost::Stack& stack = one.subject.pricing->stack();
+    result.out_of_memory = row.setup.kind == kOutOfMemory;
+    result.evidence = cost::basis_of(intervals, stack, one.subject.stands_in);
+    result.evidence_text = cost::basis_text(intervals, stack, several_nodes(one), one.subject.stands_in);
+    if (const auto spread = spread_of_case(intervals, one)) {
       result.time_s = cost::around(result.predicted_s, spread->time);
       result.bytes = cost::around(result.predicted_bytes, spread->memory);
+      const double needed = predictor.memory_needed(one);
+      const double capacity = one.subject.pricing->cluster().device().memory.value;
+      if (capacity > 0) result.fits_probability = cost::fits_probability(needed, capacity, spread->memory);
     }
     seconds.push_back(estimate.step_time);
     out.rows.push_back(std::move(result));

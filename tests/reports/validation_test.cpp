@@ -28,8 +28,12 @@ cost::Validation sample() {
              2.5e10,
              {"precision fp16"},
              cost::Interval{0.9, 1.3},
-             {}},
-            {"b", "paper", "megatron-2021", "data 4", 2.0, 2e10, {}, {}, {}, {}, {}}};
+             {},
+             false,
+             0.75,
+             cost::Basis::published,
+             "from 16 published runs"},
+            {"b", "paper", "megatron-2021", "data 4", 2.0, 2e10, {}, {}, {}, {}, {}, true, {}, {}, ""}};
   v.left_out = {{"c", "paper", "it does not state heads", 7, false}};
   v.time = {1, 0.1, 0.1, 0.1};
   v.memory = {1, 0.2, 0.2, 0.2};
@@ -72,18 +76,39 @@ TEST(ValidationJson, IsNamedInTheDocumentationKeyByKey) {
   collect(validate_json(sample()), keys);
   collect(stack_fits_json(fits()), keys);
   collect(headlines_json(headlines()), keys);
+  cost::RowFit fit;
+  fit.stack.fitted = cost::Stack::Fitted{};
+  fit.numbers = {{"ours", "stack.matmul_share", 0.8, 0.7, "here"}};
+  fit.left_out = {{"a", "b", "c", 1, false}};
+  fit.teaching = {{"8 devices", 1, 0.1}};
+  collect(row_fit_json(fit, "ours.yaml"), keys);
   EXPECT_GT(keys.size(), 40U);
   for (const std::string& key : keys) EXPECT_THAT(text.str(), HasSubstr("`" + key + "`"));
 }
 
 TEST(ValidationJson, HasNullsForWhatIsNotKnown) {
   const json out = validate_json(sample());
-  EXPECT_TRUE(out["rows"][1]["measured_s"].is_null());
-  EXPECT_TRUE(out["rows"][1]["error"].is_null());
-  EXPECT_TRUE(out["rows"][1]["interval_s"].is_null());
+  cost::Validation alive = sample();
+  alive.rows[1].out_of_memory = false;
+  const json both = validate_json(alive);
+  EXPECT_TRUE(both["rows"][1]["measured_s"].is_null());
+  EXPECT_TRUE(both["rows"][1]["error"].is_null());
+  EXPECT_TRUE(both["rows"][1]["interval_s"].is_null());
   EXPECT_EQ(out["rows"][0]["interval_s"], (json{0.9, 1.3}));
   EXPECT_TRUE(out["groups"][1]["rank_correlation"].is_null());
   EXPECT_DOUBLE_EQ(out["cross_validation"]["ratio"].get<double>(), 2);
+}
+
+// A run that died has no time to be judged by.
+TEST(ValidationJson, HasRunsThatDiedInMemoryAlone) {
+  const json out = validate_json(sample());
+  EXPECT_EQ(out["predicted"], 2);
+  ASSERT_EQ(out["rows"].size(), 1U);
+  EXPECT_EQ(out["rows"][0]["evidence"], "published");
+  ASSERT_EQ(out["memory"]["rows"].size(), 2U);
+  EXPECT_EQ(out["memory"]["rows"][0]["fits_probability"], 0.75);
+  EXPECT_TRUE(out["memory"]["rows"][1]["fits_probability"].is_null());
+  EXPECT_EQ(out["memory"]["rows"][1]["out_of_memory"], true);
 }
 
 TEST(Regret, IsSummedUpByItsMedianAndItsWorst) {

@@ -287,5 +287,46 @@ TEST(StackFiles, SayWhatTheirMemoryIs) {
   EXPECT_FALSE(cost::parse_stack(text + "memory: {dropout: true}\n", "mine.yaml").has_value());
 }
 
+// What eager PyTorch holds besides: gathered rows, and pieces that nothing fits.
+TEST(FrameworkMemory, OfAnEagerFrameworkGrowsWithWhatItGathersAndLosesPieces) {
+  Case c;
+  c.devices = 4;
+  c.spec.tensor = 4;
+  c.spec.sequence_parallel = true;
+  c.spec.precision = models::DType::bf16;
+  c.family = models::Family::llama;
+  MemoryRecipe recipe;
+  recipe.stated = true;
+  const double bare = of_a_layer(c, recipe);
+  recipe.keeps_gathered = true;
+  const double row = 2.0 * static_cast<double>(c.sequence * c.hidden);  // one sequence in 16 bits
+  EXPECT_NEAR(of_a_layer(c, recipe) - bare, 2 * row, 1e-3 * row) << "what attention and what the MLP gathered";
+
+  const auto total = [&](const MemoryRecipe& r, MemoryKind kind) {
+    return memory_of(c, r, 0, {kind, plan::ZeroBubble::none}).total();
+  };
+  MemoryRecipe lossy = recipe;
+  lossy.fragmentation = 0.25;
+  lossy.stuck = 0.05;
+  const StageMemory m = memory_of(c, recipe, 0, {MemoryKind::reserved, plan::ZeroBubble::none});
+  const double passes = m.activations + m.workspace;
+  EXPECT_NEAR(total(lossy, MemoryKind::reserved) - total(recipe, MemoryKind::reserved), 0.25 * passes, 1);
+  EXPECT_NEAR(total(lossy, MemoryKind::needed) - total(recipe, MemoryKind::needed), 0.05 * passes, 1);
+  EXPECT_EQ(total(lossy, MemoryKind::allocated), total(recipe, MemoryKind::allocated));
+  EXPECT_EQ(total(recipe, MemoryKind::needed), total(recipe, MemoryKind::device));
+
+  Case stages = c;
+  stages.layers = 4;
+  stages.spec.pipeline = 2;
+  stages.spec.tensor = 2;
+  MemoryRecipe apart = recipe;
+  apart.pipeline_fragmentation = 0.5;
+  const auto first = [&](const MemoryRecipe& r) {
+    return memory_of(stages, r, 0, {MemoryKind::reserved, plan::ZeroBubble::none});
+  };
+  EXPECT_NEAR(first(apart).total() - first(recipe).total(), 0.5 * 0.5 * first(recipe).activations, 1)
+      << "two micro-batches in flight, of which one counts";
+}
+
 }  // namespace
 }  // namespace orrery::sim

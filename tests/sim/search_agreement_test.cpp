@@ -104,6 +104,11 @@ INSTANTIATE_TEST_SUITE_P(
               13, true, nullptr, kTime, kMemory, plan::OptimizerKind::adamw_8bit},
         Space{"BERT on 8 CPU ranks", "tiny-bert", "localhost-8", 0, "orrery-cpu", 8, 16, 64, models::DType::fp32, 13,
               true, nullptr, kTime, kMemory, plan::OptimizerKind::lamb},
+        Space{"an eager framework on 16 H100, stages waiting for its messages", "llama2-7b", "hgx-h100-1024", 16,
+              "generic-eager", 8, 32, 2048, models::DType::bf16, 7, true,
+              [](plan::Bounds& b) {
+                b.tensor = {2, 4, 8, 16}, b.sequence_parallel = {true}, b.virtual_stages = {1}, b.zero_stage = {0, 1};
+              }, kHostTime},
         Space{"BERT with sequence parallelism on 8 A100", "bert-large", "dgx-a100", 0, "megatron-lm", 0, 64, 512,
               models::DType::bf16, 5, true,
               [](plan::Bounds& b) { b.sequence_parallel = {true}, b.virtual_stages = {1}; }, kHostTime},

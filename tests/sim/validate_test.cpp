@@ -109,7 +109,8 @@ TEST(Validation, ReadsSubGroupsOfHybridSharding) {
 }
 
 TEST(PublishedRows, SayWhyTheyCannotBeScored) {
-  EXPECT_THAT(unscorable(rows(changed("kind: training", "kind: oom"))[0].setup), HasSubstr("oom"));
+  EXPECT_THAT(unscorable(rows(changed("kind: training", "kind: memory"))[0].setup), HasSubstr("memory"));
+  EXPECT_EQ(unscorable(rows(changed("kind: training", "kind: oom"))[0].setup), "");
   EXPECT_THAT(unscorable(rows(changed("verified: true", "verified: false"))[0].setup), HasSubstr("not verified"));
   EXPECT_THAT(unscorable(rows(changed("  heads: 16\n", ""))[0].setup), HasSubstr("heads"));
 }
@@ -147,9 +148,48 @@ TEST(Validation, TakesTheNearestForWhatItDoesNotKnow) {
   ASSERT_EQ(v.rows.size(), 1U);
   EXPECT_EQ(v.rows[0].stack, "megatron-2021");
   EXPECT_THAT(v.rows[0].notes, ::testing::Contains(HasSubstr("megatron-2027")));
+  EXPECT_EQ(v.rows[0].evidence, cost::Basis::generic) << "another year's runs are not its own";
   const cost::Validation device = validate(rows(changed("A100-SXM4-80GB", "A100-PCIE-80GB")), library());
   ASSERT_EQ(device.rows.size(), 1U);
   EXPECT_THAT(device.rows[0].notes, ::testing::Contains(HasSubstr("A100-PCIE-80GB")));
+}
+
+// A name that begins like another's says nothing of what the software does.
+TEST(Validation, TakesSoftwareThatNobodyKnowsAsTheGenericOfItsKind) {
+  Library known = library();
+  known.stacks.push_back(testing::stack("generic-compiled"));
+  known.stacks.push_back(testing::stack("generic-eager"));
+  const auto of = [&](const std::string& what) {
+    const cost::Validation v = validate(rows(changed("stack: megatron-2021", what)), known);
+    EXPECT_EQ(v.rows.size(), 1U) << what;
+    return v.rows.at(0);
+  };
+  EXPECT_EQ(of("stack: megatronics").stack, "generic-eager");
+  EXPECT_EQ(of("stack: megatronics").evidence, cost::Basis::generic);
+  EXPECT_THAT(of("stack: megatronics").notes, ::testing::Contains(HasSubstr("no stack of this name")));
+  EXPECT_EQ(of("stack: our-jax-trainer").stack, "generic-compiled");
+  EXPECT_EQ(of("stack: ours\n  framework: PyTorch with torch.compile").stack, "generic-compiled");
+  EXPECT_EQ(of("stack: megatron-2021").evidence, cost::Basis::uncalibrated) << "without intervals no row is known";
+  known.stand_in = testing::stack("megatron-core");
+  EXPECT_EQ(of("stack: megatronics").stack, "megatron-core");
+  EXPECT_EQ(of("stack: megatron-2021").stack, "megatron-2021") << "the catalogue has it";
+}
+
+TEST(Validation, PredictsWhetherARunThatDiedWouldFit) {
+  const cost::Intervals intervals{{{"", true, {0.8, 1.25}, {0.9, 1.1}, 0}}};
+  const auto fits = [&](const std::string& text) {
+    const std::vector<Row> all = rows(text);
+    return validate(all, make_cases(all, library()), intervals).rows.at(0);
+  };
+  std::string died = changed("kind: training", "kind: oom");
+  died.replace(died.find("  iter_time_s: 1.5\n  peak_mem_gib: 30\n"), 38, "");
+  EXPECT_GT(*fits(died).fits_probability, 0.99) << "a model of 1.3 billion on 80 GB";
+  EXPECT_TRUE(fits(died).out_of_memory);
+  std::string wide = died;
+  wide.replace(wide.find("hidden: 2048"), 12, "hidden: 16384");
+  wide.replace(wide.find("heads: 16"), 9, "heads: 128");
+  EXPECT_LT(*fits(wide).fits_probability, 0.01) << "80 billion parameters over four devices";
+  EXPECT_EQ(validate(rows(died), library()).time.count, 0);
 }
 
 TEST(Validation, TakesTheStackOfRunsWithinANodeWhereThereIsOne) {

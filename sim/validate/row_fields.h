@@ -1,0 +1,35 @@
+#pragma once
+/// A row's values by key, in whatever form the file has them.
+#include <cstddef>
+#include <string>
+
+#include "base/result.h"
+#include "sim/validate/rows.h"
+
+namespace orrery::sim {
+
+inline constexpr std::size_t kMostRows = 200'000;
+
+class RowFields {
+ public:
+  RowFields() = default;
+  virtual ~RowFields() = default;
+  RowFields(const RowFields&) = delete;
+  RowFields& operator=(const RowFields&) = delete;
+  /// As it stands; empty where the row lacks it.
+  [[nodiscard]] virtual std::string text(const char* key) const = 0;
+  virtual void error(const char* key, const char* code, std::string message, std::string help) const = 0;
+  [[nodiscard]] virtual int line() const = 0;  ///< of the file, from 1
+  /// Empty too where it says that nothing is known.
+  [[nodiscard]] std::string stated(const char* key) const;
+};
+
+[[nodiscard]] Row row_of(const RowFields& fields, Origin origin);
+[[nodiscard]] tl::unexpected<base::Diagnostics> too_many_rows(const std::string& file);
+
+/// Keys in the first line, a row in each line behind it; quoted as RFC 4180 says. A row without `id` is called by its
+/// line. V05: quotes that do not close, more cells than keys, a key twice, no line of keys.
+[[nodiscard]] base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::string& file,
+                                                            Origin origin);
+
+}  // namespace orrery::sim

@@ -1,0 +1,93 @@
+/// Rows in other forms: tables of comma-separated text, lists too long to be read at once, one's own runs.
+#include "sim/validate/rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/validate/row_fields.h"
+
+namespace orrery::sim {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string said(const base::Result<std::vector<Row>>& read) {
+  return read ? std::string() : base::render(read.error(), false);
+}
+
+TEST(CsvRows, HaveTheirKeysInTheFirstLine) {
+  const auto read = parse_rows(
+      "id,gpus,layers,micro_batch,sequence_parallel,iter_time_s,peak_mem_gib,notes\r\n"
+      "a,16,24.0,varies,True,1.5,30,\"says \"\"fast\"\", or so\"\r\n"
+      "\r\n"
+      ",8,12,2,false,,,\r\n",
+      "runs.csv", Origin::own);
+  ASSERT_TRUE(read.has_value()) << said(read);
+  ASSERT_EQ(read->size(), 2U);
+  const Row& first = read->at(0);
+  EXPECT_EQ(first.setup.id, "a");
+  EXPECT_EQ(first.setup.layers, 24) << "as tables of numbers print it";
+  EXPECT_FALSE(first.setup.micro_batch.has_value());
+  EXPECT_EQ(first.setup.sequence_parallel, true);
+  EXPECT_DOUBLE_EQ(*first.measured.seconds, 1.5);
+  EXPECT_DOUBLE_EQ(*first.measured.memory_bytes, 30.0 * 1024 * 1024 * 1024);
+  EXPECT_EQ(first.setup.kind, "training");
+  EXPECT_TRUE(first.setup.verified);
+  EXPECT_EQ(read->at(1).setup.id, "line 4");
+  EXPECT_EQ(read->at(1).setup.line, 4);
+  EXPECT_FALSE(read->at(1).measured.seconds.has_value());
+}
+
+TEST(CsvRows, SayWhereTheyCannotBeTakenApart) {
+  EXPECT_THAT(said(parse_rows("id,gpus,layers\na,16,-3\n", "runs.csv")), HasSubstr("runs.csv:2:6"));
+  EXPECT_THAT(said(parse_rows("id,gpus\na,16,3\n", "runs.csv")), HasSubstr("runs.csv:2:6"));
+  EXPECT_THAT(said(parse_rows("id,gpus\n\"a,16\n", "runs.csv")), HasSubstr("do not close"));
+  EXPECT_THAT(said(parse_rows("gpus,gpus\n8,8\n", "runs.csv")), HasSubstr("twice"));
+  EXPECT_THAT(said(parse_rows("", "runs.csv")), HasSubstr("V05"));
+  EXPECT_THAT(said(parse_rows("results:\n- id: a\n", "runs.csv")), HasSubstr("`gpus`"));
+}
+
+TEST(OwnRows, NeedNotSayThatTheyAreVerifiedTrainingRuns) {
+  const std::string text =
+      "results:\n- {id: a, gpus: 8}\n- {id: b, oom: true}\n- {id: c, kind: memory, verified: false}\n";
+  const auto own = parse_rows(text, "rows.yaml", Origin::own);
+  ASSERT_TRUE(own.has_value()) << said(own);
+  EXPECT_EQ(own->at(0).setup.kind, "training");
+  EXPECT_TRUE(own->at(0).setup.verified);
+  EXPECT_EQ(own->at(1).setup.kind, kOutOfMemory);
+  EXPECT_EQ(own->at(2).setup.kind, "memory");
+  EXPECT_FALSE(own->at(2).setup.verified);
+  EXPECT_EQ(parse_rows(text, "rows.yaml")->at(0).setup.kind, "") << "of others it must be stated";
+}
+
+std::string long_list(std::size_t rows, const std::string& last) {
+  std::string text = "# measured\nresults:\n";
+  for (std::size_t i = 0; i < rows; ++i) {
+    text += "- id: r" + std::to_string(i) + "\n  gpus: 8\n  notes: |\n    - not a row\n\n    of its own\n";
+    for (int k = 0; k < 40; ++k) text += "  extra_" + std::to_string(k) + ": 1\n";
+  }
+  return text + last + "other: {}\n";
+}
+
+// 200,000 values are what a document may have; measurement files have more.
+TEST(LongLists, AreReadAPartAtATime) {
+  constexpr std::size_t kRows = 6000, kLines = 46;
+  const auto read = parse_rows(long_list(kRows, ""), "rows.yaml");
+  ASSERT_TRUE(read.has_value()) << said(read);
+  ASSERT_EQ(read->size(), kRows);
+  EXPECT_EQ(read->at(0).setup.line, 3);
+  EXPECT_EQ(read->at(kRows - 1).setup.id, "r5999");
+  EXPECT_EQ(read->at(kRows - 1).setup.line, static_cast<int>(3 + kLines * (kRows - 1)));
+  const auto wrong = parse_rows(long_list(kRows, "- id: last\n  layers: -1\n"), "rows.yaml");
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_THAT(said(wrong), HasSubstr("rows.yaml:" + std::to_string(4 + kLines * kRows) + ":11"));
+}
+
+TEST(LongLists, HaveAnEnd) {
+  std::string text = "results:\n";
+  for (std::size_t i = 0; i <= kMostRows; ++i) text += "- id: a\n";
+  EXPECT_THAT(said(parse_rows(text, "rows.yaml")), HasSubstr("E0108"));
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -50,7 +50,9 @@ constexpr Examples kExamples[] = {
      "  orrery train plan.yaml --run runs/first                run it on this machine's ranks\n"
      "  orrery train plan.yaml --run runs/first --resume       go on from the newest checkpoint\n"
      "  orrery train plan.yaml --run runs/check --verify-serial"},
-    {"calibrate", "  orrery calibrate runs/first -o calibration.yaml        learn from what was measured"},
+    {"calibrate",
+     "  orrery calibrate runs/first -o calibration.yaml        learn from what was measured\n"
+     "  orrery calibrate --rows mine.csv -o my-stack.yaml      a stack out of a handful of step times"},
     {"report",
      "  orrery report runs/first --calibration calibration.yaml -o report.html\n"
      "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"

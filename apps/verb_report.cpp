@@ -16,6 +16,7 @@
 #include "reports/report.h"
 #include "reports/text.h"
 #include "sim/search/search.h"
+#include "sim/simulate.h"
 
 namespace orrery::apps {
 namespace {

@@ -12,8 +12,8 @@ namespace {
 using testing::one_a100;
 using testing::search_gpt2;
 
-plan::Job gpt2_job() {
-  plan::Job job = testing::gpt2_job(16);
+plan::Job partly_recomputed_job() {
+  plan::Job job = testing::partly_recomputed_job(16);
   job.bounds.loss_chunks = {1};
   return job;
 }
@@ -24,7 +24,7 @@ cost::Prediction best_of(plan::Job job, std::vector<plan::Recompute> recompute, 
 }
 
 TEST(PartialRecomputation, IsOfAsFewBlocksAsFit) {
-  const plan::Job job = gpt2_job();
+  const plan::Job job = partly_recomputed_job();
   const cost::Prediction none = best_of(job, {plan::Recompute::none}, 1e12);
   const cost::Prediction full = best_of(job, {plan::Recompute::full}, 1e12);
   const double between = (none.memory_peak_bytes + full.memory_peak_bytes) / 2;
@@ -49,7 +49,7 @@ TEST(PartialRecomputation, IsOfAsFewBlocksAsFit) {
 }
 
 TEST(PartialRecomputation, IsNotProposedWherePlansFitWithoutOrTheJobSaysOtherwise) {
-  plan::Job job = gpt2_job();
+  plan::Job job = partly_recomputed_job();
   const cost::Prediction none = best_of(job, {plan::Recompute::none}, 1e12);
   const cost::Prediction full = best_of(job, {plan::Recompute::full}, 1e12);
   EXPECT_EQ(search_gpt2(job, 1e12).plans.at(0).spec.recompute, plan::Recompute::none);

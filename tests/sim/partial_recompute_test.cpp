@@ -13,7 +13,7 @@ using testing::one_a100;
 using testing::search_gpt2;
 
 plan::Job partly_recomputed_job() {
-  plan::Job job = testing::partly_recomputed_job(16);
+  plan::Job job = testing::gpt2_job(16);
   job.bounds.loss_chunks = {1};
   return job;
 }

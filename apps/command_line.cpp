@@ -214,7 +214,7 @@ void add_exporting(CLI::App& app, ExportOptions& options) {
   verb->add_option("RUN", options.run, "Run directory; with --as also a plan file")->required();
   verb->add_option("--as", options.as, "The plan as Megatron-LM's flags or DeepSpeed's JSON instead of the weights")
       ->check(CLI::IsMember({"megatron", "deepspeed"}))
-      ->option_text("FRAMEWORK");
+      ->option_text("megatron|deepspeed");
   verb->add_option("--step", options.step, "Of the checkpoint; default: the newest")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->option_text("N");
@@ -563,7 +563,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
         const CLI::App* about = asked.verb.empty() ? &app : find_verb(app, asked.verb);
         if (about == nullptr) throw CLI::ValidationError("VERB", "unknown verb `" + asked.verb + "`");
         app.clear();
-        parsed.out = about->help();
+        parsed.out = about->help(about == &app ? "" : app.get_name());
       } else {
         parsed.out = man_page(usage_of(app));
       }

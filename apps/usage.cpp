@@ -63,7 +63,7 @@ constexpr Examples kExamples[] = {
     {"model",
      "  orrery model llama3-8b\n"
      "  orrery model config.json --sequence 4096"},
-    {"collective", "  orrery collective hgx-h200 --op all_gather --nodes 4"},
+    {"collective", "  orrery collective hgx-h100 --op all_gather --nodes 4"},
     {"probe", "  orrery probe --measure -o here.yaml --calibration here-calibration.yaml"},
     {"import",
      "  orrery import topology.xml fabric.txt -o cluster.yaml  a cluster file from dumps of real machines\n"

@@ -22,6 +22,11 @@ using models::OpKind;
 
 constexpr std::int64_t kArenaBytes = std::int64_t{16} << 20;
 
+/// Of what cuDNN's graph has: no caps, slopes, windows and scales of a model's own.
+bool is_plain(const models::Op& op) {
+  return op.cap == 0 && op.alibi_heads == 0 && op.window == 0 && op.score_scale == 0;
+}
+
 class EmulatedCudnn : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -61,7 +66,7 @@ class EmulatedCudnn : public ::testing::Test {
     const std::vector<Case> all = all_cases();
     std::vector<Case> out;
     for (const Case& c : all) {
-      if (c.op.dtype == models::DType::fp32 || !c.op.flash) continue;
+      if (c.op.dtype == models::DType::fp32 || !c.op.flash || !is_plain(c.op)) continue;
       if (c.op.kind == OpKind::attention) out.push_back(c);
       if (c.op.kind != OpKind::attention_grad) continue;
       std::string forward = c.name;
@@ -101,6 +106,19 @@ TEST_F(EmulatedCudnn, ComputesAttentionAndItsGradientAsTheCpuBackend) {
   }
   EXPECT_GE(by_cudnn, 20);
   EXPECT_GE(by_own, 4) << "heads 20 and 100 wide";
+}
+
+TEST_F(EmulatedCudnn, LeavesCapsWindowsSlopesAndOwnScalesToOwnKernels) {
+  int left = 0;
+  for (const Case& c : all_cases()) {
+    if (c.op.kind != OpKind::attention || c.op.dtype == models::DType::fp32 || !c.op.flash || is_plain(c.op)) continue;
+    const std::int64_t before = emulation::cudnn_executions();
+    expect_as_on_the_cpu(c);
+    EXPECT_EQ(emulation::cudnn_executions(), before) << c.name;
+    EXPECT_NE(choice_of("attention").reason.find("windows"), std::string::npos) << choice_of("attention").reason;
+    ++left;
+  }
+  EXPECT_GE(left, 4);
 }
 
 TEST_F(EmulatedCudnn, TakesSoManySequencesAtATimeAsTheWorkspaceIsFor) {
@@ -187,7 +205,7 @@ std::vector<Case> blocks() {
   std::vector<Case> out;
   for (Case& c : all_cases())
     if ((c.op.kind == OpKind::ring_attention || c.op.kind == OpKind::ring_attention_grad) &&
-        c.op.dtype != models::DType::fp32 && c.op.dropout <= 0)
+        c.op.dtype != models::DType::fp32 && c.op.dropout <= 0 && is_plain(c.op))
       out.push_back(std::move(c));
   return out;
 }

@@ -39,9 +39,11 @@ TEST_P(EmulatedAlike, EqualsTheCpuBackendOnTheSamePlan) {
   // codes some take the other, an eighth away.
   const bool fp32 = trial.spec.precision == models::DType::fp32, fp8 = trial.spec.precision == models::DType::fp8;
   expect_near(ours, theirs,
-              fp32  ? Bounds{1e-5, 5e-5, 5e-5}
-              : fp8 ? Bounds{5e-3, 1.5e-1, 5e-2}
-                    : Bounds{2e-3, 2e-2, 3e-2});
+              // The gradient of a bias of keys is rounding, of whose sign Lion makes a whole step.
+              fp32 && trial.spec.optimizer == plan::OptimizerKind::lion ? Bounds{1e-5, 5e-5, 5e-3}
+              : fp32                                                    ? Bounds{1e-5, 5e-5, 5e-5}
+              : fp8                                                     ? Bounds{5e-3, 1.5e-1, 5e-2}
+                                                                        : Bounds{2e-3, 2e-2, 3e-2});
   for (std::size_t i = 0; i < ours.steps.size(); ++i) {
     EXPECT_EQ(ours.steps[i].loss_scale, theirs.steps[i].loss_scale);
     EXPECT_EQ(ours.steps[i].skipped, theirs.steps[i].skipped);

@@ -56,6 +56,10 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
     help = fmt::format("did you mean `{}`?", near);
   else
     for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
+  if (folder == kStacks)
+    help +=
+        ". For software that is not among them generic-eager or generic-compiled; `orrery calibrate --rows` fits a "
+        "stack of its own";
   return base::fail({base::Diagnostic{base::Severity::error,
                                       "E0203",
                                       from,
@@ -185,11 +189,18 @@ namespace {
 base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std::string>& text,
                                  const std::string& path) {
   if (!text) return base::fail(text.error());
+  const base::Document document = base::Document::parse(*text, path);
+  if (const base::Cursor root = document.root(); root.is_map() && root.has("batch") && !root.has("format_version")) {
+    base::Diagnostics found = base::fail("E0125", "this is a job, and a plan is wanted",
+                                         fmt::format("orrery plan {} -o plan.yaml makes one of it", path))
+                                  .value();
+    found.front().where = place_of(document, "batch");
+    return base::fail(with_lines(std::move(found), path, *text));
+  }
   auto file = plan::parse_plan_file(*text, path);
   if (!file) return base::fail(file.error());
   auto plan = plan::make_plan(std::make_shared<const models::Model>(file->model),
                               std::make_shared<const clusters::Cluster>(file->cluster), file->spec);
-  const base::Document document = base::Document::parse(*text, path);
   if (!plan) {
     base::Diagnostics found = plan.error();
     for (base::Diagnostic& one : found)

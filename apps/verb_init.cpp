@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
+#include <utility>
 
 #include "apps/files.h"
 #include "apps/inputs.h"
@@ -20,11 +22,21 @@ namespace orrery::apps {
 namespace {
 
 constexpr std::size_t kComments = 28;  // column at which comments begin
+constexpr std::size_t kWide = 100;     // columns
 constexpr double kMostShown = 1024;    // of bounds: larger ones only say that there is one
 
-/// `text` and what it says, as far apart as there is room for.
+/// `text` and what it says: beside it, or above where that would be too wide.
 std::string said(const std::string& text, const std::string& comment) {
-  return fmt::format("{:<{}} # {}\n", text, kComments, comment);
+  const std::string beside = fmt::format("{:<{}} # {}\n", text, kComments, comment);
+  if (beside.size() <= kWide) return beside;
+  const std::string indent = text.substr(0, text.find_first_not_of(' '));
+  std::string out, line = indent + "##";
+  std::istringstream words(comment);
+  for (std::string word; words >> word;) {
+    if (line.size() + 1 + word.size() > kWide) out += std::exchange(line, indent + "##") + "\n";
+    line += " " + word;
+  }
+  return out + line + "\n" + text + "\n";
 }
 
 /// The CPU ranks of the catalogue that this machine has cores for.

@@ -1,7 +1,7 @@
 #pragma once
 /// Formulas of activations (models/activation.h), once for all backends. V is a float, or a vector of them with lanes
-/// that are computed alike; Math has what the backend computes with: V sigmoid(V), V positive(V) = max(x, 0) with NaN
-/// left as it is.
+/// that are computed alike; Math has what the backend computes with: V positive(V) = max(x, 0) with NaN left as it is,
+/// and sigmoid(V), of which `value` and `complement` = 1 - value are.
 #include "models/activation.h"
 
 #if defined(__CUDACC__)
@@ -29,20 +29,33 @@ struct Formula<models::Function::squared_relu> {
   }
 };
 
-/// Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2, tanh form: x sigmoid(2u), which is the same
-/// and does not cancel, with u = sqrt(2/pi) (x + 0.044715 x^3).
+/// Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2, tanh form: x/2 (1 + tanh(u)) with
+/// u = sqrt(2/pi) (x + 0.044715 x^3), computed as x sigmoid(2u), which is the same and does not cancel.
 template <>
 struct Formula<models::Function::gelu> {
   static constexpr float kTwoRoots = 1.5957691216057308F, kCubic = 0.044715F;
   template <class Math, class V>
   static ORRERY_FORMULA V value(V x) {
-    return x * Math::sigmoid(kTwoRoots * (x + kCubic * (x * x * x)));
+    return x * Math::sigmoid(kTwoRoots * (x + kCubic * (x * x * x))).value;
   }
   template <class Math, class V>
   static ORRERY_FORMULA V slope(V x) {
-    const V u = kTwoRoots * (x + kCubic * (x * x * x));
-    const V s = Math::sigmoid(u);
-    return s + x * (kTwoRoots * (1.0F + 3.0F * kCubic * (x * x))) * s * Math::sigmoid(-u);
+    const auto s = Math::sigmoid(kTwoRoots * (x + kCubic * (x * x * x)));
+    return s.value + x * (kTwoRoots * (1.0F + 3.0F * kCubic * (x * x))) * s.value * s.complement;
+  }
+};
+
+/// x sigmoid(x): what SwiGLU's gate goes through (Shazeer, "GLU Variants Improve Transformer", 2020).
+template <>
+struct Formula<models::Function::silu> {
+  template <class Math, class V>
+  static ORRERY_FORMULA V value(V x) {
+    return x * Math::sigmoid(x).value;
+  }
+  template <class Math, class V>
+  static ORRERY_FORMULA V slope(V x) {
+    const auto s = Math::sigmoid(x);
+    return s.value + x * s.value * s.complement;
   }
 };
 
@@ -53,6 +66,7 @@ inline void with_formula(models::Function function, const Body& body) {
     case models::Function::none: return;
     case models::Function::squared_relu: return body(Formula<models::Function::squared_relu>{});
     case models::Function::gelu: return body(Formula<models::Function::gelu>{});
+    case models::Function::silu: return body(Formula<models::Function::silu>{});
   }
 }
 

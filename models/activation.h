@@ -14,8 +14,8 @@ enum class Activation : std::uint8_t {
 };
 
 /// The function of one variable within the operators activate, gate and their gradients. The first three activations
-/// have operators of their own.
-enum class Function : std::uint8_t { none, squared_relu, gelu };
+/// have operators of their own, with GELU and silu in them.
+enum class Function : std::uint8_t { none, squared_relu, gelu, silu };
 
 struct ActivationTraits {
   const char* name;                  ///< in model files

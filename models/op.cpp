@@ -259,6 +259,12 @@ double bytes_of(const Op& op) {
   return 0;
 }
 
+Function function_of(const Op& op) {
+  if (op.kind == OpKind::gelu || op.kind == OpKind::gelu_grad) return Function::gelu;
+  if (op.kind == OpKind::swiglu || op.kind == OpKind::swiglu_grad) return Function::silu;
+  return op.function;
+}
+
 bool updates_parameters(OpKind kind) {
   return kind == OpKind::adamw || kind == OpKind::momentum_update || kind == OpKind::lamb ||
          kind == OpKind::adafactor || kind == OpKind::adamw_8bit;

@@ -208,6 +208,8 @@ struct Op {
 [[nodiscard]] double seen_share(const Op& op);
 /// Bytes read and written once each, as a kernel without reuse across ops moves them.
 [[nodiscard]] double bytes_of(const Op& op);
+/// What an activation's operator computes: its own kind's, or as it says.
+[[nodiscard]] Function function_of(const Op& op);
 /// Whether an operator updates parameters.
 [[nodiscard]] bool updates_parameters(OpKind kind);
 /// Outputs that are gradients of weights, to which an operator adds and which it would as well write: those that

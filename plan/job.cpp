@@ -193,13 +193,23 @@ std::string bound_text(const Field<Of>& field, const std::optional<T>& bound) {
   return bound ? value_text(field, *bound) : std::string();
 }
 
+// With the name of the file that a custom order is in.
+std::string orders_text(const FieldInfo& field, const Bounds& b) {
+  std::vector<std::string> words;
+  for (const Order order : b.order)
+    words.push_back(order == Order::custom ? base::yaml_text(b.order_file) : value_text(field, order));
+  return fmt::format("[{}]", fmt::join(words, ", "));
+}
+
 void write_bounds(Writer& w, const Bounds& b) {
   if (b == Bounds{}) return;
   w.open("plan");
   std::string open;
   for_each_field(kChosenFields, [&](const auto& field) {
-    const std::string text = bound_text(field, field.of(b));
+    std::string text = bound_text(field, field.of(b));
     if (text.empty()) return;
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field.of(b))>, std::vector<Order>>)
+      if (!b.order_file.empty()) text = orders_text(field, b);
     if (*field.group != '\0' && open != field.group) w.open(field.group, 2);
     open = field.group;
     w.line(field.key, text, open.empty() ? 2 : 4);

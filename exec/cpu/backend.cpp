@@ -147,10 +147,6 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::ring_attention_grad: return run_ring_attention_grad(machine_, call);
     case OpKind::split_kv: return run_split_kv(machine_, call);
     case OpKind::merge_kv: return run_merge_kv(machine_, call);
-    case OpKind::gelu: return run_gelu(machine_, call);
-    case OpKind::gelu_grad: return run_gelu_grad(machine_, call);
-    case OpKind::swiglu: return run_swiglu(machine_, call);
-    case OpKind::swiglu_grad: return run_swiglu_grad(machine_, call);
     case OpKind::add_bias: return op.dropout > 0 ? run_add_dropped(machine_, call) : run_add_bias(machine_, call);
     case OpKind::add: return run_add(machine_, call);
     case OpKind::softmax_max: return run_softmax_max(machine_, call);
@@ -179,8 +175,8 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::scatter_rows: return run_scatter_rows(machine_, call);
     case OpKind::tanh: return run_tanh(machine_, call);
     case OpKind::tanh_grad: return run_tanh_grad(machine_, call);
-    case OpKind::gelu_erf: return run_gelu(machine_, call);
-    case OpKind::gelu_erf_grad: return run_gelu_grad(machine_, call);
+    case OpKind::gelu_erf: return run_gelu_erf(machine_, call);
+    case OpKind::gelu_erf_grad: return run_gelu_erf_grad(machine_, call);
     case OpKind::class_loss: return run_class_loss(machine_, call);
     case OpKind::class_loss_grad: return run_class_loss_grad(machine_, call);
     case OpKind::convert: return run_convert(machine_, call);
@@ -194,9 +190,13 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::relu_grad: return run_relu_grad(machine_, call);
     case OpKind::sparse_encode: return run_sparse_encode(machine_, call);
     case OpKind::sparse_decode: return run_sparse_decode(machine_, call);
+    case OpKind::gelu:
     case OpKind::activate: return run_activate(machine_, call);
+    case OpKind::gelu_grad:
     case OpKind::activate_grad: return run_activate_grad(machine_, call);
+    case OpKind::swiglu:
     case OpKind::gate: return run_gate(machine_, call);
+    case OpKind::swiglu_grad:
     case OpKind::gate_grad: return run_gate_grad(machine_, call);
     case OpKind::head_norm: return run_head_norm(machine_, call);
     case OpKind::head_norm_grad: return run_head_norm_grad(machine_, call);

@@ -59,12 +59,8 @@ struct Kernels {
                            float* dbias, Count rows, Count stride, Count columns);
 
   // -- elementwise over `count` elements
-  void (*gelu)(const float* x, float* y, Count count);
-  void (*gelu_grad)(const float* dy, const float* x, float* dx, Count count);
   void (*gelu_erf)(const float* x, float* y, Count count);
   void (*gelu_erf_grad)(const float* dy, const float* x, float* dx, Count count);
-  void (*swiglu)(const float* gate, const float* up, float* y, Count count);
-  void (*swiglu_grad)(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count);
   void (*add)(const float* a, const float* b, float* c, Count count);
   /// y = a + b + bias (null: none), row by row
   void (*add_bias)(const float* a, const float* b, const float* bias, float* y, Count rows, Count columns);

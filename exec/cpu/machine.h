@@ -110,10 +110,8 @@ void run_rope(Machine&, const Call&, bool backward);
 void run_norm(Machine&, const Call&);  // operators_rows.cpp: layer_norm, rms_norm
 void run_norm_grad(Machine&, const Call&);
 void run_bias_grad(Machine&, const Call&);
-void run_gelu(Machine&, const Call&);
-void run_gelu_grad(Machine&, const Call&);
-void run_swiglu(Machine&, const Call&);
-void run_swiglu_grad(Machine&, const Call&);
+void run_gelu_erf(Machine&, const Call&);
+void run_gelu_erf_grad(Machine&, const Call&);
 void run_add_bias(Machine&, const Call&);
 void run_add(Machine&, const Call&);
 void run_activate(Machine&, const Call&);

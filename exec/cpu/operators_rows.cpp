@@ -80,47 +80,21 @@ void run_bias_grad(Machine& machine, const Call& call) {
   });
 }
 
-void run_gelu(Machine& machine, const Call& call) {
+void run_gelu_erf(Machine& machine, const Call& call) {
   const std::int64_t count = call.op.n * call.op.m;
   const float* x = call.input(0, count);
   float* y = call.output(0, count);
-  const auto kernel = call.op.kind == models::OpKind::gelu ? machine.kernels.gelu : machine.kernels.gelu_erf;
-  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) { kernel(x + at, y + at, size); });
+  elementwise(machine, count,
+              [&](std::int64_t at, std::int64_t size) { machine.kernels.gelu_erf(x + at, y + at, size); });
 }
 
-void run_gelu_grad(Machine& machine, const Call& call) {
+void run_gelu_erf_grad(Machine& machine, const Call& call) {
   const std::int64_t count = call.op.n * call.op.m;
   const float* dy = call.input(0, count);
   const float* x = call.input(1, count);
   float* dx = call.output(0, count);
-  const auto kernel =
-      call.op.kind == models::OpKind::gelu_grad ? machine.kernels.gelu_grad : machine.kernels.gelu_erf_grad;
-  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) { kernel(dy + at, x + at, dx + at, size); });
-}
-
-void run_swiglu(Machine& machine, const Call& call) {
-  const std::int64_t n = call.op.n, f = call.op.m;
-  const float* x = call.input(0, n * 2 * f);
-  float* y = call.output(0, n * f);
-  machine.pool.each(n, rows_per_chunk(f), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float* gate = x + row * 2 * f;
-      machine.kernels.swiglu(gate, gate + f, y + row * f, f);
-    }
-  });
-}
-
-void run_swiglu_grad(Machine& machine, const Call& call) {
-  const std::int64_t n = call.op.n, f = call.op.m;
-  const float* dy = call.input(0, n * f);
-  const float* x = call.input(1, n * 2 * f);
-  float* dx = call.output(0, n * 2 * f);
-  machine.pool.each(n, rows_per_chunk(f), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const float* gate = x + row * 2 * f;
-      float* dgate = dx + row * 2 * f;
-      machine.kernels.swiglu_grad(dy + row * f, gate, gate + f, dgate, dgate + f, f);
-    }
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+    machine.kernels.gelu_erf_grad(dy + at, x + at, dx + at, size);
   });
 }
 
@@ -128,9 +102,9 @@ void run_activate(Machine& machine, const Call& call) {
   const std::int64_t count = call.op.n * call.op.m;
   const float* x = call.input(0, count);
   float* y = call.output(0, count);
-  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
-    machine.kernels.activate(call.op.function, x + at, y + at, size);
-  });
+  const models::Function function = models::function_of(call.op);
+  elementwise(machine, count,
+              [&](std::int64_t at, std::int64_t size) { machine.kernels.activate(function, x + at, y + at, size); });
 }
 
 void run_activate_grad(Machine& machine, const Call& call) {
@@ -138,25 +112,28 @@ void run_activate_grad(Machine& machine, const Call& call) {
   const float* dy = call.input(0, count);
   const float* x = call.input(1, count);
   float* dx = call.output(0, count);
+  const models::Function function = models::function_of(call.op);
   elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
-    machine.kernels.activate_grad(call.op.function, dy + at, x + at, dx + at, size);
+    machine.kernels.activate_grad(function, dy + at, x + at, dx + at, size);
   });
 }
 
 void run_gate(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, f = call.op.m;
+  const models::Function function = models::function_of(call.op);
   const float* x = call.input(0, n * 2 * f);
   float* y = call.output(0, n * f);
   machine.pool.each(n, rows_per_chunk(f), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float* gate = x + row * 2 * f;
-      machine.kernels.gate(call.op.function, gate, gate + f, y + row * f, f);
+      machine.kernels.gate(function, gate, gate + f, y + row * f, f);
     }
   });
 }
 
 void run_gate_grad(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, f = call.op.m;
+  const models::Function function = models::function_of(call.op);
   const float* dy = call.input(0, n * f);
   const float* x = call.input(1, n * 2 * f);
   float* dx = call.output(0, n * 2 * f);
@@ -164,7 +141,7 @@ void run_gate_grad(Machine& machine, const Call& call) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float* gate = x + row * 2 * f;
       float* dgate = dx + row * 2 * f;
-      machine.kernels.gate_grad(call.op.function, dy + row * f, gate, gate + f, dgate, dgate + f, f);
+      machine.kernels.gate_grad(function, dy + row * f, gate, gate + f, dgate, dgate + f, f);
     }
   });
 }

@@ -187,33 +187,19 @@ void run_rope(const Call& call) {
 }
 
 template <class T>
-void run_activation(const Call& call) {
-  const std::int64_t n = call.op.n, f = call.op.m, size = n * f;
-  const OpKind kind = call.op.kind;
-  if (kind == OpKind::gelu)
-    gelu(call.stream, call.input<T>(0, size), call.output<T>(0, size), size);
-  else if (kind == OpKind::gelu_grad)
-    gelu_grad(call.stream, call.input<T>(0, size), call.input<T>(1, size), call.output<T>(0, size), size);
-  else if (kind == OpKind::swiglu)
-    swiglu(call.stream, call.input<T>(0, 2 * size), call.output<T>(0, size), n, f);
-  else
-    swiglu_grad(call.stream, call.input<T>(0, size), call.input<T>(1, 2 * size), call.output<T>(0, 2 * size), n, f);
-}
-
-template <class T>
 void run_function(const Call& call) {
   const Op& op = call.op;
   const std::int64_t n = op.n, f = op.m, size = n * f;
-  if (op.kind == OpKind::activate)
-    activate(call.stream, op.function, call.input<T>(0, size), call.output<T>(0, size), size);
-  else if (op.kind == OpKind::activate_grad)
-    activate_grad(call.stream, op.function, call.input<T>(0, size), call.input<T>(1, size), call.output<T>(0, size),
-                  size);
-  else if (op.kind == OpKind::gate)
-    gate(call.stream, op.function, call.input<T>(0, 2 * size), call.output<T>(0, size), n, f);
-  else if (op.kind == OpKind::gate_grad)
-    gate_grad(call.stream, op.function, call.input<T>(0, size), call.input<T>(1, 2 * size), call.output<T>(0, 2 * size),
-              n, f);
+  const models::Function function = models::function_of(op);
+  if (op.kind == OpKind::gelu || op.kind == OpKind::activate)
+    activate(call.stream, function, call.input<T>(0, size), call.output<T>(0, size), size);
+  else if (op.kind == OpKind::gelu_grad || op.kind == OpKind::activate_grad)
+    activate_grad(call.stream, function, call.input<T>(0, size), call.input<T>(1, size), call.output<T>(0, size), size);
+  else if (op.kind == OpKind::swiglu || op.kind == OpKind::gate)
+    gate(call.stream, function, call.input<T>(0, 2 * size), call.output<T>(0, size), n, f);
+  else if (op.kind == OpKind::swiglu_grad || op.kind == OpKind::gate_grad)
+    gate_grad(call.stream, function, call.input<T>(0, size), call.input<T>(1, 2 * size), call.output<T>(0, 2 * size), n,
+              f);
   else
     soft_cap(call.stream, call.input<T>(0, size), call.output<T>(0, size), size, static_cast<float>(op.cap));
 }
@@ -411,10 +397,6 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
       return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
     case OpKind::split_kv:
     case OpKind::merge_kv: return typed([&]<class T>(std::type_identity<T>) { run_keys_and_values<T>(call); });
-    case OpKind::gelu:
-    case OpKind::gelu_grad:
-    case OpKind::swiglu:
-    case OpKind::swiglu_grad: return typed([&]<class T>(std::type_identity<T>) { run_activation<T>(call); });
     case OpKind::add_bias:
       if (op.dropout > 0) return run_dropped(call);
       return typed([&]<class T>(std::type_identity<T>) { run_addition<T>(call); });
@@ -464,6 +446,10 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::sparse_encode:
     case OpKind::sparse_decode: return run_sparse(call);
     case OpKind::dropout: return run_dropped(call);
+    case OpKind::gelu:
+    case OpKind::gelu_grad:
+    case OpKind::swiglu:
+    case OpKind::swiglu_grad:
     case OpKind::activate:
     case OpKind::activate_grad:
     case OpKind::gate:

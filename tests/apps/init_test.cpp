@@ -28,6 +28,11 @@ TEST(Init, SaysEveryKeyOfAPlanAsItMayBeGiven) {
   int keys = 0;
   std::string group;
   for (std::string line; std::getline(lines, line); ++keys) {
+    ASSERT_LE(line.size(), 100U) << line;
+    if (line.rfind("  ##", 0) == 0) {
+      --keys;
+      continue;
+    }
     ASSERT_EQ(line.rfind("  # ", 0), 0U) << line;
     const std::string bare = "  " + line.substr(4);
     if (bare.rfind("    ", 0) != 0) group.clear();

@@ -253,13 +253,6 @@ const Outcome& serial_with(OptimizerKind kind) {
   return found != outcomes.end() ? found->second : outcomes.emplace(kind, testing::train(trial_of(kind))).first->second;
 }
 
-/// Without the biases of keys: they move no attention (all scores of a row alike), so that their gradient is rounding
-/// alone, which Adafactor, without an epsilon to speak of, scales up to whole steps.
-LogicalTensors determined(LogicalTensors weights) {
-  std::erase_if(weights, [](const auto& one) { return one.first.find(".k.bias") != std::string::npos; });
-  return weights;
-}
-
 TEST_P(EqualToSerialWith, InLossWeightsAndMemory) {
   const auto& [kind, one] = GetParam();
   Trial trial = trial_of(kind);
@@ -267,7 +260,8 @@ TEST_P(EqualToSerialWith, InLossWeightsAndMemory) {
   const Outcome split = testing::train(trial);
   const Outcome& serial = serial_with(kind);
   const double loss = testing::loss_distance(split, serial);
-  const double weights = testing::relative_distance(determined(split.weights), determined(serial.weights));
+  const double weights =
+      testing::relative_distance(testing::determined(split.weights), testing::determined(serial.weights));
   // Eight bits are another computation where a matrix is cut: its blocks are. And everywhere a moment beside a bound
   // between two codes falls to the other side of it for the last bit of a sum.
   const bool eight = kind == OptimizerKind::adamw_8bit;

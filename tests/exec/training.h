@@ -56,6 +56,9 @@ struct Trial {
 [[nodiscard]] std::string plan_text(const Trial& trial);
 /// Lowers, checks and trains. Fails the test on any diagnostic or Failure.
 [[nodiscard]] Outcome train(const Trial& trial);
+/// Without the biases of keys: they move no attention (all scores of a row alike), so that their gradient is rounding
+/// alone. Adafactor, without an epsilon to speak of, scales it up to whole steps, and Lion takes one for its sign.
+[[nodiscard]] LogicalTensors determined(LogicalTensors weights);
 /// ||a - b|| / ||b|| over all tensors together.
 [[nodiscard]] double relative_distance(const LogicalTensors& a, const LogicalTensors& b);
 /// The largest |a - b| / |b| of the losses.

@@ -8,22 +8,8 @@ using models::DType;
 using models::Op;
 using models::OpKind;
 
-struct Maker {
-  std::mt19937 random{20261122};
-  std::vector<Case> cases;
-
-  Case& add(const std::string& name, OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k = 0) {
-    cases.emplace_back();
-    Case& c = cases.back();
-    c.name = name;
-    c.op.kind = kind;
-    c.op.n = n;
-    c.op.m = m;
-    c.op.k = k;
-    return c;
-  }
-  Slot floats(std::int64_t elements, float scale = 1) { return random_floats(random, elements, scale); }
-  Slot ids(std::int64_t elements, std::int32_t bound) { return random_ids(random, elements, bound); }
+struct Maker : CaseMaker {
+  Maker() : CaseMaker{std::mt19937(20261122)} {}
 
   void types() {
     const std::int64_t b = 3, t = 20;

@@ -9,21 +9,8 @@ using models::Function;
 using models::Op;
 using models::OpKind;
 
-struct FeatureMaker {
-  std::mt19937 random{20261123};
-  std::vector<Case> cases;
-
-  Case& add(const std::string& name, OpKind kind, std::int64_t n, std::int64_t m) {
-    cases.emplace_back();
-    Case& c = cases.back();
-    c.name = name;
-    c.op.kind = kind;
-    c.op.n = n;
-    c.op.m = m;
-    return c;
-  }
-  Slot floats(std::int64_t elements, float scale = 1) { return random_floats(random, elements, scale); }
-  Slot ids(std::int64_t elements, std::int32_t bound) { return random_ids(random, elements, bound); }
+struct FeatureMaker : CaseMaker {
+  FeatureMaker() : CaseMaker{std::mt19937(20261123)} {}
 
   void activations() {
     for (const auto& [function, name] : {std::pair{Function::squared_relu, "squared_relu"}, {Function::gelu, "gelu"}})

@@ -85,6 +85,24 @@ struct Case {
 
 [[nodiscard]] double relative_difference(const std::vector<float>& a, const std::vector<float>& b);
 
+/// Cases as they come, with operands drawn in their order.
+struct CaseMaker {
+  std::mt19937 random;
+  std::vector<Case> cases = {};
+
+  Case& add(const std::string& name, models::OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k = 0) {
+    Case& c = cases.emplace_back();
+    c.name = name;
+    c.op.kind = kind;
+    c.op.n = n;
+    c.op.m = m;
+    c.op.k = k;
+    return c;
+  }
+  Slot floats(std::int64_t elements, float scale = 1) { return random_floats(random, elements, scale); }
+  Slot ids(std::int64_t elements, std::int32_t bound) { return random_ids(random, elements, bound); }
+};
+
 /// Cases of every operator, with awkward sizes; those of 16-bit types are the same with operands of those types.
 [[nodiscard]] std::vector<Case> all_cases();
 [[nodiscard]] std::vector<Case> update_cases();       ///< norms, loss scaling and updates, in all types

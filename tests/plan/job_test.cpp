@@ -58,6 +58,14 @@ TEST(Job, HasDefaultsForEverythingButModelClusterAndBatch) {
   EXPECT_FALSE(expected.training.clip_norm.has_value());
 }
 
+// What opens files replaces the name by what the file holds; until then it is not lost.
+TEST(Job, KeepsTheNameOfAnOrdersFile) {
+  const Job job = read("model: a\ncluster: b\nbatch: 8\nplan: {schedule: [1f1b, orders/mine.csv]}\n");
+  EXPECT_EQ(job.bounds.order, (std::vector<Order>{Order::one_f_one_b, Order::custom}));
+  EXPECT_EQ(job.bounds.order_file, "orders/mine.csv");
+  EXPECT_EQ(read(write_job(job)), job);
+}
+
 TEST(Job, ReadsEveryKey) {
   const Job job = read(kFull);
   EXPECT_EQ(job.sequence, 32);

@@ -6,15 +6,6 @@ namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
 
 namespace {
 
-// GPT-2's GELU, x/2 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, arXiv:1606.08415),
-// computed as x sigmoid(2u), which is the same and does not cancel.
-constexpr float two_root_two_over_pi = 1.5957691216057308F;
-constexpr float cubic = 0.044715F;
-
-ORRERY_INLINE Sigmoid gelu_gate(F x) {
-  return sigmoid(two_root_two_over_pi * (x + cubic * (x * x * x)));
-}
-
 /// The normal distribution's Phi(x), with erfc by the Chebyshev fit of Press et al. (Numerical Recipes, section 6.2),
 /// 1.2e-7 relative: of the tail, so that nothing cancels.
 ORRERY_INLINE F normal_distribution(F x) {
@@ -36,7 +27,7 @@ ORRERY_INLINE F normal_distribution(F x) {
 
 /// What exec/activations.h computes with.
 struct LaneMath {
-  static ORRERY_MEMBER F sigmoid(F x) { return simd::ORRERY_SIMD_LEVEL::sigmoid(x).value; }
+  static ORRERY_MEMBER Sigmoid sigmoid(F x) { return simd::ORRERY_SIMD_LEVEL::sigmoid(x); }
   static ORRERY_MEMBER F positive(F x) { return x <= 0.0F ? F{} : x; }
 };
 
@@ -65,40 +56,6 @@ void gelu_erf_grad(const float* dy, const float* x, float* dx, Count count) {
     const F v = at.get_ahead(x);
     const F density = one_over_root_two_pi * exponential(-0.5F * (v * v));
     at.put(dx, at.get_ahead(dy) * (normal_distribution(v) + v * density));
-  });
-}
-
-void gelu(const float* x, float* y, Count count) {
-  for_each(count, [&](auto at) {
-    const F v = at.get_ahead(x);
-    at.put(y, v * gelu_gate(v).value);
-  });
-}
-
-void gelu_grad(const float* dy, const float* x, float* dx, Count count) {
-  for_each(count, [&](auto at) {
-    const F v = at.get_ahead(x);
-    const Sigmoid s = gelu_gate(v);
-    const F slope = two_root_two_over_pi * (1.0F + 3.0F * cubic * (v * v));
-    at.put(dx, at.get_ahead(dy) * (s.value + v * slope * s.value * s.complement));
-  });
-}
-
-void swiglu(const float* gate, const float* up, float* y, Count count) {
-  for_each(count, [&](auto at) {
-    const F g = at.get_ahead(gate);
-    at.put(y, g * sigmoid(g).value * at.get_ahead(up));
-  });
-}
-
-void swiglu_grad(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count) {
-  for_each(count, [&](auto at) {
-    const F g = at.get_ahead(gate);
-    const Sigmoid s = sigmoid(g);
-    const F d = at.get_ahead(dy);
-    const F u = at.get_ahead(up);
-    at.put(dgate, d * u * (s.value + g * s.value * s.complement));
-    at.put(dup, d * (g * s.value));
   });
 }
 

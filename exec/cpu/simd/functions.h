@@ -15,12 +15,8 @@ void rms_norm_grad(const float* dy, const float* x, const float* weight, const f
 void column_sum(const float* x, float* total, Count rows, Count stride, Count columns);
 void norm_weight_grad(const float* dy, const float* x, const float* mean, const float* rstd, float* dweight,
                       float* dbias, Count rows, Count stride, Count columns);
-void gelu(const float* x, float* y, Count count);
-void gelu_grad(const float* dy, const float* x, float* dx, Count count);
 void gelu_erf(const float* x, float* y, Count count);
 void gelu_erf_grad(const float* dy, const float* x, float* dx, Count count);
-void swiglu(const float* gate, const float* up, float* y, Count count);
-void swiglu_grad(const float* dy, const float* gate, const float* up, float* dgate, float* dup, Count count);
 void add(const float* a, const float* b, float* c, Count count);
 void add_bias(const float* a, const float* b, const float* bias, float* y, Count rows, Count columns);
 float softmax_row(float* scores, Count count, float scale);

@@ -7,47 +7,7 @@
 namespace orrery::exec::cuda {
 namespace {
 
-// The tanh form of GELU that GPT-2 uses: Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2.
-constexpr float kSqrtTwoOverPi = 0.79788456080286535588F;
-constexpr float kGeluCubic = 0.044715F;
-
-template <class T>
-struct Gelu {
-  const T* x;
-  T* y;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    Pack<N> v = load<N>(x + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) {
-      const float t = tanh_for<T>(kSqrtTwoOverPi * (v.v[e] + kGeluCubic * v.v[e] * v.v[e] * v.v[e]));
-      v.v[e] = 0.5F * v.v[e] * (1.0F + t);
-    }
-    store(y + i, v);
-  }
-};
-
-template <class T>
-struct GeluGrad {
-  const T* dy;
-  const T* x;
-  T* dx;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    const Pack<N> in = load<N>(x + i);
-    Pack<N> g = load<N>(dy + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) {
-      const float v = in.v[e];
-      const float t = tanh_for<T>(kSqrtTwoOverPi * (v + kGeluCubic * v * v * v));
-      const float inner = kSqrtTwoOverPi * (1.0F + 3.0F * kGeluCubic * v * v);
-      g.v[e] = g.v[e] * (0.5F * (1.0F + t) + 0.5F * v * (1.0F - t * t) * inner);
-    }
-    store(dx + i, g);
-  }
-};
-
-/// GELU as it is defined, by the error function (same paper, section 2), as BERT has it.
+/// GELU as it is defined, by the error function (Hendrycks and Gimpel 2016, section 2), as BERT has it.
 constexpr float kSqrtHalf = 0.70710678118654752440F;
 constexpr float kOneOverSqrtTwoPi = 0.39894228040143267794F;
 
@@ -136,47 +96,6 @@ struct ReluGrad {
 #pragma unroll
     for (int e = 0; e < N; ++e) g.v[e] = out.v[e] > 0 ? g.v[e] : 0.0F;
     store(dx + i, g);
-  }
-};
-
-/// Shazeer, "GLU Variants Improve Transformer" (2020): silu(gate) * up, gate and up side by side in a row of 2F.
-template <class T>
-struct SwiGlu {
-  const T* x;
-  T* y;
-  int64_t columns;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    const int64_t at = i / columns * 2 * columns + i % columns;
-    Pack<N> gate = load<N>(x + at);
-    const Pack<N> up = load<N>(x + at + columns);
-#pragma unroll
-    for (int e = 0; e < N; ++e) gate.v[e] = gate.v[e] * sigmoid_for<T>(gate.v[e]) * up.v[e];
-    store(y + i, gate);
-  }
-};
-
-template <class T>
-struct SwiGluGrad {
-  const T* dy;
-  const T* x;
-  T* dx;
-  int64_t columns;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    const int64_t at = i / columns * 2 * columns + i % columns;
-    Pack<N> gate = load<N>(x + at);
-    Pack<N> up = load<N>(x + at + columns);
-    const Pack<N> g = load<N>(dy + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) {
-      const float v = gate.v[e];
-      const float s = sigmoid_for<T>(v);
-      gate.v[e] = g.v[e] * up.v[e] * s * (1.0F + v * (1.0F - s));
-      up.v[e] = g.v[e] * v * s;
-    }
-    store(dx + at, gate);
-    store(dx + at + columns, up);
   }
 };
 
@@ -290,16 +209,6 @@ struct Rope {
 }  // namespace
 
 template <class T>
-void gelu(cudaStream_t stream, const T* x, T* y, int64_t count) {
-  launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), Gelu<T>{x, y}, "gelu");
-}
-
-template <class T>
-void gelu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t count) {
-  launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, x, dx), GeluGrad<T>{dy, x, dx}, "gelu_grad");
-}
-
-template <class T>
 void gelu_erf(cudaStream_t stream, const T* x, T* y, int64_t count) {
   launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), GeluErf<T>{x, y}, "gelu_erf");
 }
@@ -327,17 +236,6 @@ void relu(cudaStream_t stream, const T* x, T* y, int64_t count) {
 template <class T>
 void relu_grad(cudaStream_t stream, const T* dy, const T* y, T* dx, int64_t count) {
   launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, y, dx), ReluGrad<T>{dy, y, dx}, "relu_grad");
-}
-
-template <class T>
-void swiglu(cudaStream_t stream, const T* x, T* y, int64_t rows, int64_t columns) {
-  launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, x, y), SwiGlu<T>{x, y, columns}, "swiglu");
-}
-
-template <class T>
-void swiglu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t rows, int64_t columns) {
-  launch_packs<kWidth<T>>(stream, rows * columns, packs<T>(columns, dy, x, dx), SwiGluGrad<T>{dy, x, dx, columns},
-                          "swiglu_grad");
 }
 
 template <class T>
@@ -408,16 +306,12 @@ void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& pos
 }
 
 #define ORRERY_INSTANTIATE(T)                                                                                      \
-  template void gelu(cudaStream_t, const T*, T*, int64_t);                                                         \
-  template void gelu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                          \
   template void gelu_erf(cudaStream_t, const T*, T*, int64_t);                                                     \
   template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                      \
   template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                                      \
   template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                          \
   template void relu(cudaStream_t, const T*, T*, int64_t);                                                         \
   template void relu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                          \
-  template void swiglu(cudaStream_t, const T*, T*, int64_t, int64_t);                                              \
-  template void swiglu_grad(cudaStream_t, const T*, const T*, T*, int64_t, int64_t);                               \
   template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);                        \
   template void add(cudaStream_t, const T*, const T*, T*, int64_t);                                                \
   template void add_bias_to_rows(cudaStream_t, const T*, T*, int64_t, int64_t);                                    \

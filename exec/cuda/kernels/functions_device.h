@@ -17,10 +17,17 @@ __device__ inline float sigmoid_for(float x) {
   return __fdividef(1.0F, 1.0F + __expf(-x));
 }
 
+struct Sigmoid {
+  float value, complement;
+};
+
 /// What exec/activations.h computes with.
 template <class T>
 struct MathFor {
-  static __device__ inline float sigmoid(float x) { return sigmoid_for<T>(x); }
+  static __device__ inline Sigmoid sigmoid(float x) {
+    const float value = sigmoid_for<T>(x);
+    return {value, 1.0F - value};
+  }
   static __device__ inline float positive(float x) { return x <= 0 ? 0.0F : x; }  // NaN stays NaN
 };
 

@@ -179,10 +179,6 @@ void put_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_
 
 // elementwise.cu
 template <class T>
-void gelu(cudaStream_t stream, const T* x, T* y, int64_t count);
-template <class T>
-void gelu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t count);
-template <class T>
 void gelu_erf(cudaStream_t stream, const T* x, T* y, int64_t count);
 template <class T>
 void gelu_erf_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t count);
@@ -190,10 +186,6 @@ template <class T>
 void tanh_of(cudaStream_t stream, const T* x, T* y, int64_t count);
 template <class T>
 void tanh_grad(cudaStream_t stream, const T* dy, const T* y, T* dx, int64_t count);
-template <class T>
-void swiglu(cudaStream_t stream, const T* x, T* y, int64_t rows, int64_t columns);
-template <class T>
-void swiglu_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t rows, int64_t columns);
 template <class T>
 void add_bias(cudaStream_t stream, const T* residual, const T* x, const T* bias, T* y, int64_t rows, int64_t columns);
 /// x and y may be the same, as dx and dy.

@@ -134,8 +134,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// Block (32, 32) at (stripe, which): thread (tx, ty) adds up parts ty, ty + 32, … of column 32 * stripe + tx, then row
-/// 0 of threads these 32 in order.
+/// Block (32, 32) at (stripe, which): thread (tx, ty) adds up parts ty, ty + 32 ... of column 32 * stripe + tx, then
+/// row 0 of threads these 32 in order.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarp)
     add_norm_parts_kernel(NormGradient<T> n, const float* parts, int64_t count) {

@@ -17,6 +17,7 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
     b.backward += m * t.backward / n;
     b.optimizer += (t.begin + t.keep + t.norm + t.update) / n;
     b.tensor_communication += m * t.tensor / n;
+    b.exchange_communication += m * t.exchange / n;
     b.data_communication += (m * (t.data_forward + t.data_backward) + t.reduce + t.gather + agree.norm + agree.loss +
                              (tied ? agree.embedding : 0)) /
                             n;
@@ -24,8 +25,7 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
     b.copies += m * t.copies / n;
   }
   b.overhead = overhead;
-  const double used = b.forward + b.recompute + b.backward + b.optimizer + b.tensor_communication +
-                      b.data_communication + b.pipeline_communication + b.copies + b.overhead;
+  const double used = b.forward + b.recompute + b.backward + b.optimizer + b.exposed() + b.overhead;
   b.bubble = std::max(0.0, step_time - used);
   return b;
 }

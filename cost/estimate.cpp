@@ -144,7 +144,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
     t.input = op(models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context)) + dispatch();
   }
-  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0;
+  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0, exchanged = 0;
   double host_forward = 0, host_backward = 0;
   double weights = 0, host_weights = 0;
   const double issue = pricing->message_host_time(spec.tensor, spec.pipeline > 1).value;
@@ -154,6 +154,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     tensor_forward += count * run.costs->forward.messages;
     t.backward += count * run.costs->backward.compute;
     tensor_backward += count * run.costs->backward.messages;
+    exchanged += count * (run.costs->forward.exchanges + run.costs->backward.exchanges + run.costs->weights.exchanges);
     host_forward += count * (run.costs->forward.host + issue * run.costs->forward.tensor_messages);
     host_backward += count * (run.costs->backward.host + issue * run.costs->backward.tensor_messages);
     t.recompute += count * run.costs->backward.recomputed;
@@ -165,11 +166,13 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
       t.recompute += count * run.costs->recompute.compute;
       host_backward += count * (run.costs->recompute.host + issue * run.costs->recompute.tensor_messages);
       tensor_backward += count * run.costs->recompute.messages;
+      exchanged += count * run.costs->recompute.exchanges;
     }
   }
   const LayerCosts& top = *layers_of.back().costs;
   if (top.recomputation == plan::Recompute::full) t.prelude = top.recompute.compute + top.recompute.messages;
-  t.tensor = tensor_forward + tensor_backward + tensor_weights;
+  t.exchange = exchanged;
+  t.tensor = tensor_forward + tensor_backward + tensor_weights - exchanged;
   double forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
   double backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
   // The device waits for what is not issued yet. The host waits for other stages only, so that without them it makes up
@@ -583,8 +586,7 @@ Prediction Estimator::predict(const plan::Plan& plan) {
   p.memory_peak_bytes = e.memory_peak;
   p.breakdown = e.breakdown;
   p.bubble_fraction = e.bubble / e.step_time;
-  p.exposed_communication_s = e.breakdown.tensor_communication + e.breakdown.data_communication +
-                              e.breakdown.pipeline_communication + e.breakdown.copies;
+  p.exposed_communication_s = e.breakdown.exposed();
   p.memory = memory(plan);
   derive(p, plan);
   return p;

@@ -20,6 +20,7 @@ plan::CollectiveKind kind_of(models::GroupCollective collective) {
     case models::GroupCollective::all_gather: return plan::CollectiveKind::all_gather;
     case models::GroupCollective::reduce_scatter: return plan::CollectiveKind::reduce_scatter;
     case models::GroupCollective::ring_shift: return plan::CollectiveKind::ring_shift;
+    case models::GroupCollective::all_to_all: return plan::CollectiveKind::all_to_all;
   }
   return plan::CollectiveKind::all_reduce;
 }

@@ -18,6 +18,7 @@ struct Pass {
   double host = 0;        ///< seconds that the host needs to issue it
   double recomputed = 0;  ///< of backward: seconds of what selective recomputation runs again; not in `compute`
   double messages = 0;    ///< seconds of messages within the tensor group, and of the ring what compute waits for
+  double exchanges = 0;   ///< of these, of all-to-alls
   double message_bytes = 0;
   int message_count = 0;
   int tensor_messages = 0;  ///< those of the tensor group

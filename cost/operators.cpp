@@ -237,14 +237,41 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{op.flash ? std::max(arithmetic, moved) : arithmetic + moved};
 }
 
+/// Products of each expert with its own rows, one behind the other on a CPU; on a GPU one kernel of all their tiles
+/// (CUTLASS's grouped GEMM). Rows are divided evenly: who is more loaded is in how many are expected.
+Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
+  const bool gradient = op.kind == models::OpKind::grouped_weight_grad;
+  const double products = (gradient ? op.out.size() > 1 : op.in.size() > 3) ? 2 : 1;
+  const auto experts = static_cast<double>(op.experts);
+  const double rows = op.expected * static_cast<double>(op.slots * op.capacity) / experts;
+  double m = rows, n = static_cast<double>(op.n), k = static_cast<double>(op.k);
+  if (gradient) m = static_cast<double>(op.m), k = rows;
+  (gradient ? m : op.trans_b ? n : k) *= products;
+  if (!r.gpu) return Seconds{experts * cpu_matmul_time(r, op.dtype, m, n, k).value};
+  const double padded = gradient ? m : std::ceil(m / r.tile_rows) * r.tile_rows;
+  const Seconds together = gpu_matmul_time(r, op.dtype, arithmetic(op), experts * padded, n, k);
+  // Tiles of one product would read its weights once; these read each expert's.
+  const double weights = (experts - 1) * n * (gradient ? m : k) * static_cast<double>(models::size_of(op.dtype));
+  return Seconds{std::max(together.value, weights / r.memory)};
+}
+
+Seconds whole_time(const DeviceRates& r, const models::Op& op);
+
 Seconds device_time(const DeviceRates& r, const models::Op& op) {
+  // Of a grouped product the weights are read whole, however few rows there are.
+  const bool grouped = op.kind == models::OpKind::grouped_matmul || op.kind == models::OpKind::grouped_weight_grad;
+  const Seconds time = whole_time(r, op);
+  return grouped || op.expected >= 1 ? time : Seconds{op.expected * time.value};
+}
+
+Seconds whole_time(const DeviceRates& r, const models::Op& op) {
   using K = models::OpKind;
   const bool narrow = op.dtype == models::DType::bf16 || op.dtype == models::DType::fp16;
   if (!r.gpu && narrow && op.kind != K::fill_zero && op.kind != K::copy) {
     models::Op wide = op;
     wide.dtype = models::DType::fp32;
     wide.rounded = false;
-    return device_time(r, wide) + conversion_time(r, op);
+    return whole_time(r, wide) + conversion_time(r, op);
   }
   switch (op.kind) {
     case K::matmul: {
@@ -257,6 +284,8 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::attention_grad:
     case K::ring_attention:
     case K::ring_attention_grad: return attention_time(r, op);
+    case K::grouped_matmul:
+    case K::grouped_weight_grad: return grouped_time(r, op);
     case K::add_bias:
       return streaming_time(r, models::bytes_of(op), family_of(op.kind)) +
              drawing_time(r, op, static_cast<double>(op.n * op.m));
@@ -326,7 +355,18 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
     case K::gate_grad:
     case K::head_norm:
     case K::head_norm_grad:
-    case K::soft_cap: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+    case K::soft_cap:
+    case K::route:
+    case K::route_grad:
+    case K::count_choices:
+    case K::place_rows:
+    case K::dispatch:
+    case K::combine:
+    case K::combine_weight_grad:
+    case K::row_gate:
+    case K::row_gate_grad:
+    case K::balance_losses:
+    case K::balance_bias: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
   }
   ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
 }

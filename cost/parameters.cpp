@@ -207,6 +207,10 @@ Family family_of(models::OpKind kind) {
     case K::type_grad:
     case K::gather_rows:
     case K::scatter_rows:
+    case K::place_rows:
+    case K::dispatch:
+    case K::combine:
+    case K::combine_weight_grad:
     case K::load_tokens: return Family::embedding;
     case K::layer_norm:
     case K::rms_norm:
@@ -221,19 +225,26 @@ Family family_of(models::OpKind kind) {
     case K::activate:
     case K::gate:
     case K::soft_cap:
+    case K::row_gate:
     case K::swiglu: return Family::activation;
     case K::gelu_grad:
     case K::gelu_erf_grad:
     case K::tanh_grad:
     case K::activate_grad:
     case K::gate_grad:
+    case K::row_gate_grad:
     case K::swiglu_grad: return Family::activation_grad;
     case K::softmax_sum:
     case K::cross_entropy:
     case K::cross_entropy_grad:
     case K::class_loss:
-    case K::class_loss_grad: return Family::softmax;
+    case K::class_loss_grad:
+    case K::route:
+    case K::route_grad:
+    case K::count_choices: return Family::softmax;
     case K::bias_grad:
+    case K::balance_losses:
+    case K::balance_bias:
     case K::softmax_max: return Family::reduction;
     case K::norm_squared: return Family::norm_squared;
     case K::adamw:
@@ -245,6 +256,8 @@ Family family_of(models::OpKind kind) {
     case K::adafactor: return Family::factored;
     case K::adamw_8bit: return Family::quantised;
     case K::matmul:
+    case K::grouped_matmul:
+    case K::grouped_weight_grad:
     case K::rope:
     case K::rope_grad:
     case K::attention:

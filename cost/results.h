@@ -15,9 +15,14 @@ namespace orrery::cost {
 struct Breakdown {
   double forward = 0, backward = 0, recompute = 0, optimizer = 0;                       ///< compute
   double tensor_communication = 0, data_communication = 0, pipeline_communication = 0;  ///< exposed
-  double copies = 0;                                                                    ///< offload, exposed
-  double bubble = 0;                                                                    ///< waiting for another stage
-  double overhead = 0;  ///< per-step cost of the software outside the schedule
+  double exchange_communication = 0;  ///< exposed: all-to-alls of tokens to experts, or of embeddings
+  double copies = 0;                  ///< offload, exposed
+  double bubble = 0;                  ///< waiting for another stage
+  double overhead = 0;                ///< per-step cost of the software outside the schedule
+  /// Exposed communication and copies of every kind.
+  [[nodiscard]] double exposed() const {
+    return tensor_communication + exchange_communication + data_communication + pipeline_communication + copies;
+  }
 };
 
 /// One row per process-group dimension and operation.

@@ -17,6 +17,7 @@ bool Stack::overlaps(plan::Stream stream) const {
     case plan::Stream::pipeline_send:
     case plan::Stream::pipeline_recv: return overlap_pipeline;
     case plan::Stream::context: return overlap_context;
+    case plan::Stream::exchange: return overlap_exchange;
     case plan::Stream::to_host:
     case plan::Stream::from_host:
     case plan::Stream::to_nvme:
@@ -72,9 +73,10 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   if (!s.without_zero.empty()) out += fmt::format("without_zero: {}\n", base::yaml_text(s.without_zero));
   if (!s.with_zero_3.empty()) out += fmt::format("with_zero_3: {}\n", base::yaml_text(s.with_zero_3));
   out += fmt::format("recompute_whole_layer: {}\n", s.recompute_whole_layer);
-  out += fmt::format("overlap: {{tensor: {}, data: {}, pipeline: {}, gradients: {}, context: {}, copies: {}}}\n",
-                     s.overlap_tensor, s.overlap_data, s.overlap_pipeline, s.overlap_gradients, s.overlap_context,
-                     s.overlap_copies);
+  out += fmt::format(
+      "overlap: {{tensor: {}, data: {}, pipeline: {}, gradients: {}, context: {}, exchange: {}, copies: {}}}\n",
+      s.overlap_tensor, s.overlap_data, s.overlap_pipeline, s.overlap_gradients, s.overlap_context, s.overlap_exchange,
+      s.overlap_copies);
   if (s.memory.stated) out += memory_text(s.memory);
   out += "parameters:\n";
   for (const Parameter& p : s.parameters)
@@ -106,6 +108,7 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.overlap_gradients = overlap.optional("gradients").boolean(false);
     s.memory = read_memory_recipe(root.optional("memory"));
     s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
+    s.overlap_exchange = overlap.optional("exchange").boolean(s.overlap_context);
     s.overlap_copies = overlap.optional("copies").boolean(true);
     for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
     s.generic = root.optional("generic").boolean(false);

@@ -26,6 +26,7 @@ struct Stack {
   bool overlap_tensor = false, overlap_data = false, overlap_pipeline = false;
   bool overlap_copies = true;  ///< between a rank's memories; not stated: they do, by engines or threads of their own
   bool overlap_gradients = false;  ///< gradients are reduced within backward (PlanSpec::overlap_gradients)
+  bool overlap_exchange = false;   ///< all-to-alls of tokens or of embeddings; not stated: as `context`
   bool overlap_context = false;    ///< the ring of context parallelism; not stated: unless the host works inline
   /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, also what backward does not read.
   bool recompute_whole_layer = false;

@@ -11,6 +11,7 @@ namespace orrery::cost {
 struct StageTimes {
   double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch
   double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
+  double exchange = 0;                                         ///< all-to-alls of one micro-batch
   double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
   double weights = 0;                          ///< of a split backward: its weights' gradients
   double copies = 0;                           ///< that a micro-batch's passes wait for

@@ -206,6 +206,7 @@ class Executor {
   [[nodiscard]] Ring ring_of(const plan::Step& step) const;  ///< this rank's neighbours in a ring shift's group
   void communicate(const plan::Step& step, const Place& place);
   [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of, RawSpan* span);
+  [[nodiscard]] Communication::Start counted_exchange(const plan::Step& step, const Instance& of, GroupId group);
   [[nodiscard]] bool queued(const plan::Step& step) const;
   [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of, RawSpan* span);
   [[nodiscard]] std::string summary_of_place(const Place& place) const;

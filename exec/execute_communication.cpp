@@ -179,6 +179,7 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
         return transport_.reduce_scatter(group, dtype, from, to, n);
       };
     case plan::CollectiveKind::all_to_all: {
+      if (step.counted.any()) return counted_exchange(step, of, group);
       const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
       return [this, what, group, dtype, from, to, n = source.elements / members](const Points& behind) {
         transport_.prepare({behind, what});
@@ -188,6 +189,38 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
     case plan::CollectiveKind::ring_shift: break;
   }
   ENSURE(false, "unknown collective {}", static_cast<int>(step.collective));
+}
+
+// Counts are read when the message starts: by then whoever writes them has.
+Communication::Start Executor::counted_exchange(const plan::Step& step, const Instance& of, GroupId group) {
+  const std::byte* from = address(step.source, of);
+  std::byte* to = address(step.target, of);
+  const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
+  const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
+  const plan::View &sent = class_.views[static_cast<std::size_t>(step.counted.sent)],
+                   &received = class_.views[static_cast<std::size_t>(step.counted.received)];
+  const auto read = [=, this, unit = step.counted.unit, slot = step.source.elements / members](const plan::View& view,
+                                                                                               const std::byte* at) {
+    std::vector<std::int32_t> counts(static_cast<std::size_t>(view.elements));
+    backend_.copy_to_host(std::as_writable_bytes(std::span(counts)), at);
+    const std::int64_t width = view.elements / members;
+    std::vector<std::int64_t> out(static_cast<std::size_t>(members));
+    for (std::int64_t i = 0; i < members; ++i) {
+      for (std::int64_t j = 0; j < width; ++j)
+        out[static_cast<std::size_t>(i)] += unit * counts[static_cast<std::size_t>(i * width + j)];
+      if (out[static_cast<std::size_t>(i)] < 0 || out[static_cast<std::size_t>(i)] > slot)
+        throw Failure(fmt::format("rank {}: {}: {} values for a slot that has room for {}", transport_.rank(),
+                                  class_.buffers[static_cast<std::size_t>(view.buffer)].name,
+                                  out[static_cast<std::size_t>(i)], slot));
+    }
+    return out;
+  };
+  return [=, this, n = step.source.elements / members, sent_at = address(sent, of),
+          received_at = address(received, of)](const Points& behind) {
+    const std::vector<std::int64_t> out = read(sent, sent_at), in = read(received, received_at);
+    transport_.prepare({behind, {}});
+    return transport_.all_to_all_counted(group, dtype, from, to, n, out, in);
+  };
 }
 
 Executor::Ring Executor::ring_of(const plan::Step& step) const {

@@ -16,11 +16,12 @@
 namespace orrery::exec {
 namespace {
 
-enum class What { all_reduce, all_gather, reduce_scatter, all_to_all };
+enum class What { all_reduce, all_gather, reduce_scatter, all_to_all, all_to_all_counted };
 
 struct Part {
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
+  std::vector<std::int64_t> sent = {}, received = {};  ///< counted: elements, by member
 };
 
 /// One collective call of one group.
@@ -57,6 +58,18 @@ void perform(Call& call) {
     for (std::size_t to = 0; to < n; ++to)
       for (std::size_t from = 0; from < n; ++from)
         std::memcpy(call.parts[to].target + from * bytes, call.parts[from].source + to * bytes, bytes);
+    return;
+  }
+  if (call.what == What::all_to_all_counted) {
+    for (std::size_t to = 0; to < n; ++to)
+      for (std::size_t from = 0; from < n; ++from) {
+        if (call.parts[from].sent[to] != call.parts[to].received[from]) {
+          call.fault = "a rank sends another number of values than its peer expects";
+          return;
+        }
+        const auto count = static_cast<std::size_t>(call.parts[from].sent[to] * models::size_of(call.dtype));
+        std::memcpy(call.parts[to].target + from * bytes, call.parts[from].source + to * bytes, count);
+      }
     return;
   }
   const std::size_t whole = call.what == What::all_reduce ? bytes : bytes * n;
@@ -138,6 +151,12 @@ class ThreadTransport : public Transport {
                                       std::int64_t elements_per_rank) override {
     return join(group, What::all_to_all, plan::Reduce::sum, dtype, elements_per_rank, {source, target});
   }
+  std::unique_ptr<Request> all_to_all_counted(GroupId group, models::DType dtype, const std::byte* source,
+                                              std::byte* target, std::int64_t slot,
+                                              const std::vector<std::int64_t>& sent,
+                                              const std::vector<std::int64_t>& received) override {
+    return join(group, What::all_to_all_counted, plan::Reduce::sum, dtype, slot, {source, target, sent, received});
+  }
   std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                 std::int64_t elements) override {
     Mail mine;
@@ -198,7 +217,7 @@ class ThreadTransport : public Transport {
     const std::shared_ptr<Call> call = slot;
     if (call->what != what || call->reduce != reduce || call->dtype != dtype || call->elements != elements)
       call->fault = "ranks of one group called different collectives";
-    call->parts[static_cast<std::size_t>(place - local.members.begin())] = part;
+    call->parts[static_cast<std::size_t>(place - local.members.begin())] = std::move(part);
     if (++call->arrived == static_cast<int>(call->parts.size())) {
       if (call->fault.empty()) perform(*call);
       call->done = true;

@@ -48,6 +48,18 @@ class Transport {
     throw Failure("the " + name() + " transport has no all-to-all yet: gradients in 16 bits travel between CPU ranks",
                   FailureKind::environment);
   }
+  /// The same of slots of `slot` elements that are not full: sent[i] elements of slot i of the source go to member i,
+  /// and received[i] come from it into slot i of the target. What one sends the other must expect.
+  [[nodiscard]] virtual std::unique_ptr<Request> all_to_all_counted(GroupId group, models::DType dtype,
+                                                                    const std::byte* source, std::byte* target,
+                                                                    std::int64_t slot,
+                                                                    const std::vector<std::int64_t>& sent,
+                                                                    const std::vector<std::int64_t>& received) {
+    static_cast<void>(group), static_cast<void>(dtype), static_cast<void>(source), static_cast<void>(target),
+        static_cast<void>(slot), static_cast<void>(sent), static_cast<void>(received);
+    throw Failure("the " + name() + " transport has no all-to-all of counted rows yet: they travel between CPU ranks",
+                  FailureKind::environment);
+  }
   [[nodiscard]] virtual std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                                       std::int64_t elements) = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,

@@ -64,18 +64,21 @@ struct Tensor {
 };
 
 enum class GroupOperation { sum, maximum };
-enum class GroupCollective { all_reduce, all_gather, reduce_scatter, ring_shift };
+enum class GroupCollective { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
 
 /// A run of ops without communication, or one collective over the tensor group: an all-reduce of `tensor` in place, or
 /// an all-gather or reduce-scatter of `source` into `tensor`. ring_shift runs over the context group: `source` becomes
-/// the next member's `tensor`.
+/// the next member's `tensor`. all_to_all runs over the expert group, from `source` into `tensor`, in as many pieces as
+/// it has members; with `sent` and `received` it is counted (plan::Counted).
 struct Part {
   std::vector<Op> ops;
   int tensor = -1;
   GroupOperation reduce = GroupOperation::sum;
   GroupCollective collective = GroupCollective::all_reduce;
   int source = -1;
-  bool recomputed = false;  ///< within backward: operators of forward, run again
+  bool recomputed = false;       ///< within backward: operators of forward, run again
+  int sent = -1, received = -1;  ///< tensors of int32 counts; -1: whole pieces
+  double expected = 1;           ///< counted: share of the bound that is there
   [[nodiscard]] bool is_communication() const { return tensor >= 0; }
 };
 
@@ -106,8 +109,13 @@ struct ExpandOptions {
   std::int64_t vocab_multiple = 128;  ///< padded vocabulary is a multiple of this times `tensor`
   bool dropout = true;                ///< the model's; false where it does not train
   std::int64_t global_tokens = 1;     ///< tokens of the whole step, for the loss scale
-  std::int64_t loss_chunks = 1;       ///< of the rows that the head has logits of (models/loss_chunks.h)
-  bool loss_at_once = false;          ///< the gradient of whole logits follows the loss in the forward pass
+  /// Ranks among which a layer's experts are divided, each of which has as many; and for how many times the balanced
+  /// number of rows a slot has room, where nothing else bounds it.
+  std::int64_t expert = 1;
+  double expert_bound = 4;
+  double imbalance = 1;          ///< the fullest rank's rows over the mean: what prices take
+  std::int64_t loss_chunks = 1;  ///< of the rows that the head has logits of (models/loss_chunks.h)
+  bool loss_at_once = false;     ///< the gradient of whole logits follows the loss in the forward pass
 };
 
 [[nodiscard]] LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/activation.h"
+#include "models/experts.h"
 #include "models/family.h"
 
 namespace orrery::models {
@@ -74,6 +75,7 @@ struct Model {
   double masked_fraction = 0;
   bool next_sentence = false;  ///< BERT's other head: whether the second segment follows the first
   Dropout dropout;
+  Experts experts;                   ///< in place of some layers' MLPs
   std::vector<std::string> sources;  ///< where each number comes from
   bool operator==(const Model&) const = default;
   [[nodiscard]] bool windowed(std::int64_t layer) const {

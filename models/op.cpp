@@ -60,6 +60,20 @@ double parameter_bytes(const Op& op, std::size_t copy) {
   return (op.stochastic ? 4 : 8) + (op.out.size() > copy ? 2 : 0);
 }
 
+// Rows of the slots that are there.
+double expected_rows(const Op& op) {
+  return op.expected * static_cast<double>(op.slots * op.capacity);
+}
+// Multiply-adds of a row in all products of an expert that the operator is.
+double grouped_width(const Op& op) {
+  const bool gradient = op.kind == OpKind::grouped_weight_grad;
+  const double products = (gradient ? op.out.size() > 1 : op.in.size() > 3) ? 2 : 1;
+  return products * static_cast<double>(gradient ? op.m * op.n : op.n * op.k);
+}
+double chosen_values(const Op& op) {
+  return static_cast<double>(op.n) * static_cast<double>(op.chosen);
+}
+
 }  // namespace
 
 double seen_share(const Op& op) {
@@ -104,6 +118,17 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::head_norm: return 8 * head_norm_elements(op);
     case OpKind::head_norm_grad: return 14 * head_norm_elements(op);
     case OpKind::soft_cap: return 14 * elements(op);
+    case OpKind::route:
+    case OpKind::route_grad: return 16 * elements(op);
+    case OpKind::count_choices: return 8 * elements(op);
+    case OpKind::combine:
+    case OpKind::combine_weight_grad: return 2 * elements(op) * static_cast<double>(op.chosen);
+    case OpKind::grouped_matmul:
+    case OpKind::grouped_weight_grad: return 2 * expected_rows(op) * grouped_width(op);
+    case OpKind::row_gate: return 2 * elements(op);
+    case OpKind::row_gate_grad: return 4 * elements(op);
+    case OpKind::balance_losses:
+    case OpKind::balance_bias: return 4 * m;
     case OpKind::softmax_max: return elements(op);
     case OpKind::softmax_sum:
     case OpKind::cross_entropy_grad: return 4 * elements(op);
@@ -140,6 +165,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::decode: return 4 * m;
     case OpKind::sparse_encode:
     case OpKind::sparse_decode: return 4 * elements(op);
+    case OpKind::place_rows:
+    case OpKind::dispatch:
     case OpKind::load_tokens:
     case OpKind::embedding:
     case OpKind::gather_rows:
@@ -189,6 +216,28 @@ double bytes_of(const Op& op) {
       return e * 3 * head_norm_elements(op) + 4 * tokens(op) * static_cast<double>(op.heads + op.kv_heads);
     case OpKind::activate:
     case OpKind::soft_cap: return e * 2 * elements(op);
+    // Logits in and scores out, in fp32 whatever the model's type; and what each token has chosen.
+    case OpKind::route: return 8 * elements(op) + 8 * chosen_values(op);
+    case OpKind::route_grad: return 12 * elements(op) + 12 * chosen_values(op);
+    case OpKind::count_choices: return 4 * elements(op) + 4 * chosen_values(op);
+    case OpKind::place_rows: return 8 * chosen_values(op);
+    case OpKind::dispatch: return e * (elements(op) + m * chosen_values(op)) + 4 * chosen_values(op);
+    case OpKind::combine: return e * (elements(op) + m * chosen_values(op)) + 8 * chosen_values(op);
+    case OpKind::combine_weight_grad: return e * (elements(op) + m * chosen_values(op)) + 8 * chosen_values(op);
+    case OpKind::grouped_matmul: {
+      const double weights = op.in.size() > 3 ? 2 : 1, inputs = op.trans_b ? 1 : weights,
+                   outputs = op.trans_b ? weights : 1;
+      return e * (expected_rows(op) * (inputs * k + outputs * n) + weights * static_cast<double>(op.experts) * n * k);
+    }
+    case OpKind::grouped_weight_grad: {
+      const double weights = op.out.size() > 1 ? 2 : 1;
+      return e * (expected_rows(op) * (weights * m + n) +
+                  (op.accumulate ? 2 : 1) * weights * static_cast<double>(op.experts) * m * n);
+    }
+    case OpKind::row_gate: return e * 2 * elements(op) + 4 * n;
+    case OpKind::row_gate_grad: return e * 3 * elements(op) + 8 * n;
+    case OpKind::balance_losses: return 8 * m;
+    case OpKind::balance_bias: return 12 * m;
     case OpKind::activate_grad:
     case OpKind::gate: return e * 3 * elements(op);
     case OpKind::gate_grad: return e * 5 * elements(op);
@@ -273,6 +322,8 @@ bool updates_parameters(OpKind kind) {
 std::vector<std::size_t> writable_sums(const Op& op) {
   if (!op.accumulate) return {};
   if (op.kind == OpKind::matmul || op.kind == OpKind::bias_grad) return {0};
+  if (op.kind == OpKind::grouped_weight_grad)
+    return op.out.size() > 1 ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{0};
   if (op.kind == OpKind::layer_norm_grad) return {1, 2};
   if (op.kind == OpKind::rms_norm_grad) return {1};
   return {};
@@ -353,6 +404,19 @@ const char* name_of(OpKind kind) {
     case OpKind::head_norm: return "head_norm";
     case OpKind::head_norm_grad: return "head_norm_grad";
     case OpKind::soft_cap: return "soft_cap";
+    case OpKind::route: return "route";
+    case OpKind::route_grad: return "route_grad";
+    case OpKind::count_choices: return "count_choices";
+    case OpKind::place_rows: return "place_rows";
+    case OpKind::dispatch: return "dispatch";
+    case OpKind::combine: return "combine";
+    case OpKind::combine_weight_grad: return "combine_weight_grad";
+    case OpKind::grouped_matmul: return "grouped_matmul";
+    case OpKind::grouped_weight_grad: return "grouped_weight_grad";
+    case OpKind::row_gate: return "row_gate";
+    case OpKind::row_gate_grad: return "row_gate_grad";
+    case OpKind::balance_losses: return "balance_losses";
+    case OpKind::balance_bias: return "balance_bias";
   }
   return "?";
 }

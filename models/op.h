@@ -9,6 +9,7 @@
 
 #include "models/activation.h"
 #include "models/dtype.h"
+#include "models/experts.h"
 
 namespace orrery::models {
 
@@ -142,6 +143,52 @@ enum class OpKind : std::uint8_t {
   head_norm,
   head_norm_grad,  ///< in: dy, qkv, weights of q and k, rstd. out: dqkv (may be dy), dweights of q and k (accumulate)
   soft_cap,        ///< in: x (n,m). out: y = cap tanh(x/cap) (may be x); its gradient is cross_entropy_grad's
+  // -- mixtures of experts (models/experts.h): n tokens, E experts, k chosen for each, of which a rank of `slots` has
+  // `experts`. Rows of tokens travel in slots: one for each rank that has experts, with room for `capacity` rows each;
+  // in a slot the rows of an expert stand behind those of the one before, in the order of their tokens. counts (slots,
+  // experts) int32 says how many; of an operand (slots*capacity,m) only these rows are there.
+  /// in: logits (n,m=E) fp32, [bias (E)]. out: scores (n,E) fp32, choice (n,k) int32, best first, weights (n,k) fp32.
+  /// How is `routing`.
+  route,
+  /// in: dweights (n,k), logits (n,E), scores (n,E), choice (n,k), weights (n,k), [load (E): choices of each expert in
+  /// the step, over all layers and ranks]. out: dlogits (n,E), with the gradients of the auxiliary losses.
+  route_grad,
+  /// in: logits (n,E), choice (n,k). out: tally (2E+1) fp32, accumulates: of each expert the tokens that chose it, and
+  /// the sum of its softmax; then the sum of squares of log-sum-exp.
+  count_choices,
+  /// in: choice (n,k). out: place (n,k) int32: the row in the slots, -1 for what `token_limit` drops, and counts of
+  /// what is sent. A slot that has no room for all its rows is a Failure that names the bound.
+  place_rows,
+  dispatch,  ///< in: x (n,m), place (n,k), [weights (n,k)]. out: rows (slots*capacity,m) = [weight *] x
+  combine,   ///< in: rows (slots*capacity,m), place (n,k), [weights (n,k)]. out: y (n,m) = sum over k of [weight *] row
+  /// in: dy (n,m), rows (slots*capacity,m), place (n,k). out: dweights (n,k) = dy . row; 0 where there is none
+  combine_weight_grad,
+  /// A product for each expert. in: a (slots*capacity,k), w, counts, [second w (of the same shape)]. out: c
+  /// (slots*capacity,n). trans_b: w (experts,n,k), and c is (.., 2n) with a second w: its product behind the first's.
+  /// Else w is (experts,k,n), and with a second w a is (.., 2k), and c the sum of both products.
+  grouped_matmul,
+  /// in: dy (slots*capacity,m or 2m), x (slots*capacity,n), counts. out: dw (experts,m,n), [second dw] (accumulates if
+  /// so said)
+  grouped_weight_grad,
+  row_gate,       ///< in: x (n,m), g (n). out: y = sigmoid(g) x (may be x)
+  row_gate_grad,  ///< in: dy (n,m), x (n,m), g (n). out: dx (may be dy), dg (n)
+  /// in: tally (2E+1) of the step, summed over layers, ranks and micro-batches. out: losses (2) fp32: the auxiliary
+  /// loss E sum_e load_e/n softmax_e/n, and the z-loss, both without their coefficients; n tokens times layers.
+  balance_losses,
+  /// in: tally (2E+1) of a layer. out: bias (E), each moved by `scale` towards the mean load (Wang et al. 2024)
+  balance_bias,
+};
+
+/// How a router's logits become a choice and its weights: see models/experts.h.
+struct Routing {
+  Scores scores = Scores::softmax;
+  bool normalised = false;
+  double weight_scale = 1;
+  std::int32_t groups = 1, groups_chosen = 1;
+  bool groups_by_two = true;
+  double aux = 0, z = 0;         ///< coefficients of the auxiliary losses over the tokens and layers of the step
+  std::int64_t token_limit = 0;  ///< of each sequence an expert takes so many tokens; 0: all
+  bool operator==(const Routing&) const = default;
 };
 
 /// What momentum_update does with gradient g, parameter p and state m, rate r and decay d:
@@ -194,7 +241,13 @@ struct Op {
   /// place of the model draws, unlike all others.
   double dropout = 0;
   std::int32_t site = 0;
-  std::int64_t capacity = 0;  ///< sparse_encode, sparse_decode
+  std::int64_t capacity = 0;  ///< sparse_encode, sparse_decode; mixtures of experts: rows that a slot has room for
+  // Mixtures of experts. `chosen`: k. With `slots` > 0 rows of other operators (gate, activate …) stand in slots too,
+  // of which their last input says how many there are.
+  std::int64_t slots = 0, experts = 0, chosen = 0;
+  Routing routing;
+  /// Share of the rows that are there, where data decides how many: for prices, drawn from a stated distribution.
+  double expected = 1;
   std::vector<int> in;
   std::vector<int> out;
   bool operator==(const Op&) const = default;
@@ -217,6 +270,6 @@ struct Op {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
-inline constexpr OpKind kLastOpKind = OpKind::soft_cap;
+inline constexpr OpKind kLastOpKind = OpKind::balance_bias;
 
 }  // namespace orrery::models

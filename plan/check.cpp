@@ -82,6 +82,7 @@ class Lives {
       note(op.out, writes);
     }
     if (step.kind != StepKind::compute && step.kind != StepKind::recv) reads.insert(step.source.buffer);
+    if (step.counted.any()) note({step.counted.sent, step.counted.received}, reads);
     if (step.kind != StepKind::compute && step.kind != StepKind::send) writes.insert(step.target.buffer);
     if (reads != std::set<int>(step.reads.begin(), step.reads.end()) ||
         writes != std::set<int>(step.writes.begin(), step.writes.end()))
@@ -128,9 +129,24 @@ class Lives {
                       : step.collective == CollectiveKind::reduce_scatter ? in == out * size
                       : step.collective == CollectiveKind::all_to_all     ? in == out && in % size == 0
                                                                           : in == out;
+    if (step.counted.any() && !counts_fit(step, size))
+      report_.fault("S04", fmt::format("{}: counts are int32, as many for each of {} ranks, of runs within a slot",
+                                       place_text(class_, block, index), size));
     if (!fits)
       report_.fault("S04", fmt::format("{}: {} of {} elements into {} over {} ranks", place_text(class_, block, index),
                                        name_of(step.collective), in, out, size));
+  }
+
+  bool counts_fit(const Step& step, std::int64_t ranks) const {
+    const auto fits = [&](int index) {
+      if (index < 0 || index >= static_cast<int>(class_.views.size())) return false;
+      const View& v = class_.views[at(index)];
+      return inside(v) && v.elements > 0 && v.elements % ranks == 0 &&
+             class_.buffers[at(v.buffer)].dtype == models::DType::int32;
+    };
+    const Counted& c = step.counted;
+    return step.collective == CollectiveKind::all_to_all && fits(c.sent) && fits(c.received) && c.unit > 0 &&
+           step.source.elements / ranks % c.unit == 0 && c.expected > 0 && c.expected <= 1;
   }
 
   // Entries without a micro-batch and those of this one, in program order.

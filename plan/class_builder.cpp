@@ -58,6 +58,16 @@ Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, 
   return push(std::move(step));
 }
 
+Step& ClassBuilder::exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
+                             const Counted& counted) {
+  Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, layer, -1);
+  step.counted = counted;
+  if (!counted.any()) return step;
+  note(step.reads, view_at(counted.sent).buffer);
+  note(step.reads, view_at(counted.received).buffer);
+  return step;
+}
+
 void ClassBuilder::send(Phase phase, int peer, int tag, int source) {
   Step step{.kind = StepKind::send, .stream = Stream::pipeline_send, .phase = phase, .part = "send"};
   step.peer = peer;

@@ -24,6 +24,9 @@ class ClassBuilder {
   Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<models::Op> ops);
   Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
                    std::int32_t layer, std::int32_t bucket, Reduce reduce = Reduce::sum);
+  /// An all-to-all, of whole pieces or of as much as counts say; that orders it behind who writes them.
+  Step& exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
+                 const Counted& counted = {});
   void send(Phase phase, int peer, int tag, int source);
   void receive(Phase phase, int peer, int tag, int target);
 

@@ -299,6 +299,7 @@ class StageLowering {
       case models::GroupCollective::all_gather: return CollectiveKind::all_gather;
       case models::GroupCollective::reduce_scatter: return CollectiveKind::reduce_scatter;
       case models::GroupCollective::ring_shift: return CollectiveKind::ring_shift;
+      case models::GroupCollective::all_to_all: return CollectiveKind::all_to_all;
     }
     return CollectiveKind::all_reduce;
   }

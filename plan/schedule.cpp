@@ -2,6 +2,7 @@
 #include "plan/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/ensure.h"
 
@@ -44,7 +45,8 @@ std::int64_t Step::message_bytes(const std::vector<Buffer>& buffers) const {
                      : kind == StepKind::send                                                     ? source
                                                                                                   : target;
   if (kind == StepKind::compute) return 0;
-  return full.elements * models::size_of(buffers[static_cast<std::size_t>(full.buffer)].dtype);
+  const std::int64_t bytes = full.elements * models::size_of(buffers[static_cast<std::size_t>(full.buffer)].dtype);
+  return counted.any() ? std::llround(static_cast<double>(bytes) * counted.expected) : bytes;
 }
 
 const RankClass& Schedule::class_of(int rank) const {
@@ -89,7 +91,8 @@ CopyDirection direction_of(Stream stream) {
     case Stream::data:
     case Stream::pipeline_send:
     case Stream::pipeline_recv:
-    case Stream::context: break;
+    case Stream::context:
+    case Stream::exchange: break;
   }
   return {};
 }
@@ -113,6 +116,7 @@ const char* name_of(Stream stream) {
     case Stream::pipeline_send: return "pipeline_send";
     case Stream::pipeline_recv: return "pipeline_recv";
     case Stream::context: return "context";
+    case Stream::exchange: return "exchange";
     case Stream::to_host: return "to_host";
     case Stream::from_host: return "from_host";
     case Stream::to_nvme: return "to_nvme";

@@ -39,12 +39,13 @@ enum class Stream : std::uint8_t {
   pipeline_send,
   pipeline_recv,
   context,
+  exchange,   ///< all-to-alls of tokens to experts, of indices and vectors of embeddings
   to_host,    ///< device -> host
   from_host,  ///< host -> device
   to_nvme,    ///< host -> files
   from_nvme   ///< files -> host
 };
-inline constexpr std::size_t kStreams = 10;
+inline constexpr std::size_t kStreams = 11;
 enum class Phase : std::uint8_t {
   input,
   forward,
@@ -100,7 +101,8 @@ struct View {
 /// own i_k = rank / stride_k % size_k taken out. Dimension order: the fastest stride first. Along a mirrored dimension
 /// members are the two whose i_k are x and size_k - 1 - x, and base has the smaller.
 struct Group {
-  std::string name;  ///< "tensor", "context", "data", "shard", "replicate", "world", "model", "embedding", "loss"
+  std::string
+      name;  ///< "tensor", "context", "expert", "data", "shard", "replicate", "world", "model", "embedding", "loss"
   struct Dimension {
     int stride = 1;
     int size = 1;
@@ -162,6 +164,17 @@ struct Bucket {
 inline constexpr std::int64_t kEveryStep = std::numeric_limits<std::int64_t>::max();
 inline constexpr std::int64_t kLateStep = kEveryStep - 1;
 
+/// A message whose size data decides, within a bound. Source and target of an all_to_all are as many slots as the group
+/// has members, each with room for the bound. Of slot i only the first runs of `unit` elements travel, as many as the
+/// counts of member i add up to: `sent` and `received` are views of int32, the same number of them for each member.
+/// An exchange of counts, a step like any other, comes before it.
+struct Counted {
+  int sent = -1, received = -1;  ///< -1: whole slots
+  std::int64_t unit = 1;
+  double expected = 1;  ///< share of the bound that is there, for who predicts
+  [[nodiscard]] bool any() const { return sent >= 0; }
+};
+
 /// One step of a block. `ops` name views by index into RankClass::views.
 struct Step {
   StepKind kind = StepKind::compute;
@@ -180,8 +193,9 @@ struct Step {
   bool accumulate = false;  ///< copy: target += source; by the host's cores, so that the target is the host's
   View source = {},
        target =
-           {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
-                ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
+           {};      ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
+                    ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
+  Counted counted;  ///< all_to_all
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
   /// Of a run only the training steps [from_step, until_step), by their number, run it.
@@ -190,7 +204,7 @@ struct Step {
     return from_step <= training_step && training_step < until_step;
   }
   /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for
-  /// send and ring_shift; what a copy moves.
+  /// send and ring_shift; what a copy moves. Of a counted message those that are expected.
   [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
 };
 

@@ -21,6 +21,7 @@ json breakdown_json(const cost::Breakdown& b) {
           {"recompute", b.recompute},
           {"optimizer", b.optimizer},
           {"tensor_communication", b.tensor_communication},
+          {"exchange_communication", b.exchange_communication},
           {"data_communication", b.data_communication},
           {"pipeline_communication", b.pipeline_communication},
           {"copies", b.copies},

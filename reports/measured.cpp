@@ -32,6 +32,7 @@ double& exposed_part(cost::Breakdown& b, Stream stream) {
   switch (stream) {
     case Stream::tensor:
     case Stream::context: return b.tensor_communication;
+    case Stream::exchange: return b.exchange_communication;
     case Stream::data: return b.data_communication;
     case Stream::pipeline_send:
     case Stream::pipeline_recv: return b.pipeline_communication;
@@ -103,7 +104,8 @@ cost::Breakdown measured_breakdown(const plan::Timeline& timeline, const plan::S
   for (const int rank : ranks) Account(sum, schedule).book(spans_of(timeline, schedule, rank, iteration), end);
   const double share = ranks.empty() ? 0 : 1.0 / static_cast<double>(ranks.size());
   for (double* part : {&sum.forward, &sum.backward, &sum.recompute, &sum.optimizer, &sum.tensor_communication,
-                       &sum.data_communication, &sum.pipeline_communication, &sum.copies, &sum.bubble, &sum.overhead})
+                       &sum.exchange_communication, &sum.data_communication, &sum.pipeline_communication, &sum.copies,
+                       &sum.bubble, &sum.overhead})
     *part *= share;
   return sum;
 }

@@ -95,6 +95,7 @@ class Summary {
       b.optimizer += compute(plan::Phase::optimizer) + compute(plan::Phase::gradient_reduce) +
                      compute(plan::Phase::parameter_gather) + compute(plan::Phase::reporting);
       b.tensor_communication += exposed(plan::Stream::tensor) + exposed(plan::Stream::context);
+      b.exchange_communication += exposed(plan::Stream::exchange);
       b.data_communication += exposed(plan::Stream::data);
       b.pipeline_communication += exposed(plan::Stream::pipeline_send) + exposed(plan::Stream::pipeline_recv);
       for (const plan::Stream stream :
@@ -104,7 +105,7 @@ class Summary {
     }
     b.overhead = pricing_.step_overhead().value;
     p.bubble_fraction = p.step_time_s > 0 ? b.bubble / p.step_time_s : 0;
-    p.exposed_communication_s = b.tensor_communication + b.data_communication + b.pipeline_communication + b.copies;
+    p.exposed_communication_s = b.exposed();
   }
 
   void memory(cost::Prediction& p) const {

@@ -201,6 +201,19 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::head_norm: return run_head_norm(machine_, call);
     case OpKind::head_norm_grad: return run_head_norm_grad(machine_, call);
     case OpKind::soft_cap: return run_soft_cap(machine_, call);
+    case OpKind::route: return run_route(machine_, call);
+    case OpKind::route_grad: return run_route_grad(machine_, call);
+    case OpKind::count_choices: return run_count_choices(machine_, call);
+    case OpKind::place_rows: return run_place_rows(machine_, call);
+    case OpKind::dispatch: return run_dispatch(machine_, call);
+    case OpKind::combine: return run_combine(machine_, call);
+    case OpKind::combine_weight_grad: return run_combine_weight_grad(machine_, call);
+    case OpKind::grouped_matmul: return run_grouped_matmul(machine_, call);
+    case OpKind::grouped_weight_grad: return run_grouped_weight_grad(machine_, call);
+    case OpKind::row_gate: return run_row_gate(machine_, call);
+    case OpKind::row_gate_grad: return run_row_gate_grad(machine_, call);
+    case OpKind::balance_losses: return run_balance_losses(machine_, call);
+    case OpKind::balance_bias: return run_balance_bias(machine_, call);
   }
 }
 

@@ -169,4 +169,18 @@ void run_relu_grad(Machine&, const Call&);
 void run_sparse_encode(Machine&, const Call&);  // operators_sparse.cpp
 void run_sparse_decode(Machine&, const Call&);
 
+void run_route(Machine&, const Call&);  // operators_route.cpp
+void run_route_grad(Machine&, const Call&);
+void run_count_choices(Machine&, const Call&);
+void run_place_rows(Machine&, const Call&);
+void run_balance_losses(Machine&, const Call&);
+void run_balance_bias(Machine&, const Call&);
+void run_dispatch(Machine&, const Call&);  // operators_experts.cpp
+void run_combine(Machine&, const Call&);
+void run_combine_weight_grad(Machine&, const Call&);
+void run_grouped_matmul(Machine&, const Call&);
+void run_grouped_weight_grad(Machine&, const Call&);
+void run_row_gate(Machine&, const Call&);
+void run_row_gate_grad(Machine&, const Call&);
+
 }  // namespace orrery::exec

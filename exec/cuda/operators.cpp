@@ -459,6 +459,22 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::head_norm_grad: return typed([&]<class T>(std::type_identity<T>) { run_head_norm<T>(call); });
     case OpKind::relu:
     case OpKind::relu_grad: return run_rectified(call);
+    case OpKind::route:
+    case OpKind::route_grad:
+    case OpKind::count_choices:
+    case OpKind::place_rows:
+    case OpKind::dispatch:
+    case OpKind::combine:
+    case OpKind::combine_weight_grad:
+    case OpKind::grouped_matmul:
+    case OpKind::grouped_weight_grad:
+    case OpKind::row_gate:
+    case OpKind::row_gate_grad:
+    case OpKind::balance_losses:
+    case OpKind::balance_bias:
+      throw Failure(
+          fmt::format("the CUDA backend has no {} yet: mixtures of experts run on CPU ranks", models::name_of(op.kind)),
+          FailureKind::environment);
   }
 }
 

@@ -209,6 +209,42 @@ class MpiTransport : public Transport {
     return request;
   }
 
+  // Of messages of their own between each two members: MPI's own counts and displacements are ints.
+  std::unique_ptr<Request> all_to_all_counted(GroupId group, models::DType dtype, const std::byte* source,
+                                              std::byte* target, std::int64_t slot,
+                                              const std::vector<std::int64_t>& sent,
+                                              const std::vector<std::int64_t>& received) override {
+    constexpr int kTag = 1;  // one is under way in a group at a time: they are steps of one stream
+    const MPI_Comm comm = communicator(group);
+    const int members = groups_[static_cast<std::size_t>(group)].size;
+    int mine = 0;
+    check_mpi(MPI_Comm_rank(comm, &mine), "MPI_Comm_rank");
+    const std::int64_t width = models::size_of(dtype), bytes = slot * width;
+    auto request = std::make_unique<MpiRequest>();
+    for (int step = 1; step < members; ++step) {
+      const int from = (mine + members - step) % members;
+      const auto i = static_cast<std::size_t>(from);
+      if (received[i] == 0) continue;
+      in_chunks(received[i] * width, [&](std::int64_t first, int count) {
+        check_mpi(MPI_Irecv(target + from * bytes + first, count, MPI_BYTE, from, kTag, comm, request->add()),
+                  "MPI_Irecv");
+      });
+    }
+    for (int step = 1; step < members; ++step) {
+      const int to = (mine + step) % members;
+      const auto i = static_cast<std::size_t>(to);
+      if (sent[i] == 0) continue;
+      in_chunks(sent[i] * width, [&](std::int64_t first, int count) {
+        check_mpi(MPI_Isend(source + to * bytes + first, count, MPI_BYTE, to, kTag, comm, request->add()), "MPI_Isend");
+      });
+    }
+    const auto own = static_cast<std::size_t>(mine);
+    ENSURE(sent[own] == received[own], "a rank sends itself {} values and expects {}", sent[own], received[own]);
+    if (sent[own] > 0)
+      std::memcpy(target + mine * bytes, source + mine * bytes, static_cast<std::size_t>(sent[own] * width));
+    return request;
+  }
+
   std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                 std::int64_t elements) override {
     auto request = std::make_unique<MpiRequest>();

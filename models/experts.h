@@ -1,0 +1,53 @@
+#pragma once
+/// Mixtures of experts: which of a layer's MLPs a token takes is data. Letters: E experts, k chosen for each token, F
+/// an expert's own width.
+#include <cstdint>
+
+namespace orrery::models {
+
+/// How a router's logits become weights.
+enum class Scores : std::uint8_t {
+  softmax,         ///< over all experts, then the k largest (Shazeer et al. 2017; Switch, GShard, Qwen)
+  softmax_chosen,  ///< the k largest logits, then a softmax over them alone (gpt-oss); Mixtral's normalised softmax is
+                   ///< the same numbers
+  sigmoid,         ///< of each logit by itself (DeepSeek-V3; Llama 4)
+};
+
+/// Of a model whose MLPs are experts in some of its layers. count = 0: a dense model.
+struct Experts {
+  std::int64_t count = 0;        ///< E
+  std::int64_t chosen = 1;       ///< k
+  std::int64_t hidden = 0;       ///< F
+  std::int64_t shared = 0;       ///< width of the experts that every token takes, all together; 0: none
+  bool shared_gate = false;      ///< what they give is scaled by a sigmoid of a product with the token (Qwen2-MoE)
+  std::int64_t first_dense = 0;  ///< so many layers at the start have a dense MLP of ffn_hidden (DeepSeek)
+  std::int64_t period = 1;       ///< each so many-th layer has experts, the last of a period (Switch, Llama 4: 2)
+  Scores scores = Scores::softmax;
+  bool normalised = false;         ///< the chosen weights are divided by their sum
+  double weight_scale = 1;         ///< then times this (DeepSeek's routed_scaling_factor)
+  bool scales_input = false;       ///< the weight multiplies what an expert is given, not what it makes (Llama 4)
+  std::int64_t groups = 1;         ///< experts stand in so many groups of neighbours,
+  std::int64_t groups_chosen = 1;  ///< and a token takes experts of so many groups alone (DeepSeek's node limit)
+  /// A group's score: the sum of its two best (DeepSeek-V3), or its best (DeepSeek-V2).
+  bool groups_by_two = true;
+  /// A value for each expert is added to its score where experts are chosen, not where they are weighted; a buffer
+  /// that the loss does not train (Wang et al. 2024).
+  bool balance_bias = false;
+  double bias_rate = 0;      ///< after a step the bias of an expert moves by so much towards the mean load; 0: it stays
+  bool router_bias = false;  ///< the router's product has a bias (gpt-oss)
+  bool expert_bias = false;  ///< an expert's products have (gpt-oss)
+  double aux_coefficient = 0;  ///< of the load-balancing loss (Fedus et al. 2022, equation 4), over the global step
+  double z_coefficient = 0;    ///< of the mean square of the router's log-sum-exp (Zoph et al. 2022, equation 5)
+  /// An expert takes at most capacity_factor * k * T / E (rounded down, at least 1) tokens of a sequence, the first
+  /// that chose it; the others skip it. 0: none is dropped.
+  double capacity_factor = 0;
+  bool operator==(const Experts&) const = default;
+  [[nodiscard]] bool any() const { return count > 0; }
+  [[nodiscard]] bool in_layer(std::int64_t layer) const {
+    return any() && layer >= first_dense && (layer + 1) % period == 0;
+  }
+  /// Layers of the first `layers` that have experts.
+  [[nodiscard]] std::int64_t layers_of(std::int64_t layers) const;
+};
+
+}  // namespace orrery::models

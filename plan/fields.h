@@ -46,7 +46,7 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"", "pipeline", 1, kMostRanks, nullptr, true, "stages of layers"}, OF(pipeline)},
     Field{{"", "context", 1, kMostRanks, nullptr, true, "ranks that split the tokens of a sequence"}, OF(context)},
     Field{{"", "expert", 1, kMostRanks, nullptr, true,
-           "ranks that split experts; 1 until they are lowered"}, OF(expert)},
+           "ranks of data x context that split a layer's experts"}, OF(expert)},
     Field{{"", "virtual_stages", 1, kMostLayers, nullptr, true,
            "chunks of layers on each rank, run interleaved"}, OF(virtual_stages)},
     Field{{"", "layers_per_stage", 0, kMostLayers, nullptr, false,
@@ -94,7 +94,9 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"compression", "start", 0, kMostSteps, nullptr, false,
            "powersgd: so many first steps reduce in full"}, OF(compression.start)},
     Field{{"", "loss_chunks", 1, kMostLossChunks, nullptr, false,
-           "parts of the rows that have logits at a time"}, OF(loss_chunks)});
+           "parts of the rows that have logits at a time"}, OF(loss_chunks)},
+    Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
+           "room for tokens of other ranks, over what a balanced router sends"}, OF(expert_bound)});
 
 /// What the plan file says besides, of which a job says batch, sequence and precision itself.
 inline constexpr auto kFixedFields = std::make_tuple(

@@ -33,7 +33,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P17", "virtual stages without a 1F1B pipeline"},
     {"P18", "pipeline does not divide the micro-batches of interleaved stages"},
     {"P20", "2 x context chunks do not divide the sequence"},
-    {"P21", "expert parallelism is not lowered yet"},
+    {"P21", "expert parallelism of a model without experts"},
     {"P22", "context parallelism without row statistics"},
     {"P23", "a zero-bubble order without its stages or chunks"},
     {"P24", "a zero-bubble order with ZeRO 2 or 3"},
@@ -80,6 +80,15 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P111", "a custom order without passes, or passes of none"},
     {"P112", "a custom order of other stages"},
     {"P113", "a custom order of another number of micro-batches"},
+    {"P121", "expert does not divide the experts"},
+    {"P122", "expert does not divide the replicas"},
+    {"P123", "tensor does not divide the experts' width"},
+    {"P124", "a balancing loss with backward passes before the last forward pass"},
+    {"P125", "a limit of tokens for an expert with context parallelism"},
+    {"P126", "expert parallelism with what does not know its groups"},
+    {"P127", "balancing losses in fp16"},
+    {"P128", "a mixture of experts with an asynchronous order, or one whose model stands twice"},
+    {"P129", "moving biases of experts with ZeRO"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

@@ -39,13 +39,13 @@ def initial_weights(kind):
         w[h + "attn.k.weight"] = normal(llama.GROUPS * llama.HEAD, HIDDEN, stddev=0.2)
         w[h + "attn.v.weight"] = normal(llama.GROUPS * llama.HEAD, HIDDEN)
         w[h + "attn.proj.weight"] = normal(HIDDEN, llama.HEADS * llama.HEAD)
-        mlp = lambda at, width: {at + "gate.weight": normal(width, HIDDEN, stddev=0.2),
-                                 at + "up.weight": normal(width, HIDDEN, stddev=0.2),
-                                 at + "proj.weight": normal(HIDDEN, width, stddev=0.2)}
+        mlp = lambda at, width: {at + "gate.weight": normal(width, HIDDEN, stddev=0.1),
+                                 at + "up.weight": normal(width, HIDDEN, stddev=0.1),
+                                 at + "proj.weight": normal(HIDDEN, width, stddev=0.1)}
         if i < kind["first_dense"]:
             w.update(mlp(h + "mlp.", 2 * WIDTH))
             continue
-        w[h + "mlp.router.weight"] = normal(EXPERTS, HIDDEN, stddev=0.5)
+        w[h + "mlp.router.weight"] = normal(EXPERTS, HIDDEN, stddev=0.2)
         if kind["sigmoid"]:
             w[h + "mlp.router.balance"] = normal(EXPERTS, stddev=0.1)
         for e in range(EXPERTS):

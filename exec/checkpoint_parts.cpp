@@ -116,7 +116,7 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
       const int buffer = buffer_of(bucket, state);
       // Of what every replica has, or every sub-group, they take turns.
       const bool sharded = is_sharded(rank_class, bucket, buffer);
-      const bool apart = bucket.experts && spec.expert > 1;  // each part of the experts has replicas of its own
+      const bool apart = bucket.experts && spec.folds_experts();  // each part of the experts has replicas of its own
       const int ways = sharded ? spec.sub_groups() : apart ? spec.expert_shards() : spec.replicas();
       const int turn = sharded ? spec.sub_group_of(rank) : apart ? spec.expert_shard_index(rank) : replica;
       if (turn != static_cast<int>(b) % ways) continue;

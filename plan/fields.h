@@ -95,6 +95,8 @@ inline constexpr auto kChosenFields = std::make_tuple(
            "powersgd: so many first steps reduce in full"}, OF(compression.start)},
     Field{{"", "loss_chunks", 1, kMostLossChunks, nullptr, false,
            "parts of the rows that have logits at a time"}, OF(loss_chunks)},
+    Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
+           "ranks that split an expert's matrices: 1, or 0: those of tensor"}, OF(expert_tensor)},
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
            "room for tokens of other ranks, over what a balanced router sends"}, OF(expert_bound)});
 

@@ -44,9 +44,10 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
                       {build.view(build.whole(rank_class.pooled))});
   sum.n = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_class.expert_layers.size()));
   build.compute(Phase::reporting, -1, "pool_tallies", {std::move(sum)});
-  if (groups.loss >= 0)
-    build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups.loss,
-                     build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
+  for (const int group : {groups.loss, groups.counts})
+    if (group >= 0)
+      build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group,
+                       build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
 }
 
 void run_before(std::int64_t training_step, std::span<Step> steps) {
@@ -101,12 +102,12 @@ class Finish {
     const RankClass& c = build_.result();
     const models::Experts& experts = model_.experts;
     if (experts.aux_coefficient <= 0) pool_tallies(build_, groups_, c, experts.count);
-    Op losses = build_.flat(OpKind::balance_losses, DType::fp32, 2 * experts.count + 1,
-                            {build_.view(build_.whole(c.pooled))}, {build_.view(build_.whole(c.balance))});
+    Op losses = build_.flat(OpKind::balance_losses, DType::fp32, experts.count, {build_.view(build_.whole(c.pooled))},
+                            {build_.view(build_.whole(c.balance))});
     losses.n = spec_.batch * spec_.sequence * experts.layers_of(model_.layers);
     build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
     if (c.expert_layers.empty()) return;
-    for (const int group : {groups_.data, groups_.copies})
+    for (const int group : {groups_.data, groups_.copies, groups_.counts})
       if (group >= 0)
         build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
                           build_.whole(c.tally), -1, -1);
@@ -174,7 +175,7 @@ class Finish {
 
   void clip() {
     // Replicas that hold whole gradients have the same ones, but for those of their own experts.
-    const bool apart = zero_ == 0 && groups_.expert >= 0;
+    const bool apart = zero_ == 0 && groups_.folds;
     std::vector<Op> squares;
     const auto square = [&](const Bucket& b, int into) {
       const View v = optimized_gradient(build_, b, zero_);
@@ -189,10 +190,13 @@ class Finish {
         if (b.experts) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
-      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
-                        build_.whole(of_experts), build_.whole(of_experts), -1, -1);
-      squares.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
+      if (groups_.expert >= 0)
+        build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
+                          build_.whole(of_experts), build_.whole(of_experts), -1, -1);
+      squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
+      // Each tensor rank has the whole experts' sum, and they are about to be summed up.
+      squares.back().scale = spec_.whole_experts() ? 1.0 / spec_.tensor : 1;
     }
     for (const Bucket& b : build_.result().buckets)
       if (!apart || !b.experts) square(b, norm_squared_);

@@ -84,11 +84,13 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P122", "expert does not divide the replicas"},
     {"P123", "tensor does not divide the experts' width"},
     {"P124", "a balancing loss with backward passes before the last forward pass"},
-    {"P125", "a limit of tokens for an expert with context parallelism"},
+    {"P125", "a limit of tokens for an expert where other ranks have the tokens before"},
     {"P126", "expert parallelism with what does not know its groups"},
     {"P127", "balancing losses in fp16"},
     {"P128", "a mixture of experts with an asynchronous order, or one whose model stands twice"},
     {"P129", "moving biases of experts with ZeRO"},
+    {"P130", "experts split over other ranks than the tensor group"},
+    {"P131", "whole experts without rows over the tensor group"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

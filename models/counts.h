@@ -8,8 +8,10 @@ namespace orrery::models {
 
 /// All trained parameters, unpadded; the tied table counts once. GPT-2 small: 124,439,808.
 [[nodiscard]] std::int64_t parameters(const Model& model);
-[[nodiscard]] std::int64_t parameters_of_block(const Model& model);
-/// Parameters that a token passes through (equals parameters() for dense models).
+/// Of one block: with experts those in one layer may be more than those in another.
+[[nodiscard]] std::int64_t parameters_of_block(const Model& model, std::int64_t layer);
+/// Parameters that a token passes through, whole tables of embeddings among them (equals parameters() for dense
+/// models): of experts as many as are chosen, and those that all take.
 [[nodiscard]] std::int64_t parameters_active(const Model& model);
 /// Forward FLOPs per token at sequence length T: blocks, full attention matrix and head; no recomputation.
 [[nodiscard]] double flops_per_token_forward(const Model& model, std::int64_t sequence);

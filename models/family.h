@@ -20,6 +20,13 @@ enum class Family : std::uint8_t {
   falcon,
   bloom,
   nemotron,
+  mixtral,
+  qwen2_moe,
+  qwen3_moe,
+  deepseek_v2,
+  deepseek_v3,
+  gpt_oss,
+  llama4,
 };
 
 }  // namespace orrery::models

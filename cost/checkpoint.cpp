@@ -34,6 +34,7 @@ class Owned {
       sum += of_compression(bucket);
       if (class_.factors >= 0 && replica_ == 0) sum += of_factors(bucket);
     }
+    if (class_.expert_biases >= 0 && replica_ == 0 && tensor_rank_ == 0) sum += at(class_.expert_biases).elements;
     if (class_.scaling >= 0 && replica_ == 0 && tensor_rank_ == 0 && class_.stage == 0) sum += 4;
     return sum;
   }

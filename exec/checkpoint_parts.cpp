@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "exec/compression_states.h"
+#include "plan/experts.h"
 
 namespace orrery::exec {
 bool has_versions(State state) {
@@ -67,6 +68,10 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
         add(State::factor_rows, range, rank_class.factors, range.factor_rows, 0);
         add(State::factor_columns, range, rank_class.factors, range.factor_columns, 1);
       }
+  for (plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) {
+    const std::int64_t offset = range.offset;
+    out.push_back({State::weight, std::move(range), rank_class.expert_biases, offset});
+  }
   if (rank_class.scaling >= 0) {
     plan::ParameterRange all;
     all.name = name_of(State::scaling);

@@ -12,6 +12,7 @@
 #include "exec/initialise.h"
 #include "exec/state_hash.h"
 #include "exec/weight_names.h"
+#include "plan/experts.h"
 
 namespace orrery::exec {
 namespace {
@@ -123,23 +124,26 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
   const std::vector<models::WeightNames> families = names_to_try(model);
   auto places = std::make_shared<std::map<std::string, Place>>();
   base::Diagnostics wrong;
-  for (const plan::RankClass& rank_class : schedule.classes)
+  const auto look_up = [&](const plan::ParameterRange& range) {
+    if (places->count(range.name)) return;
+    std::string problem;
+    const std::optional<Place> place = find_place(files, range, families, problem);
+    if (place) {
+      (*places)[range.name] = *place;
+      return;
+    }
+    base::Diagnostic finding;
+    finding.code = kCode;
+    finding.where.file = files.front()->name();
+    finding.message = problem;
+    finding.help = "initial_weights takes Hugging Face's names and orientations of the model's family";
+    wrong.push_back(finding);
+  };
+  for (const plan::RankClass& rank_class : schedule.classes) {
     for (const plan::Bucket& bucket : rank_class.buckets)
-      for (const plan::ParameterRange& range : bucket.ranges) {
-        if (places->count(range.name)) continue;
-        std::string problem;
-        const std::optional<Place> place = find_place(files, range, families, problem);
-        if (place) {
-          (*places)[range.name] = *place;
-          continue;
-        }
-        base::Diagnostic finding;
-        finding.code = kCode;
-        finding.where.file = files.front()->name();
-        finding.message = problem;
-        finding.help = "initial_weights takes Hugging Face's names and orientations of the model's family";
-        wrong.push_back(finding);
-      }
+      for (const plan::ParameterRange& range : bucket.ranges) look_up(range);
+    for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) look_up(range);
+  }
   if (!wrong.empty()) return base::fail(std::move(wrong));
   auto cache = std::make_shared<Transposed>();
   return LogicalSource([places, cache](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "exec/compression_states.h"
 #include "exec/half.h"
+#include "plan/experts.h"
 
 namespace orrery::exec {
 namespace {
@@ -93,6 +94,13 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
             },
             threads);
     }
+  for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) {
+    std::vector<float> values(static_cast<std::size_t>(range.elements));
+    source(range, 0, values);
+    backend.copy_to_device(
+        arena.data(rank_class.expert_biases, -1) + range.offset * models::size_of(models::DType::fp32),
+        std::as_bytes(std::span(values)));
+  }
   if (rank_class.scaling >= 0) {
     const std::array<float, 4> scaling = {static_cast<float>(loss_scale), 0, 0, 0};
     backend.copy_to_device(arena.data(rank_class.scaling, -1), std::as_bytes(std::span(scaling)));

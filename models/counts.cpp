@@ -22,13 +22,9 @@ struct Counts {
   std::int64_t all = 0, active = 0;
 };
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 /// What the bias of a choice moves by is no gradient.
 bool trained(const Tensor& tensor) {
-  return tensor.role == TensorRole::parameter && !ends_with(tensor.name, "router.balance");
+  return tensor.role == TensorRole::parameter;
 }
 bool of_attention(const std::string& name) {
   return name.find(".attn.") != std::string::npos;

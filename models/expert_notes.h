@@ -59,7 +59,7 @@ class ExpertNotes : protected LinearNotes {
         routing(matrix(at + "router.weight", e.count, c, -1, model_.initial_stddev));
     if (e.router_bias)
       std::tie(m.router.bias, m.router.bias_gradient) = routing(vector(at + "router.bias", e.count, -1, 0));
-    if (e.balance_bias) m.balance = parameter(vector(at + "router.balance", e.count, -1, 0)).first;
+    if (e.balance_bias) m.balance = role("router.balance", TensorRole::balance, {e.count}, DType::fp32);
     const auto stacked = [&](const char* name, std::int64_t rows, std::int64_t columns, int axis, double stddev) {
       std::vector<Tensor> pieces;
       for (std::int64_t i = 0; i < m.local; ++i) {

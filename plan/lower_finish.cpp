@@ -114,22 +114,16 @@ class Finish {
     if (experts.bias_rate > 0) move_biases();
   }
 
-  // Of each layer; the master too where compute reads a copy of it.
+  // Every rank moves its own copy, by the same loads.
   void move_biases() {
     const RankClass& c = build_.result();
-    const std::int64_t values = 2 * model_.experts.count + 1;
+    const std::int64_t experts = model_.experts.count, values = 2 * experts + 1;
     std::vector<Op> ops;
-    for (std::size_t i = 0; i < c.expert_layers.size(); ++i) {
-      const std::string name = "h." + std::to_string(c.expert_layers[i]) + ".mlp.router.balance";
-      const View tally{c.tally, static_cast<std::int64_t>(i) * values, values, false};
-      for (const Bucket& b : c.buckets)
-        for (const ParameterRange& range : b.ranges)
-          for (const int buffer : {b.parameters, b.master}) {
-            if (range.name != name || buffer < 0) continue;
-            ops.push_back(build_.flat(OpKind::balance_bias, DType::fp32, model_.experts.count, {build_.view(tally)},
-                                      {build_.view({buffer, range.offset, range.elements, false})}));
-            ops.back().scale = model_.experts.bias_rate;
-          }
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(c.expert_layers.size()); ++i) {
+      ops.push_back(build_.flat(OpKind::balance_bias, DType::fp32, experts,
+                                {build_.view({c.tally, i * values, values, false})},
+                                {build_.view({c.expert_biases, i * experts, experts, false})}));
+      ops.back().scale = model_.experts.bias_rate;
     }
     build_.compute(Phase::optimizer, -1, "move_biases", std::move(ops));
   }

@@ -432,8 +432,6 @@ class Rules {
         "a mixture of experts counts what its experts do in a step, whose passes are all of one version of the weights "
         "and in one order of the layers",
         "a synchronous schedule other than dualpipe");
-    rule(e.bias_rate <= 0 || spec_.zero_stage == 0, "P129",
-         "the biases that even out experts move on whole parameters, which ZeRO partitions", "zero_stage: 0");
     if (!spec_.folds_experts()) return;
     const auto apart = [&](bool holds, const char* what, const char* help) {
       rule(holds, "P126", fmt::format("expert {}: {} not told apart by experts yet", spec_.expert, what), help);

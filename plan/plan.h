@@ -58,7 +58,7 @@ struct PlanSpec {
   /// rank's own rows of tokens (Megatron-Core's expert tensor parallelism of 1, folded over the attention's mesh).
   int expert_tensor = 0;
   /// Of a message of tokens a rank has room for so many times the rows that a balanced router sends it.
-  double expert_bound = 4;
+  double expert_bound = 2;
   bool operator==(const PlanSpec&) const = default;
   /// States of a value for each parameter that the optimizer keeps.
   [[nodiscard]] int moments() const {

@@ -88,7 +88,6 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P126", "expert parallelism with what does not know its groups"},
     {"P127", "balancing losses in fp16"},
     {"P128", "a mixture of experts with an asynchronous order, or one whose model stands twice"},
-    {"P129", "moving biases of experts with ZeRO"},
     {"P130", "experts split over other ranks than the tensor group"},
     {"P131", "whole experts without rows over the tensor group"},
 });

@@ -110,7 +110,7 @@ void as_qwen3_moe(Model& m) {
 
 void qwen3_moe_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-6, false);
-  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);  // else hidden / heads
   rotation(k, m, 0);
   silu(k, m, "qwen3_moe");
   no_biases(k, "attention_bias");

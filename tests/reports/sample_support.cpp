@@ -63,7 +63,7 @@ cost::Prediction prediction() {
   p.cost_per_step_usd = 0.1105;
   p.energy_per_step_j = 88000;
   p.simulation_seconds = 0.0312;
-  p.breakdown = {0.42, 0.84, 0.12, 0.015, 0.08, 0.03, 0.011, 0, 0.19, 0.0261};
+  p.breakdown = {0.42, 0.84, 0.12, 0.015, 0.08, 0.03, 0.011, 0, 0, 0.19, 0.0261};
   for (int stage = 0; stage < 4; ++stage) {
     cost::MemoryRow row;
     row.stage = stage;
@@ -158,7 +158,7 @@ reports::ReportData report() {
   d.run->step_time_s = 1.81;
   d.run->tokens_per_s = 64 * 2048 / 1.81;
   d.run->memory_peak_bytes = 60.9 * kGiB;
-  d.measured_breakdown = cost::Breakdown{0.45, 0.86, 0.13, 0.016, 0.09, 0.035, 0.012, 0, 0.19, 0.027};
+  d.measured_breakdown = cost::Breakdown{0.45, 0.86, 0.13, 0.016, 0.09, 0.035, 0.012, 0, 0, 0.19, 0.027};
   d.measured_memory = {{0, 60.9 * kGiB}, {1, 57.1 * kGiB}, {2, 54.3 * kGiB}, {3, 50.2 * kGiB}};
   for (int i = 0; i < 60; ++i) d.losses.push_back(5.55 - 2.4 * (1 - std::exp(-i / 18.0)) + 0.04 * std::sin(1.7 * i));
   d.runs = runs();

@@ -35,6 +35,14 @@ TEST(Model, AnUnknownNameIsNamed) {
   EXPECT_EQ(ran.envelope().at("diagnostics")[0].at("file"), "nomodel");
 }
 
+TEST(Model, ShowsItsExpertsAndWhatATokenMeetsOfThem) {
+  const Ran ran = orrery({"model", "deepseek-v3"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.out, ::testing::HasSubstr("8 of 256, 2048 wide, and 2048 shared, in 58 layers"));
+  EXPECT_THAT(ran.out, ::testing::HasSubstr("671026404352"));
+  EXPECT_THAT(ran.out, ::testing::HasSubstr("37.6 B"));
+}
+
 TEST(Model, EveryCatalogueEntryIsRead) {
   for (const auto& entry : std::filesystem::directory_iterator(std::string(ORRERY_SOURCE_DIR) + "/models/catalog")) {
     const Ran ran = orrery({"model", entry.path().stem().string(), "--json"});

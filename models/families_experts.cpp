@@ -16,8 +16,12 @@ void experts_keys(ConfigKeys& k, Model& m, ConfigKeys::Names count, ConfigKeys::
   k.count(chosen, m.experts.chosen, 1, kMostExperts);
 }
 
+// The classes add the loss where they give the routers' logits out, and only there.
 void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
+  bool added = m.experts.aux_coefficient > 0;
+  k.flag({"output_router_logits"}, added, false);
   k.real({"router_aux_loss_coef"}, m.experts.aux_coefficient, 0, kMostCoefficient, coefficient);
+  if (k.reads() && !added) m.experts.aux_coefficient = 0;
 }
 
 /// Where one key is the width of experts and of MLPs that there are none of.
@@ -185,7 +189,8 @@ void deepseek_config(ConfigKeys& k, Model& m, bool third) {
   deepseek_routing(k, m, third);
   // The second's weights are either divided by their sum or scaled.
   if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
-  if (!third) k.real({"aux_loss_alpha"}, e.aux_coefficient, 0, kMostCoefficient, 0.001);
+  if (k.given("aux_loss_alpha"))
+    k.remark("aux_loss_alpha is left out: it weighs a balance over each sequence, not over the step");
   if (k.given("num_nextn_predict_layers"))
     k.remark("num_nextn_predict_layers is left out: the module that predicts a token further on is not part of it");
 }

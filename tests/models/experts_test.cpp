@@ -181,7 +181,7 @@ TEST(MixturesOfExperts, ComeBackFromWhatIsWritten) {
     ASSERT_TRUE(text) << one.config << base::render(text.error(), false);
     Model again = model_of(*text);
     // What is trained by is no part of what there is.
-    again.experts.bias_rate = model.experts.bias_rate, again.experts.aux_coefficient = model.experts.aux_coefficient;
+    again.experts.bias_rate = model.experts.bias_rate;
     EXPECT_EQ(nameless(again), nameless(model)) << *text;
   }
   for (const char* name : {"switch-c", "gshard-600b", "tiny-moe"}) {
@@ -189,6 +189,18 @@ TEST(MixturesOfExperts, ComeBackFromWhatIsWritten) {
     EXPECT_EQ(model_of(write_model(model), "model.yaml"), model) << write_model(model);
     EXPECT_FALSE(write_hugging_face(model)) << "GPT-2 has no experts";
   }
+}
+
+// As transformers' classes, which add the loss where they give the routers' logits out.
+TEST(MixturesOfExperts, BalanceWhereTheirConfigurationsGiveLogitsOut) {
+  std::string text = configurations().front().config;
+  EXPECT_EQ(model_of(text).experts.aux_coefficient, 0);
+  text.replace(text.find("\"output_router_logits\": false"), 29, "\"output_router_logits\": true");
+  const Model m = model_of(text);
+  EXPECT_EQ(m.experts.aux_coefficient, 0.02);
+  const auto written = write_hugging_face(m);
+  ASSERT_TRUE(written);
+  EXPECT_EQ(model_of(*written).experts.aux_coefficient, 0.02);
 }
 
 TEST(MixturesOfExperts, AreWhatTheirConfigurationsSay) {

@@ -73,7 +73,7 @@ std::string free_fields() {
   const plan::PlanSpec defaults;
   plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
     using T = typename std::remove_cvref_t<decltype(field)>::Value;
-    if constexpr (!plan::kIsList<T> && !std::is_same_v<T, plan::PassOrder>) {
+    if constexpr (!plan::kIsList<T> && !plan::kIsRows<T>) {
       const std::string group = field.group;
       if (!group.empty() && group != open) out += "  # " + group + ":\n";
       open = group;

@@ -1,6 +1,7 @@
 // Packing a rank's runs into bytes, and putting all ranks' runs together.
 #include "exec/gather_logical.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
@@ -8,6 +9,7 @@
 #include "exec/initialise.h"
 #include "exec/logical.h"
 #include "exec/safetensors.h"
+#include "exec/table_shards.h"
 
 namespace orrery::exec {
 namespace {
@@ -16,7 +18,7 @@ void put(std::string& out, const void* data, std::size_t bytes) {
   out.append(static_cast<const char*>(data), bytes);
 }
 
-/// A run: class, bucket and range numbers, first logical element, count, values. `rank` of the text gives the class.
+/// A run: class, bucket and range numbers (bucket -1: of the sharded tables), first logical element, count, values. `rank` of the text gives the class.
 struct RunHeader {
   std::int32_t bucket = 0, range = 0;
   std::int64_t logical = 0, elements = 0;
@@ -77,6 +79,19 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
                put(out, values.data(), values.size_bytes());
              });
   }
+  if (what == Gathered::gradients) return out;  // those of tables are applied where they are summed
+  const std::vector<plan::ParameterRange> tables = sharded_tables(schedule);
+  for (const HeldShard& shard : held_shards(schedule, rank)) {
+    if (shard.state != State::weight) continue;
+    const auto table = std::find_if(tables.begin(), tables.end(),
+                                    [&](const plan::ParameterRange& one) { return one.name == shard.range.name; });
+    transfer(arena.data(shard.buffer, -1), models::DType::fp32, {shard.holding()}, shard.tensor_rank, backend,
+             Transfer::from_device, [&](const Holding&, const Run& run, std::span<float> values) {
+               const RunHeader header{-1, static_cast<std::int32_t>(table - tables.begin()), run.logical, run.elements};
+               put(out, &header, sizeof header);
+               put(out, values.data(), values.size_bytes());
+             });
+  }
   return out;
 }
 
@@ -87,6 +102,7 @@ LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Are
   const std::vector<std::string> texts = transport.gather_text(pack(schedule, what, arena, backend, transport.rank()));
   LogicalTensors out;
   std::map<std::string, std::vector<bool>> filled;
+  const std::vector<plan::ParameterRange> tables = sharded_tables(schedule);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const plan::RankClass& rank_class = schedule.class_of(static_cast<int>(rank));
     const char* at = texts[rank].data();
@@ -96,6 +112,7 @@ LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Are
       std::memcpy(&header, at, sizeof header);
       at += sizeof header;
       const plan::ParameterRange& range =
+          header.bucket < 0 ? tables[static_cast<std::size_t>(header.range)] :
           rank_class.buckets[static_cast<std::size_t>(header.bucket)].ranges[static_cast<std::size_t>(header.range)];
       LogicalTensor& tensor = out[range.name];
       std::vector<bool>& seen = filled[range.name];

@@ -11,6 +11,7 @@
 
 #include "exec/initialise.h"
 #include "exec/state_hash.h"
+#include "exec/table_shards.h"
 #include "exec/weight_names.h"
 
 namespace orrery::exec {
@@ -49,6 +50,13 @@ std::optional<Place> find_place(const Files& files, const plan::ParameterRange& 
   const std::vector<std::int64_t>& shape = range.tensor.logical_shape;
   const std::int64_t inner = shape.size() == 2 ? shape[1] : 1;
   if (const auto [file, own] = find(files, range.name); own && own->shape == shape) return Place{file, own, {}, inner};
+  if (families.empty()) {
+    const auto entry = find(files, range.name).second;
+    problem = entry ? fmt::format("tensor \"{}\" has shape {}, expected {}", range.name, shape_text(entry->shape),
+                                  shape_text(shape))
+                    : fmt::format("no tensor \"{}\"", range.name);
+    return std::nullopt;
+  }
   std::string looked_for;
   for (const models::WeightNames& family : families) {
     const FilePlace place = place_in_file(family, range.tensor);
@@ -112,6 +120,7 @@ std::vector<models::WeightNames> names_to_try(const models::Model* model) {
   using models::Family;
   std::vector<models::WeightNames> out;
   constexpr Family kAnyOf[] = {Family::gpt, Family::llama, Family::bert};
+  if (model && model->recommender) return out;  // our own names are the public DLRM's
   if (model) out.push_back(models::weight_names(*model));
   if (!model || model->family == Family::mistral ||
       std::find(std::begin(kAnyOf), std::end(kAnyOf), model->family) != std::end(kAnyOf))
@@ -123,23 +132,27 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
   const std::vector<models::WeightNames> families = names_to_try(model);
   auto places = std::make_shared<std::map<std::string, Place>>();
   base::Diagnostics wrong;
+  const auto look_for = [&](const plan::ParameterRange& range) {
+    if (places->count(range.name)) return;
+    std::string problem;
+    const std::optional<Place> place = find_place(files, range, families, problem);
+    if (place) {
+      (*places)[range.name] = *place;
+      return;
+    }
+    base::Diagnostic finding;
+    finding.code = kCode;
+    finding.where.file = files.front()->name();
+    finding.message = problem;
+    finding.help = families.empty()
+                       ? "initial_weights takes the names of the public DLRM's PyTorch state dict"
+                       : "initial_weights takes Hugging Face's names and orientations of the model's family";
+    wrong.push_back(finding);
+  };
   for (const plan::RankClass& rank_class : schedule.classes)
     for (const plan::Bucket& bucket : rank_class.buckets)
-      for (const plan::ParameterRange& range : bucket.ranges) {
-        if (places->count(range.name)) continue;
-        std::string problem;
-        const std::optional<Place> place = find_place(files, range, families, problem);
-        if (place) {
-          (*places)[range.name] = *place;
-          continue;
-        }
-        base::Diagnostic finding;
-        finding.code = kCode;
-        finding.where.file = files.front()->name();
-        finding.message = problem;
-        finding.help = "initial_weights takes Hugging Face's names and orientations of the model's family";
-        wrong.push_back(finding);
-      }
+      for (const plan::ParameterRange& range : bucket.ranges) look_for(range);
+  for (const plan::ParameterRange& range : sharded_tables(schedule)) look_for(range);
   if (!wrong.empty()) return base::fail(std::move(wrong));
   auto cache = std::make_shared<Transposed>();
   return LogicalSource([places, cache](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {

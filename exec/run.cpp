@@ -580,7 +580,7 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
   auto opened = open_data(plan, training, transport, options.directory);
   if (!opened) return base::fail(opened.error());
   if (transport.rank() == 0 && options.report)
-    if (const auto warning = short_data(training, plan.spec(), opened->batches.stream(), options.steps))
+    if (const auto warning = short_data(training, plan.spec(), opened->batches, options.steps))
       options.report(diagnostic_event(*warning).dump());
   Session one(plan, training, schedule, backend, transport, waiter, options, std::move(*opened), *faults);
   auto locked = agreed(transport, one.lock());

@@ -79,6 +79,10 @@ StepInput Trainer::input_of(const Batches& batches, std::int64_t index) const {
                                         std::span<std::int32_t> targets) {
     batches.load(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);
   };
+  if (batches.clicks() != nullptr)
+    input.load_clicks = [&batches, &spec, first](const Instance& of, const ClickBatch& out) {
+      batches.load_clicks(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, out);
+    };
   if (batches.masked())
     input.load_masked = [&batches, &spec, first](const Instance& of, const MaskedBatch& out) {
       batches.load_masked(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, out);

@@ -41,7 +41,7 @@ class Trainer {
   /// A resumed run goes on behind so many sequences (Batches::go_on_at).
   void go_on_at(std::int64_t step, std::int64_t sequences) { batches_.go_on_at(step, sequences); }
   [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return batches_.sequences_before(step); }
-  [[nodiscard]] const TokenStream& data() const { return batches_.stream(); }
+  [[nodiscard]] const Batches& data() const { return batches_; }
 
   /// One training step, counted from 0, as this rank saw it: loss and norm are NaN where its stage has none.
   StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {},

@@ -20,6 +20,7 @@ enum class Family : std::uint8_t {
   falcon,
   bloom,
   nemotron,
+  dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 
 }  // namespace orrery::models

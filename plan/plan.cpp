@@ -8,7 +8,9 @@
 #include "base/ensure.h"
 #include "models/inputs.h"
 #include "plan/parameter_server.h"
+#include "plan/recommender_rules.h"
 #include "plan/rules.h"
+#include "plan/table_planner.h"
 
 namespace orrery::plan {
 
@@ -56,6 +58,7 @@ class Rules {
     loss_chunks();
     unbuilt();
     for (base::Diagnostic& one : refused_by_server(spec_)) found_.push_back(std::move(one));
+    for (base::Diagnostic& one : refused_without_tables(spec_)) found_.push_back(std::move(one));
     return std::move(found_);
   }
 
@@ -429,8 +432,12 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
     if (spec.zero_stage == 0 && spec.data > 1) spec.zero_stage = 1;  // the server's shards are ZeRO 1's
     spec.overlap_gradients = false;  // they are pushed behind the passes of another step
   }
-  base::Diagnostics broken = Rules(*model, *cluster, spec).broken();
+  const auto& tables = model->recommender;
+  base::Diagnostics broken =
+      tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
+  if (tables && spec.embedding.placement.empty())
+    spec.embedding.placement = place_tables(*tables, *cluster, spec);
   if (spec.layers_per_stage.empty())
     spec.layers_per_stage = even_split(model->layers, spec.places(), spec.ends_as_layers);
   Plan plan;
@@ -480,6 +487,13 @@ std::string describe(const PlanSpec& spec) {
     text += spec.compression.activations == ActivationEncoding::lossless
                 ? ", activations without zeros"
                 : fmt::format(", activations in {}", name_of(spec.compression.activations));
+  const auto travels = [&](const char* what, PooledType type) {
+    if (type != PooledType::fp32) text += fmt::format(", {} in {}", what, name_of(type));
+  };
+  if (spec.embedding.sharding != TableSharding::automatic)
+    text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
+  travels("pooled vectors", spec.embedding.forward);
+  travels("their gradients", spec.embedding.backward);
   if (spec.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.loss_chunks);
   if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
   if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));

@@ -11,6 +11,7 @@
 #include "clusters/cluster.h"
 #include "models/model.h"
 #include "plan/job.h"
+#include "plan/table_placement.h"
 
 namespace orrery::plan {
 
@@ -53,6 +54,7 @@ struct PlanSpec {
   /// The head has logits of so many equal parts of a micro-batch's rows, one after the other, and each part's gradients
   /// before the next (models/loss_chunks.h); 1: of all rows at once.
   std::int64_t loss_chunks = 1;
+  Embedding embedding;  ///< of a recommendation model
   bool operator==(const PlanSpec&) const = default;
   /// States of a value for each parameter that the optimizer keeps.
   [[nodiscard]] int moments() const {

@@ -80,6 +80,14 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P111", "a custom order without passes, or passes of none"},
     {"P112", "a custom order of other stages"},
     {"P113", "a custom order of another number of micro-batches"},
+    {"P130", "a recommendation model split over more than data"},
+    {"P131", "a part of a rank's samples at a time"},
+    {"P132", "what only transformers have, of a recommendation model"},
+    {"P133", "a recommendation model in other than fp32"},
+    {"P134", "a recommendation model with momentum, or another optimizer than SGD and row-wise Adagrad"},
+    {"P135", "a placement of other tables, or on other ranks"},
+    {"P136", "places of tables of a model without"},
+    {"P137", "row-wise Adagrad of a model without tables"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

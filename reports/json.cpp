@@ -91,7 +91,7 @@ json spec_json(const plan::PlanSpec& s) {
       at = nullptr;
     else if constexpr (std::is_enum_v<T>)
       at = plan::value_text(field, value);
-    else if constexpr (std::is_same_v<T, plan::PassOrder>)
+    else if constexpr (plan::kIsRows<T>)
       at = value.rows();
     else
       at = value;

@@ -1,5 +1,6 @@
 #pragma once
-/// Runs of blocks that cost alike: those with a window, and those that see all, which differ in time and not in memory.
+/// Runs of blocks that cost alike: those with a window and those that see all, which differ in time and not in memory;
+/// those with experts and those with one MLP.
 #include <cstdint>
 #include <vector>
 
@@ -15,14 +16,15 @@ struct BlockKind {
 [[nodiscard]] inline std::vector<BlockKind> block_kinds(const models::Model& model, std::int64_t first,
                                                         std::int64_t count) {
   if (count == 0) return {};
-  if (model.window == 0 || model.window_period == 0) return {{first, count}};
-  BlockKind windowed, whole;
+  const bool mixed = model.experts.any() && (model.experts.first_dense > 0 || model.experts.period > 1);
+  if (!mixed && (model.window == 0 || model.window_period == 0)) return {{first, count}};
+  BlockKind kinds[4];
   for (std::int64_t i = first; i < first + count; ++i) {
-    BlockKind& kind = model.windowed(i) ? windowed : whole;
+    BlockKind& kind = kinds[(model.experts.in_layer(i) ? 2 : 0) + (model.windowed(i) ? 0 : 1)];
     kind = {i, kind.count + 1};
   }
   std::vector<BlockKind> out;
-  for (const BlockKind& kind : {windowed, whole})
+  for (const BlockKind& kind : kinds)
     if (kind.count > 0) out.push_back(kind);
   return out;
 }

@@ -47,9 +47,11 @@ class Owned {
   /// A shard is its rank's, or of one of the sub-groups that have it; of what every replica has they take turns.
   [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, int buffer, std::size_t place) const {
     const bool sharded = at(buffer).elements != bucket.elements;
-    const int ways = sharded ? spec_.sub_groups() : spec_.replicas();
-    if ((sharded ? spec_.sub_group_of(rank_) : replica_) != static_cast<int>(place) % ways) return 0;
-    const std::int64_t begin = sharded ? spec_.shard_index(rank_) * bucket.shard_elements() : 0;
+    const bool apart = bucket.experts && spec_.expert > 1;
+    const int ways = sharded ? spec_.sub_groups() : apart ? spec_.expert_shards() : spec_.replicas();
+    const int turn = sharded ? spec_.sub_group_of(rank_) : apart ? spec_.expert_shard_index(rank_) : replica_;
+    if (turn != static_cast<int>(place) % ways) return 0;
+    const std::int64_t begin = sharded ? spec_.shard_index_of(bucket.experts, rank_) * bucket.shard_elements() : 0;
     const std::int64_t end = sharded ? begin + bucket.shard_elements() : bucket.elements;
     std::int64_t sum = 0;
     for (const plan::ParameterRange& range : bucket.ranges)

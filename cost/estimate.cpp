@@ -67,9 +67,10 @@ struct Estimator::Memo {
     if (spec.compresses())
       return spec.zero_stage >= 2 ? 0 : compressed_reduction(b, spec, *pricing, groups.data).messages;
     if (spec.has_server()) return message(CollectiveKind::all_to_all, b.elements, gradient, groups.data);
-    if (!partitions(spec)) return message(CollectiveKind::all_reduce, b.elements, gradient, groups.data);
+    const std::vector<int>& members = groups.data_of(b.experts);
+    if (!partitions(spec)) return message(CollectiveKind::all_reduce, b.elements, gradient, members);
     return message(CollectiveKind::all_reduce, b.shard, gradient, groups.copies) +
-           (spec.zero_stage == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, groups.data) : 0);
+           (spec.zero_stage == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, members) : 0);
   }
   /// The same with what goes before it: over the tensor group what its ranks have parts of.
   double reduction(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
@@ -86,6 +87,7 @@ struct Estimator::Memo {
   double hop(const plan::Plan& plan, int from, int to) const;
   SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
+  double balancing(const plan::PlanSpec& spec, const std::vector<LayerRun>& layers, const StageGroups& groups);
   double agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters, const plan::FactorCount& factors,
                               const StageGroups& groups);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
@@ -102,11 +104,14 @@ struct Estimator::Memo {
 const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
                                          std::int64_t index) {
   const models::ExpandOptions options = plan::expand_options(spec);
-  const LayerKey key = layer_key(kind, kind == LayerKind::block && model->windowed(index), options, spec, recompute);
+  const bool block = kind == LayerKind::block;
+  const LayerKey key = layer_key(kind, block && model->windowed(index), block && model->experts.in_layer(index),
+                                 options, spec, recompute);
   if (const auto found = layers.find(key); found != layers.end()) return found->second;
   return layers
       .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing,
-                                strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
+                                {strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
+                                 strided(0, spec.tensor, spec.expert)},
                                 spec.splits_backward(), spec.optimizer, spec.compression))
       .first->second;
 }
@@ -215,13 +220,16 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
     double gather = 0, reduce = 0, touch = dispatch();
-    for (const bool shared : {false, true}) {
-      const std::int64_t own = shared ? c.shared_elements : c.own_elements;
+    for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared}) {
+      const std::int64_t own = c.elements_of(of);
       if (own == 0) continue;
-      const std::int64_t unit = spec.shards() * plan::parameter_alignment(spec.optimizer);
+      const bool experts = of == LayerBucket::experts;
+      const std::vector<int>& members = groups.data_of(experts);
+      const int shards = spec.shards_of(experts);
+      const std::int64_t unit = shards * plan::parameter_alignment(spec.optimizer);
       const std::int64_t elements = (own + unit - 1) / unit * unit;
-      if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, groups.data);
-      const std::int64_t zeroed = pricing->stack().zero_gradients ? elements : c.zeroed_by_pass(shared, elements);
+      if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, members);
+      const std::int64_t zeroed = pricing->stack().zero_gradients ? elements : c.zeroed_by_pass(of, elements);
       if (zeroed > 0) touch += op(flat(models::OpKind::fill_zero, gradient, zeroed));
       if (spec.compresses()) {
         const ReductionTimes fewer =
@@ -230,8 +238,8 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
         touch += fewer.compute;
         continue;
       }
-      reduce += message(CollectiveKind::reduce_scatter, elements, gradient, groups.data);
-      touch += op(flat(models::OpKind::accumulate_into, gradient, elements / spec.shards()));
+      reduce += message(CollectiveKind::reduce_scatter, elements, gradient, members);
+      touch += op(flat(models::OpKind::accumulate_into, gradient, elements / shards));
     }
     reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, groups.tensor);
     t.backward += count * touch;
@@ -261,7 +269,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
             op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
     clip += message(CollectiveKind::all_reduce, 1, models::DType::fp32, zero == 0 ? groups.data : groups.copies);
   }
-  t.norm = clip;
+  t.norm = clip + balancing(spec, layers_of, groups);
   std::int64_t parameters = 0;
   plan::FactorCount factors;
   double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
@@ -284,7 +292,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     parameters += b.count * b.parameters;
     factors.elements += b.count * b.factors.elements;
     factors.met += b.count * b.factors.met;
-    const double gather = zero == 1 || zero == 2 ? parameter_gather(b, spec, *pricing, groups.data) : 0;
+    const double gather = zero == 1 || zero == 2 ? parameter_gather(b, spec, *pricing, groups.data_of(b.experts)) : 0;
     t.update += count * update;
     if (spec.has_server()) served.push_back({b.count, reduction(b, spec, groups), update, gather});
     for (std::int64_t i = 0; i < b.count; ++i) {
@@ -310,6 +318,26 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     norm += static_cast<double>(b.count) * (pricing->on_host_time({&square, 1}).value - dispatch());
   }
   t.norm = clip + norm;
+}
+
+/// What a mixture of experts sums up of its choices, and of the squares that only some replicas have.
+double Estimator::Memo::balancing(const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
+                                  const StageGroups& groups) {
+  const models::Experts& experts = model->experts;
+  if (!experts.any()) return 0;
+  constexpr auto kSum = CollectiveKind::all_reduce;
+  constexpr auto kType = models::DType::fp32;
+  const std::int64_t values = 2 * experts.count + 1;
+  std::int64_t mixed = 0;
+  for (const LayerRun& run : layers_of)
+    if (run.costs->expert_elements > 0) mixed += run.count;
+  models::Op pool = flat(models::OpKind::sum_pieces, kType, values);
+  pool.n = std::max<std::int64_t>(1, mixed);
+  double t = 2 * dispatch() + op(flat(models::OpKind::fill_zero, kType, pool.n * values)) + op(pool) +
+             op(flat(models::OpKind::balance_losses, kType, values)) + message(kSum, values, kType, loss_members(spec));
+  if (mixed > 0) t += message(kSum, mixed * values, kType, groups.data);
+  if (spec.expert > 1 && !partitions(spec)) t += dispatch() + message(kSum, 1, kType, groups.experts);
+  return t;
 }
 
 /// What optimizers that look at whole tensors sum up over the ranks that have parts of them, and what they make of it.

@@ -30,6 +30,8 @@ double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const p
     for (auto run = chunk->rbegin(); run != chunk->rend(); ++run) {
       LayerCosts buckets;
       buckets.own_elements = run->costs->own_elements;
+      buckets.expert_elements = run->costs->expert_elements;
+      buckets.expert_matrices = run->costs->expert_matrices;
       buckets.partial_elements = run->costs->partial_elements;
       buckets.own_matrices = run->costs->own_matrices;
       buckets.shared_matrices = run->costs->shared_matrices;

@@ -25,12 +25,6 @@ plan::CollectiveKind kind_of(models::GroupCollective collective) {
   return plan::CollectiveKind::all_reduce;
 }
 
-/// Ranks of the groups that a layer communicates in.
-struct LayerGroups {
-  const std::vector<int>& tensor;
-  const std::vector<int>& context;
-};
-
 /// What passes around the ring while a pass computes.
 class Ring {
  public:
@@ -74,15 +68,20 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const int whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
-      const auto bytes = static_cast<double>(program.tensors[static_cast<std::size_t>(whole)].bytes());
+      const auto bytes = static_cast<double>(program.tensors[static_cast<std::size_t>(whole)].bytes()) * part.expected;
       const bool shifts = part.collective == models::GroupCollective::ring_shift;
+      const bool exchanges = part.collective == models::GroupCollective::all_to_all;
+      const plan::Stream stream = exchanges ? plan::Stream::exchange : plan::Stream::tensor;
+      const std::vector<int>& members = shifts ? groups.context : exchanges ? groups.experts : groups.tensor;
       const double seconds =
-          pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, shifts ? groups.context : groups.tensor)
-              .value;
+          pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members, stream).value;
+      if (exchanges) pass.exchanges += seconds;
       if (shifts)
         ring.shift(part.source, part.tensor, seconds);
       else
         pass.messages += seconds, ring.pass(seconds), ++pass.tensor_messages;
+      touch(part.sent, pass.steps);
+      touch(part.received, pass.steps);
       pass.message_bytes += bytes;
       ++pass.message_count;
       touch(part.source, pass.steps);
@@ -236,7 +235,10 @@ void find_first_writes(const std::vector<models::Part>& parts, const models::Lay
         if (op.out[i] < 0) continue;
         const models::Tensor& t = program.tensors[static_cast<std::size_t>(op.out[i])];
         if (t.role != models::TensorRole::gradient || !touched.insert(op.out[i]).second) continue;
-        bool& written = program.tensors[static_cast<std::size_t>(t.of)].shared ? out.shared_written : out.own_written;
+        const models::Tensor& parameter = program.tensors[static_cast<std::size_t>(t.of)];
+        bool& written = parameter.shared        ? out.shared_written
+                        : parameter.expert >= 0 ? out.expert_written
+                                                : out.own_written;
         written = written && std::find(sums.begin(), sums.end(), i) != sums.end();
       }
     }
@@ -248,7 +250,8 @@ std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, std::int6
   std::int64_t end = 0;
   for (const bool partial : {true, false})
     for (const models::Tensor& t : program.tensors) {
-      if (t.role != models::TensorRole::parameter || t.shared || t.partial_gradient != partial) continue;
+      if (t.role != models::TensorRole::parameter || t.shared || t.expert >= 0 || t.partial_gradient != partial)
+        continue;
       const std::int64_t begin = plan::round_up(end, alignment);
       if (begin > end) gaps.push_back(begin - end);
       end = begin + t.elements();
@@ -271,18 +274,19 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
 
 }  // namespace
 
-std::int64_t LayerCosts::zeroed_by_pass(bool shared, std::int64_t elements) const {
-  const std::int64_t padding = elements - (shared ? shared_elements : own_elements);
-  const std::size_t gaps = (shared ? 0 : own_gaps.size()) + (padding > 0 ? 1 : 0);
-  if (!(shared ? shared_written : own_written) || gaps > 1) return elements;
-  return shared || own_gaps.empty() ? padding : own_gaps.front();
+std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) const {
+  const bool own = of == LayerBucket::own;
+  const std::int64_t padding = elements - elements_of(of);
+  const std::size_t gaps = (own ? own_gaps.size() : 0) + (padding > 0 ? 1 : 0);
+  const bool written = own ? own_written : of == LayerBucket::experts ? expert_written : shared_written;
+  if (!written || gaps > 1) return elements;
+  return !own || own_gaps.empty() ? padding : own_gaps.front();
 }
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
-                       const std::vector<int>& tensor_group, const std::vector<int>& context_group, bool split,
-                       plan::OptimizerKind optimizer, const plan::Compression& compression) {
+                       const LayerGroups& group, bool split, plan::OptimizerKind optimizer,
+                       const plan::Compression& compression) {
   const std::int64_t alignment = plan::parameter_alignment(optimizer);
-  const LayerGroups group{tensor_group, context_group};
   LayerCosts out;
   out.recomputation = recomputation;
   out.kind = program.kind;
@@ -290,12 +294,22 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   for (std::size_t i = 0; i < program.tensors.size(); ++i) {
     const models::Tensor& t = program.tensors[i];
     if (t.role == models::TensorRole::parameter) {
-      std::int64_t& elements = t.shared ? out.shared_elements : out.own_elements;
+      const bool expert = t.expert >= 0;
+      std::int64_t& elements = t.shared ? out.shared_elements : expert ? out.expert_elements : out.own_elements;
       elements = plan::round_up(elements, alignment) + t.elements();
-      count_tensors(t, t.shared ? out.shared_parameters : out.own_parameters,
-                    t.shared ? out.shared_factors : out.own_factors, t.shared ? out.shared_matrices : out.own_matrices);
+      count_tensors(t,
+                    t.shared ? out.shared_parameters
+                    : expert ? out.expert_parameters
+                             : out.own_parameters,
+                    t.shared ? out.shared_factors
+                    : expert ? out.expert_factors
+                             : out.own_factors,
+                    t.shared ? out.shared_matrices
+                    : expert ? out.expert_matrices
+                             : out.own_matrices);
       if (t.partial_gradient) out.partial_elements = plan::round_up(out.partial_elements, alignment) + t.elements();
-    } else if (t.part_of < 0 && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss) {
+    } else if (t.part_of < 0 && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss &&
+               t.role != models::TensorRole::tally && t.role != models::TensorRole::load) {
       life_of[i] = static_cast<int>(out.lives.size());
       out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
     }

@@ -37,6 +37,9 @@ struct Life {
   double encoded = 0;    ///< bytes in which it waits for backward, where these are fewer; 0: it waits as it is
 };
 
+/// The buckets that a layer uses: of its own parameters, of its experts', of a tied table.
+enum class LayerBucket : std::uint8_t { own, experts, shared };
+
 struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
@@ -46,11 +49,12 @@ struct LayerCosts {
   std::int64_t partial_elements =
       0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
   std::int64_t shared_elements = 0;  ///< of the tied table's bucket, if the layer uses it
-  std::int64_t own_parameters = 0, shared_parameters = 0;        ///< tensors of these buckets
-  plan::FactorCount own_factors, shared_factors;                 ///< and what Adafactor keeps of them
-  std::vector<plan::MatrixShape> own_matrices, shared_matrices;  ///< and their shapes
+  std::int64_t expert_elements = 0;  ///< of its experts' on this rank
+  std::int64_t own_parameters = 0, expert_parameters = 0, shared_parameters = 0;  ///< tensors of these buckets
+  plan::FactorCount own_factors, expert_factors, shared_factors;                  ///< and what Adafactor keeps of them
+  std::vector<plan::MatrixShape> own_matrices, expert_matrices, shared_matrices;  ///< and their shapes
   /// Whether operators that can write a gradient are the first to touch each parameter's (plan/write_first.h).
-  bool own_written = true, shared_written = true;
+  bool own_written = true, expert_written = true, shared_written = true;
   std::vector<std::int64_t> own_gaps = {};  ///< between parameters of the own bucket: elements, of each gap
   double weight_inputs = 0;                 ///< bytes that the weights' gradients read, what is left when W waits for B
   bool backward_reads_parameters = false;
@@ -59,14 +63,21 @@ struct LayerCosts {
 
   /// Of gradients that a pass makes for itself, in a bucket of `elements` (the own, or the tied table's): those that
   /// are zeroed. Where the pass can write them one gap, if there is one alone, else all.
-  [[nodiscard]] std::int64_t zeroed_by_pass(bool shared, std::int64_t elements) const;
+  [[nodiscard]] std::int64_t zeroed_by_pass(LayerBucket of, std::int64_t elements) const;
+  [[nodiscard]] std::int64_t elements_of(LayerBucket of) const {
+    return of == LayerBucket::own ? own_elements : of == LayerBucket::experts ? expert_elements : shared_elements;
+  }
 };
 
-/// `split_backward`: as the zero-bubble orders run it. The groups of rank 0: of tensor and of context parallelism; one
-/// rank where there is none. `optimizer`: how its states want parameters aligned. `compression`: of what a block saves.
+/// Ranks of the groups that a layer communicates in, of rank 0; one rank where there is none.
+struct LayerGroups {
+  std::vector<int> tensor, context, experts;
+};
+
+/// `split_backward`: as the zero-bubble orders run it. `optimizer`: how its states want parameters aligned.
+/// `compression`: of what a block saves.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
-                                     const Pricing& pricing, const std::vector<int>& tensor_group,
-                                     const std::vector<int>& context_group, bool split_backward = false,
+                                     const Pricing& pricing, const LayerGroups& groups, bool split_backward = false,
                                      plan::OptimizerKind optimizer = plan::OptimizerKind::adamw,
                                      const plan::Compression& compression = {});
 

@@ -8,16 +8,16 @@
 namespace orrery::cost {
 
 /// All that layer_costs reads of a plan. A new option does not compile here before it is part of the key.
-inline auto layer_key(models::LayerKind kind, bool windowed, const models::ExpandOptions& options,
+inline auto layer_key(models::LayerKind kind, bool windowed, bool mixed, const models::ExpandOptions& options,
                       const plan::PlanSpec& spec, plan::Recompute recompute) {
   const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens, expert,
                bound, imbalance, chunks, at_once] = options;
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
-  return std::make_tuple(kind, windowed, tensor, context, batch, sequence, recompute, dtype, products, flash, rows,
-                         vocab_multiple, dropout, tokens, expert, bound, imbalance, chunks, at_once,
+  return std::make_tuple(kind, windowed, mixed, tensor, context, batch, sequence, recompute, dtype, products, flash,
+                         rows, vocab_multiple, dropout, tokens, expert, bound, imbalance, chunks, at_once,
                          spec.splits_backward(), spec.optimizer, gradients, activations, rank, minimum_rate, capacity,
                          group, start);
 }
-using LayerKey = decltype(layer_key({}, {}, {}, {}, {}));
+using LayerKey = decltype(layer_key({}, {}, {}, {}, {}, {}));
 
 }  // namespace orrery::cost

@@ -239,15 +239,15 @@ class Passes {
     }
   }
 
-  [[nodiscard]] std::int64_t padded(std::int64_t elements) const {
-    return plan::round_up(elements, spec_.shards() * plan::parameter_alignment(spec_.optimizer));
+  [[nodiscard]] std::int64_t padded(std::int64_t elements, int shards) const {
+    return plan::round_up(elements, shards * plan::parameter_alignment(spec_.optimizer));
   }
   /// Parameters that live elsewhere come ahead of a layer's pass, as shards ahead of their gathering.
   void fetch_parameters(const LayerCosts& layer, const std::vector<int>& starts, int last) {
     if (spec_.offload.parameters == plan::Space::device) return;
     const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch) + (gathers() ? 1 : 0);
     const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
-    add(from, last, full(layer, compute_) / (gathers() ? spec_.shards() : 1));
+    add(from, last, gathers() ? shard(layer, compute_) : full(layer, compute_));
   }
   /// Gradients whose sums are the host's live until the layer behind has run.
   void make_gradients(const LayerCosts& layer, int backward) {
@@ -260,9 +260,21 @@ class Passes {
   }
   [[nodiscard]] double full(const LayerCosts& layer, models::DType dtype) const {
     double sum = 0;
-    for (const std::int64_t elements : {layer.own_elements, layer.shared_elements})
-      if (elements > 0) sum += arena_bytes(padded(elements), dtype);
+    each_bucket(layer, [&](std::int64_t elements, int) { sum += arena_bytes(elements, dtype); });
     return sum;
+  }
+  [[nodiscard]] double shard(const LayerCosts& layer, models::DType dtype) const {
+    double sum = 0;
+    each_bucket(layer, [&](std::int64_t elements, int shards) { sum += arena_bytes(elements, dtype) / shards; });
+    return sum;
+  }
+  /// Of each bucket that a layer uses its elements, padded, and among how many ranks they are partitioned.
+  template <class Visit>
+  void each_bucket(const LayerCosts& layer, const Visit& visit) const {
+    for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared}) {
+      const int shards = spec_.shards_of(of == LayerBucket::experts);
+      if (layer.elements_of(of) > 0) visit(padded(layer.elements_of(of), shards), shards);
+    }
   }
 
   void gather(const LayerCosts& layer, bool for_backward) {
@@ -294,8 +306,7 @@ class Passes {
       return step();
     }
     add(backward, at_, full(layer, gradient_));
-    add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0),
-        full(layer, gradient_) / spec_.shards());
+    add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0), shard(layer, gradient_));
     step();
   }
 
@@ -333,10 +344,12 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
   bool shared = false;
   const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial, std::int64_t parameters,
                        const plan::FactorCount& factors, bool embedding, bool written,
-                       const std::vector<plan::MatrixShape>& matrices) {
+                       const std::vector<plan::MatrixShape>& matrices, bool experts = false) {
     if (elements == 0) return;
-    const std::int64_t padded = plan::round_up(elements, spec.shards() * plan::parameter_alignment(spec.optimizer));
-    out.push_back({padded, padded / spec.shards(), count, partial, parameters, factors, embedding, written, &matrices});
+    const int shards = spec.shards_of(experts);
+    const std::int64_t padded = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
+    out.push_back(
+        {padded, padded / shards, count, partial, parameters, factors, embedding, experts, written, &matrices});
   };
   // A tied table's first gradient is the head's, whose products a pass in two has later than the input's scatter.
   const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
@@ -350,6 +363,8 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
     }
     add(c.own_elements, run.count, c.partial_elements, c.own_parameters, c.own_factors,
         c.kind == models::LayerKind::embedding, c.own_written, c.own_matrices);
+    add(c.expert_elements, run.count, 0, c.expert_parameters, c.expert_factors, false, c.expert_written,
+        c.expert_matrices, true);
   }
   return out;
 }

@@ -21,6 +21,7 @@ struct BucketSize {
   std::int64_t parameters = 0;  ///< tensors
   plan::FactorCount factors = {};
   bool embedding = false;  ///< has the tables of the input
+  bool experts = false;    ///< of the rank's own experts
   bool written = false;    ///< its first pass can write gradients (plan/write_first.h)
   const std::vector<plan::MatrixShape>* matrices = nullptr;  ///< of the tensors, in the layer's costs
 };

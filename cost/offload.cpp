@@ -100,8 +100,8 @@ double backward_seconds(const LayerCosts& layer) {
          (layer.recomputation == plan::Recompute::full ? again.compute + again.messages : 0);
 }
 
-std::int64_t padded(std::int64_t elements, const plan::PlanSpec& spec) {
-  const std::int64_t unit = spec.shards() * plan::kParameterAlignment;
+std::int64_t padded(std::int64_t elements, int shards) {
+  const std::int64_t unit = shards * plan::kParameterAlignment;
   return (elements + unit - 1) / unit * unit;
 }
 
@@ -112,8 +112,9 @@ int zero_of(const plan::PlanSpec& spec) {
 /// Elements of the buckets that a layer uses, one by one.
 std::vector<std::int64_t> elements_of(const LayerCosts& layer, const plan::PlanSpec& spec) {
   std::vector<std::int64_t> out;
-  for (const std::int64_t own : {layer.own_elements, layer.shared_elements})
-    if (own > 0) out.push_back(padded(own, spec));
+  for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared})
+    if (layer.elements_of(of) > 0)
+      out.push_back(padded(layer.elements_of(of), spec.shards_of(of == LayerBucket::experts)));
   return out;
 }
 

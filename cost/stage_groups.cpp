@@ -35,12 +35,18 @@ StageGroups stage_groups(const plan::Plan& plan, int stage) {
   const int first = plan.rank(stage, 0, 0);
   StageGroups out;
   out.tensor = strided(first, 1, spec.tensor);
+  out.experts = strided(first, spec.tensor, spec.expert);
+  const auto of_experts = [&] {
+    return spec.expert > 1 ? strided(first, spec.tensor * spec.expert, spec.expert_shards()) : out.data;
+  };
   if (!partitions(spec)) {
     out.data = with_mirrored(strided(first, spec.tensor, spec.replicas()), spec, stage);
+    out.expert_data = of_experts();
     out.parts = out.tensor;
     return out;
   }
   out.data = strided(first, spec.tensor, spec.shards());
+  out.expert_data = of_experts();
   out.copies = with_mirrored(strided(first, spec.tensor * spec.shards(), spec.sub_groups()), spec, stage);
   out.parts = strided(first, 1, spec.tensor * spec.shards());
   return out;

@@ -9,9 +9,11 @@ namespace orrery::cost {
 
 struct StageGroups {
   std::vector<int> tensor;
+  std::vector<int> experts, expert_data;  ///< that divide a layer's experts, and that hold the same of them
   std::vector<int> data;    ///< over which gradients are reduced: all that hold the parameters, or ZeRO's sub-group
   std::vector<int> copies;  ///< under ZeRO: the ranks that hold the same shard; of fewer than two, nobody else
   std::vector<int> parts;   ///< the ranks that have parts of one parameter
+  [[nodiscard]] const std::vector<int>& data_of(bool of_experts) const { return of_experts ? expert_data : data; }
 };
 
 [[nodiscard]] StageGroups stage_groups(const plan::Plan& plan, int stage);

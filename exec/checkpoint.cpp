@@ -17,6 +17,7 @@
 #include "exec/safetensors.h"
 #include "exec/stored_values.h"
 #include "exec/table_shards.h"
+#include "plan/experts.h"
 
 namespace orrery::exec {
 
@@ -91,7 +92,7 @@ void fill_bucket(const CheckpointContext& context, const CheckpointReader& reade
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
   const int tensor_rank = rank % context.schedule.spec.tensor;
-  const int data_rank = context.schedule.spec.shard_index(rank);
+  const int data_rank = context.schedule.spec.shard_index_of(bucket.experts, rank);
   StoredValues values(rank_class, context.arena, context.backend, buffer, saved.version);
   for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
     // A run whose pipeline is another kept other versions, or none: then this one begins anew with the weights.
@@ -256,7 +257,8 @@ Named named_by(const plan::Schedule& schedule) {
       for (const SavedState& saved : saved_states(rank_class, bucket))
         if (saved.state != State::stashed)
           for (const plan::ParameterRange& range : bucket.ranges)
-            out[{saved.state, range.name}] = range.tensor.logical_shape;
+            for (const std::string& name : plan::names_on_ranks(range, bucket, schedule.spec))
+              out[{saved.state, name}] = range.tensor.logical_shape;
     for (const OwnState& own : own_states(rank_class))
       if (own.state != State::scaling) out[{own.state, own.range.name}] = own.range.tensor.logical_shape;
   }

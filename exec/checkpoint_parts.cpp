@@ -93,7 +93,7 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
   const plan::PlanSpec& spec = schedule.spec;
-  const int data_rank = spec.shard_index(rank), replica = rank / spec.tensor % spec.replicas();
+  const int replica = rank / spec.tensor % spec.replicas();
   std::vector<OwnedPart> out;
   const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, std::int64_t begin,
                          std::int64_t end, int buffer, std::int64_t offset) {
@@ -117,9 +117,11 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
       const int buffer = buffer_of(bucket, state);
       // Of what every replica has, or every sub-group, they take turns.
       const bool sharded = is_sharded(rank_class, bucket, buffer);
-      const int writer = static_cast<int>(b) % (sharded ? spec.sub_groups() : spec.replicas());
-      if ((sharded ? spec.sub_group_of(rank) : replica) != writer) continue;
-      for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank))
+      const bool apart = bucket.experts && spec.expert > 1;  // each part of the experts has replicas of its own
+      const int ways = sharded ? spec.sub_groups() : apart ? spec.expert_shards() : spec.replicas();
+      const int turn = sharded ? spec.sub_group_of(rank) : apart ? spec.expert_shard_index(rank) : replica;
+      if (turn != static_cast<int>(b) % ways) continue;
+      for (const Holding& holding : holdings(rank_class, bucket, buffer, spec.shard_index_of(bucket.experts, rank)))
         write({state, version}, *holding.range, holding.local_begin, holding.local_end, buffer, holding.buffer_offset);
     }
   for (const OwnState& own : own_states(rank_class))  // the same on every replica

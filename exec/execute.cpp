@@ -56,6 +56,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       transport_(transport),
       options_(options),
       data_rank_(schedule.spec.shard_index(transport.rank())),
+      expert_rank_(schedule.spec.shard_index_of(true, transport.rank())),
       steady_from_(schedule.steady_from()),
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
@@ -122,7 +123,7 @@ bool Executor::host_shares() const {
 }
 
 std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
-  return data_rank_ * bucket.shard_elements();
+  return (bucket.experts ? expert_rank_ : data_rank_) * bucket.shard_elements();
 }
 
 // The entries of this training step, step by step.
@@ -304,7 +305,7 @@ std::vector<OperatorRecord> Executor::operators() const {
 }
 
 std::int64_t Executor::element_offset(const plan::View& view) const {
-  return view.offset + (view.own ? data_rank_ * view.elements : 0);
+  return view.offset + (view.own ? (view.experts ? expert_rank_ : data_rank_) * view.elements : 0);
 }
 
 std::byte* Executor::address(const plan::View& view, const Instance& of) const {

@@ -235,7 +235,7 @@ class Executor {
   Backend& backend_;
   Transport& transport_;
   Options options_;
-  int data_rank_ = 0;
+  int data_rank_ = 0, expert_rank_ = 0;  ///< which shards this rank has
   std::int64_t steady_from_ = 0;  ///< spans are of one kind of training steps: those of a run's first ones only if it
                                   ///< has no others
   Arena arena_;

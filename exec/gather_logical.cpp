@@ -10,6 +10,7 @@
 #include "exec/logical.h"
 #include "exec/safetensors.h"
 #include "exec/table_shards.h"
+#include "plan/experts.h"
 
 namespace orrery::exec {
 namespace {
@@ -58,14 +59,15 @@ void pack_received(std::string& out, const plan::RankClass& rank_class, int b, A
 std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
-  const int data_rank = schedule.spec.shard_index(rank);
   std::string out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
     const plan::Bucket& bucket = rank_class.buckets[b];
     if (what == Gathered::gradients && bucket.received >= 0) {
-      pack_received(out, rank_class, static_cast<int>(b), arena, backend, {rank % schedule.spec.tensor, data_rank});
+      pack_received(out, rank_class, static_cast<int>(b), arena, backend,
+                    {rank % schedule.spec.tensor, schedule.spec.shard_index(rank)});
       continue;
     }
+    const int data_rank = schedule.spec.shard_index_of(bucket.experts, rank);
     int buffer = weight_buffer(bucket);
     const std::vector<Holding> mine = what == Gathered::gradients
                                           ? gradient_holdings(rank_class, bucket, data_rank, buffer)
@@ -114,8 +116,10 @@ LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Are
       const plan::ParameterRange& range =
           header.bucket < 0 ? tables[static_cast<std::size_t>(header.range)] :
           rank_class.buckets[static_cast<std::size_t>(header.bucket)].ranges[static_cast<std::size_t>(header.range)];
-      LogicalTensor& tensor = out[range.name];
-      std::vector<bool>& seen = filled[range.name];
+      const std::string name = plan::name_on_rank(range, rank_class.buckets[static_cast<std::size_t>(header.bucket)],
+                                                  schedule.spec, static_cast<int>(rank));
+      LogicalTensor& tensor = out[name];
+      std::vector<bool>& seen = filled[name];
       if (tensor.values.empty()) {
         tensor.shape = range.tensor.logical_shape;
         tensor.values.resize(static_cast<std::size_t>(logical_elements(range.tensor)));

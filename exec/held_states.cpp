@@ -14,15 +14,13 @@ namespace {
 class Collector {
  public:
   Collector(const plan::Schedule& schedule, int rank)
-      : class_(schedule.class_of(rank)),
-        tensor_rank_(rank % schedule.spec.tensor),
-        data_rank_(schedule.spec.shard_index(rank)) {}
+      : class_(schedule.class_of(rank)), tensor_rank_(rank % schedule.spec.tensor), spec_(schedule.spec), rank_(rank) {}
 
   /// A buffer that lies as the bucket's parameters do, whole or this rank's shard of it.
   void by_tensor(const char* state, const plan::Bucket& bucket, int buffer) {
     if (!held(buffer)) return;
     for (int version = 0; version < class_.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
-      for (const Holding& holding : holdings(class_, bucket, buffer, data_rank_)) {
+      for (const Holding& holding : holdings(class_, bucket, buffer, spec_.shard_index_of(bucket.experts, rank_))) {
         const plan::ParameterRange& range = *holding.range;
         HeldPart part{
             state, range.name, buffer, version, holding.buffer_offset, holding.local_end - holding.local_begin, {}};
@@ -48,9 +46,10 @@ class Collector {
     by_tensor("stashed", b, b.stashed);
     by_tensor("first_moment", b, b.first_moment);
     by_tensor("second_moment", b, b.second_moment);
-    const std::string place = fmt::format("{}.{}", class_.stage, tensor_rank_);
+    const std::string place = fmt::format("{}.{}{}", class_.stage, tensor_rank_,
+                                          b.experts ? fmt::format(".{}", spec_.expert_index(rank_)) : "");
     const bool sharded = b.first_moment >= 0 && is_sharded(class_, b, b.first_moment);
-    const std::string scales = sharded ? fmt::format("{}.{}", place, data_rank_) : place;
+    const std::string scales = sharded ? fmt::format("{}.{}", place, spec_.shard_index_of(b.experts, rank_)) : place;
     whole("first_scale", b.name, b.first_scale, scales);
     whole("second_scale", b.name, b.second_scale, scales);
     whole("compression_error", b.name, b.error, "");
@@ -69,7 +68,9 @@ class Collector {
     return buffer >= 0 && class_.buffers[static_cast<std::size_t>(buffer)].persistent;
   }
   const plan::RankClass& class_;
-  int tensor_rank_, data_rank_;
+  int tensor_rank_;
+  const plan::PlanSpec& spec_;
+  int rank_;
   std::vector<HeldPart> out_;
 };
 

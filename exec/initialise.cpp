@@ -79,7 +79,6 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
                 double loss_scale, int threads) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
-  const int data_rank = schedule.spec.shard_index(rank);
   for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
     if (rank_class.buffers[i].persistent) fill_zero(rank_class, static_cast<int>(i), arena, backend);
   for (const plan::Bucket& bucket : rank_class.buckets)
@@ -88,7 +87,8 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
       for (int version = 0; version < rank_class.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
         transfer(
             arena.data(buffer, {-1, version}), rank_class.buffers[static_cast<std::size_t>(buffer)].dtype,
-            holdings(rank_class, bucket, buffer, data_rank), tensor_rank, backend, Transfer::to_device,
+            holdings(rank_class, bucket, buffer, schedule.spec.shard_index_of(bucket.experts, rank)), tensor_rank,
+            backend, Transfer::to_device,
             [&](const Holding& holding, const Run& run, std::span<float> values) {
               source(*holding.range, run.logical, values);
             },

@@ -295,7 +295,9 @@ class Builder : private EndNotes {
     const Attention attention = make_attention();
     const Norm out_1 = model_.output_norm ? norm(prefix() + "ln_1_out") : Norm{};
     const Norm norm_2 = shared ? Norm{} : norm(prefix() + "ln_2");
-    const Mlp mlp = make_mlp();
+    const bool mixed = model_.experts.in_layer(layer_);
+    const Mlp mlp = mixed ? Mlp{} : make_mlp();
+    const Mixture mixture = mixed ? make_mixture(residual_initial_stddev()) : Mixture{};
     const Norm out_2 = model_.output_norm ? norm(prefix() + "ln_2_out") : Norm{};
     const std::int64_t c = model_.hidden;
     const int a = own_activation("ln_1", c), h = own_activation("attention.h", c), r = own_activation("residual", c);
@@ -309,7 +311,8 @@ class Builder : private EndNotes {
     residual(program_.x, output_norm(out_1, h, "attention.normed"), attention.projection.bias, r,
              DropoutPlace::attention_branch);
     if (!shared) norm_forward(norm_2, parallel ? program_.x : r, b);
-    mlp_forward(mlp, shared ? a_all : gathered(b, "ln_2.gathered"), g_sums);
+    const int b_all = shared ? a_all : gathered(b, "ln_2.gathered");
+    mixed ? mixture_forward(mixture, b_all, g_sums) : mlp_forward(mlp, b_all, g_sums);
     add_up(g_sums, g);
     residual(r, output_norm(out_2, g, "mlp.normed"), mlp.down.bias, program_.y, DropoutPlace::mlp_branch);
 
@@ -317,7 +320,8 @@ class Builder : private EndNotes {
     const int dr = shared ? program_.dy : own_activation("d_residual", c);
     begin(program_.backward);
     const int dg = branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
-    mlp_backward(mlp, output_norm_gradient(out_2, dg, g, "d_mlp.normed"), b, db, "ln_2");
+    const int dg_own = output_norm_gradient(out_2, dg, g, "d_mlp.normed");
+    mixed ? mixture_backward(mixture, dg_own, b, db, "ln_2") : mlp_backward(mlp, dg_own, b, db, "ln_2");
     // With the gradient of the skip beside it: of r, or where attention and MLP are parallel of x.
     if (!shared) norm_backward(norm_2, db, parallel ? program_.x : r, program_.dy, dr);
     const int dh = branch_gradient(parallel ? program_.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
@@ -376,6 +380,11 @@ class Builder : private EndNotes {
 }  // namespace
 
 LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options) {
+  ENSURE(!model.experts.any() || (model.experts.count % options.expert == 0 && model.pre_norm &&
+                                  model.experts.hidden % options.tensor == 0 &&
+                                  model.experts.shared % options.tensor == 0),
+         "{} experts of width {} (shared {}) over {} ranks, tensor {}", model.experts.count, model.experts.hidden,
+         model.experts.shared, options.expert, options.tensor);
   ENSURE(options.tensor >= 1 && model.heads % options.tensor == 0 && model.kv_heads % options.tensor == 0 &&
              model.ffn_hidden % options.tensor == 0,
          "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,

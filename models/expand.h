@@ -23,6 +23,9 @@ enum class TensorRole {
   tokens,      ///< (B,T) int32
   targets,     ///< (B,T) int32
   loss,        ///< scalar accumulator, lives for the step
+  /// (2E+1) of a layer's choices of experts in the step, lives for the step; and of all layers and ranks, (E) tokens
+  tally,
+  load,
   // A masked-language model has targets (B,k) for k predictions a sequence, and besides
   /// (B,T) int32
   token_types,
@@ -56,6 +59,9 @@ struct Tensor {
   /// Of a piece of q, k and v: the rows that belong to one key/value head, and where they begin among all rows of q, k
   /// and v of that head. Weights of some families are stored head by head.
   std::int64_t group_rows = 0, group_first = 0, group_stride = 0;
+  /// Of an expert's own: which of the rank's experts it is; the name says so too, until it is known whose rank it is
+  /// (plan::name_experts). -1: of no expert.
+  std::int64_t expert = -1;
   /// Rows of another tensor of the layer, from its element `first` on: memory of its own it has none. -1: it has.
   int part_of = -1;
   std::int64_t first = 0;

@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "base/ensure.h"
-#include "models/linear_notes.h"
+#include "models/expert_notes.h"
 
 namespace orrery::models {
 
-class LossNotes : protected LinearNotes {
+class LossNotes : protected ExpertNotes {
  protected:
-  using LinearNotes::LinearNotes;
+  using ExpertNotes::ExpertNotes;
 
   struct VocabularyLoss {
     Linear unembed;

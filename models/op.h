@@ -284,7 +284,7 @@ struct Op {
   // Mixtures of experts. `chosen`: k. With `slots` > 0 rows of other operators (gate, activate …) stand in slots too,
   // of which their last input says how many there are.
   std::int64_t slots = 0, experts = 0, chosen = 0;
-  Routing routing;
+  Routing routing = {};
   /// Share of the rows that are there, where data decides how many: for prices, drawn from a stated distribution.
   double expected = 1;
   std::vector<int> in;

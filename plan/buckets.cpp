@@ -29,7 +29,7 @@ class Layout {
       if (spec.ends(stage_, chunk_)) add(models::LayerKind::head, -1);
     }
     for (Bucket& bucket : result_.buckets) {
-      bucket.shards = spec.shards();
+      bucket.shards = spec.shards_of(bucket.experts);
       bucket.elements = round_up(bucket.elements, bucket.shards * alignment_);
     }
     result_.factors = place_factors(result_.buckets, spec.optimizer);
@@ -43,18 +43,20 @@ class Layout {
     const std::vector<models::Tensor>& tensors = stage_layer.program.tensors;
     stage_layer.bucket.assign(tensors.size(), -1);
     stage_layer.offset.assign(tensors.size(), 0);
-    int own = -1;
+    int own = -1, of_experts = -1;
     // What the tensor group sums up comes first, so that it is one run of the bucket.
     std::vector<std::size_t> order(tensors.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return tensors[i].partial_gradient; });
     for (const std::size_t i : order) {
       if (tensors[i].role == models::TensorRole::parameter) {
-        int& target = tensors[i].shared ? result_.shared : own;
+        const bool expert = tensors[i].expert >= 0;
+        int& target = tensors[i].shared ? result_.shared : expert ? of_experts : own;
         const bool fresh = target < 0;
         if (fresh) {
-          target = new_bucket(tensors[i].shared ? "wte" : name(kind, layer));
+          target = new_bucket(tensors[i].shared ? "wte" : name(kind, layer) + (expert ? ".experts" : ""));
           result_.buckets.back().embedding = tensors[i].shared || kind == models::LayerKind::embedding;
+          result_.buckets.back().experts = expert;
         }
         stage_layer.bucket[i] = target;
         stage_layer.offset[i] = tensors[i].shared && !fresh ? 0 : append(target, tensors[i]);
@@ -134,6 +136,8 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .sequence_parallel = spec.shards_rows(),
           .vocab_multiple = spec.vocab_multiple,
           .global_tokens = spec.batch * spec.sequence,
+          .expert = spec.expert,
+          .expert_bound = spec.expert_bound,
           .loss_chunks = spec.loss_chunks,
           // Backward follows at once, and no other rank has a part of the logits.
           .loss_at_once = spec.pipeline == 1 && spec.tensor == 1};

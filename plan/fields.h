@@ -46,7 +46,7 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"", "pipeline", 1, kMostRanks, nullptr, true, "stages of layers"}, OF(pipeline)},
     Field{{"", "context", 1, kMostRanks, nullptr, true, "ranks that split the tokens of a sequence"}, OF(context)},
     Field{{"", "expert", 1, kMostRanks, nullptr, true,
-           "ranks that split experts; 1 until they are lowered"}, OF(expert)},
+           "ranks of data x context that split a layer's experts"}, OF(expert)},
     Field{{"", "virtual_stages", 1, kMostLayers, nullptr, true,
            "chunks of layers on each rank, run interleaved"}, OF(virtual_stages)},
     Field{{"", "layers_per_stage", 0, kMostLayers, nullptr, false,
@@ -103,7 +103,9 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"embedding", "forward", 0, 0, &kPooledWords, false,
            "in what pooled vectors travel"}, OF(embedding.forward)},
     Field{{"embedding", "backward", 0, 0, &kPooledWords, false,
-           "in what their gradients travel"}, OF(embedding.backward)});
+           "in what their gradients travel"}, OF(embedding.backward)},
+    Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
+           "room for tokens of other ranks, over what a balanced router sends"}, OF(expert_bound)});
 
 /// What the plan file says besides, of which a job says batch, sequence and precision itself.
 inline constexpr auto kFixedFields = std::make_tuple(

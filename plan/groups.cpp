@@ -30,6 +30,12 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   } else {
     groups.data = add("data", {data, mirror});
   }
+  if (spec.expert > 1) {
+    groups.expert = add("expert", {{spec.tensor, spec.expert}});
+    groups.expert_data = add("expert_data", {{spec.tensor * spec.expert, spec.expert_shards()}});
+  } else {
+    groups.expert_data = groups.data;
+  }
   if (spec.exchanges_by_node()) {
     groups.near = add("near", {{spec.tensor, spec.compression.group}});
     groups.far = add("far", {{spec.tensor * spec.compression.group, spec.replicas() / spec.compression.group}});

@@ -63,10 +63,20 @@ class StageLowering {
     forward_tensors_.resize(parameters_.layers.size());
     backward_tensors_.resize(parameters_.layers.size());
     persistent_buffers();
+    expert_buffers();
     begin_block();
     in_moves() ? chunk_blocks() : whole_blocks();
-    const StepEnd end{
-        build_, groups_, spec_, zero_, stage_, parameters_.shared, norm_squared_, coefficient_, parameters_.factors};
+    if (balances()) balance_block();
+    const StepEnd end{build_,
+                      groups_,
+                      spec_,
+                      plan_.model(),
+                      zero_,
+                      stage_,
+                      parameters_.shared,
+                      norm_squared_,
+                      coefficient_,
+                      parameters_.factors};
     options_.forward_only ? lower_report(end) : lower_finish(end);
     build_.settle_lives();
     if (asynchronous())
@@ -231,6 +241,30 @@ class StageLowering {
       class_.scaling = build_.buffer("loss_scaling", Purpose::scalars, DType::fp32, 4, true);
   }
 
+  void expert_buffers() {
+    const models::Experts& experts = plan_.model().experts;
+    if (options_.forward_only) return;
+    for (const StageLayer& layer : parameters_.layers)
+      if (layer.kind == models::LayerKind::block && experts.in_layer(layer.layer))
+        class_.expert_layers.push_back(layer.layer);
+    // Losses are of all stages: each takes part in their sums.
+    if (!experts.any()) return;
+    const std::int64_t values = 2 * experts.count + 1;
+    const auto layers = static_cast<std::int64_t>(class_.expert_layers.size());
+    class_.tally =
+        build_.buffer("expert_tally", Purpose::scalars, DType::fp32, std::max<std::int64_t>(1, layers) * values, true);
+    class_.pooled = build_.buffer("expert_load", Purpose::scalars, DType::fp32, values, true);
+    class_.balance = build_.buffer("balance_losses", Purpose::scalars, DType::fp32, 2, true);
+  }
+
+  // Whether gradients need the loads of the whole step, known behind its last forward pass.
+  bool balances() const { return class_.tally >= 0 && plan_.model().experts.aux_coefficient > 0; }
+  void balance_block() {
+    balance_ = static_cast<std::int32_t>(class_.blocks.size());
+    build_.open("balance");
+    pool_tallies(build_, groups_, class_, plan_.model().experts.count);
+  }
+
   // -- layers ---------------------------------------------------------------------------------------------------
   // Views of a layer's tensors in one context: forward, or recomputation and backward.
   struct Context {
@@ -269,6 +303,11 @@ class StageLowering {
       known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements(), false});
     } else if (t.role == TensorRole::loss) {
       known = build_.view(build_.whole(class_.loss));
+    } else if (t.role == TensorRole::load) {
+      known = build_.view({class_.pooled, 0, t.elements(), false});
+    } else if (t.role == TensorRole::tally) {
+      const auto place = std::find(class_.expert_layers.begin(), class_.expert_layers.end(), layer.layer);
+      known = build_.view({class_.tally, (place - class_.expert_layers.begin()) * t.elements(), t.elements(), false});
     } else if (const auto read = inputs_.find(t.role); read != inputs_.end()) {
       known = build_.view(build_.whole(read->second));
     } else {
@@ -314,6 +353,14 @@ class StageLowering {
         const View target = build_.view_at(view_of(layer, context, part.tensor));
         const View source = part.source >= 0 ? build_.view_at(view_of(layer, context, part.source)) : target;
         const bool ring = part.collective == models::GroupCollective::ring_shift;
+        if (part.collective == models::GroupCollective::all_to_all) {
+          Counted counted;
+          if (part.sent >= 0)
+            counted = {view_of(layer, context, part.sent), view_of(layer, context, part.received),
+                       layer.program.tensors[static_cast<std::size_t>(part.tensor)].shape[1], part.expected};
+          build_.exchange(phase, Stream::exchange, groups_.expert, source, target, index, counted);
+          continue;
+        }
         build_.collective(phase, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
                           ring ? groups_.context : groups_.tensor, source, target, index, -1,
                           part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum);
@@ -323,6 +370,8 @@ class StageLowering {
       std::vector<Op> ops = std::move(first_ops);
       first_ops = {};
       for (Op op : part.ops) {
+        // Each token is counted once, and in training alone.
+        if (op.kind == OpKind::count_choices && (class_.tally < 0 || phase == Phase::recompute)) continue;
         for (int& t : op.in) t = view_of(layer, context, t);
         for (int& t : op.out) t = view_of(layer, context, t);
         if ((op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) && class_.scaling >= 0)
@@ -340,13 +389,14 @@ class StageLowering {
     std::vector<int> holders;
     for (int b : layer.buckets) {
       const Bucket& bucket = build_.bucket(b);
-      if (!partitions_parameters()) {
-        holders.push_back(bucket.parameters);
+      const int group = groups_.data_of(bucket);
+      if (!partitions_parameters() || group < 0) {  // what no other rank has a part of is whole
+        holders.push_back(partitions_parameters() ? bucket.shard : bucket.parameters);
         continue;
       }
       const int full = build_.buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
                                      compute_dtype(), bucket.elements);
-      build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, groups_.data,
+      build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, group,
                         build_.whole(build_.bucket(b).shard), build_.whole(full),
                         static_cast<std::int32_t>(layer.layer), b);
       holders.push_back(full);
@@ -371,6 +421,7 @@ class StageLowering {
       return;
     }
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
+    if (class_.tally >= 0) ops.push_back(build_.zero_of(class_.tally));
     for (const Bucket& b : class_.buckets)
       ops.push_back(build_.zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
     build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
@@ -525,9 +576,14 @@ class StageLowering {
       const int b = layer.buckets[i];
       const Bucket bucket = build_.bucket(b);
       sum_partial(build_, groups_, bucket, context.gradients[i], static_cast<std::int32_t>(layer.layer), b);
+      const int group = groups_.data_of(bucket);
+      if (group < 0) {
+        pending_.push_back({context.gradients[i], b});
+        continue;
+      }
       const int reduced = build_.buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
                                         gradient_dtype(spec_.precision), bucket.shard_elements());
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, group,
                         build_.whole(context.gradients[i]), build_.whole(reduced),
                         static_cast<std::int32_t>(layer.layer), b);
       pending_.push_back({reduced, b});
@@ -549,13 +605,17 @@ class StageLowering {
 
   void order() {
     class_.program.push_back({0, -1});
+    bool balanced = false;
     if (in_moves()) {
       for (const Move& move : moves_)
         if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
           class_.program.push_back({block->second, move.micro_batch});
     } else {
       for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
-        if (turn.forward || !options_.forward_only) class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
+        if (turn.forward || !options_.forward_only) {
+          if (!turn.forward && balance_ >= 0 && !balanced) class_.program.push_back({balance_, -1}), balanced = true;
+          class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
+        }
     }
     class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
   }
@@ -576,6 +636,7 @@ class StageLowering {
   std::vector<std::pair<int, int>> pending_;
   std::map<TensorRole, int> inputs_;  ///< buffers of what load_tokens reads
   int norm_squared_ = -1, coefficient_ = -1;
+  std::int32_t balance_ = -1;  ///< block behind the last forward pass
 };
 
 }  // namespace

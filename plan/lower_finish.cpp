@@ -25,9 +25,9 @@ void sum_partial(ClassBuilder& build, const Groups& groups, const Bucket& bucket
 }
 
 void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, int b) {
-  if (groups.copies < 0) return;
-  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups.copies, shard, shard, -1,
-                   b);
+  const int copies = groups.copies_of(build.bucket(b));
+  if (copies < 0) return;
+  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, copies, shard, shard, -1, b);
 }
 
 std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets) {
@@ -36,6 +36,17 @@ std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>
   const auto name = [&](int b) { return buckets[static_cast<std::size_t>(b)].name; };
   if (spec.mirrors()) std::sort(order.begin(), order.end(), [&](int a, int b) { return name(a) < name(b); });
   return order;
+}
+
+void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& rank_class, std::int64_t experts) {
+  const std::int64_t values = 2 * experts + 1;
+  Op sum = build.flat(OpKind::sum_pieces, DType::fp32, values, {build.view(build.whole(rank_class.tally))},
+                      {build.view(build.whole(rank_class.pooled))});
+  sum.n = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_class.expert_layers.size()));
+  build.compute(Phase::reporting, -1, "pool_tallies", {std::move(sum)});
+  if (groups.loss >= 0)
+    build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups.loss,
+                     build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
 }
 
 void run_before(std::int64_t training_step, std::span<Step> steps) {
@@ -53,6 +64,7 @@ class Finish {
       : build_(end.build),
         groups_(end.groups),
         spec_(end.spec),
+        model_(end.model),
         zero_(end.zero),
         stage_(end.stage),
         shared_(end.shared),
@@ -73,6 +85,7 @@ class Finish {
     }
     clip();
     lower_update({build_, groups_, spec_, zero_, layout_, coefficient_});
+    if (build_.result().tally >= 0) balance();
     report();
   }
 
@@ -83,6 +96,43 @@ class Finish {
   }
 
  private:
+  // What each layer's experts had to do, over all replicas; the losses; and the biases that even it out.
+  void balance() {
+    const RankClass& c = build_.result();
+    const models::Experts& experts = model_.experts;
+    if (experts.aux_coefficient <= 0) pool_tallies(build_, groups_, c, experts.count);
+    Op losses = build_.flat(OpKind::balance_losses, DType::fp32, 2 * experts.count + 1,
+                            {build_.view(build_.whole(c.pooled))}, {build_.view(build_.whole(c.balance))});
+    losses.n = spec_.batch * spec_.sequence * experts.layers_of(model_.layers);
+    build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
+    if (c.expert_layers.empty()) return;
+    for (const int group : {groups_.data, groups_.copies})
+      if (group >= 0)
+        build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
+                          build_.whole(c.tally), -1, -1);
+    if (experts.bias_rate > 0) move_biases();
+  }
+
+  // Of each layer; the master too where compute reads a copy of it.
+  void move_biases() {
+    const RankClass& c = build_.result();
+    const std::int64_t values = 2 * model_.experts.count + 1;
+    std::vector<Op> ops;
+    for (std::size_t i = 0; i < c.expert_layers.size(); ++i) {
+      const std::string name = "h." + std::to_string(c.expert_layers[i]) + ".mlp.router.balance";
+      const View tally{c.tally, static_cast<std::int64_t>(i) * values, values, false};
+      for (const Bucket& b : c.buckets)
+        for (const ParameterRange& range : b.ranges)
+          for (const int buffer : {b.parameters, b.master}) {
+            if (range.name != name || buffer < 0) continue;
+            ops.push_back(build_.flat(OpKind::balance_bias, DType::fp32, model_.experts.count, {build_.view(tally)},
+                                      {build_.view({buffer, range.offset, range.elements, false})}));
+            ops.back().scale = model_.experts.bias_rate;
+          }
+    }
+    build_.compute(Phase::optimizer, -1, "move_biases", std::move(ops));
+  }
+
   bool shares_table() const {
     return groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage());
   }
@@ -103,15 +153,16 @@ class Finish {
     const Bucket bucket = build_.bucket(b);
     if (zero_ >= 2) return sum_copies(build_, groups_, build_.whole(bucket.gradient_shard), b);
     sum_partial(build_, groups_, bucket, bucket.gradients, -1, b);
-    if (groups_.data < 0) return;
+    const int group = groups_.data_of(bucket);
+    if (group < 0) return;
     if (zero_ == 0) {
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.data,
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, group,
                         build_.whole(bucket.gradients), build_.whole(bucket.gradients), -1, b);
       return;
     }
     const DType dtype = gradient_dtype(spec_.precision);
     const int reduced = build_.buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
-    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, groups_.data,
+    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, group,
                       build_.whole(bucket.gradients), build_.whole(reduced), -1, b);
     sum_copies(build_, groups_, build_.whole(reduced), b);
     Step& step =
@@ -122,13 +173,29 @@ class Finish {
   }
 
   void clip() {
+    // Replicas that hold whole gradients have the same ones, but for those of their own experts.
+    const bool apart = zero_ == 0 && groups_.expert >= 0;
     std::vector<Op> squares;
-    for (const Bucket& b : build_.result().buckets) {
+    const auto square = [&](const Bucket& b, int into) {
       const View v = optimized_gradient(build_, b, zero_);
       squares.push_back(build_.flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {build_.view(v)},
-                                    {build_.view(build_.whole(norm_squared_))}));
+                                    {build_.view(build_.whole(into))}));
       squares.back().accumulate = true;
+    };
+    if (apart) {
+      const int of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
+      squares.push_back(build_.zero_of(of_experts));
+      for (const Bucket& b : build_.result().buckets)
+        if (b.experts) square(b, of_experts);
+      build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
+      squares.clear();
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
+                        build_.whole(of_experts), build_.whole(of_experts), -1, -1);
+      squares.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
+                                    {build_.view(build_.whole(norm_squared_))}));
     }
+    for (const Bucket& b : build_.result().buckets)
+      if (!apart || !b.experts) square(b, norm_squared_);
     build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
     if (groups_.norm >= 0)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
@@ -167,6 +234,7 @@ class Finish {
   ClassBuilder& build_;
   const Groups& groups_;
   const PlanSpec& spec_;
+  const models::Model& model_;
   int zero_, stage_, shared_, norm_squared_, coefficient_;
   const FactorLayout& layout_;
 };

@@ -12,6 +12,7 @@ struct StepEnd {
   ClassBuilder& build;
   const Groups& groups;
   const PlanSpec& spec;
+  const models::Model& model;
   int zero = 0, stage = 0;
   int shared = -1;                          ///< bucket of the tied token table, if the stage has it
   int norm_squared = -1, coefficient = -1;  ///< buffers
@@ -35,6 +36,10 @@ void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, in
 /// Buckets in the order in which their gradients are reduced: one that is the same on all ranks that reduce together,
 /// though the stages of a mirrored model have their layers in two orders.
 [[nodiscard]] std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets);
+
+/// What a stage's layers have counted of their experts' choices, summed up over layers and all ranks; and the losses
+/// that it makes (models::OpKind::balance_losses).
+void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& rank_class, std::int64_t experts);
 
 /// Of a run's training steps only those before the one of this number run `steps`, or those from it on.
 void run_before(std::int64_t training_step, std::span<Step> steps);

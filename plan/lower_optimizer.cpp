@@ -31,12 +31,12 @@ void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& b, std::int64
 
 View optimized_gradient(const ClassBuilder& build, const Bucket& b, int zero) {
   if (zero >= 2) return build.whole(b.gradient_shard);
-  if (zero == 1) return {b.gradients, 0, b.shard_elements(), true};
+  if (zero == 1) return {b.gradients, 0, b.shard_elements(), true, b.experts};
   return build.whole(b.gradients);
 }
 View optimized_values(const ClassBuilder& build, const Bucket& b, int zero) {
   if (zero == 3) return build.whole(b.shard);
-  if (zero >= 1) return {b.parameters, 0, b.shard_elements(), true};
+  if (zero >= 1) return {b.parameters, 0, b.shard_elements(), true, b.experts};
   return build.whole(b.parameters);
 }
 
@@ -109,8 +109,9 @@ class Lowering {
     build_.compute(Phase::optimizer, -1, name, std::move(ops)).bucket = i;
     if (u_.zero != 1 && u_.zero != 2) return;
     if (u_.spec.exchanges_by_node()) return gather_by_node(i);
-    build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, u_.groups.data, values_of(b),
-                      build_.whole(b.parameters), -1, i);
+    if (const int group = u_.groups.data_of(b); group >= 0)
+      build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, group, values_of(b),
+                        build_.whole(b.parameters), -1, i);
   }
 
   // What a rank's equals on all nodes have is one piece, and the pieces of a node's ranks follow one another. One

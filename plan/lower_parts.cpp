@@ -16,7 +16,8 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
   std::vector<models::Part> kept;
   for (auto part = program.forward.rbegin(); part != program.forward.rend(); ++part) {
     if (part->is_communication()) {
-      if (needed.contains(part->tensor)) kept.push_back(*part), needed.insert(part->source);
+      if (needed.contains(part->tensor))
+        kept.push_back(*part), needed.insert({part->source, part->sent, part->received});
       continue;
     }
     models::Part reduced;
@@ -51,12 +52,13 @@ int core_tensor(const models::LayerProgram& program) {
 
 SplitBackward split_backward(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
   const auto of_weights = [&](const Op& op) {
-    return op.kind == OpKind::matmul &&
+    return (op.kind == OpKind::matmul || op.kind == OpKind::grouped_weight_grad) &&
            program.tensors[static_cast<std::size_t>(op.out.front())].role == models::TensorRole::gradient;
   };
   std::set<int> for_inputs;  // what anything but the weights' products reads
   for (const models::Part& part : parts) {
-    if (part.is_communication()) for_inputs.insert(part.source >= 0 ? part.source : part.tensor);
+    if (part.is_communication())
+      for_inputs.insert({part.source >= 0 ? part.source : part.tensor, part.sent, part.received});
     for (const Op& op : part.ops)
       if (!of_weights(op)) for_inputs.insert(op.in.begin(), op.in.end());
   }

@@ -56,7 +56,7 @@ class Rules {
     compressed_gradients();
     encoded_activations();
     loss_chunks();
-    unbuilt();
+    experts();
     for (base::Diagnostic& one : refused_by_server(spec_)) found_.push_back(std::move(one));
     for (base::Diagnostic& one : refused_without_tables(spec_)) found_.push_back(std::move(one));
     return std::move(found_);
@@ -397,7 +397,48 @@ class Rules {
          "schedule: 1f1b, or loss_chunks: 1");
   }
 
-  void unbuilt() { rule(spec_.expert == 1, "P21", "expert parallelism is not lowered yet", "expert: 1"); }
+  void experts() {
+    const models::Experts& e = model_.experts;
+    rule(spec_.expert == 1 || e.any(), "P21",
+         fmt::format("expert {} divides experts, and the model has none", spec_.expert), "expert: 1");
+    if (!e.any()) return;
+    rule(e.count % spec_.expert == 0, "P121",
+         fmt::format("expert {} does not divide {} experts", spec_.expert, e.count),
+         "a divisor of the number of experts");
+    rule(spec_.replicas() % spec_.expert == 0, "P122",
+         fmt::format("expert {} divides ranks of data {} x context {}, and does not divide {}", spec_.expert,
+                     spec_.data, spec_.context, spec_.replicas()),
+         "a divisor of data x context");
+    rule(e.hidden % spec_.tensor == 0 && e.shared % spec_.tensor == 0, "P123",
+         fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.tensor, e.hidden,
+                     e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""),
+         "another tensor degree");
+    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
+    rule(e.aux_coefficient <= 0 || passes == 1 || (spec_.order == Order::gpipe && spec_.virtual_stages == 1), "P124",
+         "the balancing loss is of all tokens of a step: its gradient is known behind the last forward pass",
+         "schedule: gpipe, one micro-batch a step, or a model with aux_coefficient: 0");
+    rule(e.capacity_factor <= 0 || spec_.context == 1, "P125",
+         "which tokens of a sequence an expert takes depends on those before, which other ranks have", "context: 1");
+    rule(spec_.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
+         "fp16 scales the loss, and the balancing losses join its gradient unscaled", "precision: bf16");
+    rule(
+        !spec_.has_server() && !spec_.asynchronous() && !spec_.mirrors(), "P128",
+        "a mixture of experts counts what its experts do in a step, whose passes are all of one version of the weights "
+        "and in one order of the layers",
+        "a synchronous schedule other than dualpipe");
+    rule(e.bias_rate <= 0 || spec_.zero_stage == 0, "P129",
+         "the biases that even out experts move on whole parameters, which ZeRO partitions", "zero_stage: 0");
+    if (spec_.expert == 1) return;
+    const auto apart = [&](bool holds, const char* what, const char* help) {
+      rule(holds, "P126", fmt::format("expert {}: {} not told apart by experts yet", spec_.expert, what), help);
+    };
+    apart(spec_.zero_group == 0, "ZeRO's sub-groups are", "no zero_group");
+    apart(!spec_.compresses(), "compressed gradients are", "compression: {gradients: none}");
+    apart(spec_.offload.optimizer == Space::device && spec_.offload.parameters == Space::device,
+          "states in other memories are", "offload of activations alone");
+    apart(spec_.zero_stage == 0 || !looks_at_tensors(spec_.optimizer), "sums of an optimizer over whole tensors are",
+          "adamw, or zero_stage: 0");
+  }
 
   const models::Model& model_;
   const clusters::Cluster& cluster_;

@@ -1,7 +1,8 @@
 #pragma once
 /// Plan: how a model is split over a cluster, known to fit both. A PlanSpec is unchecked, as a file or the search
 /// proposes it; a Plan is made by make_plan and by nothing else. Rank order: tensor fastest, then context, data,
-/// pipeline: rank = ((stage * data + replica) * context + part) * tensor + shard (expert is 1 until it is lowered).
+/// pipeline: rank = ((stage * data + replica) * context + part) * tensor + shard. A layer's experts are divided among
+/// `expert` neighbouring ranks of data x context, as Megatron-Core folds them.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -55,6 +56,8 @@ struct PlanSpec {
   /// before the next (models/loss_chunks.h); 1: of all rows at once.
   std::int64_t loss_chunks = 1;
   Embedding embedding;  ///< of a recommendation model
+  /// Of a message of tokens a rank has room for so many times the rows that a balanced router sends it.
+  double expert_bound = 4;
   bool operator==(const PlanSpec&) const = default;
   /// States of a value for each parameter that the optimizer keeps.
   [[nodiscard]] int moments() const {
@@ -108,11 +111,16 @@ struct PlanSpec {
     if (recompute_layers >= 0 && place >= recompute_layers) return Recompute::none;
     return recompute == Recompute::selective && flash ? Recompute::none : recompute;
   }
-  [[nodiscard]] int ranks() const { return data * tensor * pipeline * context * expert; }
+  [[nodiscard]] int ranks() const { return data * tensor * pipeline * context; }
   /// Ranks that hold the same parameters and add up their gradients: those of data and of context parallelism.
   [[nodiscard]] int replicas() const { return data * context; }
   /// Ranks among which ZeRO partitions the states of a parameter: of each sub-group of the replicas.
   [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
+  /// The same of experts' parameters, which only every so many-th replica holds.
+  [[nodiscard]] int expert_shards() const { return replicas() / expert; }
+  [[nodiscard]] int shards_of(bool experts) const { return experts && expert > 1 ? expert_shards() : shards(); }
+  /// Which of the parts of a layer's experts a rank has.
+  [[nodiscard]] int expert_index(int rank) const { return rank / tensor % replicas() % expert; }
   [[nodiscard]] int sub_groups() const { return replicas() / shards(); }
   /// Which of the shards a rank has, and in which sub-group. Where gradients are exchanged by node those of a node's
   /// ranks lie a node's share apart: what a rank has added up within its node is then one piece, and so is what its
@@ -120,6 +128,10 @@ struct PlanSpec {
   [[nodiscard]] int shard_index(int rank) const {
     const int place = rank / tensor % shards(), group = compression.group;
     return exchanges_by_node() ? place % group * (shards() / group) + place / group : place;
+  }
+  [[nodiscard]] int expert_shard_index(int rank) const { return rank / tensor % replicas() / expert; }
+  [[nodiscard]] int shard_index_of(bool experts, int rank) const {
+    return experts && expert > 1 ? expert_shard_index(rank) : shard_index(rank);
   }
   [[nodiscard]] int sub_group_of(int rank) const { return rank / tensor % replicas() / shards(); }
   /// Ranks that hold the same shard, or, without ZeRO, the same parameters: what they have summed by themselves they

@@ -38,11 +38,12 @@ void add_reduction(ClassBuilder& build, const Groups& groups, int zero, int b) {
   const Bucket bucket = build.bucket(b);
   if (zero >= 2) return sum_copies(build, groups, build.whole(bucket.gradient_shard), b);
   sum_partial(build, groups, bucket, bucket.gradients, -1, b);
-  if (groups.data < 0) return;
+  const int group = groups.data_of(bucket);
+  if (group < 0) return;
   const View all = build.whole(bucket.gradients);
-  const View own{bucket.gradients, 0, bucket.shard_elements(), true};
+  const View own{bucket.gradients, 0, bucket.shard_elements(), true, bucket.experts};
   build.collective(Phase::gradient_reduce, Stream::data,
-                   zero == 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, groups.data, all,
+                   zero == 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, group, all,
                    zero == 0 ? all : own, -1, b);
   sum_copies(build, groups, own, b);
 }

@@ -96,7 +96,8 @@ struct View {
   int buffer = -1;
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
-  bool own = false;  ///< this rank's shard: offset + PlanSpec::shard_index(rank) * elements
+  bool own = false;      ///< this rank's shard: offset + PlanSpec::shard_index_of(experts, rank) * elements
+  bool experts = false;  ///< of experts' parameters, which other ranks share
   bool operator==(const View&) const = default;
 };
 
@@ -143,11 +144,12 @@ struct ParameterRange {
 struct Bucket {
   std::string name;
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
-  int shards = 1;             ///< PlanSpec::shards()
+  int shards = 1;             ///< PlanSpec::shards_of(experts)
   bool partitioned = false;   ///< a rank optimizes its shard alone (ZeRO)
   /// From the start: gradients of which each tensor rank has a part, summed over the group (sequence parallelism).
   std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
+  bool experts = false;     ///< of the rank's own experts: other ranks hold the same than of other parameters
   bool embedding = false;   ///< has the tables of the input: 8-bit optimizers keep their states in fp32
   int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
   int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
@@ -196,9 +198,9 @@ struct Step {
   bool accumulate = false;  ///< copy: target += source; by the host's cores, so that the target is the host's
   View source = {},
        target =
-           {};      ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
-                    ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
-  Counted counted;  ///< all_to_all
+           {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
+                ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
+  Counted counted = {};                       ///< all_to_all
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
   /// Of a run only the training steps [from_step, until_step), by their number, run it.
@@ -257,10 +259,14 @@ struct RankClass {
   int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
   int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
   int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
-  int scaling = -1;        ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
   /// Buffers of a recommendation model: a rank's parts of tables, and their states, one a row; -1: none. Rows of tables
   /// that every rank has are in `replicated_states`, their values in a bucket.
   int tables = -1, table_states = -1, replicated_states = -1;
+  /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
+  /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
+  int tally = -1, pooled = -1, balance = -1;
+  std::vector<std::int64_t> expert_layers = {};  ///< which layers these are
+  int scaling = -1;  ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
 };
 /// Of one training step: one more than the highest number, and at least 1.
 [[nodiscard]] std::int32_t micro_batches_of(const RankClass& rank_class);

@@ -27,8 +27,9 @@ namespace {
 using base::at;
 
 // What of a plan is left on one rank.
-PlanSpec alone(const PlanSpec& split) {
+PlanSpec alone(const PlanSpec& split, const models::Model& model) {
   PlanSpec spec;
+  if (model.experts.aux_coefficient > 0) spec.order = Order::gpipe;
   spec.micro_batch = split.micro_batch;
   spec.vocab_multiple = split.vocab_multiple;
   spec.batch = split.batch;
@@ -500,7 +501,7 @@ base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster 
   const PlanSpec& spec = split.spec();
   if (base::Diagnostics found = refused(spec); !found.empty()) return base::fail(std::move(found));
   auto one = make_plan(std::make_shared<const models::Model>(split.model()),
-                       std::make_shared<const clusters::Cluster>(std::move(device)), alone(spec));
+                       std::make_shared<const clusters::Cluster>(std::move(device)), alone(spec, split.model()));
   if (!one) return base::fail(one.error());
   const bool own = spec.asynchronous() || spec.has_server() || spec.compresses();
   LowerOptions plain = options;

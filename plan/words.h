@@ -47,6 +47,7 @@ inline constexpr std::int64_t kMostStaleness = 64;  ///< steps
 inline constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMostRankOfPowerSgd = 1024;
 inline constexpr double kMostRate = 1e6;
+inline constexpr double kMostBound = 1e6;  // of expert_bound
 inline constexpr double kLeastCapacity = 0.001;
 
 template <class Enum>

@@ -33,6 +33,7 @@
 #include "exec/run.h"
 #include "exec/thread_transport.h"
 #include "plan/check.h"
+#include "plan/experts.h"
 #include "plan/lower.h"
 #include "plan/plan_file.h"
 #include "plan/rehearse.h"
@@ -309,6 +310,7 @@ int prepare(const Options& options, int rank, std::unique_ptr<Loaded>& loaded) {
   loaded = std::make_unique<Loaded>(std::move(*result));
   base::Diagnostics faults = plan::check(loaded->schedule);
   if (faults.empty()) faults = plan::rehearse(loaded->schedule);
+  plan::name_experts(loaded->schedule, rank);
   if (faults.empty()) return 0;
   say(rank, "the lowered schedule is unsound, which is a bug\n" + base::render(faults, false));
   return kCheckFailed;

@@ -4,9 +4,13 @@
 #include <fmt/core.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <iterator>
+#include <numeric>
 
+#include "base/ensure.h"
 #include "exec/cpu/blas_core.h"
 #include "exec/cpu/dispatch.h"
 #include "exec/cpu/onednn.h"
@@ -43,7 +47,43 @@ bool any_dtype(OpKind kind) {
 bool of_types(OpKind kind) {
   return kind == OpKind::convert || kind == OpKind::sum_pieces || kind == OpKind::encode || kind == OpKind::decode ||
          kind == OpKind::sparse_encode || kind == OpKind::sparse_decode || kind == OpKind::encode_pooled ||
-         kind == OpKind::decode_pooled;
+         kind == OpKind::decode_pooled || kind == OpKind::dispatch ||
+         kind == OpKind::combine || kind == OpKind::combine_weight_grad || kind == OpKind::grouped_matmul ||
+         kind == OpKind::grouped_weight_grad;
+}
+
+// Operators that treat each row by itself and whose rows may stand in slots, of which the last input says how many
+// there are (models/op.h).
+bool of_rows(OpKind kind) {
+  constexpr OpKind kinds[] = {OpKind::gate,     OpKind::gate_grad,     OpKind::swiglu,   OpKind::swiglu_grad,
+                              OpKind::gelu,     OpKind::gelu_grad,     OpKind::relu,     OpKind::relu_grad,
+                              OpKind::gelu_erf, OpKind::gelu_erf_grad, OpKind::activate, OpKind::activate_grad};
+  return std::find(std::begin(kinds), std::end(kinds), kind) != std::end(kinds);
+}
+
+// The rows that are there of each slot begin with it: `run` gets them, as an operator of so many rows.
+void run_by_slots(const Call& call, const std::function<void(const Call&)>& run) {
+  const models::Op& op = call.op;
+  ENSURE(op.n == op.slots * op.capacity && !call.in.empty(), "{} rows in {} slots of {}", op.n, op.slots, op.capacity);
+  const std::int32_t* counts = call.ids(call.in.size() - 1, op.slots * op.experts);
+  models::Op part = op;
+  part.slots = part.experts = part.capacity = 0;
+  for (std::int64_t slot = 0; slot < op.slots; ++slot) {
+    part.n = std::accumulate(counts + slot * op.experts, counts + (slot + 1) * op.experts, std::int64_t{0});
+    ENSURE(part.n >= 0 && part.n <= op.capacity, "{} rows in a slot of {}", part.n, op.capacity);
+    if (part.n == 0) continue;
+    const auto of_slot = [&](Operand whole) {
+      if (whole.data == nullptr) return whole;
+      ENSURE(whole.elements % op.n == 0, "{} elements in {} rows", whole.elements, op.n);
+      const std::int64_t width = whole.elements / op.n;
+      return Operand{whole.data + slot * op.capacity * width * models::size_of(whole.dtype), part.n * width,
+                     whole.dtype};
+    };
+    std::vector<Operand> in, out;
+    std::transform(call.in.begin(), call.in.end() - 1, std::back_inserter(in), of_slot);
+    std::transform(call.out.begin(), call.out.end(), std::back_inserter(out), of_slot);
+    run({part, in, out, call.ranges, call.context});
+  }
 }
 
 }  // namespace
@@ -120,6 +160,12 @@ void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::spa
     throw Failure(fmt::format("the CPU backend computes in fp32, bf16 and fp16, not {} in {}", models::name_of(op.kind),
                               models::name_of(op.dtype)));
   const Call call{op, in, out, ranges, context};
+  if (op.slots > 0 && of_rows(op.kind)) return run_by_slots(call, [this](const Call& part) { run_in_its_type(part); });
+  run_in_its_type(call);
+}
+
+void CpuBackend::run_in_its_type(const Call& call) {
+  const models::Op& op = call.op;
   if (has_16_bit(call) && !any_dtype(op.kind) && !of_types(op.kind))
     return run_widened(machine_, call, [this](const Call& wide) { run_in_fp32(wide); });
   if (op.kind == OpKind::matmul && op.rounded) return run_matmul_by_panels(machine_, call);  // tf32

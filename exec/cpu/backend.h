@@ -30,6 +30,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::int64_t scratch_bytes() const override;
 
  private:
+  void run_in_its_type(const Call& call);
   void run_in_fp32(const Call& call);
   struct Arena {
     std::byte* data = nullptr;

@@ -7,7 +7,7 @@
 #include "exec/cpu/fp8.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/machine.h"
-#include "exec/half.h"
+#include "exec/cpu/panels.h"
 
 namespace orrery::exec {
 namespace {
@@ -15,45 +15,6 @@ namespace {
 using models::DType;
 
 constexpr std::int64_t kPanel = 256;  // rows or columns of the result at a time
-
-/// A factor, or what else is read: its memory, of codes in 8 bits their values, and whether fp32 is rounded to tf32.
-struct Factor {
-  Operand from;
-  const std::array<float, 256>* values = nullptr;
-  bool rounded = false;
-};
-
-/// `rows` rows of `columns` elements, `stride` apart, as fp32 rows one after the other.
-void load_panel(const Kernels& kernels, const Factor& factor, std::int64_t first, std::int64_t stride,
-                std::int64_t rows, std::int64_t columns, float* to) {
-  const Operand& from = factor.from;
-  for (std::int64_t row = 0; row < rows; ++row, first += stride, to += columns) {
-    if (from.dtype == DType::fp8) {
-      const auto* codes = reinterpret_cast<const std::uint8_t*>(from.data) + first;
-      for (std::int64_t i = 0; i < columns; ++i) to[i] = (*factor.values)[codes[i]];
-    } else if (from.dtype == DType::fp32) {
-      const auto* x = reinterpret_cast<const float*>(from.data) + first;
-      if (factor.rounded)
-        std::transform(x, x + columns, to, models::tf32_value);
-      else
-        std::copy_n(x, columns, to);
-    } else {
-      (from.dtype == DType::bf16 ? kernels.from_bf16 : kernels.from_fp16)(
-          reinterpret_cast<const std::uint16_t*>(from.data) + first, to, columns);
-    }
-  }
-}
-
-void store_panel(const Kernels& kernels, const float* from, const Operand& to, std::int64_t first, std::int64_t stride,
-                 std::int64_t rows, std::int64_t columns) {
-  for (std::int64_t row = 0; row < rows; ++row, first += stride, from += columns) {
-    if (to.dtype == DType::fp32)
-      std::copy_n(from, columns, reinterpret_cast<float*>(to.data) + first);
-    else
-      (to.dtype == DType::bf16 ? kernels.to_bf16 : kernels.to_fp16)(
-          from, reinterpret_cast<std::uint16_t*>(to.data) + first, columns);
-  }
-}
 
 }  // namespace
 

@@ -144,6 +144,15 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
   return out;
 }
 
+/// Of a mixture of experts what divides the experts and the ranks that may share them.
+std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& model, int replicas) {
+  if (!b.expert.empty() || !model.experts.any()) return or_one(b.expert);
+  std::vector<int> out = {1};
+  for (int degree = 2; degree <= replicas; degree *= 2)
+    if (replicas % degree == 0 && model.experts.count % degree == 0) out.push_back(degree);
+  return out;
+}
+
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
 /// says so.
 std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
@@ -154,8 +163,8 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
   for (const int pipeline : degrees(b.pipeline, cluster.size()))
     for (const int tensor : degrees(b.tensor, cluster.size()))
       for (const int context : contexts(job, model, fixed, flash, cluster.size()))
-        for (const int expert : or_one(b.expert))
-          for (const int data : degrees(b.data, cluster.size()))
+        for (const int data : degrees(b.data, cluster.size()))
+          for (const int expert : expert_degrees(b, model, data * context))
             for (const Chunks& layers : chunks(b, model, pipeline)) {
               plan::PlanSpec spec;
               spec.data = data;
@@ -195,11 +204,13 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     plan::take_optimizer(spec, job.training);
     spec.flash = b.flash.value_or(flash);
     spec.staleness = b.staleness.value_or(-1);
+    spec.expert_bound = b.expert_bound.value_or(spec.expert_bound);
     // One stage has no order to choose; partitioning over one replica is nothing.
     std::vector<Order> orders = b.order;
     if (orders.empty())
-      orders = spec.pipeline > 1 ? std::vector<Order>{Order::one_f_one_b, Order::gpipe}
-                                 : std::vector<Order>{Order::one_f_one_b};
+      orders = spec.pipeline > 1
+                   ? std::vector<Order>{Order::one_f_one_b, Order::gpipe}
+                   : std::vector<Order>{model.experts.aux_coefficient > 0 ? Order::gpipe : Order::one_f_one_b};
     // Sequence parallelism is looked at where it can be: with a tensor group, whose size divides the sequence.
     std::vector<bool> shardings = b.sequence_parallel;
     if (shardings.empty()) {

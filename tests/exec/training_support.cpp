@@ -18,6 +18,7 @@
 #include "exec/thread_transport.h"
 #include "models/inputs.h"
 #include "plan/check.h"
+#include "plan/experts.h"
 #include "plan/lower.h"
 #include "plan/plan_file.h"
 #include "plan/rehearse.h"
@@ -149,9 +150,9 @@ Outcome train_serially(const Trial& trial) {
   return train(trial, program.plan, program.schedule);
 }
 
-Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& schedule) {
-  base::Diagnostics faults = plan::check(schedule);
-  if (faults.empty()) faults = plan::rehearse(schedule);
+Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& of_all) {
+  base::Diagnostics faults = plan::check(of_all);
+  if (faults.empty()) faults = plan::rehearse(of_all);
   EXPECT_TRUE(faults.empty()) << base::render(faults, false);
   if (!faults.empty()) return {};
   const int ranks = plan.spec().ranks();
@@ -164,6 +165,8 @@ Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& 
   out.spans.resize(out.memory.size());
   out.graphs.resize(out.memory.size());
   const auto body = [&](int rank) {
+    plan::Schedule schedule = of_all;
+    plan::name_experts(schedule, rank);
     const auto host = world.transport(rank);
     const Devices devices = trial.devices ? trial.devices(*host) : Devices{make_cpu_backend(1), nullptr};
     Backend* const backend = devices.backend.get();

@@ -1,0 +1,307 @@
+// The products of mixtures of experts and the way of tokens' rows to them and back. Rows, weights and results may each
+// be in fp32 or in 16 bits: they are widened row by row or panel by panel, so that rows that are not there cost
+// nothing.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/ensure.h"
+#include "exec/cpu/gemm.h"
+#include "exec/cpu/machine.h"
+#include "exec/cpu/panels.h"
+
+namespace orrery::exec {
+namespace {
+
+using models::DType;
+
+constexpr std::int64_t kColumns = 256;  // of a result that a thread computes at a time, for any number of threads
+constexpr std::int64_t kRows = 256;     // that are widened at a time
+
+/// Row `row` of `columns` values: where it is, or in fp32 in `room`.
+const float* row_of(const Kernels& kernels, const Operand& from, std::int64_t row, std::int64_t columns, float* room) {
+  if (from.dtype == DType::fp32) return reinterpret_cast<const float*>(from.data) + row * columns;
+  load_panel(kernels, {from}, row * columns, columns, 1, columns, room);
+  return room;
+}
+
+void check(const Call& call, std::size_t index, std::int64_t elements) {
+  static_cast<void>(call.input(index, elements));
+}
+
+/// Rows of a slot that are one expert's.
+struct Segment {
+  std::int64_t expert = 0, first = 0, rows = 0;
+};
+
+/// All that have rows, those of an expert one after the other: of each expert the first and the end.
+struct Segments {
+  std::vector<Segment> all;
+  std::vector<std::size_t> begin;  ///< one more than experts
+};
+
+Segments segments_of(const models::Op& op, const std::int32_t* counts) {
+  Segments result;
+  std::vector<std::int64_t> next(static_cast<std::size_t>(op.slots));  // row of each slot
+  for (std::int64_t e = 0; e < op.experts; ++e) {
+    result.begin.push_back(result.all.size());
+    for (std::int64_t slot = 0; slot < op.slots; ++slot) {
+      const std::int64_t rows = counts[slot * op.experts + e];
+      std::int64_t& first = next[static_cast<std::size_t>(slot)];
+      ENSURE(rows >= 0 && first + rows <= op.capacity, "{} rows behind {} in a slot of {}", rows, first, op.capacity);
+      if (rows > 0) result.all.push_back({e, slot * op.capacity + first, rows});
+      first += rows;
+    }
+  }
+  result.begin.push_back(result.all.size());
+  return result;
+}
+
+const float* fp32(const Operand& from) {
+  return reinterpret_cast<const float*>(from.data);
+}
+
+/// A product of one segment's rows with one matrix: columns [column, column + columns) of the result.
+struct Piece {
+  bool trans_b = false;
+  std::int64_t k = 0, n = 0;             // of the matrix
+  std::int64_t a_column = 0, lda = 0;    // where the rows' columns begin, and of how many
+  std::int64_t c_column = 0, ldc = 0;    // of the result, likewise
+  std::int64_t column = 0, columns = 0;  // of the matrix
+  std::int64_t matrix = 0;               // its first element
+  bool adds = false;
+};
+
+/// All operands in fp32 as they are.
+void multiply(const Segment& s, const Piece& p, const float* a, const float* w, float* c) {
+  gemm(false, p.trans_b, s.rows, p.columns, p.k, 1.0F, a + s.first * p.lda + p.a_column, p.lda,
+       w + p.matrix + (p.trans_b ? p.column * p.k : p.column), p.trans_b ? p.k : p.n, p.adds ? 1.0F : 0.0F,
+       c + s.first * p.ldc + p.c_column + p.column, p.ldc);
+}
+
+}  // namespace
+
+void run_dispatch(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.n, m = op.m, chosen = op.chosen;
+  check(call, 0, n * m);
+  const std::int32_t* place = call.ids(1, n * chosen);
+  const bool weighted = call.in.size() > 2 && call.in[2].data != nullptr;
+  if (weighted) check(call, 2, n * chosen);
+  static_cast<void>(call.output(0, op.slots * op.capacity * m));
+  const Operand &x = call.in[0], &rows = call.out[0];
+  const Operand weights = weighted ? call.in[2] : Operand{};
+  const std::int64_t size = models::size_of(x.dtype);
+  machine.pool.each(n, rows_per_chunk(m * chosen), [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* const room = machine.scratch.get(thread, 2 * m + chosen);
+    float* const scaled = room + m;
+    for (std::int64_t row = begin; row < end; ++row) {
+      if (!weighted && x.dtype == rows.dtype) {
+        for (std::int64_t i = row * chosen; i < (row + 1) * chosen; ++i)
+          if (place[i] >= 0)
+            std::memcpy(rows.data + place[i] * m * size, x.data + row * m * size, static_cast<std::size_t>(m * size));
+        continue;
+      }
+      const float* const from = row_of(machine.kernels, x, row, m, room);
+      const float* const weight = weighted ? row_of(machine.kernels, weights, row, chosen, scaled + m) : nullptr;
+      for (std::int64_t i = 0; i < chosen; ++i) {
+        const std::int64_t to = place[row * chosen + i];
+        if (to < 0) continue;
+        const float factor = weighted ? weight[i] : 1.0F;
+        for (std::int64_t c = 0; c < m; ++c) scaled[c] = factor * from[c];
+        store_panel(machine.kernels, scaled, rows, to * m, m, 1, m);
+      }
+    }
+  });
+}
+
+void run_combine(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.n, m = op.m, chosen = op.chosen;
+  check(call, 0, op.slots * op.capacity * m);
+  const std::int32_t* place = call.ids(1, n * chosen);
+  const bool weighted = call.in.size() > 2 && call.in[2].data != nullptr;
+  if (weighted) check(call, 2, n * chosen);
+  static_cast<void>(call.output(0, n * m));
+  const Operand weights = weighted ? call.in[2] : Operand{};
+  machine.pool.each(n, rows_per_chunk(m * chosen), [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* const room = machine.scratch.get(thread, 2 * m + chosen);
+    float* const sum = room + m;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* const weight = weighted ? row_of(machine.kernels, weights, row, chosen, sum + m) : nullptr;
+      std::fill_n(sum, m, 0.0F);
+      for (std::int64_t i = 0; i < chosen; ++i) {
+        const std::int64_t at = place[row * chosen + i];
+        if (at < 0) continue;
+        const float* const from = row_of(machine.kernels, call.in[0], at, m, room);
+        const float factor = weighted ? weight[i] : 1.0F;
+        for (std::int64_t c = 0; c < m; ++c) sum[c] += factor * from[c];
+      }
+      store_panel(machine.kernels, sum, call.out[0], row * m, m, 1, m);
+    }
+  });
+}
+
+void run_combine_weight_grad(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.n, m = op.m, chosen = op.chosen;
+  check(call, 0, n * m);
+  check(call, 1, op.slots * op.capacity * m);
+  const std::int32_t* place = call.ids(2, n * chosen);
+  static_cast<void>(call.output(0, n * chosen));
+  machine.pool.each(n, rows_per_chunk(m * chosen), [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* const room = machine.scratch.get(thread, 2 * m + chosen);
+    float* const dweights = room + 2 * m;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float* const dy = row_of(machine.kernels, call.in[0], row, m, room);
+      for (std::int64_t i = 0; i < chosen; ++i) {
+        const std::int64_t at = place[row * chosen + i];
+        dweights[i] = at < 0 ? 0.0F : machine.kernels.dot(dy, row_of(machine.kernels, call.in[1], at, m, room + m), m);
+      }
+      store_panel(machine.kernels, dweights, call.out[0], row * chosen, chosen, 1, chosen);
+    }
+  });
+}
+
+void run_grouped_matmul(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t n = op.n, k = op.k, all_rows = op.slots * op.capacity;
+  const bool two = call.in.size() > 3 && call.in[3].data != nullptr;
+  const std::int64_t products = two ? 2 : 1, lda = op.trans_b ? k : products * k, ldc = op.trans_b ? products * n : n;
+  check(call, 0, all_rows * lda);
+  check(call, 1, op.experts * n * k);
+  if (two) check(call, 3, op.experts * n * k);
+  const Segments segments = segments_of(op, call.ids(2, op.slots * op.experts));
+  float* const c = call.output(0, all_rows * ldc);
+  const Operand &a = call.in[0], &result = call.out[0];
+  const Operand weights[] = {call.in[1], two ? call.in[3] : Operand{}};
+  const bool plain = !op.rounded && a.dtype == DType::fp32 && result.dtype == DType::fp32 &&
+                     weights[0].dtype == DType::fp32 && weights[1].dtype == DType::fp32;
+  ENSURE(!op.rounded || a.dtype == DType::fp32, "a grouped product that rounds {}", models::name_of(a.dtype));
+
+  // A thread takes some columns of one expert's matrix, or of both where results stand side by side.
+  const std::int64_t blocks = (n + kColumns - 1) / kColumns, sides = op.trans_b ? products : 1;
+  machine.pool.each(op.experts * sides * blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t expert = task / (sides * blocks), side = task / blocks % sides;
+      const std::span own(segments.all.data() + segments.begin[static_cast<std::size_t>(expert)],
+                          segments.all.data() + segments.begin[static_cast<std::size_t>(expert) + 1]);
+      if (own.empty()) continue;
+      Piece piece{op.trans_b, k, n, 0, lda, side * n, ldc, task % blocks * kColumns, 0, expert * n * k};
+      piece.columns = std::min(kColumns, n - piece.column);
+      if (plain) {
+        for (const Segment& segment : own)
+          for (std::int64_t i = 0; i < (op.trans_b ? 1 : products); ++i) {
+            piece.a_column = i * k, piece.adds = i > 0;
+            multiply(segment, piece, fp32(a), fp32(weights[op.trans_b ? side : i]), c);
+          }
+        continue;
+      }
+      // The matrices' columns are widened once, then the rows that are multiplied with them.
+      const std::int64_t inner = op.trans_b ? k : products * k, tallest = std::min(kRows, op.capacity);
+      float* const b = machine.scratch.get(thread, inner * piece.columns + tallest * (inner + piece.columns));
+      float* const x = b + inner * piece.columns;
+      float* const y = x + tallest * inner;
+      for (std::int64_t i = 0; i < inner / k; ++i) {
+        const Factor factor{weights[op.trans_b ? side : i], nullptr, op.rounded};
+        if (op.trans_b)
+          load_panel(machine.kernels, factor, piece.matrix + piece.column * k, k, piece.columns, k, b);
+        else
+          load_panel(machine.kernels, factor, piece.matrix + piece.column, n, k, piece.columns,
+                     b + i * k * piece.columns);
+      }
+      for (const Segment& segment : own)
+        for (std::int64_t row = 0; row < segment.rows; row += kRows) {
+          const std::int64_t rows = std::min(kRows, segment.rows - row), first = segment.first + row;
+          load_panel(machine.kernels, {a, nullptr, op.rounded}, first * lda, lda, rows, inner, x);
+          gemm(false, op.trans_b, rows, piece.columns, inner, 1.0F, x, inner, b, op.trans_b ? k : piece.columns, 0.0F,
+               y, piece.columns);
+          store_panel(machine.kernels, y, result, first * ldc + piece.c_column + piece.column, ldc, rows,
+                      piece.columns);
+        }
+    }
+  });
+}
+
+void run_grouped_weight_grad(Machine& machine, const Call& call) {
+  const models::Op& op = call.op;
+  const std::int64_t m = op.m, n = op.n, all_rows = op.slots * op.capacity;
+  const bool two = call.out.size() > 1 && call.out[1].data != nullptr;
+  const std::int64_t products = two ? 2 : 1, ldy = products * m;
+  check(call, 0, all_rows * ldy);
+  check(call, 1, all_rows * n);
+  const Segments segments = segments_of(op, call.ids(2, op.slots * op.experts));
+  static_cast<void>(call.output(0, op.experts * m * n));
+  if (two) static_cast<void>(call.output(1, op.experts * m * n));
+  const Operand &dy = call.in[0], &x = call.in[1];
+  ENSURE(!op.rounded || dy.dtype == DType::fp32, "a grouped product that rounds {}", models::name_of(dy.dtype));
+
+  // A thread takes some rows of one matrix's gradient.
+  const std::int64_t blocks = (m + kColumns - 1) / kColumns;
+  machine.pool.each(op.experts * products * blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t expert = task / (products * blocks), side = task / blocks % products;
+      const std::int64_t first = task % blocks * kColumns, height = std::min(kColumns, m - first);
+      const Operand& target = call.out[static_cast<std::size_t>(side)];
+      const std::int64_t at = (expert * m + first) * n;
+      const std::span own(segments.all.data() + segments.begin[static_cast<std::size_t>(expert)],
+                          segments.all.data() + segments.begin[static_cast<std::size_t>(expert) + 1]);
+      const bool direct = target.dtype == DType::fp32;
+      const bool plain = direct && !op.rounded && dy.dtype == DType::fp32 && x.dtype == DType::fp32;
+      const std::int64_t tallest = plain ? 0 : std::min(kRows, op.capacity);
+      float* const a = machine.scratch.get(thread, tallest * (height + n) + (direct ? 0 : height * n));
+      float* const b = a + tallest * height;
+      float* const sum = direct ? reinterpret_cast<float*>(target.data) + at : b + tallest * n;
+      if (!direct && op.accumulate) load_panel(machine.kernels, {target}, at, n, height, n, sum);
+      if (own.empty() && !op.accumulate) std::fill_n(sum, height * n, 0.0F);
+      float beta = op.accumulate ? 1.0F : 0.0F;
+      for (const Segment& segment : own) {
+        const std::int64_t step = plain ? segment.rows : kRows;
+        for (std::int64_t row = 0; row < segment.rows; row += step, beta = 1.0F) {
+          const std::int64_t rows = std::min(step, segment.rows - row), start = segment.first + row;
+          const std::int64_t dy_at = start * ldy + side * m + first, x_at = start * n;
+          if (plain) {
+            gemm(true, false, height, n, rows, 1.0F, fp32(dy) + dy_at, ldy, fp32(x) + x_at, n, beta, sum, n);
+            continue;
+          }
+          load_panel(machine.kernels, {dy, nullptr, op.rounded}, dy_at, ldy, rows, height, a);
+          load_panel(machine.kernels, {x, nullptr, op.rounded}, x_at, n, rows, n, b);
+          gemm(true, false, height, n, rows, 1.0F, a, height, b, n, beta, sum, n);
+        }
+      }
+      if (!direct) store_panel(machine.kernels, sum, target, at, n, height, n);
+    }
+  });
+}
+
+void run_row_gate(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, m = call.op.m;
+  const float* x = call.input(0, n * m);
+  const float* g = call.input(1, n);
+  float* y = call.output(0, n * m);
+  machine.pool.each(n, rows_per_chunk(m), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float factor = 1.0F / (1.0F + std::exp(-g[row]));
+      for (std::int64_t i = row * m; i < (row + 1) * m; ++i) y[i] = factor * x[i];
+    }
+  });
+}
+
+void run_row_gate_grad(Machine& machine, const Call& call) {
+  const std::int64_t n = call.op.n, m = call.op.m;
+  const float* dy = call.input(0, n * m);
+  const float* x = call.input(1, n * m);
+  const float* g = call.input(2, n);
+  float* dx = call.output(0, n * m);
+  float* dg = call.output(1, n);
+  machine.pool.each(n, rows_per_chunk(m), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const float factor = 1.0F / (1.0F + std::exp(-g[row]));
+      dg[row] = machine.kernels.dot(dy + row * m, x + row * m, m) * factor * (1.0F - factor);  // dx may be dy
+      for (std::int64_t i = row * m; i < (row + 1) * m; ++i) dx[i] = factor * dy[i];
+    }
+  });
+}
+
+}  // namespace orrery::exec

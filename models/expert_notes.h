@@ -1,0 +1,340 @@
+#pragma once
+/// A layer's mixture of experts, in place of its MLP (GShard, Lepikhin et al. 2020; Switch, Fedus et al. 2022). Private
+/// to models/: see expand.cpp.
+///
+/// The router's logits choose k experts for each token. Rows go to the ranks that have these experts in slots, one for
+/// each rank of the expert group (models/op.h), by an all-to-all of counts and one of rows; there each expert's
+/// products run on its rows; what they make goes back the same way, and is summed up with the router's weights.
+/// Backward the same ways are gone with gradients. With tensor parallelism every rank of a tensor group routes all rows
+/// alike, and has a part of each expert's columns: sums come after the rows are back.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "models/linear_notes.h"
+
+namespace orrery::models {
+
+class ExpertNotes : protected LinearNotes {
+ protected:
+  using LinearNotes::LinearNotes;
+
+  /// Names and sizes of a mixture; filled by make_mixture.
+  struct Mixture {
+    Linear router, shared_up, shared_down;
+    int balance = -1;                                 ///< of the choice alone
+    int shared_gate = -1, shared_gate_gradient = -1;  ///< (1,C)
+    int first = -1, first_gradient = -1;              ///< (experts*F,C): gate, or the only one
+    int second = -1, second_gradient = -1;            ///< up, of gated experts
+    int down = -1, down_gradient = -1;                ///< (experts*C,F)
+    int logits = -1, scores = -1, choice = -1, weights = -1, place = -1, sent = -1, received = -1;
+    int rows = -1, arrived = -1;  ///< what is sent, and what comes to the experts
+    int before = -1, after = -1;  ///< around their activation
+    int made = -1, back = -1;     ///< what they make, and where it comes back
+    int shared_before = -1, shared_after = -1, shared_out = -1, shared_scale = -1, shared_gated = -1;
+    std::int64_t local = 0, width = 0, capacity = 0, shared_width = 0;  ///< experts of a rank, their F, rows of a slot
+    double expected = 1;
+  };
+
+  Mixture make_mixture(double residual_stddev) {
+    const Experts& e = model_.experts;
+    const std::int64_t c = model_.hidden;
+    const bool gated = traits_of(model_.activation).gated;
+    const std::string at = "h." + std::to_string(layer_) + ".mlp.";
+    Mixture m;
+    m.local = e.count / options_.expert;
+    m.width = e.hidden / options_.tensor;
+    size_slots(m);
+    m.router = {.in = c, .out = e.count, .rows = n_};
+    std::tie(m.router.weight, m.router.weight_gradient) =
+        parameter(matrix(at + "router.weight", e.count, c, -1, model_.initial_stddev));
+    if (e.router_bias)
+      std::tie(m.router.bias, m.router.bias_gradient) = parameter(vector(at + "router.bias", e.count, -1, 0));
+    if (e.balance_bias) m.balance = parameter(vector(at + "router.balance", e.count, -1, 0)).first;
+    const auto stacked = [&](const char* name, std::int64_t rows, std::int64_t columns, int axis, double stddev) {
+      std::vector<Tensor> pieces;
+      for (std::int64_t i = 0; i < m.local; ++i) {
+        pieces.push_back(matrix(at + "experts." + std::to_string(i) + "." + name, rows, columns, axis, stddev));
+        pieces.back().expert = i;
+      }
+      Tensor all = fused(at + "experts." + name, std::move(pieces));
+      all.expert = 0;
+      return parameter(std::move(all));
+    };
+    std::tie(m.first, m.first_gradient) =
+        stacked(gated ? "gate.weight" : "fc.weight", e.hidden, c, 0, model_.initial_stddev);
+    if (gated) std::tie(m.second, m.second_gradient) = stacked("up.weight", e.hidden, c, 0, model_.initial_stddev);
+    std::tie(m.down, m.down_gradient) = stacked("proj.weight", c, e.hidden, 1, residual_stddev);
+    const std::int64_t n = n_, k = e.chosen, rows = options_.expert * m.capacity;
+    m.logits = activation("router.logits", {n, e.count}, DType::fp32);
+    m.scores = activation("router.scores", {n, e.count}, DType::fp32);
+    m.choice = activation("router.choice", {n, k}, DType::int32);
+    m.weights = activation("router.weights", {n, k}, DType::fp32);
+    m.place = activation("router.place", {n, k}, DType::int32);
+    m.sent = activation("experts.sent", {options_.expert, m.local}, DType::int32);
+    m.received = apart() ? activation("experts.received", {options_.expert, m.local}, DType::int32) : m.sent;
+    m.rows = activation("experts.rows", {rows, c}, options_.dtype);
+    m.arrived = apart() ? activation("experts.arrived", {rows, c}, options_.dtype) : m.rows;
+    m.after = activation("experts.after", {rows, m.width}, options_.dtype);
+    m.before = rectifies() ? m.after : activation("experts.before", {rows, (gated ? 2 : 1) * m.width}, options_.dtype);
+    m.made = activation("experts.made", {rows, c}, options_.dtype);
+    m.back = apart() ? activation("experts.back", {rows, c}, options_.dtype) : m.made;
+    if (e.shared > 0) make_shared(m, at, residual_stddev);
+    return m;
+  }
+
+  /// h (partial over the tensor group) = the mixture of x, of all rows.
+  void mixture_forward(const Mixture& m, int x, int h) {
+    const Experts& e = model_.experts;
+    Op router = op(OpKind::matmul, {x, m.router.weight, m.router.bias}, {m.logits}, 0);
+    router.m = n_, router.n = e.count, router.k = m.router.in, router.trans_b = true;
+    emit(router);
+    emit(routing_op(OpKind::route, {m.logits, m.balance}, {m.scores, m.choice, m.weights}));
+    const int tally = role("router.tally", TensorRole::tally, {2 * e.count + 1}, DType::fp32);
+    emit(routing_op(OpKind::count_choices, {m.logits, m.choice}, {tally}));
+    emit(slot_op(m, routing_op(OpKind::place_rows, {m.choice}, {m.place, m.sent})));
+    emit(slot_op(m, row_op(OpKind::dispatch, {x, m.place, e.scales_input ? m.weights : -1}, {m.rows})));
+    exchange_counts(m);
+    exchange_rows(m, m.rows, m.arrived, m.sent, m.received);
+    emit(grouped(m, {m.arrived, m.first, m.received}, m.second, m.before, m.width, model_.hidden, true));
+    Op act = slot_op(m, activation_op(false, {m.before}, m.after, m.width));
+    act.in.push_back(m.received);
+    emit(in_slots(m, std::move(act)));
+    emit(grouped(m, {m.after, m.down, m.received}, -1, m.made, model_.hidden, m.width, true));
+    exchange_rows(m, m.made, m.back, m.received, m.sent);
+    emit(slot_op(m, row_op(OpKind::combine, {m.back, m.place, e.scales_input ? -1 : m.weights}, {h})));
+    if (e.shared > 0) shared_forward(m, x, h);
+  }
+
+  /// From dh_own to dx, which `name` names: its gradients are added up over the tensor group.
+  void mixture_backward(const Mixture& m, int dh_own, int x_own, int dx, const std::string& name) {
+    const Experts& e = model_.experts;
+    const std::int64_t c = model_.hidden, rows = options_.expert * m.capacity;
+    const bool gated = traits_of(model_.activation).gated;
+    const int dh = gathered(dh_own, "d_mlp.h");
+    const int x = gathered(x_own, name + ".gathered_again");
+    const int sums = partial(dx, "d_" + name + ".partial");
+    const auto slots = [&](const char* tensor, std::int64_t columns) {
+      return activation(tensor, {rows, columns}, options_.dtype);
+    };
+    // What the experts made: its gradient, and the weights'.
+    const int dback = slots("d_experts.back", c), dmade = apart() ? slots("d_experts.made", c) : dback;
+    const int dweights = activation("d_router.weights", {n_, e.chosen}, DType::fp32);
+    emit(slot_op(m, row_op(OpKind::dispatch, {dh, m.place, e.scales_input ? -1 : m.weights}, {dback})));
+    if (!e.scales_input) emit(slot_op(m, row_op(OpKind::combine_weight_grad, {dh, m.back, m.place}, {dweights})));
+    exchange_rows(m, dback, dmade, m.sent, m.received);
+    const int dafter = slots("d_experts.after", m.width);
+    emit(grouped(m, {dmade, m.down, m.received}, -1, dafter, m.width, c, false));
+    emit(grouped_gradient(m, dmade, m.after, {m.down_gradient}, c, m.width));
+    const int dbefore = gated ? slots("d_experts.before", 2 * m.width) : dafter;
+    Op act = slot_op(m, activation_op(true, {dafter, m.before}, dbefore, m.width));
+    act.in.push_back(m.received);
+    emit(in_slots(m, std::move(act)));
+    const int darrived = slots("d_experts.arrived", c), drows = apart() ? slots("d_experts.rows", c) : darrived;
+    emit(grouped(m, {dbefore, m.first, m.received}, m.second, darrived, c, m.width, false));
+    std::vector<int> gradients = {m.first_gradient};
+    if (gated) gradients.push_back(m.second_gradient);
+    emit(grouped_gradient(m, dbefore, m.arrived, std::move(gradients), m.width, c));
+    exchange_rows(m, darrived, drows, m.received, m.sent);
+    emit(slot_op(m, row_op(OpKind::combine, {drows, m.place, e.scales_input ? m.weights : -1}, {sums})));
+    if (e.scales_input) emit(slot_op(m, row_op(OpKind::combine_weight_grad, {x, drows, m.place}, {dweights})));
+    if (e.shared > 0) shared_backward(m, dh, x, sums);
+    // Each tensor rank has the products of its own columns.
+    all_reduce(dweights);
+    const int dlogits = activation("d_router.logits", {n_, e.count}, DType::fp32);
+    std::vector<int> in = {dweights, m.logits, m.scores, m.choice, m.weights};
+    if (e.aux_coefficient > 0) in.push_back(role("router.load", TensorRole::load, {e.count}, DType::fp32));
+    emit(routing_op(OpKind::route_grad, std::move(in), {dlogits}));
+    router_backward(m, dlogits, x, sums);
+    add_up(sums, dx);
+  }
+
+ private:
+  [[nodiscard]] bool apart() const { return options_.expert > 1; }
+
+  // All rows of a rank that has all experts are there; of several ranks' slots as many as the bound says, or as can be.
+  void size_slots(Mixture& m) const {
+    const Experts& e = model_.experts;
+    constexpr std::int64_t kLeast = 64;  // small batches need no bound
+    const std::int64_t of_token = std::min(e.chosen, m.local), limit = token_limit();
+    std::int64_t most = apart() ? n_ * of_token : n_ * e.chosen;
+    if (limit > 0) most = std::min(most, m.local * options_.batch * limit);
+    const double balanced =
+        static_cast<double>(n_) * static_cast<double>(e.chosen) / static_cast<double>(options_.expert);
+    const auto bounded = static_cast<std::int64_t>(std::ceil(options_.expert_bound * balanced)) + kLeast;
+    m.capacity = apart() ? std::min(most, bounded) : most;
+    m.expected = std::min(1.0, options_.imbalance * balanced / static_cast<double>(m.capacity));
+  }
+  [[nodiscard]] std::int64_t token_limit() const {
+    const Experts& e = model_.experts;
+    if (e.capacity_factor <= 0) return 0;
+    const double tokens = static_cast<double>(options_.sequence) * static_cast<double>(options_.context);
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(e.capacity_factor * static_cast<double>(e.chosen) *
+                                                               tokens / static_cast<double>(e.count)));
+  }
+
+  Op routing_op(OpKind kind, std::vector<int> in, std::vector<int> out) const {
+    const Experts& e = model_.experts;
+    Op o = op(kind, std::move(in), std::move(out), e.count);
+    o.chosen = e.chosen;
+    o.routing = {.scores = e.scores,
+                 .normalised = e.normalised,
+                 .weight_scale = e.weight_scale,
+                 .groups = static_cast<std::int32_t>(e.groups),
+                 .groups_chosen = static_cast<std::int32_t>(e.groups_chosen),
+                 .groups_by_two = e.groups_by_two,
+                 .aux = e.aux_coefficient,
+                 .z = e.z_coefficient,
+                 .token_limit = token_limit()};
+    o.scale = 1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(e.layers_of(model_.layers)));
+    return o;
+  }
+  // Operators between tokens and slots have n rows of tokens.
+  Op row_op(OpKind kind, std::vector<int> in, std::vector<int> out) const {
+    while (in.back() < 0) in.pop_back();
+    Op o = op(kind, std::move(in), std::move(out), model_.hidden);
+    o.chosen = model_.experts.chosen;
+    return o;
+  }
+  Op slot_op(const Mixture& m, Op o) const {
+    o.slots = options_.expert;
+    o.experts = m.local;
+    o.capacity = m.capacity;
+    return o;
+  }
+  Op in_slots(const Mixture& m, Op o) const {
+    o.n = options_.expert * m.capacity;
+    o.expected = m.expected;
+    return o;
+  }
+  Op grouped(const Mixture& m, std::vector<int> in, int second, int out, std::int64_t n, std::int64_t k,
+             bool transposed) const {
+    if (second >= 0) in.push_back(second);
+    Op o = in_slots(m, slot_op(m, op(OpKind::grouped_matmul, std::move(in), {out}, 0)));
+    o.m = o.n, o.n = n, o.k = k;
+    o.trans_b = transposed;
+    return o;
+  }
+  Op grouped_gradient(const Mixture& m, int dy, int x, std::vector<int> out, std::int64_t rows,
+                      std::int64_t columns) const {
+    Op o = in_slots(m, slot_op(m, op(OpKind::grouped_weight_grad, {dy, x, m.received}, std::move(out), rows)));
+    o.n = columns;
+    o.accumulate = true;
+    return o;
+  }
+
+  void exchange_counts(const Mixture& m) {
+    if (!apart()) return;
+    communicate(GroupCollective::all_to_all, m.sent, m.received);
+  }
+  void exchange_rows(const Mixture& m, int source, int target, int sent, int received) {
+    if (!apart()) return;
+    communicate(GroupCollective::all_to_all, source, target);
+    Part& part = (*current_)[current_->size() - 2];
+    part.sent = sent;
+    part.received = received;
+    part.expected = m.expected;
+  }
+
+  // dW += dlogits^T x; sums += dlogits W, of which each tensor rank adds its share.
+  void router_backward(const Mixture& m, int dlogits, int x, int sums) {
+    const std::int64_t experts = model_.experts.count;
+    if (m.router.bias_gradient >= 0) bias_backward(m.router, dlogits);
+    Op weight = op(OpKind::matmul, {dlogits, x, -1}, {m.router.weight_gradient}, 0);
+    weight.m = experts, weight.n = model_.hidden, weight.k = n_;
+    weight.trans_a = true;
+    weight.accumulate = true;
+    emit(weight);
+    int share = dlogits;
+    if (options_.tensor > 1) {
+      share = activation("d_router.share", {n_, experts}, DType::fp32);
+      Op zero = op(OpKind::fill_zero, {}, {share}, n_ * experts);
+      zero.dtype = DType::fp32;
+      emit(zero);
+      Op scaled = op(OpKind::add_scaled, {dlogits}, {share}, n_ * experts);
+      scaled.dtype = DType::fp32;
+      scaled.scale = 1.0 / static_cast<double>(options_.tensor);
+      emit(scaled);
+    }
+    Op input = op(OpKind::matmul, {share, m.router.weight, -1}, {sums}, 0);
+    input.m = n_, input.n = model_.hidden, input.k = experts;
+    input.accumulate = true;
+    emit(input);
+  }
+
+  // -- experts that every token takes --------------------------------------------------------------------------
+  void make_shared(Mixture& m, const std::string& at, double residual_stddev) {
+    const Experts& e = model_.experts;
+    const std::int64_t c = model_.hidden;
+    const bool gated = traits_of(model_.activation).gated;
+    m.shared_width = e.shared / options_.tensor;
+    m.shared_up = {.in = c, .out = (gated ? 2 : 1) * m.shared_width, .rows = n_};
+    const Tensor fc =
+        matrix(at + (gated ? "shared.gate.weight" : "shared.fc.weight"), e.shared, c, 0, model_.initial_stddev);
+    std::tie(m.shared_up.weight, m.shared_up.weight_gradient) =
+        parameter(gated ? fused(at + "shared.gate_up.weight",
+                                {fc, matrix(at + "shared.up.weight", e.shared, c, 0, model_.initial_stddev)})
+                        : fc);
+    m.shared_down = {.in = m.shared_width, .out = c, .rows = n_};
+    std::tie(m.shared_down.weight, m.shared_down.weight_gradient) =
+        parameter(matrix(at + "shared.proj.weight", c, e.shared, 1, residual_stddev));
+    m.shared_after = activation("shared.after", m.shared_width);
+    m.shared_before = rectifies() ? m.shared_after : activation("shared.before", m.shared_up.out);
+    m.shared_out = activation("shared.out", c);
+    if (!e.shared_gate) return;
+    std::tie(m.shared_gate, m.shared_gate_gradient) =
+        parameter(matrix(at + "shared_gate.weight", 1, c, -1, model_.initial_stddev));
+    m.shared_scale = rows("shared.scale", n_);
+    m.shared_gated = activation("shared.gated", c);
+  }
+
+  void shared_forward(const Mixture& m, int x, int h) {
+    const std::int64_t c = model_.hidden;
+    linear_forward(m.shared_up, x, m.shared_before, false);
+    emit(activation_op(false, {m.shared_before}, m.shared_after, m.shared_width));
+    linear_forward(m.shared_down, m.shared_after, m.shared_out, false);
+    int out = m.shared_out;
+    if (m.shared_gate >= 0) {
+      Op scale = op(OpKind::matmul, {x, m.shared_gate, -1}, {m.shared_scale}, 0);
+      scale.m = n_, scale.n = 1, scale.k = c, scale.trans_b = true;
+      emit(scale);
+      emit(op(OpKind::row_gate, {m.shared_out, m.shared_scale}, {m.shared_gated}, c));
+      out = m.shared_gated;
+    }
+    emit(op(OpKind::add, {h, out}, {h}, c));
+  }
+
+  // Adds to sums, partial over the tensor group as theirs is.
+  void shared_backward(const Mixture& m, int dh, int x, int sums) {
+    const std::int64_t c = model_.hidden;
+    int dout = dh, dscale = -1;
+    if (m.shared_gate >= 0) {
+      dout = activation("d_shared.out", c);
+      dscale = rows("d_shared.scale", n_);
+      emit(op(OpKind::row_gate_grad, {dh, m.shared_out, m.shared_scale}, {dout, dscale}, c));
+    }
+    const int dafter = activation("d_shared.after", m.shared_width);
+    linear_backward(m.shared_down, dout, m.shared_after, dafter);
+    const int dbefore = traits_of(model_.activation).gated ? activation("d_shared.before", m.shared_up.out) : dafter;
+    emit(activation_op(true, {dafter, m.shared_before}, dbefore, m.shared_width));
+    const int dx = activation("d_shared.x", c);
+    linear_backward(m.shared_up, dbefore, x, dx);
+    emit(op(OpKind::add, {sums, dx}, {sums}, c));
+    if (dscale < 0) return;
+    // The part that this rank's columns have in the scale's gradient; its product with the weight is as partial.
+    Op input = op(OpKind::matmul, {dscale, m.shared_gate, -1}, {sums}, 0);
+    input.m = n_, input.n = c, input.k = 1;
+    input.accumulate = true;
+    emit(input);
+    all_reduce(dscale);
+    Op weight = op(OpKind::matmul, {dscale, x, -1}, {m.shared_gate_gradient}, 0);
+    weight.m = 1, weight.n = c, weight.k = n_;
+    weight.trans_a = true;
+    weight.accumulate = true;
+    emit(weight);
+  }
+};
+
+}  // namespace orrery::models

@@ -256,8 +256,8 @@ Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
 }
 
 /// Rows stand anywhere in the memory: what is read of it is whole sectors of 32 bytes on a GPU, lines of 64 on a CPU
-/// (NVIDIA, CUDA C++ Best Practices Guide, section 10.2.1; Intel 64 Optimization Manual, section 2), and nothing of it is
-/// in a cache.
+/// (NVIDIA, CUDA C++ Best Practices Guide, section 10.2.1; Intel 64 Optimization Manual, section 2), and nothing of it
+/// is in a cache.
 Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
   const double grain = r.gpu ? 32 : 64, row = static_cast<double>(op.m * models::size_of(op.dtype));
   const double more = row > 0 ? std::ceil(row / grain) * grain / row : 1;

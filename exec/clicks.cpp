@@ -20,9 +20,9 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::int64_t kStride = 256;               // lines between two known places
+constexpr std::int64_t kStride = 256;                   // lines between two known places
 constexpr std::int64_t kKept = std::int64_t{64} << 20;  // bytes of a file that is read as a whole
-constexpr std::int64_t kLookedAt = 1000;            // lines of a larger one
+constexpr std::int64_t kLookedAt = 1000;                // lines of a larger one
 constexpr std::int64_t kBlock = std::int64_t{1} << 20;
 constexpr std::size_t kMostFound = 20;
 constexpr std::int64_t kLongestLine = std::int64_t{1} << 22;
@@ -95,7 +95,9 @@ base::Diagnostics parse_click(std::string_view text, const std::string& file, in
   if (there != wanted) {
     // The place is where the first missing field, or the first that is too many, would be.
     for (std::size_t i = 0; i <= std::min(there, wanted); ++i) (void)in.next(field);
-    if (there < wanted) while (in.next(field)) {}
+    if (there < wanted)
+      while (in.next(field)) {
+      }
     in.bad("E0660",
            fmt::format("{} fields, and the model reads {}: the label, {} dense features, {} categories", there, wanted,
                        model.dense_features, model.indices()),
@@ -149,7 +151,8 @@ base::Result<std::shared_ptr<const ClickFile>> ClickFile::open(const std::filesy
 std::string ClickFile::bytes(std::int64_t first, std::int64_t count) const {
   std::string out(static_cast<std::size_t>(std::min(count, bytes_ - first)), '\0');
   for (std::size_t have = 0; have < out.size();) {
-    const ssize_t n = ::pread(descriptor_, out.data() + have, out.size() - have, first + static_cast<std::int64_t>(have));
+    const ssize_t n =
+        ::pread(descriptor_, out.data() + have, out.size() - have, first + static_cast<std::int64_t>(have));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       throw InputFailure({base::Severity::error,
@@ -165,7 +168,8 @@ std::string ClickFile::bytes(std::int64_t first, std::int64_t count) const {
 }
 
 ClickBatch ClickFile::kept(std::int64_t index) const {
-  const auto features = static_cast<std::size_t>(model_.dense_features), bag = static_cast<std::size_t>(model_.indices());
+  const auto features = static_cast<std::size_t>(model_.dense_features),
+             bag = static_cast<std::size_t>(model_.indices());
   const auto at = static_cast<std::size_t>(index);
   return {std::span(dense_).subspan(at * features, features), std::span(labels_).subspan(at, 1),
           std::span(indices_).subspan(at * bag, bag)};
@@ -213,8 +217,12 @@ base::Diagnostics ClickFile::scan() {
   }
   if (!line.empty()) end_line();
   if (size_ == 0 && found.empty())
-    found.push_back({base::Severity::error, "E0660", {name_, 1, 1, 1}, "the file has no samples",
-                     "samples in Criteo's form, a line each", {}});
+    found.push_back({base::Severity::error,
+                     "E0660",
+                     {name_, 1, 1, 1},
+                     "the file has no samples",
+                     "samples in Criteo's form, a line each",
+                     {}});
   if (found.size() > kMostFound) found.resize(kMostFound);
   return found;
 }
@@ -232,7 +240,8 @@ void ClickFile::read(std::int64_t index, const ClickBatch& sample) const {
   const std::int64_t first = starts_[place], last = place + 1 < starts_.size() ? starts_[place + 1] : bytes_;
   const std::string block = bytes(first, last - first);
   std::string_view text = block;
-  for (std::int64_t skip = at % kStride; skip > 0; --skip) text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  for (std::int64_t skip = at % kStride; skip > 0; --skip)
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
   text = text.substr(0, text.find('\n'));
   if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
   base::Diagnostics found = parse_click(text, name_, static_cast<int>(at + 1), model_, sample);

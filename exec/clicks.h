@@ -1,7 +1,7 @@
 #pragma once
 /// Samples that a recommendation model is trained on: clicks in Criteo's form, a line a sample, fields apart by tabs:
-/// the label (0 or 1), dense features, categories in hexadecimal. Table t takes the next `multi_hot` fields; an index is
-/// the field's value modulo the table's rows, an empty field is value 0. A dense x becomes log(x + 1), a missing or
+/// the label (0 or 1), dense features, categories in hexadecimal. Table t takes the next `multi_hot` fields; an index
+/// is the field's value modulo the table's rows, an empty field is value 0. A dense x becomes log(x + 1), a missing or
 /// negative one 0.
 #include <cstdint>
 #include <filesystem>
@@ -55,7 +55,7 @@ class ClickFile {
   int descriptor_ = -1;
   models::Recommender model_;
   std::int64_t size_ = 0, bytes_ = 0;
-  std::vector<std::int64_t> starts_;  ///< of each kStride-th line
+  std::vector<std::int64_t> starts_;           ///< of each kStride-th line
   mutable std::vector<float> dense_, labels_;  ///< of a small file, all samples
   mutable std::vector<std::int32_t> indices_;
   bool keeps_ = false;

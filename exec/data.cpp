@@ -126,12 +126,11 @@ void Batches::load_clicks(std::int64_t step, std::int64_t first, std::int64_t co
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t number = sequences_before(step) + first + i;
     const auto at = static_cast<std::size_t>(i);
-    const std::int64_t sample =
-        order_ == plan::DataOrder::sequential
-            ? number % size
-            : static_cast<std::int64_t>(permuted(static_cast<std::uint64_t>(number % size),
-                                                 static_cast<std::uint64_t>(size), seed_,
-                                                 static_cast<std::uint64_t>(number / size)));
+    const std::int64_t sample = order_ == plan::DataOrder::sequential
+                                    ? number % size
+                                    : static_cast<std::int64_t>(permuted(static_cast<std::uint64_t>(number % size),
+                                                                         static_cast<std::uint64_t>(size), seed_,
+                                                                         static_cast<std::uint64_t>(number / size)));
     clicks_->read(sample, {out.dense.subspan(at * features, features), out.labels.subspan(at, 1),
                            out.indices.subspan(at * bag, bag)});
   }

@@ -19,7 +19,8 @@ void put(std::string& out, const void* data, std::size_t bytes) {
   out.append(static_cast<const char*>(data), bytes);
 }
 
-/// A run: class, bucket and range numbers (bucket -1: of the sharded tables), first logical element, count, values. `rank` of the text gives the class.
+/// A run: class, bucket and range numbers (bucket -1: of the sharded tables), first logical element, count, values.
+/// `rank` of the text gives the class.
 struct RunHeader {
   std::int32_t bucket = 0, range = 0;
   std::int64_t logical = 0, elements = 0;
@@ -113,9 +114,10 @@ LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Are
       RunHeader header;
       std::memcpy(&header, at, sizeof header);
       at += sizeof header;
-      const plan::ParameterRange& range =
-          header.bucket < 0 ? tables[static_cast<std::size_t>(header.range)] :
-          rank_class.buckets[static_cast<std::size_t>(header.bucket)].ranges[static_cast<std::size_t>(header.range)];
+      const plan::ParameterRange& range = header.bucket < 0
+                                              ? tables[static_cast<std::size_t>(header.range)]
+                                              : rank_class.buckets[static_cast<std::size_t>(header.bucket)]
+                                                    .ranges[static_cast<std::size_t>(header.range)];
       const std::string name = plan::name_on_rank(range, rank_class.buckets[static_cast<std::size_t>(header.bucket)],
                                                   schedule.spec, static_cast<int>(rank));
       LogicalTensor& tensor = out[name];

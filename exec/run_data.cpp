@@ -41,7 +41,8 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
   const bool clicks = batches.clicks() != nullptr;
   // The last token is a target alone.
   const double wanted =
-      static_cast<double>(steps) * static_cast<double>(spec.batch) * static_cast<double>(spec.sequence) + (clicks ? 0 : 1);
+      static_cast<double>(steps) * static_cast<double>(spec.batch) * static_cast<double>(spec.sequence) +
+      (clicks ? 0 : 1);
   const std::int64_t size = clicks ? batches.clicks()->size() : batches.stream().size();
   const auto there = static_cast<double>(size);
   if (wanted <= there) return std::nullopt;

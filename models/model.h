@@ -77,7 +77,7 @@ struct Model {
   double masked_fraction = 0;
   bool next_sentence = false;  ///< BERT's other head: whether the second segment follows the first
   Dropout dropout;
-  Experts experts;                   ///< in place of some layers' MLPs
+  Experts experts;  ///< in place of some layers' MLPs
   /// family dlrm alone: what it has in place of a stack of blocks. The members above then say nothing.
   std::optional<Recommender> recommender;
   std::vector<std::string> sources;  ///< where each number comes from

@@ -1,7 +1,7 @@
 #pragma once
-/// Recommendation models (Naumov et al. 2019, "Deep Learning Recommendation Model for Personalization and Recommendation
-/// Systems"): dense features through a bottom MLP, categorical ones through embedding tables, what both give interacts,
-/// a top MLP makes a logit of it. A sample is what a token is elsewhere: sequences are one long.
+/// Recommendation models (Naumov et al. 2019, "Deep Learning Recommendation Model for Personalization and
+/// Recommendation Systems"): dense features through a bottom MLP, categorical ones through embedding tables, what both
+/// give interacts, a top MLP makes a logit of it. A sample is what a token is elsewhere: sequences are one long.
 /// Letters: n samples, D embedding_dim, f = tables + 1 vectors that interact.
 #include <cstdint>
 #include <string>
@@ -33,9 +33,9 @@ struct Recommender {
   bool operator==(const Recommender&) const = default;
 
   [[nodiscard]] std::int64_t vectors() const { return static_cast<std::int64_t>(tables.size()) + 1; }
-  [[nodiscard]] std::int64_t indices() const;   ///< of a sample, over all tables
+  [[nodiscard]] std::int64_t indices() const;    ///< of a sample, over all tables
   [[nodiscard]] std::int64_t top_input() const;  ///< D + f(f-1)/2, or f D
-  [[nodiscard]] std::int64_t rows() const;      ///< of all tables
+  [[nodiscard]] std::int64_t rows() const;       ///< of all tables
   /// Widths of an MLP from its input to its output.
   [[nodiscard]] std::vector<std::int64_t> bottom_widths() const;
   [[nodiscard]] std::vector<std::int64_t> top_widths() const;

@@ -216,8 +216,8 @@ struct Job {
 [[nodiscard]] const char* name_of(Rounding rounding);
 [[nodiscard]] const char* name_of(Space space);               ///< "device", "host", "nvme"
 [[nodiscard]] const char* name_of(GradientCompression kind);  ///< "none", "bf16", "fp16", "powersgd"
-[[nodiscard]] const char* name_of(TableSharding sharding);      ///< "auto", "whole", "row", …
-[[nodiscard]] const char* name_of(PooledType type);             ///< "fp32", "bf16", "fp16", "int8"
+[[nodiscard]] const char* name_of(TableSharding sharding);    ///< "auto", "whole", "row", …
+[[nodiscard]] const char* name_of(PooledType type);           ///< "fp32", "bf16", "fp16", "int8"
 [[nodiscard]] const char* name_of(ActivationEncoding kind);   ///< "none", "fp16", "fp10", "fp8"
 
 }  // namespace orrery::plan

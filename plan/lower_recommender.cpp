@@ -114,8 +114,7 @@ class RecommenderLowering {
       class_.replicated_states = build_.buffer("replicated_tables.states", Purpose::optimizer_states, DType::fp32,
                                                layout_.replicated_rows, true);
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
-    if (options_.keep_logits)
-      logits_ = build_.buffer("logits", Purpose::activations, DType::fp32, n_, true);
+    if (options_.keep_logits) logits_ = build_.buffer("logits", Purpose::activations, DType::fp32, n_, true);
     if (options_.forward_only) return;
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
     norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
@@ -165,8 +164,8 @@ class RecommenderLowering {
       for (std::size_t i = layout_.begin(rank); i < layout_.end(rank); ++i) {
         const TableShard& s = layout_.shards[i];
         const TableLayout::Table& table = layout_.tables[static_cast<std::size_t>(s.table)];
-        values += static_cast<double>(n_ * members() * table.multi_hot * s.columns()) *
-                  static_cast<double>(s.rows()) / static_cast<double>(table.rows);
+        values += static_cast<double>(n_ * members() * table.multi_hot * s.columns()) * static_cast<double>(s.rows()) /
+                  static_cast<double>(table.rows);
       }
       const double count = layout_.expected_lookups(rank);
       if (count <= 0 || values <= heaviest) continue;
@@ -228,7 +227,8 @@ class RecommenderLowering {
     bags_ = sent_indices;
     if (members() > 1) {
       lengths_ = make("lengths", lengths, DType::int32, Purpose::communication);
-      build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_lengths), build_.whole(lengths_), -1);
+      build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_lengths), build_.whole(lengths_),
+                      -1);
       bags_ = make("bags", room, DType::int32, Purpose::communication);
       build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_indices), build_.whole(bags_), -1,
                       {view(sent_lengths), view(lengths_), 1, index_share()});
@@ -299,8 +299,8 @@ class RecommenderLowering {
       const std::string name = prefix + std::to_string(2 * i);
       const bool last = i + 2 == widths.size();
       const int y = last && last_is_linear && logits_ >= 0 ? logits_ : make(name, n_ * widths[i + 1]);
-      ops.push_back(product(n_, widths[i + 1], widths[i], {view(x), parameter(name + ".weight"), parameter(name + ".bias")},
-                            view(y), false, true));
+      ops.push_back(product(n_, widths[i + 1], widths[i],
+                            {view(x), parameter(name + ".weight"), parameter(name + ".bias")}, view(y), false, true));
       if (!last || !last_is_linear) ops.push_back(op_of(OpKind::relu, n_, widths[i + 1], 0, {view(y)}, {view(y)}));
       outputs.push_back(y);
       x = y;
@@ -318,12 +318,12 @@ class RecommenderLowering {
         ops.push_back(op_of(OpKind::relu_grad, n_, widths[i + 1], 0, {view(dy), view(outputs[i])}, {view(dy)}));
       const int input = i > 0 ? outputs[i - 1] : x;
       ops.push_back(op_of(OpKind::bias_grad, n_, widths[i + 1], 0, {view(dy)}, {gradient(name + ".bias")}));
-      ops.push_back(product(widths[i + 1], widths[i], n_, {view(dy), view(input)}, gradient(name + ".weight"), true,
-                            false));
+      ops.push_back(
+          product(widths[i + 1], widths[i], n_, {view(dy), view(input)}, gradient(name + ".weight"), true, false));
       if (i == 0 && !wants_dx) return -1;
       const int dx = make(name + ".dx", n_ * widths[i]);
-      ops.push_back(product(n_, widths[i], widths[i + 1], {view(dy), parameter(name + ".weight")}, view(dx), false,
-                            false));
+      ops.push_back(
+          product(n_, widths[i], widths[i + 1], {view(dy), parameter(name + ".weight")}, view(dx), false, false));
       dy = dx;
     }
     return dy;
@@ -422,8 +422,8 @@ class RecommenderLowering {
   int interaction_backward(int dtop, std::vector<Op>& ops) {
     if (model_.interaction == models::Interaction::dot) {
       const int dfeatures = make("dvectors", n_ * vectors_ * width_);
-      ops.push_back(op_of(OpKind::interaction_dot_grad, n_, width_, vectors_, {view(dtop), view(features_)},
-                          {view(dfeatures)}));
+      ops.push_back(
+          op_of(OpKind::interaction_dot_grad, n_, width_, vectors_, {view(dtop), view(features_)}, {view(dfeatures)}));
       return dfeatures;
     }
     // dx_l = dy + V^T W^T (dy x_0), and each layer gives dy u to x_0.
@@ -434,7 +434,8 @@ class RecommenderLowering {
       const std::string name = "cross_l." + std::to_string(i);
       const auto& [x, v, u] = crosses_[static_cast<std::size_t>(i)];
       const int du = make(name + ".du", n_ * wide), dv = make(name + ".dv", n_ * rank);
-      ops.push_back(op_of(OpKind::cross_grad, n_, wide, 0, {view(dtop), view(features_), view(u)}, {view(du), view(dx0)}));
+      ops.push_back(
+          op_of(OpKind::cross_grad, n_, wide, 0, {view(dtop), view(features_), view(u)}, {view(du), view(dx0)}));
       ops.push_back(op_of(OpKind::bias_grad, n_, wide, 0, {view(du)}, {gradient(name + ".w.bias")}));
       ops.push_back(product(wide, rank, n_, {view(du), view(v)}, gradient(name + ".w.weight"), true, false));
       ops.push_back(product(n_, rank, wide, {view(du), parameter(name + ".w.weight")}, view(dv), false, false));
@@ -455,8 +456,7 @@ class RecommenderLowering {
     if (local_ >= 0) dlocal_ = make("gradients.local", n_ * layout_.replicated_columns);
     std::vector<int> out = {sharded ? view(gradients) : -1, view(dbottom)};
     if (local_ >= 0) out.push_back(view(dlocal_));
-    std::vector<Op> ops = {
-        op_of(OpKind::pooled_split, n_, vectors_ * width_, 0, {view(dfeatures)}, std::move(out))};
+    std::vector<Op> ops = {op_of(OpKind::pooled_split, n_, vectors_ * width_, 0, {view(dfeatures)}, std::move(out))};
     int sent = gradients;
     if (sharded && type != PooledType::fp32 && members() > 1) {
       sent = make("gradients.sent", slots_of(type), dtype_of(type), Purpose::communication);
@@ -539,7 +539,8 @@ class RecommenderLowering {
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
     std::vector<Op> ops;
     for (const Bucket& b : class_.buckets) {
-      ops.push_back(build_.flat(OpKind::norm_squared, DType::fp32, b.elements, {view(b.gradients)}, {view(norm_squared_)}));
+      ops.push_back(
+          build_.flat(OpKind::norm_squared, DType::fp32, b.elements, {view(b.gradients)}, {view(norm_squared_)}));
       ops.back().accumulate = true;
     }
     ops.push_back(build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {view(norm_squared_)},

@@ -474,11 +474,9 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
     spec.overlap_gradients = false;  // they are pushed behind the passes of another step
   }
   const auto& tables = model->recommender;
-  base::Diagnostics broken =
-      tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
+  base::Diagnostics broken = tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
-  if (tables && spec.embedding.placement.empty())
-    spec.embedding.placement = place_tables(*tables, *cluster, spec);
+  if (tables && spec.embedding.placement.empty()) spec.embedding.placement = place_tables(*tables, *cluster, spec);
   if (spec.layers_per_stage.empty())
     spec.layers_per_stage = even_split(model->layers, spec.places(), spec.ends_as_layers);
   Plan plan;

@@ -46,8 +46,7 @@ class TableRules {
          "P130", "a recommendation model has its MLPs on every rank and its tables shared out: there is `data` alone",
          "leave tensor, pipeline, context and expert out");
     rule(spec_.ranks() == cluster_.size(), "P02",
-         fmt::format("data {} is {} ranks, but the cluster has {} devices", spec_.data, spec_.ranks(),
-                     cluster_.size()),
+         fmt::format("data {} is {} ranks, but the cluster has {} devices", spec_.data, spec_.ranks(), cluster_.size()),
          "change data, or the number of devices");
     rule(spec_.batch % spec_.data == 0, "P09",
          fmt::format("data {} does not divide the batch of {}", spec_.data, spec_.batch), "choose another batch");
@@ -86,9 +85,10 @@ class TableRules {
       rule(ranks.size() == place.ranks.size() && !ranks.empty() && *ranks.rbegin() < spec_.data, "P135",
            table(fmt::format("{}: parts stand on different ranks below {}", text_of(place), spec_.data)),
            "name each rank once");
-      rule(model_.embedding_dim % place.columns == 0, "P135",
-           table(fmt::format("{} parts of columns do not divide embedding_dim {}", place.columns, model_.embedding_dim)),
-           "as many parts as divide it");
+      rule(
+          model_.embedding_dim % place.columns == 0, "P135",
+          table(fmt::format("{} parts of columns do not divide embedding_dim {}", place.columns, model_.embedding_dim)),
+          "as many parts as divide it");
       rule(place.ranks.empty() || place.row_parts() <= model_.tables[t].rows, "P135",
            table(fmt::format("{} parts of {} rows", place.row_parts(), model_.tables[t].rows)),
            "no more parts than rows");

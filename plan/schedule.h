@@ -274,7 +274,7 @@ struct RankClass {
 struct Schedule {
   PlanSpec spec;
   std::vector<Group> groups;
-  std::vector<RankClass> classes;  ///< one per pipeline stage
+  std::vector<RankClass> classes;             ///< one per pipeline stage
   std::shared_ptr<const TableLayout> tables;  ///< of a recommendation model: what each rank has of its tables
   [[nodiscard]] const RankClass& class_of(int rank) const;
   [[nodiscard]] std::int64_t steps() const;  ///< executed steps over one rank of each class

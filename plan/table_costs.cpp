@@ -21,8 +21,8 @@ class Costs {
         state_(spec.optimizer == OptimizerKind::rowwise_adagrad ? kValue : 0),
         forward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.forward)))),
         backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))) {
-    const clusters::LinkClass& link = cluster.nodes > 1 && cluster.inter.bandwidth.value > 0 ? cluster.inter
-                                                                                             : cluster.intra;
+    const clusters::LinkClass& link =
+        cluster.nodes > 1 && cluster.inter.bandwidth.value > 0 ? cluster.inter : cluster.intra;
     weight_ = link.bandwidth.value > 0 ? cluster.device().memory_bandwidth.value / link.bandwidth.value : 1;
   }
 
@@ -116,7 +116,8 @@ TableProblem table_problem(const models::Recommender& model, const clusters::Clu
   constexpr double kCopies = 3, kForTables = 0.9;
   problem.capacity = kForTables * std::max(0.0, cluster.device().memory.value -
                                                     kCopies * kValue * static_cast<double>(dense_parameters(model)));
-  for (const models::Table& table : model.tables) problem.options.push_back(costs.options(table, spec.embedding.sharding));
+  for (const models::Table& table : model.tables)
+    problem.options.push_back(costs.options(table, spec.embedding.sharding));
   return problem;
 }
 
@@ -128,11 +129,11 @@ std::vector<TableReport> describe_tables(const models::Recommender& model, const
   for (std::size_t t = 0; t < places.size(); ++t) {
     const TablePlace& place = places[t];
     const int rows = place.replicated ? 1 : place.row_parts();
-    const TableSharding sharding = place.columns > 1 && rows > 1        ? TableSharding::grid
-                                   : place.columns > 1                  ? TableSharding::column
-                                   : rows == 1                          ? TableSharding::whole
-                                   : rows < spec.data                   ? TableSharding::node_row
-                                                                        : TableSharding::row;
+    const TableSharding sharding = place.columns > 1 && rows > 1 ? TableSharding::grid
+                                   : place.columns > 1           ? TableSharding::column
+                                   : rows == 1                   ? TableSharding::whole
+                                   : rows < spec.data            ? TableSharding::node_row
+                                                                 : TableSharding::row;
     TableReport report{static_cast<std::int64_t>(t), model.tables[t].rows, place, {}};
     report.option = place.replicated ? costs.replicated(model.tables[t])
                                      : costs.split(model.tables[t], sharding, place.columns, rows);

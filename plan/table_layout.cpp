@@ -99,8 +99,8 @@ TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& 
   ENSURE(places.size() == model.tables.size(), "{} places of {} tables", places.size(), model.tables.size());
   for (std::size_t t = 0; t < model.tables.size(); ++t) {
     const models::Table& table = model.tables[t];
-    layout.tables.push_back({table.rows, table.multi_hot, table.pooling == models::Pooling::mean, layout.indices,
-                             places[t].replicated});
+    layout.tables.push_back(
+        {table.rows, table.multi_hot, table.pooling == models::Pooling::mean, layout.indices, places[t].replicated});
     layout.indices += table.multi_hot;
     if (!places[t].replicated) continue;
     TableShard all{.table = static_cast<int>(t), .row_end = table.rows, .column_end = model.embedding_dim};

@@ -90,13 +90,14 @@ base::Result<TablePlacement> TablePlacement::parse_rows(const std::vector<Cell>&
     if (auto place = parse(row.text))
       places.push_back(std::move(*place));
     else
-      found.push_back({base::Severity::error,
-                       "E0130",
-                       row.where,
-                       fmt::format("{} is no place of a table", base::quoted(row.text)),
-                       "`replicated`, `whole 3`, `row 0-7`, `column 0 2 4`, or `grid 2x4 0-7`: 2 parts of columns, each "
-                       "of 4 of rows",
-                       {}});
+      found.push_back(
+          {base::Severity::error,
+           "E0130",
+           row.where,
+           fmt::format("{} is no place of a table", base::quoted(row.text)),
+           "`replicated`, `whole 3`, `row 0-7`, `column 0 2 4`, or `grid 2x4 0-7`: 2 parts of columns, each "
+           "of 4 of rows",
+           {}});
   }
   if (!found.empty()) return base::fail(std::move(found));
   return places.empty() ? TablePlacement() : TablePlacement(std::move(places));
@@ -120,10 +121,10 @@ bool TablePlacement::operator==(const TablePlacement& other) const {
 std::string text_of(const TablePlace& place) {
   if (place.replicated) return "replicated";
   const int rows = place.row_parts();
-  std::string out = place.ranks.size() == 1                   ? "whole"
-                    : place.columns == 1                      ? "row"
-                    : rows == 1                               ? "column"
-                                                              : fmt::format("grid {}x{}", place.columns, rows);
+  std::string out = place.ranks.size() == 1 ? "whole"
+                    : place.columns == 1    ? "row"
+                    : rows == 1             ? "column"
+                                            : fmt::format("grid {}x{}", place.columns, rows);
   for (std::size_t i = 0; i < place.ranks.size();) {
     std::size_t run = 1;
     while (i + run < place.ranks.size() && place.ranks[i + run] == place.ranks[i] + static_cast<int>(run)) ++run;

@@ -1,5 +1,5 @@
-// Branch and bound over tables, options and ranks; and, of what is too large for it, the greedy placement that the bound
-// of the rank with most is improved on by moving, splitting and exchanging tables.
+// Branch and bound over tables, options and ranks; and, of what is too large for it, the greedy placement that the
+// bound of the rank with most is improved on by moving, splitting and exchanging tables.
 #include "plan/table_planner.h"
 
 #include <algorithm>
@@ -28,11 +28,12 @@ struct Ranks {
 class Planner {
  public:
   explicit Planner(const TableProblem& problem)
-      : p_(problem), order_(problem.options.size()), here_{std::vector<double>(count(), 0), std::vector<double>(count(), 0)} {
+      : p_(problem),
+        order_(problem.options.size()),
+        here_{std::vector<double>(count(), 0), std::vector<double>(count(), 0)} {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     const auto weight = [&](std::size_t t) { return least_total(t); };
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
+    std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
     choices_.resize(p_.options.size());
     left_.assign(order_.size() + 1, 0);
     for (std::size_t i = order_.size(); i-- > 0;) left_[i] = left_[i + 1] + least_total(order_[i]);
@@ -141,9 +142,9 @@ class Planner {
     return most + o.load;
   }
 
-  // By falling weight, each where it makes the heaviest of its ranks the least heavy; of equals the one that costs least
-  // in all. An option that costs much in all is taken only where a lighter one has no room, or would stand above the
-  // mean by itself.
+  // By falling weight, each where it makes the heaviest of its ranks the least heavy; of equals the one that costs
+  // least in all. An option that costs much in all is taken only where a lighter one has no room, or would stand above
+  // the mean by itself.
   bool greedy() {
     const double mean = left_.front() / static_cast<double>(p_.ranks);
     bool all_fit = true;
@@ -196,7 +197,8 @@ class Planner {
         bool room = false;
         std::vector<int> ranks = lightest(p_.options[t][i], room);
         const double load = std::max(others, load_with(p_.options[t][i], ranks));
-        if ((room || !fits_) && load * kSlack < best_load && (room || !fits_)) best_load = load, best = {i, std::move(ranks)};
+        if ((room || !fits_) && load * kSlack < best_load && (room || !fits_))
+          best_load = load, best = {i, std::move(ranks)};
       }
       choices_[t] = std::move(best);
       add(t, choices_[t], 1);

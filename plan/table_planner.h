@@ -1,8 +1,8 @@
 #pragma once
 /// Places embedding tables on ranks: by memory, by what their lookups move in a rank's memory and by what they send, so
 /// that the rank with most has as little as can be. What a rank does is counted in bytes of its device's memory: what
-/// travels counts as so many bytes more as links are slower than it. Exact where branch and bound comes to an end within
-/// its budget, else greedy with local search; then a lower bound says how far it may be off.
+/// travels counts as so many bytes more as links are slower than it. Exact where branch and bound comes to an end
+/// within its budget, else greedy with local search; then a lower bound says how far it may be off.
 #include <cstdint>
 #include <vector>
 
@@ -15,19 +15,19 @@ namespace orrery::plan {
 /// One way to split a table: so many equal parts, each on another rank.
 struct TableOption {
   TableSharding sharding = TableSharding::whole;
-  int parts = 1;        ///< ranks that have one; all of them: row, and replicated
-  int columns = 1;      ///< of the parts
-  double load = 0;      ///< bytes that a part costs its rank in a step: lookups + weight * network
-  double memory = 0;    ///< bytes of a part with its optimizer state
-  double lookups = 0;   ///< bytes that a part's lookups and updates move
-  double network = 0;   ///< bytes that a part sends and receives
+  int parts = 1;       ///< ranks that have one; all of them: row, and replicated
+  int columns = 1;     ///< of the parts
+  double load = 0;     ///< bytes that a part costs its rank in a step: lookups + weight * network
+  double memory = 0;   ///< bytes of a part with its optimizer state
+  double lookups = 0;  ///< bytes that a part's lookups and updates move
+  double network = 0;  ///< bytes that a part sends and receives
   [[nodiscard]] double total() const { return load * parts; }
 };
 
 /// What the planner weighs. Plain data, so that tests can make any.
 struct TableProblem {
   int ranks = 1, ranks_per_node = 1;
-  double capacity = 0;  ///< bytes of a rank for tables; 0: any
+  double capacity = 0;                            ///< bytes of a rank for tables; 0: any
   std::vector<std::vector<TableOption>> options;  ///< by table; not empty
 };
 

@@ -47,9 +47,8 @@ bool any_dtype(OpKind kind) {
 bool of_types(OpKind kind) {
   return kind == OpKind::convert || kind == OpKind::sum_pieces || kind == OpKind::encode || kind == OpKind::decode ||
          kind == OpKind::sparse_encode || kind == OpKind::sparse_decode || kind == OpKind::encode_pooled ||
-         kind == OpKind::decode_pooled || kind == OpKind::dispatch ||
-         kind == OpKind::combine || kind == OpKind::combine_weight_grad || kind == OpKind::grouped_matmul ||
-         kind == OpKind::grouped_weight_grad;
+         kind == OpKind::decode_pooled || kind == OpKind::dispatch || kind == OpKind::combine ||
+         kind == OpKind::combine_weight_grad || kind == OpKind::grouped_matmul || kind == OpKind::grouped_weight_grad;
 }
 
 // Operators that treat each row by itself and whose rows may stand in slots, of which the last input says how many

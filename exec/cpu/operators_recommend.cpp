@@ -50,7 +50,8 @@ void run_pooled_join(Machine& machine, const Call& call) {
       };
       for (const TableShard& shard : layout.shards)
         add(shard, pooled + place_in_slots(layout, shard.rank, i) + shard.column);
-      for (const TableShard& shard : layout.replicated) add(shard, local + i * layout.replicated_columns + shard.column);
+      for (const TableShard& shard : layout.replicated)
+        add(shard, local + i * layout.replicated_columns + shard.column);
     }
   });
 }

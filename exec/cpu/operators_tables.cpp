@@ -111,7 +111,9 @@ class Merged {
     groups_.push_back(lookups_.size());
   }
   [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(groups_.size()) - 1; }
-  [[nodiscard]] std::int64_t row(std::int64_t group) const { return lookups_[groups_[static_cast<std::size_t>(group)]].row; }
+  [[nodiscard]] std::int64_t row(std::int64_t group) const {
+    return lookups_[groups_[static_cast<std::size_t>(group)]].row;
+  }
   /// The sum of the gradients of a row; `sum` has room for the shard's columns.
   template <class GradientOf>
   void sum(std::int64_t group, const GradientOf& gradient_of, std::int64_t width, float* out) const {
@@ -283,7 +285,8 @@ void run_embedding_bag_squares(Machine& machine, const Call& call) {
     machine.pool.each(merged.rows(), rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
       float* sum = machine.scratch.get(thread, width);
       for (std::int64_t g = begin; g < end; ++g) {
-        merged.sum(g, [&](std::int32_t sample) { return gradients.at(sample, shard.column); }, width, sum);
+        merged.sum(
+            g, [&](std::int32_t sample) { return gradients.at(sample, shard.column); }, width, sum);
         squares[shard.squares + g] = static_cast<float>(squares_of(sum, width));
       }
     });
@@ -317,7 +320,8 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
         const std::int64_t row = merged.row(g);
         float* const values = tables + shard.offset + row * width;
         __builtin_prefetch(values, 1);
-        merged.sum(g, [&](std::int32_t sample) { return gradients.at(sample, shard.column); }, width, sum);
+        merged.sum(
+            g, [&](std::int32_t sample) { return gradients.at(sample, shard.column); }, width, sum);
         const double mine = squares_of(sum, width);
         by_row[static_cast<std::size_t>(g)] = mine;
         const double whole = shard.squares >= 0 && whole_squares != nullptr

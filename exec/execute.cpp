@@ -332,6 +332,12 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
   StepContext context = context_of(of, input);
   if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer's own
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
+  if (op.kind == models::OpKind::click_loss && input.see_clicks) {
+    std::vector<float> logits(static_cast<std::size_t>(op.n)), labels(logits.size());
+    backend_.copy_to_host(std::as_writable_bytes(std::span(logits)), in[0].data);
+    backend_.copy_to_host(std::as_writable_bytes(std::span(labels)), in[1].data);
+    input.see_clicks(logits, labels);
+  }
   if (op.kind == models::OpKind::sparse_encode && !backend_.asynchronous()) count_lossless(op, out[0]);
 }
 

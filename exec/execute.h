@@ -68,6 +68,8 @@ struct StepInput {
   std::function<void(const Instance& of, const MaskedBatch& batch)> load_masked = {};
   /// Samples of a recommendation model: this rank's part of the step.
   std::function<void(const Instance& of, const ClickBatch& batch)> load_clicks = {};
+  /// Called with the logits of these samples and their labels, where somebody judges them. May be empty.
+  std::function<void(std::span<const float> logits, std::span<const float> labels)> see_clicks = {};
   /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
   std::function<void()> before_optimizer;
   /// Called before each step of the program, on the rank's own thread; nothing is waited for. Empty but where a guard

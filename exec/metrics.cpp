@@ -221,6 +221,7 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
                         step.lossless.tensors, step.lossless.again, step.lossless.densest);
   if (!step.spikes.empty()) line += fmt::format(",\"spikes\":[\"{}\"]", fmt::join(step.spikes, "\",\""));
   if (step.checkpoint_pause > 0) line += ",\"checkpoint_pause_s\":" + number(step.checkpoint_pause);
+  if (step.held_out_auc) line += ",\"held_out_auc\":" + number(*step.held_out_auc);
   if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
   std::vector<std::string> waited;
   for (const RankMetrics& rank : ranks) waited.push_back(number(rank.waited_s));

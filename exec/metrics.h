@@ -50,6 +50,7 @@ struct StepMetrics {
   double host_peak = 0, nvme_peak = 0;  ///< of what is offloaded, worst rank
   double loss_scale = 0;                ///< fp16; 0: none
   bool skipped = false;                 ///< the update, because gradients overflowed
+  std::optional<double> held_out_auc;   ///< the same, of a recommendation model
   std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
   Executor::Lossless lossless;          ///< over all ranks
   std::vector<std::string> spikes;      ///< what of it was one: "loss", "gradient_norm"

@@ -40,7 +40,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks: about 25 MB
-
 using Clock = std::chrono::steady_clock;
 constexpr int kMostSaving = 10;  // a checkpoint by time waits at least ten times as long as the last one took
 constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
@@ -463,6 +462,7 @@ class Session {
     step.loss_scale = mine.loss_scale;
     step.skipped = mine.skipped;
     step.held_out_loss = held_out;
+    if (held_out) step.held_out_auc = trainer_.area_under_curve();
     step.tokens_per_s = tokens() / step.seconds;
     step.spikes = guards_.see_joined(step, [this](const ordered_json& event) { report(event); });
     metrics_->append(step, ranks);
@@ -486,7 +486,7 @@ class Session {
     }
     report(event);
     name_stragglers(ranks, number);
-    if (held_out) report({{"event", "evaluation"}, {"step", done_}, {"loss", *held_out}});
+    if (held_out) report(evaluation_event(done_, *held_out, step.held_out_auc));
   }
 
   void name_stragglers(const std::vector<RankMetrics>& ranks, std::int64_t step) {

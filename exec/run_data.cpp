@@ -7,6 +7,7 @@
 
 #include "exec/agreement.h"
 #include "exec/encode_data.h"
+#include "plan/recommender_rules.h"
 
 namespace orrery::exec {
 namespace {
@@ -18,6 +19,8 @@ base::Result<bool> whether(const base::Result<T>& result) {
 
 // Every rank reads the file by itself: it says the same to all of them.
 base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& training, Transport& transport) {
+  if (base::Diagnostics refused = plan::refused_training(training); !refused.empty())
+    return base::fail(std::move(refused));
   const models::Recommender& model = *plan.model().recommender;
   const auto batches = [&](const std::string& path, plan::DataOrder order) -> base::Result<Batches> {
     auto file = ClickFile::open(path, model);

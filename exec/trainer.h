@@ -50,6 +50,8 @@ class Trainer {
   StepResult step(std::int64_t index, const std::function<void()>& before_optimizer = {});
   /// Mean loss over the job's evaluation batches, in their order, with the parameters as they are. Collective.
   [[nodiscard]] double evaluate();
+  /// Of the last evaluation of a recommendation model, on rank 0: the area under the ROC curve of all its samples.
+  [[nodiscard]] std::optional<double> area_under_curve() const { return auc_; }
 
   [[nodiscard]] Executor& executor() { return executor_; }
   [[nodiscard]] const Executor& executor() const { return executor_; }
@@ -67,6 +69,7 @@ class Trainer {
     plan::Placement placement;
     std::optional<Executor> executor;
   };
+  void judge(const std::vector<float>& scores, const std::vector<float>& labels);
   [[nodiscard]] StepInput input_of(const Batches& batches, std::int64_t index) const;
   const plan::Plan& plan_;
   const plan::Training& training_;
@@ -75,6 +78,7 @@ class Trainer {
   std::unique_ptr<HeldOut> held_out_;
   Batches batches_;
   Executor executor_;
+  std::optional<double> auc_;
   std::int64_t end_ = std::numeric_limits<std::int64_t>::max();
 };
 

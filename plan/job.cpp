@@ -56,7 +56,7 @@ void read_bound(const Cursor& at, const Field<Of>& field, std::optional<T>& boun
 }
 
 template <class Of, class T>
-  requires kIsRows<T>
+requires kIsRows<T>
 void read_bound(const Cursor& at, const Field<Of>& field, T& bound) {
   bound = read_value(at, field, bound);
 }
@@ -186,8 +186,7 @@ std::string bound_text(const Field<Of>& field, const std::vector<T>& bound) {
   return fmt::format("[{}]", fmt::join(words, ", "));
 }
 template <class Of, class T>
-  requires kIsRows<T>
-std::string bound_text(const Field<Of>& field, const T& bound) {
+requires kIsRows<T> std::string bound_text(const Field<Of>& field, const T& bound) {
   return bound.empty() ? std::string() : value_text(field, bound);
 }
 template <class Of, class T>

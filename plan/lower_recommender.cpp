@@ -114,7 +114,6 @@ class RecommenderLowering {
       class_.replicated_states = build_.buffer("replicated_tables.states", Purpose::optimizer_states, DType::fp32,
                                                layout_.replicated_rows, true);
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
-    if (options_.keep_logits) logits_ = build_.buffer("logits", Purpose::activations, DType::fp32, n_, true);
     if (options_.forward_only) return;
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
     norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
@@ -151,30 +150,6 @@ class RecommenderLowering {
     op.trans_a = trans_a;
     op.trans_b = trans_b;
     return op;
-  }
-  // Lookups of the rank that has most, and the mean width of its rows.
-  struct Lookups {
-    std::int64_t count = 0, width = 0, values = 0;
-  };
-  [[nodiscard]] Lookups lookups() const {
-    Lookups most;
-    double heaviest = -1;
-    for (int rank = 0; rank < layout_.ranks; ++rank) {
-      double values = 0;
-      for (std::size_t i = layout_.begin(rank); i < layout_.end(rank); ++i) {
-        const TableShard& s = layout_.shards[i];
-        const TableLayout::Table& table = layout_.tables[static_cast<std::size_t>(s.table)];
-        values += static_cast<double>(n_ * members() * table.multi_hot * s.columns()) * static_cast<double>(s.rows()) /
-                  static_cast<double>(table.rows);
-      }
-      const double count = layout_.expected_lookups(rank);
-      if (count <= 0 || values <= heaviest) continue;
-      heaviest = values;
-      most.count = static_cast<std::int64_t>(count + 0.5);
-      most.width = std::max<std::int64_t>(1, static_cast<std::int64_t>(values / count + 0.5));
-      most.values = members() * layout_.pooled_values(rank, PooledType::fp32);
-    }
-    return most;
   }
   // Values of what is pooled over all ranks, by the rank that has most.
   [[nodiscard]] std::int64_t slots_of(PooledType type) const { return members() * layout_.most_pooled_values(type); }
@@ -221,7 +196,6 @@ class RecommenderLowering {
     std::vector<int> out = {view(sent_lengths), view(sent_indices)};
     for (int i = 0; i < 4; ++i) out.push_back(count_view(i));
     Op op = op_of(OpKind::bucketise_indices, n_, layout_.indices, layout_.indices, {view(indices_)}, std::move(out));
-    op.m = layout_.indices;
     build_.compute(Phase::forward, -1, "bucketise", {std::move(op)});
     lengths_ = sent_lengths;
     bags_ = sent_indices;
@@ -233,7 +207,7 @@ class RecommenderLowering {
       build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_indices), build_.whole(bags_), -1,
                       {view(sent_lengths), view(lengths_), 1, index_share()});
     }
-    const Lookups most = lookups();
+    const TableLayout::Lookups most = layout_.heaviest();
     pooled_ = make("pooled", slots_of(PooledType::fp32));
     std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, most.values,
                                  {view(lengths_), view(bags_), view(class_.tables)}, {view(pooled_)})};
@@ -298,7 +272,7 @@ class RecommenderLowering {
     for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
       const std::string name = prefix + std::to_string(2 * i);
       const bool last = i + 2 == widths.size();
-      const int y = last && last_is_linear && logits_ >= 0 ? logits_ : make(name, n_ * widths[i + 1]);
+      const int y = make(name, n_ * widths[i + 1]);
       ops.push_back(product(n_, widths[i + 1], widths[i],
                             {view(x), parameter(name + ".weight"), parameter(name + ".bias")}, view(y), false, true));
       if (!last || !last_is_linear) ops.push_back(op_of(OpKind::relu, n_, widths[i + 1], 0, {view(y)}, {view(y)}));
@@ -492,7 +466,7 @@ class RecommenderLowering {
   void update_tables() {
     std::vector<Op> ops;
     const int gradients = decoded(Phase::backward, ops);
-    const Lookups most = lookups();
+    const TableLayout::Lookups most = layout_.heaviest();
     const std::vector<int> in = {view(lengths_), view(bags_), view(gradients)};
     std::vector<int> with_squares = in;
     if (layout_.squares > 0 && adagrad() && members() > 1) {
@@ -524,12 +498,9 @@ class RecommenderLowering {
       norm();
       for (std::size_t i = 0; i < class_.buckets.size(); ++i) update(static_cast<int>(i));
     }
-    if (data_ >= 0)
-      build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, data_, build_.whole(class_.loss),
-                        build_.whole(class_.loss), -1, -1);
-    else if (options_.forward_only)
-      build_.compute(Phase::reporting, -1, "loss",
-                     {build_.flat(OpKind::copy, DType::fp32, 1, {view(class_.loss)}, {view(class_.loss)})});
+    if (data_ < 0) return;
+    const View loss = build_.whole(class_.loss);
+    build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, data_, loss, loss, -1, -1);
   }
 
   // The squares of the tables' gradients are the ranks' together; all others' are the same on every rank.
@@ -582,7 +553,7 @@ class RecommenderLowering {
   };
   std::map<std::string, InBucket> places_;
   // Buffers.
-  int norm_squared_ = -1, coefficient_ = -1, logits_ = -1;
+  int norm_squared_ = -1, coefficient_ = -1;
   int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1, counts_ = -1;
   int pooled_ = -1, sent_pooled_ = -1, received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;
   int features_ = -1, top_input_ = -1;

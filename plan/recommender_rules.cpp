@@ -108,6 +108,25 @@ base::Diagnostics refused_tables(const models::Recommender& model, const cluster
   return TableRules(model, cluster, spec).broken();
 }
 
+base::Diagnostics refused_training(const Training& training) {
+  base::Diagnostics found;
+  const auto none = [&](bool given, const char* key, const char* why) {
+    if (given)
+      found.push_back({base::Severity::error,
+                       "E0662",
+                       {},
+                       fmt::format("`{}` of a recommendation model: {}", key, why),
+                       fmt::format("leave {} out", key),
+                       {}});
+  };
+  none(training.clip_norm.has_value(), "clip_norm",
+       "rows move where their gradient is summed, before the norm is known");
+  none(training.optimizer.weight_decay != 0, "weight_decay", "rows that no sample looks up do not move");
+  none(training.dropout.has_value(), "dropout", "there is none in it");
+  none(!training.tokenizer.empty(), "tokenizer", "its data is no text");
+  return found;
+}
+
 base::Diagnostics refused_without_tables(const PlanSpec& spec) {
   base::Diagnostics found;
   const auto rule = [&](bool holds, RuleCode code, const char* message, const char* help) {

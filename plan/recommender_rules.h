@@ -1,5 +1,5 @@
 #pragma once
-/// What plans of recommendation models obey, and what of them others do not have. Private to plan/.
+/// What plans of recommendation models obey, and what of them others do not have.
 #include "plan/plan.h"
 
 namespace orrery::plan {
@@ -9,5 +9,8 @@ namespace orrery::plan {
                                                const PlanSpec& spec);
 /// Of a model without tables.
 [[nodiscard]] base::Diagnostics refused_without_tables(const PlanSpec& spec);
+
+/// E0662: what of a job's training a recommendation model has not.
+[[nodiscard]] base::Diagnostics refused_training(const Training& training);
 
 }  // namespace orrery::plan

@@ -2,6 +2,7 @@
 #include "plan/table_layout.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/ensure.h"
 
@@ -86,6 +87,26 @@ double TableLayout::expected_lookups(int rank) const {
            static_cast<double>(table.rows);
   }
   return sum;
+}
+
+TableLayout::Lookups TableLayout::heaviest() const {
+  Lookups most;
+  double heaviest = -1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    double values = 0;
+    for (std::size_t i = begin(rank); i < end(rank); ++i) {
+      const Table& table = tables[static_cast<std::size_t>(shards[i].table)];
+      values += static_cast<double>(samples * ranks * table.multi_hot * shards[i].columns()) *
+                static_cast<double>(shards[i].rows()) / static_cast<double>(table.rows);
+    }
+    const double count = expected_lookups(rank);
+    if (count <= 0 || values <= heaviest) continue;
+    heaviest = values;
+    most.count = std::llround(count);
+    most.width = std::max<std::int64_t>(1, std::llround(values / count));
+    most.values = ranks * pooled_values(rank, PooledType::fp32);
+  }
+  return most;
 }
 
 TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& spec) {

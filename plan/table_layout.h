@@ -57,6 +57,11 @@ struct TableLayout {
   [[nodiscard]] std::int64_t most_pooled_values(PooledType type) const;
   /// Lookups of a rank in a step, as many as are expected where tables are split by rows.
   [[nodiscard]] double expected_lookups(int rank) const;
+  /// Of the rank that moves most: lookups, the mean width of their rows, and values of what it pools, over all samples.
+  struct Lookups {
+    std::int64_t count = 0, width = 0, values = 0;
+  };
+  [[nodiscard]] Lookups heaviest() const;
   [[nodiscard]] bool sharded() const { return !shards.empty(); }
 };
 

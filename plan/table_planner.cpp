@@ -42,10 +42,20 @@ class Planner {
   TablePlan run(std::int64_t nodes) {
     TablePlan plan;
     plan.lower_bound = lower_bound();
-    fits_ = greedy();
-    improve();
-    best_ = choices_;
-    best_load_ = most_load();
+    // What fits below a target is placed by what it costs in all; how far above the bound the target is best, is tried.
+    bool any_fits = false;
+    for (const double above : {0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2}) {
+      here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
+      fits_ = greedy(plan.lower_bound * (1 + above));
+      improve();
+      const double load = most_load();
+      if (any_fits && !fits_) continue;
+      if (any_fits == fits_ && load >= best_load_) continue;
+      best_ = choices_;
+      best_load_ = load;
+      any_fits = fits_;
+    }
+    fits_ = any_fits;
     if (nodes > 0 && best_load_ > plan.lower_bound * kSlack) plan.exact = branch_and_bound(nodes);
     plan.exact |= fits_ && best_load_ <= plan.lower_bound * kSlack;
     if (plan.exact) plan.lower_bound = fits_ ? best_load_ : plan.lower_bound;
@@ -64,16 +74,28 @@ class Planner {
     for (const TableOption& o : p_.options[t]) least = std::min(least, o.total());
     return least;
   }
-  // A rank has at least the mean, and at least what the narrowest part of the heaviest table costs.
+  // Of a placement whose rank with most has T no part costs more than T, so that the tables' least totals among such
+  // options are at most T times the ranks. The least T of which that holds is a bound.
   [[nodiscard]] double lower_bound() const {
-    double sum = 0, part = 0;
-    for (std::size_t t = 0; t < p_.options.size(); ++t) {
-      sum += least_total(t);
-      double least = std::numeric_limits<double>::infinity();
-      for (const TableOption& o : p_.options[t]) least = std::min(least, o.load);
-      part = std::max(part, least);
+    const auto holds = [&](double bound) {
+      double sum = 0;
+      for (const std::vector<TableOption>& options : p_.options) {
+        double least = std::numeric_limits<double>::infinity();
+        for (const TableOption& o : options)
+          if (o.load <= bound) least = std::min(least, o.total());
+        sum += least;
+      }
+      return sum <= bound * static_cast<double>(p_.ranks);
+    };
+    double low = left_.front() / static_cast<double>(p_.ranks), high = low;
+    if (holds(low)) return low;
+    while (!holds(high)) high *= 2;
+    constexpr int kHalvings = 50;
+    for (int i = 0; i < kHalvings; ++i) {
+      const double middle = (low + high) / 2;
+      (holds(middle) ? high : low) = middle;
     }
-    return std::max(sum / static_cast<double>(p_.ranks), part);
+    return low;
   }
   [[nodiscard]] double most_load() const { return *std::max_element(here_.load.begin(), here_.load.end()); }
 
@@ -142,24 +164,19 @@ class Planner {
     return most + o.load;
   }
 
-  // By falling weight, each where it makes the heaviest of its ranks the least heavy; of equals the one that costs
-  // least in all. An option that costs much in all is taken only where a lighter one has no room, or would stand above
-  // the mean by itself.
-  bool greedy() {
-    const double mean = left_.front() / static_cast<double>(p_.ranks);
+  // By falling weight: of the ways that leave all ranks below the target the one that costs least in all; where there
+  // is none, the one that comes least above it.
+  bool greedy(double target) {
     bool all_fit = true;
     for (const std::size_t t : order_) {
       Choice best;
-      std::tuple<bool, double, double> best_key{true, std::numeric_limits<double>::infinity(), 0};
-      bool first = true;
+      std::tuple<bool, double, double> best_key;
       for (std::size_t i = 0; i < p_.options[t].size(); ++i) {
         const TableOption& o = p_.options[t][i];
         bool room = false;
         std::vector<int> ranks = lightest(o, room);
-        const double above = std::max(0.0, load_with(o, ranks) - mean);
-        const std::tuple key{!room, o.total() / static_cast<double>(p_.ranks) + above, o.total()};
-        if (!first && !(key < best_key)) continue;
-        first = false;
+        const std::tuple key{!room, std::max(0.0, load_with(o, ranks) - target), o.total()};
+        if (i > 0 && !(key < best_key)) continue;
         best_key = key;
         best = {i, std::move(ranks)};
       }
@@ -197,8 +214,7 @@ class Planner {
         bool room = false;
         std::vector<int> ranks = lightest(p_.options[t][i], room);
         const double load = std::max(others, load_with(p_.options[t][i], ranks));
-        if ((room || !fits_) && load * kSlack < best_load && (room || !fits_))
-          best_load = load, best = {i, std::move(ranks)};
+        if ((room || !fits_) && load * kSlack < best_load) best_load = load, best = {i, std::move(ranks)};
       }
       choices_[t] = std::move(best);
       add(t, choices_[t], 1);

@@ -11,6 +11,7 @@
 #include "models/read.h"
 #include "plan/asynchronous.h"
 #include "plan/lower.h"
+#include "plan/recommender_rules.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;
@@ -172,6 +173,11 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
     if (!passes) return base::fail(with_lines(passes.error(), order, *table));
     job->bounds.passes = std::move(*passes);
   }
+  if (model->recommender)
+    if (base::Diagnostics refused = plan::refused_training(job->training); !refused.empty()) {
+      for (base::Diagnostic& one : refused) one.where = place_of(document, "training");
+      return base::fail(with_lines(std::move(refused), path, *text));
+    }
   if (job->sequence == 0) job->sequence = model->max_sequence;
   if (job->training.dropout) model->dropout = *job->training.dropout;
   plan::Training& training = job->training;

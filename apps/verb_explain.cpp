@@ -10,6 +10,7 @@
 #include "cost/estimate.h"
 #include "reports/json.h"
 #include "reports/tables.h"
+#include "sim/simulate.h"
 
 namespace orrery::apps {
 namespace {
@@ -26,6 +27,8 @@ base::Result<Explained> explain(const Catalog& catalog, const std::string& path,
   if (!loaded) return base::fail(loaded.error());
   const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded->file.cluster), loaded->stack,
                               calibrations);
+  if (loaded->plan.model().recommender)  // it has no closed form: all its plans are replayed
+    return Explained{path, sim::simulate(loaded->plan, pricing, {.spans = false}).prediction};
   cost::Estimator estimator(std::make_shared<const models::Model>(loaded->file.model), pricing);
   return Explained{path, estimator.predict(loaded->plan)};
 }

@@ -73,7 +73,7 @@ std::string free_fields() {
   const plan::PlanSpec defaults;
   plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
     using T = typename std::remove_cvref_t<decltype(field)>::Value;
-    if constexpr (!plan::kIsList<T> && !std::is_same_v<T, plan::PassOrder>) {
+    if constexpr (!plan::kIsList<T> && !plan::kIsRows<T>) {
       const std::string group = field.group;
       if (!group.empty() && group != open) out += "  # " + group + ":\n";
       open = group;
@@ -107,15 +107,24 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
               fmt::format("{} x {}; a catalogue name or a cluster file", cluster.size(), cluster.device().name));
   out += said(fmt::format("batch: {}", options.batch > 0 ? options.batch : batch_for(cluster)),
               "sequences of a step, over all ranks");
-  out += said(fmt::format("sequence: {}", sequence),
-              fmt::format("tokens of each; the model takes {}", model.max_sequence));
-  out += said(fmt::format("precision: {}", precision_of(cluster)), "fp32, tf32, bf16, fp16 or fp8");
+  const bool clicks = model.recommender.has_value();
+  if (!clicks)
+    out += said(fmt::format("sequence: {}", sequence),
+                fmt::format("tokens of each; the model takes {}", model.max_sequence));
+  out += said(fmt::format("precision: {}", clicks ? "fp32" : precision_of(cluster)), "fp32, tf32, bf16, fp16 or fp8");
   out += said("objective: time", "time, cost, energy or memory");
   out += said("# stack: megatron-lm", "the software that runs it; `cost/stacks` lists them");
   out +=
       "\n# A value fixes, a list bounds: `tensor: [1, 2, 4]`. Take the # from `plan:` too.\n# plan:\n" + free_fields();
   out += "\ntraining:\n";
   out += said("  steps: 20", "of the run");
+  if (clicks) {
+    out += said("  # data: clicks.tsv", "samples in Criteo's form, a line each");
+    out += said("  # initial_weights: w.safetensors", "seeded where there are none");
+    out += said("  optimizer: {name: rowwise_adagrad, learning_rate: 1e-2}", "or sgd with momentum: 0");
+    out += said("  seed: 1", "of weights and shuffling");
+    return out;
+  }
   out += here ? said("  data: /usr/share/common-licenses", "text, a folder of text, or a token file")
               : said("  # data: tokens.bin", "text, a folder of text, or a token file");
   out += said("  # initial_weights: w.safetensors", "seeded where there are none");

@@ -1,5 +1,6 @@
 // model: what a model is, in numbers.
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,24 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   table.columns = {{"", reports::Align::left}, {""}};
   const auto row = [&](const char* name, std::string value) { table.rows.push_back({name, std::move(value)}); };
   row("family", json.at("family").get<std::string>());
+  if (const auto& r = model->recommender) {
+    row("dense features", std::to_string(r->dense_features));
+    row("tables", fmt::format("{}, {} rows of {} values", r->tables.size(),
+                              base::human_count(static_cast<double>(r->rows())), r->embedding_dim));
+    row("lookups a sample", std::to_string(r->indices()));
+    row("bottom MLP", fmt::format("{}", fmt::join(r->bottom_widths(), "-")));
+    row("interaction", r->interaction == models::Interaction::dot
+                           ? std::string("dot")
+                           : fmt::format("{} cross layers of rank {}", r->cross_layers, r->cross_rank));
+    row("top MLP", fmt::format("{}", fmt::join(r->top_widths(), "-")));
+    row("parameters", fmt::format("{} ({})", base::human_count(static_cast<double>(parameters)), parameters));
+    row("parameters outside tables", base::human_count(static_cast<double>(models::dense_parameters(*r))));
+    row("parameters a sample meets", base::human_count(static_cast<double>(active)));
+    row("forward FLOPs per sample", base::human_count(flops));
+    for (const std::string& source : model->sources) table.notes.push_back("source: " + source);
+    outcome.text = reports::text_of(table, context.terminal.style);
+    return outcome;
+  }
   row("layers", std::to_string(model->layers));
   row("hidden width", std::to_string(model->hidden));
   row("heads", model->heads == model->kv_heads

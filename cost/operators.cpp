@@ -255,6 +255,25 @@ Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{std::max(together.value, weights / r.memory)};
 }
 
+/// Rows stand anywhere in the memory: what is read of it is whole sectors of 32 bytes on a GPU, lines of 64 on a CPU
+/// (NVIDIA, CUDA C++ Best Practices Guide, section 10.2.1; Intel 64 Optimization Manual, section 2), and nothing of it
+/// is in a cache.
+Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
+  const double grain = r.gpu ? 32 : 64, row = static_cast<double>(op.m * models::size_of(op.dtype));
+  const double more = row > 0 ? std::ceil(row / grain) * grain / row : 1;
+  const double bytes = models::bytes_of(op) * more;
+  if (r.gpu) return Seconds{bytes / r.memory};
+  const double rate = r.vector[static_cast<std::size_t>(Family::embedding)];
+  return Seconds{(rate > 0 ? bytes / rate : 0) + bytes / r.memory};
+}
+
+/// A small product of a sample's vectors with themselves: all pairs, of which half are kept.
+Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
+  const double arithmetic = 2 * models::flops_of(op) / r.matmul[index_of(op.dtype)];
+  const double moved = streaming_time(r, models::bytes_of(op), family_of(op.kind)).value;
+  return Seconds{r.gpu ? std::max(arithmetic, moved) : arithmetic + moved};
+}
+
 Seconds whole_time(const DeviceRates& r, const models::Op& op);
 
 Seconds device_time(const DeviceRates& r, const models::Op& op) {
@@ -355,6 +374,24 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::gate_grad:
     case K::head_norm:
     case K::head_norm_grad:
+    case K::embedding_bag:
+    case K::embedding_bag_squares:
+    case K::embedding_bag_update:
+    case K::embedding_lookup:
+    case K::embedding_lookup_grad: return lookup_time(r, op);
+    case K::interaction_dot:
+    case K::interaction_dot_grad: return interaction_time(r, op);
+    case K::load_clicks:
+    case K::bucketise_indices:
+    case K::table_update:
+    case K::pooled_join:
+    case K::pooled_split:
+    case K::cross:
+    case K::cross_grad:
+    case K::click_loss:
+    case K::click_loss_grad:
+    case K::encode_pooled:
+    case K::decode_pooled:
     case K::soft_cap:
     case K::route:
     case K::route_grad:

@@ -211,6 +211,13 @@ Family family_of(models::OpKind kind) {
     case K::dispatch:
     case K::combine:
     case K::combine_weight_grad:
+    case K::load_clicks:
+    case K::bucketise_indices:
+    case K::embedding_bag:
+    case K::embedding_bag_squares:
+    case K::embedding_bag_update:
+    case K::embedding_lookup:
+    case K::embedding_lookup_grad:
     case K::load_tokens: return Family::embedding;
     case K::layer_norm:
     case K::rms_norm:
@@ -239,6 +246,8 @@ Family family_of(models::OpKind kind) {
     case K::cross_entropy_grad:
     case K::class_loss:
     case K::class_loss_grad:
+    case K::click_loss:
+    case K::click_loss_grad:
     case K::route:
     case K::route_grad:
     case K::count_choices: return Family::softmax;
@@ -250,11 +259,20 @@ Family family_of(models::OpKind kind) {
     case K::adamw:
     case K::momentum_update:
     case K::lamb_moments:
+    case K::table_update:
     case K::lamb: return Family::optimizer;
     case K::factor_sums:
     case K::factor_norms:
     case K::adafactor: return Family::factored;
     case K::adamw_8bit: return Family::quantised;
+    case K::pooled_join:
+    case K::pooled_split:
+    case K::interaction_dot:
+    case K::interaction_dot_grad:
+    case K::cross:
+    case K::cross_grad:
+    case K::encode_pooled:
+    case K::decode_pooled:
     case K::matmul:
     case K::grouped_matmul:
     case K::grouped_weight_grad:

@@ -50,6 +50,15 @@ struct MemoryRow {
   std::map<std::string, double> by_purpose;  ///< "parameters", "gradients", …, "software"
 };
 
+/// A table of a recommendation model: where it stands, and what it costs a rank that has a part of it, in a step.
+struct TableRow {
+  std::string table;  ///< "emb_l.3.weight"
+  std::int64_t rows = 0;
+  std::string sharding, place;                ///< "row"; "row 0-7"
+  double compute_s = 0, communication_s = 0;  ///< lookups and updates; what is sent and received
+  double bytes = 0;                           ///< of a part, with its optimizer state
+};
+
 /// A prediction for one plan: by the closed form or by replay.
 struct Prediction {
   plan::PlanSpec spec;
@@ -67,6 +76,10 @@ struct Prediction {
   std::vector<MemoryRow> memory;  ///< by stage
   std::vector<CommunicationRow> communication;
   std::vector<LinkRow> links;
+  std::vector<TableRow> tables;  ///< of a recommendation model
+  /// How much more the rank with most has of its tables, in bytes that it moves, than the bound below which no
+  /// placement comes.
+  std::optional<double> placement_gap;
 };
 
 struct SearchResult {

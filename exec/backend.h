@@ -15,6 +15,10 @@
 #include "exec/request.h"
 #include "models/op.h"
 
+namespace orrery::plan {
+struct TableLayout;
+}
+
 namespace orrery::exec {
 
 /// What operators need to know beyond their operands; constant within a training step.
@@ -34,6 +38,8 @@ struct StepContext {
   int tensor_ways = 1;
   std::int64_t sample_step = 0;  ///< training step whose sequences are computed on (asynchronous pipelines run ahead)
   std::int64_t first_sequence = 0;  ///< which of that step's sequences is the micro-batch's first
+  int rank = 0;
+  const plan::TableLayout* tables = nullptr;  ///< of a recommendation model: which rank has what
   int part = 0;  ///< of context parallelism: this rank has chunks `part` and 2 context - 1 - part of each sequence
 };
 

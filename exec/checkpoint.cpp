@@ -16,6 +16,7 @@
 #include "exec/generations.h"
 #include "exec/safetensors.h"
 #include "exec/stored_values.h"
+#include "exec/table_shards.h"
 #include "plan/experts.h"
 
 namespace orrery::exec {
@@ -261,6 +262,9 @@ Named named_by(const plan::Schedule& schedule) {
     for (const OwnState& own : own_states(rank_class))
       if (own.state != State::scaling) out[{own.state, own.range.name}] = own.range.tensor.logical_shape;
   }
+  for (int rank = 0; schedule.tables && rank < schedule.spec.ranks(); ++rank)
+    for (const HeldShard& shard : held_shards(schedule, rank))
+      out[{shard.state, shard.range.name}] = shard.range.tensor.logical_shape;
   return out;
 }
 
@@ -288,6 +292,10 @@ void fill_all(const CheckpointContext& context, const CheckpointReader& reader) 
     StoredValues values(rank_class, context.arena, context.backend, own.buffer);
     fill(reader, {own.state, 0}, {&own.range, own.offset, 0, own.range.tensor.elements()}, values,
          context.transport.rank() % context.schedule.spec.tensor);
+  }
+  for (const HeldShard& shard : held_shards(context.schedule, context.transport.rank())) {
+    StoredValues values(rank_class, context.arena, context.backend, shard.buffer);
+    fill(reader, {shard.state, 0}, shard.holding(), values, shard.tensor_rank);
   }
   load_compression(context, reader);
   context.backend.synchronise();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "exec/compression_states.h"
+#include "exec/table_shards.h"
 #include "plan/experts.h"
 
 namespace orrery::exec {
@@ -131,6 +132,19 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   for (const OwnState& own : own_states(rank_class))  // the same on every replica
     if (replica == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
   for (OwnedPart& part : compression_parts(schedule, rank)) out.push_back(std::move(part));
+  for (const HeldShard& shard : held_shards(schedule, rank)) {
+    if (!shard.writes) continue;
+    CheckpointPart part;
+    part.file = fmt::format("rank-{:05}.safetensors", rank);
+    part.key = fmt::format("{}/{}/{}/{}-{}", name_of(shard.state), shard.range.name, shard.tensor_rank, shard.begin,
+                           shard.end);
+    part.state = shard.state;
+    part.tensor = shard.range.tensor;
+    part.tensor_rank = shard.tensor_rank;
+    part.begin = shard.begin;
+    part.end = shard.end;
+    out.push_back({std::move(part), shard.buffer, shard.offset});
+  }
   return out;
 }
 

@@ -116,6 +116,26 @@ std::int64_t Batches::position(std::int64_t step, std::int64_t sequence_index) c
          stride_;
 }
 
+Batches::Batches(std::shared_ptr<const ClickFile> clicks, plan::DataOrder order, std::uint64_t seed, std::int64_t batch)
+    : clicks_(std::move(clicks)), order_(order), seed_(seed), batch_(batch), sequence_(1), vocab_(1) {}
+
+void Batches::load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const {
+  const std::int64_t size = clicks_->size();
+  const auto features = out.dense.size() / static_cast<std::size_t>(count),
+             bag = out.indices.size() / static_cast<std::size_t>(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t number = sequences_before(step) + first + i;
+    const auto at = static_cast<std::size_t>(i);
+    const std::int64_t sample = order_ == plan::DataOrder::sequential
+                                    ? number % size
+                                    : static_cast<std::int64_t>(permuted(static_cast<std::uint64_t>(number % size),
+                                                                         static_cast<std::uint64_t>(size), seed_,
+                                                                         static_cast<std::uint64_t>(number / size)));
+    clicks_->read(sample, {out.dense.subspan(at * features, features), out.labels.subspan(at, 1),
+                           out.indices.subspan(at * bag, bag)});
+  }
+}
+
 void Batches::load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
                    std::span<std::int32_t> targets) const {
   const auto length = static_cast<std::size_t>(sequence_);

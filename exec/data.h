@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "exec/clicks.h"
 #include "exec/masked_data.h"
 #include "plan/job.h"
 
@@ -32,6 +33,7 @@ class TokenStream {
   /// other file as bytes. What is wrong with the files is in the result (codes E0611 …).
   [[nodiscard]] static base::Result<TokenStream> open(const std::filesystem::path& path);
 
+  TokenStream() = default;  ///< of no tokens
   TokenStream(TokenStream&&) noexcept;
   TokenStream& operator=(TokenStream&&) noexcept;
   ~TokenStream();
@@ -43,7 +45,6 @@ class TokenStream {
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
 
  private:
-  TokenStream() = default;
   void read_run(const Segment& segment, std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
   struct File {
     std::string name;
@@ -63,6 +64,11 @@ class Batches {
  public:
   Batches(TokenStream stream, plan::DataOrder order, std::uint64_t seed, std::int64_t batch, std::int64_t sequence,
           std::int64_t vocab);
+  /// Of samples of a recommendation model, in place of sequences: read by load_clicks.
+  Batches(std::shared_ptr<const ClickFile> clicks, plan::DataOrder order, std::uint64_t seed, std::int64_t batch);
+  [[nodiscard]] const ClickFile* clicks() const { return clicks_.get(); }
+  /// Samples [first, first + count) of a step.
+  void load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const;
   /// Sequences [first, first + count) of a step; both spans hold count * T ids.
   void load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
             std::span<std::int32_t> targets) const;
@@ -81,6 +87,7 @@ class Batches {
 
  private:
   TokenStream stream_;
+  std::shared_ptr<const ClickFile> clicks_;
   plan::DataOrder order_;
   std::uint64_t seed_;
   std::int64_t batch_, sequence_, vocab_;

@@ -32,8 +32,13 @@ DataMark mark_of(const TokenStream& stream) {
   return mark;
 }
 
+DataMark mark_of(const Batches& batches) {
+  return batches.clicks() != nullptr ? batches.clicks()->mark() : mark_of(batches.stream());
+}
+
 std::string describe(const DataMark& mark) {
-  return fmt::format("{} tokens ({}), crc32:{:08x}", mark.tokens, mark.format, mark.sampled_crc);
+  return fmt::format("{} {} ({}), crc32:{:08x}", mark.tokens, mark.format == "criteo" ? "samples" : "tokens",
+                     mark.format, mark.sampled_crc);
 }
 
 }  // namespace orrery::exec

@@ -76,4 +76,10 @@ base::Diagnostics unpack_diagnostics(const std::string& text) {
   return out;
 }
 
+nlohmann::ordered_json evaluation_event(std::int64_t step, double loss, std::optional<double> auc) {
+  nlohmann::ordered_json out = {{"event", "evaluation"}, {"step", step}, {"loss", loss}};
+  if (auc) out["auc"] = *auc;
+  return out;
+}
+
 }  // namespace orrery::exec

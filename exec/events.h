@@ -20,4 +20,7 @@ namespace orrery::exec {
 /// What can be read of them.
 [[nodiscard]] base::Diagnostics unpack_diagnostics(const std::string& text);
 
+/// Of an evaluation after step `step`; `auc`: of a recommendation model.
+[[nodiscard]] nlohmann::ordered_json evaluation_event(std::int64_t step, double loss, std::optional<double> auc);
+
 }  // namespace orrery::exec

@@ -322,6 +322,7 @@ Operand Executor::operand(int view, const Instance& of) const {
 
 void Executor::run_op(const models::Op& op, const Instance& of, const StepInput& input) {
   if (op.kind == models::OpKind::load_tokens) return load_tokens(op, of, input);
+  if (op.kind == models::OpKind::load_clicks) return load_clicks(op, of, input);
   std::array<Operand, kMostOperands> in, out;
   ENSURE(op.in.size() <= kMostOperands && op.out.size() <= kMostOperands, "{} has too many operands",
          models::name_of(op.kind));
@@ -332,6 +333,12 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
   StepContext context = context_of(of, input);
   if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer's own
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
+  if (op.kind == models::OpKind::click_loss && input.see_clicks) {
+    std::vector<float> logits(static_cast<std::size_t>(op.n)), labels(logits.size());
+    backend_.copy_to_host(std::as_writable_bytes(std::span(logits)), in[0].data);
+    backend_.copy_to_host(std::as_writable_bytes(std::span(labels)), in[1].data);
+    input.see_clicks(logits, labels);
+  }
   if (op.kind == models::OpKind::sparse_encode && !backend_.asynchronous()) count_lossless(op, out[0]);
 }
 
@@ -367,6 +374,8 @@ StepContext Executor::context_of(const Instance& of, const StepInput& input) con
   StepContext context = input.context;
   const int replica = transport_.rank() / (spec.context * spec.tensor) % spec.data;
   context.sample_step = of.step;
+  context.rank = transport_.rank();
+  context.tables = schedule_.tables.get();
   context.first_sequence = replica * (spec.batch / spec.data) + std::max(0, of.micro_batch) * spec.micro_batch;
   return context;
 }
@@ -414,6 +423,17 @@ void Executor::load_tokens(const models::Op& op, const Instance& of, const StepI
   }
 }
 
+void Executor::load_clicks(const models::Op& op, const Instance& of, const StepInput& input) {
+  ENSURE(input.load_clicks, "a recommendation model is given no samples");
+  dense_.resize(static_cast<std::size_t>(op.n * op.m));
+  labels_.resize(static_cast<std::size_t>(op.n));
+  tokens_.resize(static_cast<std::size_t>(op.n * op.k));
+  input.load_clicks(of, {dense_, labels_, tokens_});
+  backend_.copy_to_device(operand(op.out[0], of).data, std::as_bytes(std::span(dense_)));
+  backend_.copy_to_device(operand(op.out[1], of).data, std::as_bytes(std::span(labels_)));
+  backend_.copy_to_device(operand(op.out[2], of).data, std::as_bytes(std::span(tokens_)));
+}
+
 std::span<std::byte> Executor::slot_of(const models::Op& op, const Instance& of, const StepInput& input) {
   std::span<std::byte>& slot = slots_[{&op, of.micro_batch, of.step - input.iteration}];
   if (!slot.empty()) return slot;
@@ -459,7 +479,7 @@ void Executor::keep_part(const models::Op& op, int part) {
 void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input) {
   // Those that are not of the backend alone: the batch, and updates that have steps of their own.
   const bool apart = std::any_of(ops.begin(), ops.end(), [](const models::Op& op) {
-    return op.kind == models::OpKind::load_tokens || op.turns > 1;
+    return op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::load_clicks || op.turns > 1;
   });
   if (!backend_.asynchronous() || apart) {
     for (const models::Op& op : ops) run_op(op, of, input);

@@ -17,6 +17,7 @@
 
 #include "exec/arena.h"
 #include "exec/backend.h"
+#include "exec/clicks.h"
 #include "exec/communication.h"
 #include "exec/copies.h"
 #include "exec/graph_runs.h"
@@ -65,6 +66,10 @@ struct StepInput {
   std::function<void(const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
   /// The same of a masked-language model.
   std::function<void(const Instance& of, const MaskedBatch& batch)> load_masked = {};
+  /// Samples of a recommendation model: this rank's part of the step.
+  std::function<void(const Instance& of, const ClickBatch& batch)> load_clicks = {};
+  /// Called with the logits of these samples and their labels, where somebody judges them. May be empty.
+  std::function<void(std::span<const float> logits, std::span<const float> labels)> see_clicks = {};
   /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
   std::function<void()> before_optimizer;
   /// Called before each step of the program, on the rank's own thread; nothing is waited for. Empty but where a guard
@@ -199,6 +204,7 @@ class Executor {
   void run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input);
   void count_lossless(const models::Op& op, const Operand& bytes);
   void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
+  void load_clicks(const models::Op& op, const Instance& of, const StepInput& input);
   /// The micro-batch into tokens_ and what else there is: what becomes of the operator's outputs, in their order.
   [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
                                                                            const StepInput& input);
@@ -274,6 +280,7 @@ class Executor {
   };
   std::map<BatchPlace, ReadAhead> ahead_;
   GraphCounts graph_counts_;
+  std::vector<float> dense_, labels_;
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;
   Recorder* recorder_;                                             ///< null: nobody is told of messages

@@ -1,6 +1,7 @@
 // Packing a rank's runs into bytes, and putting all ranks' runs together.
 #include "exec/gather_logical.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
@@ -8,6 +9,7 @@
 #include "exec/initialise.h"
 #include "exec/logical.h"
 #include "exec/safetensors.h"
+#include "exec/table_shards.h"
 #include "plan/experts.h"
 
 namespace orrery::exec {
@@ -17,7 +19,8 @@ void put(std::string& out, const void* data, std::size_t bytes) {
   out.append(static_cast<const char*>(data), bytes);
 }
 
-/// A run: class, bucket and range numbers, first logical element, count, values. `rank` of the text gives the class.
+/// A run: class, bucket and range numbers (bucket -1: of the sharded tables), first logical element, count, values.
+/// `rank` of the text gives the class.
 struct RunHeader {
   std::int32_t bucket = 0, range = 0;
   std::int64_t logical = 0, elements = 0;
@@ -60,6 +63,8 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
   std::string out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
     const plan::Bucket& bucket = rank_class.buckets[b];
+    // Tables have gradients to show only where every rank has all of them: none are, so that placements compare.
+    if (what == Gathered::gradients && schedule.tables && bucket.embedding) continue;
     if (what == Gathered::gradients && bucket.received >= 0) {
       pack_received(out, rank_class, static_cast<int>(b), arena, backend,
                     {rank % schedule.spec.tensor, schedule.spec.shard_index(rank)});
@@ -79,7 +84,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
                put(out, values.data(), values.size_bytes());
              });
   }
-  if (what != Gathered::weights) return out;
+  if (what == Gathered::gradients) return out;  // those of tables are applied where they are summed
   const std::vector<plan::ParameterRange> biases = plan::expert_bias_ranges(rank_class);
   for (std::size_t i = 0; i < biases.size(); ++i) {
     std::vector<float> values(static_cast<std::size_t>(biases[i].elements));
@@ -91,6 +96,18 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
     put(out, &header, sizeof header);
     put(out, values.data(), values.size() * sizeof(float));
   }
+  const std::vector<plan::ParameterRange> tables = sharded_tables(schedule);
+  for (const HeldShard& shard : held_shards(schedule, rank)) {
+    if (shard.state != State::weight) continue;
+    const auto table = std::find_if(tables.begin(), tables.end(),
+                                    [&](const plan::ParameterRange& one) { return one.name == shard.range.name; });
+    transfer(arena.data(shard.buffer, -1), models::DType::fp32, {shard.holding()}, shard.tensor_rank, backend,
+             Transfer::from_device, [&](const Holding&, const Run& run, std::span<float> values) {
+               const RunHeader header{-1, static_cast<std::int32_t>(table - tables.begin()), run.logical, run.elements};
+               put(out, &header, sizeof header);
+               put(out, values.data(), values.size_bytes());
+             });
+  }
   return out;
 }
 
@@ -101,6 +118,7 @@ LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Are
   const std::vector<std::string> texts = transport.gather_text(pack(schedule, what, arena, backend, transport.rank()));
   LogicalTensors out;
   std::map<std::string, std::vector<bool>> filled;
+  const std::vector<plan::ParameterRange> tables = sharded_tables(schedule);
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const plan::RankClass& rank_class = schedule.class_of(static_cast<int>(rank));
     const char* at = texts[rank].data();
@@ -109,12 +127,15 @@ LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Are
       RunHeader header;
       std::memcpy(&header, at, sizeof header);
       at += sizeof header;
-      const auto b = static_cast<std::size_t>(header.bucket), r = static_cast<std::size_t>(header.range);
-      const bool bias = b == rank_class.buckets.size();
-      const plan::ParameterRange range =
-          bias ? plan::expert_bias_ranges(rank_class)[r] : rank_class.buckets[b].ranges[r];
+      const auto r = static_cast<std::size_t>(header.range);
+      const std::size_t b = header.bucket < 0 ? 0 : static_cast<std::size_t>(header.bucket);
+      const bool table = header.bucket < 0, bias = !table && b == rank_class.buckets.size();
+      const plan::ParameterRange range = table  ? tables[r]
+                                         : bias ? plan::expert_bias_ranges(rank_class)[r]
+                                                : rank_class.buckets[b].ranges[r];
       const std::string name =
-          bias ? range.name : plan::name_on_rank(range, rank_class.buckets[b], schedule.spec, static_cast<int>(rank));
+          table || bias ? range.name
+                        : plan::name_on_rank(range, rank_class.buckets[b], schedule.spec, static_cast<int>(rank));
       LogicalTensor& tensor = out[name];
       std::vector<bool>& seen = filled[name];
       if (tensor.values.empty()) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "exec/logical.h"
+#include "exec/table_shards.h"
 
 namespace orrery::exec {
 namespace {
@@ -76,7 +77,13 @@ class Collector {
 }  // namespace
 
 std::vector<HeldPart> held_parts(const plan::Schedule& schedule, int rank) {
-  return Collector(schedule, rank).all();
+  std::vector<HeldPart> out = Collector(schedule, rank).all();
+  for (const HeldShard& shard : held_shards(schedule, rank))
+    out.push_back({name_of(shard.state), shard.range.name, shard.buffer, 0, shard.offset, shard.end - shard.begin,
+                   shard.writes && shard.state == State::weight
+                       ? ""
+                       : fmt::format("{}/0/{}/{}-{}", name_of(shard.state), shard.range.name, shard.begin, shard.end)});
+  return out;
 }
 
 }  // namespace orrery::exec

@@ -11,6 +11,7 @@
 
 #include "exec/initialise.h"
 #include "exec/state_hash.h"
+#include "exec/table_shards.h"
 #include "exec/weight_names.h"
 #include "plan/experts.h"
 
@@ -50,6 +51,13 @@ std::optional<Place> find_place(const Files& files, const plan::ParameterRange& 
   const std::vector<std::int64_t>& shape = range.tensor.logical_shape;
   const std::int64_t inner = shape.size() == 2 ? shape[1] : 1;
   if (const auto [file, own] = find(files, range.name); own && own->shape == shape) return Place{file, own, {}, inner};
+  if (families.empty()) {
+    const auto entry = find(files, range.name).second;
+    problem = entry ? fmt::format("tensor \"{}\" has shape {}, expected {}", range.name, shape_text(entry->shape),
+                                  shape_text(shape))
+                    : fmt::format("no tensor \"{}\"", range.name);
+    return std::nullopt;
+  }
   std::string looked_for;
   for (const models::WeightNames& family : families) {
     const FilePlace place = place_in_file(family, range.tensor);
@@ -113,6 +121,7 @@ std::vector<models::WeightNames> names_to_try(const models::Model* model) {
   using models::Family;
   std::vector<models::WeightNames> out;
   constexpr Family kAnyOf[] = {Family::gpt, Family::llama, Family::bert};
+  if (model && model->recommender) return out;  // our own names are the public DLRM's
   if (model) out.push_back(models::weight_names(*model));
   if (!model || model->family == Family::mistral ||
       std::find(std::begin(kAnyOf), std::end(kAnyOf), model->family) != std::end(kAnyOf))
@@ -136,7 +145,9 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
     finding.code = kCode;
     finding.where.file = files.front()->name();
     finding.message = problem;
-    finding.help = "initial_weights takes Hugging Face's names and orientations of the model's family";
+    finding.help = families.empty()
+                       ? "initial_weights takes the names of the public DLRM's PyTorch state dict"
+                       : "initial_weights takes Hugging Face's names and orientations of the model's family";
     wrong.push_back(finding);
   };
   for (const plan::RankClass& rank_class : schedule.classes) {
@@ -144,6 +155,7 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
       for (const plan::ParameterRange& range : bucket.ranges) look_up(range);
     for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) look_up(range);
   }
+  for (const plan::ParameterRange& range : sharded_tables(schedule)) look_up(range);
   if (!wrong.empty()) return base::fail(std::move(wrong));
   auto cache = std::make_shared<Transposed>();
   return LogicalSource([places, cache](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "exec/compression_states.h"
 #include "exec/half.h"
+#include "exec/table_shards.h"
 #include "plan/experts.h"
 
 namespace orrery::exec {
@@ -101,6 +102,15 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
         arena.data(rank_class.expert_biases, -1) + range.offset * models::size_of(models::DType::fp32),
         std::as_bytes(std::span(values)));
   }
+  for (const HeldShard& shard : held_shards(schedule, rank))
+    if (shard.state == State::weight)
+      transfer(
+          arena.data(shard.buffer, {-1, 0}), models::DType::fp32, {shard.holding()}, shard.tensor_rank, backend,
+          Transfer::to_device,
+          [&](const Holding& holding, const Run& run, std::span<float> values) {
+            source(*holding.range, run.logical, values);
+          },
+          threads);
   if (rank_class.scaling >= 0) {
     const std::array<float, 4> scaling = {static_cast<float>(loss_scale), 0, 0, 0};
     backend.copy_to_device(arena.data(rank_class.scaling, -1), std::as_bytes(std::span(scaling)));

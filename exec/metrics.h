@@ -50,13 +50,14 @@ struct StepMetrics {
   double loss = 0, gradient_norm = 0, learning_rate = 0;
   double seconds = 0;  ///< of the slowest rank
   double tokens_per_s = 0;
-  double memory_peak = 0;                                      ///< arena, worst rank
-  double host_peak = 0, nvme_peak = 0;                         ///< of what is offloaded, worst rank
-  double loss_scale = 0;                                       ///< fp16; 0: none
-  bool skipped = false;                                        ///< the update, because gradients overflowed
-  std::optional<double> held_out_loss;                         ///< where this step was followed by an evaluation
-  Executor::Lossless lossless;                                 ///< over all ranks
-  std::vector<std::string> spikes;                             ///< what of it was one: "loss", "gradient_norm"
+  double memory_peak = 0;               ///< arena, worst rank
+  double host_peak = 0, nvme_peak = 0;  ///< of what is offloaded, worst rank
+  double loss_scale = 0;                ///< fp16; 0: none
+  bool skipped = false;                 ///< the update, because gradients overflowed
+  std::optional<double> held_out_auc;   ///< of a recommendation model, where this step was followed by an evaluation
+  std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
+  Executor::Lossless lossless;          ///< over all ranks
+  std::vector<std::string> spikes;      ///< what of it was one: "loss", "gradient_norm"
   double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts, as what follows
   double z_loss = std::numeric_limits<double>::quiet_NaN();
   /// Of each layer with experts the tokens that chose each; empty: dense.

@@ -40,7 +40,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks: about 25 MB
-
 using Clock = std::chrono::steady_clock;
 constexpr int kMostSaving = 10;  // a checkpoint by time waits at least ten times as long as the last one took
 constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
@@ -464,6 +463,7 @@ class Session {
     step.loss_scale = mine.loss_scale;
     step.skipped = mine.skipped;
     step.held_out_loss = held_out;
+    if (held_out) step.held_out_auc = trainer_.area_under_curve();
     step.tokens_per_s = tokens() / step.seconds;
     step.expert_loads = loads_;
     step.spikes = guards_.see_joined(step, [this](const ordered_json& event) { report(event); });
@@ -488,7 +488,7 @@ class Session {
     }
     report(event);
     name_stragglers(ranks, number);
-    if (held_out) report({{"event", "evaluation"}, {"step", done_}, {"loss", *held_out}});
+    if (held_out) report(evaluation_event(done_, *held_out, step.held_out_auc));
   }
 
   void name_stragglers(const std::vector<RankMetrics>& ranks, std::int64_t step) {
@@ -583,7 +583,7 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
   auto opened = open_data(plan, training, transport, options.directory);
   if (!opened) return base::fail(opened.error());
   if (transport.rank() == 0 && options.report)
-    if (const auto warning = short_data(training, plan.spec(), opened->batches.stream(), options.steps))
+    if (const auto warning = short_data(training, plan.spec(), opened->batches, options.steps))
       options.report(diagnostic_event(*warning).dump());
   Session one(plan, training, schedule, backend, transport, waiter, options, std::move(*opened), *faults);
   auto locked = agreed(transport, one.lock());

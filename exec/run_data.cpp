@@ -7,6 +7,7 @@
 
 #include "exec/agreement.h"
 #include "exec/encode_data.h"
+#include "plan/recommender_rules.h"
 
 namespace orrery::exec {
 namespace {
@@ -16,19 +17,43 @@ base::Result<bool> whether(const base::Result<T>& result) {
   return result ? base::Result<bool>(true) : base::Result<bool>(base::fail(result.error()));
 }
 
+// Every rank reads the file by itself: it says the same to all of them.
+base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& training, Transport& transport) {
+  if (base::Diagnostics refused = plan::refused_training(training); !refused.empty())
+    return base::fail(std::move(refused));
+  const models::Recommender& model = *plan.model().recommender;
+  const auto batches = [&](const std::string& path, plan::DataOrder order) -> base::Result<Batches> {
+    auto file = ClickFile::open(path, model);
+    if (auto all = agreed(transport, whether(file)); !all) return base::fail(all.error());
+    return Batches(std::move(*file), order, training.seed, plan.spec().batch);
+  };
+  auto data = batches(training.data, training.order);
+  if (!data) return base::fail(data.error());
+  RunData out{std::move(*data), std::nullopt};
+  if (!training.evaluation) return out;
+  auto held_out = batches(training.evaluation->data, plan::DataOrder::sequential);
+  if (!held_out) return base::fail(held_out.error());
+  out.held_out = std::move(*held_out);
+  return out;
+}
+
 }  // namespace
 
 std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,
-                                           const TokenStream& stream, std::int64_t steps) {
+                                           const Batches& batches, std::int64_t steps) {
+  const bool clicks = batches.clicks() != nullptr;
+  // The last token is a target alone.
   const double wanted =
-      static_cast<double>(steps) * static_cast<double>(spec.batch) * static_cast<double>(spec.sequence) + 1;
-  const auto there = static_cast<double>(stream.size());
+      static_cast<double>(steps) * static_cast<double>(spec.batch) * static_cast<double>(spec.sequence) +
+      (clicks ? 0 : 1);
+  const std::int64_t size = clicks ? batches.clicks()->size() : batches.stream().size();
+  const auto there = static_cast<double>(size);
   if (wanted <= there) return std::nullopt;
   return base::Diagnostic{base::Severity::warning,
                           "E0614",
                           {training.data, 0, 0, 1},
-                          fmt::format("{} tokens for a run of {} steps that reads {:.0f}: they are read {:.1f} times",
-                                      stream.size(), steps, wanted, wanted / there),
+                          fmt::format("{} {} for a run of {} steps that reads {:.0f}: they are read {:.1f} times", size,
+                                      clicks ? "samples" : "tokens", steps, wanted, wanted / there),
                           "give more data, or train fewer steps",
                           {}};
 }
@@ -37,6 +62,7 @@ base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& tr
                                 const std::filesystem::path& run) {
   if (training.data.empty())
     return base::fail("E0610", "the plan's job names no training data", "add training.data to the job");
+  if (plan.model().recommender) return open_clicks(plan, training, transport);
   const auto encode = [&] { return job_tokens(training, plan.model().vocab, run); };
   base::Result<JobTokens> tokens = JobTokens{};
   if (transport.rank() == 0) tokens = encode();

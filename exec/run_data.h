@@ -21,6 +21,6 @@ struct RunData {
 
 /// A warning when a run of so many steps reads some of its data more than once.
 [[nodiscard]] std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,
-                                                         const TokenStream& stream, std::int64_t steps);
+                                                         const Batches& batches, std::int64_t steps);
 
 }  // namespace orrery::exec

@@ -2,6 +2,7 @@
 #include "exec/trainer.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/ensure.h"
@@ -79,6 +80,10 @@ StepInput Trainer::input_of(const Batches& batches, std::int64_t index) const {
                                         std::span<std::int32_t> targets) {
     batches.load(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);
   };
+  if (batches.clicks() != nullptr)
+    input.load_clicks = [&batches, &spec, first](const Instance& of, const ClickBatch& out) {
+      batches.load_clicks(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, out);
+    };
   if (batches.masked())
     input.load_masked = [&batches, &spec, first](const Instance& of, const MaskedBatch& out) {
       batches.load_masked(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, out);
@@ -94,13 +99,39 @@ double Trainer::evaluate() {
     throw Failure("the plan's pipeline holds micro-batches from step to step: it cannot evaluate between steps",
                   FailureKind::input);
   double sum = 0;
+  std::vector<float> scores, labels;
   for (std::int64_t batch = 0; batch < training_.evaluation->batches; ++batch) {
     StepInput input = input_of(held_out_->batches, batch);
     input.end = training_.evaluation->batches;
+    if (plan_.model().recommender)
+      input.see_clicks = [&](std::span<const float> logits, std::span<const float> clicked) {
+        scores.insert(scores.end(), logits.begin(), logits.end());
+        labels.insert(labels.end(), clicked.begin(), clicked.end());
+      };
     (void)executor.run_step(input);
     sum += executor.loss();
   }
+  if (plan_.model().recommender) judge(scores, labels);
   return agree(transport_, sum / static_cast<double>(training_.evaluation->batches), executor.rank_class().loss >= 0);
+}
+
+// Every rank has seen its part of the samples.
+void Trainer::judge(const std::vector<float>& scores, const std::vector<float>& labels) {
+  std::string mine(2 * scores.size() * sizeof(float), '\0');
+  if (!scores.empty()) {
+    std::memcpy(mine.data(), scores.data(), mine.size() / 2);
+    std::memcpy(mine.data() + mine.size() / 2, labels.data(), mine.size() / 2);
+  }
+  std::vector<float> all, clicked;
+  for (const std::string& one : transport_.gather_text(mine)) {
+    std::vector<float> values(one.size() / sizeof(float));
+    if (!values.empty()) std::memcpy(values.data(), one.data(), one.size());
+    const auto half = static_cast<std::ptrdiff_t>(values.size() / 2);
+    all.insert(all.end(), values.begin(), values.begin() + half);
+    clicked.insert(clicked.end(), values.begin() + half, values.end());
+  }
+  auc_.reset();
+  if (transport_.rank() == 0) auc_ = exec::area_under_curve(all, clicked);
 }
 
 std::int64_t Trainer::arena_peak() const {

@@ -42,7 +42,7 @@ class Trainer {
   /// A resumed run goes on behind so many sequences (Batches::go_on_at).
   void go_on_at(std::int64_t step, std::int64_t sequences) { batches_.go_on_at(step, sequences); }
   [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return batches_.sequences_before(step); }
-  [[nodiscard]] const TokenStream& data() const { return batches_.stream(); }
+  [[nodiscard]] const Batches& data() const { return batches_; }
 
   /// One training step, counted from 0, as this rank saw it: loss and norm are NaN where its stage has none.
   StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {},
@@ -51,6 +51,8 @@ class Trainer {
   StepResult step(std::int64_t index, const std::function<void()>& before_optimizer = {});
   /// Mean loss over the job's evaluation batches, in their order, with the parameters as they are. Collective.
   [[nodiscard]] double evaluate();
+  /// Of the last evaluation of a recommendation model, on rank 0: the area under the ROC curve of all its samples.
+  [[nodiscard]] std::optional<double> area_under_curve() const { return auc_; }
 
   [[nodiscard]] Executor& executor() { return executor_; }
   [[nodiscard]] const Executor& executor() const { return executor_; }
@@ -68,6 +70,7 @@ class Trainer {
     plan::Placement placement;
     std::optional<Executor> executor;
   };
+  void judge(const std::vector<float>& scores, const std::vector<float>& labels);
   [[nodiscard]] StepInput input_of(const Batches& batches, std::int64_t index) const;
   const plan::Plan& plan_;
   const plan::Training& training_;
@@ -76,6 +79,7 @@ class Trainer {
   std::unique_ptr<HeldOut> held_out_;
   Batches batches_;
   Executor executor_;
+  std::optional<double> auc_;
   std::int64_t end_ = std::numeric_limits<std::int64_t>::max();
 };
 

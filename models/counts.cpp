@@ -127,14 +127,17 @@ std::int64_t parameters_of_block(const Model& model, std::int64_t layer) {
 }
 
 std::int64_t parameters(const Model& model) {
+  if (const auto& r = model.recommender) return dense_parameters(*r) + table_parameters(*r);
   return of_model(model).all;
 }
 
 std::int64_t parameters_active(const Model& model) {
+  if (const auto& r = model.recommender) return dense_parameters(*r) + r->indices() * r->embedding_dim;
   return of_model(model).active;
 }
 
 double flops_per_token_forward(const Model& model, std::int64_t sequence) {
+  if (model.recommender) return flops_per_sample_forward(*model.recommender);
   ExpandOptions options;
   options.sequence = sequence;
   double total = 0;

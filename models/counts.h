@@ -11,9 +11,11 @@ namespace orrery::models {
 /// Of one block: with experts those in one layer may be more than those in another.
 [[nodiscard]] std::int64_t parameters_of_block(const Model& model, std::int64_t layer);
 /// Parameters that a token passes through, whole tables of embeddings among them (equals parameters() for dense
-/// models): of experts as many as are chosen, and those that all take.
+/// models): of experts as many as are chosen, and those that all take; of a
+/// recommendation model those outside the tables, and the rows that a sample looks up.
 [[nodiscard]] std::int64_t parameters_active(const Model& model);
-/// Forward FLOPs per token at sequence length T: blocks, full attention matrix and head; no recomputation.
+/// Of a recommendation model per sample (models/recommender.h). Else forward FLOPs per token at sequence length T:
+/// blocks, full attention matrix and head; no recomputation.
 [[nodiscard]] double flops_per_token_forward(const Model& model, std::int64_t sequence);
 /// Forward times 3 over a batch of `sequences`: the numerator of MFU.
 [[nodiscard]] double flops_per_step(const Model& model, std::int64_t sequences, std::int64_t sequence);

@@ -26,7 +26,7 @@ const FamilyTraits& traits_of(Family family) {
 }
 
 const char* name_of(Family family) {
-  return traits_of(family).name;
+  return family == Family::dlrm ? "dlrm" : traits_of(family).name;
 }
 
 std::string known_model_types() {

@@ -27,6 +27,7 @@ enum class Family : std::uint8_t {
   deepseek_v3,
   gpt_oss,
   llama4,
+  dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 
 }  // namespace orrery::models

@@ -94,6 +94,9 @@ const char* difference(const Model& given, const Model& again) {
 }  // namespace
 
 base::Result<std::string> write_hugging_face(const Model& model) {
+  if (model.recommender)
+    return base::fail("E0604", "Hugging Face has no class of recommendation models",
+                      "checkpoints have the public DLRM's names of tensors");
   const FamilyTraits& family = traits_of(model.family);
   const auto written = [&](const std::string& name) {
     Model m = model;

@@ -3,12 +3,14 @@
 /// Letters used for shapes everywhere: B sequences in a micro-batch, T tokens per sequence, C hidden width, H heads,
 /// G key/value heads, D head width, F width of the MLP, V vocabulary, n = B*T tokens.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/activation.h"
 #include "models/experts.h"
 #include "models/family.h"
+#include "models/recommender.h"
 
 namespace orrery::models {
 
@@ -86,9 +88,11 @@ struct Model {
   double masked_fraction = 0;
   bool next_sentence = false;  ///< BERT's other head: whether the second segment follows the first
   Dropout dropout;
-  Experts experts;                   ///< in place of some layers' MLPs
-  LatentAttention latent;            ///< in place of q, k and v made of the token; head_dim is then nope + rope
-  bool attention_sinks = false;      ///< a learned logit of each head stands beside its scores (gpt-oss)
+  Experts experts;               ///< in place of some layers' MLPs
+  LatentAttention latent;        ///< in place of q, k and v made of the token; head_dim is then nope + rope
+  bool attention_sinks = false;  ///< a learned logit of each head stands beside its scores (gpt-oss)
+  /// family dlrm alone: what it has in place of a stack of blocks. The members above then say nothing.
+  std::optional<Recommender> recommender;
   std::vector<std::string> sources;  ///< where each number comes from
   bool operator==(const Model&) const = default;
   [[nodiscard]] bool windowed(std::int64_t layer) const {

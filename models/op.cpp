@@ -70,6 +70,11 @@ double grouped_width(const Op& op) {
   const double products = (gradient ? op.out.size() > 1 : op.in.size() > 3) ? 2 : 1;
   return products * static_cast<double>(gradient ? op.m * op.n : op.n * op.k);
 }
+// Of the interaction's k vectors, over all samples.
+double pairs(const Op& op) {
+  const auto f = static_cast<double>(op.k);
+  return static_cast<double>(op.n) * f * (f - 1) / 2;
+}
 double chosen_values(const Op& op) {
   return static_cast<double>(op.n) * static_cast<double>(op.chosen);
 }
@@ -167,6 +172,24 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::sparse_decode: return 4 * elements(op);
     case OpKind::place_rows:
     case OpKind::dispatch:
+    case OpKind::embedding_bag:
+    case OpKind::embedding_lookup:
+    case OpKind::embedding_lookup_grad: return elements(op);
+    case OpKind::embedding_bag_squares: return 2 * elements(op);
+    case OpKind::embedding_bag_update: return 6 * elements(op);
+    case OpKind::table_update: return 4 * m;
+    case OpKind::interaction_dot: return pairs(op) * 2 * m;
+    case OpKind::interaction_dot_grad: return pairs(op) * 4 * m;
+    case OpKind::pooled_join:
+    case OpKind::pooled_split: return elements(op);
+    case OpKind::cross: return 2 * elements(op);
+    case OpKind::cross_grad: return 3 * elements(op);
+    case OpKind::click_loss:
+    case OpKind::click_loss_grad: return 8 * static_cast<double>(op.n);
+    case OpKind::encode_pooled:
+    case OpKind::decode_pooled: return 2 * m;
+    case OpKind::load_clicks:
+    case OpKind::bucketise_indices:
     case OpKind::load_tokens:
     case OpKind::embedding:
     case OpKind::gather_rows:
@@ -234,6 +257,25 @@ double bytes_of(const Op& op) {
       return e * (expected_rows(op) * (weights * m + n) +
                   (op.accumulate ? 2 : 1) * weights * static_cast<double>(op.experts) * m * n);
     }
+    case OpKind::load_clicks: return 4 * n * (m + 1 + k);
+    case OpKind::bucketise_indices: return 8 * n * k;
+    case OpKind::embedding_bag: return e * (elements(op) + k) + 4 * n;
+    case OpKind::embedding_lookup: return e * (elements(op) + k) + 4 * n;
+    case OpKind::embedding_lookup_grad: return e * (2 * elements(op) + 2 * k) + 4 * n;
+    case OpKind::embedding_bag_squares: return e * elements(op) + 16 * n;
+    // Gradients read; rows and their states read and written; indices sorted.
+    case OpKind::embedding_bag_update: return e * 3 * elements(op) + (op.out.size() > 1 && op.out[1] >= 0 ? 32 : 24) * n;
+    case OpKind::table_update: return e * 3 * m;
+    case OpKind::pooled_join:
+    case OpKind::pooled_split: return e * 2 * elements(op);
+    case OpKind::interaction_dot: return e * (m * n * (k + 1) + pairs(op));
+    case OpKind::interaction_dot_grad: return e * (m * n * (2 * k + 1) + pairs(op));
+    case OpKind::cross: return e * 4 * elements(op);
+    case OpKind::cross_grad: return e * 6 * elements(op);
+    case OpKind::click_loss: return 8 * n;
+    case OpKind::click_loss_grad: return 12 * n;
+    case OpKind::encode_pooled:
+    case OpKind::decode_pooled: return (4 + k) * m;
     case OpKind::row_gate: return e * 2 * elements(op) + 4 * n;
     case OpKind::row_gate_grad: return e * 3 * elements(op) + 8 * n;
     case OpKind::balance_losses: return 8 * m;
@@ -417,6 +459,24 @@ const char* name_of(OpKind kind) {
     case OpKind::row_gate_grad: return "row_gate_grad";
     case OpKind::balance_losses: return "balance_losses";
     case OpKind::balance_bias: return "balance_bias";
+    case OpKind::load_clicks: return "load_clicks";
+    case OpKind::bucketise_indices: return "bucketise_indices";
+    case OpKind::embedding_bag: return "embedding_bag";
+    case OpKind::embedding_bag_squares: return "embedding_bag_squares";
+    case OpKind::embedding_bag_update: return "embedding_bag_update";
+    case OpKind::embedding_lookup: return "embedding_lookup";
+    case OpKind::embedding_lookup_grad: return "embedding_lookup_grad";
+    case OpKind::table_update: return "table_update";
+    case OpKind::pooled_join: return "pooled_join";
+    case OpKind::pooled_split: return "pooled_split";
+    case OpKind::interaction_dot: return "interaction_dot";
+    case OpKind::interaction_dot_grad: return "interaction_dot_grad";
+    case OpKind::cross: return "cross";
+    case OpKind::cross_grad: return "cross_grad";
+    case OpKind::click_loss: return "click_loss";
+    case OpKind::click_loss_grad: return "click_loss_grad";
+    case OpKind::encode_pooled: return "encode_pooled";
+    case OpKind::decode_pooled: return "decode_pooled";
   }
   return "?";
 }

@@ -177,6 +177,46 @@ enum class OpKind : std::uint8_t {
   balance_losses,
   /// in: tally (2E+1) of a layer. out: bias (E), each moved by `scale` towards the mean load (Wang et al. 2024)
   balance_bias,
+  // -- recommendation models (models/recommender.h): n samples of this rank, D values a vector, f vectors a sample.
+  // Which
+  // parts of which tables each rank holds, and where what it sends and receives stands, is plan::TableLayout, which the
+  // executor brings: sizes here are those of the rank that has most, for prices. Slots: one for each rank.
+  load_clicks,  ///< out: dense (n,m), labels (n), indices (n,k) int32: this rank's part. Reads the data
+  /// in: indices (n,k). out: lengths (slots, shards, n) int32 of each rank's shards, indices within them (slots, room)
+  /// int32, and how many values pooled vectors are: forward sent and received, backward sent and received (slots) each.
+  /// An index that its table has not is a Failure that names table and sample.
+  bucketise_indices,
+  /// in: lengths, indices (as received), tables. out: sums of rows (slots, n, columns of this rank). n: lookups, m:
+  /// columns of a row, k: values of the output
+  embedding_bag,
+  /// in: lengths, indices, gradients (slots, n, columns). out: for tables whose columns several ranks have, the squares
+  /// of each row's gradient, summed over this rank's columns (they accumulate over ranks); n, m as above.
+  embedding_bag_squares,
+  /// in: lengths, indices, gradients (slots, n, columns), [squares of whole rows]. out: tables, [states, one a row],
+  /// total (1), which accumulates the squares of this rank's gradients. Gradients of a row are summed in the order of
+  /// the step's samples, then the row moves by `rule`: sgd, or row-wise Adagrad as fbgemm's
+  /// EXACT_ROWWISE_ADAGRAD (state += mean of squares; row -= rate g / (sqrt(state) + epsilon)).
+  embedding_bag_update,
+  embedding_lookup,  ///< in: indices (n,k), tables of which every rank has all. out: sums (n, their columns)
+  /// in: indices (n,k), dy (n, columns). out: gradients of these tables, whole; written
+  embedding_lookup_grad,
+  table_update,  ///< in: gradients (m). out: tables (m), [states]. `rule` as of embedding_bag_update
+  /// in: pooled vectors as received (slots, n, columns of each), bottom (n,D), [sums of embedding_lookup]. out: vectors
+  /// (n,f,D), bottom first, then each table's: the sum over its shards, or their mean by its `multi_hot`
+  pooled_join,
+  pooled_split,     ///< in: dy (n,f,D). out: gradients (slots, n, columns of each), dbottom (n,D), [those of lookups]
+  interaction_dot,  ///< in: x (n,k=f vectors of m=D). out: y (n, D + f(f-1)/2): the first vector, then products i > j
+  interaction_dot_grad,  ///< in: dy, x. out: dx (n,f,D)
+  cross,                 ///< in: x0 (n,m), u (n,m), x (n,m). out: y = x0 u + x (Wang et al. 2021, equation 2)
+  cross_grad,            ///< in: dy, x0, u. out: du = dy x0, dx0 += dy u
+  /// in: logits (n), labels (n). out: loss (1), accumulates scale * sum(log(1 + exp(l)) - label l)
+  click_loss,
+  click_loss_grad,  ///< in: logits (n), labels (n). out: dlogits = scale (sigmoid(l) - label)
+  /// in: pooled (slots, n, columns). out: the same in the output's type; int8: of each vector a scale (fp32, the
+  /// largest
+  /// magnitude / 127) and then its bytes. row_shard: slot i is laid out as rank i's shards, else as this rank's own
+  encode_pooled,
+  decode_pooled,  ///< the way back
 };
 
 /// How a router's logits become a choice and its weights: see models/experts.h.
@@ -195,7 +235,8 @@ struct Routing {
 ///   sgd   g + d p is added to momentum m, and p moves along it (Sutskever et al. 2013, in the form of PyTorch's SGD)
 ///   lion  p -= r (sign(beta1 m + (1 - beta1) g) + d p), then m = beta2 m + (1 - beta2) g (Chen et al. 2023, algorithm
 ///   2)
-enum class UpdateRule : std::uint8_t { sgd, lion };
+///   adagrad  m += g^2, p -= r g / (sqrt(m) + epsilon) (Duchi et al. 2011, in the form of PyTorch's Adagrad)
+enum class UpdateRule : std::uint8_t { sgd, lion, adagrad };
 
 /// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
 /// keep small parameters from being padded to many times their size.
@@ -270,6 +311,6 @@ struct Op {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
-inline constexpr OpKind kLastOpKind = OpKind::balance_bias;
+inline constexpr OpKind kLastOpKind = OpKind::decode_pooled;
 
 }  // namespace orrery::models

@@ -14,6 +14,7 @@
 #include "models/families.h"
 #include "models/hugging_face.h"
 #include "models/limits.h"
+#include "models/recommender_read.h"
 
 namespace orrery::models {
 namespace {
@@ -28,6 +29,7 @@ const std::vector<std::string> kPositions = {"learned", "rope", "alibi"};
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
   for (const FamilyTraits& one : families()) names.emplace_back(one.name);
+  names.emplace_back(name_of(Family::dlrm));
   return names;
 }
 std::vector<std::string> activation_names() {
@@ -143,14 +145,20 @@ Model read_own(const Cursor& at, const std::string& name) {
       return {};
     }
     family.error("E0106", fmt::format("models of the family {} are not built yet", base::quoted(family.scalar_text())),
-                 fmt::format("families are {}: transformers of one stack; encoders with decoders and "
-                             "recommendation models are not among them",
+                 fmt::format("families are {}: transformers of one stack, and recommendation models; encoders with "
+                             "decoders are not among them",
                              fmt::join(family_names(), ", ")));
     at.ignore();
     return {};
   }
-  Model m = defaults_of(choose(family, family_names(), Family::gpt));
+  const Family which = choose(family, family_names(), Family::gpt);
+  Model m = which == Family::dlrm ? Model{} : defaults_of(which);
+  m.family = which;
   m.name = (name.empty() ? at.at("name") : at.optional("name")).text(name);
+  if (which == Family::dlrm) {
+    read_recommender(at, m);
+    return m;
+  }
   m.layers = at.at("layers").integer(1, kMostLayers, 1);
   m.hidden = at.at("hidden").integer(1, kMostWidth, 1);
   m.heads = at.at("heads").integer(1, kMostWidth, 1);
@@ -205,7 +213,7 @@ Model read_any(const Cursor& at, const std::string& name) {
   const bool theirs = is_hugging_face(at);
   Model m = theirs ? read_hugging_face(at, name) : read_own(at, name);
   // Relations of numbers that were not read would be about our fallbacks.
-  if (at.findings().failed() || failed_before) return m;
+  if (at.findings().failed() || failed_before || m.recommender) return m;
   const Cursor heads = theirs ? at : at.optional("heads");
   const Cursor kv_heads = theirs ? at : at.optional("kv_heads");
   check(at, heads, kv_heads, m);
@@ -255,12 +263,26 @@ Model read_model(const Cursor& at) {
   return read_any(at, "");
 }
 
+namespace {
+
+void write_sources(std::string& out, const Model& m, const std::string& margin) {
+  if (!m.sources.empty()) out += margin + "sources:\n";
+  for (const std::string& source : m.sources) out += fmt::format("{}  - {}\n", margin, base::yaml_text(source));
+}
+
+}  // namespace
+
 std::string write_model(const Model& m, int indent) {
   const std::string margin(static_cast<std::size_t>(indent), ' ');
   std::string out;
   const auto line = [&](const char* key, const auto& value) { out += fmt::format("{}{}: {}\n", margin, key, value); };
   line("name", base::yaml_text(m.name));
   line("family", name_of(m.family));
+  if (m.recommender) {
+    out += recommender_text(*m.recommender, margin);
+    write_sources(out, m, margin);
+    return out;
+  }
   line("layers", m.layers);
   line("hidden", m.hidden);
   line("heads", m.heads);
@@ -305,8 +327,7 @@ std::string write_model(const Model& m, int indent) {
   feature("attention_sinks", &Model::attention_sinks);
   out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
-  if (!m.sources.empty()) out += margin + "sources:\n";
-  for (const std::string& source : m.sources) out += fmt::format("{}  - {}\n", margin, base::yaml_text(source));
+  write_sources(out, m, margin);
   return out;
 }
 

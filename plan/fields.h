@@ -29,7 +29,7 @@ struct FieldInfo {
 template <class Of>
 struct Field : FieldInfo {
   Of of;
-  /// int, std::int64_t, bool, double, an enumeration, PassOrder, or std::vector<std::int64_t>
+  /// int, std::int64_t, bool, double, an enumeration, PassOrder, TablePlacement, or std::vector<std::int64_t>
   using Value = std::remove_cvref_t<std::invoke_result_t<Of, PlanSpec&>>;
 };
 template <class Of>
@@ -95,6 +95,15 @@ inline constexpr auto kChosenFields = std::make_tuple(
            "powersgd: so many first steps reduce in full"}, OF(compression.start)},
     Field{{"", "loss_chunks", 1, kMostLossChunks, nullptr, false,
            "parts of the rows that have logits at a time"}, OF(loss_chunks)},
+    Field{{"embedding", "sharding", 0, 0, &kShardingWords, false,
+           "how tables of a recommendation model are split where no placement is given"}, OF(embedding.sharding)},
+    Field{{"embedding", "placement", 0, 0, nullptr, false,
+           "of each table: `replicated`, `whole 3`, `row 0-7`, `column 0 1`, `grid 2x4 0-7`"},
+          OF(embedding.placement)},
+    Field{{"embedding", "forward", 0, 0, &kPooledWords, false,
+           "in what pooled vectors travel"}, OF(embedding.forward)},
+    Field{{"embedding", "backward", 0, 0, &kPooledWords, false,
+           "in what their gradients travel"}, OF(embedding.backward)},
     Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
            "ranks that split an expert's matrices: 1, or 0: those of tensor"}, OF(expert_tensor)},
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
@@ -127,6 +136,9 @@ constexpr void for_each_field(const Fields& fields, const Visit& visit) {
   std::apply([&](const auto&... field) { (visit(field), ...); }, fields);
 }
 
+/// A value that is written as rows of text, and read by its own `parse_rows`.
+template <class T>
+inline constexpr bool kIsRows = std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement>;
 template <class T>
 inline constexpr bool kIsList = false;
 template <class T>
@@ -139,7 +151,7 @@ template <class T>
     return models::name_of(value);
   else if constexpr (std::is_enum_v<T>)
     return field.words->at(static_cast<std::size_t>(value));
-  else if constexpr (std::is_same_v<T, PassOrder>)
+  else if constexpr (kIsRows<T>)
     return value.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(value.rows(), "\", \""));
   else if constexpr (kIsList<T>)
     return fmt::format("[{}]", fmt::join(value, ", "));

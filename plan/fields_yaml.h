@@ -22,12 +22,12 @@ template <class T>
 [[nodiscard]] T read_value(const base::Cursor& at, const FieldInfo& field, const T& fallback) {
   if constexpr (std::is_same_v<T, models::DType>) {
     return choose_precision(at, fallback);
-  } else if constexpr (std::is_same_v<T, PassOrder>) {
+  } else if constexpr (kIsRows<T>) {
     if (!at.exists()) return fallback;
-    std::vector<PassOrder::Cell> rows;
+    std::vector<typename T::Cell> rows;
     for (const base::Cursor& row : at.items()) rows.push_back({row.text(), row.where()});
     if (at.findings().failed()) return fallback;
-    auto order = PassOrder::parse_rows(rows);
+    auto order = T::parse_rows(rows);
     if (order) return std::move(*order);
     for (const base::Diagnostic& one : order.error()) at.error(one.code, one.message, one.help);
     return fallback;

@@ -55,8 +55,9 @@ void read_bound(const Cursor& at, const Field<Of>& field, std::optional<T>& boun
   if (at.exists()) bound = read_value(at, field, least<T>(field));
 }
 
-template <class Of>
-void read_bound(const Cursor& at, const Field<Of>& field, PassOrder& bound) {
+template <class Of, class T>
+requires kIsRows<T>
+void read_bound(const Cursor& at, const Field<Of>& field, T& bound) {
   bound = read_value(at, field, bound);
 }
 
@@ -184,8 +185,8 @@ std::string bound_text(const Field<Of>& field, const std::vector<T>& bound) {
   for (const T value : bound) words.push_back(value_text(field, value));
   return fmt::format("[{}]", fmt::join(words, ", "));
 }
-template <class Of>
-std::string bound_text(const Field<Of>& field, const PassOrder& bound) {
+template <class Of, class T>
+requires kIsRows<T> std::string bound_text(const Field<Of>& field, const T& bound) {
   return bound.empty() ? std::string() : value_text(field, bound);
 }
 template <class Of, class T>
@@ -334,6 +335,12 @@ const char* name_of(Objective objective) {
 }
 const char* name_of(GradientCompression kind) {
   return kGradientWords[static_cast<std::size_t>(kind)].c_str();
+}
+const char* name_of(TableSharding sharding) {
+  return kShardingWords[static_cast<std::size_t>(sharding)].c_str();
+}
+const char* name_of(PooledType type) {
+  return kPooledWords[static_cast<std::size_t>(type)].c_str();
 }
 const char* name_of(ActivationEncoding kind) {
   return kActivationWords[static_cast<std::size_t>(kind)].c_str();

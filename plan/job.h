@@ -12,6 +12,7 @@
 #include "models/model.h"
 #include "plan/optimizers.h"
 #include "plan/pass_order.h"
+#include "plan/table_placement.h"
 
 namespace orrery::plan {
 
@@ -161,6 +162,12 @@ struct CompressionBounds {
   std::optional<std::int64_t> start;
   bool operator==(const CompressionBounds&) const = default;
 };
+struct EmbeddingBounds {
+  std::vector<TableSharding> sharding;  ///< empty: automatic
+  TablePlacement placement;
+  std::vector<PooledType> forward, backward;  ///< empty: fp32, as fewer bits change the mathematics
+  bool operator==(const EmbeddingBounds&) const = default;
+};
 struct Bounds {
   std::vector<int> data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage;
   std::vector<Order> order;
@@ -178,6 +185,7 @@ struct Bounds {
   std::optional<bool> overlap_gradients;
   std::vector<int> zero_group;   ///< 0: all replicas; empty: those of a node too, where they span nodes
   std::vector<int> loss_chunks;  ///< empty: 1, and more where only that fits
+  EmbeddingBounds embedding;
   std::vector<int> expert_tensor;  ///< empty: 0, and 1 with rows over the tensor group
   std::optional<double> expert_bound;
   bool operator==(const Bounds&) const = default;
@@ -209,6 +217,8 @@ struct Job {
 [[nodiscard]] const char* name_of(Rounding rounding);
 [[nodiscard]] const char* name_of(Space space);               ///< "device", "host", "nvme"
 [[nodiscard]] const char* name_of(GradientCompression kind);  ///< "none", "bf16", "fp16", "powersgd"
+[[nodiscard]] const char* name_of(TableSharding sharding);    ///< "auto", "whole", "row", …
+[[nodiscard]] const char* name_of(PooledType type);           ///< "fp32", "bf16", "fp16", "int8"
 [[nodiscard]] const char* name_of(ActivationEncoding kind);   ///< "none", "fp16", "fp10", "fp8"
 
 }  // namespace orrery::plan

@@ -19,6 +19,7 @@
 #include "plan/groups.h"
 #include "plan/lower_finish.h"
 #include "plan/lower_optimizer.h"
+#include "plan/lower_recommender.h"
 #include "plan/offload.h"
 #include "plan/orders.h"
 #include "plan/parameter_server.h"
@@ -644,6 +645,7 @@ class StageLowering {
 }  // namespace
 
 Schedule lower(const Plan& plan, const LowerOptions& options) {
+  if (plan.model().recommender) return lower_recommender(plan, options);
   Schedule schedule;
   schedule.spec = plan.spec();
   const Groups groups = make_groups(plan.spec(), plan.model().tied_embeddings, schedule.groups);

@@ -9,7 +9,7 @@
 
 namespace orrery::plan {
 
-enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion };
+enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwise_adagrad };
 
 struct OptimizerTraits {
   OptimizerKind kind{};
@@ -40,6 +40,9 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
     {.kind = OptimizerKind::lion, .name = "lion", .update = models::OpKind::momentum_update,
      .rule = models::UpdateRule::lion, .moments = 1, .betas = true, .learning_rate = 1e-4, .beta2 = 0.99,
      .weight_decay = 0},
+    // Of recommendation models: tables by rows, as fbgemm's EXACT_ROWWISE_ADAGRAD, all else element by element.
+    {.kind = OptimizerKind::rowwise_adagrad, .name = "rowwise_adagrad", .update = models::OpKind::momentum_update,
+     .rule = models::UpdateRule::adagrad, .moments = 1, .epsilon = true, .learning_rate = 1e-2, .weight_decay = 0},
 });
 // clang-format on
 

@@ -8,7 +8,9 @@
 #include "base/ensure.h"
 #include "models/inputs.h"
 #include "plan/parameter_server.h"
+#include "plan/recommender_rules.h"
 #include "plan/rules.h"
+#include "plan/table_planner.h"
 
 namespace orrery::plan {
 
@@ -56,6 +58,7 @@ class Rules {
     loss_chunks();
     experts();
     for (base::Diagnostic& one : refused_by_server(spec_)) found_.push_back(std::move(one));
+    for (base::Diagnostic& one : refused_without_tables(spec_)) found_.push_back(std::move(one));
     return std::move(found_);
   }
 
@@ -407,11 +410,11 @@ class Rules {
                      spec_.context, spec_.whole_experts() ? fmt::format(" x tensor {}", spec_.tensor) : "",
                      spec_.expert_places()),
          spec_.whole_experts() ? "a divisor of data x context x tensor" : "a divisor of data x context");
-    rule(spec_.expert_tensor == 0 || spec_.expert_tensor == spec_.tensor || spec_.whole_experts(), "P130",
+    rule(spec_.expert_tensor == 0 || spec_.expert_tensor == spec_.tensor || spec_.whole_experts(), "P119",
          fmt::format("an expert's matrices are whole, or split as others over tensor {}: not over {}", spec_.tensor,
                      spec_.expert_tensor),
          "expert_tensor: 1, or none");
-    rule(!spec_.whole_experts() || spec_.shards_rows(), "P131",
+    rule(!spec_.whole_experts() || spec_.shards_rows(), "P120",
          "whole experts take the rows of each tensor rank, which all have the same without sequence parallelism",
          "sequence_parallel: true, or no expert_tensor");
     rule((e.hidden % spec_.tensor == 0 || spec_.whole_experts()) && e.shared % spec_.tensor == 0, "P123",
@@ -477,8 +480,10 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
     if (spec.zero_stage == 0 && spec.data > 1) spec.zero_stage = 1;  // the server's shards are ZeRO 1's
     spec.overlap_gradients = false;  // they are pushed behind the passes of another step
   }
-  base::Diagnostics broken = Rules(*model, *cluster, spec).broken();
+  const auto& tables = model->recommender;
+  base::Diagnostics broken = tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
+  if (tables && spec.embedding.placement.empty()) spec.embedding.placement = place_tables(*tables, *cluster, spec);
   if (spec.layers_per_stage.empty())
     spec.layers_per_stage = even_split(model->layers, spec.places(), spec.ends_as_layers);
   Plan plan;
@@ -528,6 +533,13 @@ std::string describe(const PlanSpec& spec) {
     text += spec.compression.activations == ActivationEncoding::lossless
                 ? ", activations without zeros"
                 : fmt::format(", activations in {}", name_of(spec.compression.activations));
+  const auto travels = [&](const char* what, PooledType type) {
+    if (type != PooledType::fp32) text += fmt::format(", {} in {}", what, name_of(type));
+  };
+  if (spec.embedding.sharding != TableSharding::automatic)
+    text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
+  travels("pooled vectors", spec.embedding.forward);
+  travels("their gradients", spec.embedding.backward);
   if (spec.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.loss_chunks);
   if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
   if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));

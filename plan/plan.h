@@ -12,6 +12,7 @@
 #include "clusters/cluster.h"
 #include "models/model.h"
 #include "plan/job.h"
+#include "plan/table_placement.h"
 
 namespace orrery::plan {
 
@@ -54,6 +55,7 @@ struct PlanSpec {
   /// The head has logits of so many equal parts of a micro-batch's rows, one after the other, and each part's gradients
   /// before the next (models/loss_chunks.h); 1: of all rows at once.
   std::int64_t loss_chunks = 1;
+  Embedding embedding;  ///< of a recommendation model
   /// Ranks that split an expert's matrices: those of `tensor` (0), or none (1), whose experts are whole and take the
   /// rank's own rows of tokens (Megatron-Core's expert tensor parallelism of 1, folded over the attention's mesh).
   int expert_tensor = 0;

@@ -88,8 +88,16 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P126", "expert parallelism with what does not know its groups"},
     {"P127", "balancing losses in fp16"},
     {"P128", "a mixture of experts with an asynchronous order, or one whose model stands twice"},
-    {"P130", "experts split over other ranks than the tensor group"},
-    {"P131", "whole experts without rows over the tensor group"},
+    {"P119", "experts split over other ranks than the tensor group"},
+    {"P120", "whole experts without rows over the tensor group"},
+    {"P130", "a recommendation model split over more than data"},
+    {"P131", "a part of a rank's samples at a time"},
+    {"P132", "what only transformers have, of a recommendation model"},
+    {"P133", "a recommendation model in other than fp32"},
+    {"P134", "a recommendation model with momentum, or another optimizer than SGD and row-wise Adagrad"},
+    {"P135", "a placement of other tables, or on other ranks"},
+    {"P136", "places of tables of a model without"},
+    {"P137", "row-wise Adagrad of a model without tables"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

@@ -21,6 +21,7 @@
 /// `births` and dies just after the step that lists it in `deaths`.
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@
 #include "plan/repeated.h"
 
 namespace orrery::plan {
+
+struct TableLayout;  // plan/table_layout.h
 
 enum class StepKind : std::uint8_t { compute, collective, send, recv, copy };
 enum class Stream : std::uint8_t {
@@ -256,6 +259,9 @@ struct RankClass {
   int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
   int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
   int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
+  /// Buffers of a recommendation model: a rank's parts of tables, and their states, one a row; -1: none. Rows of tables
+  /// that every rank has are in `replicated_states`, their values in a bucket.
+  int tables = -1, table_states = -1, replicated_states = -1;
   /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
   /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
   int tally = -1, pooled = -1, balance = -1;
@@ -269,7 +275,8 @@ struct RankClass {
 struct Schedule {
   PlanSpec spec;
   std::vector<Group> groups;
-  std::vector<RankClass> classes;  ///< one per pipeline stage
+  std::vector<RankClass> classes;             ///< one per pipeline stage
+  std::shared_ptr<const TableLayout> tables;  ///< of a recommendation model: what each rank has of its tables
   [[nodiscard]] const RankClass& class_of(int rank) const;
   [[nodiscard]] std::int64_t steps() const;  ///< executed steps over one rank of each class
   /// The training step of a run from which on all run the same steps; 0 unless the first ones differ.

@@ -30,7 +30,7 @@ using base::at;
 PlanSpec alone(const PlanSpec& split, const models::Model& model) {
   PlanSpec spec;
   if (model.experts.aux_coefficient > 0) spec.order = Order::gpipe;
-  spec.micro_batch = split.micro_batch;
+  spec.micro_batch = model.recommender ? split.batch : split.micro_batch;
   spec.vocab_multiple = split.vocab_multiple;
   spec.batch = split.batch;
   spec.sequence = split.sequence;

@@ -136,10 +136,10 @@ T read_value(JsonReader& in, const FieldInfo& field) {
     return in.number(field.low, field.high);
   } else {
     const auto low = static_cast<std::int64_t>(field.low), high = static_cast<std::int64_t>(field.high);
-    if constexpr (std::is_same_v<T, PassOrder>) {
-      std::vector<PassOrder::Cell> rows;
+    if constexpr (kIsRows<T>) {
+      std::vector<typename T::Cell> rows;
       for (in.open_array(); in.item();) rows.push_back({in.text(), {}});
-      auto order = PassOrder::parse_rows(rows);
+      auto order = T::parse_rows(rows);
       if (!order && !in.failed()) in.error(order.error().front().message);
       return order ? std::move(*order) : T{};
     } else if constexpr (kIsList<T>) {

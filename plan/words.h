@@ -20,6 +20,9 @@ inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "f
 inline const std::vector<std::string> kSpaceWords = {"none", "host", "nvme"};
 inline const std::vector<std::string> kGradientWords = {"none", "bf16", "fp16", "powersgd"};
 inline const std::vector<std::string> kActivationWords = {"none", "fp16", "fp10", "fp8", "lossless"};
+inline const std::vector<std::string> kShardingWords = {"auto",     "whole", "row",       "column",
+                                                        "node_row", "grid",  "replicated"};
+inline const std::vector<std::string> kPooledWords = {"fp32", "bf16", "fp16", "int8"};
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
 inline const std::vector<std::string> kOptimizerWords = [] {
   std::vector<std::string> words;

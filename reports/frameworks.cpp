@@ -34,6 +34,7 @@ void Handover::note(bool differs, const std::string& what, const std::string& he
 
 void Handover::check_common() {
   const plan::PlanSpec& s = spec();
+  needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
   needs(!s.has_server(), "a parameter server", "leave `staleness` out");
   needs(!s.asynchronous() && !s.splits_backward(), fmt::format("the order {}", plan::name_of(s.order)),
         "`schedule: 1f1b`");

@@ -31,16 +31,28 @@ json breakdown_json(const cost::Breakdown& b) {
 
 /// What plan and simulate have in common.
 json figures_json(const cost::Prediction& p) {
-  return {{"step_time_s", p.step_time_s},
-          {"memory_peak_bytes", whole(p.memory_peak_bytes)},
-          {"memory_capacity_bytes", whole(p.memory_capacity_bytes)},
-          {"mfu", p.mfu},
-          {"bubble_fraction", p.bubble_fraction},
-          {"exposed_communication_s", p.exposed_communication_s},
-          {"tokens_per_s", p.tokens_per_s},
-          {"cost_per_step_usd", p.cost_per_step_usd},
-          {"energy_per_step_j", p.energy_per_step_j},
-          {"breakdown_s", breakdown_json(p.breakdown)}};
+  json out = {{"step_time_s", p.step_time_s},
+              {"memory_peak_bytes", whole(p.memory_peak_bytes)},
+              {"memory_capacity_bytes", whole(p.memory_capacity_bytes)},
+              {"mfu", p.mfu},
+              {"bubble_fraction", p.bubble_fraction},
+              {"exposed_communication_s", p.exposed_communication_s},
+              {"tokens_per_s", p.tokens_per_s},
+              {"cost_per_step_usd", p.cost_per_step_usd},
+              {"energy_per_step_j", p.energy_per_step_j},
+              {"breakdown_s", breakdown_json(p.breakdown)}};
+  if (p.tables.empty()) return out;
+  out["tables"] = json::array();
+  for (const cost::TableRow& row : p.tables)
+    out["tables"].push_back({{"table", row.table},
+                             {"rows", row.rows},
+                             {"sharding", row.sharding},
+                             {"place", row.place},
+                             {"compute_s", row.compute_s},
+                             {"communication_s", row.communication_s},
+                             {"bytes", whole(row.bytes)}});
+  if (p.placement_gap) out["placement_gap"] = *p.placement_gap;
+  return out;
 }
 
 const char* name_of(base::Severity severity) {
@@ -91,7 +103,7 @@ json spec_json(const plan::PlanSpec& s) {
       at = nullptr;
     else if constexpr (std::is_enum_v<T>)
       at = plan::value_text(field, value);
-    else if constexpr (std::is_same_v<T, plan::PassOrder>)
+    else if constexpr (plan::kIsRows<T>)
       at = value.rows();
     else
       at = value;
@@ -99,7 +111,30 @@ json spec_json(const plan::PlanSpec& s) {
   return out;
 }
 
+/// What has no layers of a transformer.
+json recommender_json(const models::Model& model) {
+  const models::Recommender& r = *model.recommender;
+  return {{"name", model.name},
+          {"family", models::name_of(model.family)},
+          {"layers", model.layers},
+          {"dense_features", r.dense_features},
+          {"embedding_dim", r.embedding_dim},
+          {"tables", r.tables.size()},
+          {"table_rows", r.rows()},
+          {"lookups_per_sample", r.indices()},
+          {"bottom_mlp", r.bottom_mlp},
+          {"top_mlp", r.top_mlp},
+          {"interaction", r.interaction == models::Interaction::dot ? "dot" : "cross"},
+          {"sequence", 1},
+          {"parameters", models::parameters(model)},
+          {"parameters_active", models::parameters_active(model)},
+          {"parameters_dense", models::dense_parameters(r)},
+          {"flops_per_token_forward", models::flops_per_token_forward(model, 1)},
+          {"sources", model.sources}};
+}
+
 json model_json(const models::Model& model, std::int64_t sequence) {
+  if (model.recommender) return recommender_json(model);
   json out = {{"name", model.name},
               {"layers", model.layers},
               {"hidden", model.hidden},

@@ -94,26 +94,36 @@ struct PlanColumn {
   std::function<bool(const cost::Prediction&)> worth;  ///< shown when true of any plan
 };
 
+/// In what pooled vectors and their gradients travel.
+std::string pooled_of(const plan::Embedding& e) {
+  return fmt::format("{}, {}", plan::name_of(e.forward), plan::name_of(e.backward));
+}
+
 std::vector<PlanColumn> plan_columns() {
   using P = const cost::Prediction&;
   const auto always = [](P) { return true; };
+  const auto layered = [](P p) { return p.tables.empty(); };  // no recommendation model
   return {
       {"data", Align::right, [](P p) { return integer(p.spec.data); }, always},
-      {"tensor", Align::right, [](P p) { return integer(p.spec.tensor); }, always},
-      {"pipeline", Align::right, [](P p) { return integer(p.spec.pipeline); }, always},
+      {"tensor", Align::right, [](P p) { return integer(p.spec.tensor); }, layered},
+      {"pipeline", Align::right, [](P p) { return integer(p.spec.pipeline); }, layered},
       {"context", Align::right, [](P p) { return integer(p.spec.context); }, [](P p) { return p.spec.context > 1; }},
       {"expert", Align::right, [](P p) { return integer(p.spec.expert); }, [](P p) { return p.spec.expert > 1; }},
       {"virtual", Align::right, [](P p) { return integer(p.spec.virtual_stages); },
        [](P p) { return p.spec.virtual_stages > 1; }},
       {"micro-batch", Align::right, [](P p) { return integer(p.spec.micro_batch); }, always},
-      {"ZeRO", Align::right, [](P p) { return integer(p.spec.zero_stage); }, always},
+      {"ZeRO", Align::right, [](P p) { return integer(p.spec.zero_stage); }, layered},
       {"over", Align::right, [](P p) { return p.spec.zero_stage > 0 ? integer(p.spec.shards()) : std::string("—"); },
        [](P p) { return p.spec.zero_group > 0; }},
       {"order", Align::left, [](P p) { return std::string(p.spec.pipeline > 1 ? plan::name_of(p.spec.order) : "—"); },
        [](P p) { return p.spec.pipeline > 1; }},
       {"sequence", Align::left, [](P p) { return std::string(p.spec.sequence_parallel ? "split" : "—"); },
        [](P p) { return p.spec.sequence_parallel; }},
-      {"recompute", Align::left, [](P p) { return recompute_of(p.spec); }, always},
+      {"recompute", Align::left, [](P p) { return recompute_of(p.spec); }, layered},
+      {"tables", Align::left, [](P p) { return std::string(plan::name_of(p.spec.embedding.sharding)); },
+       [](P p) { return !p.tables.empty(); }},
+      {"pooled in", Align::left, [](P p) { return pooled_of(p.spec.embedding); },
+       [](P p) { return pooled_of(p.spec.embedding) != pooled_of({}); }},
       {"offload", Align::left, [](P p) { return offload_of(p.spec.offload); },
        [](P p) { return p.spec.offload.any(); }},
       {"gradients", Align::left, [](P p) { return std::string(plan::name_of(p.spec.compression.gradients)); },
@@ -146,19 +156,17 @@ double relative_error(double predicted, double measured) {
 }
 
 std::vector<Part> parts_of(const cost::Breakdown& b) {
-  std::vector<Part> parts = {{"forward", b.forward},
-                             {"backward", b.backward},
-                             {"recompute", b.recompute},
-                             {"optimizer", b.optimizer},
-                             {"tensor communication", b.tensor_communication},
-                             {"data communication", b.data_communication},
-                             {"pipeline communication", b.pipeline_communication},
-                             {"copies", b.copies},
-                             {"bubble", b.bubble},
-                             {"overhead", b.overhead}};
-  // Models without experts or tables have no all-to-alls to speak of.
-  if (b.exchange_communication > 0) parts.insert(parts.begin() + 5, {"expert communication", b.exchange_communication});
-  return parts;
+  return {{"forward", b.forward},
+          {"backward", b.backward},
+          {"recompute", b.recompute},
+          {"optimizer", b.optimizer},
+          {"tensor communication", b.tensor_communication},
+          {"all-to-all communication", b.exchange_communication},
+          {"data communication", b.data_communication},
+          {"pipeline communication", b.pipeline_communication},
+          {"copies", b.copies},
+          {"bubble", b.bubble},
+          {"overhead", b.overhead}};
 }
 
 Table plans_table(const cost::SearchResult& result) {

@@ -19,6 +19,8 @@ namespace orrery::reports {
 /// Memory by stage and purpose, against `capacity` bytes (0: unknown).
 [[nodiscard]] Table memory_table(const std::vector<cost::MemoryRow>& rows, double capacity);
 [[nodiscard]] Table communication_table(const std::vector<cost::CommunicationRow>& rows);
+/// Of a recommendation model: where its tables stand.
+[[nodiscard]] Table tables_table(const cost::Prediction& prediction);
 [[nodiscard]] Table links_table(const std::vector<cost::LinkRow>& rows);
 /// Fitted parameters before and after, with where each comes from.
 [[nodiscard]] Table parameters_table(const std::vector<cost::FittedParameter>& parameters);

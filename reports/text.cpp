@@ -42,6 +42,7 @@ std::string plan_text(const cost::SearchResult& result, const TableStyle& style)
     for (const std::string& hint : result.nearest) out += "  " + styled(hint, style) + "\n";
   } else {
     out += text_of(plans_table(result), style);
+    if (!result.plans.front().tables.empty()) out += "\n" + text_of(tables_table(result.plans.front()), style);
   }
   std::string line =
       fmt::format("{} candidates, {} feasible, {} evaluated", result.candidates, result.feasible, result.evaluated);
@@ -63,6 +64,7 @@ std::string prediction_text(const cost::Prediction& prediction, const TableStyle
   if (!prediction.memory.empty())
     out += "\n" + text_of(memory_table(prediction.memory, prediction.memory_capacity_bytes), style);
   if (!prediction.communication.empty()) out += "\n" + text_of(communication_table(prediction.communication), style);
+  if (!prediction.tables.empty()) out += "\n" + text_of(tables_table(prediction), style);
   if (!prediction.links.empty()) out += "\n" + text_of(links_table(prediction.links), style);
   return out;
 }

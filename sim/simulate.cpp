@@ -7,6 +7,7 @@
 
 #include "base/ensure.h"
 #include "cost/estimate.h"
+#include "cost/table_rows.h"
 #include "models/counts.h"
 #include "plan/asynchronous.h"
 #include "plan/check.h"
@@ -68,6 +69,7 @@ class Summary {
       links_without_graph(p);
     }
     cost::derive(p, plan_);
+    cost::describe_tables(p, plan_, pricing_);
     return p;
   }
 
@@ -110,7 +112,7 @@ class Summary {
 
   void memory(cost::Prediction& p) const {
     // The arena is Orrery's; what another framework keeps is not read off a schedule.
-    if (pricing_.stack().memory.stated) {
+    if (pricing_.stack().memory.stated && !plan_.model().recommender) {
       const auto model = std::shared_ptr<const models::Model>(std::shared_ptr<void>(), &plan_.model());
       p.memory = cost::Estimator(model, pricing_).memory(plan_);
       for (const cost::MemoryRow& row : p.memory) p.memory_peak_bytes = std::max(p.memory_peak_bytes, row.total);

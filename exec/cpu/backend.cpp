@@ -46,9 +46,9 @@ bool any_dtype(OpKind kind) {
 // Operators that are about types: they widen and round what they need by themselves.
 bool of_types(OpKind kind) {
   return kind == OpKind::convert || kind == OpKind::sum_pieces || kind == OpKind::encode || kind == OpKind::decode ||
-         kind == OpKind::sparse_encode || kind == OpKind::sparse_decode || kind == OpKind::dispatch ||
-         kind == OpKind::combine || kind == OpKind::combine_weight_grad || kind == OpKind::grouped_matmul ||
-         kind == OpKind::grouped_weight_grad;
+         kind == OpKind::sparse_encode || kind == OpKind::sparse_decode || kind == OpKind::encode_pooled ||
+         kind == OpKind::decode_pooled || kind == OpKind::dispatch || kind == OpKind::combine ||
+         kind == OpKind::combine_weight_grad || kind == OpKind::grouped_matmul || kind == OpKind::grouped_weight_grad;
 }
 
 // Operators that treat each row by itself and whose rows may stand in slots, of which the last input says how many
@@ -260,6 +260,24 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::row_gate_grad: return run_row_gate_grad(machine_, call);
     case OpKind::balance_losses: return run_balance_losses(machine_, call);
     case OpKind::balance_bias: return run_balance_bias(machine_, call);
+    case OpKind::load_clicks: throw Failure("load_clicks is for the executor: it has no arithmetic");
+    case OpKind::bucketise_indices: return run_bucketise_indices(machine_, call);
+    case OpKind::embedding_bag: return run_embedding_bag(machine_, call);
+    case OpKind::embedding_bag_squares: return run_embedding_bag_squares(machine_, call);
+    case OpKind::embedding_bag_update: return run_embedding_bag_update(machine_, call);
+    case OpKind::embedding_lookup: return run_embedding_lookup(machine_, call);
+    case OpKind::embedding_lookup_grad: return run_embedding_lookup_grad(machine_, call);
+    case OpKind::table_update: return run_table_update(machine_, call);
+    case OpKind::pooled_join: return run_pooled_join(machine_, call);
+    case OpKind::pooled_split: return run_pooled_split(machine_, call);
+    case OpKind::interaction_dot: return run_interaction_dot(machine_, call);
+    case OpKind::interaction_dot_grad: return run_interaction_dot_grad(machine_, call);
+    case OpKind::cross: return run_cross(machine_, call);
+    case OpKind::cross_grad: return run_cross_grad(machine_, call);
+    case OpKind::click_loss: return run_click_loss(machine_, call);
+    case OpKind::click_loss_grad: return run_click_loss_grad(machine_, call);
+    case OpKind::encode_pooled: return run_encode_pooled(machine_, call);
+    case OpKind::decode_pooled: return run_decode_pooled(machine_, call);
   }
 }
 

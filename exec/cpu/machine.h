@@ -169,6 +169,23 @@ void run_relu_grad(Machine&, const Call&);
 void run_sparse_encode(Machine&, const Call&);  // operators_sparse.cpp
 void run_sparse_decode(Machine&, const Call&);
 
+void run_bucketise_indices(Machine&, const Call&);  // operators_tables.cpp
+void run_embedding_bag(Machine&, const Call&);
+void run_embedding_bag_squares(Machine&, const Call&);
+void run_embedding_bag_update(Machine&, const Call&);
+void run_embedding_lookup(Machine&, const Call&);
+void run_embedding_lookup_grad(Machine&, const Call&);
+void run_table_update(Machine&, const Call&);
+void run_pooled_join(Machine&, const Call&);  // operators_recommend.cpp
+void run_pooled_split(Machine&, const Call&);
+void run_interaction_dot(Machine&, const Call&);
+void run_interaction_dot_grad(Machine&, const Call&);
+void run_cross(Machine&, const Call&);
+void run_cross_grad(Machine&, const Call&);
+void run_click_loss(Machine&, const Call&);
+void run_click_loss_grad(Machine&, const Call&);
+void run_encode_pooled(Machine&, const Call&);
+void run_decode_pooled(Machine&, const Call&);
 void run_route(Machine&, const Call&);  // operators_route.cpp
 void run_route_grad(Machine&, const Call&);
 void run_count_choices(Machine&, const Call&);

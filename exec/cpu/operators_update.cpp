@@ -42,6 +42,15 @@ void lion(const StepContext& context, const MomentumRun& run, float coefficient,
   }
 }
 
+void adagrad(const StepContext& context, const MomentumRun& run, float coefficient, float decay) {
+  const auto rate = static_cast<float>(context.learning_rate), epsilon = static_cast<float>(context.epsilon);
+  for (std::int64_t i = 0; i < run.count; ++i) {
+    const float g = run.gradient[i] * coefficient + decay * run.parameter[i];
+    run.momentum[i] += g * g;
+    run.parameter[i] -= rate * g / (std::sqrt(run.momentum[i]) + epsilon);
+  }
+}
+
 }  // namespace
 
 void run_momentum_update(Machine& machine, const Call& call) {
@@ -62,6 +71,7 @@ void run_momentum_update(Machine& machine, const Call& call) {
       switch (call.op.rule) {
         case models::UpdateRule::sgd: return sgd(machine, context, run, coefficient, decay);
         case models::UpdateRule::lion: return lion(context, run, coefficient, decay);
+        case models::UpdateRule::adagrad: return adagrad(context, run, coefficient, decay);
       }
     });
   }

@@ -475,6 +475,28 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
       throw Failure(
           fmt::format("the CUDA backend has no {} yet: mixtures of experts run on CPU ranks", models::name_of(op.kind)),
           FailureKind::environment);
+    case OpKind::load_clicks:
+    case OpKind::bucketise_indices:
+    case OpKind::embedding_bag:
+    case OpKind::embedding_bag_squares:
+    case OpKind::embedding_bag_update:
+    case OpKind::embedding_lookup:
+    case OpKind::embedding_lookup_grad:
+    case OpKind::table_update:
+    case OpKind::pooled_join:
+    case OpKind::pooled_split:
+    case OpKind::interaction_dot:
+    case OpKind::interaction_dot_grad:
+    case OpKind::cross:
+    case OpKind::cross_grad:
+    case OpKind::click_loss:
+    case OpKind::click_loss_grad:
+    case OpKind::encode_pooled:
+    case OpKind::decode_pooled:
+      throw Failure(
+          fmt::format("the CUDA backend has no {} yet: recommendation models run on CPU ranks",
+                      models::name_of(op.kind)),
+          FailureKind::environment);
   }
 }
 

@@ -23,6 +23,9 @@ UpdateStep update_step(const Call& call, std::size_t scaling, const StepValues* 
   step.decay = c.weight_decay;
   step.momentum = c.momentum;
   step.nesterov = c.nesterov;
+  if (call.op.rule == models::UpdateRule::adagrad)
+    throw Failure("the CUDA backend has no Adagrad yet: recommendation models run on CPU ranks",
+                  FailureKind::environment);
   step.rule = call.op.rule == models::UpdateRule::lion ? Rule::lion : Rule::sgd;
   step.adaptive = c.adaptive;
   step.clip_update = c.clip_update;

@@ -19,6 +19,7 @@
 #include "plan/rules.h"
 #include "sim/search/loss_chunks.h"
 #include "sim/search/partial_recompute.h"
+#include "sim/search/recommend.h"
 #include "sim/search/share_out.h"
 #include "sim/search/space.h"
 #include "sim/simulate.h"
@@ -388,6 +389,7 @@ double objective_of(const cost::Prediction& p, plan::Objective objective) {
 
 cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, const cost::Pricing& pricing,
                           const SearchOptions& options) {
+  if (model->recommender) return search_tables(model, cluster, job, pricing, options);
   const double began = options.now ? options.now() : 0;
   const double capacity = cluster->device().memory.value * options.memory_fraction;
   std::vector<plan::PlanSpec> space =

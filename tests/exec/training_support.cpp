@@ -172,6 +172,8 @@ Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& 
     Backend* const backend = devices.backend.get();
     Transport* const transport = devices.transport ? devices.transport.get() : host.get();
     const auto read = [&](const std::string& path, plan::DataOrder order) {
+      if (const auto& recommender = trial.model.recommender)
+        return Batches(value_of(ClickFile::open(path, *recommender)), order, trial.training.seed, plan.spec().batch);
       Batches batches(value_of(TokenStream::open(path)), order, trial.training.seed, plan.spec().batch,
                       plan.spec().sequence, trial.model.vocab);
       const std::int64_t masked = models::predictions_per_sequence(trial.model, plan.spec().sequence);

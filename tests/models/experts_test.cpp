@@ -223,12 +223,12 @@ TEST(MixturesOfExperts, AreWhatTheirConfigurationsSay) {
 
 // -- counts by hand ---------------------------------------------------------------------------------------------------
 
-constexpr const char* kSmall =
+constexpr const char* kSmallLlama =
     "family: llama\nname: small\nlayers: 5\nhidden: 64\nheads: 4\nkv_heads: 2\nffn_hidden: 96\nvocab: 100\n"
     "max_sequence: 32\n";
 
 TEST(MixturesOfExperts, AreCountedLayerByLayer) {
-  const Model m = model_of(std::string(kSmall) +
+  const Model m = model_of(std::string(kSmallLlama) +
                                "experts: {count: 6, chosen: 2, hidden: 40, shared: 24, "
                                "shared_gate: true, first_dense: 1, period: 2, router_bias: true, "
                                "balance_bias: true}\n",
@@ -248,7 +248,7 @@ TEST(MixturesOfExperts, AreCountedLayerByLayer) {
 }
 
 TEST(MixturesOfExperts, CountTheFlopsOfAllThatIsChosenAlsoWhereSomeIsDropped) {
-  const std::string experts = std::string(kSmall) + "experts: {count: 4, chosen: 2, hidden: 40, capacity_factor: ";
+  const std::string experts = std::string(kSmallLlama) + "experts: {count: 4, chosen: 2, hidden: 40, capacity_factor: ";
   EXPECT_DOUBLE_EQ(flops_per_token_forward(model_of(experts + "1}\n", "m.yaml"), 32),
                    flops_per_token_forward(model_of(experts + "0}\n", "m.yaml"), 32));
 }
@@ -275,7 +275,7 @@ TEST(LatentAttention, IsCountedByItsProducts) {
 }
 
 TEST(AttentionSinks, AreALogitOfEachHead) {
-  const std::string text = kSmall;
+  const std::string text = kSmallLlama;
   EXPECT_EQ(parameters(model_of(text + "attention_sinks: true\n", "m.yaml")) - parameters(model_of(text, "m.yaml")),
             5 * 4);
 }
@@ -307,13 +307,13 @@ TEST(MixturesOfExperts, RefuseNumbersThatDoNotFitEachOtherWhereTheyStand) {
            {"latent_attention: {nope: 12, rope: 6, value: 10}", 19, "key `kv_rank` is missing"},
            {"latent_attention: {kv_rank: 20, nope: 12, rope: 6, value: 10}", 19, "a key and a value of each head"},
        }) {
-    const std::string text = message_of(std::string(kSmall) + one.line + "\n");
+    const std::string text = message_of(std::string(kSmallLlama) + one.line + "\n");
     EXPECT_NE(text.find(one.message), std::string::npos) << one.line << "\n" << text;
     EXPECT_NE(text.find("model.yaml:10:" + std::to_string(one.column) + "\n"), std::string::npos) << text;
   }
-  EXPECT_NE(message_of(std::string(kSmall) + "pre_norm: false\nexperts: {count: 4}\n").find("normalise ahead"),
+  EXPECT_NE(message_of(std::string(kSmallLlama) + "pre_norm: false\nexperts: {count: 4}\n").find("normalise ahead"),
             std::string::npos);
-  EXPECT_EQ(message_of(std::string(kSmall) + "experts: {count: 64, capacity_factor: 2}\n"), "(accepted)");
+  EXPECT_EQ(message_of(std::string(kSmallLlama) + "experts: {count: 64, capacity_factor: 2}\n"), "(accepted)");
 }
 
 TEST(MixturesOfExperts, AreNoFamilyOfTheirOwn) {
@@ -325,7 +325,7 @@ TEST(MixturesOfExperts, AreNoFamilyOfTheirOwn) {
     EXPECT_NE(text.find("experts: {count: 8, chosen: 2}"), std::string::npos) << text;
     EXPECT_EQ(text.find("num_experts"), std::string::npos) << "the rest is in other words: " << text;
   }
-  std::string of_family = kSmall;
+  std::string of_family = kSmallLlama;
   of_family.replace(of_family.find("llama"), 5, "mixtral");
   EXPECT_NE(message_of(of_family).find("key `experts` is missing"), std::string::npos);
 }

@@ -351,16 +351,17 @@ error[E0105]: `causal` must be true or false, found `yes`
 
 TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
   EXPECT_EQ(
-      refused("family: dlrm\ntables: [{rows: 10}]\n"),
-      "error[E0106]: models of the family `dlrm` are not built yet\n"
+      refused("family: resnet\nstages: [{blocks: 3}]\n"),
+      "error[E0106]: models of the family `resnet` are not built yet\n"
       " --> model.yaml:1:9\n"
       "  |\n"
-      "1 | family: dlrm\n"
-      "  |         ^^^^\n"
+      "1 | family: resnet\n"
+      "  |         ^^^^^^\n"
       "  |\n"
       "  = help: families are gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gpt_neox, phi3, opt, falcon, "
-      "bloom, nemotron, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4: transformers of one "
-      "stack; encoders with decoders and recommendation models are not among them\n");
+      "bloom, nemotron, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, dlrm: transformers "
+      "of "
+      "one stack, and recommendation models; encoders with decoders are not among them\n");
 }
 
 TEST(OwnForm, RefusesNumbersThatDoNotFitEachOther) {

@@ -26,6 +26,8 @@ T another(const FieldInfo& field, const T& value) {
     return static_cast<T>((static_cast<std::size_t>(value) + 1) % field.words->size());
   else if constexpr (std::is_same_v<T, PassOrder>)
     return *PassOrder::parse_csv("F0,F1,B0,B1\nF0,B0,F1,B1\n", "order.csv");
+  else if constexpr (std::is_same_v<T, TablePlacement>)
+    return *TablePlacement::parse_rows({{"grid 2x2 0-3", {}}, {"replicated", {}}, {"row 4 2", {}}});
   else if constexpr (kIsList<T>)
     return {3, 1};
   else if constexpr (std::is_same_v<T, double>)
@@ -95,6 +97,8 @@ TEST(PlanFields, EachMayBeBoundByAJob) {
     const PlanSpec defaults;
     if constexpr (std::is_same_v<Bound, PassOrder>)
       field.of(job.bounds) = another(field, PassOrder()), job.bounds.order = {Order::custom};
+    else if constexpr (std::is_same_v<Bound, TablePlacement>)
+      field.of(job.bounds) = another(field, TablePlacement());
     else if constexpr (kIsList<typename std::remove_cvref_t<decltype(field)>::Value>)
       field.of(job.bounds) = {3, 1};
     else
@@ -132,6 +136,8 @@ std::string values_of(const FieldInfo& field) {
     return fmt::format("{}", fmt::join(*field.words, ", "));
   else if constexpr (std::is_same_v<T, PassOrder>)
     return "a list of texts, one a rank";
+  else if constexpr (std::is_same_v<T, TablePlacement>)
+    return "a list of texts, one a table";
   else if constexpr (kIsList<T>)
     return fmt::format("a list of {} to {}", field.low, field.high);
   else

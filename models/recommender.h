@@ -1,0 +1,64 @@
+#pragma once
+/// Recommendation models (Naumov et al. 2019, "Deep Learning Recommendation Model for Personalization and
+/// Recommendation Systems"): dense features through a bottom MLP, categorical ones through embedding tables, what both
+/// give interacts, a top MLP makes a logit of it. A sample is what a token is elsewhere: sequences are one long.
+/// Letters: n samples, D embedding_dim, f = tables + 1 vectors that interact.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace orrery::models {
+
+enum class Pooling : std::uint8_t { sum, mean };
+enum class Interaction : std::uint8_t {
+  dot,   ///< products of all pairs of the f vectors (Naumov et al. 2019, section 2.1)
+  cross  ///< low-rank cross layers over all f D values: DCN-v2 (Wang et al. 2021, section 3.2 and equation 2)
+};
+
+struct Table {
+  std::int64_t rows = 0;
+  Pooling pooling = Pooling::sum;
+  std::int64_t multi_hot = 1;  ///< indices that each sample has
+  bool operator==(const Table&) const = default;
+};
+
+struct Recommender {
+  std::int64_t dense_features = 0;
+  std::int64_t embedding_dim = 0;
+  std::vector<Table> tables;
+  std::vector<std::int64_t> bottom_mlp, top_mlp;  ///< output widths; ReLU behind each but the last of the top
+  Interaction interaction = Interaction::dot;
+  std::int64_t cross_layers = 0, cross_rank = 0;  ///< of `cross`
+  bool operator==(const Recommender&) const = default;
+
+  [[nodiscard]] std::int64_t vectors() const { return static_cast<std::int64_t>(tables.size()) + 1; }
+  [[nodiscard]] std::int64_t indices() const;    ///< of a sample, over all tables
+  [[nodiscard]] std::int64_t top_input() const;  ///< D + f(f-1)/2, or f D
+  [[nodiscard]] std::int64_t rows() const;       ///< of all tables
+  /// Widths of an MLP from its input to its output.
+  [[nodiscard]] std::vector<std::int64_t> bottom_widths() const;
+  [[nodiscard]] std::vector<std::int64_t> top_widths() const;
+};
+
+/// A matrix or vector outside the tables.
+struct DenseParameter {
+  std::string name;  ///< as in the public DLRM's PyTorch state dict; cross layers "cross_l.0.v.weight"
+  std::vector<std::int64_t> shape;
+  double initial_stddev = 0;  ///< 0: zeros
+};
+/// In the order of the forward pass: bottom MLP, cross layers, top MLP. Initial values of MLPs as in the public DLRM:
+/// normal with variance 2/(in + out), biases 1/out.
+[[nodiscard]] std::vector<DenseParameter> bottom_parameters(const Recommender& r);
+[[nodiscard]] std::vector<DenseParameter> top_parameters(const Recommender& r);
+/// "emb_l.3.weight"
+[[nodiscard]] std::string table_name(std::int64_t table);
+/// Of normal initial values: the public DLRM draws evenly from +-1/sqrt(rows), whose variance is 1/(3 rows).
+[[nodiscard]] double table_stddev(const Table& table);
+
+[[nodiscard]] std::int64_t dense_parameters(const Recommender& r);
+[[nodiscard]] std::int64_t table_parameters(const Recommender& r);
+/// Multiply-adds count 2: MLPs, cross layers, the f(f-1)/2 products of the interaction, additions of pooled rows.
+[[nodiscard]] double flops_per_sample_forward(const Recommender& r);
+
+}  // namespace orrery::models

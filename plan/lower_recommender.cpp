@@ -1,0 +1,582 @@
+// A training step of a recommendation model. Reading order: build(), forward(), backward(), finish().
+#include "plan/lower_recommender.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/ensure.h"
+#include "plan/buckets.h"
+#include "plan/class_builder.h"
+#include "plan/lower_optimizer.h"
+#include "plan/table_layout.h"
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+namespace {
+
+class RecommenderLowering {
+ public:
+  RecommenderLowering(const Plan& plan, const LowerOptions& options, const TableLayout& layout, int data, int tables)
+      : spec_(plan.spec()),
+        options_(options),
+        model_(*plan.model().recommender),
+        layout_(layout),
+        data_(data),
+        tables_(tables),
+        n_(layout.samples),
+        width_(model_.embedding_dim),
+        vectors_(model_.vectors()) {}
+
+  RankClass build() {
+    class_.count = spec_.ranks();
+    add_bucket("bottom", parameters_of(models::bottom_parameters(model_)));
+    add_bucket("top", parameters_of(models::top_parameters(model_)));
+    if (!layout_.replicated.empty()) add_bucket("tables", replicated_tables());
+    persistent_buffers();
+    begin();
+    forward();
+    if (!options_.forward_only) backward();
+    finish();
+    build_.settle_lives();
+    class_.program.push_back({0, -1});
+    class_.program.push_back({1, 0});
+    if (!options_.forward_only) class_.program.push_back({2, 0});
+    class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
+    class_.program.fold();
+    return std::move(build_.result());
+  }
+
+ private:
+  // -- parameters ---------------------------------------------------------------------------------------------------
+  static ParameterRange range_of(const std::string& name, const std::vector<std::int64_t>& shape, double stddev) {
+    ParameterRange range;
+    range.name = name;
+    range.replicated = true;
+    models::Tensor& tensor = range.tensor;
+    tensor.name = name;
+    tensor.role = models::TensorRole::parameter;
+    tensor.shape = tensor.logical_shape = shape;
+    tensor.initial_stddev = stddev;
+    range.elements = tensor.elements();
+    return range;
+  }
+  static std::vector<ParameterRange> parameters_of(const std::vector<models::DenseParameter>& parameters) {
+    std::vector<ParameterRange> ranges;
+    for (const models::DenseParameter& one : parameters)
+      ranges.push_back(range_of(one.name, one.shape, one.initial_stddev));
+    return ranges;
+  }
+  // One behind the other, as the layout has them.
+  std::vector<ParameterRange> replicated_tables() const {
+    std::vector<ParameterRange> ranges;
+    for (const TableShard& shard : layout_.replicated)
+      ranges.push_back(range_of(models::table_name(shard.table), {shard.rows(), width_},
+                                models::table_stddev(model_.tables[static_cast<std::size_t>(shard.table)])));
+    return ranges;
+  }
+
+  void add_bucket(const char* name, std::vector<ParameterRange> ranges) {
+    const bool of_tables = ranges.front().name.rfind("emb_l", 0) == 0;
+    const std::int64_t alignment = of_tables ? 1 : kParameterAlignment;
+    Bucket bucket{.name = name};
+    for (ParameterRange& range : ranges) {
+      range.offset = round_up(bucket.elements, alignment);
+      bucket.elements = range.offset + range.elements;
+      places_[range.name] = {static_cast<int>(class_.buckets.size()), range.offset, range.elements};
+    }
+    bucket.ranges = std::move(ranges);
+    bucket.embedding = of_tables;
+    bucket.shards = spec_.shards();
+    bucket.elements = round_up(bucket.elements, bucket.shards * kParameterAlignment);
+    class_.buckets.push_back(std::move(bucket));
+  }
+
+  void persistent_buffers() {
+    for (std::size_t i = 0; i < class_.buckets.size(); ++i) {
+      Bucket& b = class_.buckets[i];
+      b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, DType::fp32, b.elements, true);
+      if (options_.forward_only) continue;
+      b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, DType::fp32, b.elements, true);
+      if (!b.embedding) add_states(build_, spec_, b, b.elements);
+    }
+    const bool states = adagrad() && !options_.forward_only;
+    if (layout_.sharded()) {
+      class_.tables = build_.buffer("tables", Purpose::parameters, DType::fp32, layout_.most_elements, true);
+      if (states)
+        class_.table_states =
+            build_.buffer("tables.states", Purpose::optimizer_states, DType::fp32, layout_.most_rows, true);
+    }
+    if (!layout_.replicated.empty() && states)
+      class_.replicated_states = build_.buffer("replicated_tables.states", Purpose::optimizer_states, DType::fp32,
+                                               layout_.replicated_rows, true);
+    class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
+    if (options_.forward_only) return;
+    class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
+    norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
+    coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
+  }
+
+  // -- small helpers --------------------------------------------------------------------------------------------------
+  [[nodiscard]] bool adagrad() const { return spec_.optimizer == OptimizerKind::rowwise_adagrad; }
+  [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
+  int view(int buffer) { return build_.view(build_.whole(buffer)); }
+  int make(const std::string& name, std::int64_t elements, DType dtype = DType::fp32,
+           Purpose purpose = Purpose::activations) {
+    return build_.buffer(name, purpose, dtype, elements);
+  }
+  int parameter(const std::string& name) { return place(name, false); }
+  int gradient(const std::string& name) { return place(name, true); }
+  int place(const std::string& name, bool gradients) {
+    const auto& [bucket, offset, elements] = places_.at(name);
+    const Bucket& b = build_.bucket(bucket);
+    return build_.view({gradients ? b.gradients : b.parameters, offset, elements, false});
+  }
+  // n rows of m columns; k as the kind has it.
+  static Op op_of(OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k, std::vector<int> in,
+                  std::vector<int> out) {
+    Op op = ClassBuilder::flat(kind, DType::fp32, m, std::move(in), std::move(out));
+    op.n = n;
+    op.k = k;
+    return op;
+  }
+  // y (n, outputs) = x W^T + b; dW = dz^T x; dx = dz W.
+  static Op product(std::int64_t m, std::int64_t n, std::int64_t k, std::vector<int> in, int out, bool trans_a,
+                    bool trans_b) {
+    Op op = op_of(OpKind::matmul, n, m, k, std::move(in), {out});
+    op.trans_a = trans_a;
+    op.trans_b = trans_b;
+    return op;
+  }
+  // Values of what is pooled over all ranks, by the rank that has most.
+  [[nodiscard]] std::int64_t slots_of(PooledType type) const { return members() * layout_.most_pooled_values(type); }
+  // Share of the room that is there, of the mean rank.
+  [[nodiscard]] double share(PooledType type) const {
+    double sum = 0;
+    for (int rank = 0; rank < layout_.ranks; ++rank) sum += static_cast<double>(layout_.pooled_values(rank, type));
+    return sum / static_cast<double>(slots_of(type));
+  }
+  [[nodiscard]] double index_share() const {
+    double sum = 0;
+    for (int rank = 0; rank < layout_.ranks; ++rank) sum += layout_.expected_lookups(rank);
+    const auto room = static_cast<double>(members() * members() * layout_.most_indices);
+    return std::min(1.0, sum / room);
+  }
+
+  // -- blocks ---------------------------------------------------------------------------------------------------------
+  void begin() {
+    build_.open("begin");
+    std::vector<Op> ops = {build_.zero_of(class_.loss)};
+    if (!options_.forward_only) ops.push_back(build_.zero_of(norm_squared_));
+    build_.compute(options_.forward_only ? Phase::reporting : Phase::optimizer, -1, "zero", std::move(ops));
+  }
+
+  void forward() {
+    build_.open("forward");
+    dense_ = make("dense", n_ * model_.dense_features, DType::fp32, Purpose::input);
+    labels_ = make("labels", n_, DType::fp32, Purpose::input);
+    indices_ = make("indices", n_ * layout_.indices, DType::int32, Purpose::input);
+    build_.compute(Phase::input, -1, "load_clicks",
+                   {op_of(OpKind::load_clicks, n_, model_.dense_features, layout_.indices, {},
+                          {view(dense_), view(labels_), view(indices_)})});
+    if (layout_.sharded()) look_up();
+    bottom_forward();
+    interaction_forward();
+    top_forward();
+  }
+
+  void look_up() {
+    const std::int64_t lengths = members() * layout_.most_shards * n_, room = members() * layout_.most_indices;
+    const int sent_lengths = make("lengths.sent", lengths, DType::int32, Purpose::communication);
+    const int sent_indices = make("indices.sent", room, DType::int32, Purpose::communication);
+    counts_ = make("pooled.counts", 4 * members(), DType::int32, Purpose::communication);
+    std::vector<int> out = {view(sent_lengths), view(sent_indices)};
+    for (int i = 0; i < 4; ++i) out.push_back(count_view(i));
+    Op op = op_of(OpKind::bucketise_indices, n_, layout_.indices, layout_.indices, {view(indices_)}, std::move(out));
+    build_.compute(Phase::forward, -1, "bucketise", {std::move(op)});
+    lengths_ = sent_lengths;
+    bags_ = sent_indices;
+    if (members() > 1) {
+      lengths_ = make("lengths", lengths, DType::int32, Purpose::communication);
+      build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_lengths), build_.whole(lengths_),
+                      -1);
+      bags_ = make("bags", room, DType::int32, Purpose::communication);
+      build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_indices), build_.whole(bags_), -1,
+                      {view(sent_lengths), view(lengths_), 1, index_share()});
+    }
+    const TableLayout::Lookups most = layout_.heaviest();
+    pooled_ = make("pooled", slots_of(PooledType::fp32));
+    std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, most.values,
+                                 {view(lengths_), view(bags_), view(class_.tables)}, {view(pooled_)})};
+    keep_sent({sent_lengths, sent_indices});
+    send_pooled(std::move(ops));
+  }
+
+  // forward sent, forward received, backward sent, backward received
+  int count_view(int which) { return build_.view({counts_, which * members(), members(), false}); }
+
+  // The embedding step ends in the message; what is received is decoded where it is waited for.
+  void send_pooled(std::vector<Op> ops) {
+    const PooledType type = spec_.embedding.forward;
+    int sent = pooled_;
+    if (type != PooledType::fp32 && members() > 1) {
+      sent = make("pooled.sent", slots_of(type), dtype_of(type), Purpose::communication);
+      ops.push_back(codec(OpKind::encode_pooled, type, pooled_, sent, false));
+    }
+    build_.compute(Phase::forward, -1, "embedding", std::move(ops));
+    release_sent();
+    received_ = pooled_;
+    if (members() == 1) return;
+    received_ = make("pooled.received", slots_of(type), dtype_of(type), Purpose::communication);
+    exchange_pooled(Phase::forward, sent, received_, type, 0);
+    sent_pooled_ = sent;
+  }
+
+  void exchange_pooled(Phase phase, int from, int to, PooledType type, int first_count) {
+    Counted counted{count_view(first_count), count_view(first_count + 1), 1, share(type)};
+    build_.exchange(phase, Stream::exchange, tables_, build_.whole(from), build_.whole(to), -1,
+                    uniform(type) ? Counted{} : counted);
+  }
+  [[nodiscard]] bool uniform(PooledType type) const {
+    for (int rank = 0; rank < layout_.ranks; ++rank)
+      if (layout_.pooled_values(rank, type) != layout_.most_pooled_values(type)) return false;
+    return true;
+  }
+
+  Op codec(OpKind kind, PooledType type, int from, int to, bool by_member) {
+    Op op = op_of(kind, n_, slots_of(PooledType::fp32), models::size_of(dtype_of(type)), {view(from)}, {view(to)});
+    op.row_shard = by_member;
+    op.expected = share(PooledType::fp32);
+    return op;
+  }
+
+  // What a message has sent stays where it is until somebody has waited for what came: freed earlier, all computing
+  // would wait for the message.
+  void keep_sent(std::vector<int> sent) {
+    if (members() == 1) return;
+    waiting_.insert(waiting_.end(), sent.begin(), sent.end());
+  }
+  void release_sent() {
+    for (const int buffer : waiting_) build_.keep(buffer);
+    waiting_.clear();
+  }
+
+  // -- MLPs -----------------------------------------------------------------------------------------------------------
+  // Outputs of each layer; ReLU in place behind each but, of the top, the last.
+  std::vector<int> mlp_forward(const char* prefix, const std::vector<std::int64_t>& widths, int x, bool last_is_linear,
+                               std::vector<Op>& ops) {
+    std::vector<int> outputs;
+    for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
+      const std::string name = prefix + std::to_string(2 * i);
+      const bool last = i + 2 == widths.size();
+      const int y = make(name, n_ * widths[i + 1]);
+      ops.push_back(product(n_, widths[i + 1], widths[i],
+                            {view(x), parameter(name + ".weight"), parameter(name + ".bias")}, view(y), false, true));
+      if (!last || !last_is_linear) ops.push_back(op_of(OpKind::relu, n_, widths[i + 1], 0, {view(y)}, {view(y)}));
+      outputs.push_back(y);
+      x = y;
+    }
+    return outputs;
+  }
+
+  // From the gradient of the last output to that of the input, which is left out where nobody wants it.
+  int mlp_backward(const char* prefix, const std::vector<std::int64_t>& widths, int x, const std::vector<int>& outputs,
+                   int dy, bool last_is_linear, bool wants_dx, std::vector<Op>& ops) {
+    for (std::size_t i = widths.size() - 1; i-- > 0;) {
+      const std::string name = prefix + std::to_string(2 * i);
+      const bool last = i + 2 == widths.size();
+      if (!last || !last_is_linear)
+        ops.push_back(op_of(OpKind::relu_grad, n_, widths[i + 1], 0, {view(dy), view(outputs[i])}, {view(dy)}));
+      const int input = i > 0 ? outputs[i - 1] : x;
+      ops.push_back(op_of(OpKind::bias_grad, n_, widths[i + 1], 0, {view(dy)}, {gradient(name + ".bias")}));
+      ops.push_back(
+          product(widths[i + 1], widths[i], n_, {view(dy), view(input)}, gradient(name + ".weight"), true, false));
+      if (i == 0 && !wants_dx) return -1;
+      const int dx = make(name + ".dx", n_ * widths[i]);
+      ops.push_back(
+          product(n_, widths[i], widths[i + 1], {view(dy), parameter(name + ".weight")}, view(dx), false, false));
+      dy = dx;
+    }
+    return dy;
+  }
+
+  void bottom_forward() {
+    std::vector<Op> ops;
+    bottom_ = mlp_forward("bot_l.", model_.bottom_widths(), dense_, false, ops);
+    if (!layout_.replicated.empty()) {
+      local_ = make("pooled.local", n_ * layout_.replicated_columns);
+      const Bucket& tables = build_.bucket(static_cast<int>(class_.buckets.size()) - 1);
+      ops.push_back(op_of(OpKind::embedding_lookup, local_lookups(), width_, n_ * layout_.replicated_columns,
+                          {view(indices_), view(tables.parameters)}, {view(local_)}));
+    }
+    build_.compute(Phase::forward, -1, "bottom_mlp", std::move(ops));
+  }
+  [[nodiscard]] std::int64_t local_lookups() const {
+    std::int64_t sum = 0;
+    for (const TableShard& shard : layout_.replicated)
+      sum += n_ * layout_.tables[static_cast<std::size_t>(shard.table)].multi_hot;
+    return sum;
+  }
+
+  void interaction_forward() {
+    std::vector<Op> ops;
+    const int pooled = decoded(Phase::forward, ops);
+    features_ = make("vectors", n_ * vectors_ * width_);
+    std::vector<int> in = {pooled >= 0 ? view(pooled) : -1, view(bottom_.back())};
+    if (local_ >= 0) in.push_back(view(local_));
+    ops.push_back(op_of(OpKind::pooled_join, n_, vectors_ * width_, 0, std::move(in), {view(features_)}));
+    if (model_.interaction == models::Interaction::dot) {
+      top_input_ = make("interaction", n_ * model_.top_input());
+      ops.push_back(op_of(OpKind::interaction_dot, n_, width_, vectors_, {view(features_)}, {view(top_input_)}));
+    } else {
+      cross_forward(ops);
+    }
+    build_.compute(Phase::forward, -1, "interaction", std::move(ops));
+    if (sent_pooled_ >= 0) waiting_.push_back(sent_pooled_);
+    release_sent();
+  }
+
+  // What was received, as fp32 values.
+  int decoded(Phase phase, std::vector<Op>& ops) {
+    const bool forward = phase == Phase::forward;
+    const PooledType type = forward ? spec_.embedding.forward : spec_.embedding.backward;
+    const int received = forward ? received_ : received_gradients_;
+    if (received < 0 || type == PooledType::fp32 || members() == 1) return received;
+    const int values = make(forward ? "pooled.decoded" : "gradients.decoded", slots_of(PooledType::fp32));
+    ops.push_back(codec(OpKind::decode_pooled, type, received, values, forward));
+    return values;
+  }
+
+  // x_{l+1} = x_0 (W V x_l + b) + x_l
+  void cross_forward(std::vector<Op>& ops) {
+    const std::int64_t wide = model_.top_input(), rank = model_.cross_rank;
+    int x = features_;
+    for (std::int64_t i = 0; i < model_.cross_layers; ++i) {
+      const std::string name = "cross_l." + std::to_string(i);
+      const int v = make(name + ".v", n_ * rank), u = make(name + ".u", n_ * wide), y = make(name, n_ * wide);
+      ops.push_back(product(n_, rank, wide, {view(x), parameter(name + ".v.weight")}, view(v), false, true));
+      ops.push_back(product(n_, wide, rank, {view(v), parameter(name + ".w.weight"), parameter(name + ".w.bias")},
+                            view(u), false, true));
+      ops.push_back(op_of(OpKind::cross, n_, wide, 0, {view(features_), view(u), view(x)}, {view(y)}));
+      crosses_.push_back({x, v, u});
+      x = y;
+    }
+    top_input_ = x;
+  }
+
+  void top_forward() {
+    std::vector<Op> ops;
+    top_ = mlp_forward("top_l.", model_.top_widths(), top_input_, true, ops);
+    ops.push_back(op_of(OpKind::click_loss, n_, 1, 0, {view(top_.back()), view(labels_)}, {view(class_.loss)}));
+    ops.back().scale = 1.0 / static_cast<double>(spec_.batch);
+    build_.compute(Phase::forward, -1, "top_mlp", std::move(ops));
+  }
+
+  // -- backward -------------------------------------------------------------------------------------------------------
+  void backward() {
+    build_.open("backward");
+    std::vector<Op> ops;
+    const int dlogits = make("dlogits", n_);
+    ops.push_back(op_of(OpKind::click_loss_grad, n_, 1, 0, {view(top_.back()), view(labels_)}, {view(dlogits)}));
+    ops.back().scale = 1.0 / static_cast<double>(spec_.batch);
+    const int dtop = mlp_backward("top_l.", model_.top_widths(), top_input_, top_, dlogits, true, true, ops);
+    const int dfeatures = interaction_backward(dtop, ops);
+    build_.compute(Phase::backward, -1, "top_mlp", std::move(ops));
+    const int dbottom = split_gradients(dfeatures);
+    reduce(1);
+    bottom_backward(dbottom);
+    reduce(0);
+    if (!layout_.replicated.empty()) reduce(2);
+    if (layout_.sharded()) update_tables();
+  }
+
+  int interaction_backward(int dtop, std::vector<Op>& ops) {
+    if (model_.interaction == models::Interaction::dot) {
+      const int dfeatures = make("dvectors", n_ * vectors_ * width_);
+      ops.push_back(
+          op_of(OpKind::interaction_dot_grad, n_, width_, vectors_, {view(dtop), view(features_)}, {view(dfeatures)}));
+      return dfeatures;
+    }
+    // dx_l = dy + V^T W^T (dy x_0), and each layer gives dy u to x_0.
+    const std::int64_t wide = model_.top_input(), rank = model_.cross_rank;
+    const int dx0 = make("dvectors", n_ * wide);
+    ops.push_back(build_.zero_of(dx0));
+    for (std::int64_t i = model_.cross_layers; i-- > 0;) {
+      const std::string name = "cross_l." + std::to_string(i);
+      const auto& [x, v, u] = crosses_[static_cast<std::size_t>(i)];
+      const int du = make(name + ".du", n_ * wide), dv = make(name + ".dv", n_ * rank);
+      ops.push_back(
+          op_of(OpKind::cross_grad, n_, wide, 0, {view(dtop), view(features_), view(u)}, {view(du), view(dx0)}));
+      ops.push_back(op_of(OpKind::bias_grad, n_, wide, 0, {view(du)}, {gradient(name + ".w.bias")}));
+      ops.push_back(product(wide, rank, n_, {view(du), view(v)}, gradient(name + ".w.weight"), true, false));
+      ops.push_back(product(n_, rank, wide, {view(du), parameter(name + ".w.weight")}, view(dv), false, false));
+      ops.push_back(product(rank, wide, n_, {view(dv), view(x)}, gradient(name + ".v.weight"), true, false));
+      ops.push_back(product(n_, wide, rank, {view(dv), parameter(name + ".v.weight")}, view(dtop), false, false));
+      ops.back().accumulate = true;
+    }
+    ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, n_ * wide, {view(dtop)}, {view(dx0)}));
+    return dx0;
+  }
+
+  // Gradients of vectors to those who have the tables. Returns the bottom's.
+  int split_gradients(int dfeatures) {
+    const int dbottom = make("dbottom", n_ * width_);
+    const bool sharded = layout_.sharded();
+    const PooledType type = spec_.embedding.backward;
+    const int gradients = sharded ? make("gradients.pooled", slots_of(PooledType::fp32)) : -1;
+    if (local_ >= 0) dlocal_ = make("gradients.local", n_ * layout_.replicated_columns);
+    std::vector<int> out = {sharded ? view(gradients) : -1, view(dbottom)};
+    if (local_ >= 0) out.push_back(view(dlocal_));
+    std::vector<Op> ops = {op_of(OpKind::pooled_split, n_, vectors_ * width_, 0, {view(dfeatures)}, std::move(out))};
+    int sent = gradients;
+    if (sharded && type != PooledType::fp32 && members() > 1) {
+      sent = make("gradients.sent", slots_of(type), dtype_of(type), Purpose::communication);
+      ops.push_back(codec(OpKind::encode_pooled, type, gradients, sent, true));
+    }
+    build_.compute(Phase::backward, -1, "split_gradients", std::move(ops));
+    received_gradients_ = gradients;
+    if (!sharded || members() == 1) return dbottom;
+    received_gradients_ = make("gradients.received", slots_of(type), dtype_of(type), Purpose::communication);
+    exchange_pooled(Phase::backward, sent, received_gradients_, type, 2);
+    waiting_.push_back(sent);
+    waiting_.push_back(counts_);
+    return dbottom;
+  }
+
+  void bottom_backward(int dbottom) {
+    std::vector<Op> ops;
+    (void)mlp_backward("bot_l.", model_.bottom_widths(), dense_, bottom_, dbottom, false, false, ops);
+    if (local_ >= 0) {
+      const Bucket& tables = build_.bucket(2);
+      ops.push_back(op_of(OpKind::embedding_lookup_grad, local_lookups(), width_, layout_.replicated_elements,
+                          {view(indices_), view(dlocal_)}, {view(tables.gradients)}));
+    }
+    build_.compute(Phase::backward, -1, "bottom_mlp", std::move(ops));
+  }
+
+  void reduce(int bucket) {
+    if (data_ < 0) return;
+    const View v = build_.whole(build_.bucket(bucket).gradients);
+    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, bucket);
+  }
+
+  void update_tables() {
+    std::vector<Op> ops;
+    const int gradients = decoded(Phase::backward, ops);
+    const TableLayout::Lookups most = layout_.heaviest();
+    const std::vector<int> in = {view(lengths_), view(bags_), view(gradients)};
+    std::vector<int> with_squares = in;
+    if (layout_.squares > 0 && adagrad() && members() > 1) {
+      const int squares = make("row_squares", layout_.squares, DType::fp32, Purpose::communication);
+      ops.push_back(op_of(OpKind::embedding_bag_squares, most.count, most.width, 0, in, {view(squares)}));
+      build_.compute(Phase::backward, -1, "row_squares", std::move(ops));
+      release_sent();
+      ops.clear();
+      const View v = build_.whole(squares);
+      build_.collective(Phase::gradient_reduce, Stream::exchange, CollectiveKind::all_reduce, tables_, v, v, -1, -1);
+      with_squares.push_back(view(squares));
+    }
+    std::vector<int> out = {view(class_.tables), class_.table_states >= 0 ? view(class_.table_states) : -1,
+                            view(norm_squared_)};
+    Op op = op_of(OpKind::embedding_bag_update, most.count, most.width, 0, std::move(with_squares), std::move(out));
+    op.rule = rule();
+    ops.push_back(std::move(op));
+    build_.compute(Phase::optimizer, -1, "update_tables", std::move(ops));
+    release_sent();
+  }
+  [[nodiscard]] models::UpdateRule rule() const {
+    return adagrad() ? models::UpdateRule::adagrad : models::UpdateRule::sgd;
+  }
+
+  // -- the end --------------------------------------------------------------------------------------------------------
+  void finish() {
+    build_.open("finish");
+    if (!options_.forward_only) {
+      norm();
+      for (std::size_t i = 0; i < class_.buckets.size(); ++i) update(static_cast<int>(i));
+    }
+    if (data_ < 0) return;
+    const View loss = build_.whole(class_.loss);
+    build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, data_, loss, loss, -1, -1);
+  }
+
+  // The squares of the tables' gradients are the ranks' together; all others' are the same on every rank.
+  void norm() {
+    if (layout_.sharded() && tables_ >= 0)
+      build_.collective(Phase::optimizer, Stream::exchange, CollectiveKind::all_reduce, tables_,
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+    std::vector<Op> ops;
+    for (const Bucket& b : class_.buckets) {
+      ops.push_back(
+          build_.flat(OpKind::norm_squared, DType::fp32, b.elements, {view(b.gradients)}, {view(norm_squared_)}));
+      ops.back().accumulate = true;
+    }
+    ops.push_back(build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {view(norm_squared_)},
+                              {view(class_.gradient_norm), view(coefficient_)}));
+    build_.compute(Phase::optimizer, -1, "norm", std::move(ops));
+  }
+
+  void update(int index) {
+    const Bucket b = build_.bucket(index);
+    if (b.embedding) {
+      Op op = build_.flat(OpKind::table_update, DType::fp32, layout_.replicated_elements,
+                          {build_.view({b.gradients, 0, layout_.replicated_elements, false})},
+                          {build_.view({b.parameters, 0, layout_.replicated_elements, false}),
+                           class_.replicated_states >= 0 ? view(class_.replicated_states) : -1});
+      op.rule = rule();
+      build_.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = index;
+      return;
+    }
+    Op op = build_.flat(OpKind::momentum_update, DType::fp32, b.elements, {view(b.gradients), view(coefficient_)},
+                        {view(b.parameters), b.first_moment >= 0 ? view(b.first_moment) : -1});
+    op.rule = rule();
+    build_.compute(Phase::optimizer, -1, name_of(spec_.optimizer), {std::move(op)}).bucket = index;
+  }
+
+  const PlanSpec& spec_;
+  const LowerOptions& options_;
+  const models::Recommender& model_;
+  const TableLayout& layout_;
+  int data_, tables_;  ///< groups of all ranks; -1: alone
+  std::int64_t n_, width_, vectors_;
+  ClassBuilder build_;
+  RankClass& class_ = build_.result();
+  struct InBucket {
+    int bucket = -1;
+    std::int64_t offset = 0, elements = 0;
+  };
+  struct Cross {
+    int x = -1, v = -1, u = -1;
+  };
+  std::map<std::string, InBucket> places_;
+  // Buffers.
+  int norm_squared_ = -1, coefficient_ = -1;
+  int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1, counts_ = -1;
+  int pooled_ = -1, sent_pooled_ = -1, received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;
+  int features_ = -1, top_input_ = -1;
+  std::vector<int> bottom_, top_;  ///< outputs of layers
+  std::vector<Cross> crosses_;
+  std::vector<int> waiting_;  ///< what was sent since somebody last waited
+};
+
+}  // namespace
+
+Schedule lower_recommender(const Plan& plan, const LowerOptions& options) {
+  Schedule schedule;
+  schedule.spec = plan.spec();
+  schedule.tables = std::make_shared<const TableLayout>(make_table_layout(*plan.model().recommender, plan.spec()));
+  int data = -1, tables = -1;
+  if (plan.spec().data > 1) {
+    data = 0;
+    tables = 1;
+    for (const char* name : {"data", "tables"})
+      schedule.groups.push_back({.name = name, .dimensions = {{.stride = 1, .size = plan.spec().data}}});
+  }
+  schedule.classes.push_back(RecommenderLowering(plan, options, *schedule.tables, data, tables).build());
+  return schedule;
+}
+
+}  // namespace orrery::plan

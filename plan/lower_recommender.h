@@ -1,0 +1,12 @@
+#pragma once
+/// Lowering of recommendation models. Private to plan/.
+#include "plan/lower.h"
+
+namespace orrery::plan {
+
+/// One class of all ranks: MLPs on every rank, tables as the plan's placement says. Synchronous: indices go to those
+/// who have the tables, pooled vectors come back while the bottom MLP computes, their gradients go while it computes
+/// back.
+[[nodiscard]] Schedule lower_recommender(const Plan& plan, const LowerOptions& options);
+
+}  // namespace orrery::plan

@@ -1,0 +1,127 @@
+// Few candidates, each replayed.
+#include "sim/search/recommend.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cost/table_rows.h"
+#include "plan/rules.h"
+#include "sim/simulate.h"
+
+namespace orrery::sim {
+namespace {
+
+using plan::TableSharding;
+
+template <class T>
+std::vector<T> bounded(const std::vector<T>& bound, std::vector<T> free) {
+  return bound.empty() ? std::move(free) : bound;
+}
+
+// What only several nodes tell apart, of several alone. Where all is on one rank nothing is split.
+std::vector<TableSharding> shardings(const clusters::Cluster& cluster, const plan::Bounds& bounds) {
+  if (!bounds.embedding.placement.empty()) return {TableSharding::automatic};
+  if (cluster.size() == 1) return bounded(bounds.embedding.sharding, {TableSharding::automatic});
+  std::vector<TableSharding> free = {TableSharding::automatic, TableSharding::whole, TableSharding::row,
+                                     TableSharding::column, TableSharding::replicated};
+  if (cluster.nodes > 1) free.insert(free.end(), {TableSharding::node_row, TableSharding::grid});
+  return bounded(bounds.embedding.sharding, std::move(free));
+}
+
+// What a job bounds that a recommendation model has not is for make_plan to refuse.
+plan::PlanSpec usual(const plan::Job& job, const clusters::Cluster& cluster) {
+  plan::PlanSpec spec;
+  const plan::Bounds& b = job.bounds;
+  const auto first = [](const auto& bound, auto& member) {
+    if (!bound.empty()) member = static_cast<std::remove_reference_t<decltype(member)>>(bound.front());
+  };
+  spec.data = cluster.size();
+  first(b.data, spec.data);
+  first(b.tensor, spec.tensor);
+  first(b.pipeline, spec.pipeline);
+  first(b.context, spec.context);
+  first(b.expert, spec.expert);
+  first(b.virtual_stages, spec.virtual_stages);
+  first(b.zero_stage, spec.zero_stage);
+  first(b.recompute, spec.recompute);
+  spec.batch = job.batch;
+  spec.micro_batch = std::max<std::int64_t>(1, job.batch / std::max(1, spec.data));
+  first(b.micro_batch, spec.micro_batch);
+  spec.sequence = std::max<std::int64_t>(1, job.sequence);
+  spec.precision = job.precision;
+  spec.rounding = job.rounding;
+  if (b.staleness) spec.staleness = *b.staleness;
+  spec.embedding.placement = b.embedding.placement;
+  plan::take_optimizer(spec, job.training);
+  return spec;
+}
+
+}  // namespace
+
+cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& model,
+                                 const std::shared_ptr<const clusters::Cluster>& cluster, const plan::Job& job,
+                                 const cost::Pricing& pricing, const SearchOptions& options) {
+  const double began = options.now ? options.now() : 0;
+  const double capacity = cluster->device().memory.value * options.memory_fraction;
+  const plan::EmbeddingBounds& bounds = job.bounds.embedding;
+  cost::SearchResult result;
+  std::vector<plan::PlanSpec> space;
+  for (const TableSharding sharding : shardings(*cluster, job.bounds))
+    for (const plan::PooledType forward : bounded(bounds.forward, {plan::PooledType::fp32}))
+      for (const plan::PooledType backward : bounded(bounds.backward, {plan::PooledType::fp32})) {
+        space.push_back(usual(job, *cluster));
+        plan::Embedding& e = space.back().embedding;
+        e.sharding = sharding, e.forward = forward, e.backward = backward;
+      }
+  result.candidates = static_cast<std::int64_t>(space.size());
+  SearchProgress progress{0, result.candidates, 0, 0, "replaying"};
+  std::set<std::string> nearest;
+  double least_memory = 0;
+  for (const plan::PlanSpec& spec : space) {
+    if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
+      result.interrupted = true;
+      break;
+    }
+    ++progress.done;
+    const auto made = plan::make_plan(model, cluster, spec);
+    if (!made) {
+      for (const base::Diagnostic& one : made.error()) {
+        const plan::Rule* rule = plan::find_rule(one.code);
+        ++result.rejected[rule != nullptr ? std::string(rule->broken_by) : one.code];
+        nearest.insert(one.message + (one.help.empty() ? "" : ": " + one.help));
+      }
+      continue;
+    }
+    ++result.evaluated;
+    ++result.simulated;
+    cost::Prediction prediction = simulate(*made, pricing, {.spans = false}).prediction;
+    if (prediction.memory_peak_bytes > capacity) {
+      ++result.rejected["memory: does not fit the device"];
+      if (least_memory == 0 || prediction.memory_peak_bytes < least_memory) least_memory = prediction.memory_peak_bytes;
+      continue;
+    }
+    ++result.feasible;
+    result.plans.push_back(std::move(prediction));
+    progress.feasible = result.feasible;
+    if (options.progress) options.progress(progress);
+  }
+  std::stable_sort(result.plans.begin(), result.plans.end(), [&](const cost::Prediction& a, const cost::Prediction& b) {
+    return objective_of(a, job.objective) < objective_of(b, job.objective);
+  });
+  if (result.plans.empty()) {
+    result.nearest.assign(nearest.begin(), nearest.end());
+    if (least_memory > 0)
+      result.nearest.push_back(fmt::format("the plan that needs least needs {:.1f} GiB of a device that has {:.1f}",
+                                           least_memory / (1 << 30), cluster->device().memory.value / (1 << 30)));
+  } else if (!result.interrupted) {
+    result.optimality_gap = result.plans.front().placement_gap.value_or(0);
+  }
+  if (result.plans.size() > static_cast<std::size_t>(options.top))
+    result.plans.resize(static_cast<std::size_t>(options.top));
+  if (options.now) result.seconds = options.now() - began;
+  return result;
+}
+
+}  // namespace orrery::sim

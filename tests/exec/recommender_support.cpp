@@ -1,0 +1,306 @@
+// Samples, and a model in plain loops.
+#include "tests/exec/recommender.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include "base/random.h"
+#include "exec/clicks.h"
+
+namespace orrery::exec::testing {
+namespace {
+
+using models::Recommender;
+using Row = std::vector<double>;
+
+/// One training step after another, a sample at a time.
+class Reference {
+ public:
+  Reference(const Trial& trial, const LogicalTensors& initial)
+      : r_(*trial.model.recommender), optimizer_(trial.training.optimizer), batch_(trial.spec.batch) {
+    for (const auto& [name, tensor] : initial) {
+      weights_[name].assign(tensor.values.begin(), tensor.values.end());
+      shapes_[name] = tensor.shape;
+    }
+  }
+
+  double step(const ClickFile& file, std::int64_t first) {
+    gradients_.clear();
+    for (const auto& [name, values] : weights_) gradients_[name].assign(values.size(), 0);
+    double loss = 0;
+    for (std::int64_t i = 0; i < batch_; ++i) loss += sample(file, first + i);
+    update();
+    return loss / static_cast<double>(batch_);
+  }
+
+  LogicalTensors weights() const {
+    LogicalTensors out;
+    for (const auto& [name, values] : weights_)
+      out[name] = {shapes_.at(name), std::vector<float>(values.begin(), values.end())};
+    return out;
+  }
+
+ private:
+  struct Layer {
+    std::string name;
+    Row x, y;
+    bool relu = true;
+  };
+
+  Row dense(const std::string& name, const Row& x, bool relu) {
+    const Row &w = weights_.at(name + ".weight"), &b = weights_.at(name + ".bias");
+    Row y(b);
+    for (std::size_t o = 0; o < y.size(); ++o) {
+      for (std::size_t i = 0; i < x.size(); ++i) y[o] += w[o * x.size() + i] * x[i];
+      if (relu) y[o] = std::max(0.0, y[o]);
+    }
+    layers_.push_back({name, x, y, relu});
+    return y;
+  }
+  Row dense_back(const Layer& layer, Row dy) {
+    const Row& w = weights_.at(layer.name + ".weight");
+    Row dx(layer.x.size(), 0);
+    for (std::size_t o = 0; o < dy.size(); ++o) {
+      if (layer.relu && layer.y[o] <= 0) dy[o] = 0;
+      gradients_[layer.name + ".bias"][o] += dy[o];
+      for (std::size_t i = 0; i < dx.size(); ++i) {
+        gradients_[layer.name + ".weight"][o * dx.size() + i] += dy[o] * layer.x[i];
+        dx[i] += dy[o] * w[o * dx.size() + i];
+      }
+    }
+    return dx;
+  }
+  Row multiply(const std::string& name, const Row& x) const {  // without bias
+    const Row& w = weights_.at(name);
+    Row y(w.size() / x.size(), 0);
+    for (std::size_t o = 0; o < y.size(); ++o)
+      for (std::size_t i = 0; i < x.size(); ++i) y[o] += w[o * x.size() + i] * x[i];
+    return y;
+  }
+  Row multiply_back(const std::string& name, const Row& x, const Row& dy) {
+    const Row& w = weights_.at(name);
+    Row dx(x.size(), 0);
+    for (std::size_t o = 0; o < dy.size(); ++o)
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        gradients_[name][o * x.size() + i] += dy[o] * x[i];
+        dx[i] += dy[o] * w[o * x.size() + i];
+      }
+    return dx;
+  }
+
+  double sample(const ClickFile& file, std::int64_t index) {
+    const auto d = static_cast<std::size_t>(r_.embedding_dim), f = r_.tables.size() + 1;
+    std::vector<float> features(static_cast<std::size_t>(r_.dense_features)), label(1);
+    std::vector<std::int32_t> indices(static_cast<std::size_t>(r_.indices()));
+    file.read(index, {features, label, indices});
+    layers_.clear();
+    Row x(features.begin(), features.end());
+    for (std::size_t i = 0; i < r_.bottom_mlp.size(); ++i) x = dense("bot_l." + std::to_string(2 * i), x, true);
+    Row vectors(f * d, 0);
+    std::copy(x.begin(), x.end(), vectors.begin());
+    std::size_t at = 0;
+    for (std::size_t t = 0; t + 1 < f; ++t) {
+      const models::Table& table = r_.tables[t];
+      for (std::int64_t j = 0; j < table.multi_hot; ++j, ++at)
+        for (std::size_t c = 0; c < d; ++c)
+          vectors[(t + 1) * d + c] +=
+              weight(table) * weights_.at(name_of(t))[static_cast<std::size_t>(indices[at]) * d + c];
+    }
+    const std::size_t bottom_layers = layers_.size();
+    std::vector<Row> xs = {vectors}, vs, us;
+    Row top = r_.interaction == models::Interaction::dot ? dot(vectors) : cross(xs, vs, us);
+    for (std::size_t i = 0; i < r_.top_mlp.size(); ++i)
+      top = dense("top_l." + std::to_string(2 * i), top, i + 1 < r_.top_mlp.size());
+    const double l = top[0], y = static_cast<double>(label[0]);
+    const double loss = std::max(l, 0.0) + std::log1p(std::exp(-std::abs(l))) - y * l;
+    Row dy = {(1 / (1 + std::exp(-l)) - y) / static_cast<double>(batch_)};
+    for (std::size_t i = layers_.size(); i-- > bottom_layers;) dy = dense_back(layers_[i], dy);
+    Row dvectors = r_.interaction == models::Interaction::dot ? dot_back(vectors, dy) : cross_back(xs, vs, us, dy);
+    at = 0;
+    for (std::size_t t = 0; t + 1 < f; ++t)
+      for (std::int64_t j = 0; j < r_.tables[t].multi_hot; ++j, ++at)
+        for (std::size_t c = 0; c < d; ++c)
+          gradients_[name_of(t)][static_cast<std::size_t>(indices[at]) * d + c] +=
+              weight(r_.tables[t]) * dvectors[(t + 1) * d + c];
+    dvectors.resize(d);
+    for (std::size_t i = bottom_layers; i-- > 0;) dvectors = dense_back(layers_[i], dvectors);
+    return loss;
+  }
+
+  Row dot(const Row& v) const {
+    const auto d = static_cast<std::size_t>(r_.embedding_dim);
+    Row out(v.begin(), v.begin() + r_.embedding_dim);
+    for (std::size_t i = 1; i < v.size() / d; ++i)
+      for (std::size_t j = 0; j < i; ++j) {
+        double sum = 0;
+        for (std::size_t c = 0; c < d; ++c) sum += v[i * d + c] * v[j * d + c];
+        out.push_back(sum);
+      }
+    return out;
+  }
+  Row dot_back(const Row& v, const Row& dy) const {
+    const auto d = static_cast<std::size_t>(r_.embedding_dim);
+    Row dv(v.size(), 0);
+    std::copy(dy.begin(), dy.begin() + r_.embedding_dim, dv.begin());
+    std::size_t at = d;
+    for (std::size_t i = 1; i < v.size() / d; ++i)
+      for (std::size_t j = 0; j < i; ++j, ++at)
+        for (std::size_t c = 0; c < d; ++c)
+          dv[i * d + c] += dy[at] * v[j * d + c], dv[j * d + c] += dy[at] * v[i * d + c];
+    return dv;
+  }
+  Row cross(std::vector<Row>& xs, std::vector<Row>& vs, std::vector<Row>& us) const {
+    for (std::int64_t layer = 0; layer < r_.cross_layers; ++layer) {
+      const std::string name = "cross_l." + std::to_string(layer);
+      vs.push_back(multiply(name + ".v.weight", xs.back()));
+      us.push_back(multiply(name + ".w.weight", vs.back()));
+      Row next = xs.back();
+      for (std::size_t i = 0; i < next.size(); ++i) {
+        us.back()[i] += weights_.at(name + ".w.bias")[i];
+        next[i] += xs[0][i] * us.back()[i];
+      }
+      xs.push_back(next);
+    }
+    return xs.back();
+  }
+  Row cross_back(const std::vector<Row>& xs, const std::vector<Row>& vs, const std::vector<Row>& us, Row dy) {
+    Row first(dy.size(), 0);
+    for (std::size_t layer = vs.size(); layer-- > 0;) {
+      const std::string name = "cross_l." + std::to_string(layer);
+      Row du(dy.size());
+      for (std::size_t i = 0; i < dy.size(); ++i) {
+        first[i] += dy[i] * us[layer][i];
+        du[i] = dy[i] * xs[0][i];
+        gradients_[name + ".w.bias"][i] += du[i];
+      }
+      const Row dx = multiply_back(name + ".v.weight", xs[layer], multiply_back(name + ".w.weight", vs[layer], du));
+      for (std::size_t i = 0; i < dy.size(); ++i) dy[i] += dx[i];
+    }
+    for (std::size_t i = 0; i < dy.size(); ++i) dy[i] += first[i];
+    return dy;
+  }
+
+  void update() {
+    const double rate = optimizer_.learning_rate, epsilon = optimizer_.epsilon;
+    const bool adagrad = optimizer_.kind == plan::OptimizerKind::rowwise_adagrad;
+    for (auto& [name, w] : weights_) {
+      const Row& g = gradients_[name];
+      Row& state = states_[name];
+      state.resize(w.size(), 0);
+      const std::size_t row = name.rfind("emb_l", 0) == 0 ? static_cast<std::size_t>(r_.embedding_dim) : 1;
+      for (std::size_t i = 0; i < w.size(); i += row) {
+        double step = rate, squares = 0;
+        for (std::size_t c = 0; c < row; ++c) squares += g[i + c] * g[i + c];
+        if (adagrad) {
+          state[i] += squares / static_cast<double>(row);
+          step = squares > 0 ? rate / (std::sqrt(state[i]) + epsilon) : 0;
+        }
+        for (std::size_t c = 0; c < row; ++c) w[i + c] -= step * g[i + c];
+      }
+    }
+  }
+
+  static std::string name_of(std::size_t table) { return models::table_name(static_cast<std::int64_t>(table)); }
+  static double weight(const models::Table& table) {
+    return table.pooling == models::Pooling::mean ? 1.0 / static_cast<double>(table.multi_hot) : 1.0;
+  }
+
+  const Recommender& r_;
+  plan::Optimizer optimizer_;
+  std::int64_t batch_;
+  std::map<std::string, Row> weights_, gradients_, states_;
+  std::map<std::string, std::vector<std::int64_t>> shapes_;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace
+
+models::Model small_recommender(bool cross) {
+  models::Model model;
+  model.name = "small-dlrm";
+  model.family = models::Family::dlrm;
+  Recommender r;
+  r.dense_features = 3;
+  r.embedding_dim = 8;
+  r.tables = {{50, models::Pooling::sum, 1},
+              {7, models::Pooling::mean, 3},
+              {200, models::Pooling::sum, 4},
+              {13, models::Pooling::sum, 2}};
+  r.bottom_mlp = {16, 8};
+  r.top_mlp = {16, 8, 1};
+  if (cross) {
+    r.interaction = models::Interaction::cross;
+    r.cross_layers = 2;
+    r.cross_rank = 5;
+  }
+  model.layers = 5 + r.cross_layers;
+  model.hidden = 8;
+  model.heads = model.kv_heads = model.head_dim = model.ffn_hidden = model.vocab = model.max_sequence = 1;
+  model.recommender = r;
+  return model;
+}
+
+std::string click_file(const models::Model& model, std::int64_t count, const std::string& name) {
+  const Recommender& r = *model.recommender;
+  const std::string path = ::testing::TempDir() + "clicks-" + std::to_string(::getpid()) + "-" + name + ".tsv";
+  std::ofstream out(path);
+  std::uint64_t draw = 0;
+  const auto uniform = [&](std::uint64_t below) {
+    const double z = base::normal(7, 1, draw++);
+    return static_cast<std::uint64_t>(0.5 * std::erfc(-z / std::sqrt(2.0)) * static_cast<double>(below)) % below;
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::string line;
+    std::uint64_t sum = 0;
+    for (std::int64_t f = 0; f < r.dense_features; ++f) {
+      const std::uint64_t value = uniform(100);
+      sum += value / 20;
+      line += uniform(10) == 0 ? "\t" : "\t" + std::to_string(value);
+    }
+    for (const models::Table& table : r.tables)
+      for (std::int64_t j = 0; j < table.multi_hot; ++j) {
+        // Small values are frequent, as in clicks.
+        const std::uint64_t value = uniform(uniform(2) == 0 ? 5 : static_cast<std::uint64_t>(3 * table.rows));
+        sum += value % 3;
+        char text[20];
+        std::snprintf(text, sizeof text, "\t%llx", static_cast<unsigned long long>(value));
+        line += text;
+      }
+    out << (sum % 5 < 2 ? "1" : "0") << line << "\n";
+  }
+  return path;
+}
+
+Trial click_trial(bool cross, bool adagrad) {
+  Trial trial;
+  trial.model = small_recommender(cross);
+  trial.spec.batch = trial.spec.micro_batch = 16;
+  trial.spec.sequence = 1;
+  trial.training.steps = 20;
+  trial.training.data = click_file(trial.model, 200, cross ? "cross" : "dot");
+  trial.training.seed = 3;
+  plan::Optimizer& o = trial.training.optimizer;
+  o.kind = adagrad ? plan::OptimizerKind::rowwise_adagrad : plan::OptimizerKind::sgd;
+  o.learning_rate = adagrad ? 0.02 : 0.1;
+  o.momentum = 0;
+  o.weight_decay = 0;
+  o.epsilon = 1e-8;
+  return trial;
+}
+
+ReferenceRun reference_run(const Trial& trial, const LogicalTensors& initial) {
+  const auto file = ClickFile::open(trial.training.data, *trial.model.recommender);
+  EXPECT_TRUE(file) << base::render(file.error(), false);
+  Reference reference(trial, initial);
+  ReferenceRun out;
+  for (std::int64_t step = 0; step < trial.steps; ++step)
+    out.losses.push_back(reference.step(**file, step * trial.spec.batch));
+  out.weights = reference.weights();
+  return out;
+}
+
+}  // namespace orrery::exec::testing

@@ -1,0 +1,319 @@
+// Recommendation models: the serial run against plain loops, every placement of tables against the serial run, and what
+// fewer bits on the wire cost.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "exec/checkpoint.h"
+#include "exec/click_generator.h"
+#include "exec/clicks.h"
+#include "exec/initialise.h"
+#include "exec/thread_transport.h"
+#include "plan/lower.h"
+#include "plan/table_layout.h"
+#include "tests/exec/recommender.h"
+
+namespace orrery::exec {
+namespace {
+
+using plan::TableSharding;
+using testing::Outcome;
+using testing::Trial;
+
+/// Weights as drawn: a run of a rate of 0.
+LogicalTensors initial_weights(Trial trial) {
+  trial.training.optimizer.learning_rate = 0;
+  trial.steps = 1;
+  trial.gradients_at = {};
+  return testing::train(trial).weights;
+}
+
+void split(Trial& trial, int ranks, TableSharding sharding) {
+  trial.spec.data = ranks;
+  trial.spec.micro_batch = trial.spec.batch / ranks;
+  trial.spec.embedding.sharding = sharding;
+}
+
+void place(Trial& trial, int ranks, const std::vector<std::string>& rows) {
+  split(trial, ranks, TableSharding::automatic);
+  std::vector<plan::TablePlacement::Cell> cells;
+  for (const std::string& row : rows) cells.push_back({row, {}});
+  trial.spec.embedding.placement = *plan::TablePlacement::parse_rows(cells);
+}
+
+TEST(Recommender, TrainsAsPlainLoopsDo) {
+  for (const bool cross : {false, true})
+    for (const bool adagrad : {false, true}) {
+      SCOPED_TRACE(std::string(cross ? "cross" : "dot") + (adagrad ? ", Adagrad" : ", SGD"));
+      const Trial trial = testing::click_trial(cross, adagrad);
+      const testing::ReferenceRun reference = testing::reference_run(trial, initial_weights(trial));
+      const Outcome run = testing::train(trial);
+      ASSERT_EQ(run.steps.size(), 20U);
+      for (std::size_t step = 0; step < run.steps.size(); ++step)
+        EXPECT_NEAR(run.steps[step].loss, reference.losses[step], 1e-5 * reference.losses[step]) << "step " << step;
+      EXPECT_LT(testing::relative_distance(run.weights, reference.weights), 1e-5);
+      EXPECT_GT(testing::relative_distance(run.weights, initial_weights(trial)), 1e-2) << "it learns something";
+    }
+}
+
+class Placements : public ::testing::TestWithParam<std::pair<const char*, void (*)(Trial&)>> {};
+
+TEST_P(Placements, AreEqualToSerial) {
+  for (const bool adagrad : {false, true}) {
+    SCOPED_TRACE(adagrad ? "Adagrad" : "SGD");
+    const Trial serial = testing::click_trial(adagrad, adagrad);
+    Trial trial = serial;
+    GetParam().second(trial);
+    const Outcome one = testing::train(serial), several = testing::train(trial);
+    ASSERT_EQ(several.steps.size(), 20U);
+    EXPECT_LE(testing::loss_distance(several, one), 1e-5);
+    EXPECT_LE(testing::relative_distance(several.weights, one.weights), 1e-5);
+    EXPECT_LE(testing::relative_distance(several.gradients.at(19), one.gradients.at(19)), 1e-5);
+    for (std::size_t step = 0; step < 20; ++step)
+      EXPECT_NEAR(several.steps[step].gradient_norm, one.steps[step].gradient_norm,
+                  1e-5 * one.steps[step].gradient_norm);
+    for (std::size_t rank = 0; rank < several.memory.size(); ++rank)
+      EXPECT_EQ(several.memory[rank].peak_live, several.placements[rank].peak_live_bytes) << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tables, Placements,
+    ::testing::Values(std::pair{"whole_2", +[](Trial& one) { split(one, 2, TableSharding::whole); }},
+                      std::pair{"whole_4", +[](Trial& one) { split(one, 4, TableSharding::whole); }},
+                      std::pair{"row_2", +[](Trial& one) { split(one, 2, TableSharding::row); }},
+                      std::pair{"row_4", +[](Trial& one) { split(one, 4, TableSharding::row); }},
+                      std::pair{"column_2", +[](Trial& one) { split(one, 2, TableSharding::column); }},
+                      std::pair{"column_4", +[](Trial& one) { split(one, 4, TableSharding::column); }},
+                      std::pair{"replicated_2", +[](Trial& one) { split(one, 2, TableSharding::replicated); }},
+                      std::pair{"replicated_4", +[](Trial& one) { split(one, 4, TableSharding::replicated); }},
+                      std::pair{"automatic_4", +[](Trial& one) { split(one, 4, TableSharding::automatic); }},
+                      std::pair{"grid_4",
+                                +[](Trial& one) {
+                                  place(one, 4, {"grid 2x2 0-3", "grid 2x2 3 1 0 2", "grid 2x2 0-3", "grid 2x2 1-3 0"});
+                                }},
+                      std::pair{"rows_of_a_node_4",
+                                +[](Trial& one) {
+                                  place(one, 4, {"row 0 1", "row 2 3", "row 2 3", "row 0 1"});
+                                }},
+                      std::pair{"all_on_one_of_2",
+                                +[](Trial& one) {
+                                  place(one, 2, {"whole 1", "whole 1", "whole 1", "whole 1"});
+                                }},
+                      std::pair{
+                          "each_another_way_4",
+                          +[](Trial& one) { place(one, 4, {"column 3 1", "replicated", "row 0-2", "whole 2"}); }}),
+    [](const auto& one) { return std::string(one.param.first); });
+
+// Duplicates of a row are merged in the order of the step's samples: not to within rounding, but bit by bit, where the
+// gradients that come are the same: tables stand whole, or have one index a sample.
+TEST(Recommender, TheFirstStepsTablesDoNotDependOnWhereTheyStand) {
+  Trial trial = testing::click_trial(false, true);
+  trial.steps = 1;
+  trial.gradients_at = {};
+  LogicalTensors first;
+  for (const auto& rows : {std::vector<std::string>{"whole 0", "whole 1", "whole 0", "whole 1"},
+                           std::vector<std::string>{"whole 1", "whole 0", "whole 1", "whole 1"},
+                           std::vector<std::string>{"row 0 1", "whole 1", "whole 0", "whole 0"}}) {
+    Trial other = trial;
+    place(other, 2, rows);
+    const LogicalTensors weights = testing::train(other).weights;
+    if (first.empty()) first = weights;
+    for (std::int64_t t = 0; t < 4; ++t)
+      EXPECT_EQ(weights.at(models::table_name(t)).values, first.at(models::table_name(t)).values) << "table " << t;
+  }
+}
+
+std::int64_t exchanged(const plan::Schedule& schedule, plan::Phase phase) {
+  std::int64_t bytes = 0;
+  for (const plan::Block& block : schedule.classes[0].blocks)
+    for (const plan::Step& step : block.steps)
+      if (step.kind == plan::StepKind::collective && step.collective == plan::CollectiveKind::all_to_all &&
+          step.phase == phase &&
+          schedule.classes[0].buffers[static_cast<std::size_t>(step.source.buffer)].name.find("indices") ==
+              std::string::npos &&
+          schedule.classes[0].buffers[static_cast<std::size_t>(step.source.buffer)].name.find("lengths") ==
+              std::string::npos)
+        bytes += step.message_bytes(schedule.classes[0].buffers);
+  return bytes;
+}
+
+/// Of the first ten steps: later a value that crosses a ReLU's kink takes a run elsewhere.
+double early_distance(const Outcome& a, const Outcome& b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < 10; ++i) worst = std::max(worst, std::abs(a.steps.at(i).loss / b.steps.at(i).loss - 1));
+  return worst;
+}
+
+// 16 bits are half the bytes; int8 a quarter and a scale for each vector of 8 values: (8 + 4) / 32.
+TEST(Recommender, PooledVectorsTravelInFewerBitsEachWayByItself) {
+  using plan::PooledType;
+  const Trial serial = testing::click_trial(false, false);
+  const Outcome exact = testing::train(serial);
+  Trial plain = serial;
+  place(plain, 2, {"whole 0", "whole 1", "whole 0", "whole 1"});
+  const plan::Schedule whole = plan::lower(testing::plan_of(plain));
+  const std::int64_t forward = exchanged(whole, plan::Phase::forward),
+                     backward = exchanged(whole, plan::Phase::backward);
+  ASSERT_GT(forward, 0);
+  EXPECT_EQ(forward, backward);
+  struct Case {
+    PooledType type;
+    std::int64_t share_of_32;
+    double error;
+  };
+  for (const Case& one :
+       {Case{PooledType::bf16, 16, 4e-4}, Case{PooledType::fp16, 16, 5e-5}, Case{PooledType::int8, 12, 1e-3}})
+    for (const bool ahead : {true, false}) {
+      Trial trial = plain;
+      (ahead ? trial.spec.embedding.forward : trial.spec.embedding.backward) = one.type;
+      SCOPED_TRACE(std::string(plan::name_of(one.type)) + (ahead ? " forward" : " backward"));
+      const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
+      EXPECT_EQ(exchanged(schedule, plan::Phase::forward), ahead ? forward * one.share_of_32 / 32 : forward);
+      EXPECT_EQ(exchanged(schedule, plan::Phase::backward), ahead ? backward : backward * one.share_of_32 / 32);
+      const Outcome rounded = testing::train(trial);
+      const double loss = early_distance(rounded, exact);
+      std::printf("[ errors   ] %-5s %-8s loss %.1e\n", plan::name_of(one.type), ahead ? "forward" : "backward", loss);
+      EXPECT_GT(loss, 1e-8) << "it is rounded";
+      EXPECT_LT(loss, one.error);
+    }
+}
+
+TEST(Recommender, AlsoTravelsInFewerBitsOfUnevenPlacements) {
+  Trial serial = testing::click_trial(false, false);
+  const Outcome exact = testing::train(serial);
+  Trial trial = serial;
+  place(trial, 4, {"column 3 1", "replicated", "row 0-2", "whole 2"});
+  trial.spec.embedding.forward = plan::PooledType::int8;
+  trial.spec.embedding.backward = plan::PooledType::bf16;
+  EXPECT_LT(early_distance(testing::train(trial), exact), 2e-3);
+}
+
+// -- checkpoints ----------------------------------------------------------------------------------------------------
+class Saved : public ::testing::Test {
+ protected:
+  /// Trains `steps` steps from `from` (a checkpoint; empty: as drawn) and saves; returns the weights.
+  static LogicalTensors go(const Trial& trial, std::int64_t first, std::int64_t steps,
+                           const std::filesystem::path& from, const std::filesystem::path& to) {
+    const plan::Plan plan = testing::plan_of(trial);
+    const plan::Schedule schedule = plan::lower(plan);
+    const int ranks = plan.spec().ranks();
+    const Waiter waiter(wait_policy(ranks, 1, std::chrono::seconds(60)));
+    ThreadWorld world(ranks);
+    LogicalTensors weights;
+    testing::in_threads(
+        ranks,
+        [&](int rank) {
+          const auto transport = world.transport(rank);
+          const auto backend = make_cpu_backend(1);
+          auto file = ClickFile::open(trial.training.data, *trial.model.recommender);
+          Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter,
+                          Batches(*file, plan::DataOrder::sequential, 1, plan.spec().batch), {});
+          const CheckpointContext context{schedule, trainer.executor().arena(), *backend, *transport};
+          initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
+          if (!from.empty()) (void)load_checkpoint(context, from);
+          for (std::int64_t step = first; step < first + steps; ++step) (void)trainer.step(step);
+          if (!to.empty()) save_checkpoint(context, to, first + steps);
+          LogicalTensors all =
+              gather_logical(schedule, Gathered::weights, trainer.executor().arena(), *backend, *transport);
+          if (rank == 0) weights = std::move(all);
+        },
+        [&](const std::string& why) { world.abort(why); });
+    return weights;
+  }
+};
+
+TEST_F(Saved, TablesAreRestoredUnderAnotherPlacement) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / ("orrery-tables-" + std::to_string(::getpid()));
+  std::filesystem::remove_all(folder);
+  const Trial serial = testing::click_trial(false, true);
+  const LogicalTensors whole_run = go(serial, 0, 8, {}, {});
+  Trial columns = serial, rows = serial, mixed = serial;
+  split(columns, 2, TableSharding::column);
+  split(rows, 4, TableSharding::row);
+  place(mixed, 4, {"column 3 1", "replicated", "row 0-2", "whole 2"});
+  (void)go(columns, 0, 2, {}, folder);
+  (void)go(mixed, 2, 2, folder / "step-000002", folder);
+  (void)go(rows, 4, 2, folder / "step-000004", folder);
+  const LogicalTensors end = go(serial, 6, 2, folder / "step-000006", {});
+  EXPECT_LE(testing::relative_distance(end, whole_run), 1e-5);
+  std::filesystem::remove_all(folder);
+}
+
+// -- what it learns ---------------------------------------------------------------------------------------------------
+Trial learning() {
+  Trial trial = testing::click_trial(false, true);
+  models::Recommender& r = *trial.model.recommender;
+  r.dense_features = 4;
+  r.tables = {{1000, models::Pooling::sum, 1}, {200, models::Pooling::mean, 3}, {50, models::Pooling::sum, 1}};
+  const std::string folder = ::testing::TempDir() + "generated-" + std::to_string(::getpid());
+  const auto write = [&](const std::string& name, std::int64_t first, std::int64_t count) {
+    const std::string path = folder + name;
+    std::ofstream(path) << generate_clicks(r, first, count, 17).text;
+    return path;
+  };
+  trial.spec.batch = trial.spec.micro_batch = 128;
+  trial.training.data = write("-train.tsv", 0, 25'600);
+  trial.training.evaluation = plan::Evaluation{write("-held.tsv", 25'600, 5'120), 200, 40};
+  trial.training.optimizer.learning_rate = 0.05;
+  trial.steps = 400;
+  trial.gradients_at = {};
+  trial.check = Arena::Check::none;
+  return trial;
+}
+
+struct Learned {
+  double loss = 0, auc = 0;
+};
+Learned learn(const Trial& trial) {
+  const plan::Plan plan = testing::plan_of(trial);
+  const plan::Schedule schedule = plan::lower(plan);
+  const int ranks = plan.spec().ranks();
+  const Waiter waiter(wait_policy(ranks, 1, std::chrono::seconds(60)));
+  ThreadWorld world(ranks);
+  Learned out;
+  testing::in_threads(
+      ranks,
+      [&](int rank) {
+        const auto transport = world.transport(rank);
+        const auto backend = make_cpu_backend(1);
+        const auto open = [&](const std::string& path) {
+          return Batches(*ClickFile::open(path, *trial.model.recommender), plan::DataOrder::sequential, 1,
+                         plan.spec().batch);
+        };
+        Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, open(trial.training.data), {},
+                        open(trial.training.evaluation->data));
+        initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
+        for (std::int64_t step = 0; step < trial.steps; ++step) (void)trainer.step(step);
+        const double loss = trainer.evaluate();
+        if (rank == 0) out = {loss, trainer.area_under_curve().value()};
+      },
+      [&](const std::string& why) { world.abort(why); });
+  return out;
+}
+
+// Of clicks whose chances are known: what is reached is held to what can be.
+TEST(RecommenderLearns, NearlyWhatThereIsToLearnAndTheSameOnSeveralRanks) {
+  const Trial serial = learning();
+  const double best = generate_clicks(*serial.model.recommender, 25'600, 5'120, 17).best_auc;
+  const Learned one = learn(serial);
+  Trial trial = serial;
+  place(trial, 2, {"row 0 1", "whole 1", "replicated"});
+  trial.spec.embedding.forward = plan::PooledType::fp16;
+  trial.spec.embedding.backward = plan::PooledType::bf16;
+  const Learned several = learn(trial);
+  std::printf("[ learned  ] AUC %.4f, on 2 ranks in 16 bits %.4f, of the true chances %.4f\n", one.auc, several.auc,
+              best);
+  EXPECT_LT(best, 1);
+  EXPECT_GT(one.auc, best - 0.06);
+  EXPECT_GT(one.auc, 0.7);
+  EXPECT_NEAR(several.auc, one.auc, 0.005);
+  EXPECT_NEAR(several.loss, one.loss, 0.01);
+}
+
+}  // namespace
+}  // namespace orrery::exec

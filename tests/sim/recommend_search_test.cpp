@@ -1,0 +1,123 @@
+/// Plans of recommendation models: searched, simulated, refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sim/search/search.h"
+#include "sim/simulate.h"
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+plan::Job clicks_job(std::int64_t batch) {
+  plan::Job job;
+  job.batch = batch;
+  job.sequence = 1;
+  job.training.optimizer.kind = plan::OptimizerKind::rowwise_adagrad;
+  return job;
+}
+
+cost::SearchResult search_clicks(const char* model, const char* cluster, const char* stack, const plan::Job& job) {
+  const auto on = testing::cluster(cluster);
+  return search(testing::model(model), on, job, cost::Pricing(on, testing::stack(stack)), {});
+}
+
+cost::Prediction simulated(const char* model, const char* cluster, int devices, const plan::Job& job,
+                           const plan::Embedding& embedding) {
+  const auto on = testing::cluster(cluster, devices);
+  plan::PlanSpec spec;
+  spec.data = on->size();
+  spec.batch = job.batch;
+  spec.micro_batch = job.batch / spec.data;
+  spec.embedding = embedding;
+  plan::take_optimizer(spec, job.training);
+  const auto plan = plan::make_plan(testing::model(model), on, spec);
+  EXPECT_TRUE(plan) << base::render(plan.error(), false);
+  return simulate(*plan, cost::Pricing(on, testing::stack("megatron-lm")), {.spans = false}).prediction;
+}
+
+double exchanged(const cost::Prediction& p) {
+  double bytes = 0;
+  for (const cost::CommunicationRow& row : p.communication)
+    if (row.operation == "all_to_all") bytes += row.bytes;
+  return bytes;
+}
+
+TEST(RecommendSearch, RanksEveryWayToPlaceTables) {
+  const cost::SearchResult found = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", clicks_job(64));
+  EXPECT_EQ(found.candidates, 5);  // auto, whole, row, column, replicated
+  EXPECT_EQ(found.feasible, 5);
+  ASSERT_EQ(found.plans.size(), 5U);
+  EXPECT_TRUE(found.optimality_gap);
+  for (std::size_t i = 1; i < found.plans.size(); ++i)
+    EXPECT_LE(found.plans[i - 1].step_time_s, found.plans[i].step_time_s);
+  for (const cost::Prediction& plan : found.plans) {
+    ASSERT_EQ(plan.tables.size(), 8U);
+    EXPECT_GT(plan.tables[0].compute_s, 0);
+    EXPECT_GT(plan.tables[0].bytes, 0);
+    EXPECT_GE(plan.placement_gap.value_or(-1), -1e-9) << plan::describe(plan.spec);
+    EXPECT_GT(plan.tokens_per_s, 0);
+  }
+}
+
+TEST(RecommendSearch, TakesWhatTheJobBounds) {
+  plan::Job job = clicks_job(64);
+  job.bounds.embedding.sharding = {plan::TableSharding::row};
+  job.bounds.embedding.forward = {plan::PooledType::fp32, plan::PooledType::fp16};
+  const cost::SearchResult found = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job);
+  ASSERT_EQ(found.plans.size(), 2U);
+  for (const cost::Prediction& plan : found.plans) EXPECT_EQ(plan.spec.embedding.sharding, plan::TableSharding::row);
+}
+
+TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
+  plan::Job job = clicks_job(64);
+  job.bounds.tensor = {2};
+  job.bounds.data = {2};
+  const cost::SearchResult found = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job);
+  EXPECT_TRUE(found.plans.empty());
+  EXPECT_EQ(found.rejected.at("a recommendation model split over more than data"), 5);
+  job = clicks_job(64);
+  job.training.optimizer.kind = plan::OptimizerKind::adamw;
+  EXPECT_TRUE(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job).plans.empty());
+  job = clicks_job(64);
+  job.precision = models::DType::bf16;
+  EXPECT_TRUE(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job).plans.empty());
+  job = clicks_job(63);
+  EXPECT_EQ(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job)
+                .rejected.count("data x micro-batch does not divide the batch"),
+            1U);
+}
+
+// 845 B parameters on 128 GPUs: what travels between nodes is what the step waits for, so that half the bytes show.
+TEST(RecommendSimulation, SixteenBitsHalveWhatIsExchanged) {
+  const plan::Job job = clicks_job(65'536);
+  plan::Embedding embedding;
+  embedding.sharding = plan::TableSharding::whole;
+  const cost::Prediction full = simulated("zionex-845b", "zionex-128", 0, job, embedding);
+  embedding.forward = plan::PooledType::fp16;
+  embedding.backward = plan::PooledType::bf16;
+  const cost::Prediction half = simulated("zionex-845b", "zionex-128", 0, job, embedding);
+  EXPECT_LT(exchanged(half), 0.65 * exchanged(full)) << "indices stay as they are";
+  EXPECT_GT(exchanged(half), 0.45 * exchanged(full));
+  EXPECT_LT(half.step_time_s, full.step_time_s);
+  std::printf("[ 845 B    ] %.1f ms, in 16 bits %.1f ms; exposed all-to-all %.1f ms, %.1f ms\n", 1e3 * full.step_time_s,
+              1e3 * half.step_time_s, 1e3 * full.breakdown.exchange_communication,
+              1e3 * half.breakdown.exchange_communication);
+  EXPECT_GT(full.breakdown.exchange_communication, half.breakdown.exchange_communication);
+}
+
+// The same samples a GPU on eight times as many of them: a step takes longer by what more nodes make of the exchange.
+TEST(RecommendSimulation, ScalesNearlyLinearlyAndTheExchangeGrows) {
+  plan::Embedding embedding;
+  embedding.sharding = plan::TableSharding::automatic;
+  const cost::Prediction small = simulated("zionex-95b", "zionex-128", 16, clicks_job(16 * 512), embedding);
+  const cost::Prediction large = simulated("zionex-95b", "zionex-128", 128, clicks_job(128 * 512), embedding);
+  const double scaling = large.tokens_per_s / small.tokens_per_s;
+  std::printf("[ 95 B     ] 16 to 128 GPUs: %.2f times\n", scaling);
+  EXPECT_LT(scaling, 8);
+  EXPECT_GT(scaling, 3);
+}
+
+}  // namespace
+}  // namespace orrery::sim

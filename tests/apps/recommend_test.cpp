@@ -61,7 +61,9 @@ TEST_F(LoopOfClicks, IsPlannedSimulatedTrainedAndEqualToItsSerialRun) {
   EXPECT_EQ(trained.result().at("serial").at("equal"), true);
   const std::string metrics = text_of(fs::path(path("run")) / "metrics.jsonl");
   EXPECT_THAT(metrics, HasSubstr("\"held_out_auc\":"));
-  const Ran more = orrery({"train", path("plan.yaml"), "--run", path("run"), "--resume", "--steps", "8", "--json"});
+  const Ran saved = orrery({"train", path("plan.yaml"), "--run", path("saved"), "--json"});
+  ASSERT_EQ(saved.exit_code, 0) << saved.err;
+  const Ran more = orrery({"train", path("plan.yaml"), "--run", path("saved"), "--resume", "--steps", "8", "--json"});
   EXPECT_EQ(more.exit_code, 0) << more.err;
 }
 

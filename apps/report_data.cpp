@@ -126,7 +126,9 @@ void show(reports::ReportData& data, const Group& group, const Beliefs& beliefs)
   data.measured = run.timeline;
   data.measured_breakdown = reports::measured_breakdown(run.timeline, run.schedule);
   for (const Metric& metric : run.metrics) data.losses.push_back(metric.loss);
-  if (!run.metrics.empty()) data.measured_memory = memory_by_stage(run);
+  if (run.metrics.empty()) return;
+  data.measured_memory = memory_by_stage(run);
+  data.expert_loads = run.metrics.back().expert_loads;
 }
 
 cost::FitResult fit_of(const std::vector<Run>& runs, const cost::Pricing& before, const cost::Pricing& after) {

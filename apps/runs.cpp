@@ -42,6 +42,25 @@ void read_ranks(base::JsonReader& in, std::vector<double>& bytes) {
   }
 }
 
+/// `{"3": {"fullest": 1.4, "tokens": [...]}}`, by layer; without tokens where there are too many experts.
+void read_loads(base::JsonReader& in, std::vector<reports::ExpertLoad>& loads) {
+  in.open_object();
+  for (std::string layer; in.key(layer);) {
+    reports::ExpertLoad load;
+    load.layer = layer;
+    in.open_object();
+    for (std::string key; in.key(key);) {
+      if (key == "fullest")
+        load.fullest = in.number(0, kLargest);
+      else if (key == "tokens")
+        read_ranks(in, load.tokens);
+      else
+        in.skip();
+    }
+    loads.push_back(std::move(load));
+  }
+}
+
 /// A step's record, or nothing. Keys that are not read here may hold anything.
 std::optional<Metric> metric_of(std::string_view row) {
   base::JsonReader in(row, {});
@@ -61,6 +80,8 @@ std::optional<Metric> metric_of(std::string_view row) {
       metric.tokens_per_s = number();
     else if (key == "memory_peak_bytes")
       metric.memory_peak_bytes = number();
+    else if (key == "expert_load")
+      read_loads(in, metric.expert_loads);
     else if (key == "arena_peak_bytes_by_rank")
       read_ranks(in, metric.memory_by_rank_bytes);
     else
@@ -91,8 +112,9 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
                        std::string(row.substr(0, 120))});
       continue;
     }
-    // Of each rank's memory the last step's is shown alone; kept for all steps it would be most of the file.
-    if (!metrics.empty()) metrics.back().memory_by_rank_bytes = {};
+    // Of each rank's memory, and of experts' loads, the last step's are shown alone; kept for all steps it would be
+    // most of the file.
+    if (!metrics.empty()) metrics.back().memory_by_rank_bytes = {}, metrics.back().expert_loads = {};
     metrics.push_back(std::move(*metric));
   }
   if (found.size() == kMostErrors && begin < text.size())

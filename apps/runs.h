@@ -9,6 +9,7 @@
 #include "cost/fit.h"
 #include "cost/results.h"
 #include "plan/timeline.h"
+#include "reports/report.h"
 
 namespace orrery::apps {
 
@@ -18,8 +19,9 @@ struct Metric {
   double loss = 0;
   double step_time_s = 0;
   double tokens_per_s = 0;
-  double memory_peak_bytes = 0;              ///< worst rank
-  std::vector<double> memory_by_rank_bytes;  ///< arena, of the last step alone; empty when the run does not say
+  double memory_peak_bytes = 0;                   ///< worst rank
+  std::vector<reports::ExpertLoad> expert_loads;  ///< by layer, of the last step alone
+  std::vector<double> memory_by_rank_bytes;       ///< arena, of the last step alone; empty when the run does not say
 };
 
 struct Run {

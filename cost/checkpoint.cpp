@@ -34,6 +34,7 @@ class Owned {
       sum += of_compression(bucket);
       if (class_.factors >= 0 && replica_ == 0) sum += of_factors(bucket);
     }
+    if (class_.expert_biases >= 0 && replica_ == 0 && tensor_rank_ == 0) sum += at(class_.expert_biases).elements;
     if (class_.scaling >= 0 && replica_ == 0 && tensor_rank_ == 0 && class_.stage == 0) sum += 4;
     return sum;
   }
@@ -47,7 +48,7 @@ class Owned {
   /// A shard is its rank's, or of one of the sub-groups that have it; of what every replica has they take turns.
   [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, int buffer, std::size_t place) const {
     const bool sharded = at(buffer).elements != bucket.elements;
-    const bool apart = bucket.experts && spec_.expert > 1;
+    const bool apart = bucket.experts && spec_.folds_experts();
     const int ways = sharded ? spec_.sub_groups() : apart ? spec_.expert_shards() : spec_.replicas();
     const int turn = sharded ? spec_.sub_group_of(rank_) : apart ? spec_.expert_shard_index(rank_) : replica_;
     if (turn != static_cast<int>(place) % ways) return 0;

@@ -111,7 +111,7 @@ const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& s
   return layers
       .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing,
                                 {strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
-                                 strided(0, spec.tensor, spec.expert)},
+                                 strided(0, spec.expert_stride(), spec.expert)},
                                 spec.splits_backward(), spec.optimizer, spec.compression))
       .first->second;
 }
@@ -334,7 +334,8 @@ double Estimator::Memo::balancing(const plan::PlanSpec& spec, const std::vector<
   models::Op pool = flat(models::OpKind::sum_pieces, kType, values);
   pool.n = std::max<std::int64_t>(1, mixed);
   double t = 2 * dispatch() + op(flat(models::OpKind::fill_zero, kType, pool.n * values)) + op(pool) +
-             op(flat(models::OpKind::balance_losses, kType, values)) + message(kSum, values, kType, loss_members(spec));
+             op(flat(models::OpKind::balance_losses, kType, experts.count)) +
+             message(kSum, values, kType, loss_members(spec));
   if (mixed > 0) t += message(kSum, mixed * values, kType, groups.data);
   if (spec.expert > 1 && !partitions(spec)) t += dispatch() + message(kSum, 1, kType, groups.experts);
   return t;

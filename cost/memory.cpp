@@ -279,7 +279,12 @@ class Passes {
 
   void gather(const LayerCosts& layer, bool for_backward) {
     if (for_backward && !layer.backward_reads_parameters) return;
-    gathered_.push_back({at_, 0, full(layer, compute_)});
+    // What no other rank has a part of is whole where it lies.
+    double bytes = 0;
+    each_bucket(layer, [&](std::int64_t elements, int shards) {
+      if (shards > 1) bytes += arena_bytes(elements, compute_);
+    });
+    gathered_.push_back({at_, 0, bytes});
     step();
   }
   void end_gathered() {

@@ -35,9 +35,10 @@ StageGroups stage_groups(const plan::Plan& plan, int stage) {
   const int first = plan.rank(stage, 0, 0);
   StageGroups out;
   out.tensor = strided(first, 1, spec.tensor);
-  out.experts = strided(first, spec.tensor, spec.expert);
+  const int stride = spec.expert_stride();
+  out.experts = strided(first, stride, spec.expert);
   const auto of_experts = [&] {
-    return spec.expert > 1 ? strided(first, spec.tensor * spec.expert, spec.expert_shards()) : out.data;
+    return spec.folds_experts() ? strided(first, stride * spec.expert, spec.expert_shards()) : out.data;
   };
   if (!partitions(spec)) {
     out.data = with_mirrored(strided(first, spec.tensor, spec.replicas()), spec, stage);

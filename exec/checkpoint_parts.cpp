@@ -5,6 +5,7 @@
 
 #include "exec/compression_states.h"
 #include "exec/table_shards.h"
+#include "plan/experts.h"
 
 namespace orrery::exec {
 bool has_versions(State state) {
@@ -68,6 +69,10 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
         add(State::factor_rows, range, rank_class.factors, range.factor_rows, 0);
         add(State::factor_columns, range, rank_class.factors, range.factor_columns, 1);
       }
+  for (plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) {
+    const std::int64_t offset = range.offset;
+    out.push_back({State::weight, std::move(range), rank_class.expert_biases, offset});
+  }
   if (rank_class.scaling >= 0) {
     plan::ParameterRange all;
     all.name = name_of(State::scaling);
@@ -117,7 +122,7 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
       const int buffer = buffer_of(bucket, state);
       // Of what every replica has, or every sub-group, they take turns.
       const bool sharded = is_sharded(rank_class, bucket, buffer);
-      const bool apart = bucket.experts && spec.expert > 1;  // each part of the experts has replicas of its own
+      const bool apart = bucket.experts && spec.folds_experts();  // each part of the experts has replicas of its own
       const int ways = sharded ? spec.sub_groups() : apart ? spec.expert_shards() : spec.replicas();
       const int turn = sharded ? spec.sub_group_of(rank) : apart ? spec.expert_shard_index(rank) : replica;
       if (turn != static_cast<int>(b) % ways) continue;

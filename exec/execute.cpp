@@ -172,6 +172,7 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   backend_.synchronise();  // the one wait of a step whose messages are queued
   if (fetched_[kLoss]) loss_ = static_cast<double>(backend_.later(kLoss).front());
   if (fetched_[kNorm]) norm_ = static_cast<double>(backend_.later(kNorm).front());
+  if (class_.balance >= 0) read_expert_use();
   if (class_.scaling >= 0)
     loss_scale_ = {static_cast<double>(backend_.later(kScaleBefore)[0]), backend_.later(kScaleAfter)[3] != 0};
   for (const Marked& m : marked_) {
@@ -339,6 +340,23 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
     input.see_clicks(logits, labels);
   }
   if (op.kind == models::OpKind::sparse_encode && !backend_.asynchronous()) count_lossless(op, out[0]);
+}
+
+void Executor::read_expert_use() {
+  std::array<float, 2> losses{};
+  backend_.copy_to_host(std::as_writable_bytes(std::span(losses)), arena_.data(class_.balance, -1));
+  expert_use_.aux_loss = static_cast<double>(losses[0]);
+  expert_use_.z_loss = static_cast<double>(losses[1]);
+  const std::size_t layers = class_.expert_layers.size();
+  if (layers == 0) return;
+  std::vector<float> all(static_cast<std::size_t>(class_.buffers[static_cast<std::size_t>(class_.tally)].elements));
+  backend_.copy_to_host(std::as_writable_bytes(std::span(all)), arena_.data(class_.tally, -1));
+  const std::size_t values = all.size() / layers, experts = values / 2;  // 2E+1 of each layer
+  expert_use_.loads.resize(layers);
+  for (std::size_t i = 0; i < layers; ++i) {
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * values);
+    expert_use_.loads[i] = {class_.expert_layers[i], {first, first + static_cast<std::ptrdiff_t>(experts)}};
+  }
 }
 
 // The sparse bytes begin with how many values are not zero.

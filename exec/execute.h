@@ -134,6 +134,14 @@ class Executor {
   };
   [[nodiscard]] const Lossless& lossless() const { return lossless_; }
   [[nodiscard]] const GraphCounts& graphs() const { return graph_counts_; }
+  /// What a mixture of experts did in the step.
+  struct ExpertUse {
+    double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< without its coefficient; NaN: a dense model
+    double z_loss = std::numeric_limits<double>::quiet_NaN();
+    /// Of each layer of this rank's stage that has experts: tokens of the whole step that chose each.
+    std::vector<std::pair<std::int64_t, std::vector<float>>> loads;
+  };
+  [[nodiscard]] const ExpertUse& expert_use() const { return expert_use_; }
 
  private:
   struct Place {
@@ -278,6 +286,8 @@ class Executor {
   Recorder* recorder_;                                             ///< null: nobody is told of messages
   std::map<std::pair<std::int32_t, std::int32_t>, int> messages_;  ///< their numbers there, by block and step
   LossScale loss_scale_;
+  void read_expert_use();
+  ExpertUse expert_use_;
   Lossless lossless_;
   Communication communication_;  ///< last: a thread of its own may still write spans
 };

@@ -44,6 +44,12 @@ std::map<std::string, FileTensor> file_tensors(const models::Model& model) {
   };
   const auto layer = [&](models::LayerKind kind, std::int64_t index) {
     for (const models::Tensor& tensor : models::expand(model, kind, index, {}).tensors) {
+      if (tensor.role == models::TensorRole::balance) {
+        models::Tensor bias = tensor;
+        bias.name = "h." + std::to_string(index) + ".mlp." + tensor.name;
+        bias.logical_shape = bias.shape;
+        note(bias);
+      }
       if (tensor.role != models::TensorRole::parameter) continue;
       if (tensor.pieces.empty()) note(tensor);
       for (const models::Tensor& piece : tensor.pieces) note(piece);

@@ -85,6 +85,17 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
              });
   }
   if (what == Gathered::gradients) return out;  // those of tables are applied where they are summed
+  const std::vector<plan::ParameterRange> biases = plan::expert_bias_ranges(rank_class);
+  for (std::size_t i = 0; i < biases.size(); ++i) {
+    std::vector<float> values(static_cast<std::size_t>(biases[i].elements));
+    const std::byte* const all = arena.data(rank_class.expert_biases, -1);
+    backend.copy_to_host(std::as_writable_bytes(std::span(values)),
+                         all + biases[i].offset * models::size_of(models::DType::fp32));
+    const RunHeader header{static_cast<std::int32_t>(rank_class.buckets.size()), static_cast<std::int32_t>(i), 0,
+                           biases[i].elements};
+    put(out, &header, sizeof header);
+    put(out, values.data(), values.size() * sizeof(float));
+  }
   const std::vector<plan::ParameterRange> tables = sharded_tables(schedule);
   for (const HeldShard& shard : held_shards(schedule, rank)) {
     if (shard.state != State::weight) continue;
@@ -116,12 +127,15 @@ LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Are
       RunHeader header;
       std::memcpy(&header, at, sizeof header);
       at += sizeof header;
-      const plan::ParameterRange& range = header.bucket < 0
-                                              ? tables[static_cast<std::size_t>(header.range)]
-                                              : rank_class.buckets[static_cast<std::size_t>(header.bucket)]
-                                                    .ranges[static_cast<std::size_t>(header.range)];
-      const std::string name = plan::name_on_rank(range, rank_class.buckets[static_cast<std::size_t>(header.bucket)],
-                                                  schedule.spec, static_cast<int>(rank));
+      const auto r = static_cast<std::size_t>(header.range);
+      const std::size_t b = header.bucket < 0 ? 0 : static_cast<std::size_t>(header.bucket);
+      const bool table = header.bucket < 0, bias = !table && b == rank_class.buckets.size();
+      const plan::ParameterRange range = table  ? tables[r]
+                                         : bias ? plan::expert_bias_ranges(rank_class)[r]
+                                                : rank_class.buckets[b].ranges[r];
+      const std::string name =
+          table || bias ? range.name
+                        : plan::name_on_rank(range, rank_class.buckets[b], schedule.spec, static_cast<int>(rank));
       LogicalTensor& tensor = out[name];
       std::vector<bool>& seen = filled[name];
       if (tensor.values.empty()) {

@@ -13,6 +13,7 @@
 #include "exec/state_hash.h"
 #include "exec/table_shards.h"
 #include "exec/weight_names.h"
+#include "plan/experts.h"
 
 namespace orrery::exec {
 namespace {
@@ -132,7 +133,7 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
   const std::vector<models::WeightNames> families = names_to_try(model);
   auto places = std::make_shared<std::map<std::string, Place>>();
   base::Diagnostics wrong;
-  const auto look_for = [&](const plan::ParameterRange& range) {
+  const auto look_up = [&](const plan::ParameterRange& range) {
     if (places->count(range.name)) return;
     std::string problem;
     const std::optional<Place> place = find_place(files, range, families, problem);
@@ -149,10 +150,12 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
                        : "initial_weights takes Hugging Face's names and orientations of the model's family";
     wrong.push_back(finding);
   };
-  for (const plan::RankClass& rank_class : schedule.classes)
+  for (const plan::RankClass& rank_class : schedule.classes) {
     for (const plan::Bucket& bucket : rank_class.buckets)
-      for (const plan::ParameterRange& range : bucket.ranges) look_for(range);
-  for (const plan::ParameterRange& range : sharded_tables(schedule)) look_for(range);
+      for (const plan::ParameterRange& range : bucket.ranges) look_up(range);
+    for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) look_up(range);
+  }
+  for (const plan::ParameterRange& range : sharded_tables(schedule)) look_up(range);
   if (!wrong.empty()) return base::fail(std::move(wrong));
   auto cache = std::make_shared<Transposed>();
   return LogicalSource([places, cache](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {

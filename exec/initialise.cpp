@@ -11,6 +11,7 @@
 #include "exec/compression_states.h"
 #include "exec/half.h"
 #include "exec/table_shards.h"
+#include "plan/experts.h"
 
 namespace orrery::exec {
 namespace {
@@ -94,6 +95,13 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
             },
             threads);
     }
+  for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) {
+    std::vector<float> values(static_cast<std::size_t>(range.elements));
+    source(range, 0, values);
+    backend.copy_to_device(
+        arena.data(rank_class.expert_biases, -1) + range.offset * models::size_of(models::DType::fp32),
+        std::as_bytes(std::span(values)));
+  }
   for (const HeldShard& shard : held_shards(schedule, rank))
     if (shard.state == State::weight)
       transfer(

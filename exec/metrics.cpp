@@ -4,13 +4,13 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -127,6 +127,57 @@ void add_lossless(Executor::Lossless& all, const Executor::Lossless& more) {
   all.densest = std::max(all.densest, more.densest);
 }
 
+namespace {
+
+// Each layer's loads, by its number; of many experts only how the fullest one stands to the mean.
+std::string loads_json(const std::map<std::int64_t, std::vector<float>>& loads) {
+  constexpr std::size_t kMostLogged = 4096;
+  std::vector<std::string> layers;
+  for (const auto& [layer, load] : loads) {
+    const float most = load.empty() ? 0 : *std::max_element(load.begin(), load.end());
+    const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+    std::string text = fmt::format("\"{}\":{{\"fullest\":{:.4g}", layer,
+                                   sum > 0 ? static_cast<double>(most) * static_cast<double>(load.size()) / sum : 0.0);
+    if (load.size() * loads.size() <= kMostLogged) text += fmt::format(",\"tokens\":[{}]", fmt::join(load, ","));
+    layers.push_back(text + "}");
+  }
+  return fmt::format("{{{}}}", fmt::join(layers, ","));
+}
+
+std::string pack_loads(const Executor::ExpertUse& use) {
+  std::string out;
+  for (const auto& [layer, load] : use.loads) {
+    const std::int64_t head[2] = {layer, static_cast<std::int64_t>(load.size())};
+    out.append(reinterpret_cast<const char*>(head), sizeof head);
+    out.append(reinterpret_cast<const char*>(load.data()), load.size() * sizeof(float));
+  }
+  return out;
+}
+
+void unpack_loads(const std::string& text, std::map<std::int64_t, std::vector<float>>& loads) {
+  for (std::size_t at = 0; at < text.size();) {
+    std::int64_t head[2];
+    std::memcpy(head, text.data() + at, sizeof head);
+    at += sizeof head;
+    std::vector<float>& load = loads[head[0]];
+    load.resize(static_cast<std::size_t>(head[1]));
+    std::memcpy(load.data(), text.data() + at, load.size() * sizeof(float));
+    at += load.size() * sizeof(float);
+  }
+}
+
+}  // namespace
+
+// Ranks of a stage have the same: the first of them speaks.
+std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
+                                                        const Executor::ExpertUse& mine) {
+  const bool speaks = transport.rank() % plan.spec().ranks_per_stage() == 0;
+  std::map<std::int64_t, std::vector<float>> loads;
+  for (const std::string& text : transport.gather_text(speaks ? pack_loads(mine) : std::string()))
+    unpack_loads(text, loads);
+  return loads;
+}
+
 StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan) {
   StepMetrics step;
   step.loss = step.gradient_norm = std::numeric_limits<double>::quiet_NaN();
@@ -140,6 +191,7 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
     step.host_peak = std::max(step.host_peak, static_cast<double>(rank.memory.host_peak));
     step.nvme_peak = std::max(step.nvme_peak, static_cast<double>(rank.memory.nvme_peak));
     add_lossless(step.lossless, rank.lossless);
+    if (std::isnan(step.aux_loss)) step.aux_loss = rank.aux_loss, step.z_loss = rank.z_loss;
   }
   if (plan.spec().asynchronous()) {
     double squares = 0;
@@ -220,6 +272,9 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
     line += fmt::format(",\"lossless_tensors\":{},\"lossless_computed_again\":{},\"lossless_densest\":{:.6g}",
                         step.lossless.tensors, step.lossless.again, step.lossless.densest);
   if (!step.spikes.empty()) line += fmt::format(",\"spikes\":[\"{}\"]", fmt::join(step.spikes, "\",\""));
+  if (!std::isnan(step.aux_loss))
+    line += ",\"aux_loss\":" + number(step.aux_loss) + ",\"z_loss\":" + number(step.z_loss);
+  if (!step.expert_loads.empty()) line += ",\"expert_load\":" + loads_json(step.expert_loads);
   if (step.checkpoint_pause > 0) line += ",\"checkpoint_pause_s\":" + number(step.checkpoint_pause);
   if (step.held_out_auc) line += ",\"held_out_auc\":" + number(*step.held_out_auc);
   if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);

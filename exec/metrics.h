@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,7 +37,10 @@ struct RankMetrics {
   MemoryNow memory;
   std::int64_t resident_before = 0;  ///< before the arena was allocated
   Executor::Lossless lossless;
-  double checkpoint_pause = 0;  ///< before this step
+  double checkpoint_pause = 0;                                 ///< before this step
+  double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts, as the next
+  double z_loss = std::numeric_limits<double>::quiet_NaN();
+  void set_experts(const Executor::ExpertUse& use) { aux_loss = use.aux_loss, z_loss = use.z_loss; }
 };
 [[nodiscard]] std::string pack_metrics(const RankMetrics& metrics);
 [[nodiscard]] RankMetrics unpack_metrics(const std::string& bytes);
@@ -50,16 +54,24 @@ struct StepMetrics {
   double host_peak = 0, nvme_peak = 0;  ///< of what is offloaded, worst rank
   double loss_scale = 0;                ///< fp16; 0: none
   bool skipped = false;                 ///< the update, because gradients overflowed
-  std::optional<double> held_out_auc;   ///< the same, of a recommendation model
+  std::optional<double> held_out_auc;   ///< of a recommendation model, where this step was followed by an evaluation
   std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
   Executor::Lossless lossless;          ///< over all ranks
   std::vector<std::string> spikes;      ///< what of it was one: "loss", "gradient_norm"
-  double checkpoint_pause = 0;          ///< s that checkpoints held training up before this step; slowest rank
+  double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts, as what follows
+  double z_loss = std::numeric_limits<double>::quiet_NaN();
+  /// Of each layer with experts the tokens that chose each; empty: dense.
+  std::map<std::int64_t, std::vector<float>> expert_loads;
+  double checkpoint_pause = 0;  ///< s that checkpoints held training up before this step; slowest rank
 };
 /// `all` and what another rank or another step brings to it.
 void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
 /// Stages of an asynchronous pipeline have gradient norms of their own: the step's is that of all together.
 [[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan);
+
+/// Loads of all stages' experts, on rank 0. Collective.
+[[nodiscard]] std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
+                                                                      const Executor::ExpertUse& mine);
 
 /// The file, line by line. Lines of steps after `keep` (of a run that is resumed from an earlier checkpoint) are taken
 /// out; keep 0 begins anew.

@@ -415,10 +415,12 @@ class Session {
       line.resident_before = before_.resident;
       line.lossless = mine.back().lossless;
       line.checkpoint_pause = saving_clock_.take_pause();
+      line.set_experts(mine.back().experts);
       packed += pack_metrics(line);
       if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; its loss is elsewhere
     }
     const std::vector<std::string> lines = transport_.gather_text(packed);
+    if (plan_.model().experts.any()) loads_ = gather_loads(transport_, plan_, mine.back().experts);
     const std::optional<double> held_out = evaluate();
     if (first_rank())
       for (std::size_t i = 0; i < mine.size(); ++i)
@@ -442,7 +444,6 @@ class Session {
     if (fault) fault_ = guards_.faults();
     return fault;
   }
-
   /// The loss on held-out data where it is due after this step.
   std::optional<double> evaluate() {
     const auto& evaluation = training_.evaluation;
@@ -464,6 +465,7 @@ class Session {
     step.held_out_loss = held_out;
     if (held_out) step.held_out_auc = trainer_.area_under_curve();
     step.tokens_per_s = tokens() / step.seconds;
+    step.expert_loads = loads_;
     step.spikes = guards_.see_joined(step, [this](const ordered_json& event) { report(event); });
     metrics_->append(step, ranks);
     if (std::isnan(first_loss_)) first_loss_ = step.loss;
@@ -538,8 +540,9 @@ class Session {
   FaultInjector faults_;
   Guards guards_;
   ClockLine clock_;
-  std::optional<MetricsFile> metrics_;  ///< rank 0
-  std::optional<DataMark> data_;        ///< rank 0: what this run reads
+  std::optional<MetricsFile> metrics_;                ///< rank 0
+  std::map<std::int64_t, std::vector<float>> loads_;  ///< rank 0: of experts, in the last step
+  std::optional<DataMark> data_;                      ///< rank 0: what this run reads
   Resumed resumed_;
   std::int64_t first_step_ = 0, done_ = 0;
   std::optional<base::Diagnostics> fault_;

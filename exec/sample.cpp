@@ -136,9 +136,10 @@ base::Result<std::string> sample_run(const fs::path& run, const SampleOptions& o
   auto file = plan::parse_plan_file(read_file(plan_path, kMostPlan), plan_path.string());
   if (!file) return base::fail(file.error());
   if (file->model.recommender)
-    return base::fail(wrong("E0624", plan_path.string(),
-                            fmt::format("{} is a recommendation model: it does not go on from a text", file->model.name),
-                            "sample from a causal model"));
+    return base::fail(
+        wrong("E0624", plan_path.string(),
+              fmt::format("{} is a recommendation model: it does not go on from a text", file->model.name),
+              "sample from a causal model"));
   if (!file->model.causal)
     return base::fail(wrong("E0624", plan_path.string(),
                             fmt::format("{} is not causal: it does not go on from a text", file->model.name),

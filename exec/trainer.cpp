@@ -167,6 +167,7 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   result.loss_scale = executor_.loss_scale().scale;
   result.skipped = executor_.loss_scale().skipped;
   result.lossless = executor_.lossless();
+  result.experts = executor_.expert_use();
   return result;
 }
 

@@ -23,6 +23,7 @@ struct StepResult {
   double loss_scale = 0;        ///< fp16; 0: none
   bool skipped = false;         ///< its gradients overflowed
   Executor::Lossless lossless;  ///< of this rank
+  Executor::ExpertUse experts;  ///< as this rank's stage has it
   double seconds = 0;           ///< of the slowest rank
 };
 

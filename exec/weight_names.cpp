@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "base/json.h"
 #include "exec/failure.h"
@@ -53,6 +54,17 @@ bool is_norm(const std::string& stem) {
   return false;
 }
 
+/// "mlp.experts.7.up" as the file's layer has it; empty where it is no expert's, or the file names none.
+std::string name_of_expert(const models::WeightNames& names, const std::string& stem) {
+  constexpr std::string_view kExperts = "mlp.experts.";
+  if (names.experts == nullptr || stem.rfind(kExperts, 0) != 0) return {};
+  const std::size_t dot = stem.find('.', kExperts.size());
+  if (dot == std::string::npos) return {};
+  const char* const part = find(names.expert_parts, stem.substr(dot + 1));
+  if (part == nullptr) return {};
+  return fmt::format("{}.{}.{}", names.experts, stem.substr(kExperts.size(), dot - kExperts.size()), part);
+}
+
 /// What `weight_map` names, each file once.
 std::set<std::string> files_of_index(base::JsonReader& in) {
   std::set<std::string> names;
@@ -98,11 +110,22 @@ FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& 
   if (stem.rfind("h.", 0) != 0 || number == std::string::npos) return place;
   const std::string layer = stem.substr(2, number - 2);
   stem = stem.substr(number + 1);
+  const std::string of_layer = fmt::format("{}{}{}.", names.prefix, names.layer, layer);
+  if (const std::string own = name_of_expert(names, stem); !own.empty()) {
+    place.prefix = names.prefix;
+    place.name = of_layer + own + kind;
+    return place;
+  }
+  if (const char* const other = find(names.parts, stem + kind)) {  // neither a weight nor a bias
+    place.prefix = names.prefix;
+    place.name = of_layer + other;
+    return place;
+  }
   const char* const part = find(names.parts, stem);
   if (part == nullptr) return place;
   if (is_norm(stem) && kind == ".weight") place.offset = names.norm_offset;
   place.prefix = names.prefix;
-  place.name = fmt::format("{}{}{}.{}{}", names.prefix, names.layer, layer, part, kind);
+  place.name = of_layer + part + kind;
   place_among(place, names, tensor, stem);
   place.transposed = names.transposed && place.shape.size() == 2;
   if (place.transposed) std::reverse(place.shape.begin(), place.shape.end());

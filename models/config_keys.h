@@ -33,6 +33,8 @@ class ConfigKeys {
   virtual void activation(Names names, Model& model, std::initializer_list<Word> words, const char* title) = 0;
   /// E0111 unless the switch has the one value that a Model can express, which silence means. It is written.
   virtual void only(const char* key, bool wanted, const char* why) = 0;
+  /// E0111 unless the list is empty, which silence means. It is written.
+  virtual void no_list(const char* key, const char* why) = 0;
   /// transformers 4.53's list of a layer's attention, where there is one: sets window and window_period.
   virtual void layer_types(Model& model) = 0;
   /// Reading: E0111 at a key, or beside all numbers a remark.

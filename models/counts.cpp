@@ -1,5 +1,10 @@
-// Parameters are counted from the very expansion that cost and exec use, so they cannot drift apart.
+// Parameters are counted from the very expansion that cost and exec use, so they cannot drift apart; by formula only
+// what is not expanded yet: latent attention, sinks, and biases of experts.
 #include "models/counts.h"
+
+#include <map>
+#include <string>
+#include <utility>
 
 #include "models/expand.h"
 
@@ -13,28 +18,122 @@ std::int64_t logical_elements(const Tensor& tensor) {
   return count;
 }
 
-std::int64_t parameters_of(const LayerProgram& program, bool count_shared) {
-  std::int64_t total = 0;
+struct Counts {
+  std::int64_t all = 0, active = 0;
+};
+
+/// What the bias of a choice moves by is no gradient.
+bool trained(const Tensor& tensor) {
+  return tensor.role == TensorRole::parameter;
+}
+bool of_attention(const std::string& name) {
+  return name.find(".attn.") != std::string::npos;
+}
+
+Counts parameters_of(const LayerProgram& program, bool count_shared) {
+  Counts total;
   for (const Tensor& tensor : program.tensors)
-    if (tensor.role == TensorRole::parameter && (count_shared || !tensor.shared)) total += logical_elements(tensor);
+    if (trained(tensor) && (count_shared || !tensor.shared)) {
+      total.all += logical_elements(tensor);
+      total.active += logical_elements(tensor);
+    }
+  return total;
+}
+
+/// Weights of latent attention's products, of a token; with its norms they are all its parameters.
+std::int64_t latent_weights(const Model& m) {
+  const LatentAttention& l = m.latent;
+  const std::int64_t query = m.heads * (l.nope + l.rope), both = m.heads * (l.nope + l.value);
+  return (l.q_rank > 0 ? l.q_rank * (m.hidden + query) : m.hidden * query) + m.hidden * (l.kv_rank + l.rope) +
+         l.kv_rank * both + m.heads * l.value * m.hidden;
+}
+
+Model expandable(Model m) {
+  m.latent = {};
+  return m;
+}
+
+Counts of_block(const Model& model, std::int64_t layer) {
+  const Experts& e = model.experts;
+  Counts total;
+  for (const Tensor& tensor : expand(expandable(model), LayerKind::block, layer, {}).tensors) {
+    if (!trained(tensor) || (model.latent.any() && of_attention(tensor.name))) continue;
+    const std::int64_t count = logical_elements(tensor);
+    total.all += count;
+    total.active += tensor.expert >= 0 ? count / e.count * e.chosen : count;
+  }
+  const auto add = [&](std::int64_t count, std::int64_t of_them, std::int64_t active) {
+    total.all += of_them * count;
+    total.active += active * count;
+  };
+  if (model.latent.any()) add(latent_weights(model) + model.latent.q_rank + model.latent.kv_rank, 1, 1);
+  if (model.attention_sinks) add(model.heads, 1, 1);
+  if (e.in_layer(layer) && e.expert_bias)
+    add((traits_of(model.activation).gated ? 2 : 1) * e.hidden + model.hidden, e.count, e.chosen);
+  return total;
+}
+
+/// One block of each kind, and how many of it there are.
+template <class Add>
+void each_kind(const Model& model, Add&& add) {
+  std::map<std::pair<bool, bool>, std::pair<std::int64_t, std::int64_t>> kinds;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    auto& [layer, count] = kinds[{model.windowed(i), model.experts.in_layer(i)}];
+    layer = i;
+    ++count;
+  }
+  for (const auto& [kind, of_kind] : kinds) add(of_kind.first, of_kind.second);
+}
+
+Counts of_model(const Model& model) {
+  Counts total = parameters_of(expand(model, LayerKind::embedding, 0, {}), true);
+  const Counts head = parameters_of(expand(model, LayerKind::head, 0, {}), false);
+  total.all += head.all, total.active += head.active;
+  each_kind(model, [&](std::int64_t layer, std::int64_t count) {
+    const Counts block = of_block(model, layer);
+    total.all += count * block.all, total.active += count * block.active;
+  });
+  return total;
+}
+
+/// FLOPs of a block's forward pass over one sequence: products, and the full attention matrix.
+double flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions& options) {
+  const LatentAttention& latent = model.latent;
+  const auto tokens = static_cast<double>(options.sequence);
+  const LayerProgram program = expand(expandable(model), LayerKind::block, layer, options);
+  double total = 0;
+  for (const Part& part : program.forward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::attention) {
+        // Scores are of nope + rope columns, which is head_dim; what they weigh is of `value`.
+        const double width = static_cast<double>(model.head_dim);
+        total += flops_of(op, true) * (latent.any() ? (width + static_cast<double>(latent.value)) / (2 * width) : 1.0);
+      } else if (op.kind == OpKind::grouped_matmul) {
+        // A token's own experts, whether there is room for it or not.
+        total += 2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
+                 (op.in.size() > 3 ? 2 : 1);
+      } else if (op.kind == OpKind::matmul &&
+                 !(latent.any() && of_attention(program.tensors[static_cast<std::size_t>(op.in[1])].name))) {
+        total += flops_of(op);
+      }
+  if (latent.any()) total += 2 * tokens * static_cast<double>(latent_weights(model));
   return total;
 }
 
 }  // namespace
 
-std::int64_t parameters_of_block(const Model& model) {
-  return parameters_of(expand(model, LayerKind::block, 0, {}), true);
+std::int64_t parameters_of_block(const Model& model, std::int64_t layer) {
+  return of_block(model, layer).all;
 }
 
 std::int64_t parameters(const Model& model) {
   if (const auto& r = model.recommender) return dense_parameters(*r) + table_parameters(*r);
-  return parameters_of(expand(model, LayerKind::embedding, 0, {}), true) + model.layers * parameters_of_block(model) +
-         parameters_of(expand(model, LayerKind::head, 0, {}), false);
+  return of_model(model).all;
 }
 
 std::int64_t parameters_active(const Model& model) {
   if (const auto& r = model.recommender) return dense_parameters(*r) + r->indices() * r->embedding_dim;
-  return parameters(model);
+  return of_model(model).active;
 }
 
 double flops_per_token_forward(const Model& model, std::int64_t sequence) {
@@ -42,22 +141,16 @@ double flops_per_token_forward(const Model& model, std::int64_t sequence) {
   ExpandOptions options;
   options.sequence = sequence;
   double total = 0;
-  const auto add = [&](LayerKind kind, double times, std::int64_t layer) {
-    for (const Part& part : expand(model, kind, layer, options).forward)
-      for (const Op& op : part.ops)
-        if (op.kind == OpKind::attention) {
-          total += times * flops_of(op, true);
-        } else if (op.kind == OpKind::matmul) {
-          // The head's padded columns are not the model's work.
-          const bool head = kind == LayerKind::head && op.n == padded_vocab(model, 1, options.vocab_multiple);
-          total += times * flops_of(op) * (head ? static_cast<double>(model.vocab) / static_cast<double>(op.n) : 1.0);
-        }
-  };
-  // Where one layer in so many sees all, the first sees its window and the last of the period all.
-  const std::int64_t global = model.window_period > 0 ? model.layers / model.window_period : 0;
-  add(LayerKind::block, static_cast<double>(model.layers - global), 0);
-  if (global > 0) add(LayerKind::block, static_cast<double>(global), model.window_period - 1);
-  add(LayerKind::head, 1, 0);
+  each_kind(model, [&](std::int64_t layer, std::int64_t count) {
+    total += static_cast<double>(count) * flops_of_block(model, layer, options);
+  });
+  for (const Part& part : expand(model, LayerKind::head, 0, options).forward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::matmul) {
+        // The head's padded columns are not the model's work.
+        const bool head = op.n == padded_vocab(model, 1, options.vocab_multiple);
+        total += flops_of(op) * (head ? static_cast<double>(model.vocab) / static_cast<double>(op.n) : 1.0);
+      }
   return total / static_cast<double>(sequence);
 }
 

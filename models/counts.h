@@ -8,9 +8,11 @@ namespace orrery::models {
 
 /// All trained parameters, unpadded; the tied table counts once. GPT-2 small: 124,439,808.
 [[nodiscard]] std::int64_t parameters(const Model& model);
-[[nodiscard]] std::int64_t parameters_of_block(const Model& model);
-/// Parameters that a token passes through (equals parameters() for dense models); of a recommendation model those
-/// outside the tables, and the rows that a sample looks up.
+/// Of one block: with experts those in one layer may be more than those in another.
+[[nodiscard]] std::int64_t parameters_of_block(const Model& model, std::int64_t layer);
+/// Parameters that a token passes through, whole tables of embeddings among them (equals parameters() for dense
+/// models): of experts as many as are chosen, and those that all take; of a
+/// recommendation model those outside the tables, and the rows that a sample looks up.
 [[nodiscard]] std::int64_t parameters_active(const Model& model);
 /// Of a recommendation model per sample (models/recommender.h). Else forward FLOPs per token at sequence length T:
 /// blocks, full attention matrix and head; no recomputation.

@@ -302,7 +302,7 @@ class Builder : private EndNotes {
     const std::int64_t c = model_.hidden;
     const int a = own_activation("ln_1", c), h = own_activation("attention.h", c), r = own_activation("residual", c);
     const int b = shared ? a : own_activation("ln_2", c), g = own_activation("mlp.h", c);
-    const int h_sums = partial(h, "attention.h.partial"), g_sums = partial(g, "mlp.h.partial");
+    const int h_sums = partial(h, "attention.h.partial"), g_sums = mixed ? -1 : partial(g, "mlp.h.partial");
     begin(program_.forward);
     norm_forward(norm_1, program_.x, a);
     const int a_all = gathered(a, "ln_1.gathered");
@@ -311,9 +311,12 @@ class Builder : private EndNotes {
     residual(program_.x, output_norm(out_1, h, "attention.normed"), attention.projection.bias, r,
              DropoutPlace::attention_branch);
     if (!shared) norm_forward(norm_2, parallel ? program_.x : r, b);
-    const int b_all = shared ? a_all : gathered(b, "ln_2.gathered");
-    mixed ? mixture_forward(mixture, b_all, g_sums) : mlp_forward(mlp, b_all, g_sums);
-    add_up(g_sums, g);
+    if (mixed) {
+      mixture_forward(mixture, b, g, "ln_2");
+    } else {
+      mlp_forward(mlp, shared ? a_all : gathered(b, "ln_2.gathered"), g_sums);
+      add_up(g_sums, g);
+    }
     residual(r, output_norm(out_2, g, "mlp.normed"), mlp.down.bias, program_.y, DropoutPlace::mlp_branch);
 
     const int db = own_activation("d_ln_2", c), da = own_activation("d_ln_1", c);
@@ -381,7 +384,7 @@ class Builder : private EndNotes {
 
 LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options) {
   ENSURE(!model.experts.any() || (model.experts.count % options.expert == 0 && model.pre_norm &&
-                                  model.experts.hidden % options.tensor == 0 &&
+                                  (options.whole_experts || model.experts.hidden % options.tensor == 0) &&
                                   model.experts.shared % options.tensor == 0),
          "{} experts of width {} (shared {}) over {} ranks, tensor {}", model.experts.count, model.experts.hidden,
          model.experts.shared, options.expert, options.tensor);

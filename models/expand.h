@@ -26,6 +26,8 @@ enum class TensorRole {
   /// (2E+1) of a layer's choices of experts in the step, lives for the step; and of all layers and ranks, (E) tokens
   tally,
   load,
+  /// (E) fp32, lives for the run: what is added to a score where experts are chosen; no gradient moves it
+  balance,
   // A masked-language model has targets (B,k) for k predictions a sequence, and besides
   /// (B,T) int32
   token_types,
@@ -118,7 +120,8 @@ struct ExpandOptions {
   /// Ranks among which a layer's experts are divided, each of which has as many; and for how many times the balanced
   /// number of rows a slot has room, where nothing else bounds it.
   std::int64_t expert = 1;
-  double expert_bound = 4;
+  double expert_bound = 2;
+  bool whole_experts = false;    ///< whatever `tensor`: they take a rank's own rows, which are apart
   double imbalance = 1;          ///< the fullest rank's rows over the mean: what prices take
   std::int64_t loss_chunks = 1;  ///< of the rows that the head has logits of (models/loss_chunks.h)
   bool loss_at_once = false;     ///< the gradient of whole logits follows the loss in the forward pass

@@ -34,6 +34,7 @@ class ExpertNotes : protected LinearNotes {
     int before = -1, after = -1;  ///< around their activation
     int made = -1, back = -1;     ///< what they make, and where it comes back
     int shared_before = -1, shared_after = -1, shared_out = -1, shared_scale = -1, shared_gated = -1;
+    std::int64_t ways = 1, tokens = 0;  ///< ranks that split an expert, and rows that are routed here
     std::int64_t local = 0, width = 0, capacity = 0, shared_width = 0;  ///< experts of a rank, their F, rows of a slot
     double expected = 1;
   };
@@ -45,18 +46,25 @@ class ExpertNotes : protected LinearNotes {
     const std::string at = "h." + std::to_string(layer_) + ".mlp.";
     Mixture m;
     m.local = e.count / options_.expert;
-    m.width = e.hidden / options_.tensor;
+    m.ways = options_.whole_experts ? 1 : options_.tensor;
+    m.tokens = options_.whole_experts ? own_rows_ : n_;
+    m.width = e.hidden / m.ways;
     size_slots(m);
-    m.router = {.in = c, .out = e.count, .rows = n_};
+    m.router = {.in = c, .out = e.count, .rows = m.tokens};
+    const auto routing = [&](Tensor t) {
+      t.partial_gradient = options_.whole_experts;
+      return parameter(std::move(t));
+    };
     std::tie(m.router.weight, m.router.weight_gradient) =
-        parameter(matrix(at + "router.weight", e.count, c, -1, model_.initial_stddev));
+        routing(matrix(at + "router.weight", e.count, c, -1, model_.initial_stddev));
     if (e.router_bias)
-      std::tie(m.router.bias, m.router.bias_gradient) = parameter(vector(at + "router.bias", e.count, -1, 0));
-    if (e.balance_bias) m.balance = parameter(vector(at + "router.balance", e.count, -1, 0)).first;
+      std::tie(m.router.bias, m.router.bias_gradient) = routing(vector(at + "router.bias", e.count, -1, 0));
+    if (e.balance_bias) m.balance = role("router.balance", TensorRole::balance, {e.count}, DType::fp32);
     const auto stacked = [&](const char* name, std::int64_t rows, std::int64_t columns, int axis, double stddev) {
       std::vector<Tensor> pieces;
       for (std::int64_t i = 0; i < m.local; ++i) {
-        pieces.push_back(matrix(at + "experts." + std::to_string(i) + "." + name, rows, columns, axis, stddev));
+        pieces.push_back(matrix(at + "experts." + std::to_string(i) + "." + name, rows, columns,
+                                options_.whole_experts ? -1 : axis, stddev));
         pieces.back().expert = i;
       }
       Tensor all = fused(at + "experts." + name, std::move(pieces));
@@ -67,7 +75,7 @@ class ExpertNotes : protected LinearNotes {
         stacked(gated ? "gate.weight" : "fc.weight", e.hidden, c, 0, model_.initial_stddev);
     if (gated) std::tie(m.second, m.second_gradient) = stacked("up.weight", e.hidden, c, 0, model_.initial_stddev);
     std::tie(m.down, m.down_gradient) = stacked("proj.weight", c, e.hidden, 1, residual_stddev);
-    const std::int64_t n = n_, k = e.chosen, rows = options_.expert * m.capacity;
+    const std::int64_t n = m.tokens, k = e.chosen, rows = options_.expert * m.capacity;
     m.logits = activation("router.logits", {n, e.count}, DType::fp32);
     m.scores = activation("router.scores", {n, e.count}, DType::fp32);
     m.choice = activation("router.choice", {n, k}, DType::int32);
@@ -85,17 +93,55 @@ class ExpertNotes : protected LinearNotes {
     return m;
   }
 
-  /// h (partial over the tensor group) = the mixture of x, of all rows.
-  void mixture_forward(const Mixture& m, int x, int h) {
+  /// y = the mixture of x, both of this rank's own rows, summed up over the tensor group.
+  void mixture_forward(const Mixture& m, int x, int y, const std::string& name) {
+    const Experts& e = model_.experts;
+    if (!options_.whole_experts) {
+      const int all = gathered(x, name + ".gathered"), sums = partial(y, "mlp.h.partial");
+      routed_forward(m, all, sums);
+      if (e.shared > 0) shared_forward(m, all, sums, true);
+      return add_up(sums, y);
+    }
+    routed_forward(m, x, y);
+    if (e.shared == 0) return;
+    const int all = gathered(x, name + ".gathered"), sums = partial(y, "shared.partial");
+    const int own = own_activation("shared.own", model_.hidden);
+    shared_forward(m, all, sums, false);
+    add_up(sums, own);
+    emit(own_op(OpKind::add, {y, own}, {y}, model_.hidden));
+  }
+
+  /// From dy to dx, which `name` names, both of this rank's own rows.
+  void mixture_backward(const Mixture& m, int dy, int x, int dx, const std::string& name) {
+    const bool shared = model_.experts.shared > 0;
+    if (!options_.whole_experts) {
+      const int dh = gathered(dy, "d_mlp.h"), all = gathered(x, name + ".gathered_again");
+      const int sums = partial(dx, "d_" + name + ".partial");
+      routed_backward(m, dh, all, sums);
+      if (shared) shared_backward(m, dh, all, sums, true);
+      return add_up(sums, dx);
+    }
+    routed_backward(m, dy, x, dx);
+    if (!shared) return;
+    const int dh = gathered(dy, "d_mlp.h"), all = gathered(x, name + ".gathered_again");
+    const int sums = partial(dx, "d_shared.partial"), own = own_activation("d_shared.own", model_.hidden);
+    shared_backward(m, dh, all, sums, false);
+    add_up(sums, own);
+    emit(own_op(OpKind::add, {dx, own}, {dx}, model_.hidden));
+  }
+
+ private:
+  // h (partial over the tensor group where experts are split) of the rows of x.
+  void routed_forward(const Mixture& m, int x, int h) {
     const Experts& e = model_.experts;
     Op router = op(OpKind::matmul, {x, m.router.weight, m.router.bias}, {m.logits}, 0);
-    router.m = n_, router.n = e.count, router.k = m.router.in, router.trans_b = true;
+    router.m = m.tokens, router.n = e.count, router.k = m.router.in, router.trans_b = true;
     emit(router);
-    emit(routing_op(OpKind::route, {m.logits, m.balance}, {m.scores, m.choice, m.weights}));
+    emit(routing_op(m, OpKind::route, {m.logits, m.balance}, {m.scores, m.choice, m.weights}));
     const int tally = role("router.tally", TensorRole::tally, {2 * e.count + 1}, DType::fp32);
-    emit(routing_op(OpKind::count_choices, {m.logits, m.choice}, {tally}));
-    emit(slot_op(m, routing_op(OpKind::place_rows, {m.choice}, {m.place, m.sent})));
-    emit(slot_op(m, row_op(OpKind::dispatch, {x, m.place, e.scales_input ? m.weights : -1}, {m.rows})));
+    emit(routing_op(m, OpKind::count_choices, {m.logits, m.choice}, {tally}));
+    emit(slot_op(m, routing_op(m, OpKind::place_rows, {m.choice}, {m.place, m.sent})));
+    emit(slot_op(m, row_op(m, OpKind::dispatch, {x, m.place, e.scales_input ? m.weights : -1}, {m.rows})));
     exchange_counts(m);
     exchange_rows(m, m.rows, m.arrived, m.sent, m.received);
     emit(grouped(m, {m.arrived, m.first, m.received}, m.second, m.before, m.width, model_.hidden, true));
@@ -104,26 +150,21 @@ class ExpertNotes : protected LinearNotes {
     emit(in_slots(m, std::move(act)));
     emit(grouped(m, {m.after, m.down, m.received}, -1, m.made, model_.hidden, m.width, true));
     exchange_rows(m, m.made, m.back, m.received, m.sent);
-    emit(slot_op(m, row_op(OpKind::combine, {m.back, m.place, e.scales_input ? -1 : m.weights}, {h})));
-    if (e.shared > 0) shared_forward(m, x, h);
+    emit(slot_op(m, row_op(m, OpKind::combine, {m.back, m.place, e.scales_input ? -1 : m.weights}, {h})));
   }
 
-  /// From dh_own to dx, which `name` names: its gradients are added up over the tensor group.
-  void mixture_backward(const Mixture& m, int dh_own, int x_own, int dx, const std::string& name) {
+  void routed_backward(const Mixture& m, int dh, int x, int sums) {
     const Experts& e = model_.experts;
     const std::int64_t c = model_.hidden, rows = options_.expert * m.capacity;
     const bool gated = traits_of(model_.activation).gated;
-    const int dh = gathered(dh_own, "d_mlp.h");
-    const int x = gathered(x_own, name + ".gathered_again");
-    const int sums = partial(dx, "d_" + name + ".partial");
     const auto slots = [&](const char* tensor, std::int64_t columns) {
       return activation(tensor, {rows, columns}, options_.dtype);
     };
     // What the experts made: its gradient, and the weights'.
     const int dback = slots("d_experts.back", c), dmade = apart() ? slots("d_experts.made", c) : dback;
-    const int dweights = activation("d_router.weights", {n_, e.chosen}, DType::fp32);
-    emit(slot_op(m, row_op(OpKind::dispatch, {dh, m.place, e.scales_input ? -1 : m.weights}, {dback})));
-    if (!e.scales_input) emit(slot_op(m, row_op(OpKind::combine_weight_grad, {dh, m.back, m.place}, {dweights})));
+    const int dweights = activation("d_router.weights", {m.tokens, e.chosen}, DType::fp32);
+    emit(slot_op(m, row_op(m, OpKind::dispatch, {dh, m.place, e.scales_input ? -1 : m.weights}, {dback})));
+    if (!e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {dh, m.back, m.place}, {dweights})));
     exchange_rows(m, dback, dmade, m.sent, m.received);
     const int dafter = slots("d_experts.after", m.width);
     emit(grouped(m, {dmade, m.down, m.received}, -1, dafter, m.width, c, false));
@@ -138,20 +179,17 @@ class ExpertNotes : protected LinearNotes {
     if (gated) gradients.push_back(m.second_gradient);
     emit(grouped_gradient(m, dbefore, m.arrived, std::move(gradients), m.width, c));
     exchange_rows(m, darrived, drows, m.received, m.sent);
-    emit(slot_op(m, row_op(OpKind::combine, {drows, m.place, e.scales_input ? m.weights : -1}, {sums})));
-    if (e.scales_input) emit(slot_op(m, row_op(OpKind::combine_weight_grad, {x, drows, m.place}, {dweights})));
-    if (e.shared > 0) shared_backward(m, dh, x, sums);
+    emit(slot_op(m, row_op(m, OpKind::combine, {drows, m.place, e.scales_input ? m.weights : -1}, {sums})));
+    if (e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {x, drows, m.place}, {dweights})));
     // Each tensor rank has the products of its own columns.
-    all_reduce(dweights);
-    const int dlogits = activation("d_router.logits", {n_, e.count}, DType::fp32);
+    if (m.ways > 1) all_reduce(dweights);
+    const int dlogits = activation("d_router.logits", {m.tokens, e.count}, DType::fp32);
     std::vector<int> in = {dweights, m.logits, m.scores, m.choice, m.weights};
     if (e.aux_coefficient > 0) in.push_back(role("router.load", TensorRole::load, {e.count}, DType::fp32));
-    emit(routing_op(OpKind::route_grad, std::move(in), {dlogits}));
+    emit(routing_op(m, OpKind::route_grad, std::move(in), {dlogits}));
     router_backward(m, dlogits, x, sums);
-    add_up(sums, dx);
   }
 
- private:
   [[nodiscard]] bool apart() const { return options_.expert > 1; }
 
   // All rows of a rank that has all experts are there; of several ranks' slots as many as the bound says, or as can be.
@@ -159,10 +197,10 @@ class ExpertNotes : protected LinearNotes {
     const Experts& e = model_.experts;
     constexpr std::int64_t kLeast = 64;  // small batches need no bound
     const std::int64_t of_token = std::min(e.chosen, m.local), limit = token_limit();
-    std::int64_t most = apart() ? n_ * of_token : n_ * e.chosen;
+    std::int64_t most = apart() ? m.tokens * of_token : m.tokens * e.chosen;
     if (limit > 0) most = std::min(most, m.local * options_.batch * limit);
     const double balanced =
-        static_cast<double>(n_) * static_cast<double>(e.chosen) / static_cast<double>(options_.expert);
+        static_cast<double>(m.tokens) * static_cast<double>(e.chosen) / static_cast<double>(options_.expert);
     const auto bounded = static_cast<std::int64_t>(std::ceil(options_.expert_bound * balanced)) + kLeast;
     m.capacity = apart() ? std::min(most, bounded) : most;
     m.expected = std::min(1.0, options_.imbalance * balanced / static_cast<double>(m.capacity));
@@ -175,9 +213,10 @@ class ExpertNotes : protected LinearNotes {
                                                                tokens / static_cast<double>(e.count)));
   }
 
-  Op routing_op(OpKind kind, std::vector<int> in, std::vector<int> out) const {
+  Op routing_op(const Mixture& m, OpKind kind, std::vector<int> in, std::vector<int> out) const {
     const Experts& e = model_.experts;
     Op o = op(kind, std::move(in), std::move(out), e.count);
+    o.n = m.tokens;
     o.chosen = e.chosen;
     o.routing = {.scores = e.scores,
                  .normalised = e.normalised,
@@ -192,9 +231,10 @@ class ExpertNotes : protected LinearNotes {
     return o;
   }
   // Operators between tokens and slots have n rows of tokens.
-  Op row_op(OpKind kind, std::vector<int> in, std::vector<int> out) const {
+  Op row_op(const Mixture& m, OpKind kind, std::vector<int> in, std::vector<int> out) const {
     while (in.back() < 0) in.pop_back();
     Op o = op(kind, std::move(in), std::move(out), model_.hidden);
+    o.n = m.tokens;
     o.chosen = model_.experts.chosen;
     return o;
   }
@@ -243,23 +283,23 @@ class ExpertNotes : protected LinearNotes {
     const std::int64_t experts = model_.experts.count;
     if (m.router.bias_gradient >= 0) bias_backward(m.router, dlogits);
     Op weight = op(OpKind::matmul, {dlogits, x, -1}, {m.router.weight_gradient}, 0);
-    weight.m = experts, weight.n = model_.hidden, weight.k = n_;
+    weight.m = experts, weight.n = model_.hidden, weight.k = m.tokens;
     weight.trans_a = true;
     weight.accumulate = true;
     emit(weight);
     int share = dlogits;
-    if (options_.tensor > 1) {
-      share = activation("d_router.share", {n_, experts}, DType::fp32);
-      Op zero = op(OpKind::fill_zero, {}, {share}, n_ * experts);
+    if (m.ways > 1) {
+      share = activation("d_router.share", {m.tokens, experts}, DType::fp32);
+      Op zero = op(OpKind::fill_zero, {}, {share}, m.tokens * experts);
       zero.dtype = DType::fp32;
       emit(zero);
-      Op scaled = op(OpKind::add_scaled, {dlogits}, {share}, n_ * experts);
+      Op scaled = op(OpKind::add_scaled, {dlogits}, {share}, m.tokens * experts);
       scaled.dtype = DType::fp32;
-      scaled.scale = 1.0 / static_cast<double>(options_.tensor);
+      scaled.scale = 1.0 / static_cast<double>(m.ways);
       emit(scaled);
     }
     Op input = op(OpKind::matmul, {share, m.router.weight, -1}, {sums}, 0);
-    input.m = n_, input.n = model_.hidden, input.k = experts;
+    input.m = m.tokens, input.n = model_.hidden, input.k = experts;
     input.accumulate = true;
     emit(input);
   }
@@ -282,32 +322,34 @@ class ExpertNotes : protected LinearNotes {
         parameter(matrix(at + "shared.proj.weight", c, e.shared, 1, residual_stddev));
     m.shared_after = activation("shared.after", m.shared_width);
     m.shared_before = rectifies() ? m.shared_after : activation("shared.before", m.shared_up.out);
-    m.shared_out = activation("shared.out", c);
+    if (e.shared_gate || !options_.whole_experts) m.shared_out = activation("shared.out", c);
     if (!e.shared_gate) return;
     std::tie(m.shared_gate, m.shared_gate_gradient) =
         parameter(matrix(at + "shared_gate.weight", 1, c, -1, model_.initial_stddev));
     m.shared_scale = rows("shared.scale", n_);
-    m.shared_gated = activation("shared.gated", c);
+    m.shared_gated = options_.whole_experts ? -1 : activation("shared.gated", c);
   }
 
-  void shared_forward(const Mixture& m, int x, int h) {
+  // `adds`: to what is in h.
+  void shared_forward(const Mixture& m, int x, int h, bool adds) {
     const std::int64_t c = model_.hidden;
     linear_forward(m.shared_up, x, m.shared_before, false);
     emit(activation_op(false, {m.shared_before}, m.shared_after, m.shared_width));
-    linear_forward(m.shared_down, m.shared_after, m.shared_out, false);
+    const bool alone = !adds && m.shared_gate < 0;
+    linear_forward(m.shared_down, m.shared_after, alone ? h : m.shared_out, false);
     int out = m.shared_out;
     if (m.shared_gate >= 0) {
       Op scale = op(OpKind::matmul, {x, m.shared_gate, -1}, {m.shared_scale}, 0);
       scale.m = n_, scale.n = 1, scale.k = c, scale.trans_b = true;
       emit(scale);
-      emit(op(OpKind::row_gate, {m.shared_out, m.shared_scale}, {m.shared_gated}, c));
-      out = m.shared_gated;
+      out = adds ? m.shared_gated : h;
+      emit(op(OpKind::row_gate, {m.shared_out, m.shared_scale}, {out}, c));
     }
-    emit(op(OpKind::add, {h, out}, {h}, c));
+    if (adds) emit(op(OpKind::add, {h, out}, {h}, c));
   }
 
   // Adds to sums, partial over the tensor group as theirs is.
-  void shared_backward(const Mixture& m, int dh, int x, int sums) {
+  void shared_backward(const Mixture& m, int dh, int x, int sums, bool adds) {
     const std::int64_t c = model_.hidden;
     int dout = dh, dscale = -1;
     if (m.shared_gate >= 0) {
@@ -319,9 +361,9 @@ class ExpertNotes : protected LinearNotes {
     linear_backward(m.shared_down, dout, m.shared_after, dafter);
     const int dbefore = traits_of(model_.activation).gated ? activation("d_shared.before", m.shared_up.out) : dafter;
     emit(activation_op(true, {dafter, m.shared_before}, dbefore, m.shared_width));
-    const int dx = activation("d_shared.x", c);
+    const int dx = adds ? activation("d_shared.x", c) : sums;
     linear_backward(m.shared_up, dbefore, x, dx);
-    emit(op(OpKind::add, {sums, dx}, {sums}, c));
+    if (adds) emit(op(OpKind::add, {sums, dx}, {sums}, c));
     if (dscale < 0) return;
     // The part that this rank's columns have in the scale's gradient; its product with the weight is as partial.
     Op input = op(OpKind::matmul, {dscale, m.shared_gate, -1}, {sums}, 0);

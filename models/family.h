@@ -20,6 +20,13 @@ enum class Family : std::uint8_t {
   falcon,
   bloom,
   nemotron,
+  mixtral,
+  qwen2_moe,
+  qwen3_moe,
+  deepseek_v2,
+  deepseek_v3,
+  gpt_oss,
+  llama4,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

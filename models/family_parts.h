@@ -35,4 +35,64 @@ inline void window_within(ConfigKeys& k, Model& m) {
   if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0;
 }
 
+// -- Llama and its descendants ---------------------------------------------------------------------------------------
+
+/// What Llama's descendants have in common.
+inline void llama_keys(ConfigKeys& k, Model& m, double epsilon, bool tied, const char* epsilon_key = "rms_norm_eps") {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  positions_up_to(k, m);
+  k.real({epsilon_key, "layer_norm_eps"}, m.norm_epsilon, 0, 1, epsilon);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, tied);
+  rate(k, "attention_dropout", m.dropout.attention);
+}
+
+inline void silu(ConfigKeys& k, Model& m, const char* title) {
+  k.activation({"hidden_act"}, m, {{"silu", Activation::swiglu}}, title);
+}
+
+inline void no_biases(ConfigKeys& k, const char* key) {
+  k.only(key, false, "its linear layers carry no biases here");
+}
+
+inline void as_llama(Model& m) {
+  m.normalisation = Normalisation::rms_norm;
+  m.activation = Activation::swiglu;
+  m.positions = Positions::rope;
+  m.bias = false;
+  m.tied_embeddings = false;
+}
+
+inline const WeightNames::Pairs kLlamaWhole = {{"wte", "embed_tokens"}, {"ln_f", "norm"}};
+inline const WeightNames::Pairs kLlamaParts = {
+    {"ln_1", "input_layernorm"},         {"ln_2", "post_attention_layernorm"},
+    {"attn.q", "self_attn.q_proj"},      {"attn.k", "self_attn.k_proj"},
+    {"attn.v", "self_attn.v_proj"},      {"attn.q_norm", "self_attn.q_norm"},
+    {"attn.k_norm", "self_attn.k_norm"}, {"attn.proj", "self_attn.o_proj"},
+    {"mlp.gate", "mlp.gate_proj"},       {"mlp.up", "mlp.up_proj"},
+    {"mlp.fc", "mlp.up_proj"},           {"mlp.proj", "mlp.down_proj"}};
+
+inline WeightNames llama_names(double norm_offset = 0) {
+  return {
+      .prefix = "model.", .layer = "layers.", .whole = kLlamaWhole, .parts = kLlamaParts, .norm_offset = norm_offset};
+}
+
+/// Layers from max_window_layers on see a window, if any does.
+inline void qwen_window(ConfigKeys& k, Model& m) {
+  bool uses = m.window > 0;
+  std::int64_t first = 0;
+  k.flag({"use_sliding_window"}, uses, false);
+  if (uses) {
+    k.count({"sliding_window"}, m.window, 1, kMostSequence, 4096);
+    k.count({"max_window_layers"}, first, 0, kMostLayers, 28);
+    if (first >= m.layers) m.window = 0;
+    if (first > 0 && first < m.layers)
+      k.refuse("max_window_layers", "layers of which the first see all and the others a window are not supported",
+               "max_window_layers: 0, or as many as there are layers");
+  }
+  k.layer_types(m);
+  window_within(k, m);
+}
+
 }  // namespace orrery::models::family_parts

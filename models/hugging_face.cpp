@@ -62,6 +62,12 @@ class ConfigReader : public ConfigKeys {
       value.error("E0111", fmt::format("`{}: {}` is not supported: {}", key, !wanted, why));
   }
 
+  void no_list(const char* key, const char* why) override {
+    const Cursor value = at_.optional(key);
+    if (value.exists() && !(value.is_sequence() && value.items().empty()))
+      value.error("E0111", fmt::format("`{}` is not supported: {}", key, why), "an empty list");
+  }
+
   void layer_types(Model& model) override {
     const Cursor list = at_.optional("layer_types");
     if (!list.exists() || !list.is_sequence()) return;
@@ -115,9 +121,12 @@ const FamilyTraits* of_model_type(const std::string& type) {
 }
 
 const FamilyTraits* of_architecture(const std::string& architecture) {
+  const FamilyTraits* found = nullptr;  // of the longest name: Llama4For… is no Llama's
   for (const FamilyTraits& family : families())
-    if (architecture.rfind(family.architectures, 0) == 0) return &family;
-  return nullptr;
+    if (architecture.rfind(family.architectures, 0) == 0 &&
+        (!found || std::string_view(family.architectures).size() > std::string_view(found->architectures).size()))
+      found = &family;
+  return found;
 }
 
 const FamilyTraits* family_of(const Cursor& root) {
@@ -125,7 +134,11 @@ const FamilyTraits* family_of(const Cursor& root) {
     const std::string found = type.text("?");
     const FamilyTraits* family = of_model_type(found);
     if (!family)
-      type.error("E0110", fmt::format("model_type {} is not a family that is read", base::quoted(found)), by_hand());
+      type.error("E0110", fmt::format("model_type {} is not a family that is read", base::quoted(found)),
+                 found == "switch_transformers" || found == "nllb-moe"
+                     ? "it has an encoder beside its decoder: write both as one stack of layers with `experts`, as "
+                       "models/catalog/switch-c.yaml does"
+                     : by_hand());
     return family;
   }
   const auto architectures = root.at("architectures").items();

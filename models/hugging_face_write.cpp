@@ -43,6 +43,7 @@ class ConfigWriter : public ConfigKeys {
         return quote(*names.begin(), one.word);
   }
   void only(const char* key, bool wanted, const char*) override { put(key, wanted ? "true" : "false"); }
+  void no_list(const char* key, const char*) override { put(key, "[]"); }
   void layer_types(Model&) override {}
   void refuse(const char*, const std::string&, const std::string&) override {}
   void remark(const std::string&) override {}
@@ -61,6 +62,7 @@ Model essence(Model m) {
   if (m.positions != Positions::rope) m.rope_theta = 10000, m.rotary_share = 1;
   if (m.activation != Activation::gelu) m.gelu = Gelu::tanh;
   if (m.masked_fraction > 0) m.masked_fraction = 1;  // a recipe's
+  m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
   if (m.bias) m.qkv_bias = true;
   if (m.window >= m.max_sequence) m.window = m.window_period = 0;
   return m;
@@ -83,6 +85,8 @@ const char* difference(const Model& given, const Model& again) {
   if (!(a.dropout == b.dropout)) return "its dropout";
   if (a.token_types != b.token_types) return "its token types";
   if (a.next_sentence != b.next_sentence || a.masked_fraction != b.masked_fraction) return "its heads";
+  if (!(a.experts == b.experts)) return "its experts";
+  if (!(a.latent == b.latent)) return "its latent attention";
   if (a.ffn_hidden != b.ffn_hidden) return "the width of its MLP";
   return "its attention, caps or embeddings";
 }

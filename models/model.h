@@ -32,6 +32,17 @@ struct Dropout {
   bool operator==(const Dropout&) const = default;
 };
 
+/// Multi-head latent attention (DeepSeek-AI 2024, DeepSeek-V2, section 2.1): keys and values are made of a narrow
+/// vector of each token, which alone is cached, and of which `rope` columns of key, turned, are shared by all heads. A
+/// head's q and k have nope + rope columns, its v has `value`.
+struct LatentAttention {
+  std::int64_t q_rank = 0;   ///< q is made of so narrow a vector; 0: of the token at once
+  std::int64_t kv_rank = 0;  ///< 0: attention as others have it
+  std::int64_t nope = 0, rope = 0, value = 0;
+  bool operator==(const LatentAttention&) const = default;
+  [[nodiscard]] bool any() const { return kv_rank > 0; }
+};
+
 /// A set of features, none of which knows a family: that only says what a file leaves out (models/families.h).
 struct Model {
   std::string name;
@@ -77,7 +88,9 @@ struct Model {
   double masked_fraction = 0;
   bool next_sentence = false;  ///< BERT's other head: whether the second segment follows the first
   Dropout dropout;
-  Experts experts;  ///< in place of some layers' MLPs
+  Experts experts;               ///< in place of some layers' MLPs
+  LatentAttention latent;        ///< in place of q, k and v made of the token; head_dim is then nope + rope
+  bool attention_sinks = false;  ///< a learned logit of each head stands beside its scores (gpt-oss)
   /// family dlrm alone: what it has in place of a stack of blocks. The members above then say nothing.
   std::optional<Recommender> recommender;
   std::vector<std::string> sources;  ///< where each number comes from

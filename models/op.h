@@ -177,7 +177,8 @@ enum class OpKind : std::uint8_t {
   balance_losses,
   /// in: tally (2E+1) of a layer. out: bias (E), each moved by `scale` towards the mean load (Wang et al. 2024)
   balance_bias,
-  // -- recommendation models (models/recommender.h): n samples of this rank, D values a vector, f vectors a sample. Which
+  // -- recommendation models (models/recommender.h): n samples of this rank, D values a vector, f vectors a sample.
+  // Which
   // parts of which tables each rank holds, and where what it sends and receives stands, is plan::TableLayout, which the
   // executor brings: sizes here are those of the rank that has most, for prices. Slots: one for each rank.
   load_clicks,  ///< out: dense (n,m), labels (n), indices (n,k) int32: this rank's part. Reads the data
@@ -203,15 +204,16 @@ enum class OpKind : std::uint8_t {
   /// in: pooled vectors as received (slots, n, columns of each), bottom (n,D), [sums of embedding_lookup]. out: vectors
   /// (n,f,D), bottom first, then each table's: the sum over its shards, or their mean by its `multi_hot`
   pooled_join,
-  pooled_split,      ///< in: dy (n,f,D). out: gradients (slots, n, columns of each), dbottom (n,D), [those of lookups]
-  interaction_dot,   ///< in: x (n,k=f vectors of m=D). out: y (n, D + f(f-1)/2): the first vector, then products i > j
+  pooled_split,     ///< in: dy (n,f,D). out: gradients (slots, n, columns of each), dbottom (n,D), [those of lookups]
+  interaction_dot,  ///< in: x (n,k=f vectors of m=D). out: y (n, D + f(f-1)/2): the first vector, then products i > j
   interaction_dot_grad,  ///< in: dy, x. out: dx (n,f,D)
-  cross,       ///< in: x0 (n,m), u (n,m), x (n,m). out: y = x0 u + x (Wang et al. 2021, equation 2)
-  cross_grad,  ///< in: dy, x0, u. out: du = dy x0, dx0 += dy u
+  cross,                 ///< in: x0 (n,m), u (n,m), x (n,m). out: y = x0 u + x (Wang et al. 2021, equation 2)
+  cross_grad,            ///< in: dy, x0, u. out: du = dy x0, dx0 += dy u
   /// in: logits (n), labels (n). out: loss (1), accumulates scale * sum(log(1 + exp(l)) - label l)
   click_loss,
   click_loss_grad,  ///< in: logits (n), labels (n). out: dlogits = scale (sigmoid(l) - label)
-  /// in: pooled (slots, n, columns). out: the same in the output's type; int8: of each vector a scale (fp32, the largest
+  /// in: pooled (slots, n, columns). out: the same in the output's type; int8: of each vector a scale (fp32, the
+  /// largest
   /// magnitude / 127) and then its bytes. row_shard: slot i is laid out as rank i's shards, else as this rank's own
   encode_pooled,
   decode_pooled,  ///< the way back

@@ -5,10 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <string>
 #include <vector>
 
 #include "base/printable.h"
+#include "models/experts_text.h"
 #include "models/families.h"
 #include "models/hugging_face.h"
 #include "models/limits.h"
@@ -58,6 +60,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   const auto report = [&](const Cursor& at, std::string message, std::string help) {
     (at.exists() ? at : root).error("E0112", std::move(message), std::move(help));
   };
+  if (m.head_dim == 0 && m.latent.any()) m.head_dim = m.latent.nope + m.latent.rope;
   if (m.head_dim == 0 && m.hidden % m.heads != 0) {
     report(heads, fmt::format("hidden {} does not divide by {} heads", m.hidden, m.heads),
            "give head_dim, or other heads");
@@ -105,6 +108,8 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         "causal: true, or other positions");
   needs("position_offset", m.position_offset == 0 || m.positions == Positions::learned,
         "rows ahead of the first position are a position table's", "positions: learned, or position_offset: 0");
+  check_experts(root, m);
+  check_latent(root, m);
 }
 
 constexpr std::int64_t kMostOffset = 1024;
@@ -120,12 +125,28 @@ bool is_foreign(const Cursor& family) {
          base::did_you_mean(word, names).empty();
 }
 
+// Of a kind of layer that many families have.
+bool is_mixture(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* one : {"moe", "mixture", "expert", "switch", "gshard"})
+    if (word.find(one) != std::string::npos) return true;
+  return false;
+}
+
 Model read_own(const Cursor& at, const std::string& name) {
   const Cursor family = at.at("family");
   if (is_foreign(family)) {
+    if (is_mixture(family.scalar_text())) {
+      family.error("E0106",
+                   fmt::format("{} is no family: any model may have experts", base::quoted(family.scalar_text())),
+                   "name the family of the layers around them, such as gpt or mixtral, and give experts: {count: 8, "
+                   "chosen: 2}");
+      at.ignore();
+      return {};
+    }
     family.error("E0106", fmt::format("models of the family {} are not built yet", base::quoted(family.scalar_text())),
-                 fmt::format("families are {}: dense transformers of one stack, and recommendation models; mixtures of "
-                             "experts and encoders with decoders are not among them",
+                 fmt::format("families are {}: transformers of one stack, and recommendation models; encoders with "
+                             "decoders are not among them",
                              fmt::join(family_names(), ", ")));
     at.ignore();
     return {};
@@ -179,6 +200,10 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.query_scale = at.optional("query_scale").number(0, kMostCap, m.query_scale);
   m.window = at.optional("window").integer(0, kMostSequence, m.window);
   m.window_period = at.optional("window_period").integer(0, kMostLayers, m.window > 0 ? m.window_period : 0);
+  m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
+  if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
+  const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
+  if (experts.exists()) m.experts = read_experts(experts, m);
   for (const Cursor& source : at.optional("sources").one_or_many()) m.sources.push_back(source.text());
   return m;
 }
@@ -299,6 +324,8 @@ std::string write_model(const Model& m, int indent) {
   feature("query_scale", &Model::query_scale);
   feature("window", &Model::window);
   if (m.window > 0) feature("window_period", &Model::window_period);
+  feature("attention_sinks", &Model::attention_sinks);
+  out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
   write_sources(out, m, margin);
   return out;

@@ -88,13 +88,14 @@ class Layout {
     const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().mirrors() && chunk_ > 0);
     std::int64_t offset = start;
     const auto range = [&](const models::Tensor& piece) {
-      bucket.ranges.push_back({.name = piece.name,
-                               .offset = offset,
-                               .elements = piece.elements(),
-                               .decay = piece.decay,
-                               .counts_in_norm = !copy,
-                               .replicated = piece.split_axis < 0,
-                               .tensor = piece});
+      bucket.ranges.push_back(
+          {.name = piece.name,
+           .offset = offset,
+           .elements = piece.elements(),
+           .decay = piece.decay,
+           .counts_in_norm = !copy,
+           .replicated = piece.split_axis < 0 && (piece.expert < 0 || !plan_.spec().whole_experts()),
+           .tensor = piece});
       offset += piece.elements();
     };
     if (tensor.pieces.empty()) range(tensor);
@@ -138,6 +139,7 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .global_tokens = spec.batch * spec.sequence,
           .expert = spec.expert,
           .expert_bound = spec.expert_bound,
+          .whole_experts = spec.whole_experts(),
           .loss_chunks = spec.loss_chunks,
           // Backward follows at once, and no other rank has a part of the logits.
           .loss_at_once = spec.pipeline == 1 && spec.tensor == 1};

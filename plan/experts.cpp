@@ -38,6 +38,23 @@ std::vector<std::string> names_on_ranks(const ParameterRange& range, const Bucke
   return out;
 }
 
+std::vector<ParameterRange> expert_bias_ranges(const RankClass& rank_class) {
+  std::vector<ParameterRange> out;
+  if (rank_class.expert_biases < 0) return out;
+  const std::int64_t experts = rank_class.buffers[static_cast<std::size_t>(rank_class.expert_biases)].elements /
+                               static_cast<std::int64_t>(rank_class.expert_layers.size());
+  for (const std::int64_t layer : rank_class.expert_layers) {
+    ParameterRange range;
+    range.name = range.tensor.name = "h." + std::to_string(layer) + ".mlp.router.balance";
+    range.offset = static_cast<std::int64_t>(out.size()) * experts;
+    range.elements = experts;
+    range.replicated = true;
+    range.tensor.shape = range.tensor.logical_shape = {experts};
+    out.push_back(std::move(range));
+  }
+  return out;
+}
+
 void name_experts(Schedule& schedule, int rank) {
   if (schedule.spec.expert == 1) return;
   const RankClass* const own = &schedule.class_of(rank);

@@ -15,6 +15,9 @@ namespace orrery::plan {
 [[nodiscard]] std::vector<std::string> names_on_ranks(const ParameterRange& range, const Bucket& bucket,
                                                       const PlanSpec& spec);
 
+/// What the class's expert_biases hold, a range for each layer: "h.3.mlp.router.balance".
+[[nodiscard]] std::vector<ParameterRange> expert_bias_ranges(const RankClass& rank_class);
+
 /// Parameters of rank `rank`'s class get the names that they have on it. As lowered they have those of the first rank.
 void name_experts(Schedule& schedule, int rank);
 

@@ -104,6 +104,8 @@ inline constexpr auto kChosenFields = std::make_tuple(
            "in what pooled vectors travel"}, OF(embedding.forward)},
     Field{{"embedding", "backward", 0, 0, &kPooledWords, false,
            "in what their gradients travel"}, OF(embedding.backward)},
+    Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
+           "ranks that split an expert's matrices: 1, or 0: those of tensor"}, OF(expert_tensor)},
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
            "room for tokens of other ranks, over what a balanced router sends"}, OF(expert_bound)});
 

@@ -30,9 +30,12 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   } else {
     groups.data = add("data", {data, mirror});
   }
-  if (spec.expert > 1) {
-    groups.expert = add("expert", {{spec.tensor, spec.expert}});
-    groups.expert_data = add("expert_data", {{spec.tensor * spec.expert, spec.expert_shards()}});
+  if (spec.folds_experts()) {
+    const int stride = spec.expert_stride();
+    groups.folds = true;
+    if (spec.whole_experts()) groups.counts = groups.tensor;
+    groups.expert = add("expert", {{stride, spec.expert}});
+    groups.expert_data = add("expert_data", {{stride * spec.expert, spec.expert_shards()}});
   } else {
     groups.expert_data = groups.data;
   }

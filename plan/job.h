@@ -186,6 +186,7 @@ struct Bounds {
   std::vector<int> zero_group;   ///< 0: all replicas; empty: those of a node too, where they span nodes
   std::vector<int> loss_chunks;  ///< empty: 1, and more where only that fits
   EmbeddingBounds embedding;
+  std::vector<int> expert_tensor;  ///< empty: 0, and 1 with rows over the tensor group
   std::optional<double> expert_bound;
   bool operator==(const Bounds&) const = default;
 };

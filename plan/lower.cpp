@@ -243,14 +243,16 @@ class StageLowering {
 
   void expert_buffers() {
     const models::Experts& experts = plan_.model().experts;
-    if (options_.forward_only) return;
     for (const StageLayer& layer : parameters_.layers)
       if (layer.kind == models::LayerKind::block && experts.in_layer(layer.layer))
         class_.expert_layers.push_back(layer.layer);
-    // Losses are of all stages: each takes part in their sums.
-    if (!experts.any()) return;
-    const std::int64_t values = 2 * experts.count + 1;
     const auto layers = static_cast<std::int64_t>(class_.expert_layers.size());
+    if (experts.balance_bias && layers > 0)
+      class_.expert_biases =
+          build_.buffer("expert_biases", Purpose::parameters, DType::fp32, layers * experts.count, true);
+    // Losses are of all stages: each takes part in their sums.
+    if (!experts.any() || options_.forward_only) return;
+    const std::int64_t values = 2 * experts.count + 1;
     class_.tally =
         build_.buffer("expert_tally", Purpose::scalars, DType::fp32, std::max<std::int64_t>(1, layers) * values, true);
     class_.pooled = build_.buffer("expert_load", Purpose::scalars, DType::fp32, values, true);
@@ -305,9 +307,10 @@ class StageLowering {
       known = build_.view(build_.whole(class_.loss));
     } else if (t.role == TensorRole::load) {
       known = build_.view({class_.pooled, 0, t.elements(), false});
-    } else if (t.role == TensorRole::tally) {
+    } else if (t.role == TensorRole::tally || t.role == TensorRole::balance) {
       const auto place = std::find(class_.expert_layers.begin(), class_.expert_layers.end(), layer.layer);
-      known = build_.view({class_.tally, (place - class_.expert_layers.begin()) * t.elements(), t.elements(), false});
+      const int buffer = t.role == TensorRole::tally ? class_.tally : class_.expert_biases;
+      known = build_.view({buffer, (place - class_.expert_layers.begin()) * t.elements(), t.elements(), false});
     } else if (const auto read = inputs_.find(t.role); read != inputs_.end()) {
       known = build_.view(build_.whole(read->second));
     } else {

@@ -44,9 +44,10 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
                       {build.view(build.whole(rank_class.pooled))});
   sum.n = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_class.expert_layers.size()));
   build.compute(Phase::reporting, -1, "pool_tallies", {std::move(sum)});
-  if (groups.loss >= 0)
-    build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups.loss,
-                     build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
+  for (const int group : {groups.loss, groups.counts})
+    if (group >= 0)
+      build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group,
+                       build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
 }
 
 void run_before(std::int64_t training_step, std::span<Step> steps) {
@@ -101,34 +102,28 @@ class Finish {
     const RankClass& c = build_.result();
     const models::Experts& experts = model_.experts;
     if (experts.aux_coefficient <= 0) pool_tallies(build_, groups_, c, experts.count);
-    Op losses = build_.flat(OpKind::balance_losses, DType::fp32, 2 * experts.count + 1,
-                            {build_.view(build_.whole(c.pooled))}, {build_.view(build_.whole(c.balance))});
+    Op losses = build_.flat(OpKind::balance_losses, DType::fp32, experts.count, {build_.view(build_.whole(c.pooled))},
+                            {build_.view(build_.whole(c.balance))});
     losses.n = spec_.batch * spec_.sequence * experts.layers_of(model_.layers);
     build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
     if (c.expert_layers.empty()) return;
-    for (const int group : {groups_.data, groups_.copies})
+    for (const int group : {groups_.data, groups_.copies, groups_.counts})
       if (group >= 0)
         build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
                           build_.whole(c.tally), -1, -1);
     if (experts.bias_rate > 0) move_biases();
   }
 
-  // Of each layer; the master too where compute reads a copy of it.
+  // Every rank moves its own copy, by the same loads.
   void move_biases() {
     const RankClass& c = build_.result();
-    const std::int64_t values = 2 * model_.experts.count + 1;
+    const std::int64_t experts = model_.experts.count, values = 2 * experts + 1;
     std::vector<Op> ops;
-    for (std::size_t i = 0; i < c.expert_layers.size(); ++i) {
-      const std::string name = "h." + std::to_string(c.expert_layers[i]) + ".mlp.router.balance";
-      const View tally{c.tally, static_cast<std::int64_t>(i) * values, values, false};
-      for (const Bucket& b : c.buckets)
-        for (const ParameterRange& range : b.ranges)
-          for (const int buffer : {b.parameters, b.master}) {
-            if (range.name != name || buffer < 0) continue;
-            ops.push_back(build_.flat(OpKind::balance_bias, DType::fp32, model_.experts.count, {build_.view(tally)},
-                                      {build_.view({buffer, range.offset, range.elements, false})}));
-            ops.back().scale = model_.experts.bias_rate;
-          }
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(c.expert_layers.size()); ++i) {
+      ops.push_back(build_.flat(OpKind::balance_bias, DType::fp32, experts,
+                                {build_.view({c.tally, i * values, values, false})},
+                                {build_.view({c.expert_biases, i * experts, experts, false})}));
+      ops.back().scale = model_.experts.bias_rate;
     }
     build_.compute(Phase::optimizer, -1, "move_biases", std::move(ops));
   }
@@ -174,7 +169,7 @@ class Finish {
 
   void clip() {
     // Replicas that hold whole gradients have the same ones, but for those of their own experts.
-    const bool apart = zero_ == 0 && groups_.expert >= 0;
+    const bool apart = zero_ == 0 && groups_.folds;
     std::vector<Op> squares;
     const auto square = [&](const Bucket& b, int into) {
       const View v = optimized_gradient(build_, b, zero_);
@@ -189,10 +184,13 @@ class Finish {
         if (b.experts) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
-      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
-                        build_.whole(of_experts), build_.whole(of_experts), -1, -1);
-      squares.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
+      if (groups_.expert >= 0)
+        build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
+                          build_.whole(of_experts), build_.whole(of_experts), -1, -1);
+      squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
+      // Each tensor rank has the whole experts' sum, and they are about to be summed up.
+      squares.back().scale = spec_.whole_experts() ? 1.0 / spec_.tensor : 1;
     }
     for (const Bucket& b : build_.result().buckets)
       if (!apart || !b.experts) square(b, norm_squared_);

@@ -405,11 +405,19 @@ class Rules {
     rule(e.count % spec_.expert == 0, "P121",
          fmt::format("expert {} does not divide {} experts", spec_.expert, e.count),
          "a divisor of the number of experts");
-    rule(spec_.replicas() % spec_.expert == 0, "P122",
-         fmt::format("expert {} divides ranks of data {} x context {}, and does not divide {}", spec_.expert,
-                     spec_.data, spec_.context, spec_.replicas()),
-         "a divisor of data x context");
-    rule(e.hidden % spec_.tensor == 0 && e.shared % spec_.tensor == 0, "P123",
+    rule(spec_.expert_places() % spec_.expert == 0, "P122",
+         fmt::format("expert {} divides the ranks of data {} x context {}{}, which are {}", spec_.expert, spec_.data,
+                     spec_.context, spec_.whole_experts() ? fmt::format(" x tensor {}", spec_.tensor) : "",
+                     spec_.expert_places()),
+         spec_.whole_experts() ? "a divisor of data x context x tensor" : "a divisor of data x context");
+    rule(spec_.expert_tensor == 0 || spec_.expert_tensor == spec_.tensor || spec_.whole_experts(), "P119",
+         fmt::format("an expert's matrices are whole, or split as others over tensor {}: not over {}", spec_.tensor,
+                     spec_.expert_tensor),
+         "expert_tensor: 1, or none");
+    rule(!spec_.whole_experts() || spec_.shards_rows(), "P120",
+         "whole experts take the rows of each tensor rank, which all have the same without sequence parallelism",
+         "sequence_parallel: true, or no expert_tensor");
+    rule((e.hidden % spec_.tensor == 0 || spec_.whole_experts()) && e.shared % spec_.tensor == 0, "P123",
          fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.tensor, e.hidden,
                      e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""),
          "another tensor degree");
@@ -417,8 +425,9 @@ class Rules {
     rule(e.aux_coefficient <= 0 || passes == 1 || (spec_.order == Order::gpipe && spec_.virtual_stages == 1), "P124",
          "the balancing loss is of all tokens of a step: its gradient is known behind the last forward pass",
          "schedule: gpipe, one micro-batch a step, or a model with aux_coefficient: 0");
-    rule(e.capacity_factor <= 0 || spec_.context == 1, "P125",
-         "which tokens of a sequence an expert takes depends on those before, which other ranks have", "context: 1");
+    rule(e.capacity_factor <= 0 || (spec_.context == 1 && !spec_.whole_experts()), "P125",
+         "which tokens of a sequence an expert takes depends on those before, which other ranks have",
+         "context: 1, and no expert_tensor");
     rule(spec_.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
          "fp16 scales the loss, and the balancing losses join its gradient unscaled", "precision: bf16");
     rule(
@@ -426,9 +435,7 @@ class Rules {
         "a mixture of experts counts what its experts do in a step, whose passes are all of one version of the weights "
         "and in one order of the layers",
         "a synchronous schedule other than dualpipe");
-    rule(e.bias_rate <= 0 || spec_.zero_stage == 0, "P129",
-         "the biases that even out experts move on whole parameters, which ZeRO partitions", "zero_stage: 0");
-    if (spec_.expert == 1) return;
+    if (!spec_.folds_experts()) return;
     const auto apart = [&](bool holds, const char* what, const char* help) {
       rule(holds, "P126", fmt::format("expert {}: {} not told apart by experts yet", spec_.expert, what), help);
     };

@@ -56,8 +56,11 @@ struct PlanSpec {
   /// before the next (models/loss_chunks.h); 1: of all rows at once.
   std::int64_t loss_chunks = 1;
   Embedding embedding;  ///< of a recommendation model
+  /// Ranks that split an expert's matrices: those of `tensor` (0), or none (1), whose experts are whole and take the
+  /// rank's own rows of tokens (Megatron-Core's expert tensor parallelism of 1, folded over the attention's mesh).
+  int expert_tensor = 0;
   /// Of a message of tokens a rank has room for so many times the rows that a balanced router sends it.
-  double expert_bound = 4;
+  double expert_bound = 2;
   bool operator==(const PlanSpec&) const = default;
   /// States of a value for each parameter that the optimizer keeps.
   [[nodiscard]] int moments() const {
@@ -116,11 +119,19 @@ struct PlanSpec {
   [[nodiscard]] int replicas() const { return data * context; }
   /// Ranks among which ZeRO partitions the states of a parameter: of each sub-group of the replicas.
   [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
-  /// The same of experts' parameters, which only every so many-th replica holds.
-  [[nodiscard]] int expert_shards() const { return replicas() / expert; }
-  [[nodiscard]] int shards_of(bool experts) const { return experts && expert > 1 ? expert_shards() : shards(); }
+  /// Whether experts are whole though other matrices are split over a tensor group.
+  [[nodiscard]] bool whole_experts() const { return expert_tensor == 1 && tensor > 1; }
+  /// Ranks of a stage that differ in the experts they have, or in the tokens they have them for, lie so far apart; and
+  /// how many they are.
+  [[nodiscard]] int expert_stride() const { return whole_experts() ? 1 : tensor; }
+  [[nodiscard]] int expert_places() const { return ranks_per_stage() / expert_stride(); }
+  /// Shards of experts' parameters, which only every so many-th of these ranks holds.
+  [[nodiscard]] int expert_shards() const { return expert_places() / expert; }
+  [[nodiscard]] int shards_of(bool experts) const { return experts && folds_experts() ? expert_shards() : shards(); }
+  /// Whether experts' parameters have other replicas than the rest.
+  [[nodiscard]] bool folds_experts() const { return expert > 1 || whole_experts(); }
   /// Which of the parts of a layer's experts a rank has.
-  [[nodiscard]] int expert_index(int rank) const { return rank / tensor % replicas() % expert; }
+  [[nodiscard]] int expert_index(int rank) const { return rank / expert_stride() % expert_places() % expert; }
   [[nodiscard]] int sub_groups() const { return replicas() / shards(); }
   /// Which of the shards a rank has, and in which sub-group. Where gradients are exchanged by node those of a node's
   /// ranks lie a node's share apart: what a rank has added up within its node is then one piece, and so is what its
@@ -129,9 +140,9 @@ struct PlanSpec {
     const int place = rank / tensor % shards(), group = compression.group;
     return exchanges_by_node() ? place % group * (shards() / group) + place / group : place;
   }
-  [[nodiscard]] int expert_shard_index(int rank) const { return rank / tensor % replicas() / expert; }
+  [[nodiscard]] int expert_shard_index(int rank) const { return rank / expert_stride() % expert_places() / expert; }
   [[nodiscard]] int shard_index_of(bool experts, int rank) const {
-    return experts && expert > 1 ? expert_shard_index(rank) : shard_index(rank);
+    return experts && folds_experts() ? expert_shard_index(rank) : shard_index(rank);
   }
   [[nodiscard]] int sub_group_of(int rank) const { return rank / tensor % replicas() / shards(); }
   /// Ranks that hold the same shard, or, without ZeRO, the same parameters: what they have summed by themselves they

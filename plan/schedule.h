@@ -265,6 +265,7 @@ struct RankClass {
   /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
   /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
   int tally = -1, pooled = -1, balance = -1;
+  int expert_biases = -1;  ///< buffer: of each of these layers the (E) of models::TensorRole::balance; -1: none
   std::vector<std::int64_t> expert_layers = {};  ///< which layers these are
   int scaling = -1;  ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
 };

@@ -113,6 +113,8 @@ void precision_of(Handover& h, Json& c) {
 
 base::Result<Settings> deepspeed_settings(Handover h) {
   const plan::PlanSpec& s = h.spec();
+  h.needs(s.expert == 1, "experts divided among ranks: they are the model's code (deepspeed.moe.layer.MoE)",
+          "`expert: 1`, or export to megatron");
   h.needs(s.tensor == 1 && s.context == 1, "tensor and context parallelism: they are the model's code",
           "`tensor: 1, context: 1`, or export for Megatron-LM");
   h.needs(s.pipeline == 1, "pipelines: they are the model's code (PipelineModule)",

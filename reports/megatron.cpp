@@ -42,6 +42,84 @@ bool partitions(const plan::PlanSpec& s) {
   return s.zero_stage >= 1 && s.replicas() > 1;
 }
 
+/// Which layers have experts, as an expression of Python: "([0]*3+[1]*58)".
+std::string expert_layers(const models::Model& m) {
+  const models::Experts& e = m.experts;
+  if (e.period == 1) return fmt::format("([0]*{}+[1]*{})", e.first_dense, m.layers - e.first_dense);
+  if (e.first_dense == 0 && m.layers % e.period == 0)
+    return fmt::format("([0]*{}+[1]*1)*{}", e.period - 1, m.layers / e.period);
+  std::string out = "[";
+  for (std::int64_t i = 0; i < m.layers; ++i) out += fmt::format("{}{}", i > 0 ? "," : "", e.in_layer(i) ? 1 : 0);
+  return out + "]";
+}
+
+/// Its losses that balance are of each layer, the first also divided by the chosen of a token; ours are of all layers
+/// together.
+void balance_flags(Handover& h, Flags& f) {
+  const models::Experts& e = h.model().experts;
+  const auto layers = static_cast<double>(e.layers_of(h.model().layers));
+  f.add("moe-router-load-balancing-type", e.aux_coefficient > 0 ? "global_aux_loss" : "none");
+  if (e.aux_coefficient > 0) f.add("moe-aux-loss-coeff", e.aux_coefficient * static_cast<double>(e.chosen) / layers);
+  if (e.z_coefficient > 0) f.add("moe-z-loss-coeff", e.z_coefficient / layers);
+  h.note(e.aux_coefficient > 0 && layers > 1, "its balancing loss is of each layer by itself, ours of all together");
+  if (e.balance_bias) {
+    f.add("moe-router-enable-expert-bias");
+    f.add("moe-router-bias-update-rate", e.bias_rate);
+  }
+}
+
+void expert_flags(Handover& h, Flags& f) {
+  using models::Scores;
+  const models::Experts& e = h.model().experts;
+  const plan::PlanSpec& s = h.spec();
+  if (!e.any()) return;
+  const bool one = e.chosen == 1, sigmoid = e.scores == Scores::sigmoid;
+  h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
+          "experts without, or gpt-oss's own recipe");
+  h.needs(!sigmoid || e.normalised || one, "weights by sigmoids that are not divided by their sum",
+          "`normalised: true`");
+  h.needs(!one || (!e.normalised && e.scores != Scores::softmax_chosen), "a weight of 1 for a token's one expert",
+          "`normalised: false`");
+  f.add("num-experts", e.count);
+  f.add("moe-router-topk", e.chosen);
+  f.add("moe-ffn-hidden-size", e.hidden);
+  if (e.layers_of(h.model().layers) < h.model().layers) f.add("moe-layer-freq", expert_layers(h.model()));
+  if (e.shared > 0) f.add("moe-shared-expert-intermediate-size", e.shared);
+  f.add_if(e.shared_gate, "moe-shared-expert-gate");
+  if (sigmoid) f.add("moe-router-score-function", "sigmoid");
+  f.add_if(e.scores == Scores::softmax && !e.normalised, "moe-router-pre-softmax");
+  if (e.weight_scale != 1) f.add("moe-router-topk-scaling-factor", e.weight_scale);
+  if (e.groups > 1) {
+    f.add("moe-router-num-groups", e.groups);
+    f.add("moe-router-group-topk", e.groups_chosen);
+    // A group's score there: the sum of its best, as many as a token takes of each group.
+    h.note(e.chosen / e.groups_chosen != (e.groups_by_two ? 2 : 1), "groups of experts are chosen by other sums");
+  }
+  f.add_if(e.scales_input, "moe-apply-probs-on-input");
+  f.add("moe-router-dtype", "fp32");
+  balance_flags(h, f);
+  if (e.capacity_factor > 0) {
+    f.add("moe-expert-capacity-factor", e.capacity_factor);
+    h.note(true, "its capacity is of a micro-batch's tokens, by their weights; ours of a sequence's, by their order");
+  }
+  f.add("moe-grouped-gemm");
+  f.add("moe-token-dispatcher-type", "alltoall");
+  f.add("expert-model-parallel-size", s.expert);
+  f.add("expert-tensor-parallel-size", s.whole_experts() ? 1 : s.tensor);
+}
+
+void latent_flags(Handover& h, Flags& f) {
+  const models::LatentAttention& l = h.model().latent;
+  if (!l.any()) return;
+  f.add("multi-latent-attention");
+  if (l.q_rank > 0) f.add("q-lora-rank", l.q_rank);
+  f.add("kv-lora-rank", l.kv_rank);
+  f.add("qk-head-dim", l.nope);
+  f.add("qk-pos-emb-head-dim", l.rope);
+  f.add("v-head-dim", l.value);
+  f.add("qk-layernorm");
+}
+
 std::string model_flags(Handover& h) {
   const models::Model& m = h.model();
   const plan::PlanSpec& s = h.spec();
@@ -57,6 +135,7 @@ std::string model_flags(Handover& h) {
               m.attention_cap == 0 && m.logit_cap == 0,
           "ALiBi, offsets of positions, windows, caps and scales of its own in attention",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
+  h.needs(!m.attention_sinks, "logits of attention that stand beside the scores", "models without `attention_sinks`");
   h.note(dropout.embedding != dropout.residual,
          fmt::format("--hidden-dropout is of embeddings and residuals alike; {} is the residuals'", dropout.residual));
   Flags f("MODEL_ARGS");
@@ -64,7 +143,7 @@ std::string model_flags(Handover& h) {
   f.add("hidden-size", m.hidden);
   f.add("ffn-hidden-size", m.ffn_hidden);
   f.add("num-attention-heads", m.heads);
-  f.add("kv-channels", m.head_dim);
+  if (!m.latent.any()) f.add("kv-channels", m.head_dim);
   if (m.kv_heads != m.heads) {
     f.add("group-query-attention");
     f.add("num-query-groups", m.kv_heads);
@@ -95,6 +174,8 @@ std::string model_flags(Handover& h) {
   f.add("init-method-std", m.initial_stddev);
   f.add("attention-dropout", dropout.attention);
   f.add("hidden-dropout", dropout.residual);
+  latent_flags(h, f);
+  expert_flags(h, f);
   return f.text();
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/units.h"
 #include "reports/html/page.h"
@@ -87,8 +88,33 @@ std::vector<html::Chart> charts_of(const ReportData& data) {
   return charts;
 }
 
+Table loads_table(const std::vector<ExpertLoad>& loads) {
+  Table table{"",
+              {{"layer", Align::right},
+               {"fullest / mean", Align::right},
+               {"fewest / mean", Align::right},
+               {"without tokens", Align::right}},
+              {},
+              {}};
+  for (const ExpertLoad& load : loads) {
+    const double sum = std::accumulate(load.tokens.begin(), load.tokens.end(), 0.0);
+    const auto idle = std::count(load.tokens.begin(), load.tokens.end(), 0.0);
+    const bool known = sum > 0;
+    const double fewest = known ? *std::min_element(load.tokens.begin(), load.tokens.end()) : 0;
+    table.rows.push_back(
+        {load.layer, fmt::format("{:.2f}", load.fullest),
+         known ? fmt::format("{:.2f}", fewest * static_cast<double>(load.tokens.size()) / sum) : "not kept",
+         known ? fmt::format("{} of {}", idle, load.tokens.size()) : "not kept"});
+  }
+  return table;
+}
+
 std::string tables_of(const ReportData& data) {
   std::string out;
+  if (!data.expert_loads.empty())
+    out += section("Load of experts, measured",
+                   "Tokens that chose each expert in the last step, over all ranks: of an even router all would be 1.",
+                   {loads_table(data.expert_loads)});
   if (data.fit && !data.fit->parameters.empty()) {
     Table table = untitled(parameters_table(data.fit->parameters));
     for (const std::string& note : data.fit->notes) table.notes.push_back(note);

@@ -25,6 +25,13 @@ struct MeasuredMemory {
   double bytes = 0;
 };
 
+/// What the experts of a layer had to do in a step.
+struct ExpertLoad {
+  std::string layer;           ///< its number
+  double fullest = 0;          ///< tokens of the fullest over the mean
+  std::vector<double> tokens;  ///< of each; empty where there are too many to be kept
+};
+
 struct ReportData {
   std::string title;                           ///< "tiny-gpt on localhost-2"
   std::string subtitle;                        ///< what was asked, in a sentence; may be empty
@@ -35,6 +42,7 @@ struct ReportData {
   std::optional<cost::Breakdown> measured_breakdown;  ///< beside prediction->breakdown
   std::vector<MeasuredMemory> measured_memory;        ///< beside prediction->memory
   std::vector<double> losses;                         ///< by step, from the first
+  std::vector<ExpertLoad> expert_loads;               ///< of the run's last step, by layer
   std::vector<cost::MeasuredRun> runs;
   std::optional<cost::FitResult> fit;
   std::vector<cost::ScalingPoint> scaling;

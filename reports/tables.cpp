@@ -156,19 +156,17 @@ double relative_error(double predicted, double measured) {
 }
 
 std::vector<Part> parts_of(const cost::Breakdown& b) {
-  std::vector<Part> parts = {{"forward", b.forward},
-                             {"backward", b.backward},
-                             {"recompute", b.recompute},
-                             {"optimizer", b.optimizer},
-                             {"tensor communication", b.tensor_communication},
-                             {"data communication", b.data_communication},
-                             {"pipeline communication", b.pipeline_communication},
-                             {"copies", b.copies},
-                             {"bubble", b.bubble},
-                             {"overhead", b.overhead}};
-  // Models without experts or tables have no all-to-alls to speak of.
-  if (b.exchange_communication > 0) parts.insert(parts.begin() + 5, {"expert communication", b.exchange_communication});
-  return parts;
+  return {{"forward", b.forward},
+          {"backward", b.backward},
+          {"recompute", b.recompute},
+          {"optimizer", b.optimizer},
+          {"tensor communication", b.tensor_communication},
+          {"all-to-all communication", b.exchange_communication},
+          {"data communication", b.data_communication},
+          {"pipeline communication", b.pipeline_communication},
+          {"copies", b.copies},
+          {"bubble", b.bubble},
+          {"overhead", b.overhead}};
 }
 
 Table plans_table(const cost::SearchResult& result) {

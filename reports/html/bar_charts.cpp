@@ -17,8 +17,9 @@ constexpr int kBarHeight = 46;
 constexpr double kCapacityShown = 0.2;  // draw the capacity line when the fullest stage fills at least this much
 
 /// Colours of the parts of a breakdown, in the order of parts_of.
-constexpr std::array kPartColours{"forward",         "backward",        "recompute", "optimizer", "communication",
-                                  "communication-2", "communication-3", "copies",    "waiting",   "other"};
+constexpr std::array kPartColours{
+    "forward",         "backward",        "recompute", "optimizer", "communication", "communication-4",
+    "communication-2", "communication-3", "copies",    "waiting",   "other"};
 
 std::string part_colour(std::size_t part) {
   return std::string("var(--") + kPartColours.at(part) + ")";
@@ -27,7 +28,7 @@ std::string part_colour(std::size_t part) {
 /// Colour of text on a part: white on the dark hues, the page's own on greys, dark on the light hues.
 const char* part_ink(std::size_t part) {
   if (part == 1 || part == 3) return "var(--on-backward)";
-  return part >= 8 ? "var(--ink)" : "var(--on-forward)";
+  return part >= 9 ? "var(--ink)" : "var(--on-forward)";
 }
 
 std::string spaced(std::string name) {

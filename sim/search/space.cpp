@@ -153,6 +153,12 @@ std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& mode
   return out;
 }
 
+/// Whole experts, where rows of tokens are apart.
+std::vector<int> expert_splits(const plan::Bounds& b, const models::Model& model, const plan::PlanSpec& spec) {
+  if (!b.expert_tensor.empty()) return b.expert_tensor;
+  return model.experts.any() && spec.shards_rows() ? std::vector<int>{0, 1} : std::vector<int>{0};
+}
+
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
 /// says so.
 std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
@@ -164,7 +170,7 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
     for (const int tensor : degrees(b.tensor, cluster.size()))
       for (const int context : contexts(job, model, fixed, flash, cluster.size()))
         for (const int data : degrees(b.data, cluster.size()))
-          for (const int expert : expert_degrees(b, model, data * context))
+          for (const int expert : expert_degrees(b, model, data * context * tensor))
             for (const Chunks& layers : chunks(b, model, pipeline)) {
               plan::PlanSpec spec;
               spec.data = data;
@@ -252,7 +258,10 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                       spec.compression = compression;
                       for (const int chunks_of_loss : or_one(b.loss_chunks)) {
                         spec.loss_chunks = chunks_of_loss;
-                        out.push_back(spec);
+                        for (const int split : expert_splits(b, model, spec)) {
+                          spec.expert_tensor = split;
+                          out.push_back(spec);
+                        }
                       }
                     }
               }

@@ -86,6 +86,8 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.experts_per_token = integer_at(row, "moe_topk");
   s.moe_every = integer_at(row, "moe_every");
   s.expert_ffn = integer_at(row, "expert_ffn");
+  s.shared_experts = integer_at(row, "shared_experts", 0);
+  s.first_dense = integer_at(row, "dense_layers", 0);
   s.gpus = integer_at(row, "gpus");
   s.gpus_per_node = integer_at(row, "gpus_per_node");
   s.tensor = integer_at(row, "tp");
@@ -93,6 +95,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.data = integer_at(row, "dp");
   s.context = integer_at(row, "cp");
   s.expert = integer_at(row, "ep");
+  s.expert_tensor = integer_at(row, "etp");
   s.virtual_stages = integer_at(row, "virtual_stages");
   s.zero_stage = integer_at(row, "zero_stage", 0);
   s.zero_group = integer_at(row, "zero_group");

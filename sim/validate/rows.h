@@ -20,7 +20,8 @@ struct Setup {
   std::string optimizer;                                                   ///< in the source's words
   std::string memory_kind;  ///< what a figure of memory counts: asked for, not measured
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
-  std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn;
+  std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn, shared_experts, first_dense;
+  std::optional<std::int64_t> expert_tensor;
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
   std::optional<std::int64_t> zero_group;  ///< ranks among which ZeRO partitions
   std::optional<std::int64_t> micro_batch, batch;

@@ -48,12 +48,43 @@ bool cuts_vocabulary(const cost::Stack& stack) {
   return number_of(stack, "stack.cuts_vocabulary", 0) != 0;
 }
 
+/// What a row does not state of its experts is their usual form: weights normalised, no layer without them.
+std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
+  const std::int64_t width = s.expert_ffn.value_or(s.ffn_hidden.value_or(4 * *s.hidden));
+  if (!s.experts_per_token) notes.push_back("two experts a token");
+  return fmt::format(
+      "experts: {{count: {}, chosen: {}, hidden: {}, shared: {}, first_dense: {}, period: {}, "
+      "normalised: true}}\n",
+      *s.experts, s.experts_per_token.value_or(2), width, s.shared_experts.value_or(0) * width,
+      s.first_dense.value_or(0), s.moe_every.value_or(1));
+}
+
+/// Experts' own mesh: whole ones where a row says so, or where they are over more ranks than data and context have.
+void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>& notes) {
+  spec.expert = static_cast<int>(s.expert.value_or(1));
+  if (!s.experts) return;
+  const bool wide = spec.expert > 1 && spec.replicas() % spec.expert != 0;
+  spec.expert_tensor = spec.tensor > 1 && (s.expert_tensor.value_or(wide ? 1 : 0) == 1) ? 1 : 0;
+  if (wide && !s.expert_tensor) notes.push_back("experts are whole on each tensor rank");
+  if (spec.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
+    notes.push_back("sequence parallelism, without which experts are not whole");
+  spec.sequence_parallel = spec.sequence_parallel || spec.expert_tensor == 1;
+  // A framework's allocator takes what comes; tokens are taken as evenly divided.
+  spec.expert_bound = 1;
+  notes.push_back("experts that get as many tokens each");
+}
+
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
                                                       std::vector<std::string>& notes) {
   const Family* family =
       std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
-  if (s.family == "moe" || s.family == "dlrm" || s.experts)
-    return fail("V01", fmt::format("models of the family {} are not built yet", s.family.empty() ? "moe" : s.family));
+  if (s.family == "dlrm") return fail("V01", "rows of recommendation models are not predicted yet");
+  const bool mixed = s.experts.value_or(1) > 1;
+  if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
+  // A block as nearly all mixtures of experts have it.
+  if (mixed)
+    family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                          [](const Family& f) { return std::string_view(f.word) == "llama"; });
   if (family == std::end(kFamilies)) {
     family = std::begin(kFamilies);
     notes.push_back(fmt::format("family '{}' is taken as gpt", s.family));
@@ -67,13 +98,16 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   if (s.head_dim) text += fmt::format("head_dim: {}\n", *s.head_dim);
   if (s.ffn_hidden)
     text += fmt::format("ffn_hidden: {}\n", *s.ffn_hidden);
-  else if (std::string(family->family) == "llama") {
+  else if (mixed) {
+    text += fmt::format("ffn_hidden: {}\n", s.expert_ffn.value_or(4 * *s.hidden));
+  } else if (std::string(family->family) == "llama") {
     // Llama's own rule: two thirds of four widths, up to a multiple of 256.
     constexpr std::int64_t kMultiple = 256;
     const std::int64_t width = (8 * *s.hidden / 3 + kMultiple - 1) / kMultiple * kMultiple;
     text += fmt::format("ffn_hidden: {}\n", width);
     notes.push_back(fmt::format("MLP of {}", width));
   }
+  if (mixed) text += experts_text(s, notes);
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
   return std::make_shared<const models::Model>(std::move(*model));
@@ -273,7 +307,6 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.tensor = degree(s.tensor);
   spec.pipeline = degree(s.pipeline);
   spec.context = degree(s.context);
-  spec.expert = degree(s.expert);
   spec.virtual_stages = degree(s.virtual_stages);
   if (s.interleaved.value_or(false) && !s.virtual_stages && spec.pipeline > 1) {
     constexpr std::int64_t kChunk = 2;  // layers: small, as who interleaves wants it, and no single one
@@ -306,6 +339,7 @@ Result<Subject> Translator::translate(const Setup& s) {
   }
   if (cuts_vocabulary(*stack)) spec.vocab_multiple = 1;
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
+  fold_experts(s, spec, notes);
   const auto place = [](const std::string& word) {
     return word == "host" ? plan::Space::host : word == "nvme" ? plan::Space::nvme : plan::Space::device;
   };

@@ -351,6 +351,8 @@ TEST(Pricing, HasAPositivePriceForEveryKindOfOperator) {
     op.sequence = 16;
     op.heads = op.kv_heads = 2;
     op.head_dim = 16;
+    op.slots = op.experts = op.chosen = 2;
+    op.capacity = 32;
     EXPECT_GT(pricing.op_time(op).value, 1e-6) << models::name_of(op.kind);
   }
 }

@@ -16,6 +16,7 @@
 #include "exec/generations.h"
 #include "exec/initialise.h"
 #include "exec/thread_transport.h"
+#include "plan/experts.h"
 #include "plan/lower.h"
 #include "tests/exec/training.h"
 
@@ -32,15 +33,19 @@ class Checkpoint : public ::testing::Test {
   ~Checkpoint() override { fs::remove_all(folder_); }
 
   /// All ranks of a plan with fresh arenas; `body` gets each rank's context.
-  static void with_plan(const plan::PlanSpec& spec, const std::function<void(const CheckpointContext&)>& body) {
+  static void with_plan(const plan::PlanSpec& spec, const std::function<void(const CheckpointContext&)>& body,
+                        const models::Experts& experts = {}) {
     testing::Trial trial = testing::golden_trial("constant");
     trial.model.layers = 4;
+    trial.model.experts = experts;
     trial.spec = spec;
-    const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
+    const plan::Schedule of_all = plan::lower(testing::plan_of(trial));
     ThreadWorld world(spec.ranks());
     testing::in_threads(
         spec.ranks(),
         [&](int rank) {
+          plan::Schedule schedule = of_all;
+          plan::name_experts(schedule, rank);
           const auto transport = world.transport(rank);
           const auto backend = make_cpu_backend(1);
           const plan::Placement placement = plan::place(schedule.class_of(rank));
@@ -79,8 +84,8 @@ class Checkpoint : public ::testing::Test {
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
     const int buffer = buffer_of(bucket, state);
     transfer(c.arena.data(buffer, -1), models::DType::fp32,
-             holdings(rank_class, bucket, buffer, c.schedule.spec.shard_index(rank)), rank % c.schedule.spec.tensor,
-             c.backend, direction, visit);
+             holdings(rank_class, bucket, buffer, c.schedule.spec.shard_index_of(bucket.experts, rank)),
+             rank % c.schedule.spec.tensor, c.backend, direction, visit);
   }
   /// Every state holds what fill() gave it.
   static void expect_filled(const CheckpointContext& c) {
@@ -98,11 +103,14 @@ class Checkpoint : public ::testing::Test {
              });
       }
   }
-  void save(const plan::PlanSpec& s, std::int64_t step) {
-    with_plan(s, [&](const CheckpointContext& c) {
-      fill(c);
-      save_checkpoint(c, folder_, step);
-    });
+  void save(const plan::PlanSpec& s, std::int64_t step, const models::Experts& experts = {}) {
+    with_plan(
+        s,
+        [&](const CheckpointContext& c) {
+          fill(c);
+          save_checkpoint(c, folder_, step);
+        },
+        experts);
   }
   fs::path folder_;
 };
@@ -128,6 +136,46 @@ TEST_F(Checkpoint, OfAnyPlanIsReadByAnyOther) {
       });
     }
   }
+}
+
+// Which rank has an expert is a plan's, not the checkpoint's.
+TEST_F(Checkpoint, OfExpertsIsReadByRanksThatDivideThemOtherwise) {
+  const models::Experts experts = {.count = 4, .chosen = 2, .hidden = 16, .balance_bias = true};
+  std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 0), spec(4, 1, 1, 1), spec(4, 1, 1, 3),
+                                       spec(2, 2, 1, 2), spec(2, 1, 2, 0), spec(1, 2, 1, 0)};
+  specs[1].expert = 2;
+  specs[2].expert = 2;
+  specs[3].expert = 4;
+  specs[4].expert = 4, specs[4].expert_tensor = 1, specs[4].sequence_parallel = true;
+  specs[5].expert = 2;
+  for (std::size_t from = 0; from < specs.size(); ++from) {
+    fs::remove_all(folder_);
+    save(specs[from], 3, experts);
+    for (std::size_t to = 0; to < specs.size(); ++to) {
+      SCOPED_TRACE(plan::describe(specs[from]) + " -> " + plan::describe(specs[to]));
+      with_plan(
+          specs[to],
+          [&](const CheckpointContext& c) {
+            EXPECT_EQ(load_checkpoint(c, folder_ / "step-000003"), 3);
+            expect_filled(c);
+          },
+          experts);
+    }
+  }
+}
+
+TEST_F(Checkpoint, OfAnotherNumberOfExpertsIsRefusedByName) {
+  save(spec(2, 1, 1, 0), 3, {.count = 8, .chosen = 2, .hidden = 16});
+  with_plan(spec(2, 1, 1, 0),
+            [&](const CheckpointContext& c) {
+              try {
+                (void)load_checkpoint(c, folder_ / "step-000003");
+                ADD_FAILURE() << "a checkpoint of 8 experts was taken for one of 4";
+              } catch (const Failure& failure) {
+                EXPECT_NE(std::string(failure.what()).find("mlp."), std::string::npos) << failure.what();
+              }
+            },
+            {.count = 4, .chosen = 2, .hidden = 16});
 }
 
 TEST_F(Checkpoint, HoldsWhatWasThereWhenItWasBegun) {

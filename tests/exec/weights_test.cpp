@@ -104,6 +104,28 @@ TEST(WeightNames, AreThoseOfTransformers) {
   EXPECT_FALSE(place_in_file(Family::llama, "h.0.attn.k.weight", {4, 8}).transposed);
 }
 
+TEST(WeightNames, OfExpertsAreThoseOfTransformers) {
+  const auto name = [](Family family, const char* logical) { return place_in_file(family, logical, {6, 4}).name; };
+  const std::string layer = "model.layers.3.";
+  EXPECT_EQ(name(Family::mixtral, "h.3.mlp.router.weight"), layer + "block_sparse_moe.gate.weight");
+  EXPECT_EQ(name(Family::mixtral, "h.3.mlp.experts.7.gate.weight"), layer + "block_sparse_moe.experts.7.w1.weight");
+  EXPECT_EQ(name(Family::mixtral, "h.3.mlp.experts.0.up.weight"), layer + "block_sparse_moe.experts.0.w3.weight");
+  EXPECT_EQ(name(Family::mixtral, "h.3.mlp.experts.12.proj.weight"), layer + "block_sparse_moe.experts.12.w2.weight");
+  for (const Family family : {Family::qwen2_moe, Family::qwen3_moe, Family::deepseek_v2, Family::deepseek_v3}) {
+    EXPECT_EQ(name(family, "h.3.mlp.router.weight"), layer + "mlp.gate.weight");
+    EXPECT_EQ(name(family, "h.3.mlp.experts.127.gate.weight"), layer + "mlp.experts.127.gate_proj.weight");
+    EXPECT_EQ(name(family, "h.3.mlp.experts.0.up.weight"), layer + "mlp.experts.0.up_proj.weight");
+    EXPECT_EQ(name(family, "h.3.mlp.experts.0.proj.weight"), layer + "mlp.experts.0.down_proj.weight");
+    EXPECT_EQ(name(family, "h.3.mlp.gate.weight"), layer + "mlp.gate_proj.weight") << "of a layer without experts";
+    EXPECT_EQ(name(family, "h.3.attn.proj.weight"), layer + "self_attn.o_proj.weight");
+  }
+  EXPECT_EQ(name(Family::qwen2_moe, "h.3.mlp.shared.up.weight"), layer + "mlp.shared_expert.up_proj.weight");
+  EXPECT_EQ(name(Family::qwen2_moe, "h.3.mlp.shared_gate.weight"), layer + "mlp.shared_expert_gate.weight");
+  EXPECT_EQ(name(Family::deepseek_v3, "h.3.mlp.shared.proj.weight"), layer + "mlp.shared_experts.down_proj.weight");
+  EXPECT_EQ(name(Family::deepseek_v3, "h.3.mlp.router.balance"), layer + "mlp.gate.e_score_correction_bias");
+  EXPECT_EQ(name(Family::llama, "h.3.mlp.experts.7.gate.weight"), "h.3.mlp.experts.7.gate.weight") << "it has none";
+}
+
 /// A model of each family through a checkpoint of an odd plan into a folder, and back.
 class Exported : public ::testing::TestWithParam<Family> {
  protected:

@@ -186,7 +186,7 @@ TEST(Families, AllHaveOneEntryWithAName) {
     for (const char* type : one.model_types) EXPECT_TRUE(types.insert(type).second) << type;
     EXPECT_STREQ(name_of(one.family), one.name);
   }
-  EXPECT_EQ(families().size(), static_cast<std::size_t>(Family::nemotron) + 1);
+  EXPECT_EQ(families().size(), static_cast<std::size_t>(Family::llama4) + 1);
 }
 
 // -- features, as operators -------------------------------------------------------------------------------------------

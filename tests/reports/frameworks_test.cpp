@@ -92,6 +92,66 @@ TEST(Megatron, HasALlamaByItsOwnFlags) {
   EXPECT_THAT(said, Not(HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS"))) << "FSDP wants several queues";
 }
 
+models::Model deepseek_like() {
+  models::Model m = samples::tiny_gpt(8);
+  m.normalisation = models::Normalisation::rms_norm;
+  m.activation = models::Activation::swiglu;
+  m.positions = models::Positions::rope;
+  m.bias = m.tied_embeddings = false;
+  m.experts = {.count = 16,
+               .chosen = 4,
+               .hidden = 24,
+               .shared = 48,
+               .first_dense = 3,
+               .scores = models::Scores::sigmoid,
+               .normalised = true,
+               .weight_scale = 2.5,
+               .groups = 4,
+               .groups_chosen = 2,
+               .balance_bias = true,
+               .bias_rate = 0.001};
+  return m;
+}
+
+TEST(Megatron, HasExpertsAndTheirRouterByItsOwnFlags) {
+  plan::PlanSpec spec;
+  spec.data = 4, spec.expert = 2;
+  models::Model m = deepseek_like();
+  const std::string said = megatron(file_of(spec, m));
+  for (const char* flag :
+       {"--num-experts 16\n  --moe-router-topk 4\n  --moe-ffn-hidden-size 24\n", "--moe-layer-freq '([0]*3+[1]*5)'",
+        "--moe-shared-expert-intermediate-size 48", "--moe-router-score-function sigmoid",
+        "--moe-router-topk-scaling-factor 2.5", "--moe-router-num-groups 4\n  --moe-router-group-topk 2\n",
+        "--moe-router-load-balancing-type none",
+        "--moe-router-enable-expert-bias\n  --moe-router-bias-update-rate 0.001", "--moe-grouped-gemm",
+        "--expert-model-parallel-size 2\n  --expert-tensor-parallel-size 1\n"})
+    EXPECT_THAT(said, HasSubstr(flag));
+  for (const char* none : {"--moe-router-pre-softmax", "--moe-shared-expert-gate", "--moe-aux-loss-coeff",
+                           "--moe-expert-capacity-factor", "--multi-latent-attention"})
+    EXPECT_THAT(said, Not(HasSubstr(none)));
+  m.experts = {.count = 16, .chosen = 2, .hidden = 24, .period = 2, .aux_coefficient = 0.02, .z_coefficient = 0.004};
+  spec.micro_batch = 16;  // one a step: the balance is known behind the last
+  const auto other = settings(Framework::megatron, file_of(spec, m));
+  ASSERT_TRUE(other) << base::render(other.error(), false);
+  for (const char* flag :
+       {"--moe-layer-freq '([0]*1+[1]*1)*4'", "--moe-router-pre-softmax", "--moe-aux-loss-coeff 0.01\n",
+        "--moe-z-loss-coeff 0.001\n", "--moe-router-load-balancing-type global_aux_loss"})
+    EXPECT_THAT(other->text, HasSubstr(flag));
+  ASSERT_EQ(other->warnings.size(), 1U);
+  EXPECT_THAT(other->warnings[0].message, HasSubstr("each layer by itself"));
+  EXPECT_THAT(deepspeed(file_of(spec, m)).get<std::string>(), HasSubstr("experts divided among ranks"));
+}
+
+TEST(Megatron, HasNoWordForGptOssesBiasesAndSinks) {
+  models::Model m = deepseek_like();
+  m.attention_sinks = m.experts.router_bias = true;
+  const auto made = settings(Framework::megatron, file_of({}, m));
+  ASSERT_FALSE(made);
+  ASSERT_EQ(made.error().size(), 2U);
+  EXPECT_THAT(made.error()[0].message, HasSubstr("beside the scores"));
+  EXPECT_THAT(made.error()[1].message, HasSubstr("biases of routers"));
+}
+
 TEST(Megatron, SaysWhatItHasNoWordForAllAtOnce) {
   plan::PlanSpec spec = three_ways();
   spec.virtual_stages = 1, spec.order = plan::Order::zb_h1, spec.overlap_gradients = false;

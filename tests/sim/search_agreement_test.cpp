@@ -42,6 +42,13 @@ void rectify(models::Model& m) {
   m.activation = models::Activation::relu;
 }
 
+void mix(models::Model& m) {
+  m.experts = {.count = 8, .chosen = 2, .hidden = m.ffn_hidden / 2, .normalised = true};
+}
+void mix_many(models::Model& m) {
+  m.experts = {.count = 64, .chosen = 6, .hidden = 1408, .shared = 2816, .first_dense = 1};
+}
+
 void PrintTo(const Space& space, std::ostream* out) {
   *out << space.name;
 }
@@ -102,6 +109,10 @@ INSTANTIATE_TEST_SUITE_P(
               11, true, nullptr, kTime, kMemory, plan::OptimizerKind::adafactor},
         Space{"8-bit Adam on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32,
               13, true, nullptr, kTime, kMemory, plan::OptimizerKind::adamw_8bit},
+        Space{"a mixture of experts on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 4, 16, 32,
+              models::DType::fp32, 11, true, nullptr, kHostTime, 0.05, plan::OptimizerKind::adamw, mix},
+        Space{"many experts on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm", 8, 64, 4096,
+              models::DType::bf16, 61, true, nullptr, 0.12, 0.05, plan::OptimizerKind::adamw, mix_many},
         Space{"BERT on 8 CPU ranks", "tiny-bert", "localhost-8", 0, "orrery-cpu", 8, 16, 64, models::DType::fp32, 13,
               true, nullptr, kTime, kMemory, plan::OptimizerKind::lamb},
         Space{"an eager framework on 16 H100, stages waiting for its messages", "llama2-7b", "hgx-h100-1024", 16,

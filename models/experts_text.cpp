@@ -1,0 +1,169 @@
+// Experts and latent attention in a model's file: reading, what must hold between the numbers, and writing.
+#include "models/experts_text.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <vector>
+
+#include "models/limits.h"
+
+namespace orrery::models {
+namespace {
+
+using base::Cursor;
+
+// In the order of the enumeration.
+const std::vector<std::string> kScores = {"softmax", "softmax_chosen", "sigmoid"};
+constexpr double kMostFactor = 1e6;
+
+/// Each key with the member that it is of: whole numbers, numbers and switches.
+struct Whole {
+  const char* key;
+  std::int64_t Experts::*of;
+  std::int64_t least, most;
+};
+constexpr Whole kWhole[] = {{"chosen", &Experts::chosen, 1, kMostExperts},
+                            {"shared", &Experts::shared, 0, kMostWidth},
+                            {"first_dense", &Experts::first_dense, 0, kMostLayers},
+                            {"period", &Experts::period, 1, kMostLayers},
+                            {"groups", &Experts::groups, 1, kMostExperts},
+                            {"groups_chosen", &Experts::groups_chosen, 1, kMostExperts}};
+struct Real {
+  const char* key;
+  double Experts::*of;
+};
+constexpr Real kReal[] = {{"weight_scale", &Experts::weight_scale},
+                          {"bias_rate", &Experts::bias_rate},
+                          {"aux_coefficient", &Experts::aux_coefficient},
+                          {"z_coefficient", &Experts::z_coefficient},
+                          {"capacity_factor", &Experts::capacity_factor}};
+struct Switch {
+  const char* key;
+  bool Experts::*of;
+};
+constexpr Switch kSwitches[] = {{"shared_gate", &Experts::shared_gate},   {"normalised", &Experts::normalised},
+                                {"scales_input", &Experts::scales_input}, {"groups_by_two", &Experts::groups_by_two},
+                                {"balance_bias", &Experts::balance_bias}, {"router_bias", &Experts::router_bias},
+                                {"expert_bias", &Experts::expert_bias}};
+
+}  // namespace
+
+Experts read_experts(const Cursor& at, const Model& model) {
+  Experts e = model.experts;
+  if (!at.is_map()) {
+    at.error("E0105", "`experts` is a map of sizes", "experts: {count: 8, chosen: 2}");
+    return e;
+  }
+  e.count = at.at("count").integer(1, kMostExperts, 1);
+  e.hidden = at.optional("hidden").integer(1, kMostWidth, model.ffn_hidden);
+  e.scores = static_cast<Scores>(at.optional("scores").choice(kScores, static_cast<int>(e.scores)));
+  for (const Whole& one : kWhole) e.*one.of = at.optional(one.key).integer(one.least, one.most, e.*one.of);
+  for (const Real& one : kReal) e.*one.of = at.optional(one.key).number(0, kMostFactor, e.*one.of);
+  for (const Switch& one : kSwitches) e.*one.of = at.optional(one.key).boolean(e.*one.of);
+  return e;
+}
+
+LatentAttention read_latent(const Cursor& at) {
+  LatentAttention latent;
+  if (!at.is_map()) {
+    at.error("E0105", "`latent_attention` is a map of sizes",
+             "latent_attention: {q_rank: 1536, kv_rank: 512, nope: 128, rope: 64, value: 128}");
+    return latent;
+  }
+  latent.q_rank = at.optional("q_rank").integer(0, kMostWidth, 0);
+  latent.kv_rank = at.at("kv_rank").integer(1, kMostWidth, 1);
+  latent.nope = at.at("nope").integer(1, kMostWidth, 1);
+  latent.rope = at.at("rope").integer(2, kMostWidth, 2);
+  latent.value = at.at("value").integer(1, kMostWidth, 1);
+  return latent;
+}
+
+void check_experts(const Cursor& root, const Model& m) {
+  const Experts& e = m.experts;
+  if (!e.any()) return;
+  const Cursor map = root.optional("experts");
+  bool sound = true;
+  const auto needs = [&](const char* key, bool holds, const std::string& message, const std::string& help) {
+    if (holds) return;
+    const Cursor at = map.is_map() ? map.optional(key) : map;
+    (at.exists() ? at : map.exists() ? map : root).error("E0112", message, help);
+    sound = false;
+  };
+  needs("chosen", e.chosen <= e.count, fmt::format("a token takes {} of {} experts", e.chosen, e.count),
+        fmt::format("chosen: {}, or more experts", e.count));
+  needs("groups", e.count % e.groups == 0, fmt::format("{} experts do not divide into {} groups", e.count, e.groups),
+        "groups of as many experts each");
+  needs("groups_chosen", e.groups_chosen <= e.groups,
+        fmt::format("a token takes experts of {} of {} groups", e.groups_chosen, e.groups),
+        fmt::format("groups_chosen: {}, or more groups", e.groups));
+  if (sound) {
+    const std::int64_t reach = e.groups_chosen * (e.count / e.groups);
+    needs("groups_chosen", e.groups == 1 || e.chosen <= reach,
+          fmt::format("a token takes {} experts, and {} groups have {}", e.chosen, e.groups_chosen, reach),
+          fmt::format("groups_chosen: {}, or fewer chosen", (e.chosen * e.groups + e.count - 1) / e.count));
+  }
+  needs("first_dense", e.first_dense < m.layers,
+        fmt::format("the first {} layers have no experts, and there are {}", e.first_dense, m.layers),
+        "fewer, or leave `experts` out");
+  needs("period", e.first_dense >= m.layers || e.layers_of(m.layers) > 0,
+        fmt::format("of {} layers none has experts: one in {} has, the last, and none of the first {}", m.layers,
+                    e.period, e.first_dense),
+        "a shorter period, or leave `experts` out");
+  needs("shared_gate", !e.shared_gate || e.shared > 0, "a gate of shared experts, of which there are none",
+        "shared: their width, or shared_gate: false");
+  needs("bias_rate", e.bias_rate == 0 || e.balance_bias, "a rate of a bias that there is not",
+        "balance_bias: true, or bias_rate: 0");
+  const double room = e.capacity_factor * static_cast<double>(e.chosen) * static_cast<double>(m.max_sequence) /
+                      static_cast<double>(e.count);
+  needs("capacity_factor", e.capacity_factor == 0 || room >= 1,
+        fmt::format("an expert takes {:.2g} tokens of a sequence of {}: less than one", room, m.max_sequence),
+        fmt::format("capacity_factor: {} or more, or 0, which drops none",
+                    std::ceil(100 * e.capacity_factor / (room > 0 ? room : 1)) / 100));
+  needs("", m.pre_norm, "experts stand in layers that normalise ahead", "pre_norm: true, or leave `experts` out");
+  const double all = static_cast<double>(e.count) * static_cast<double>(e.hidden) * static_cast<double>(m.hidden) * 3 *
+                     static_cast<double>(m.layers);
+  needs("count", all <= kMostParameters, fmt::format("{:.2g} parameters of experts are more than can be counted", all),
+        "fewer or narrower experts");
+}
+
+void check_latent(const Cursor& root, Model& m) {
+  if (!m.latent.any()) return;
+  const Cursor at = root.optional("latent_attention");
+  const auto needs = [&](bool holds, const std::string& message, const std::string& help) {
+    if (!holds) (at.exists() ? at : root).error("E0112", message, help);
+  };
+  needs(m.head_dim == m.latent.nope + m.latent.rope,
+        fmt::format("heads are {} wide, and latent attention makes them of {} and {}", m.head_dim, m.latent.nope,
+                    m.latent.rope),
+        "leave head_dim out");
+  needs(m.kv_heads == m.heads, "latent attention makes a key and a value of each head", "leave kv_heads out");
+  needs(m.positions == Positions::rope && m.causal && m.pre_norm && !m.qk_norm && !m.bias && !m.qkv_bias,
+        "latent attention turns some columns of its keys, and its products carry no biases",
+        "positions: rope, causal, pre_norm, without bias, qkv_bias and qk_norm");
+  needs(m.latent.rope % 2 == 0, fmt::format("rotary positions turn pairs, and {} columns are none", m.latent.rope), "");
+}
+
+std::string experts_text(const Experts& e, const Experts& usual, const std::string& margin) {
+  if (!e.any()) return {};
+  std::string out = margin + "experts:\n";
+  const auto line = [&](const char* key, const auto& value) { out += fmt::format("{}  {}: {}\n", margin, key, value); };
+  line("count", e.count);
+  line("hidden", e.hidden);
+  for (const Whole& one : kWhole)
+    if (e.*one.of != usual.*one.of || one.of == &Experts::chosen) line(one.key, e.*one.of);
+  if (e.scores != usual.scores) line("scores", kScores[static_cast<std::size_t>(e.scores)]);
+  for (const Real& one : kReal)
+    if (e.*one.of != usual.*one.of) line(one.key, e.*one.of);
+  for (const Switch& one : kSwitches)
+    if (e.*one.of != usual.*one.of) line(one.key, e.*one.of);
+  return out;
+}
+
+std::string latent_text(const LatentAttention& l, const std::string& margin) {
+  if (!l.any()) return {};
+  return fmt::format("{}latent_attention: {{q_rank: {}, kv_rank: {}, nope: {}, rope: {}, value: {}}}\n", margin,
+                     l.q_rank, l.kv_rank, l.nope, l.rope, l.value);
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,339 @@
+// Families of mixtures of experts. Keys and their defaults are those of the classes' configurations in Hugging Face's
+// transformers 4 and 5, of DeepSeek's those beside its weights (configuration_deepseek.py); names those of their
+// modules.
+#include "models/family_parts.h"
+
+namespace orrery::models {
+namespace {
+
+using namespace family_parts;
+
+constexpr double kMostCoefficient = 1e3;
+
+/// How many there are, and how many a token takes.
+void experts_keys(ConfigKeys& k, Model& m, ConfigKeys::Names count, ConfigKeys::Names chosen) {
+  k.count(count, m.experts.count, 1, kMostExperts);
+  k.count(chosen, m.experts.chosen, 1, kMostExperts);
+}
+
+// The classes add the loss where they give the routers' logits out, and only there.
+void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
+  bool added = m.experts.aux_coefficient > 0;
+  k.flag({"output_router_logits"}, added, false);
+  k.real({"router_aux_loss_coef"}, m.experts.aux_coefficient, 0, kMostCoefficient, coefficient);
+  if (k.reads() && !added) m.experts.aux_coefficient = 0;
+}
+
+/// Where one key is the width of experts and of MLPs that there are none of.
+void experts_as_wide_as_mlps(ConfigKeys& k, Model& m) {
+  if (k.reads()) m.experts.hidden = m.ffn_hidden;
+}
+
+WeightNames with_experts(const char* router, const char* experts, WeightNames::Pairs parts) {
+  WeightNames names = llama_names();
+  names.parts.push_back({"mlp.router", router});
+  names.experts = experts;
+  names.expert_parts = std::move(parts);
+  return names;
+}
+const WeightNames::Pairs kProjections = {{"gate", "gate_proj"}, {"up", "up_proj"}, {"proj", "down_proj"}};
+
+// -- Mixtral ----------------------------------------------------------------------------------------------------------
+
+// Jiang et al. 2024, "Mixtral of Experts", section 2: a softmax over the chosen, which is the softmax over all divided
+// by the sum of the chosen.
+void as_mixtral(Model& m) {
+  as_llama(m);
+  m.experts.chosen = 2;
+  m.experts.normalised = true;
+}
+
+void mixtral_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
+  silu(k, m, "mixtral");
+  k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
+  window_within(k, m);
+  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok"});
+  experts_as_wide_as_mlps(k, m);
+  auxiliary_loss(k, m, 0.001);
+}
+
+WeightNames mixtral_names() {
+  return with_experts("block_sparse_moe.gate", "block_sparse_moe.experts",
+                      {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}});
+}
+
+// -- Qwen 2 and 3 -----------------------------------------------------------------------------------------------------
+
+// Layers without experts have an MLP of intermediate_size.
+void qwen_experts(ConfigKeys& k, Model& m) {
+  experts_keys(k, m, {"num_experts"}, {"num_experts_per_tok"});
+  k.count({"moe_intermediate_size"}, m.experts.hidden, 1, kMostWidth);
+  k.count({"decoder_sparse_step"}, m.experts.period, 1, kMostLayers, 1);
+  k.flag({"norm_topk_prob"}, m.experts.normalised, false);
+  k.no_list("mlp_only_layers", "layers without experts follow decoder_sparse_step");
+  auxiliary_loss(k, m, 0.001);
+}
+
+void as_qwen2_moe(Model& m) {
+  as_llama(m);
+  m.qkv_bias = true;
+  m.experts.shared_gate = true;
+}
+
+void qwen2_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  silu(k, m, "qwen2_moe");
+  qwen_window(k, m);
+  qwen_experts(k, m);
+  k.count({"shared_expert_intermediate_size"}, m.experts.shared, 1, kMostWidth);
+}
+
+WeightNames qwen2_moe_names() {
+  WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
+  for (const auto& pair : WeightNames::Pairs{{"mlp.shared.gate", "mlp.shared_expert.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_expert.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_expert.down_proj"},
+                                             {"mlp.shared_gate", "mlp.shared_expert_gate"}})
+    names.parts.push_back(pair);
+  return names;
+}
+
+void as_qwen3_moe(Model& m) {
+  as_llama(m);
+  m.qk_norm = true;
+  m.experts.normalised = true;
+}
+
+void qwen3_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  rotation(k, m, 0);
+  silu(k, m, "qwen3_moe");
+  no_biases(k, "attention_bias");
+  qwen_window(k, m);
+  qwen_experts(k, m);
+}
+
+// -- DeepSeek-V2 and V3 -----------------------------------------------------------------------------------------------
+
+// DeepSeek-AI 2024, "DeepSeek-V2", section 2.2: devices, and with them groups of experts, by their best expert.
+void as_deepseek_v2(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.experts.groups_by_two = false;
+}
+
+// DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2: gates by sigmoids, groups by their two best, and a bias that
+// moves by 0.001 a step.
+void as_deepseek_v3(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+  m.experts.bias_rate = 0.001;
+}
+
+void latent_keys(ConfigKeys& k, Model& m) {
+  k.count({"q_lora_rank"}, m.latent.q_rank, 1, kMostWidth, 0);
+  k.count({"kv_lora_rank"}, m.latent.kv_rank, 1, kMostWidth);
+  k.count({"qk_nope_head_dim"}, m.latent.nope, 1, kMostWidth);
+  k.count({"qk_rope_head_dim"}, m.latent.rope, 1, kMostWidth);
+  k.count({"v_head_dim"}, m.latent.value, 1, kMostWidth);
+  if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
+}
+
+// One in a group is chosen as the class's `topk_method` says; layers with experts follow each other.
+void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
+  Experts& e = m.experts;
+  std::string method = e.balance_bias ? "noaux_tc" : e.groups > 1 ? "group_limited_greedy" : "greedy";
+  k.text({"topk_method"}, method, third ? "noaux_tc" : "greedy");
+  std::string scores = e.scores == Scores::sigmoid ? "sigmoid" : "softmax";
+  k.text({"scoring_func"}, scores, third ? "sigmoid" : "softmax");
+  k.count({"n_group"}, e.groups, 1, kMostExperts, 1);
+  k.count({"topk_group"}, e.groups_chosen, 1, kMostExperts, 1);
+  std::int64_t step = 1;
+  k.count({"moe_layer_freq"}, step, 1, kMostLayers, 1);
+  if (!k.reads()) return;
+  if (step != 1) k.refuse("moe_layer_freq", "layers with experts that alternate with others behind the first", "1");
+  if (method != "greedy" && method != "group_limited_greedy" && method != "noaux_tc")
+    k.refuse("topk_method", "experts are chosen as no known class does", "greedy, group_limited_greedy or noaux_tc");
+  if (scores != "softmax" && scores != "sigmoid")
+    k.refuse("scoring_func", "scores are made as no known class does", "softmax or sigmoid");
+  if (method == "greedy") e.groups = e.groups_chosen = 1;
+  e.balance_bias = method == "noaux_tc";
+  e.groups_by_two = e.balance_bias;
+  if (!e.balance_bias) e.bias_rate = 0;
+  e.scores = scores == "sigmoid" ? Scores::sigmoid : Scores::softmax;
+}
+
+void deepseek_config(ConfigKeys& k, Model& m, bool third) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  silu(k, m, "deepseek");
+  no_biases(k, "attention_bias");
+  latent_keys(k, m);
+  experts_keys(k, m, {"n_routed_experts"}, {"num_experts_per_tok"});
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"n_shared_experts"}, shared, 0, kMostExperts, 0);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, third ? 2.5 : 1);
+  k.flag({"norm_topk_prob"}, e.normalised, third);
+  deepseek_routing(k, m, third);
+  // The second's weights are either divided by their sum or scaled.
+  if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
+  if (k.given("aux_loss_alpha"))
+    k.remark("aux_loss_alpha is left out: it weighs a balance over each sequence, not over the step");
+  if (k.given("num_nextn_predict_layers"))
+    k.remark("num_nextn_predict_layers is left out: the module that predicts a token further on is not part of it");
+}
+void deepseek_v2_config(ConfigKeys& k, Model& m) {
+  deepseek_config(k, m, false);
+}
+void deepseek_v3_config(ConfigKeys& k, Model& m) {
+  deepseek_config(k, m, true);
+}
+
+WeightNames deepseek_names() {
+  WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
+  for (const auto& pair : WeightNames::Pairs{{"mlp.router.balance", "mlp.gate.e_score_correction_bias"},
+                                             {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_experts.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})
+    names.parts.push_back(pair);
+  return names;
+}
+
+// -- gpt-oss ----------------------------------------------------------------------------------------------------------
+
+// OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.
+void as_gpt_oss(Model& m) {
+  as_llama(m);
+  m.bias = true;
+  m.attention_sinks = true;
+  m.window = 128;
+  m.window_period = 2;
+  m.experts.chosen = 4;
+  m.experts.scores = Scores::softmax_chosen;
+  m.experts.router_bias = m.experts.expert_bias = true;
+}
+
+void gpt_oss_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 64);
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 150000);
+  if (k.given("rope_scaling"))
+    k.remark("rope_scaling is left out: it changes the values of the rotation, not its shape or cost");
+  silu(k, m, "gpt_oss");
+  k.only("attention_bias", true, "its attention carries biases here");
+  k.count({"sliding_window"}, m.window, 0, kMostSequence, 128);
+  if (k.reads()) m.window_period = m.window > 0 ? 2 : 0;
+  k.layer_types(m);
+  window_within(k, m);
+  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok", "experts_per_token"});
+  experts_as_wide_as_mlps(k, m);
+  if (k.given("swiglu_limit"))
+    k.remark("swiglu_limit is left out: a SwiGLU that is clamped and shifted has the same shapes and cost");
+}
+
+// Experts of a layer are stored as one tensor, in 4 bits: what is not named here is not imported.
+WeightNames gpt_oss_names() {
+  WeightNames names = llama_names();
+  names.parts.push_back({"mlp.router", "mlp.router"});
+  return names;
+}
+
+// -- Llama 4 ----------------------------------------------------------------------------------------------------------
+
+// transformers, modeling_llama4.py: a token's one expert is given the token times the sigmoid of its logit.
+void as_llama4(Model& m) {
+  as_llama(m);
+  m.rope_theta = 500000;
+  m.experts.scores = Scores::sigmoid;
+  m.experts.scales_input = true;
+}
+
+void llama4_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  k.count({"intermediate_size_mlp"}, m.ffn_hidden, 1, kMostWidth, 16384);
+  positions_up_to(k, m);
+  k.real({"rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  rate(k, "attention_dropout", m.dropout.attention);
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 500000);
+  silu(k, m, "llama4");
+  no_biases(k, "attention_bias");
+  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok"});
+  k.count({"intermediate_size"}, m.experts.hidden, 1, kMostWidth);
+  if (k.reads()) m.experts.shared = m.experts.hidden;
+  k.count({"interleave_moe_layer_step"}, m.experts.period, 1, kMostLayers, 1);
+  auxiliary_loss(k, m, 0.001);
+  k.remark(
+      "left out, as they change neither parameters nor the shapes of products: layers without rotation, chunks that "
+      "attention is limited to, norms of q and k without weights, images");
+}
+
+WeightNames llama4_names() {
+  WeightNames names = llama_names();
+  for (auto& [logical, file] : names.parts) {
+    const std::string one = logical;
+    if (one == "mlp.gate") file = "feed_forward.gate_proj";
+    if (one == "mlp.up" || one == "mlp.fc") file = "feed_forward.up_proj";
+    if (one == "mlp.proj") file = "feed_forward.down_proj";
+  }
+  for (const auto& pair : WeightNames::Pairs{{"mlp.router", "feed_forward.router"},
+                                             {"mlp.shared.gate", "feed_forward.shared_expert.gate_proj"},
+                                             {"mlp.shared.up", "feed_forward.shared_expert.up_proj"},
+                                             {"mlp.shared.proj", "feed_forward.shared_expert.down_proj"}})
+    names.parts.push_back(pair);
+  return names;
+}
+
+FamilyTraits entry(Family family, const char* name, const char* title, const char* architecture,
+                   const char* architectures, void (*defaults)(Model&), void (*config)(ConfigKeys&, Model&),
+                   WeightNames weights) {
+  return {.family = family,
+          .name = name,
+          .title = title,
+          .model_types = {name},
+          .architecture = architecture,
+          .architectures = architectures,
+          .defaults = defaults,
+          .config = config,
+          .weights = std::move(weights),
+          .mixture = true};
+}
+
+}  // namespace
+
+std::vector<FamilyTraits> expert_families() {
+  std::vector<FamilyTraits> all = {
+      entry(Family::mixtral, "mixtral", "Mixtral", "MixtralForCausalLM", "Mixtral", as_mixtral, mixtral_config,
+            mixtral_names()),
+      entry(Family::qwen2_moe, "qwen2_moe", "Qwen2 of experts", "Qwen2MoeForCausalLM", "Qwen2Moe", as_qwen2_moe,
+            qwen2_moe_config, qwen2_moe_names()),
+      entry(Family::qwen3_moe, "qwen3_moe", "Qwen3 of experts", "Qwen3MoeForCausalLM", "Qwen3Moe", as_qwen3_moe,
+            qwen3_moe_config, with_experts("mlp.gate", "mlp.experts", kProjections)),
+      entry(Family::deepseek_v2, "deepseek_v2", "DeepSeek-V2", "DeepseekV2ForCausalLM", "DeepseekV2", as_deepseek_v2,
+            deepseek_v2_config, deepseek_names()),
+      entry(Family::deepseek_v3, "deepseek_v3", "DeepSeek-V3", "DeepseekV3ForCausalLM", "DeepseekV3", as_deepseek_v3,
+            deepseek_v3_config, deepseek_names()),
+      entry(Family::gpt_oss, "gpt_oss", "gpt-oss", "GptOssForCausalLM", "GptOss", as_gpt_oss, gpt_oss_config,
+            gpt_oss_names()),
+      entry(Family::llama4, "llama4", "Llama 4", "Llama4ForCausalLM", "Llama4", as_llama4, llama4_config,
+            llama4_names()),
+  };
+  all.back().model_types = {"llama4_text", "llama4"};
+  return all;
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,362 @@
+// Mixtures of experts as models: from their public configurations and from orrery's own form, with the parameters that
+// their papers and files have, all of them and those that a token meets; and what is refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "models/counts.h"
+#include "models/expand.h"
+#include "models/hugging_face.h"
+#include "models/read.h"
+
+namespace orrery::models {
+namespace {
+
+Model model_of(const std::string& text, const std::string& file = "config.json") {
+  const auto model = parse_model(text, file);
+  EXPECT_TRUE(model.has_value()) << text << base::render(model.error(), false);
+  return model.value_or(Model{});
+}
+
+std::string message_of(const std::string& text, const std::string& file = "model.yaml") {
+  const auto model = parse_model(text, file);
+  return model ? "(accepted)" : base::render(model.error(), false);
+}
+
+Model of_catalogue(const std::string& name) {
+  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/models/catalog/" + name + ".yaml";
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return model_of(text.str(), path);
+}
+
+struct Configuration {
+  const char* name;    ///< in the catalogue; empty: not there
+  std::int64_t count;  ///< of parameters that are trained
+  double active;       ///< as published, in billions
+  double rounding;     ///< of that figure
+  const char* config;  ///< config.json without what concerns no shape
+};
+
+// Parameters are those of the files' own indices and of model cards; active ones of papers and cards.
+const std::vector<Configuration>& configurations() {
+  static const std::vector<Configuration> kAll = {
+      {"mixtral-8x7b", 46'702'792'704, 12.9, 0.05,
+       R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "attention_dropout": 0.0,
+           "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+           "max_position_embeddings": 32768, "num_attention_heads": 32, "num_experts_per_tok": 2,
+           "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+           "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "sliding_window": null,
+           "tie_word_embeddings": false, "vocab_size": 32000})"},
+      {"mixtral-8x22b", 140'620'634'112, 39, 0.5,
+       R"({"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "attention_dropout": 0.0,
+           "hidden_act": "silu", "hidden_size": 6144, "initializer_range": 0.02, "intermediate_size": 16384,
+           "max_position_embeddings": 65536, "num_attention_heads": 48, "num_experts_per_tok": 2,
+           "num_hidden_layers": 56, "num_key_value_heads": 8, "num_local_experts": 8, "rms_norm_eps": 1e-05,
+           "rope_theta": 1000000, "router_aux_loss_coef": 0.001, "sliding_window": null,
+           "tie_word_embeddings": false, "vocab_size": 32000})"},
+      {"qwen3-30b-a3b", 30'532'122'624, 3.3, 0.06,
+       R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "decoder_sparse_step": 1,
+           "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+           "intermediate_size": 6144, "max_position_embeddings": 40960, "max_window_layers": 48,
+           "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true,
+           "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+           "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0,
+           "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false,
+           "use_sliding_window": false, "vocab_size": 151936})"},
+      {"qwen3-235b-a22b", 235'093'634'560, 22, 0.5,
+       R"({"model_type": "qwen3_moe", "attention_bias": false, "decoder_sparse_step": 1, "head_dim": 128,
+           "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 12288, "max_position_embeddings": 40960,
+           "max_window_layers": 94, "mlp_only_layers": [], "moe_intermediate_size": 1536, "norm_topk_prob": true,
+           "num_attention_heads": 64, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 94,
+           "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
+           "tie_word_embeddings": false, "vocab_size": 151936})"},
+      {"", 14'315'784'192, 2.7, 0.05,  // Qwen1.5-MoE-A2.7B
+       R"({"model_type": "qwen2_moe", "decoder_sparse_step": 1, "hidden_act": "silu", "hidden_size": 2048,
+           "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
+           "moe_intermediate_size": 1408, "norm_topk_prob": false, "num_attention_heads": 16, "num_experts": 60,
+           "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06,
+           "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 5632,
+           "sliding_window": 32768, "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})"},
+      {"", 57'408'658'944, 14, 0.5,  // Qwen2-57B-A14B
+       R"({"model_type": "qwen2_moe", "hidden_size": 3584, "intermediate_size": 18944,
+           "max_position_embeddings": 131072, "moe_intermediate_size": 2560, "norm_topk_prob": false,
+           "num_attention_heads": 28, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 28,
+           "num_key_value_heads": 4, "rope_theta": 1000000.0, "shared_expert_intermediate_size": 20480,
+           "tie_word_embeddings": false, "vocab_size": 151936})"},
+      {"deepseek-v3", 671'026'404'352, 37, 0.6,
+       R"({"architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+           "aux_loss_alpha": 0.001, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
+           "hidden_size": 7168, "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
+           "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
+           "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+           "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
+           "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+           "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_theta": 10000, "routed_scaling_factor": 2.5,
+           "scoring_func": "sigmoid", "seq_aux": true, "tie_word_embeddings": false, "topk_group": 4,
+           "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 129280})"},
+      {"", 235'741'434'880, 21, 0.4,  // DeepSeek-V2
+       R"({"model_type": "deepseek_v2", "attention_bias": false, "aux_loss_alpha": 0.001, "first_k_dense_replace": 1,
+           "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 12288, "kv_lora_rank": 512,
+           "max_position_embeddings": 163840, "moe_intermediate_size": 1536, "moe_layer_freq": 1, "n_group": 8,
+           "n_routed_experts": 160, "n_shared_experts": 2, "norm_topk_prob": false, "num_attention_heads": 128,
+           "num_experts_per_tok": 6, "num_hidden_layers": 60, "num_key_value_heads": 128, "q_lora_rank": 1536,
+           "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06, "rope_theta": 10000,
+           "routed_scaling_factor": 16.0, "scoring_func": "softmax", "tie_word_embeddings": false, "topk_group": 3,
+           "topk_method": "group_limited_greedy", "v_head_dim": 128, "vocab_size": 102400})"},
+      {"", 15'706'484'224, 2.4, 0.3,  // DeepSeek-V2-Lite: q is made of the token at once
+       R"({"model_type": "deepseek_v2", "first_k_dense_replace": 1, "hidden_size": 2048, "intermediate_size": 10944,
+           "kv_lora_rank": 512, "max_position_embeddings": 163840, "moe_intermediate_size": 1408, "n_group": 1,
+           "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": false, "num_attention_heads": 16,
+           "num_experts_per_tok": 6, "num_hidden_layers": 27, "num_key_value_heads": 16, "q_lora_rank": null,
+           "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "routed_scaling_factor": 1.0, "scoring_func": "softmax",
+           "topk_group": 1, "topk_method": "greedy", "v_head_dim": 128, "vocab_size": 102400})"},
+      {"gpt-oss-120b", 116'829'156'672, 5.71, 0.005,  // the card's 5.13 are without the token table's 0.58
+       R"({"architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+           "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+           "initializer_range": 0.02, "intermediate_size": 2880, "max_position_embeddings": 131072,
+           "model_type": "gpt_oss", "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 36,
+           "num_key_value_heads": 8, "num_local_experts": 128, "rms_norm_eps": 1e-05, "rope_theta": 150000,
+           "sliding_window": 128, "swiglu_limit": 7.0, "tie_word_embeddings": false, "vocab_size": 201088})"},
+      {"", 20'914'757'184, 4.19, 0.005,  // gpt-oss-20b: 3.61 and the token table's 0.58
+       R"({"model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880, "intermediate_size": 2880,
+           "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention",
+                           "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+                           "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+                           "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+                           "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+                           "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+           "max_position_embeddings": 131072, "num_attention_heads": 64, "num_experts_per_tok": 4,
+           "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32, "sliding_window": 128,
+           "vocab_size": 201088})"},
+      {"", 107'769'861'120, 17, 0.5,  // Llama 4 Scout's language model; the card's 109 are with what reads images
+       R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "text_config": {
+           "model_type": "llama4_text", "attention_chunk_size": 8192, "head_dim": 128, "hidden_act": "silu",
+           "hidden_size": 5120, "interleave_moe_layer_step": 1, "intermediate_size": 8192,
+           "intermediate_size_mlp": 16384, "max_position_embeddings": 10485760, "num_attention_heads": 40,
+           "num_experts_per_tok": 1, "num_hidden_layers": 48, "num_key_value_heads": 8, "num_local_experts": 16,
+           "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "router_aux_loss_coef": 0.001,
+           "tie_word_embeddings": false, "vocab_size": 202048}})"},
+      {"", 400'711'848'960, 17, 0.5,  // Llama 4 Maverick: each second layer has experts
+       R"({"model_type": "llama4_text", "head_dim": 128, "hidden_size": 5120, "interleave_moe_layer_step": 2,
+           "intermediate_size": 8192, "intermediate_size_mlp": 16384, "max_position_embeddings": 1048576,
+           "num_attention_heads": 40, "num_experts_per_tok": 1, "num_hidden_layers": 48, "num_key_value_heads": 8,
+           "num_local_experts": 128, "vocab_size": 202048})"},
+  };
+  return kAll;
+}
+
+Model nameless(Model m) {
+  m.name.clear();
+  m.sources.clear();
+  return m;
+}
+
+TEST(MixturesOfExperts, HaveThePublishedParameterCounts) {
+  for (const Configuration& one : configurations()) {
+    const Model model = model_of(one.config);
+    EXPECT_EQ(parameters(model), one.count) << one.config;
+    EXPECT_NEAR(static_cast<double>(parameters_active(model)) * 1e-9, one.active, one.rounding) << one.config;
+    if (*one.name == '\0') continue;
+    EXPECT_EQ(parameters(of_catalogue(one.name)), one.count) << one.name;
+    EXPECT_EQ(nameless(model), nameless(of_catalogue(one.name))) << write_model(model) << "against\n"
+                                                                 << write_model(of_catalogue(one.name));
+  }
+}
+
+// Patterson et al. 2021, Table 4, and Fedus et al. 2022, Table 9: in billions.
+TEST(MixturesOfExperts, OfTwoThousandExpertsHaveThePublishedSizes) {
+  EXPECT_NEAR(static_cast<double>(parameters(of_catalogue("gshard-600b"))), 619e9, 0.5e9);
+  EXPECT_NEAR(static_cast<double>(parameters(of_catalogue("switch-c"))), 1571e9, 0.5e9);
+}
+
+TEST(MixturesOfExperts, ComeBackFromWhatIsWritten) {
+  for (const Configuration& one : configurations()) {
+    const Model model = model_of(one.config);
+    EXPECT_EQ(model_of(write_model(model), "model.yaml"), model) << write_model(model);
+    const auto text = write_hugging_face(model);
+    ASSERT_TRUE(text) << one.config << base::render(text.error(), false);
+    Model again = model_of(*text);
+    // What is trained by is no part of what there is.
+    again.experts.bias_rate = model.experts.bias_rate;
+    EXPECT_EQ(nameless(again), nameless(model)) << *text;
+  }
+  for (const char* name : {"switch-c", "gshard-600b", "tiny-moe"}) {
+    const Model model = of_catalogue(name);
+    EXPECT_EQ(model_of(write_model(model), "model.yaml"), model) << write_model(model);
+    EXPECT_FALSE(write_hugging_face(model)) << "GPT-2 has no experts";
+  }
+}
+
+// As transformers' classes, which add the loss where they give the routers' logits out.
+TEST(MixturesOfExperts, BalanceWhereTheirConfigurationsGiveLogitsOut) {
+  std::string text = configurations().front().config;
+  EXPECT_EQ(model_of(text).experts.aux_coefficient, 0);
+  text.replace(text.find("\"output_router_logits\": false"), 29, "\"output_router_logits\": true");
+  const Model m = model_of(text);
+  EXPECT_EQ(m.experts.aux_coefficient, 0.02);
+  const auto written = write_hugging_face(m);
+  ASSERT_TRUE(written);
+  EXPECT_EQ(model_of(*written).experts.aux_coefficient, 0.02);
+}
+
+TEST(MixturesOfExperts, AreWhatTheirConfigurationsSay) {
+  const Experts v3 = of_catalogue("deepseek-v3").experts, v2 = model_of(configurations()[7].config).experts;
+  EXPECT_TRUE(v3.scores == Scores::sigmoid && v3.normalised && v3.balance_bias && v3.groups_by_two);
+  EXPECT_TRUE(v2.scores == Scores::softmax && !v2.normalised && !v2.balance_bias && !v2.groups_by_two);
+  EXPECT_EQ(std::pair(v3.groups, v3.groups_chosen), (std::pair<std::int64_t, std::int64_t>(8, 4)));
+  EXPECT_EQ(std::pair(v2.groups, v2.groups_chosen), (std::pair<std::int64_t, std::int64_t>(8, 3)));
+  EXPECT_EQ(std::pair(v3.weight_scale, v2.weight_scale), std::pair(2.5, 16.0));
+  EXPECT_EQ(std::pair(v3.shared, v2.shared), (std::pair<std::int64_t, std::int64_t>(2048, 3072)));
+  const Experts oss = of_catalogue("gpt-oss-120b").experts;
+  EXPECT_TRUE(oss.scores == Scores::softmax_chosen && oss.router_bias && oss.expert_bias);
+  const Model maverick = model_of(configurations().back().config);
+  EXPECT_TRUE(maverick.experts.scales_input && maverick.experts.scores == Scores::sigmoid);
+  EXPECT_FALSE(maverick.experts.in_layer(0));
+  EXPECT_TRUE(maverick.experts.in_layer(1));
+  EXPECT_EQ(maverick.experts.layers_of(48), 24);
+  EXPECT_EQ(v3.layers_of(61), 58);
+}
+
+// -- counts by hand ---------------------------------------------------------------------------------------------------
+
+constexpr const char* kSmall =
+    "family: llama\nname: small\nlayers: 5\nhidden: 64\nheads: 4\nkv_heads: 2\nffn_hidden: 96\nvocab: 100\n"
+    "max_sequence: 32\n";
+
+TEST(MixturesOfExperts, AreCountedLayerByLayer) {
+  const Model m = model_of(std::string(kSmall) +
+                               "experts: {count: 6, chosen: 2, hidden: 40, shared: 24, "
+                               "shared_gate: true, first_dense: 1, period: 2, router_bias: true, "
+                               "balance_bias: true}\n",
+                           "m.yaml");
+  const std::int64_t attention = 64 * (4 + 2 * 2) * 16 + 64 * 64, norms = 2 * 64, dense = 3 * 64 * 96;
+  const std::int64_t around = 64 * 6 + 6 + 3 * 64 * 24 + 64, expert = 3 * 64 * 40;  // router, shared and its gate
+  EXPECT_EQ(parameters_of_block(m, 0), attention + norms + dense);
+  EXPECT_EQ(parameters_of_block(m, 1), attention + norms + around + 6 * expert)
+      << "the bias of the choice is no weight";
+  EXPECT_EQ(parameters_of_block(m, 2), parameters_of_block(m, 0));
+  const std::int64_t ends = 2 * 100 * 64 + 64;
+  EXPECT_EQ(parameters(m), 5 * (attention + norms) + 3 * dense + 2 * (around + 6 * expert) + ends);
+  EXPECT_EQ(parameters_active(m), 5 * (attention + norms) + 3 * dense + 2 * (around + 2 * expert) + ends);
+  // Two FLOPs of each weight that a token meets and multiplies, and the attention matrix.
+  const std::int64_t multiplied = 5 * attention + 3 * dense + 2 * (around - 6 + 2 * expert) + 100 * 64;
+  EXPECT_DOUBLE_EQ(flops_per_token_forward(m, 32), 2.0 * static_cast<double>(multiplied) + 5 * 4 * 32 * 64);
+}
+
+TEST(MixturesOfExperts, CountTheFlopsOfAllThatIsChosenAlsoWhereSomeIsDropped) {
+  const std::string experts = std::string(kSmall) + "experts: {count: 4, chosen: 2, hidden: 40, capacity_factor: ";
+  EXPECT_DOUBLE_EQ(flops_per_token_forward(model_of(experts + "1}\n", "m.yaml"), 32),
+                   flops_per_token_forward(model_of(experts + "0}\n", "m.yaml"), 32));
+}
+
+// What the class of DeepSeek-V2 has: q_a, its norm, q_b; kv_a with the shared columns, its norm, kv_b; o.
+TEST(LatentAttention, IsCountedByItsProducts) {
+  const std::string begin =
+      "family: llama\nname: small\nlayers: 2\nhidden: 64\nheads: 4\nffn_hidden: 96\nvocab: 100\n"
+      "max_sequence: 32\n";
+  const Model usual = model_of(begin, "m.yaml");
+  const std::int64_t of_usual = 4 * 64 * 64;
+  for (const std::int64_t q_rank : {24, 0}) {
+    const Model m = model_of(begin + "latent_attention: {q_rank: " + std::to_string(q_rank) +
+                                 ", kv_rank: 20, nope: 12, rope: 6, value: 10}\n",
+                             "m.yaml");
+    EXPECT_EQ(m.head_dim, 18);
+    const std::int64_t q = q_rank > 0 ? 64 * 24 + 24 * 4 * 18 : 64 * 4 * 18;
+    const std::int64_t products = q + 64 * (20 + 6) + 20 * 4 * (12 + 10) + 4 * 10 * 64;
+    EXPECT_EQ(parameters(m) - parameters(usual), 2 * (products + q_rank + 20 - of_usual));
+    const double scores = 32 * 4 * 2.0 * (18 + 10), scores_of_usual = 32 * 4 * 2.0 * (16 + 16);
+    EXPECT_DOUBLE_EQ(flops_per_token_forward(m, 32) - flops_per_token_forward(usual, 32),
+                     2 * (2.0 * static_cast<double>(products - of_usual) + scores - scores_of_usual));
+  }
+}
+
+TEST(AttentionSinks, AreALogitOfEachHead) {
+  const std::string text = kSmall;
+  EXPECT_EQ(parameters(model_of(text + "attention_sinks: true\n", "m.yaml")) - parameters(model_of(text, "m.yaml")),
+            5 * 4);
+}
+
+// -- what is refused --------------------------------------------------------------------------------------------------
+
+TEST(MixturesOfExperts, RefuseNumbersThatDoNotFitEachOtherWhereTheyStand) {
+  struct Refused {
+    const char* line;  ///< the tenth of the file
+    int column;
+    const char* message;
+  };
+  for (const Refused& one : std::vector<Refused>{
+           {"experts: {count: 4, chosen: 5}", 29, "a token takes 5 of 4 experts"},
+           {"experts: {count: 6, groups: 4}", 29, "6 experts do not divide into 4 groups"},
+           {"experts: {count: 6, groups: 3, groups_chosen: 4}", 47, "a token takes experts of 4 of 3 groups"},
+           {"experts: {count: 6, chosen: 3, groups: 3, groups_chosen: 1}", 58,
+            "a token takes 3 experts, and 1 groups have 2"},
+           {"experts: {count: 4, first_dense: 5}", 34, "the first 5 layers have no experts, and there are 5"},
+           {"experts: {count: 4, period: 6}", 29, "of 5 layers none has experts"},
+           {"experts: {count: 4, shared_gate: true}", 34, "a gate of shared experts, of which there are none"},
+           {"experts: {count: 4, bias_rate: 0.001}", 32, "a rate of a bias that there is not"},
+           {"experts: {count: 64, capacity_factor: 1.5}", 39,
+            "an expert takes 0.75 tokens of a sequence of 32: less than one"},
+           {"experts: {count: 4, hidden: 8, pre_norm: 1}", 32, "unknown key `pre_norm`"},
+           {"experts: {chosen: 2}", 10, "key `count` is missing"},
+           {"experts: 8", 10, "`experts` is a map of sizes"},
+           {"latent_attention: {kv_rank: 20, nope: 12, rope: 5, value: 10}", 19, "5 columns"},
+           {"latent_attention: {nope: 12, rope: 6, value: 10}", 19, "key `kv_rank` is missing"},
+           {"latent_attention: {kv_rank: 20, nope: 12, rope: 6, value: 10}", 19, "a key and a value of each head"},
+       }) {
+    const std::string text = message_of(std::string(kSmall) + one.line + "\n");
+    EXPECT_NE(text.find(one.message), std::string::npos) << one.line << "\n" << text;
+    EXPECT_NE(text.find("model.yaml:10:" + std::to_string(one.column) + "\n"), std::string::npos) << text;
+  }
+  EXPECT_NE(message_of(std::string(kSmall) + "pre_norm: false\nexperts: {count: 4}\n").find("normalise ahead"),
+            std::string::npos);
+  EXPECT_EQ(message_of(std::string(kSmall) + "experts: {count: 64, capacity_factor: 2}\n"), "(accepted)");
+}
+
+TEST(MixturesOfExperts, AreNoFamilyOfTheirOwn) {
+  for (const char* word : {"moe", "mixture_of_experts", "switch_transformer", "GShard"}) {
+    const std::string text = message_of("family: " + std::string(word) + "\nlayers: 4\nnum_experts: 8\n");
+    EXPECT_NE(text.find("error[E0106]"), std::string::npos) << text;
+    EXPECT_NE(text.find("model.yaml:1:9"), std::string::npos) << text;
+    EXPECT_NE(text.find("any model may have experts"), std::string::npos) << text;
+    EXPECT_NE(text.find("experts: {count: 8, chosen: 2}"), std::string::npos) << text;
+    EXPECT_EQ(text.find("num_experts"), std::string::npos) << "the rest is in other words: " << text;
+  }
+  std::string of_family = kSmall;
+  of_family.replace(of_family.find("llama"), 5, "mixtral");
+  EXPECT_NE(message_of(of_family).find("key `experts` is missing"), std::string::npos);
+}
+
+TEST(MixturesOfExperts, RefuseConfigurationsThatAModelCannotSay) {
+  const auto config = [](const std::string& type, const std::string& more) {
+    return R"({"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 99, "num_experts": 8,
+               "num_local_experts": 8, "num_experts_per_tok": 2, "n_routed_experts": 8, "kv_lora_rank": 16,
+               "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "moe_intermediate_size": 32,
+               "shared_expert_intermediate_size": 64, "intermediate_size": 128, "max_position_embeddings": 64,
+               "model_type": ")" +
+           type + "\"" + more + "}";
+  };
+  for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss", "llama4_text"})
+    EXPECT_EQ(message_of(config(type, "")), "(accepted)") << type;
+  for (const auto& [type, more] :
+       std::vector<std::pair<const char*, const char*>>{{"mixtral", R"("hidden_act": "relu")"},
+                                                        {"qwen3_moe", R"("mlp_only_layers": [1])"},
+                                                        {"deepseek_v3", R"("moe_layer_freq": 2)"},
+                                                        {"deepseek_v3", R"("topk_method": "random")"},
+                                                        {"deepseek_v2", R"("scoring_func": "tanh")"},
+                                                        {"gpt_oss", R"("attention_bias": false)"}})
+    EXPECT_NE(message_of(config(type, std::string(", ") + more)).find("E0111"), std::string::npos) << type << more;
+  EXPECT_NE(message_of(config("mixtral", ", \"num_experts_per_tok\": 9")).find("E0107"), std::string::npos);
+  std::string many = config("mixtral", "");
+  many.replace(many.find("\"num_experts_per_tok\": 2"), 24, "\"num_experts_per_tok\": 9");
+  EXPECT_NE(message_of(many).find("a token takes 9 of 8 experts"), std::string::npos) << message_of(many);
+  const std::string two_stacks = message_of(R"({"model_type": "switch_transformers", "num_layers": 12})");
+  EXPECT_NE(two_stacks.find("E0110"), std::string::npos) << two_stacks;
+  EXPECT_NE(two_stacks.find("models/catalog/switch-c.yaml"), std::string::npos) << two_stacks;
+}
+
+}  // namespace
+}  // namespace orrery::models

@@ -89,7 +89,7 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
     if (!made) {
       for (const base::Diagnostic& one : made.error()) {
         const plan::Rule* rule = plan::find_rule(one.code);
-        ++result.rejected[rule != nullptr ? std::string(rule->broken_by) : one.code];
+        ++result.rejected[rule != nullptr ? fmt::format("{} {}", one.code, rule->broken_by) : one.code];
         nearest.insert(one.message + (one.help.empty() ? "" : ": " + one.help));
       }
       continue;

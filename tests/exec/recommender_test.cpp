@@ -192,6 +192,43 @@ TEST(Recommender, AlsoTravelsInFewerBitsOfUnevenPlacements) {
   EXPECT_LT(early_distance(testing::train(trial), exact), 2e-3);
 }
 
+// Files cannot say one; whoever else makes samples is held to it, and never reads another row.
+TEST(Recommender, AnIndexThatItsTableHasNotIsRefused) {
+  Trial trial = testing::click_trial(false, false);
+  split(trial, 2, TableSharding::row);
+  const plan::Plan plan = testing::plan_of(trial);
+  const plan::TableLayout layout = plan::make_table_layout(*trial.model.recommender, plan.spec());
+  const auto backend = make_cpu_backend(1);
+  StepContext context;
+  context.tables = &layout;
+  for (const std::int32_t bad : {-1, 7, 1 << 30}) {
+    std::vector<std::int32_t> indices(static_cast<std::size_t>(layout.samples * layout.indices), 0);
+    indices[static_cast<std::size_t>(3 * layout.indices + 2)] = bad;  // of sample 3, in table 1, which has 7 rows
+    std::vector<std::int32_t> lengths(static_cast<std::size_t>(2 * layout.most_shards * layout.samples));
+    std::vector<std::int32_t> values(static_cast<std::size_t>(2 * layout.most_indices)), counts(8);
+    models::Op op;
+    op.kind = models::OpKind::bucketise_indices;
+    const auto of = [](std::vector<std::int32_t>& ints, std::size_t first, std::size_t count) {
+      return Operand{reinterpret_cast<std::byte*>(ints.data() + first), static_cast<std::int64_t>(count),
+                     models::DType::int32};
+    };
+    const std::vector<Operand> in = {of(indices, 0, indices.size())};
+    const std::vector<Operand> out = {of(lengths, 0, lengths.size()),
+                                      of(values, 0, values.size()),
+                                      of(counts, 0, 2),
+                                      of(counts, 2, 2),
+                                      of(counts, 4, 2),
+                                      of(counts, 6, 2)};
+    try {
+      backend->run(op, in, out, {}, context);
+      ADD_FAILURE() << "row " << bad << " was looked up";
+    } catch (const Failure& failure) {
+      EXPECT_EQ(std::string(failure.what()),
+                "sample 3 of the batch looks up row " + std::to_string(bad) + " of table 1, which has 7");
+    }
+  }
+}
+
 // -- checkpoints ----------------------------------------------------------------------------------------------------
 class Saved : public ::testing::Test {
  protected:

@@ -76,7 +76,7 @@ TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
   job.bounds.data = {2};
   const cost::SearchResult found = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job);
   EXPECT_TRUE(found.plans.empty());
-  EXPECT_EQ(found.rejected.at("a recommendation model split over more than data"), 5);
+  EXPECT_EQ(found.rejected.at("P130 a recommendation model split over more than data"), 5);
   job = clicks_job(64);
   job.training.optimizer.kind = plan::OptimizerKind::adamw;
   EXPECT_TRUE(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job).plans.empty());
@@ -85,7 +85,7 @@ TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
   EXPECT_TRUE(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job).plans.empty());
   job = clicks_job(63);
   EXPECT_EQ(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job)
-                .rejected.count("data x micro-batch does not divide the batch"),
+                .rejected.count("P09 data x micro-batch does not divide the batch"),
             1U);
 }
 

@@ -1,0 +1,99 @@
+// A recommendation model through the binaries: planned, simulated, trained on two ranks, and held to the serial run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/command.h"
+
+namespace orrery::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr const char* kModel =
+    "family: dlrm\ndense_features: 2\nembedding_dim: 8\ntables: [{rows: 40}, {rows: 9, pooling: mean, multi_hot: 2}]\n"
+    "bottom_mlp: [8, 8]\ntop_mlp: [8, 1]\n";
+constexpr const char* kJob =
+    "model: model.yaml\ncluster: localhost-2\nbatch: 16\n"
+    "plan: {embedding: {sharding: row, forward: fp32}}\n"
+    "training: {steps: 6, data: clicks.tsv, optimizer: {name: rowwise_adagrad, learning_rate: 2e-2},\n"
+    "  evaluation: {data: clicks.tsv, every: 3, batches: 2}}\n";
+
+class LoopOfClicks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(fs::path(ORRERY_BINARY).parent_path() / "orrery-worker")) GTEST_SKIP() << "the worker is not built";
+    scratch_.file("model.yaml", kModel);
+    scratch_.file("clicks.tsv", clicks());
+    job_ = scratch_.file("job.yaml", kJob);
+  }
+  static std::string clicks() {
+    std::string text;
+    for (int i = 0; i < 64; ++i) {
+      const auto field = [&](int times) { return "\t" + std::to_string(i * times % 10); };
+      text += std::to_string(i % 3 == 0 ? 1 : 0) + field(7) + field(3) + field(11) + field(13) + field(17) + "\n";
+    }
+    return text;
+  }
+  std::string path(const std::string& name) const { return (scratch_.path() / name).string(); }
+  Scratch scratch_;
+  std::string job_;
+};
+
+TEST_F(LoopOfClicks, IsPlannedSimulatedTrainedAndEqualToItsSerialRun) {
+  const Ran model = orrery({"model", path("model.yaml"), "--json"});
+  ASSERT_EQ(model.exit_code, 0) << model.err;
+  EXPECT_EQ(model.result().at("family"), "dlrm");
+  EXPECT_EQ(model.result().at("parameters"), 24 + 72 + (8 + 3) * 8 + 8 + 9 + 49 * 8);
+  const Ran planned = orrery({"plan", job_, "--json", "-o", path("plan.yaml")});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const nlohmann::json best = planned.result().at("plans").at(0);
+  ASSERT_EQ(best.at("tables").size(), 2U);
+  expect_keys(best.at("tables").at(0), {"table", "rows", "sharding", "place", "compute_s", "communication_s", "bytes"});
+  EXPECT_EQ(best.at("tables").at(0).at("place"), "row 0-1");
+  EXPECT_THAT(orrery({"plan", job_}).out, HasSubstr("emb_l.1.weight"));
+  const Ran simulated = orrery({"simulate", path("plan.yaml"), "--json"});
+  ASSERT_EQ(simulated.exit_code, 0) << simulated.err;
+  EXPECT_GT(simulated.result().at("step_time_s").get<double>(), 0);
+  const Ran trained = orrery({"train", path("plan.yaml"), "--run", path("run"), "--verify-serial", "--json"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(trained.result().at("completed"), true);
+  EXPECT_EQ(trained.result().at("serial").at("equal"), true);
+  const std::string metrics = text_of(fs::path(path("run")) / "metrics.jsonl");
+  EXPECT_THAT(metrics, HasSubstr("\"held_out_auc\":"));
+  const Ran saved = orrery({"train", path("plan.yaml"), "--run", path("saved"), "--json"});
+  ASSERT_EQ(saved.exit_code, 0) << saved.err;
+  const Ran more = orrery({"train", path("plan.yaml"), "--run", path("saved"), "--resume", "--steps", "8", "--json"});
+  EXPECT_EQ(more.exit_code, 0) << more.err;
+}
+
+TEST_F(LoopOfClicks, ABadLineIsRefusedBeforeAStepByFileLineAndColumn) {
+  ASSERT_EQ(orrery({"plan", job_, "-o", path("plan.yaml")}).exit_code, 0);
+  scratch_.file("clicks.tsv", clicks() + "1\t2\t3\t4\n");
+  const Ran cut = orrery({"train", path("plan.yaml"), "--run", path("cut")});
+  EXPECT_EQ(cut.exit_code, 3);
+  EXPECT_THAT(cut.err, HasSubstr("E0660"));
+  EXPECT_THAT(cut.err, HasSubstr("clicks.tsv:65:"));
+  scratch_.file("clicks.tsv", "0\tnan\t3\t4\t5\t6\n" + clicks());
+  const Ran nan = orrery({"train", path("plan.yaml"), "--run", path("nan")});
+  EXPECT_EQ(nan.exit_code, 3);
+  EXPECT_THAT(nan.err, HasSubstr("clicks.tsv:1:3"));
+  EXPECT_FALSE(fs::exists(fs::path(path("nan")) / "metrics.jsonl"));
+}
+
+TEST_F(LoopOfClicks, WhatItHasNotIsRefusedByName) {
+  const auto refused = [&](const std::string& from, const std::string& to, int code) {
+    std::string text = kJob;
+    text.replace(text.find(from), from.size(), to);
+    const Ran ran = orrery({"plan", scratch_.file("other.yaml", text)});
+    EXPECT_EQ(ran.exit_code, code) << ran.err;
+    return ran.err;
+  };
+  EXPECT_THAT(refused("rowwise_adagrad", "adamw, weight_decay: 0", 4), HasSubstr("P134"));
+  EXPECT_THAT(refused("steps: 6,", "steps: 6, clip_norm: 1.0,", 3), HasSubstr("E0662"));
+  EXPECT_THAT(refused("sharding: row", "placement: [\"row 0-1\", \"whole 7\"]", 4), HasSubstr("ranks below 2"));
+  EXPECT_THAT(refused("sharding: row", "placement: [\"row 0-1\", \"half\"]", 3), HasSubstr("E0130"));
+}
+
+}  // namespace
+}  // namespace orrery::tests

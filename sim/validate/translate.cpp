@@ -63,9 +63,10 @@ std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
 void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>& notes) {
   spec.expert = static_cast<int>(s.expert.value_or(1));
   if (!s.experts) return;
-  const bool wide = spec.expert > 1 && spec.replicas() % spec.expert != 0;
-  spec.expert_tensor = spec.tensor > 1 && (s.expert_tensor.value_or(wide ? 1 : 0) == 1) ? 1 : 0;
-  if (wide && !s.expert_tensor) notes.push_back("experts are whole on each tensor rank");
+  // What is divided among ranks is usually whole on each (Megatron-Core's guide to mixtures of experts).
+  const bool whole = s.expert_tensor.value_or(spec.expert > 1 ? 1 : 0) == 1;
+  spec.expert_tensor = spec.tensor > 1 && whole ? 1 : 0;
+  if (spec.expert_tensor == 1 && !s.expert_tensor) notes.push_back("experts are whole on each tensor rank");
   if (spec.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
     notes.push_back("sequence parallelism, without which experts are not whole");
   spec.sequence_parallel = spec.sequence_parallel || spec.expert_tensor == 1;

@@ -91,6 +91,8 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P129", "moving biases of experts with ZeRO"},
     {"P130", "experts split over other ranks than the tensor group"},
     {"P131", "whole experts without rows over the tensor group"},
+    {"P140", "attention with sinks, which is counted alone"},
+    {"P141", "experts with biases, which are counted alone"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

@@ -260,6 +260,12 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::row_gate_grad: return run_row_gate_grad(machine_, call);
     case OpKind::balance_losses: return run_balance_losses(machine_, call);
     case OpKind::balance_bias: return run_balance_bias(machine_, call);
+    case OpKind::split_columns: return run_split_columns(machine_, call);
+    case OpKind::join_columns: return run_join_columns(machine_, call);
+    case OpKind::latent_pack: return run_latent_pack(machine_, call);
+    case OpKind::latent_pack_grad: return run_latent_pack_grad(machine_, call);
+    case OpKind::head_values: return run_head_values(machine_, call);
+    case OpKind::head_values_grad: return run_head_values_grad(machine_, call);
   }
 }
 

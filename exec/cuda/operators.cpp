@@ -475,6 +475,15 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
       throw Failure(
           fmt::format("the CUDA backend has no {} yet: mixtures of experts run on CPU ranks", models::name_of(op.kind)),
           FailureKind::environment);
+    case OpKind::split_columns:
+    case OpKind::join_columns:
+    case OpKind::latent_pack:
+    case OpKind::latent_pack_grad:
+    case OpKind::head_values:
+    case OpKind::head_values_grad:
+      throw Failure(
+          fmt::format("the CUDA backend has no {} yet: latent attention runs on CPU ranks", models::name_of(op.kind)),
+          FailureKind::environment);
   }
 }
 

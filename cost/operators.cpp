@@ -403,7 +403,13 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::row_gate:
     case K::row_gate_grad:
     case K::balance_losses:
-    case K::balance_bias: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+    case K::balance_bias:
+    case K::split_columns:
+    case K::join_columns:
+    case K::latent_pack:
+    case K::latent_pack_grad:
+    case K::head_values:
+    case K::head_values_grad: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
   }
   ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
 }

@@ -302,6 +302,12 @@ Family family_of(models::OpKind kind) {
     case K::relu_grad:
     case K::sparse_encode:
     case K::sparse_decode:
+    case K::split_columns:
+    case K::join_columns:
+    case K::latent_pack:
+    case K::latent_pack_grad:
+    case K::head_values:
+    case K::head_values_grad:
     case K::clip_coefficient: return Family::copy;
   }
   return Family::copy;

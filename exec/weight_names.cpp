@@ -49,7 +49,8 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
 }
 
 bool is_norm(const std::string& stem) {
-  for (const char* one : {"ln_1", "ln_2", "ln_1_out", "ln_2_out", "ln_f", "ln_e", "attn.q_norm", "attn.k_norm"})
+  for (const char* one : {"ln_1", "ln_2", "ln_1_out", "ln_2_out", "ln_f", "ln_e", "attn.q_norm", "attn.k_norm",
+                          "attn.q_a_norm", "attn.kv_a_norm"})
     if (stem == one) return true;
   return false;
 }

@@ -1,5 +1,5 @@
 // Parameters are counted from the very expansion that cost and exec use, so they cannot drift apart; by formula only
-// what is not expanded yet: latent attention, sinks, and biases of experts.
+// what is not expanded yet: sinks, and biases of experts.
 #include "models/counts.h"
 
 #include <map>
@@ -26,9 +26,6 @@ struct Counts {
 bool trained(const Tensor& tensor) {
   return tensor.role == TensorRole::parameter;
 }
-bool of_attention(const std::string& name) {
-  return name.find(".attn.") != std::string::npos;
-}
 
 Counts parameters_of(const LayerProgram& program, bool count_shared) {
   Counts total;
@@ -40,24 +37,11 @@ Counts parameters_of(const LayerProgram& program, bool count_shared) {
   return total;
 }
 
-/// Weights of latent attention's products, of a token; with its norms they are all its parameters.
-std::int64_t latent_weights(const Model& m) {
-  const LatentAttention& l = m.latent;
-  const std::int64_t query = m.heads * (l.nope + l.rope), both = m.heads * (l.nope + l.value);
-  return (l.q_rank > 0 ? l.q_rank * (m.hidden + query) : m.hidden * query) + m.hidden * (l.kv_rank + l.rope) +
-         l.kv_rank * both + m.heads * l.value * m.hidden;
-}
-
-Model expandable(Model m) {
-  m.latent = {};
-  return m;
-}
-
 Counts of_block(const Model& model, std::int64_t layer) {
   const Experts& e = model.experts;
   Counts total;
-  for (const Tensor& tensor : expand(expandable(model), LayerKind::block, layer, {}).tensors) {
-    if (!trained(tensor) || (model.latent.any() && of_attention(tensor.name))) continue;
+  for (const Tensor& tensor : expand(model, LayerKind::block, layer, {}).tensors) {
+    if (!trained(tensor)) continue;
     const std::int64_t count = logical_elements(tensor);
     total.all += count;
     total.active += tensor.expert >= 0 ? count / e.count * e.chosen : count;
@@ -66,7 +50,6 @@ Counts of_block(const Model& model, std::int64_t layer) {
     total.all += of_them * count;
     total.active += active * count;
   };
-  if (model.latent.any()) add(latent_weights(model) + model.latent.q_rank + model.latent.kv_rank, 1, 1);
   if (model.attention_sinks) add(model.heads, 1, 1);
   if (e.in_layer(layer) && e.expert_bias)
     add((traits_of(model.activation).gated ? 2 : 1) * e.hidden + model.hidden, e.count, e.chosen);
@@ -100,23 +83,21 @@ Counts of_model(const Model& model) {
 double flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions& options) {
   const LatentAttention& latent = model.latent;
   const auto tokens = static_cast<double>(options.sequence);
-  const LayerProgram program = expand(expandable(model), LayerKind::block, layer, options);
+  const LayerProgram program = expand(model, LayerKind::block, layer, options);
   double total = 0;
   for (const Part& part : program.forward)
     for (const Op& op : part.ops)
       if (op.kind == OpKind::attention) {
-        // Scores are of nope + rope columns, which is head_dim; what they weigh is of `value`.
+        // Scores are of nope + rope columns, which is head_dim; of what they weigh all behind `value` is zeros.
         const double width = static_cast<double>(model.head_dim);
         total += flops_of(op, true) * (latent.any() ? (width + static_cast<double>(latent.value)) / (2 * width) : 1.0);
       } else if (op.kind == OpKind::grouped_matmul) {
         // A token's own experts, whether there is room for it or not.
         total += 2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
                  (op.in.size() > 3 ? 2 : 1);
-      } else if (op.kind == OpKind::matmul &&
-                 !(latent.any() && of_attention(program.tensors[static_cast<std::size_t>(op.in[1])].name))) {
+      } else if (op.kind == OpKind::matmul) {
         total += flops_of(op);
       }
-  if (latent.any()) total += 2 * tokens * static_cast<double>(latent_weights(model));
   return total;
 }
 

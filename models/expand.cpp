@@ -1,6 +1,7 @@
 // Expansion of layers into operators. Reading order: models/layer_notes.h (how tensors and ops are noted down),
-// models/linear_notes.h (norms and products), attention_forward, mlp_forward and their backwards, the blocks put
-// together, then models/end_notes.h (the input, and the heads with their losses).
+// models/linear_notes.h (norms and products), attention_forward (models/latent_notes.h: what latent attention has in
+// place of the product for q, k and v), mlp_forward and their backwards, the blocks put together, then
+// models/end_notes.h (the input, and the heads with their losses).
 //
 // Tensor parallelism is Megatron-LM's (Shoeybi et al. 2019, section 3): the first product of attention and of the MLP
 // is split by columns, the second by rows, one all-reduce after each in forward and one before each in backward; the
@@ -59,7 +60,9 @@ class Builder : private EndNotes {
   // -- attention ------------------------------------------------------------------------------------------------
   struct Attention {
     Linear qkv, projection;
+    Latent latent;  ///< in place of `qkv`
     int packed = -1, out = -1, saved = -1;
+    int values = -1;  ///< of `out` the columns that values have, where they are narrower than heads
     std::int64_t heads = 0, kv_heads = 0;
     // Norms of the heads of q and k: what attention reads is normed, `packed` what they read.
     int q_norm = -1, q_norm_gradient = -1, k_norm = -1, k_norm_gradient = -1, normed = -1, rstd = -1;
@@ -73,6 +76,7 @@ class Builder : private EndNotes {
   }
 
   Attention make_attention() {
+    if (model_.latent.any()) return make_latent_attention();
     Attention a;
     const std::int64_t d = model_.head_dim;
     const std::int64_t c = model_.hidden;
@@ -110,20 +114,31 @@ class Builder : private EndNotes {
       a.normed = activation("qkv.normed", a.qkv.out);
       a.rstd = activation("qkv.rstd", {n_, a.heads + a.kv_heads}, DType::fp32);
     }
-    a.out = activation("attention", a.heads * d);
+    make_core(a);
+    return a;
+  }
+  void make_core(Attention& a) {
+    a.out = activation("attention", a.heads * model_.head_dim);
     a.saved = options_.flash
                   ? activation("attention.lse", {options_.batch, a.heads, options_.sequence}, DType::fp32)
                   : activation("attention.probabilities",
                                {options_.batch, a.heads, options_.sequence, options_.sequence}, options_.dtype);
+  }
+  Attention make_latent_attention() {
+    Attention a;
+    a.heads = a.kv_heads = model_.heads / options_.tensor;
+    const std::string at = prefix() + "attn.";
+    a.latent = make_latent(at);
+    a.projection = {.in = a.heads * model_.latent.value, .out = model_.hidden, .rows = n_};
+    std::tie(a.projection.weight, a.projection.weight_gradient) = parameter(
+        matrix(at + "proj.weight", model_.hidden, model_.heads * model_.latent.value, 1, residual_initial_stddev()));
+    a.packed = activation("qkv", 3 * a.heads * model_.head_dim);
+    make_core(a);
+    a.values = activation("attention.values", a.projection.in);
     return a;
   }
 
   bool has_qkv_bias() const { return model_.bias || model_.qkv_bias; }
-  // A parameter that each rank uses on its heads alone.
-  Tensor by_heads(Tensor t) const {
-    t.partial_gradient = options_.tensor > 1;
-    return t;
-  }
 
   Op attention_op(OpKind kind, const Attention& a, std::vector<int> in, std::vector<int> out) const {
     Op o = op(kind, std::move(in), std::move(out), 0);
@@ -135,7 +150,7 @@ class Builder : private EndNotes {
     o.rounded = options_.products == DType::tf32;
     if (kind == OpKind::rope || kind == OpKind::rope_grad) {
       o.epsilon = model_.rope_theta;
-      o.rotary = model_.rotary_columns();
+      o.rotary = model_.latent.any() ? model_.latent.rope : model_.rotary_columns();
       if (o.rotary == o.head_dim) o.rotary = 0;
     }
     if (kind == OpKind::head_norm || kind == OpKind::head_norm_grad) o.epsilon = model_.norm_epsilon;
@@ -154,20 +169,29 @@ class Builder : private EndNotes {
 
   // h (partial over the tensor group) = attention(a); no bias of the projection.
   void attention_forward(const Attention& a, int x, int h) {
-    linear_forward(a.qkv, x, a.packed, has_qkv_bias());
+    const bool latent = model_.latent.any();
+    latent ? latent_forward(a.latent, x, a.packed) : linear_forward(a.qkv, x, a.packed, has_qkv_bias());
     const int read = a.read();
     if (model_.qk_norm) emit(attention_op(OpKind::head_norm, a, {a.packed, a.q_norm, a.k_norm}, {a.normed, a.rstd}));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope, a, {read}, {read}));
     options_.context > 1 ? ring_forward(a) : emit(attention_op(OpKind::attention, a, {read}, {a.out, a.saved}));
-    linear_forward(a.projection, a.out, h, false);
+    if (latent) emit(latent_op(OpKind::head_values, {a.out}, {a.values}));
+    linear_forward(a.projection, latent ? a.values : a.out, h, false);
   }
   // From dh (the gradient after the projection's bias) to da, the gradient of x, which `name` names.
   void attention_backward(const Attention& a, int dh_own, int x, int da, const std::string& name) {
     const int dh = gathered(dh_own, "d_attention.h");
-    const int dout = activation("d_attention", a.projection.in);
-    const int dpacked = activation("d_qkv", a.qkv.out);
+    const bool latent = model_.latent.any();
+    const int dout = activation("d_attention", a.heads * model_.head_dim);
+    const int dpacked = activation("d_qkv", (a.heads + 2 * a.kv_heads) * model_.head_dim);
     bias_backward(a.projection, dh_own);
-    linear_backward(a.projection, dh, a.out, dout);
+    if (latent) {
+      const int dvalues = activation("d_attention.values", a.projection.in);
+      linear_backward(a.projection, dh, a.values, dvalues);
+      emit(latent_op(OpKind::head_values_grad, {dvalues}, {dout}));
+    } else {
+      linear_backward(a.projection, dh, a.out, dout);
+    }
     options_.context > 1 ? ring_backward(a, dout, dpacked)
                          : emit(attention_op(OpKind::attention_grad, a, {dout, a.read(), a.out, a.saved}, {dpacked}));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
@@ -177,6 +201,7 @@ class Builder : private EndNotes {
       o.accumulate = true;
       emit(o);
     }
+    if (latent) return latent_backward(a.latent, dpacked, x, da, name);
     bias_backward(a.qkv, dpacked);
     column_backward(a.qkv, dpacked, x, da, name);
   }
@@ -392,6 +417,11 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
              model.ffn_hidden % options.tensor == 0,
          "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
          model.kv_heads, model.ffn_hidden);
+  ENSURE(!model.latent.any() ||
+             (model.pre_norm && model.kv_heads == model.heads &&
+              model.head_dim == model.latent.nope + model.latent.rope && model.latent.value <= model.head_dim),
+         "latent attention of {} heads of {}, {} keys, values of {}", model.heads, model.head_dim, model.kv_heads,
+         model.latent.value);
   ENSURE(options.context == 1 || options.flash, "context parallelism merges row statistics");
   ENSURE(!options.sequence_parallel || options.batch * options.sequence % options.tensor == 0,
          "tensor {} does not divide {} x {} rows", options.tensor, options.batch, options.sequence);

@@ -13,13 +13,13 @@
 #include <tuple>
 #include <vector>
 
-#include "models/linear_notes.h"
+#include "models/latent_notes.h"
 
 namespace orrery::models {
 
-class ExpertNotes : protected LinearNotes {
+class ExpertNotes : protected LatentNotes {
  protected:
-  using LinearNotes::LinearNotes;
+  using LatentNotes::LatentNotes;
 
   /// Names and sizes of a mixture; filled by make_mixture.
   struct Mixture {

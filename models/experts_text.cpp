@@ -138,9 +138,13 @@ void check_latent(const Cursor& root, Model& m) {
                     m.latent.rope),
         "leave head_dim out");
   needs(m.kv_heads == m.heads, "latent attention makes a key and a value of each head", "leave kv_heads out");
-  needs(m.positions == Positions::rope && m.causal && m.pre_norm && !m.qk_norm && !m.bias && !m.qkv_bias,
+  needs(m.positions == Positions::rope && m.causal && m.pre_norm && !m.qk_norm && !m.bias && !m.qkv_bias &&
+            m.rotary_share == 1,
         "latent attention turns some columns of its keys, and its products carry no biases",
-        "positions: rope, causal, pre_norm, without bias, qkv_bias and qk_norm");
+        "positions: rope, causal, pre_norm, without bias, qkv_bias, qk_norm and rotary_share");
+  needs(m.latent.value <= m.head_dim,
+        fmt::format("values of {} columns are wider than their heads of {}", m.latent.value, m.head_dim),
+        "value: nope + rope, or less");
   needs(m.latent.rope % 2 == 0, fmt::format("rotary positions turn pairs, and {} columns are none", m.latent.rope), "");
 }
 

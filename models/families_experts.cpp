@@ -203,7 +203,13 @@ void deepseek_v3_config(ConfigKeys& k, Model& m) {
 
 WeightNames deepseek_names() {
   WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
-  for (const auto& pair : WeightNames::Pairs{{"mlp.router.balance", "mlp.gate.e_score_correction_bias"},
+  for (const auto& pair : WeightNames::Pairs{{"attn.q_a", "self_attn.q_a_proj"},
+                                             {"attn.q_a_norm", "self_attn.q_a_layernorm"},
+                                             {"attn.q_b", "self_attn.q_b_proj"},
+                                             {"attn.kv_a", "self_attn.kv_a_proj_with_mqa"},
+                                             {"attn.kv_a_norm", "self_attn.kv_a_layernorm"},
+                                             {"attn.kv_b", "self_attn.kv_b_proj"},
+                                             {"mlp.router.balance", "mlp.gate.e_score_correction_bias"},
                                              {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
                                              {"mlp.shared.up", "mlp.shared_experts.up_proj"},
                                              {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})

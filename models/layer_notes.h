@@ -85,6 +85,11 @@ class LayerNotes {
     t.partial_gradient = sharded_;
     return t;
   }
+  // A parameter whose gradient each rank has from its own heads alone.
+  Tensor by_heads(Tensor t) const {
+    t.partial_gradient = options_.tensor > 1;
+    return t;
+  }
   static Tensor fused(const std::string& name, std::vector<Tensor> pieces) {
     Tensor t = pieces.front();
     t.name = name;

@@ -98,11 +98,12 @@ class LinearNotes : protected LayerNotes {
     weight.accumulate = true;
     emit_product(std::move(weight), Makes::weight_gradient);
   }
-  void input_backward(const Linear& linear, int dy, int dx) {
+  void input_backward(const Linear& linear, int dy, int dx, bool adds = false) {
     Op input = op(OpKind::matmul, {dy, linear.weight, -1}, {dx}, 0);
     input.m = linear.rows;
     input.n = linear.in;
     input.k = linear.out;
+    input.accumulate = adds;
     emit_product(std::move(input), Makes::input_gradient);
   }
   // The same of a product split by columns, whose input gradients are added up over the group. Each rank kept its rows

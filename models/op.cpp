@@ -40,6 +40,13 @@ double attention_product(const Op& op, bool full) {
 double head_norm_elements(const Op& op) {
   return tokens(op) * static_cast<double>(op.heads + op.kv_heads) * static_cast<double>(op.head_dim);
 }
+// Columns of latent attention's keys and values before they are packed, of a head.
+double latent_width(const Op& op) {
+  return static_cast<double>(op.head_dim - op.rotary + op.k);
+}
+double all_heads(const Op& op) {
+  return static_cast<double>(op.n) * static_cast<double>(op.heads);
+}
 std::int64_t rotary_columns(const Op& op) {
   return op.rotary > 0 ? op.rotary : op.head_dim;
 }
@@ -132,6 +139,7 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::grouped_weight_grad: return 2 * expected_rows(op) * grouped_width(op);
     case OpKind::row_gate: return 2 * elements(op);
     case OpKind::row_gate_grad: return 4 * elements(op);
+    case OpKind::latent_pack_grad: return all_heads(op) * static_cast<double>(op.rotary);
     case OpKind::balance_losses:
     case OpKind::balance_bias: return 4 * m;
     case OpKind::softmax_max: return elements(op);
@@ -196,6 +204,11 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::scatter_rows:
     case OpKind::split_kv:
     case OpKind::merge_kv:
+    case OpKind::split_columns:
+    case OpKind::join_columns:
+    case OpKind::latent_pack:
+    case OpKind::head_values:
+    case OpKind::head_values_grad:
     case OpKind::fill_zero:
     case OpKind::copy:
     case OpKind::overflow:
@@ -264,7 +277,8 @@ double bytes_of(const Op& op) {
     case OpKind::embedding_lookup_grad: return e * (2 * elements(op) + 2 * k) + 4 * n;
     case OpKind::embedding_bag_squares: return e * elements(op) + 16 * n;
     // Gradients read; rows and their states read and written; indices sorted.
-    case OpKind::embedding_bag_update: return e * 3 * elements(op) + (op.out.size() > 1 && op.out[1] >= 0 ? 32 : 24) * n;
+    case OpKind::embedding_bag_update:
+      return e * 3 * elements(op) + (op.out.size() > 1 && op.out[1] >= 0 ? 32 : 24) * n;
     case OpKind::table_update: return e * 3 * m;
     case OpKind::pooled_join:
     case OpKind::pooled_split: return e * 2 * elements(op);
@@ -278,6 +292,14 @@ double bytes_of(const Op& op) {
     case OpKind::decode_pooled: return (4 + k) * m;
     case OpKind::row_gate: return e * 2 * elements(op) + 4 * n;
     case OpKind::row_gate_grad: return e * 3 * elements(op) + 8 * n;
+    case OpKind::split_columns:
+    case OpKind::join_columns: return e * 2 * n * (m + k);
+    case OpKind::latent_pack:
+    case OpKind::latent_pack_grad:
+      return e * (all_heads(op) * (4 * static_cast<double>(op.head_dim) + latent_width(op)) +
+                  n * static_cast<double>(op.rotary));
+    case OpKind::head_values: return e * 2 * all_heads(op) * k;
+    case OpKind::head_values_grad: return e * all_heads(op) * (k + static_cast<double>(op.head_dim));
     case OpKind::balance_losses: return 8 * m;
     case OpKind::balance_bias: return 12 * m;
     case OpKind::activate_grad:
@@ -477,6 +499,12 @@ const char* name_of(OpKind kind) {
     case OpKind::click_loss_grad: return "click_loss_grad";
     case OpKind::encode_pooled: return "encode_pooled";
     case OpKind::decode_pooled: return "decode_pooled";
+    case OpKind::split_columns: return "split_columns";
+    case OpKind::join_columns: return "join_columns";
+    case OpKind::latent_pack: return "latent_pack";
+    case OpKind::latent_pack_grad: return "latent_pack_grad";
+    case OpKind::head_values: return "head_values";
+    case OpKind::head_values_grad: return "head_values_grad";
   }
   return "?";
 }

@@ -217,6 +217,17 @@ enum class OpKind : std::uint8_t {
   /// magnitude / 127) and then its bytes. row_shard: slot i is laid out as rank i's shards, else as this rank's own
   encode_pooled,
   decode_pooled,  ///< the way back
+  // -- latent attention (models/latent_notes.h): of a head's D columns `rotary` turn, and its value has k
+  split_columns,  ///< in: x (n,m+k). out: its first m columns (n,m), the others (n,k)
+  join_columns,   ///< in: a (n,m), b (n,k). out: x (n,m+k)
+  /// in: q (n,H*D), of each head its columns that stay, then those that turn; kv (n,H*(D-rotary+k)), of each head the
+  /// columns of its key that stay, then its value; key (n,rotary), of all heads' keys what turns. out: qkv (n,3*H*D)
+  /// for `rope` and attention: columns that turn come first, of which 2i and 2i+1, a pair in DeepSeek's order, become i
+  /// and i + rotary/2; behind a value's k columns are zeros.
+  latent_pack,
+  latent_pack_grad,  ///< in: dqkv (n,3*H*D). out: dq, dkv, dkey (n,rotary), which is summed over the heads
+  head_values,       ///< in: y (n,H*D). out: (n,H*k), the first k columns of each head
+  head_values_grad,  ///< in: dy (n,H*k). out: (n,H*D), whose other columns are 0
 };
 
 /// How a router's logits become a choice and its weights: see models/experts.h.
@@ -264,7 +275,7 @@ struct Op {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t vocab = 0;              ///< global, unpadded; the shard begins at tensor_rank*m
   double epsilon = 0;                  ///< norm epsilon, or rope theta
-  std::int64_t rotary = 0;             ///< rope: columns of a head that turn; 0: all
+  std::int64_t rotary = 0;             ///< rope, latent attention: columns of a head that turn; rope's 0: all
   Function function = Function::none;  ///< activate, gate and their gradients
   // Attention and its kin. A score is q.k times score_scale (0: 1/sqrt(D)); of a cap > 0 cap tanh(score/cap) instead;
   // of ALiBi's alibi_heads > 0 (all of the model's) plus slope(head) (key - query); and masked where query - key >=
@@ -311,6 +322,6 @@ struct Op {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
-inline constexpr OpKind kLastOpKind = OpKind::decode_pooled;
+inline constexpr OpKind kLastOpKind = OpKind::head_values_grad;
 
 }  // namespace orrery::models

@@ -399,6 +399,10 @@ class Rules {
 
   void experts() {
     const models::Experts& e = model_.experts;
+    const char* const counted = "another model: `orrery model` counts this one, and no plan computes it";
+    rule(!model_.attention_sinks, "P140", "attention has no sinks yet: the learned logits that stand beside its scores",
+         counted);
+    rule(!e.expert_bias, "P141", "experts have no biases yet; a router's are there", counted);
     rule(spec_.expert == 1 || e.any(), "P21",
          fmt::format("expert {} divides experts, and the model has none", spec_.expert), "expert: 1");
     if (!e.any()) return;

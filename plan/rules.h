@@ -98,6 +98,8 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P135", "a placement of other tables, or on other ranks"},
     {"P136", "places of tables of a model without"},
     {"P137", "row-wise Adagrad of a model without tables"},
+    {"P140", "attention with sinks, which is counted alone"},
+    {"P141", "experts with biases, which are counted alone"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

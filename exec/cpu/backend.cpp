@@ -278,6 +278,12 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::click_loss_grad: return run_click_loss_grad(machine_, call);
     case OpKind::encode_pooled: return run_encode_pooled(machine_, call);
     case OpKind::decode_pooled: return run_decode_pooled(machine_, call);
+    case OpKind::split_columns: return run_split_columns(machine_, call);
+    case OpKind::join_columns: return run_join_columns(machine_, call);
+    case OpKind::latent_pack: return run_latent_pack(machine_, call);
+    case OpKind::latent_pack_grad: return run_latent_pack_grad(machine_, call);
+    case OpKind::head_values: return run_head_values(machine_, call);
+    case OpKind::head_values_grad: return run_head_values_grad(machine_, call);
   }
 }
 

@@ -199,5 +199,11 @@ void run_grouped_matmul(Machine&, const Call&);
 void run_grouped_weight_grad(Machine&, const Call&);
 void run_row_gate(Machine&, const Call&);
 void run_row_gate_grad(Machine&, const Call&);
+void run_split_columns(Machine&, const Call&);  // operators_latent.cpp
+void run_join_columns(Machine&, const Call&);
+void run_latent_pack(Machine&, const Call&);
+void run_latent_pack_grad(Machine&, const Call&);
+void run_head_values(Machine&, const Call&);
+void run_head_values_grad(Machine&, const Call&);
 
 }  // namespace orrery::exec

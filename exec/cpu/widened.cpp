@@ -17,13 +17,16 @@ constexpr std::size_t kMostOperands = 8;  // on either side
 
 /// Operators that write every element of their results and read none of them.
 bool only_writes(const models::Op& op) {
-  constexpr OpKind kinds[] = {OpKind::embedding,     OpKind::layer_norm, OpKind::rms_norm,      OpKind::gelu,
-                              OpKind::gelu_grad,     OpKind::swiglu,     OpKind::swiglu_grad,   OpKind::add,
-                              OpKind::add_bias,      OpKind::type_add,   OpKind::gather_rows,   OpKind::tanh,
-                              OpKind::tanh_grad,     OpKind::gelu_erf,   OpKind::gelu_erf_grad, OpKind::class_loss_grad,
-                              OpKind::dropout,       OpKind::relu,       OpKind::relu_grad,     OpKind::activate,
-                              OpKind::activate_grad, OpKind::gate,       OpKind::gate_grad,     OpKind::head_norm,
-                              OpKind::soft_cap,      OpKind::row_gate,   OpKind::row_gate_grad};
+  constexpr OpKind kinds[] = {
+      OpKind::embedding,       OpKind::layer_norm,  OpKind::rms_norm,         OpKind::gelu,
+      OpKind::gelu_grad,       OpKind::swiglu,      OpKind::swiglu_grad,      OpKind::add,
+      OpKind::add_bias,        OpKind::type_add,    OpKind::gather_rows,      OpKind::tanh,
+      OpKind::tanh_grad,       OpKind::gelu_erf,    OpKind::gelu_erf_grad,    OpKind::class_loss_grad,
+      OpKind::dropout,         OpKind::relu,        OpKind::relu_grad,        OpKind::activate,
+      OpKind::activate_grad,   OpKind::gate,        OpKind::gate_grad,        OpKind::head_norm,
+      OpKind::soft_cap,        OpKind::row_gate,    OpKind::row_gate_grad,    OpKind::split_columns,
+      OpKind::join_columns,    OpKind::latent_pack, OpKind::latent_pack_grad, OpKind::head_values,
+      OpKind::head_values_grad};
   constexpr OpKind told[] = {OpKind::scatter_rows, OpKind::bias_grad, OpKind::layer_norm_grad, OpKind::rms_norm_grad};
   if (std::find(std::begin(told), std::end(told), op.kind) != std::end(told)) return !op.accumulate;
   return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);

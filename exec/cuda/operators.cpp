@@ -493,9 +493,17 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::click_loss_grad:
     case OpKind::encode_pooled:
     case OpKind::decode_pooled:
+      throw Failure(fmt::format("the CUDA backend has no {} yet: recommendation models run on CPU ranks",
+                                models::name_of(op.kind)),
+                    FailureKind::environment);
+    case OpKind::split_columns:
+    case OpKind::join_columns:
+    case OpKind::latent_pack:
+    case OpKind::latent_pack_grad:
+    case OpKind::head_values:
+    case OpKind::head_values_grad:
       throw Failure(
-          fmt::format("the CUDA backend has no {} yet: recommendation models run on CPU ranks",
-                      models::name_of(op.kind)),
+          fmt::format("the CUDA backend has no {} yet: latent attention runs on CPU ranks", models::name_of(op.kind)),
           FailureKind::environment);
   }
 }

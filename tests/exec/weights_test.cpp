@@ -123,6 +123,15 @@ TEST(WeightNames, OfExpertsAreThoseOfTransformers) {
   EXPECT_EQ(name(Family::qwen2_moe, "h.3.mlp.shared_gate.weight"), layer + "mlp.shared_expert_gate.weight");
   EXPECT_EQ(name(Family::deepseek_v3, "h.3.mlp.shared.proj.weight"), layer + "mlp.shared_experts.down_proj.weight");
   EXPECT_EQ(name(Family::deepseek_v3, "h.3.mlp.router.balance"), layer + "mlp.gate.e_score_correction_bias");
+  for (const auto& [logical, theirs] : {std::pair{"q_a", "q_a_proj"},
+                                        {"q_a_norm", "q_a_layernorm"},
+                                        {"q_b", "q_b_proj"},
+                                        {"q", "q_proj"},
+                                        {"kv_a", "kv_a_proj_with_mqa"},
+                                        {"kv_a_norm", "kv_a_layernorm"},
+                                        {"kv_b", "kv_b_proj"}})
+    EXPECT_EQ(name(Family::deepseek_v2, ("h.3.attn." + std::string(logical) + ".weight").c_str()),
+              layer + "self_attn." + theirs + ".weight");
   EXPECT_EQ(name(Family::llama, "h.3.mlp.experts.7.gate.weight"), "h.3.mlp.experts.7.gate.weight") << "it has none";
 }
 

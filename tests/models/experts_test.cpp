@@ -305,6 +305,8 @@ TEST(MixturesOfExperts, RefuseNumbersThatDoNotFitEachOtherWhereTheyStand) {
            {"experts: 8", 10, "`experts` is a map of sizes"},
            {"latent_attention: {kv_rank: 20, nope: 12, rope: 5, value: 10}", 19, "5 columns"},
            {"latent_attention: {nope: 12, rope: 6, value: 10}", 19, "key `kv_rank` is missing"},
+           {"latent_attention: {kv_rank: 20, nope: 12, rope: 6, value: 19}", 19,
+            "values of 19 columns are wider than their heads of"},
            {"latent_attention: {kv_rank: 20, nope: 12, rope: 6, value: 10}", 19, "a key and a value of each head"},
        }) {
     const std::string text = message_of(std::string(kSmallLlama) + one.line + "\n");

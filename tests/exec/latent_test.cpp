@@ -1,0 +1,166 @@
+// Latent attention: the numbers of PyTorch, from weights as DeepSeek's files have them; and every way to split it gives
+// the serial run's.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "exec/safetensors.h"
+#include "tests/exec/training.h"
+
+namespace orrery::exec {
+namespace {
+
+using testing::Outcome;
+using testing::Trial;
+
+const std::string kLatentGolden = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/";
+
+/// The models of tests/golden/pytorch/generate_latent.py.
+Trial golden_latent(const std::string& kind) {
+  Trial trial = testing::golden_trial("cosine_clipped");
+  models::Model& m = trial.model;
+  const bool lite = kind == "lite";
+  m.family = models::Family::deepseek_v3;
+  m.layers = 3;
+  m.head_dim = 10;
+  m.ffn_hidden = 48;
+  m.normalisation = models::Normalisation::rms_norm;
+  m.norm_epsilon = 1e-5;
+  m.activation = models::Activation::swiglu;
+  m.positions = models::Positions::rope;
+  m.bias = false;
+  m.tied_embeddings = false;
+  m.latent = {.q_rank = lite ? 0 : 20, .kv_rank = 12, .nope = 6, .rope = 4, .value = 8};
+  if (!lite)
+    m.experts = {.count = 8,
+                 .chosen = 3,
+                 .hidden = 24,
+                 .shared = 16,
+                 .first_dense = 1,
+                 .scores = models::Scores::sigmoid,
+                 .normalised = true,
+                 .weight_scale = 2.5,
+                 .groups = 4,
+                 .groups_chosen = 2,
+                 .balance_bias = true};
+  trial.spec.order = plan::Order::gpipe;
+  trial.training.initial_weights = kLatentGolden + "latent_" + kind + "_initial.safetensors";
+  return trial;
+}
+
+class GoldenLatent : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenLatent, AgreesWithPyTorchOverTwentySteps) {
+  const std::string kind = GetParam();
+  std::ifstream in(kLatentGolden + "latent_golden.json");
+  const nlohmann::json steps = nlohmann::json::parse(in)[kind]["steps"];
+  for (const bool flash : {true, false}) {
+    Trial trial = golden_latent(kind);
+    trial.spec.micro_batch = flash ? 8 : 2;
+    trial.spec.flash = flash;
+    const Outcome ours = testing::train(trial);
+    ASSERT_EQ(ours.steps.size(), steps.size());
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      for (const auto& [key, value] :
+           {std::pair{"loss", ours.steps[i].loss}, {"gradient_norm", ours.steps[i].gradient_norm}}) {
+        const double theirs = steps[i][key].get<double>();
+        EXPECT_NEAR(value, theirs, 1e-5 * theirs) << key << " of step " << i + 1;
+      }
+    }
+    const auto file = SafetensorsFile::open(kLatentGolden + "latent_" + kind + "_gradient_step_1.safetensors");
+    ASSERT_TRUE(file);
+    LogicalTensors theirs, trained = ours.gradients.at(0);
+    std::erase_if(trained, [](const auto& one) { return one.first.ends_with("router.balance"); });
+    ASSERT_EQ(trained.size(), file->header().tensors.size());
+    for (const auto& [name, tensor] : trained) {
+      const TensorEntry* entry = file->header().find(name);
+      ASSERT_NE(entry, nullptr) << name;
+      theirs[name].shape = tensor.shape;
+      theirs[name].values.resize(tensor.values.size());
+      file->read(*entry, 0, theirs[name].values);
+      EXPECT_LE(testing::relative_distance({{name, tensor}}, {{name, theirs[name]}}), 3e-5) << name;
+    }
+    const double distance = testing::relative_distance(trained, theirs);
+    std::printf("[ errors   ] %-5s flash %d: gradient at step 1 %.1e\n", kind.c_str(), flash ? 1 : 0, distance);
+    EXPECT_LE(distance, 1e-5);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenLatent, ::testing::Values("v3", "lite"));
+
+struct LatentSplit {
+  const char* name;
+  void (*set)(plan::PlanSpec&);
+};
+
+const LatentSplit kLatentSplits[] = {
+    {"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
+    {"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
+    {"tensor_4", [](plan::PlanSpec& s) { s.tensor = 4; }},
+    {"rows_over_tensor_2", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
+    {"context_2", [](plan::PlanSpec& s) { s.context = 2; }},
+    {"context_2_rows_over_tensor_2", [](plan::PlanSpec& s) { s.context = s.tensor = 2, s.sequence_parallel = true; }},
+    {"pipeline_2", [](plan::PlanSpec& s) { s.pipeline = 2; }},
+    {"zero_bubble_2",
+     [](plan::PlanSpec& s) { s.pipeline = s.tensor = 2, s.sequence_parallel = true, s.order = plan::Order::zb_h1; }},
+    {"zero_1_tensor_2", [](plan::PlanSpec& s) { s.data = s.tensor = 2, s.zero_stage = 1; }},
+    {"zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
+    {"zero_3_rows_over_tensor_2",
+     [](plan::PlanSpec& s) { s.data = s.tensor = 2, s.zero_stage = 3, s.sequence_parallel = true; }},
+    {"recomputed", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
+    {"core_recomputed_tensor_2", [](plan::PlanSpec& s) { s.tensor = 2, s.recompute = plan::Recompute::selective; }},
+    {"expert_2_tensor_2", [](plan::PlanSpec& s) { s.data = s.expert = s.tensor = 2; }},
+};
+
+class LatentEqualToSerial : public ::testing::TestWithParam<std::tuple<const char*, LatentSplit>> {
+ protected:
+  static Trial trial(const std::string& kind) {
+    Trial trial = golden_latent(kind);
+    trial.spec.batch = 8;
+    trial.spec.micro_batch = 2;
+    return trial;
+  }
+};
+
+TEST_P(LatentEqualToSerial, InLossGradientsAndWeights) {
+  const std::string kind = std::get<0>(GetParam());
+  const LatentSplit& split = std::get<1>(GetParam());
+  static std::map<std::string, Outcome> known;
+  if (!known.contains(kind)) known.emplace(kind, testing::train(trial(kind)));
+  Trial here = trial(kind);
+  split.set(here.spec);
+  if (!here.model.experts.any()) here.spec.expert = 1;
+  const Outcome ours = testing::train(here);
+  const Outcome& alone = known.at(kind);
+  ASSERT_EQ(ours.steps.size(), 20U);
+  const double loss = testing::loss_distance(ours, alone);
+  const double first = testing::relative_distance(ours.gradients.at(0), alone.gradients.at(0));
+  const double last = testing::relative_distance(ours.gradients.at(19), alone.gradients.at(19));
+  std::printf("[ errors   ] %-5s %-32s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", kind.c_str(), split.name,
+              loss, first, last);
+  for (std::size_t i = 0; i < ours.steps.size(); ++i)
+    EXPECT_NEAR(ours.steps[i].gradient_norm, alone.steps[i].gradient_norm, 1e-5 * alone.steps[i].gradient_norm);
+  EXPECT_LE(loss, 1e-5);
+  EXPECT_LE(first, 1e-5);
+  EXPECT_LE(last, 1e-4);
+  EXPECT_LE(testing::relative_distance(ours.weights, alone.weights), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Splits, LatentEqualToSerial,
+                         ::testing::Combine(::testing::Values("v3", "lite"), ::testing::ValuesIn(kLatentSplits)),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name;
+                         });
+
+TEST(LatentTraining, InBf16FollowsFp32) {
+  Trial trial = golden_latent("lite");
+  const Outcome exact = testing::train(trial);
+  trial.spec.precision = models::DType::bf16;
+  trial.spec.tensor = 2;
+  EXPECT_LE(testing::loss_distance(testing::train(trial), exact), 5e-3);
+}
+
+}  // namespace
+}  // namespace orrery::exec

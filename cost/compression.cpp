@@ -22,15 +22,6 @@ using plan::CollectiveKind;
 
 namespace {
 
-Op flat(OpKind kind, DType dtype, std::int64_t m, std::int64_t n = 0) {
-  Op op;
-  op.kind = kind;
-  op.dtype = dtype;
-  op.m = m;
-  op.n = n;
-  return op;
-}
-
 Op product(std::int64_t m, std::int64_t n, std::int64_t k, bool trans_a, bool trans_b) {
   Op op = flat(OpKind::matmul, DType::fp32, m, n);
   op.k = k;

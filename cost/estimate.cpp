@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "cost/asynchronous.h"
+#include "cost/balancing.h"
 #include "cost/block_kinds.h"
 #include "cost/compression.h"
 #include "cost/late_reductions.h"
@@ -32,12 +33,6 @@ namespace {
 using base::Bytes;
 using models::LayerKind;
 using plan::CollectiveKind;
-
-models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m) {
-  models::Op op;
-  op.kind = kind, op.dtype = dtype, op.m = m;
-  return op;
-}
 
 }  // namespace
 
@@ -87,7 +82,6 @@ struct Estimator::Memo {
   double hop(const plan::Plan& plan, int from, int to) const;
   SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
-  double balancing(const plan::PlanSpec& spec, const std::vector<LayerRun>& layers, const StageGroups& groups);
   double agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters, const plan::FactorCount& factors,
                               const StageGroups& groups);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
@@ -269,7 +263,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
             op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
     clip += message(CollectiveKind::all_reduce, 1, models::DType::fp32, zero == 0 ? groups.data : groups.copies);
   }
-  t.norm = clip + balancing(spec, layers_of, groups);
+  t.norm = clip + balancing_time(*pricing, model->experts, spec, layers_of, groups);
   std::int64_t parameters = 0;
   plan::FactorCount factors;
   double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
@@ -318,27 +312,6 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
     norm += static_cast<double>(b.count) * (pricing->on_host_time({&square, 1}).value - dispatch());
   }
   t.norm = clip + norm;
-}
-
-/// What a mixture of experts sums up of its choices, and of the squares that only some replicas have.
-double Estimator::Memo::balancing(const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
-                                  const StageGroups& groups) {
-  const models::Experts& experts = model->experts;
-  if (!experts.any()) return 0;
-  constexpr auto kSum = CollectiveKind::all_reduce;
-  constexpr auto kType = models::DType::fp32;
-  const std::int64_t values = 2 * experts.count + 1;
-  std::int64_t mixed = 0;
-  for (const LayerRun& run : layers_of)
-    if (run.costs->expert_elements > 0) mixed += run.count;
-  models::Op pool = flat(models::OpKind::sum_pieces, kType, values);
-  pool.n = std::max<std::int64_t>(1, mixed);
-  double t = 2 * dispatch() + op(flat(models::OpKind::fill_zero, kType, pool.n * values)) + op(pool) +
-             op(flat(models::OpKind::balance_losses, kType, experts.count)) +
-             message(kSum, values, kType, loss_members(spec));
-  if (mixed > 0) t += message(kSum, mixed * values, kType, groups.data);
-  if (spec.expert > 1 && !partitions(spec)) t += dispatch() + message(kSum, 1, kType, groups.experts);
-  return t;
 }
 
 /// What optimizers that look at whole tensors sum up over the ranks that have parts of them, and what they make of it.

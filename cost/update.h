@@ -9,6 +9,13 @@
 
 namespace orrery::cost {
 
+/// An operator over a flat range of `m` elements, or `n` of them.
+[[nodiscard]] inline models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m, std::int64_t n = 0) {
+  models::Op op;
+  op.kind = kind, op.dtype = dtype, op.m = m, op.n = n;
+  return op;
+}
+
 /// What a buffer takes of the arena.
 [[nodiscard]] double arena_bytes(std::int64_t elements, models::DType dtype);
 

@@ -24,6 +24,7 @@
 #include "plan/orders.h"
 #include "plan/parameter_server.h"
 #include "plan/reduce_early.h"
+#include "plan/stage_layers.h"
 #include "plan/write_first.h"
 
 namespace orrery::plan {
@@ -63,7 +64,7 @@ class StageLowering {
     forward_tensors_.resize(parameters_.layers.size());
     backward_tensors_.resize(parameters_.layers.size());
     persistent_buffers();
-    expert_buffers();
+    add_expert_buffers(build_, plan_.model(), parameters_.layers, options_.forward_only);
     begin_block();
     in_moves() ? chunk_blocks() : whole_blocks();
     if (balances()) balance_block();
@@ -241,24 +242,6 @@ class StageLowering {
       class_.scaling = build_.buffer("loss_scaling", Purpose::scalars, DType::fp32, 4, true);
   }
 
-  void expert_buffers() {
-    const models::Experts& experts = plan_.model().experts;
-    for (const StageLayer& layer : parameters_.layers)
-      if (layer.kind == models::LayerKind::block && experts.in_layer(layer.layer))
-        class_.expert_layers.push_back(layer.layer);
-    const auto layers = static_cast<std::int64_t>(class_.expert_layers.size());
-    if (experts.balance_bias && layers > 0)
-      class_.expert_biases =
-          build_.buffer("expert_biases", Purpose::parameters, DType::fp32, layers * experts.count, true);
-    // Losses are of all stages: each takes part in their sums.
-    if (!experts.any() || options_.forward_only) return;
-    const std::int64_t values = 2 * experts.count + 1;
-    class_.tally =
-        build_.buffer("expert_tally", Purpose::scalars, DType::fp32, std::max<std::int64_t>(1, layers) * values, true);
-    class_.pooled = build_.buffer("expert_load", Purpose::scalars, DType::fp32, values, true);
-    class_.balance = build_.buffer("balance_losses", Purpose::scalars, DType::fp32, 2, true);
-  }
-
   // Whether gradients need the loads of the whole step, known behind its last forward pass.
   bool balances() const { return class_.tally >= 0 && plan_.model().experts.aux_coefficient > 0; }
   void balance_block() {
@@ -275,21 +258,6 @@ class StageLowering {
     std::vector<int> gradients;   ///< by bucket of the layer: buffer that takes gradients
     const char* suffix = "";
   };
-
-  static std::string label(const StageLayer& layer) {
-    switch (layer.kind) {
-      case models::LayerKind::embedding: return "embedding";
-      case models::LayerKind::block: return "h." + std::to_string(layer.layer);
-      case models::LayerKind::head: return "head";
-    }
-    return "?";
-  }
-
-  // Where bucket `b` of the stage stands among the layer's own.
-  static std::size_t place_of(const StageLayer& layer, int bucket) {
-    return static_cast<std::size_t>(std::find(layer.buckets.begin(), layer.buckets.end(), bucket) -
-                                    layer.buckets.begin());
-  }
 
   int view_of(const StageLayer& layer, Context& context, int tensor) {
     if (tensor < 0) return -1;
@@ -319,32 +287,6 @@ class StageLowering {
                                                      t.dtype, t.elements(), kept)));
     }
     return known;
-  }
-
-  // For people: which half of a block a run of operators belongs to. `attention`: whether it has been passed.
-  static const char* name_of_part(const std::vector<Op>& ops, Phase phase, bool& attention) {
-    const auto has = [&](OpKind kind) {
-      return std::any_of(ops.begin(), ops.end(), [kind](const Op& op) { return op.kind == kind; });
-    };
-    const bool forward = phase != Phase::backward;
-    if (has(OpKind::attention) || has(OpKind::attention_grad) || has(OpKind::ring_attention) ||
-        has(OpKind::ring_attention_grad)) {
-      attention = true;
-      return "attention";
-    }
-    if (has(OpKind::matmul)) return attention == forward ? "mlp" : "attention";
-    return forward && has(OpKind::add_bias) ? "residual" : "norm";
-  }
-
-  static CollectiveKind kind_of(models::GroupCollective collective) {
-    switch (collective) {
-      case models::GroupCollective::all_reduce: return CollectiveKind::all_reduce;
-      case models::GroupCollective::all_gather: return CollectiveKind::all_gather;
-      case models::GroupCollective::reduce_scatter: return CollectiveKind::reduce_scatter;
-      case models::GroupCollective::ring_shift: return CollectiveKind::ring_shift;
-      case models::GroupCollective::all_to_all: return CollectiveKind::all_to_all;
-    }
-    return CollectiveKind::all_reduce;
   }
 
   void run_parts(const StageLayer& layer, Context& context, const std::vector<models::Part>& parts, Phase phase,
@@ -405,15 +347,6 @@ class StageLowering {
       holders.push_back(full);
     }
     return holders;
-  }
-
-  // Whether backward of this layer reads any parameter: an embedding does not, so nothing is gathered for it.
-  static bool backward_reads_parameters(const StageLayer& layer) {
-    for (const models::Part& part : layer.program.backward)
-      for (const Op& op : part.ops)
-        for (int t : op.in)
-          if (t >= 0 && layer.program.tensors[static_cast<std::size_t>(t)].role == TensorRole::parameter) return true;
-    return false;
   }
 
   // -- blocks ---------------------------------------------------------------------------------------------------

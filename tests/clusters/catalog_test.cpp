@@ -37,12 +37,13 @@ std::vector<std::string> names() {
 }
 
 TEST(Catalog, HasTheMachinesThatAreAskedFor) {
-  EXPECT_THAT(names(), ::testing::IsSupersetOf(
-                           {"dgx-1v",        "aws-p3dn",      "dgx-2",       "dgx-2-superpod",   "dgx-a100",
-                            "selene",        "selene-1024",   "selene-2020", "azure-nd96asr-v4", "hgx-h100",
-                            "hgx-h100-roce", "hgx-h200",      "hgx-h800",    "hgx-b200",         "meta-roce-24k",
-                            "jean-zay-v100", "jean-zay-a100", "zion",        "zionex",           "mi300x",
-                            "tpu-v4",        "localhost-1",   "localhost-2", "localhost-4",      "localhost-8"}));
+  EXPECT_THAT(names(), ::testing::IsSupersetOf({"dgx-1v",           "aws-p3dn",      "dgx-2",         "dgx-2-superpod",
+                                                "dgx-a100",         "selene",        "selene-1024",   "selene-2020",
+                                                "azure-nd96asr-v4", "hgx-h100",      "hgx-h100-roce", "hgx-h200",
+                                                "hgx-h800",         "hgx-b200",      "gb200-nvl64",   "gb300-nvl64",
+                                                "meta-roce-24k",    "jean-zay-v100", "jean-zay-a100", "zion",
+                                                "zionex",           "mi300x",        "tpu-v4",        "localhost-1",
+                                                "localhost-2",      "localhost-4",   "localhost-8"}));
 }
 
 TEST(Catalog, IsListedInTheDocumentationWhoseExamplesAreRead) {

@@ -31,6 +31,8 @@ struct Family {
 /// A stack of this name stands for the one without it where a run stays within a node.
 constexpr const char* kWithinNode = "-within-node";
 constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
+constexpr std::int64_t kUsualNode = 8;  // devices
+
 constexpr Family kFamilies[] = {
     {"gpt", "gpt", "", kGptVocab},
     {"gpt (MPT)", "gpt", "bias: false\n", kGptVocab},
@@ -253,7 +255,6 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
 
 Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Setup& s,
                                                                         std::vector<std::string>& notes) {
-  constexpr std::int64_t kUsualNode = 8;
   const std::int64_t per_node = s.gpus_per_node.value_or(kUsualNode);
   if (library_.machine) return sized_cluster(*library_.machine, s);
   // The most alike device, then the node of as many of them, then the smallest cluster, then the first by name.
@@ -280,8 +281,13 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const
   clusters::Cluster cluster = machine;
   if (s.inter_node_gbps && cluster.shape && cluster.shape->node.nics > 0) {
     constexpr double kBytesPerGigabit = 1e9 / 8;
+    // Of a rack, whose trays rows call nodes, each device has what a tray's has.
+    const double trays = machine.devices_per_node > kUsualNode
+                             ? static_cast<double>(machine.devices_per_node) /
+                                   static_cast<double>(s.gpus_per_node.value_or(machine.devices_per_node))
+                             : 1;
     cluster.shape->node.nic_bandwidth =
-        base::BytesPerSecond{*s.inter_node_gbps * kBytesPerGigabit / cluster.shape->node.nics};
+        base::BytesPerSecond{trays * *s.inter_node_gbps * kBytesPerGigabit / cluster.shape->node.nics};
     clusters::build(cluster);
   }
   if (*s.gpus > std::int64_t{1} << 20) return fail("V02", fmt::format("{} GPUs", *s.gpus));

@@ -264,7 +264,8 @@ double bytes_of(const Op& op) {
     case OpKind::embedding_lookup_grad: return e * (2 * elements(op) + 2 * k) + 4 * n;
     case OpKind::embedding_bag_squares: return e * elements(op) + 16 * n;
     // Gradients read; rows and their states read and written; indices sorted.
-    case OpKind::embedding_bag_update: return e * 3 * elements(op) + (op.out.size() > 1 && op.out[1] >= 0 ? 32 : 24) * n;
+    case OpKind::embedding_bag_update:
+      return e * 3 * elements(op) + (op.out.size() > 1 && op.out[1] >= 0 ? 32 : 24) * n;
     case OpKind::table_update: return e * 3 * m;
     case OpKind::pooled_join:
     case OpKind::pooled_split: return e * 2 * elements(op);

@@ -493,10 +493,9 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::click_loss_grad:
     case OpKind::encode_pooled:
     case OpKind::decode_pooled:
-      throw Failure(
-          fmt::format("the CUDA backend has no {} yet: recommendation models run on CPU ranks",
-                      models::name_of(op.kind)),
-          FailureKind::environment);
+      throw Failure(fmt::format("the CUDA backend has no {} yet: recommendation models run on CPU ranks",
+                                models::name_of(op.kind)),
+                    FailureKind::environment);
   }
 }
 

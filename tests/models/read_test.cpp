@@ -303,7 +303,7 @@ TEST(OwnForm, ReportsAllErrorsAtOnce) {
   |
   = help: `hiden` looks like it; write `hidden`
 
-error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gpt_neox, phi3, opt, falcon, bloom, nemotron, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, found `gtp`
+error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gpt_neox, phi3, opt, falcon, bloom, nemotron, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, dlrm, found `gtp`
  --> model.yaml:1:9
   |
 1 | family: gtp

@@ -12,7 +12,7 @@
 namespace orrery::models {
 namespace {
 
-constexpr const char* kSmall =
+constexpr const char* kSmallRecommender =
     "name: small\n"
     "family: dlrm\n"
     "dense_features: 3\n"
@@ -21,20 +21,20 @@ constexpr const char* kSmall =
     "bottom_mlp: [16, 8]\n"
     "top_mlp: [10, 1]\n";
 
-std::string with(std::string from, const std::string& to) {
-  std::string text = kSmall;
+std::string replaced(std::string from, const std::string& to) {
+  std::string text = kSmallRecommender;
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   return text.replace(at, from.size(), to);
 }
 
-std::string refused(const std::string& text) {
+std::string refusal(const std::string& text) {
   const auto model = parse_model(text, "m.yaml");
   return model ? "" : base::render(model.error(), false);
 }
 
 TEST(Recommender, IsReadAndWrittenAsItIs) {
-  const auto model = parse_model(kSmall, "m.yaml");
+  const auto model = parse_model(kSmallRecommender, "m.yaml");
   ASSERT_TRUE(model) << base::render(model.error(), false);
   ASSERT_TRUE(model->recommender);
   const Recommender& r = *model->recommender;
@@ -43,7 +43,8 @@ TEST(Recommender, IsReadAndWrittenAsItIs) {
   EXPECT_EQ(r.tables[2].pooling, Pooling::mean);
   EXPECT_EQ(r.indices(), 7);
   EXPECT_EQ(r.interaction, Interaction::dot);
-  for (const std::string& text : {std::string(kSmall), with("top_mlp", "interaction: cross\ncross_rank: 4\ntop_mlp")}) {
+  for (const std::string& text :
+       {std::string(kSmallRecommender), replaced("top_mlp", "interaction: cross\ncross_rank: 4\ntop_mlp")}) {
     const auto one = parse_model(text, "m.yaml");
     ASSERT_TRUE(one) << base::render(one.error(), false);
     const auto again = parse_model(write_model(*one), "again.yaml");
@@ -55,34 +56,34 @@ TEST(Recommender, IsReadAndWrittenAsItIs) {
 // Bottom 3-16-8: 48+16 + 128+8 = 200. Vectors: 4, so the top has 8 + 6 inputs: 140+10 + 10+1 = 161. Tables: 64 rows
 // of 8.
 TEST(Recommender, IsCountedByHand) {
-  const auto model = parse_model(kSmall, "m.yaml");
+  const auto model = parse_model(kSmallRecommender, "m.yaml");
   EXPECT_EQ(parameters(*model), 200 + 161 + 64 * 8);
   EXPECT_EQ(parameters_active(*model), 200 + 161 + 7 * 8);
   // 2 (48 + 128) + 2 (140 + 10) + 12 half-pairs of 8 values, 2 each, + 7 rows of 8 added.
   EXPECT_DOUBLE_EQ(flops_per_token_forward(*model, 1), 352 + 300 + 96 + 56);
   const auto cross =
-      parse_model(with("top_mlp", "interaction: cross\ncross_layers: 2\ncross_rank: 4\ntop_mlp"), "m.yaml");
+      parse_model(replaced("top_mlp", "interaction: cross\ncross_layers: 2\ncross_rank: 4\ntop_mlp"), "m.yaml");
   // 32 values a sample: two layers of 2 x 4 x 32 + 32; the top has 320+10 + 11.
   EXPECT_EQ(parameters(*cross), 200 + 2 * (256 + 32) + 341 + 64 * 8);
   EXPECT_DOUBLE_EQ(flops_per_token_forward(*cross, 1), 352 + 2 * (320 + 10) + 56 + 2 * 32 * (4 * 4 + 3));
 }
 
 TEST(Recommender, BadNumbersAreRefusedWhereTheyStand) {
-  EXPECT_NE(refused(with("{rows: 50}", "{multi_hot: 2}")).find("E0102"), std::string::npos);
-  EXPECT_NE(refused(with("{rows: 50}", "{rows: 0}")).find("m.yaml:5:17"), std::string::npos);
-  EXPECT_NE(refused(with("[16, 8]", "[16, 9]"))
+  EXPECT_NE(refusal(replaced("{rows: 50}", "{multi_hot: 2}")).find("E0102"), std::string::npos);
+  EXPECT_NE(refusal(replaced("{rows: 50}", "{rows: 0}")).find("m.yaml:5:17"), std::string::npos);
+  EXPECT_NE(refusal(replaced("[16, 8]", "[16, 9]"))
                 .find("error[E0112]: the bottom MLP ends in 9 values, and interacts with vectors of embedding_dim 8\n"
                       " --> m.yaml:6:13"),
             std::string::npos)
-      << refused(with("[16, 8]", "[16, 9]"));
-  EXPECT_NE(refused(with("[10, 1]", "[10, 2]")).find("the top MLP ends in 2 values"), std::string::npos);
-  EXPECT_NE(refused(with("[{rows: 50}, {rows: 7, pooling: mean, multi_hot: 3, count: 2}]", "[]"))
+      << refusal(replaced("[16, 8]", "[16, 9]"));
+  EXPECT_NE(refusal(replaced("[10, 1]", "[10, 2]")).find("the top MLP ends in 2 values"), std::string::npos);
+  EXPECT_NE(refusal(replaced("[{rows: 50}, {rows: 7, pooling: mean, multi_hot: 3, count: 2}]", "[]"))
                 .find("a recommendation model without tables"),
             std::string::npos);
-  EXPECT_NE(refused(with("top_mlp", "cross_rank: 4\ntop_mlp")).find("cross layers stand in another interaction"),
+  EXPECT_NE(refusal(replaced("top_mlp", "cross_rank: 4\ntop_mlp")).find("cross layers stand in another interaction"),
             std::string::npos);
-  EXPECT_NE(refused(with("pooling: mean", "pooling: max")).find("E0106"), std::string::npos);
-  EXPECT_NE(refused(with("dense_features: 3", "hidden: 3")).find("E0103"), std::string::npos);
+  EXPECT_NE(refusal(replaced("pooling: mean", "pooling: max")).find("E0106"), std::string::npos);
+  EXPECT_NE(refusal(replaced("dense_features: 3", "hidden: 3")).find("E0103"), std::string::npos);
 }
 
 TEST(Recommender, TheCatalogueHasThePublishedSizes) {

@@ -2,10 +2,10 @@
 """Generates the golden numbers of two tiny models with multi-head latent attention trained by PyTorch in float64, with
 the names and orientations of DeepSeek's own files. See README.md; data and optimizer as in generate.py.
 
-Attention is written out as in modeling_deepseek.py and DeepSeek-V3's inference/model.py: heads of [nope | rope] columns,
-a rotation of neighbouring pairs as complex numbers, values narrower than keys, no padding. `v3`: a narrow vector for
-queries too, and the mixture `deepseek` of generate_moe.py behind a dense layer. `lite`: queries of the token at once,
-as DeepSeek-V2-Lite has them, and dense layers alone.
+Attention is written out as in modeling_deepseek.py and DeepSeek-V3's inference/model.py: heads of [nope | rope]
+columns, a rotation of neighbouring pairs as complex numbers, values narrower than keys, no padding. `v3`: a narrow
+vector for queries too, and the mixture `deepseek` of generate_moe.py behind a dense layer. `lite`: queries of the token
+at once, as DeepSeek-V2-Lite has them, and dense layers alone.
 """
 import json
 import math
@@ -47,7 +47,8 @@ def initial_weights(kind):
     return w
 
 
-ENDS = {"wte.weight": "model.embed_tokens.weight", "ln_f.weight": "model.norm.weight", "lm_head.weight": "lm_head.weight"}
+ENDS = {"wte.weight": "model.embed_tokens.weight", "ln_f.weight": "model.norm.weight",
+        "lm_head.weight": "lm_head.weight"}
 PARTS = {"ln_1": "input_layernorm", "ln_2": "post_attention_layernorm", "attn.q_a": "self_attn.q_a_proj",
          "attn.q_a_norm": "self_attn.q_a_layernorm", "attn.q_b": "self_attn.q_b_proj", "attn.q": "self_attn.q_proj",
          "attn.kv_a": "self_attn.kv_a_proj_with_mqa", "attn.kv_a_norm": "self_attn.kv_a_layernorm",

@@ -32,8 +32,9 @@ Table tables_table(const cost::Prediction& prediction) {
   if (shown < prediction.tables.size())
     table.notes.push_back(fmt::format("and {} more tables, which --json lists", prediction.tables.size() - shown));
   if (prediction.placement_gap)
-    table.notes.push_back(fmt::format("the rank with most has at most {} more than the least possible",
-                                      percent(std::max(0.0, *prediction.placement_gap))));
+    table.notes.push_back(fmt::format(
+        "the most loaded rank has at most {} more than the least possible of any placement, in the planner's loads",
+        percent(std::max(0.0, *prediction.placement_gap))));
   return table;
 }
 

@@ -303,10 +303,12 @@ class Estimating {
 class Replaying {
  public:
   Replaying(const Model& model, const Cluster& cluster, const cost::Pricing& pricing,
-            const std::vector<cost::Prediction>& plans, std::vector<std::optional<cost::Prediction>>& replayed)
-      : model_(model), cluster_(cluster), pricing_(pricing), plans_(plans), replayed_(replayed) {}
+            const std::vector<cost::Prediction>& plans, std::vector<std::optional<cost::Prediction>>& replayed,
+            std::size_t first)
+      : model_(model), cluster_(cluster), pricing_(pricing), plans_(plans), replayed_(replayed), first_(first) {}
 
-  void operator()(std::size_t i) {
+  void operator()(std::size_t place) {
+    const std::size_t i = first_ + place;
     if (!options_.fabric) options_.fabric = fabric_of(pricing_.cluster());
     const auto made = plan::make_plan(model_, cluster_, plans_[i].spec);
     replayed_[i] = simulate(*made, pricing_, options_).prediction;
@@ -319,6 +321,7 @@ class Replaying {
   SimulateOptions options_{.spans = false};
   const std::vector<cost::Prediction>& plans_;
   std::vector<std::optional<cost::Prediction>>& replayed_;
+  std::size_t first_;
 };
 
 std::size_t threads_for(const SearchOptions& options, std::size_t items) {
@@ -335,23 +338,31 @@ double least_beyond(const cost::SearchResult& result, std::size_t replayed, plan
 }
 
 /// Replays the best plans of the closed form and ranks them again, ahead of those not replayed. A plan that turns out
-/// not to fit is dropped. Of an interrupted search the best alone is replayed, which the user still waits for.
+/// not to fit is dropped, and if none does the next ones are replayed. Of an interrupted search the best alone is
+/// replayed, which the user still waits for.
 void replay_best(cost::SearchResult& result, const Model& model, const Cluster& cluster, const plan::Job& job,
                  const cost::Pricing& pricing, const SearchOptions& options, SearchProgress progress, double capacity) {
   const auto wanted =
       static_cast<std::size_t>(std::max(0, result.interrupted ? std::min(1, options.replay) : options.replay));
-  const std::size_t count = std::min(result.plans.size(), wanted);
-  const double beyond = least_beyond(result, count, job.objective);
+  const auto fits = [&](const std::optional<cost::Prediction>& p) { return p && p->memory_peak_bytes <= capacity; };
+  std::vector<std::optional<cost::Prediction>> replayed(result.plans.size());
+  std::size_t count = 0;
   progress.phase = "replaying";
-  progress.total = static_cast<std::int64_t>(count);
-  std::vector<std::optional<cost::Prediction>> replayed(count);
-  std::vector<std::unique_ptr<Replaying>> workers;
-  for (std::size_t w = 0; w < threads_for(options, count); ++w)
-    workers.push_back(std::make_unique<Replaying>(model, cluster, pricing, result.plans, replayed));
-  share_out(workers, count, 1, result.interrupted ? nullptr : options.stop, [&](std::size_t begun) {
-    progress.done = static_cast<std::int64_t>(begun);
-    if (options.progress) options.progress(progress);
-  });
+  do {
+    const std::size_t first = count;
+    count = std::min(result.plans.size(), first + wanted);
+    progress.total = static_cast<std::int64_t>(count);
+    std::vector<std::unique_ptr<Replaying>> workers;
+    for (std::size_t w = 0; w < threads_for(options, count - first); ++w)
+      workers.push_back(std::make_unique<Replaying>(model, cluster, pricing, result.plans, replayed, first));
+    share_out(workers, count - first, 1, result.interrupted ? nullptr : options.stop, [&](std::size_t begun) {
+      progress.done = static_cast<std::int64_t>(first + begun);
+      if (options.progress) options.progress(progress);
+    });
+  } while (wanted > 0 && count < result.plans.size() && !result.interrupted &&
+           !(options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) &&
+           std::none_of(replayed.begin(), replayed.end(), fits));
+  const double beyond = least_beyond(result, count, job.objective);
   std::vector<cost::Prediction> ranked, others;
   for (std::size_t i = 0; i < result.plans.size(); ++i) {
     if (i >= count || !replayed[i]) {
@@ -359,7 +370,7 @@ void replay_best(cost::SearchResult& result, const Model& model, const Cluster& 
       continue;
     }
     ++result.simulated;
-    if (replayed[i]->memory_peak_bytes <= capacity) {
+    if (fits(replayed[i])) {
       ranked.push_back(std::move(*replayed[i]));
     } else {
       ++result.rejected[kMemory];
@@ -396,7 +407,9 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
       space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients);
   cost::SearchResult result;
   result.candidates = static_cast<std::int64_t>(space.size());
-  const auto keep = static_cast<std::size_t>(std::max({1, options.top, options.replay}));
+  // More than are shown: of some models the replay needs more memory than the closed form says.
+  constexpr int kRounds = 16;
+  const auto keep = static_cast<std::size_t>(std::max({1, options.top, kRounds * options.replay}));
   std::atomic<std::int64_t> feasible = 0;
   std::vector<std::unique_ptr<Estimating>> workers;
   for (std::size_t w = 0; w < threads_for(options, space.size() / kPiece); ++w)

@@ -255,6 +255,7 @@ class ExpertNotes : protected LatentNotes {
     Op o = in_slots(m, slot_op(m, op(OpKind::grouped_matmul, std::move(in), {out}, 0)));
     o.m = o.n, o.n = n, o.k = k;
     o.trans_b = transposed;
+    o.rounded = rounds(n, k);
     return o;
   }
   Op grouped_gradient(const Mixture& m, int dy, int x, std::vector<int> out, std::int64_t rows,
@@ -262,7 +263,12 @@ class ExpertNotes : protected LatentNotes {
     Op o = in_slots(m, slot_op(m, op(OpKind::grouped_weight_grad, {dy, x, m.received}, std::move(out), rows)));
     o.n = columns;
     o.accumulate = true;
+    o.rounded = rounds(rows, columns);
     return o;
+  }
+  // As other products of blocks do; of tokens there are as many as are padded.
+  [[nodiscard]] bool rounds(std::int64_t n, std::int64_t k) const {
+    return options_.products == DType::tf32 || (options_.products == DType::fp8 && fits_fp8(n, n, k));
   }
 
   void exchange_counts(const Mixture& m) {

@@ -305,6 +305,13 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::ring_attention_grad: return attention_time(r, op);
     case K::grouped_matmul:
     case K::grouped_weight_grad: return grouped_time(r, op);
+    case K::embedding_bag:
+    case K::embedding_bag_squares:
+    case K::embedding_bag_update:
+    case K::embedding_lookup:
+    case K::embedding_lookup_grad: return lookup_time(r, op);
+    case K::interaction_dot:
+    case K::interaction_dot_grad: return interaction_time(r, op);
     case K::add_bias:
       return streaming_time(r, models::bytes_of(op), family_of(op.kind)) +
              drawing_time(r, op, static_cast<double>(op.n * op.m));
@@ -374,13 +381,6 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::gate_grad:
     case K::head_norm:
     case K::head_norm_grad:
-    case K::embedding_bag:
-    case K::embedding_bag_squares:
-    case K::embedding_bag_update:
-    case K::embedding_lookup:
-    case K::embedding_lookup_grad: return lookup_time(r, op);
-    case K::interaction_dot:
-    case K::interaction_dot_grad: return interaction_time(r, op);
     case K::load_clicks:
     case K::bucketise_indices:
     case K::table_update:

@@ -140,6 +140,7 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .expert = spec.expert,
           .expert_bound = spec.expert_bound,
           .whole_experts = spec.whole_experts(),
+          .imbalance = spec.expert_imbalance,
           .loss_chunks = spec.loss_chunks,
           // Backward follows at once, and no other rank has a part of the logits.
           .loss_at_once = spec.pipeline == 1 && spec.tensor == 1};

@@ -107,7 +107,9 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
            "ranks that split an expert's matrices: 1, or 0: those of tensor"}, OF(expert_tensor)},
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
-           "room for tokens of other ranks, over what a balanced router sends"}, OF(expert_bound)});
+           "room for tokens of other ranks, over what a balanced router sends"}, OF(expert_bound)},
+    Field{{"", "expert_imbalance", 1, kMostBound, nullptr, false,
+           "tokens of the fullest rank over the mean, as predictions take them"}, OF(expert_imbalance)});
 
 /// What the plan file says besides, of which a job says batch, sequence and precision itself.
 inline constexpr auto kFixedFields = std::make_tuple(

@@ -187,7 +187,7 @@ struct Bounds {
   std::vector<int> loss_chunks;  ///< empty: 1, and more where only that fits
   EmbeddingBounds embedding;
   std::vector<int> expert_tensor;  ///< empty: 0, and 1 with rows over the tensor group
-  std::optional<double> expert_bound;
+  std::optional<double> expert_bound, expert_imbalance;
   bool operator==(const Bounds&) const = default;
 };
 

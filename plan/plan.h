@@ -61,6 +61,8 @@ struct PlanSpec {
   int expert_tensor = 0;
   /// Of a message of tokens a rank has room for so many times the rows that a balanced router sends it.
   double expert_bound = 2;
+  /// Tokens of the rank that has most over the mean, as who predicts takes them; what runs is what data decides.
+  double expert_imbalance = 1;
   bool operator==(const PlanSpec&) const = default;
   /// States of a value for each parameter that the optimizer keeps.
   [[nodiscard]] int moments() const {

@@ -211,6 +211,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.flash = b.flash.value_or(flash);
     spec.staleness = b.staleness.value_or(-1);
     spec.expert_bound = b.expert_bound.value_or(spec.expert_bound);
+    spec.expert_imbalance = b.expert_imbalance.value_or(spec.expert_imbalance);
     // One stage has no order to choose; partitioning over one replica is nothing.
     std::vector<Order> orders = b.order;
     if (orders.empty())

@@ -254,6 +254,23 @@ TEST(MixturesOfExperts, CountTheFlopsOfAllThatIsChosenAlsoWhereSomeIsDropped) {
 }
 
 // What the class of DeepSeek-V2 has: q_a, its norm, q_b; kv_a with the shared columns, its norm, kv_b; o.
+// A slot has room for the bound; of the fullest rank more of it is there, of whole slots all.
+TEST(MixturesOfExperts, FillMoreOfTheirSlotsOnTheFullestRank) {
+  const Model m = of_catalogue("mixtral-8x7b");
+  const auto share = [&](double imbalance) {
+    ExpandOptions options{.sequence = 4096, .expert = 8};
+    options.imbalance = imbalance;
+    for (const Part& part : expand(m, LayerKind::block, 0, options).forward)
+      for (const Op& op : part.ops)
+        if (op.kind == OpKind::grouped_matmul) return op.expected;
+    return 0.0;
+  };
+  // 4,096 tokens of two choices over eight ranks are 1,024 rows a slot, which has room for twice as many and 64.
+  EXPECT_DOUBLE_EQ(share(1), 1024.0 / (2 * 1024 + 64));
+  EXPECT_DOUBLE_EQ(share(1.5), 1.5 * share(1));
+  EXPECT_DOUBLE_EQ(share(100), 1);
+}
+
 TEST(LatentAttention, IsCountedByItsProducts) {
   const std::string begin =
       "family: llama\nname: small\nlayers: 2\nhidden: 64\nheads: 4\nffn_hidden: 96\nvocab: 100\n"

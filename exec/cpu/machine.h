@@ -63,6 +63,8 @@ struct Call {
   [[nodiscard]] const float* optional_input(std::size_t index, std::int64_t elements) const;
   [[nodiscard]] const std::int32_t* ids(std::size_t index, std::int64_t elements) const;
   [[nodiscard]] float* output(std::size_t index, std::int64_t elements) const;
+  /// Where the run's embedding tables lie; only schedules that look up tables have it.
+  [[nodiscard]] const plan::TableLayout& tables() const;
 };
 
 /// Elements of a chunk of streaming work: large enough to hide the hand-over, the same for any number of threads, so

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/ensure.h"
 #include "exec/cpu/machine.h"
 #include "exec/half.h"
 #include "plan/table_layout.h"
@@ -13,11 +12,6 @@ namespace {
 
 using plan::TableLayout;
 using plan::TableShard;
-
-const TableLayout& tables_of(const Call& call) {
-  ENSURE(call.context.tables != nullptr, "{} without a layout of tables", models::name_of(call.op.kind));
-  return *call.context.tables;
-}
 
 float weight_of(const TableLayout::Table& table) {
   return table.mean ? 1.0F / static_cast<float>(table.multi_hot) : 1.0F;
@@ -31,7 +25,7 @@ std::int64_t place_in_slots(const TableLayout& layout, int rank, std::int64_t sa
 }  // namespace
 
 void run_pooled_join(Machine& machine, const Call& call) {
-  const TableLayout& layout = tables_of(call);
+  const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim;
   const auto f = static_cast<std::int64_t>(layout.tables.size()) + 1;
   const float* pooled = layout.sharded() ? call.input(0, layout.ranks * n * layout.most_columns) : nullptr;
@@ -57,7 +51,7 @@ void run_pooled_join(Machine& machine, const Call& call) {
 }
 
 void run_pooled_split(Machine& machine, const Call& call) {
-  const TableLayout& layout = tables_of(call);
+  const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim;
   const auto f = static_cast<std::int64_t>(layout.tables.size()) + 1;
   const float* dy = call.input(0, n * f * d);
@@ -225,7 +219,7 @@ plan::PooledType type_of(models::DType dtype) {
 }  // namespace
 
 void run_encode_pooled(Machine& machine, const Call& call) {
-  const TableLayout& layout = tables_of(call);
+  const TableLayout& layout = call.tables();
   const models::DType dtype = call.out[0].dtype;
   const plan::PooledType type = type_of(dtype);
   const float* x = call.input(0, layout.ranks * layout.samples * layout.most_columns);
@@ -242,7 +236,7 @@ void run_encode_pooled(Machine& machine, const Call& call) {
 }
 
 void run_decode_pooled(Machine& machine, const Call& call) {
-  const TableLayout& layout = tables_of(call);
+  const TableLayout& layout = call.tables();
   const models::DType dtype = call.in[0].dtype;
   const plan::PooledType type = type_of(dtype);
   const std::byte* x = call.in[0].data;

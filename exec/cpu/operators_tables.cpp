@@ -17,11 +17,6 @@ namespace {
 using plan::TableLayout;
 using plan::TableShard;
 
-const TableLayout& layout_of(const Call& call) {
-  ENSURE(call.context.tables != nullptr, "{} without a layout of tables", models::name_of(call.op.kind));
-  return *call.context.tables;
-}
-
 std::int32_t* int_output(const Call& call, std::size_t index, std::int64_t elements) {
   const Operand& out = call.out[index];
   ENSURE(out.elements >= elements && out.dtype == models::DType::int32, "output {} of {} holds {} of {} values", index,
@@ -188,7 +183,7 @@ RowRule rule_of(const Call& call, const TableLayout& layout) {
 
 void run_bucketise_indices(Machine& machine, const Call& call) {
   static_cast<void>(machine);
-  const TableLayout& layout = layout_of(call);
+  const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples;
   const std::int32_t* indices = call.ids(0, n * layout.indices);
   std::int32_t* lengths = int_output(call, 0, layout.ranks * layout.most_shards * n);
@@ -228,7 +223,7 @@ void run_bucketise_indices(Machine& machine, const Call& call) {
 }
 
 void run_embedding_bag(Machine& machine, const Call& call) {
-  const TableLayout& layout = layout_of(call);
+  const TableLayout& layout = call.tables();
   const Bags bags = bags_of(call, layout);
   const int rank = call.context.rank;
   const std::int64_t shards = layout.shards_of(rank), columns = layout.columns_of(rank), n = layout.samples;
@@ -267,7 +262,7 @@ void run_embedding_bag(Machine& machine, const Call& call) {
 }
 
 void run_embedding_bag_squares(Machine& machine, const Call& call) {
-  const TableLayout& layout = layout_of(call);
+  const TableLayout& layout = call.tables();
   const Bags bags = bags_of(call, layout);
   const int rank = call.context.rank;
   const std::int64_t shards = layout.shards_of(rank);
@@ -294,7 +289,7 @@ void run_embedding_bag_squares(Machine& machine, const Call& call) {
 }
 
 void run_embedding_bag_update(Machine& machine, const Call& call) {
-  const TableLayout& layout = layout_of(call);
+  const TableLayout& layout = call.tables();
   const Bags bags = bags_of(call, layout);
   const int rank = call.context.rank;
   const std::int64_t shards = layout.shards_of(rank);
@@ -336,7 +331,7 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
 }
 
 void run_embedding_lookup(Machine& machine, const Call& call) {
-  const TableLayout& layout = layout_of(call);
+  const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim, columns = layout.replicated_columns;
   const std::int32_t* indices = call.ids(0, n * layout.indices);
   const float* tables = call.input(1, layout.replicated_elements);
@@ -361,7 +356,7 @@ void run_embedding_lookup(Machine& machine, const Call& call) {
 
 // Threads share columns, not rows: each adds all samples in order.
 void run_embedding_lookup_grad(Machine& machine, const Call& call) {
-  const TableLayout& layout = layout_of(call);
+  const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim, columns = layout.replicated_columns;
   const std::int32_t* indices = call.ids(0, n * layout.indices);
   const float* dy = call.input(1, n * columns);
@@ -381,7 +376,7 @@ void run_embedding_lookup_grad(Machine& machine, const Call& call) {
 
 // Rows that nobody has looked up have a gradient of zeros, which moves neither them nor their states.
 void run_table_update(Machine& machine, const Call& call) {
-  const TableLayout& layout = layout_of(call);
+  const TableLayout& layout = call.tables();
   const std::int64_t d = layout.embedding_dim, rows = layout.replicated_rows;
   const float* gradients = call.input(0, rows * d);
   float* tables = call.output(0, rows * d);

@@ -294,8 +294,8 @@ TEST(FirstWrites, LeaveEveryTechniqueTheGradientsOfOneThatZeroes) {
 TEST(FirstWrites, LeaveSerialProgramsTheirGradients) {
   for (const auto& [name, spec] : techniques()) {
     SCOPED_TRACE(name);
-    const auto of = [&](bool zeroes) {
-      return serial_program(samples::make(spec, samples::tiny_gpt(8)), samples::cpu_cluster(1),
+    const auto of = [&, &one = spec](bool zeroes) {
+      return serial_program(samples::make(one, samples::tiny_gpt(8)), samples::cpu_cluster(1),
                             {.zero_gradients = zeroes});
     };
     const auto zeroing = of(true), writing = of(false);

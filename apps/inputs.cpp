@@ -2,7 +2,9 @@
 #include "apps/inputs.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include <map>
 #include <sstream>
 
 #include "apps/files.h"
@@ -11,6 +13,7 @@
 #include "models/read.h"
 #include "plan/asynchronous.h"
 #include "plan/lower.h"
+#include "plan/precision.h"
 #include "plan/recommender_rules.h"
 
 namespace orrery::apps {
@@ -106,12 +109,9 @@ base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, c
   return found;
 }
 
-/// What runs where nobody names a software stack: Megatron-LM is what the public measurements of GPU clusters ran
-/// (cost/stacks/megatron-lm.yaml), and on CPUs Orrery's own executor is all there is.
 std::string stack_of(const plan::Job& job, const clusters::Cluster& cluster) {
   if (!job.stack.empty()) return job.stack;
-  if (!cluster.stack.empty()) return cluster.stack;
-  return cluster.device().kind == clusters::DeviceKind::cpu ? "orrery-cpu" : "megatron-lm";
+  return cluster.stack.empty() ? cost::usual_stack(cluster.device()) : cluster.stack;
 }
 
 }  // namespace
@@ -144,6 +144,50 @@ base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& 
   return cost::parse_stack(entry->text, entry->path.string());
 }
 
+base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string& name, const base::Location& from) {
+  auto named = load_stack(catalog, name, from);
+  if (!named) return base::fail(named.error());
+  std::map<std::string, cost::Stack> others;
+  base::Diagnostics found;
+  const auto find = [&](const std::string& other) -> const cost::Stack* {
+    if (const auto known = others.find(other); known != others.end()) return &known->second;
+    auto loaded = load_stack(catalog, other, from);
+    collect(found, loaded);
+    return loaded ? &others.emplace(other, std::move(*loaded)).first->second : nullptr;
+  };
+  cost::Stacks stacks(std::move(*named), find);
+  if (!found.empty()) return base::fail(std::move(found));
+  return stacks;
+}
+
+namespace {
+
+/// An error where the devices have no matrix units for a type.
+base::Diagnostics without_units(const clusters::Device& device, models::DType precision, const base::Location& at) {
+  if (plan::computes_in(device, precision)) return {};
+  const char* instead = models::name_of(plan::instead_of(device, precision));
+  return {base::Diagnostic{base::Severity::error,
+                           "P103",
+                           at,
+                           fmt::format("{} has no matrix units for {}", device.name, models::name_of(precision)),
+                           fmt::format("precision: {}", instead),
+                           {}}};
+}
+
+/// An error where the software's fused attention, which the job asks for, has no kernels for the devices.
+base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Device& device,
+                                  const std::optional<bool>& flash, const base::Location& at) {
+  if (!flash.value_or(false) || !stack.flash || stack.attends_fused(device)) return {};
+  return {base::Diagnostic{base::Severity::error,
+                           "P145",
+                           at,
+                           fmt::format("{} has no kernels of fused attention for {}", stack.name, device.name),
+                           "flash: false",
+                           {}}};
+}
+
+}  // namespace
+
 base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings) {
   auto text = read_argument(path);
   if (!text) return base::fail(text.error());
@@ -161,9 +205,16 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
 
   // A plan made from the job works from any folder.
   if (names_file(job->stack)) job->stack = relative_to(folder, job->stack).string();
-  auto stack =
-      load_stack(catalog, stack_of(*job, *cluster), place_of(document, job->stack.empty() ? "cluster" : "stack"));
-  if (!stack) return base::fail(with_lines(stack.error(), path, *text));
+  auto stacks =
+      load_stacks(catalog, stack_of(*job, *cluster), place_of(document, job->stack.empty() ? "cluster" : "stack"));
+  if (!stacks) return base::fail(with_lines(stacks.error(), path, *text));
+  if (const base::Cursor root = document.root(); root.is_map() && !root.has("precision") && !model->recommender)
+    job->precision = plan::usual_precision(cluster->device());
+  base::Diagnostics lacking = without_units(cluster->device(), job->precision, place_of(document, "precision"));
+  for (base::Diagnostic& one :
+       without_kernels(stacks->named(), cluster->device(), job->bounds.flash, place_of(document, "plan")))
+    lacking.push_back(std::move(one));
+  if (!lacking.empty()) return base::fail(with_lines(std::move(lacking), path, *text));
 
   if (!job->bounds.order_file.empty()) {
     const std::string order = relative_to(folder, std::exchange(job->bounds.order_file, {})).string();
@@ -187,7 +238,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (!training.initial_weights.empty())
     training.initial_weights = relative_to(folder, training.initial_weights).string();
   return LoadedJob{std::move(*job), std::make_shared<const models::Model>(std::move(*model)),
-                   std::make_shared<const clusters::Cluster>(std::move(*cluster)), std::move(*stack)};
+                   std::make_shared<const clusters::Cluster>(std::move(*cluster)), std::move(*stacks)};
 }
 
 namespace {
@@ -213,9 +264,13 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
       if (one.where.file.empty()) one.where = place_of(document, "plan");
     return base::fail(std::move(found));
   }
-  auto stack = load_stack(catalog, stack_of(file->job, file->cluster), place_of(document, "cluster"));
-  if (!stack) return base::fail(stack.error());
-  return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
+  auto stacks = load_stacks(catalog, stack_of(file->job, file->cluster), place_of(document, "cluster"));
+  if (!stacks) return base::fail(stacks.error());
+  base::Diagnostics lacking = without_units(file->cluster.device(), file->spec.precision, place_of(document, "plan"));
+  if (!lacking.empty()) return base::fail(std::move(lacking));
+  cost::Stack stack = stacks->of(file->spec.zero_stage, file->cluster);
+  auto warning = beyond_software(*stacks, file->spec, path);
+  return LoadedPlan{std::move(*file), std::move(*plan), std::move(stack), std::move(warning)};
 }
 
 }  // namespace
@@ -274,26 +329,18 @@ std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, 
       {}};
 }
 
-std::optional<base::Diagnostic> missing_precision(const clusters::Cluster& cluster, models::DType precision,
-                                                  const std::string& file) {
-  using models::DType;
-  const clusters::Device& device = cluster.device();
-  if (device.kind != clusters::DeviceKind::gpu) return std::nullopt;  // cores round to any type
-  const bool volta = device.architecture == clusters::Architecture::volta;
-  // Whoever writes a device down may name one of the two 16-bit types for both; Volta has fp16 alone.
-  const bool has = precision == DType::bf16 ? !volta
-                   : precision == DType::fp8 || precision == DType::tf32
-                       ? device.peak.count(models::name_of(precision)) > 0
-                       : true;
-  if (has) return std::nullopt;
-  const char* instead = precision == DType::tf32 ? "fp32" : volta ? "fp16" : "bf16";
-  return base::Diagnostic{base::Severity::warning,
-                          "P103",
-                          {file, 1, 1, 1},
-                          fmt::format("{} has no {}: its products are predicted at the rate of {}", device.name,
-                                      models::name_of(precision), instead),
-                          fmt::format("precision: {}", instead),
-                          {}};
+std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, const plan::PlanSpec& spec,
+                                                const std::string& file) {
+  const std::vector<std::string> lacking = cost::beyond(stacks, spec);
+  if (lacking.empty()) return std::nullopt;
+  const std::string& name = stacks.named().name;
+  return base::Diagnostic{
+      base::Severity::warning,
+      "P146",
+      {file, 1, 1, 1},
+      fmt::format("{} has no {}: the plan is priced as if it had", name, fmt::join(lacking, ", no ")),
+      "leave it open, and only what the software does is proposed; or name another `stack`",
+      {}};
 }
 
 plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {

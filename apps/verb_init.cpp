@@ -17,6 +17,7 @@
 #include "clusters/cluster.h"
 #include "models/counts.h"
 #include "plan/fields.h"
+#include "plan/precision.h"
 
 namespace orrery::apps {
 namespace {
@@ -44,12 +45,6 @@ std::string cluster_here() {
   int ranks = 1;
   while (ranks < 8 && 2 * ranks <= static_cast<int>(std::thread::hardware_concurrency())) ranks *= 2;
   return fmt::format("localhost-{}", ranks);
-}
-
-/// What the devices train in: bf16 where there are matrix units for it, else fp16; CPUs fp32.
-const char* precision_of(const clusters::Cluster& cluster) {
-  if (cluster.device().kind == clusters::DeviceKind::cpu) return "fp32";
-  return missing_precision(cluster, models::DType::bf16, {}) ? "fp16" : "bf16";
 }
 
 /// Four sequences a device: small enough to fit, large enough for every split to have something to split.
@@ -111,9 +106,11 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   if (!clicks)
     out += said(fmt::format("sequence: {}", sequence),
                 fmt::format("tokens of each; the model takes {}", model.max_sequence));
-  out += said(fmt::format("precision: {}", clicks ? "fp32" : precision_of(cluster)), "fp32, tf32, bf16, fp16 or fp8");
+  out += said(fmt::format("precision: {}", clicks ? "fp32" : models::name_of(plan::usual_precision(cluster.device()))),
+              "fp32, tf32, bf16, fp16 or fp8");
   out += said("objective: time", "time, cost, energy or memory");
-  out += said("# stack: megatron-lm", "the software that runs it; `cost/stacks` lists them");
+  out += said(fmt::format("# stack: {}", cost::usual_stack(cluster.device())),
+              "the software that runs it; `cost/stacks` lists them");
   out +=
       "\n# A value fixes, a list bounds: `tensor: [1, 2, 4]`. Take the # from `plan:` too.\n# plan:\n" + free_fields();
   out += "\ntraining:\n";

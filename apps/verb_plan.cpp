@@ -129,8 +129,8 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     Progress progress(context.terminal.progress);
     for (const ClusterPointer& cluster : *sizes) {
       if (result.interrupted) break;
-      const cost::Pricing pricing(cluster, job->stack, *calibrations);
-      add(result, sim::search(job->model, cluster, job->job, pricing, search_options(options, progress)),
+      const cost::Prices prices(cluster, job->stacks, *calibrations);
+      add(result, sim::search(job->model, cluster, job->job, prices, search_options(options, progress)),
           sizes->size() > 1);
     }
   }
@@ -154,14 +154,17 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   } else if (auto warning = changed_mathematics(result.plans.front().spec, options.job)) {
     outcome.diagnostics.push_back(std::move(*warning));
   }
-  if (auto warning = missing_precision(*job->cluster, job->job.precision, options.job))
-    outcome.diagnostics.push_back(std::move(*warning));
+  if (!result.plans.empty())
+    if (auto warning = beyond_software(job->stacks, result.plans.front().spec, options.job))
+      outcome.diagnostics.push_back(std::move(*warning));
   if (!result.plans.empty() && job->cluster->device().kind == clusters::DeviceKind::gpu) {
     const auto intervals = load_intervals(context.catalog);
     if (!intervals) return bad_input(intervals.error());
     const cost::Prediction& best = result.plans.front();
     const bool several = best.spec.ranks() > job->cluster->devices_per_node;
-    if (auto warning = tight(best, cost::spread_of(*intervals, job->stack, several), options.job))
+    if (auto warning =
+            tight(best, cost::spread_of(*intervals, job->stacks.of(best.spec.zero_stage, *job->cluster), several),
+                  options.job))
       outcome.diagnostics.push_back(std::move(*warning));
   }
   if (result.interrupted) outcome.exit_code = kInterrupted;

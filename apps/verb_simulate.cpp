@@ -180,8 +180,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
         {}});
   if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
     outcome.diagnostics.push_back(std::move(*warning));
-  if (auto warning = missing_precision(loaded->plan.cluster(), loaded->plan.spec().precision, options.plan))
-    outcome.diagnostics.push_back(std::move(*warning));
+  if (loaded->warning) outcome.diagnostics.push_back(*loaded->warning);
   if (const auto& p = simulation.prediction; p.memory_peak_bytes > p.memory_capacity_bytes)
     outcome.diagnostics.push_back(base::Diagnostic{base::Severity::warning,
                                                    "P92",

@@ -1,7 +1,9 @@
 // validate: the simulator against published measurements.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "apps/chart_library.h"
 #include "apps/files.h"
@@ -152,8 +154,15 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
             library->stacks,
             sim::make_cases(*rows, *library, [](std::size_t) { return Work::go_on(); }),
             Progress(context.terminal.progress)};
-  cost::Validation validation = sim::validate(*rows, work.cases, *intervals);
+  const auto told = [&](std::size_t begun) {
+    work.progress.line(fmt::format("replaying {} of {} rows", begun + 1, work.cases.ready.size()));
+  };
+  cost::Validation validation = sim::validate(
+      *rows, work.cases, *intervals,
+      {static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), told, &Interrupt::requested()});
+  work.progress.clear();
   Outcome outcome;
+  if (!Work::go_on()) outcome.exit_code = kInterrupted;
   std::vector<cost::FamilyFit> fits;
   std::vector<std::string> written;
   if (options.cross_validate || !options.fit_stacks.empty() || !options.intervals.empty()) {

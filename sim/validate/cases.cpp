@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "sim/simulate.h"
+
 namespace orrery::sim {
 
 namespace {
@@ -44,7 +46,7 @@ Cases make_cases(const std::vector<Row>& rows, Library library, const std::funct
   return out;
 }
 
-cost::Estimator& Predictor::estimator(const Case& one) {
+Predictor::Priced& Predictor::priced(const Case& one) {
   const cost::Pricing& usual = *one.subject.pricing;
   const std::tuple key{static_cast<const void*>(&usual.cluster()), usual.stack().name,
                        usual.stack().memory.moment_bytes};
@@ -58,7 +60,11 @@ cost::Estimator& Predictor::estimator(const Case& one) {
     cost::Pricing pricing(usual.shared_cluster(), usual.stack(), {usual.calibration(), over});
     found = prices_.emplace(key, Priced{std::move(pricing), {}}).first;
   }
-  auto& [pricing, estimators] = found->second;
+  return found->second;
+}
+
+cost::Estimator& Predictor::estimator(const Case& one) {
+  auto& [pricing, estimators] = priced(one);
   auto made = estimators.find(one.subject.model.get());
   if (made == estimators.end())
     made = estimators.emplace(one.subject.model.get(), cost::Estimator(one.subject.model, pricing)).first;
@@ -69,12 +75,23 @@ cost::Estimate Predictor::predict(const Case& one) {
   return estimator(one).estimate(one.subject.plan, one.subject.memory);
 }
 
+double Predictor::memory_peak(const Case& one) {
+  return estimator(one).memory_peak(one.subject.plan, one.subject.memory);
+}
+
 double Predictor::memory_needed(const Case& one) {
   return estimator(one).memory_peak(one.subject.plan, {cost::MemoryKind::needed, one.subject.memory.zero_bubble});
 }
 
 double Predictor::seconds(const Case& one) {
   return estimator(one).time(one.subject.plan).step_time;
+}
+
+double Predictor::replayed_seconds(const Case& one) {
+  const cost::Pricing& pricing = priced(one).pricing;
+  auto& fabric = fabrics_[&pricing.cluster()];
+  if (!fabric) fabric = fabric_of(pricing.cluster());
+  return simulate(one.subject.plan, pricing, {.spans = false, .fabric = fabric}).prediction.step_time_s;
 }
 
 }  // namespace orrery::sim

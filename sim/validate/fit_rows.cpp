@@ -377,6 +377,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   out.stack.generic = false;
   out.stack.without_zero.clear();
   out.stack.with_zero_3.clear();
+  out.stack.within_node.clear();
   for (const Fit* fit : {&times, &memory}) {
     const Numbers numbers = fit->at(fit->theta);
     for (std::size_t i = 0; i < numbers.size(); ++i) {

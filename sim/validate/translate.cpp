@@ -28,8 +28,6 @@ struct Family {
   const char* extra;
   std::int64_t vocab;  ///< where none is stated: GPT-2's, BERT's and Llama 2's own
 };
-/// A stack of this name stands for the one without it where a run stays within a node.
-constexpr const char* kWithinNode = "-within-node";
 constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
 constexpr std::int64_t kUsualNode = 8;  // devices
 
@@ -124,6 +122,11 @@ Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& not
   if (s.precision == "tf32") return models::DType::tf32;
   notes.push_back("precision fp16");
   return models::DType::fp16;
+}
+
+/// As stated: over one replica nothing is partitioned, but the software is the one that would.
+int zero_stage_of(const Setup& s) {
+  return static_cast<int>(s.zero_stage.value_or(0));
 }
 
 /// What the software computes of a padded sequence (stack.token_share).
@@ -230,6 +233,20 @@ const cost::Stack* Translator::stack_of_family(const std::string& name) const {
   return best;
 }
 
+/// The stack whose prices the row's plan takes: as `orrery plan` takes it for a job (cost::Stacks).
+const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stands_in, const Setup& s,
+                                            const clusters::Cluster& cluster, std::vector<std::string>& notes) const {
+  const cost::Stacks stacks(named, [&](const std::string& name) { return stack_named(name); });
+  // Timed layers within a node are of one version of the software.
+  const bool several = stands_in || cluster.size() > cluster.devices_per_node;
+  const cost::Stack* out = stack_named(stacks.all()[stacks.place_of(zero_stage_of(s), several)].name);
+  if (!out) out = &named;
+  if (out->name != s.stack && !(library_.stand_in && out == &*library_.stand_in))
+    notes.push_back(fmt::format("stack '{}' is taken as {}{}", s.stack, out->name,
+                                out->generic ? ": no stack of this name is known" : ""));
+  return out;
+}
+
 std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
   const cost::Stack* best = stack_named(s.stack);
   if (!best && library_.stand_in) {
@@ -239,17 +256,6 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
   const bool stands_in = !best;
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
   if (!best) best = stack_named(is_compiled(s) ? kGenericCompiled : kGenericEager);
-  if (best) {
-    const std::int64_t zero = s.zero_stage.value_or(0);
-    const std::string& other = zero == 0 ? best->without_zero : zero == 3 ? best->with_zero_3 : best->name;
-    if (const cost::Stack* swapped = other.empty() ? nullptr : stack_named(other)) best = swapped;
-    constexpr std::int64_t kUsualNode = 8;
-    const cost::Stack* within = stack_named(best->name + kWithinNode);
-    if (!stands_in && *s.gpus <= s.gpus_per_node.value_or(kUsualNode) && within) best = within;
-    if (best->name != s.stack)
-      notes.push_back(fmt::format("stack '{}' is taken as {}{}", s.stack, best->name,
-                                  best->generic ? ": no stack of this name is known" : ""));
-  }
   return {best, stands_in};
 }
 
@@ -299,12 +305,13 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const
 Result<Subject> Translator::translate(const Setup& s) {
   if (const std::string why = unscorable(s); !why.empty()) return fail("V01", why);
   std::vector<std::string> notes;
-  const auto [stack, stands_in] = stack_of(s, notes);
-  if (!stack) return fail("V01", "there is no stack to take it for");
-  auto model = model_of(s, *stack, notes);
-  if (!model) return fail(model.error());
+  const auto [named, stands_in] = stack_of(s, notes);
+  if (!named) return fail("V01", "there is no stack to take it for");
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
+  const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
+  auto model = model_of(s, *stack, notes);
+  if (!model) return fail(model.error());
   auto precision = precision_of(s, notes);
   if (!precision) return fail(precision.error());
 
@@ -333,9 +340,9 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.sequence =
       std::max<std::int64_t>(1, std::llround(token_share(*stack, *s.sequence) * static_cast<double>(*s.sequence)));
   spec.precision = *precision;
-  spec.flash = s.flash_attention.value_or(stack->flash);
+  spec.flash = s.flash_attention.value_or(stack->attends_fused((*cluster)->device()));
   spec.overlap_gradients = stack->overlap_gradients;
-  spec.zero_stage = spec.data > 1 ? static_cast<int>(s.zero_stage.value_or(0)) : 0;
+  spec.zero_stage = spec.data > 1 ? zero_stage_of(s) : 0;
   spec.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full
                    : s.recompute == "selective" ? plan::Recompute::selective

@@ -13,6 +13,7 @@
 #include "clusters/cluster.h"
 #include "cost/pricing.h"
 #include "cost/stack.h"
+#include "cost/stacks.h"
 #include "models/model.h"
 #include "plan/plan.h"
 #include "sim/validate/rows.h"
@@ -60,6 +61,9 @@ class Translator {
   [[nodiscard]] const cost::Stack* stack_of_family(const std::string& name) const;
   /// The stack, and whether it stands in for the row's; none in a library that lacks the generic ones.
   [[nodiscard]] std::pair<const cost::Stack*, bool> stack_of(const Setup& setup, std::vector<std::string>& notes) const;
+  [[nodiscard]] const cost::Stack* standing_for(const cost::Stack& named, bool stands_in, const Setup& setup,
+                                                const clusters::Cluster& cluster,
+                                                std::vector<std::string>& notes) const;
   [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> cluster_of(const Setup& setup,
                                                                                   std::vector<std::string>& notes);
   /// The machine at the row's size, with the row's network between nodes.

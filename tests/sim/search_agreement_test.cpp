@@ -74,7 +74,9 @@ TEST_P(ClosedForm, AgreesWithTheReplay) {
   int compared = 0;
   double worst_time = 0, worst_memory = 0;
   std::string worst_time_plan, worst_memory_plan;
-  const std::vector<plan::PlanSpec> space = space_of(*cluster, *model, job, s.flash);
+  cost::Stack open = stack;  // all that is modelled, whatever this software can do
+  open.flash = s.flash, open.overlap_gradients = false, open.can = {};
+  const std::vector<plan::PlanSpec> space = space_of(*cluster, *model, job, open);
   for (std::size_t i = 0; i < space.size(); i += static_cast<std::size_t>(s.stride)) {
     const auto made = plan::make_plan(model, cluster, space[i]);
     if (!made) continue;

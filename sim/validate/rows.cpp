@@ -105,6 +105,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.flash_attention = switch_at(row, "flash_attention");
   s.interleaved = switch_at(row, "interleaved");
   s.scatter_gather = switch_at(row, "scatter_gather");
+  s.inter_node_link = row.text("inter_node_link");
   s.inter_node_gbps = number_at(row, "inter_node_gbps_per_node", 0.001, 1e6);
   return s;
 }

@@ -27,6 +27,7 @@ struct Setup {
   std::optional<std::int64_t> micro_batch, batch;
   std::optional<bool> sequence_parallel, flash_attention, interleaved, scatter_gather;
   std::optional<double> inter_node_gbps;  ///< Gb/s of a node
+  std::string inter_node_link;            ///< in the source's words: "IB NDR 8x400Gb/s per node"
   int line = 0;                           ///< of the file, for messages
 };
 

@@ -192,6 +192,21 @@ Version version_of(const std::string& name) {
   return {name, 0};
 }
 
+/// The kind of network that a source's words name; empty where they name none.
+std::string network_of(const std::string& words) {
+  const std::pair<const char*, const char*> kinds[] = {{"EFA", "efa"},
+                                                       {"RoCE", "roce"},
+                                                       {"Omni-Path", "omni-path"},
+                                                       {"OPA", "omni-path"},
+                                                       {"Slingshot", "slingshot"},
+                                                       {"TCP", "tcp"},
+                                                       {"InfiniBand", "infiniband"},
+                                                       {"IB ", "infiniband"}};
+  for (const auto& [word, kind] : kinds)
+    if (words.find(word) != std::string::npos) return kind;
+  return {};
+}
+
 /// How much two names of devices have in common: the length of their common beginning.
 std::size_t likeness(const std::string& a, const std::string& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
@@ -263,11 +278,14 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
                                                                         std::vector<std::string>& notes) {
   const std::int64_t per_node = s.gpus_per_node.value_or(kUsualNode);
   if (library_.machine) return sized_cluster(*library_.machine, s);
-  // The most alike device, then the node of as many of them, then the smallest cluster, then the first by name.
+  // The most alike device, then the node of as many of them, then the network that the row names, then the smallest
+  // cluster, then the first by name.
   const clusters::Cluster* base = nullptr;
+  const std::string stated = network_of(s.inter_node_link);
+  const std::string network = stated.empty() ? "infiniband" : stated;  // what most such clusters have
   const auto rank = [&](const clusters::Cluster& c) {
     return std::tuple(-static_cast<std::int64_t>(likeness(c.device().name, s.gpu_type)),
-                      std::abs(c.devices_per_node - per_node), std::int64_t{c.nodes});
+                      std::abs(c.devices_per_node - per_node), c.shape->network.kind != network, std::int64_t{c.nodes});
   };
   for (const clusters::Cluster& c : library_.clusters)
     if (c.shape && c.device().kind == clusters::DeviceKind::gpu && (!base || rank(c) < rank(*base))) base = &c;
@@ -277,6 +295,10 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
   if (base->device().name != s.gpu_type)
     notes.push_back(fmt::format("device '{}' is taken as {}", s.gpu_type, base->device().name));
   if (base->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", base->devices_per_node));
+  if (*s.gpus > per_node && stated.empty())
+    notes.push_back(fmt::format("the network of {} ({})", base->name, base->shape->network.kind));
+  else if (*s.gpus > per_node && base->shape->network.kind != stated)
+    notes.push_back(fmt::format("a network of {} is taken as {} ({})", stated, base->shape->network.kind, base->name));
   return sized_cluster(*base, s);
 }
 

@@ -48,9 +48,7 @@ Cases make_cases(const std::vector<Row>& rows, Library library, const std::funct
 
 Predictor::Priced& Predictor::priced(const Case& one) {
   const cost::Pricing& usual = *one.subject.pricing;
-  const std::tuple key{static_cast<const void*>(&usual.cluster()), usual.stack().name,
-                       usual.stack().memory.moment_bytes};
-  auto found = prices_.find(key);
+  auto found = prices_.find(&usual);
   if (found == prices_.end()) {
     // The row's own calibration, so that files given with --calibration count as everywhere.
     cost::Calibration over;
@@ -58,7 +56,7 @@ Predictor::Priced& Predictor::priced(const Case& one) {
     for (const auto& [name, value] : numbers_)
       if (name.first == over.stack) over.set(name.second, value, "being fitted");
     cost::Pricing pricing(usual.shared_cluster(), usual.stack(), {usual.calibration(), over});
-    found = prices_.emplace(key, Priced{std::move(pricing), {}}).first;
+    found = prices_.emplace(&usual, Priced{std::move(pricing), {}}).first;
   }
   return found->second;
 }

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -62,7 +61,7 @@ class Predictor {
   cost::Estimator& estimator(const Case& one);
   const StackNumbers& numbers_;
   std::map<const void*, std::shared_ptr<const Fabric>> fabrics_;           ///< by cluster
-  std::map<std::tuple<const void*, std::string, double>, Priced> prices_;  ///< by cluster, stack, moments
+  std::map<const cost::Pricing*, Priced> prices_;  ///< by the cases' own, of which equal ones are one
 };
 
 }  // namespace orrery::sim

@@ -236,11 +236,9 @@ const cost::Stack* Translator::stack_of_family(const std::string& name) const {
   const Version wanted = version_of(name);
   const cost::Stack* best = nullptr;
   const auto distance = [&](const cost::Stack& stack) {
-    constexpr std::int64_t kUndated = 1000;
-    const Version other = version_of(stack.name);
-    return other.year == wanted.year             ? std::int64_t{0}
-           : other.year == 0 || wanted.year == 0 ? kUndated
-                                                 : std::abs(other.year - wanted.year);
+    constexpr std::int64_t kToday = 2024;  // what a name without a year is of
+    const auto dated = [](const Version& version) { return version.year == 0 ? kToday : version.year; };
+    return std::abs(dated(version_of(stack.name)) - dated(wanted));
   };
   const auto rank = [&](const cost::Stack& stack) { return std::pair(distance(stack), stack.name.size()); };
   for (const cost::Stack& stack : library_.stacks)

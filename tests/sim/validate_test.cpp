@@ -209,6 +209,36 @@ TEST(Validation, TakesTheStackOfRunsWithinANodeWhereThereIsOne) {
   EXPECT_THAT(v.rows[0].notes, ::testing::Contains(HasSubstr("recomputed")));
 }
 
+// Prices are shared by rows of one machine and one stack, but not with a row that differs in either.
+TEST(Validation, PredictsARowAloneAsAmongOthers) {
+  const std::string text = changed("gpus: 16", "gpus: 32"), wide = "dp: 8";
+  std::string plain = text, whole = text;
+  plain.replace(plain.find("dp: 4"), 5, wide);
+  whole = plain + "  scatter_gather: false\n";
+  const auto alone = [](const std::string& one) { return validate(rows(one), library()).rows.at(0).predicted_s; };
+  EXPECT_LT(alone(plain), alone(whole)) << "what tensor ranks do not share out is sent whole";
+  std::vector<Row> both = rows(whole);
+  both.push_back(rows(plain).front());
+  const cost::Validation v = validate(both, library());
+  ASSERT_EQ(v.rows.size(), 2U);
+  EXPECT_EQ(v.rows[0].predicted_s, alone(whole));
+  EXPECT_EQ(v.rows[1].predicted_s, alone(plain));
+}
+
+TEST(Validation, RunsOnTheNetworkThatARowNames) {
+  Library known = library();
+  known.clusters = {*testing::cluster("aws-p5"), *testing::cluster("hgx-h100")};
+  const auto told = [&](const std::string& link) {
+    std::string text = changed("A100-SXM4-80GB", "H100-SXM5-80GB") + link;
+    return validate(rows(text), known).rows.at(0);
+  };
+  const auto efa = told("  inter_node_link: AWS EFA\n"), infiniband = told("  inter_node_link: IB NDR 8x400Gb/s\n");
+  EXPECT_GT(efa.predicted_s, infiniband.predicted_s);
+  EXPECT_EQ(told("").predicted_s, infiniband.predicted_s) << "what most have";
+  EXPECT_THAT(told("").notes, ::testing::Contains(HasSubstr("the network of hgx-h100")));
+  EXPECT_THAT(told("  inter_node_link: Slingshot\n").notes, ::testing::Contains(HasSubstr("slingshot is taken as")));
+}
+
 TEST(Validation, DoesNotBelieveAVocabularyThatWasAssumed) {
   const auto notes = [](const char* key) {
     return validate(rows(changed("heads: 16", key)), library()).rows.at(0).notes;

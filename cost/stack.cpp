@@ -117,6 +117,9 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   if (!s.with_zero_3.empty()) out += fmt::format("with_zero_3: {}\n", base::yaml_text(s.with_zero_3));
   if (!s.within_node.empty()) out += fmt::format("within_node: {}\n", base::yaml_text(s.within_node));
   if (!(s.can == Capabilities())) out += capabilities_text(s.can);
+  if (!(s.usual == Practice()))
+    out += fmt::format("usual: {{sequence_parallel: {}, chunk_layers: {}}}\n", s.usual.sequence_parallel,
+                       s.usual.chunk_layers);
   out += fmt::format("recompute_whole_layer: {}\n", s.recompute_whole_layer);
   if (!s.zero_gradients) out += "zero_gradients: false\n";
   out += fmt::format(
@@ -148,6 +151,8 @@ base::Result<Stack> parse_stack(std::string_view text, std::string file) {
     s.with_zero_3 = name_at("with_zero_3");
     s.within_node = name_at("within_node");
     s.can = read_capabilities(root.optional("can"));
+    if (const base::Cursor usual = root.optional("usual"); usual.exists())
+      s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000)};
     s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
     s.zero_gradients = root.optional("zero_gradients").boolean(true);
     const base::Cursor overlap = root.at("overlap");

@@ -27,6 +27,13 @@ struct Capabilities {
   bool operator==(const Capabilities&) const = default;
 };
 
+/// How its users usually run it, for runs that do not say.
+struct Practice {
+  bool sequence_parallel = false;  ///< beside tensor parallelism
+  std::int64_t chunk_layers = 0;   ///< of interleaved stages; 0: stages are whole
+  bool operator==(const Practice&) const = default;
+};
+
 struct Stack {
   std::string name;
   bool flash =
@@ -45,6 +52,7 @@ struct Stack {
   /// A step begins by zeroing gradients (plan::LowerOptions); not stated: it does.
   bool zero_gradients = true;
   Capabilities can = {};
+  Practice usual = {};
   /// Stacks that stand for this one where a plan partitions nothing, or parameters too, or stays within a node; empty:
   /// this one (cost/stacks.h).
   std::string without_zero = {}, with_zero_3 = {}, within_node = {};

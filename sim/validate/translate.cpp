@@ -13,6 +13,7 @@
 #include "clusters/build.h"
 #include "clusters/read.h"
 #include "models/read.h"
+#include "sim/validate/unstated.h"
 
 namespace orrery::sim {
 
@@ -373,6 +374,7 @@ Result<Subject> Translator::translate(const Setup& s) {
   }
   if (cuts_vocabulary(*stack)) spec.vocab_multiple = 1;
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
+  take_practice(s, *stack, spec, notes);
   fold_experts(s, spec, notes);
   const auto place = [](const std::string& word) {
     return word == "host" ? plan::Space::host : word == "nvme" ? plan::Space::nvme : plan::Space::device;

@@ -16,6 +16,7 @@ host_inline: false
 zero_gradients: false
 with_zero_3: deepspeed
 within_node: theirs
+usual: {sequence_parallel: true, chunk_layers: 3}
 can: {zero_stages: [0, 2], pipeline: false, gpipe: false, flash_from: hopper}
 recompute_whole_layer: true
 overlap: {tensor: false, data: true, pipeline: false, gradients: true}
@@ -38,6 +39,7 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   EXPECT_EQ(again->with_zero_3, "deepspeed");
   EXPECT_EQ(again->within_node, "theirs");
   EXPECT_EQ(again->can, stack->can);
+  EXPECT_EQ(again->usual, (Practice{true, 3}));
   EXPECT_EQ(again->can.zero_stages, (std::vector<int>{0, 2}));
   EXPECT_EQ(again->can.pipelined_zero_stages, (std::vector<int>{0, 2})) << "not stated: as without a pipeline";
   EXPECT_EQ(again->can.flash_from, clusters::Architecture::hopper);

@@ -225,6 +225,24 @@ TEST(Validation, PredictsARowAloneAsAmongOthers) {
   EXPECT_EQ(v.rows[1].predicted_s, alone(plain));
 }
 
+TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
+  const auto spec = [](const std::string& more) {
+    std::string text = changed("stack: megatron-2021", "stack: megatron-core");
+    text.replace(text.find("micro_batch: 4"), 14, "micro_batch: 1");
+    Translator translator(library());
+    const auto subject = translator.translate(rows(text + more)[0].setup);
+    EXPECT_TRUE(subject.has_value());
+    return subject->plan.spec();
+  };
+  EXPECT_TRUE(spec("").sequence_parallel);
+  EXPECT_EQ(spec("").virtual_stages, 6) << "twelve blocks a stage in chunks of two";
+  EXPECT_FALSE(spec("  sequence_parallel: false\n").sequence_parallel);
+  EXPECT_EQ(spec("  virtual_stages: 1\n").virtual_stages, 1);
+  EXPECT_EQ(spec("  pp_schedule: 1F1B\n").virtual_stages, 1) << "an order that is named is meant";
+  Translator old(library());
+  EXPECT_FALSE(old.translate(rows(kRow)[0].setup)->plan.spec().sequence_parallel) << "Megatron-LM of 2021 has none";
+}
+
 TEST(Validation, RunsOnTheNetworkThatARowNames) {
   Library known = library();
   known.clusters = {*testing::cluster("aws-p5"), *testing::cluster("hgx-h100")};

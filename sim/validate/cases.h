@@ -60,8 +60,8 @@ class Predictor {
   Priced& priced(const Case& one);
   cost::Estimator& estimator(const Case& one);
   const StackNumbers& numbers_;
-  std::map<const void*, std::shared_ptr<const Fabric>> fabrics_;           ///< by cluster
-  std::map<const cost::Pricing*, Priced> prices_;  ///< by the cases' own, of which equal ones are one
+  std::map<const void*, std::shared_ptr<const Fabric>> fabrics_;  ///< by cluster
+  std::map<const cost::Pricing*, Priced> prices_;                 ///< by the cases' own, of which equal ones are one
 };
 
 }  // namespace orrery::sim

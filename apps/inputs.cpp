@@ -8,6 +8,7 @@
 #include "apps/files.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
+#include "cost/habits.h"
 #include "models/read.h"
 #include "plan/asynchronous.h"
 #include "plan/lower.h"
@@ -297,8 +298,7 @@ std::optional<base::Diagnostic> missing_precision(const clusters::Cluster& clust
 }
 
 plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {
-  return plan::lower(plan,
-                     {.recompute_whole_layer = stack.recompute_whole_layer, .zero_gradients = stack.zero_gradients});
+  return cost::lower_for(plan, stack);
 }
 
 base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

@@ -15,6 +15,8 @@
 
 namespace orrery::sim {
 
+class Fabric;
+
 struct Case {
   std::size_t row = 0;  ///< place among the rows
   Subject subject;
@@ -47,11 +49,16 @@ class Predictor {
   [[nodiscard]] double seconds(const Case& one);
 
  private:
+  /// The replay of a recommendation model, which has no closed form.
+  [[nodiscard]] cost::Estimate replayed(const Case& one);
+  struct Priced;
+  Priced& priced(const Case& one);
   cost::Estimator& estimator(const Case& one);
   const StackNumbers& numbers_;
   struct Priced {
     cost::Pricing pricing;
     std::map<const void*, cost::Estimator> estimators;  // by model
+    std::shared_ptr<const Fabric> fabric;               // once a replay asks for it
   };
   std::map<std::tuple<const void*, std::string, double>, Priced> prices_;  ///< by cluster, stack, moments
 };

@@ -12,7 +12,9 @@
 
 #include "clusters/build.h"
 #include "clusters/read.h"
+#include "cost/habits.h"
 #include "models/read.h"
+#include "sim/validate/translate_recommender.h"
 
 namespace orrery::sim {
 
@@ -40,14 +42,8 @@ constexpr Family kFamilies[] = {
     {"llama", "llama", "", kLlamaVocab},
 };
 
-double number_of(const cost::Stack& stack, const char* name, double otherwise) {
-  for (const cost::Parameter& p : stack.parameters)
-    if (p.name == name) return p.value;
-  return otherwise;
-}
-
 bool cuts_vocabulary(const cost::Stack& stack) {
-  return number_of(stack, "stack.cuts_vocabulary", 0) != 0;
+  return cost::number_of(stack, "stack.cuts_vocabulary", 0) != 0;
 }
 
 /// What a row does not state of its experts is their usual form: weights normalised, no layer without them.
@@ -81,7 +77,6 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
                                                       std::vector<std::string>& notes) {
   const Family* family =
       std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
-  if (s.family == "dlrm") return fail("V01", "rows of recommendation models are not predicted yet");
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
   // A block as nearly all mixtures of experts have it.
@@ -128,8 +123,8 @@ Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& not
 
 /// What the software computes of a padded sequence (stack.token_share).
 double token_share(const cost::Stack& stack, std::int64_t sequence) {
-  const bool leaves_out = static_cast<double>(sequence) >= number_of(stack, "stack.token_share_from", 0);
-  return leaves_out ? number_of(stack, "stack.token_share", 1) : 1;
+  const bool leaves_out = static_cast<double>(sequence) >= cost::number_of(stack, "stack.token_share_from", 0);
+  return leaves_out ? cost::number_of(stack, "stack.token_share", 1) : 1;
 }
 
 /// Bytes of the optimizer's moments, a parameter: a byte each in 8 bits (Dettmers et al. 2022), else fp32.
@@ -196,6 +191,11 @@ std::size_t likeness(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(end - a.begin());
 }
 
+/// "-custom-interact" where a run of a recommendation model says that the interaction is a kernel of its own.
+const char* interaction_of(const Setup& s) {
+  return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
+}
+
 }  // namespace
 
 bool is_compiled(const Setup& s) {
@@ -238,13 +238,17 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
   }
   const bool stands_in = !best;
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
-  if (!best) best = stack_named(is_compiled(s) ? kGenericCompiled : kGenericEager);
+  if (!best)
+    best = stack_named(s.family == kRecommender ? kGenericRecommender
+                       : is_compiled(s)         ? kGenericCompiled
+                                                : kGenericEager);
   if (best) {
     const std::int64_t zero = s.zero_stage.value_or(0);
     const std::string& other = zero == 0 ? best->without_zero : zero == 3 ? best->with_zero_3 : best->name;
     if (const cost::Stack* swapped = other.empty() ? nullptr : stack_named(other)) best = swapped;
     constexpr std::int64_t kUsualNode = 8;
     const cost::Stack* within = stack_named(best->name + kWithinNode);
+    if (const cost::Stack* variant = stack_named(best->name + interaction_of(s))) best = variant;
     if (!stands_in && *s.gpus <= s.gpus_per_node.value_or(kUsualNode) && within) best = within;
     if (best->name != s.stack)
       notes.push_back(fmt::format("stack '{}' is taken as {}{}", s.stack, best->name,
@@ -257,6 +261,11 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
                                                                         std::vector<std::string>& notes) {
   const std::int64_t per_node = s.gpus_per_node.value_or(kUsualNode);
   if (library_.machine) return sized_cluster(*library_.machine, s);
+  if (!s.cluster.empty()) {
+    for (const clusters::Cluster& c : library_.clusters)
+      if (c.name == s.cluster) return sized_cluster(c, s);
+    return fail("V02", fmt::format("no cluster of the catalogue is called '{}'", s.cluster));
+  }
   // The most alike device, then the node of as many of them, then the smallest cluster, then the first by name.
   const clusters::Cluster* base = nullptr;
   const auto rank = [&](const clusters::Cluster& c) {
@@ -296,8 +305,35 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const
   return made_clusters_[key] = std::make_shared<const clusters::Cluster>(std::move(*sized));
 }
 
+std::shared_ptr<const cost::Pricing> Translator::priced(const std::shared_ptr<const clusters::Cluster>& cluster,
+                                                        cost::Stack own, const std::string& variant) {
+  const std::string key = fmt::format("{} {} {}", static_cast<const void*>(cluster.get()), own.name, variant);
+  std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
+  if (!pricing) pricing = std::make_shared<const cost::Pricing>(cluster, std::move(own), library_.calibrations);
+  return pricing;
+}
+
+Result<Subject> Translator::translate_tables(const Setup& s) {
+  std::vector<std::string> notes;
+  const auto [stack, stands_in] = stack_of(s, notes);
+  if (!stack) return fail("V01", "there is no stack to take it for");
+  auto model = recommender_of(s, library_.models, notes);
+  if (!model) return fail(model.error());
+  auto cluster = cluster_of(s, notes);
+  if (!cluster) return fail(cluster.error());
+  auto precision = precision_of(s, notes);
+  if (!precision) return fail(precision.error());
+  auto spec = recommender_spec(s, *stack, *precision, notes);
+  if (!spec) return fail(spec.error());
+  auto plan = plan::make_plan(*model, *cluster, std::move(*spec));
+  if (!plan) return fail(plan.error());
+  const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported)};
+  return Subject{*model, priced(*cluster, *stack, ""), std::move(*plan), memory, stands_in, std::move(notes)};
+}
+
 Result<Subject> Translator::translate(const Setup& s) {
   if (const std::string why = unscorable(s); !why.empty()) return fail("V01", why);
+  if (s.family == kRecommender) return translate_tables(s);
   std::vector<std::string> notes;
   const auto [stack, stands_in] = stack_of(s, notes);
   if (!stack) return fail("V01", "there is no stack to take it for");
@@ -340,7 +376,7 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full
                    : s.recompute == "selective" ? plan::Recompute::selective
                                                 : plan::Recompute::none;
-  if (number_of(*stack, "stack.recomputes", 1) == 0 && spec.recompute != plan::Recompute::none) {
+  if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recompute != plan::Recompute::none) {
     spec.recompute = plan::Recompute::none;
     notes.push_back("nothing is recomputed");
   }
@@ -355,16 +391,11 @@ Result<Subject> Translator::translate(const Setup& s) {
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   const double moments = moment_bytes(s.optimizer);
-  const std::string key =
-      fmt::format("{} {} {} {}", static_cast<const void*>(cluster->get()), stack->name, moments, scatters);
-  std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
-  if (!pricing) {
-    cost::Stack own = *stack;
-    own.memory.moment_bytes = moments;
-    if (!scatters)
-      std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
-    pricing = std::make_shared<const cost::Pricing>(*cluster, std::move(own), library_.calibrations);
-  }
+  cost::Stack own = *stack;
+  own.memory.moment_bytes = moments;
+  if (!scatters)
+    std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
+  const auto pricing = priced(*cluster, std::move(own), fmt::format("{} {}", moments, scatters));
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
   return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes)};
 }

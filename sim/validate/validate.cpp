@@ -30,7 +30,8 @@ void score(cost::Validation& v) {
 /// Of software that stands in for another no more is known than of any.
 std::optional<cost::Spread> spread_of_case(const cost::Intervals& intervals, const Case& one) {
   const cost::Stack& stack = one.subject.pricing->stack();
-  if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, kGenericEager, several_nodes(one));
+  const char* unknown = one.subject.model->recommender ? kGenericRecommender : kGenericEager;
+  if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, unknown, several_nodes(one));
   return cost::spread_of(intervals, stack, several_nodes(one));
 }
 

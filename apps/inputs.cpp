@@ -10,6 +10,7 @@
 #include "apps/files.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
+#include "cost/habits.h"
 #include "models/read.h"
 #include "plan/asynchronous.h"
 #include "plan/lower.h"
@@ -344,8 +345,7 @@ std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, cons
 }
 
 plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {
-  return plan::lower(plan,
-                     {.recompute_whole_layer = stack.recompute_whole_layer, .zero_gradients = stack.zero_gradients});
+  return cost::lower_for(plan, stack);
 }
 
 base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

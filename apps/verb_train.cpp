@@ -16,6 +16,7 @@
 #include "exec/restart.h"
 #include "exec/sample_child.h"
 #include "exec/supervise.h"
+#include "plan/recommender_rules.h"
 #include "plan/serial.h"
 #include "reports/json.h"
 #include "reports/text.h"
@@ -187,6 +188,8 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   }
   const auto loaded = load_plan(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
+  if (base::Diagnostics refused = plan::refused_execution(loaded->plan.model(), loaded->plan.spec()); !refused.empty())
+    return bad_input(refused);
 
   Progress progress(context.terminal.progress);
   if (const auto encoded = encode_text(options, *loaded, progress); !encoded) return bad_input(encoded.error());

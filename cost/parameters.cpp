@@ -150,6 +150,9 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.elementwise_passes", Unit::number, 0.1, 100, 0.4,
                  "GPUs: how often elementwise and normalisation ops move their bytes, where kernels are not fused or "
                  "dropout is drawn"});
+  all.push_back({"stack.mlp_passes", Unit::number, 0.1, 100, 0.6,
+                 "GPUs: recommendation models: in place of elementwise_passes, of what is done between products of "
+                 "MLPs and of cross layers; below 1 where products do it on their way out"});
   all.push_back({"stack.score_passes", Unit::number, 0.1, 100, 0.4,
                  "GPUs: how often unfused attention moves its score matrix beyond the least"});
   all.push_back({"stack.attention_share", Unit::number, 0.01, 2, 0.3,
@@ -169,6 +172,26 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "share of a padded sequence that is computed, where the software leaves padding out"});
   all.push_back({"stack.data_share", Unit::number, 0.01, 2, 0.5,
                  "GPUs: what collectives of data parallelism reach of the network, beside those of the library alone"});
+  all.push_back({"stack.latency_share", Unit::number, 0.01, 10, 0.5,
+                 "GPUs: latency of collectives beside NCCL's, of software that has kernels of its own for them"});
+  all.push_back({"stack.exchange_share", Unit::number, 0.01, 2, 0.5,
+                 "GPUs: what all-to-alls of tokens or of pooled vectors reach of the library's best"});
+  all.push_back({"stack.lookup_passes", Unit::number, 0.1, 100, 0.4,
+                 "GPUs: how often lookups and updates of embedding tables move their bytes: sorting, merging, what is "
+                 "written in between"});
+  all.push_back({"stack.interaction_passes", Unit::number, 0.1, 100, 0.5,
+                 "GPUs: how often the dot interaction moves its bytes; not stated: as elementwise ops"});
+  all.push_back({"stack.index_passes", Unit::number, 0.1, 1000, 0.7,
+                 "GPUs: how often the indices that a rank looks through are read and written"});
+  all.push_back({"stack.exchanges_indices", Unit::number, 0, 1, 0,
+                 "recommendation models: 1: ranks send each other the indices of their samples; 0: each reads those of "
+                 "the whole batch"});
+  all.push_back({"stack.whole_tables", Unit::number, 0, 1, 0,
+                 "recommendation models: 1: a published run's tables are whole on a rank; 0: as the planner places "
+                 "them"});
+  all.push_back({"stack.reports", Unit::number, 0, 1, 0,
+                 "recommendation models: 1: a step ends in the norm of the gradients and the loss over all ranks, as "
+                 "Orrery's own runs have it"});
   all.push_back({"stack.gather_messages", Unit::number, 1, 1000, 0,
                  "GPUs: messages in which a layer's parameters are gathered, where partitions are not coalesced"});
   all.push_back({"stack.tensor_hidden", Unit::number, 0, 1, 0.5,

@@ -97,17 +97,20 @@ struct Pricing::Memo {
   std::optional<HostRates> host;  ///< once a copy is asked for: most plans make none, and paths take their time
   double op_overhead = 0, host_op_time = 0, host_grad_share = 1, load_overhead = 0, jitter = 0, neighbours = 0,
          dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1,
-         gather_messages = 1, tensor_hidden = 0, host_message_time = 0, pipeline_message_time = 0, tensor_hop_time = 0;
+         exchange_share = 1, latency_share = 1, gather_messages = 1, tensor_hidden = 0, host_message_time = 0,
+         pipeline_message_time = 0, tensor_hop_time = 0;
   bool scatters = false, host_runs_ahead = true;
 
   /// What the stack makes of a collective that takes `latency` and `transfer` at the library's best. `beyond`: ranks
   /// but the first of a group that reaches beyond a node; else 0.
   [[nodiscard]] Alone as_run(plan::CollectiveKind kind, plan::Stream stream, Alone best, int beyond) const {
     if (!rates.gpu) return best;
+    best.latency.value *= latency_share;
     const bool data = stream == plan::Stream::data;
     if (!data && kind != plan::CollectiveKind::ring_shift) best.latency.value += tensor_hop_time * beyond;
     if (data && kind == plan::CollectiveKind::all_gather) best.latency.value *= gather_messages;
-    best.stretch = data ? 1 / data_share : 1 - tensor_hidden;
+    const bool exchange = stream == plan::Stream::exchange;
+    best.stretch = data ? 1 / data_share : exchange ? (1 - tensor_hidden) / exchange_share : 1 - tensor_hidden;
     best.transfer.value *= best.stretch;
     return best;
   }
@@ -141,6 +144,8 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
                              calibration_.get("stack.workspace_most", std::numeric_limits<double>::infinity()));
   memo_->tensor_hidden = calibration_.get("stack.tensor_hidden", 0);
   memo_->data_share = calibration_.get("stack.data_share", 1);
+  memo_->exchange_share = calibration_.get("stack.exchange_share", 1);
+  memo_->latency_share = calibration_.get("stack.latency_share", 1);
   memo_->host_runs_ahead = calibration_.get("stack.host_runs_ahead", 1) != 0;
   memo_->scatters = calibration_.get("stack.pipeline_scatter", 0) != 0;
   memo_->gather_messages = calibration_.get("stack.gather_messages", 1);
@@ -218,7 +223,9 @@ Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::
                      first,
                      members[1] - members[0],
                      members.back() - members.front(),
-                     stream == plan::Stream::data ? 1 : 0};
+                     stream == plan::Stream::data       ? 1
+                     : stream == plan::Stream::exchange ? 2
+                                                        : 0};
   const auto found = memo_->messages.find(key);
   if (found != memo_->messages.end()) return Seconds{found->second};
   double time = group_time(*cluster_, calibration_, kind, message, members).value;

@@ -591,4 +591,8 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
   return schedule;
 }
 
+Schedule lower(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits) {
+  return plan.model().recommender ? lower_recommender(plan, options, habits) : lower(plan, options);
+}
+
 }  // namespace orrery::plan

@@ -1,8 +1,9 @@
-// Which parts of a layer recomputation runs again: all that backward needs, or the core of the attention alone.
+// Which parts of a layer recomputation runs again: all that backward needs, or the core of the attention alone; and the
+// parameters of models that are no layers.
 #include <algorithm>
 #include <set>
 
-#include "plan/lower.h"
+#include "plan/lower_recommender.h"
 
 namespace orrery::plan {
 
@@ -105,6 +106,19 @@ std::vector<models::Part> backward_parts(const models::LayerProgram& program, Re
     out.push_back({.ops = {gradient, part.ops.end()}});
   }
   return out;
+}
+
+ParameterRange range_of_parameter(const std::string& name, const std::vector<std::int64_t>& shape, double stddev) {
+  ParameterRange range;
+  range.name = name;
+  range.replicated = true;
+  models::Tensor& tensor = range.tensor;
+  tensor.name = name;
+  tensor.role = models::TensorRole::parameter;
+  tensor.shape = tensor.logical_shape = shape;
+  tensor.initial_stddev = stddev;
+  range.elements = tensor.elements();
+  return range;
 }
 
 }  // namespace orrery::plan

@@ -93,7 +93,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P130", "a recommendation model split over more than data"},
     {"P131", "a part of a rank's samples at a time"},
     {"P132", "what only transformers have, of a recommendation model"},
-    {"P133", "a recommendation model in other than fp32"},
+    {"P133", "a recommendation model in fp8"},
     {"P134", "a recommendation model with momentum, or another optimizer than SGD and row-wise Adagrad"},
     {"P135", "a placement of other tables, or on other ranks"},
     {"P136", "places of tables of a model without"},

@@ -69,27 +69,36 @@ cost::Estimator& Predictor::estimator(const Case& one) {
   return made->second;
 }
 
+cost::Estimate Predictor::replayed(const Case& one) {
+  const cost::Pricing& pricing = priced(one).pricing;
+  auto& fabric = fabrics_[&pricing.cluster()];
+  if (!fabric) fabric = fabric_of(pricing.cluster());
+  const cost::Prediction p = simulate(one.subject.plan, pricing, {.spans = false, .fabric = fabric}).prediction;
+  cost::Estimate out;
+  out.step_time = p.step_time_s;
+  out.memory_peak = p.memory_peak_bytes;
+  out.breakdown = p.breakdown;
+  return out;
+}
+
 cost::Estimate Predictor::predict(const Case& one) {
+  if (one.subject.model->recommender) return replayed(one);
   return estimator(one).estimate(one.subject.plan, one.subject.memory);
 }
 
 double Predictor::memory_peak(const Case& one) {
+  if (one.subject.model->recommender) return replayed(one).memory_peak;
   return estimator(one).memory_peak(one.subject.plan, one.subject.memory);
 }
 
 double Predictor::memory_needed(const Case& one) {
+  if (one.subject.model->recommender) return replayed(one).memory_peak;
   return estimator(one).memory_peak(one.subject.plan, {cost::MemoryKind::needed, one.subject.memory.zero_bubble});
 }
 
 double Predictor::seconds(const Case& one) {
+  if (one.subject.model->recommender) return replayed(one).step_time;
   return estimator(one).time(one.subject.plan).step_time;
-}
-
-double Predictor::replayed_seconds(const Case& one) {
-  const cost::Pricing& pricing = priced(one).pricing;
-  auto& fabric = fabrics_[&pricing.cluster()];
-  if (!fabric) fabric = fabric_of(pricing.cluster());
-  return simulate(one.subject.plan, pricing, {.spans = false, .fabric = fabric}).prediction.step_time_s;
 }
 
 }  // namespace orrery::sim

@@ -49,8 +49,9 @@ class Predictor {
   [[nodiscard]] double memory_needed(const Case& one);
   /// A training step's alone.
   [[nodiscard]] double seconds(const Case& one);
-  /// Seconds of the step replayed, as `plan` and `simulate` tell them.
-  [[nodiscard]] double replayed_seconds(const Case& one);
+  /// The step replayed: its time is what `plan` and `simulate` tell, its memory is of the schedule. All there is of a
+  /// recommendation model, which has no closed form.
+  [[nodiscard]] cost::Estimate replayed(const Case& one);
 
  private:
   struct Priced {

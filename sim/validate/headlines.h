@@ -21,6 +21,10 @@ namespace orrery::sim {
 /// node's
 ///                   drives hold their part
 /// bubble            share of the step that devices wait for another stage
+/// million_a_second  sequences, or samples of a recommendation model
+/// exchange_share    share of the step that devices wait for all-to-alls
+/// exchange_ratio    time that all-to-alls take, waited for or not, first run over second
+/// Of a recommendation model whose tables no device holds nothing but memory_share is read off.
 enum class Quantity {
   state_ratio,
   activation_ratio,
@@ -31,7 +35,10 @@ enum class Quantity {
   petaflops,
   minutes,
   largest_model,
-  bubble
+  bubble,
+  million_a_second,
+  exchange_share,
+  exchange_ratio
 };
 
 struct Headline {
@@ -39,10 +46,10 @@ struct Headline {
   std::string said;    ///< the source's words
   std::string reason;  ///< why nothing is predicted; empty: it is
   Quantity quantity = Quantity::teraflops;
-  std::vector<std::string> runs;    ///< ids of rows
-  std::vector<std::int64_t> steps;  ///< of each run, for minutes
-  double published = 0;
-  std::optional<plan::Order> order;  ///< in place of the row's
+  std::vector<std::string> runs;         ///< ids of rows
+  std::vector<std::int64_t> steps;       ///< of each run, for minutes
+  std::optional<double> published = {};  ///< none: the source says it in words alone
+  std::optional<plan::Order> order;      ///< in place of the row's
 };
 
 struct Headlines {

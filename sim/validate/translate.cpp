@@ -12,7 +12,9 @@
 
 #include "clusters/build.h"
 #include "clusters/read.h"
+#include "cost/habits.h"
 #include "models/read.h"
+#include "sim/validate/translate_recommender.h"
 #include "sim/validate/unstated.h"
 
 namespace orrery::sim {
@@ -39,14 +41,8 @@ constexpr Family kFamilies[] = {
     {"llama", "llama", "", kLlamaVocab},
 };
 
-double number_of(const cost::Stack& stack, const char* name, double otherwise) {
-  for (const cost::Parameter& p : stack.parameters)
-    if (p.name == name) return p.value;
-  return otherwise;
-}
-
 bool cuts_vocabulary(const cost::Stack& stack) {
-  return number_of(stack, "stack.cuts_vocabulary", 0) != 0;
+  return cost::number_of(stack, "stack.cuts_vocabulary", 0) != 0;
 }
 
 /// What a row does not state of its experts is their usual form: weights normalised, no layer without them.
@@ -80,7 +76,6 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
                                                       std::vector<std::string>& notes) {
   const Family* family =
       std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
-  if (s.family == "dlrm") return fail("V01", "rows of recommendation models are not predicted yet");
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
   // A block as nearly all mixtures of experts have it.
@@ -132,8 +127,8 @@ int zero_stage_of(const Setup& s) {
 
 /// What the software computes of a padded sequence (stack.token_share).
 double token_share(const cost::Stack& stack, std::int64_t sequence) {
-  const bool leaves_out = static_cast<double>(sequence) >= number_of(stack, "stack.token_share_from", 0);
-  return leaves_out ? number_of(stack, "stack.token_share", 1) : 1;
+  const bool leaves_out = static_cast<double>(sequence) >= cost::number_of(stack, "stack.token_share_from", 0);
+  return leaves_out ? cost::number_of(stack, "stack.token_share", 1) : 1;
 }
 
 /// Bytes of the optimizer's moments, a parameter: a byte each in 8 bits (Dettmers et al. 2022), else fp32.
@@ -215,6 +210,11 @@ std::size_t likeness(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(end - a.begin());
 }
 
+/// "-custom-interact" where a run of a recommendation model says that the interaction is a kernel of its own.
+const char* interaction_of(const Setup& s) {
+  return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
+}
+
 }  // namespace
 
 bool is_compiled(const Setup& s) {
@@ -269,7 +269,12 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
   }
   const bool stands_in = !best;
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
-  if (!best) best = stack_named(is_compiled(s) ? kGenericCompiled : kGenericEager);
+  if (!best)
+    best = stack_named(s.family == kRecommender ? kGenericRecommender
+                       : is_compiled(s)         ? kGenericCompiled
+                                                : kGenericEager);
+  if (best)
+    if (const cost::Stack* variant = stack_named(best->name + interaction_of(s))) best = variant;
   return {best, stands_in};
 }
 
@@ -277,6 +282,11 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
                                                                         std::vector<std::string>& notes) {
   const std::int64_t per_node = s.gpus_per_node.value_or(kUsualNode);
   if (library_.machine) return sized_cluster(*library_.machine, s);
+  if (!s.cluster.empty()) {
+    for (const clusters::Cluster& c : library_.clusters)
+      if (c.name == s.cluster) return sized_cluster(c, s);
+    return fail("V02", fmt::format("no cluster of the catalogue is called '{}'", s.cluster));
+  }
   // The most alike device, then the node of as many of them, then the network that the row names, then the smallest
   // cluster, then the first by name.
   const clusters::Cluster* base = nullptr;
@@ -323,8 +333,36 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const
   return made_clusters_[key] = std::make_shared<const clusters::Cluster>(std::move(*sized));
 }
 
+std::shared_ptr<const cost::Pricing> Translator::priced(const std::shared_ptr<const clusters::Cluster>& cluster,
+                                                        cost::Stack own, const std::string& variant) {
+  const std::string key = fmt::format("{} {} {}", static_cast<const void*>(cluster.get()), own.name, variant);
+  std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
+  if (!pricing) pricing = std::make_shared<const cost::Pricing>(cluster, std::move(own), library_.calibrations);
+  return pricing;
+}
+
+Result<Subject> Translator::translate_tables(const Setup& s) {
+  std::vector<std::string> notes;
+  const auto [named, stands_in] = stack_of(s, notes);
+  if (!named) return fail("V01", "there is no stack to take it for");
+  auto model = recommender_of(s, library_.models, notes);
+  if (!model) return fail(model.error());
+  auto cluster = cluster_of(s, notes);
+  if (!cluster) return fail(cluster.error());
+  const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
+  auto precision = precision_of(s, notes);
+  if (!precision) return fail(precision.error());
+  auto spec = recommender_spec(s, *stack, *precision, notes);
+  if (!spec) return fail(spec.error());
+  auto plan = plan::make_plan(*model, *cluster, std::move(*spec));
+  if (!plan) return fail(plan.error());
+  const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported)};
+  return Subject{*model, priced(*cluster, *stack, ""), std::move(*plan), memory, stands_in, std::move(notes)};
+}
+
 Result<Subject> Translator::translate(const Setup& s) {
   if (const std::string why = unscorable(s); !why.empty()) return fail("V01", why);
+  if (s.family == kRecommender) return translate_tables(s);
   std::vector<std::string> notes;
   const auto [named, stands_in] = stack_of(s, notes);
   if (!named) return fail("V01", "there is no stack to take it for");
@@ -368,7 +406,7 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full
                    : s.recompute == "selective" ? plan::Recompute::selective
                                                 : plan::Recompute::none;
-  if (number_of(*stack, "stack.recomputes", 1) == 0 && spec.recompute != plan::Recompute::none) {
+  if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recompute != plan::Recompute::none) {
     spec.recompute = plan::Recompute::none;
     notes.push_back("nothing is recomputed");
   }
@@ -384,16 +422,11 @@ Result<Subject> Translator::translate(const Setup& s) {
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   const double moments = moment_bytes(s.optimizer);
-  const std::string key =
-      fmt::format("{} {} {} {}", static_cast<const void*>(cluster->get()), stack->name, moments, scatters);
-  std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
-  if (!pricing) {
-    cost::Stack own = *stack;
-    own.memory.moment_bytes = moments;
-    if (!scatters)
-      std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
-    pricing = std::make_shared<const cost::Pricing>(*cluster, std::move(own), library_.calibrations);
-  }
+  cost::Stack own = *stack;
+  own.memory.moment_bytes = moments;
+  if (!scatters)
+    std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
+  const auto pricing = priced(*cluster, std::move(own), fmt::format("{} {}", moments, scatters));
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
   return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes)};
 }

@@ -32,7 +32,8 @@ void score(cost::Validation& v) {
 /// Of software that stands in for another no more is known than of any.
 std::optional<cost::Spread> spread_of_case(const cost::Intervals& intervals, const Case& one) {
   const cost::Stack& stack = one.subject.pricing->stack();
-  if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, kGenericEager, several_nodes(one));
+  const char* unknown = one.subject.model->recommender ? kGenericRecommender : kGenericEager;
+  if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, unknown, several_nodes(one));
   return cost::spread_of(intervals, stack, several_nodes(one));
 }
 
@@ -65,7 +66,7 @@ class Predicting {
     const Case& one = cases_.ready[i];
     cost::ValidatedRow& row = rows_[i];
     // A run that died has no step to replay: what it needs is all that is asked.
-    row.predicted_s = row.out_of_memory ? predictor_.seconds(one) : predictor_.replayed_seconds(one);
+    row.predicted_s = row.out_of_memory ? predictor_.seconds(one) : predictor_.replayed(one).step_time;
     row.predicted_bytes = predictor_.memory_peak(one);
     const auto spread = spread_of_case(intervals_, one);
     if (!spread) return;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "sim/validate/mixture_rows.h"
+
 namespace orrery::sim {
 
 namespace {
@@ -46,8 +48,10 @@ Cases make_cases(const std::vector<Row>& rows, Library library, const std::funct
 
 cost::Estimator& Predictor::estimator(const Case& one) {
   const cost::Pricing& usual = *one.subject.pricing;
-  const std::tuple key{static_cast<const void*>(&usual.cluster()), usual.stack().name,
-                       usual.stack().memory.moment_bytes};
+  std::string variant = usual.stack().name;  // of mixtures' rows, with their own numbers
+  for (const std::string& name : names_of_row_numbers())
+    variant += usual.calibration().get(name, 0) != 0 ? " " + name : "";
+  const std::tuple key{static_cast<const void*>(&usual.cluster()), variant, usual.stack().memory.moment_bytes};
   auto found = prices_.find(key);
   if (found == prices_.end()) {
     // The row's own calibration, so that files given with --calibration count as everywhere.

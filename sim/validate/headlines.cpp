@@ -24,7 +24,9 @@ constexpr std::pair<const char*, Quantity> kQuantities[] = {{"state_ratio", Quan
                                                             {"petaflops", Quantity::petaflops},
                                                             {"minutes", Quantity::minutes},
                                                             {"largest_model", Quantity::largest_model},
-                                                            {"bubble", Quantity::bubble}};
+                                                            {"bubble", Quantity::bubble},
+                                                            {"device_hours", Quantity::device_hours},
+                                                            {"states", Quantity::states}};
 
 bool of_two(Quantity quantity) {
   return quantity == Quantity::state_ratio || quantity == Quantity::activation_ratio ||
@@ -53,7 +55,8 @@ void read_quantity(const base::Cursor& item, Headline& out) {
       if (order == plan::name_of(one)) out.order = one;
     if (!out.order) item.at("order").error("E0105", fmt::format("no order is called '{}'", order));
   }
-  const std::size_t runs = of_two(out.quantity) ? 2 : out.quantity == Quantity::minutes ? out.steps.size() : 1;
+  const bool of_steps = out.quantity == Quantity::minutes || out.quantity == Quantity::device_hours;
+  const std::size_t runs = of_two(out.quantity) ? 2 : of_steps ? out.steps.size() : 1;
   if (out.runs.size() != runs || runs == 0)
     item.at("runs").error("E0105", fmt::format("{} takes {} runs, here are {}", name, runs, out.runs.size()));
 }
@@ -138,7 +141,7 @@ base::Result<Setup> deepest(Translator& translator, Setup setup) {
 }
 
 double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
-  constexpr double kTera = 1e12, kPeta = 1e15, kMinute = 60;
+  constexpr double kGiga = 1e9, kTera = 1e12, kPeta = 1e15, kMinute = 60, kMillionHours = 3600e6;
   const Simulated& a = runs.front();
   const Simulated& b = runs.back();
   switch (headline.quantity) {
@@ -151,10 +154,14 @@ double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
     case Quantity::petaflops: return a.flops / a.prediction.step_time_s / kPeta;
     case Quantity::bubble: return a.prediction.bubble_fraction;
     case Quantity::largest_model: return a.largest;
-    case Quantity::minutes: {
+    case Quantity::states: return a.states / kGiga;
+    case Quantity::minutes:
+    case Quantity::device_hours: {
       double sum = 0;
+      const bool minutes = headline.quantity == Quantity::minutes;
       for (std::size_t i = 0; i < runs.size(); ++i)
-        sum += static_cast<double>(headline.steps[i]) * runs[i].prediction.step_time_s / kMinute;
+        sum += static_cast<double>(headline.steps[i]) * runs[i].prediction.step_time_s *
+               (minutes ? 1 / kMinute : runs[i].devices() / kMillionHours);
       return sum;
     }
   }

@@ -20,6 +20,8 @@ namespace orrery::sim {
 /// largest_model     billions of parameters of the deepest model as wide as the run's whose every device, host and
 /// node's
 ///                   drives hold their part
+/// device_hours      millions of hours of a device, of all runs, each of so many steps
+/// states            gigabytes of parameters, gradients and optimizer states of a device
 /// bubble            share of the step that devices wait for another stage
 enum class Quantity {
   state_ratio,
@@ -31,7 +33,9 @@ enum class Quantity {
   petaflops,
   minutes,
   largest_model,
-  bubble
+  bubble,
+  device_hours,
+  states
 };
 
 struct Headline {

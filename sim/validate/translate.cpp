@@ -13,6 +13,7 @@
 #include "clusters/build.h"
 #include "clusters/read.h"
 #include "models/read.h"
+#include "sim/validate/mixture_rows.h"
 
 namespace orrery::sim {
 
@@ -57,8 +58,9 @@ std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
   return fmt::format(
       "experts: {{count: {}, chosen: {}, hidden: {}, shared: {}, first_dense: {}, period: {}, "
       "normalised: true}}\n",
-      *s.experts, s.experts_per_token.value_or(2), width, s.shared_experts.value_or(0) * width,
-      s.first_dense.value_or(0), s.moe_every.value_or(1));
+      *s.experts, s.experts_per_token.value_or(2), width,
+      s.shared_experts.value_or(0) * s.shared_expert_ffn.value_or(width), s.first_dense.value_or(0),
+      s.moe_every.value_or(1));
 }
 
 /// Experts' own mesh: whole ones where a row says so, or where they are over more ranks than data and context have.
@@ -72,20 +74,25 @@ void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>
   if (spec.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
     notes.push_back("sequence parallelism, without which experts are not whole");
   spec.sequence_parallel = spec.sequence_parallel || spec.expert_tensor == 1;
-  // A framework's allocator takes what comes; tokens are taken as evenly divided.
-  spec.expert_bound = 1;
-  notes.push_back("experts that get as many tokens each");
+  // A framework's allocator takes what comes.
+  spec.expert_bound = spec.expert_imbalance = imbalance_of(s, notes);
+  if (spec.expert_bound == 1) notes.push_back("experts that get as many tokens each");
 }
 
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
+                                                      const std::vector<models::Model>& catalogue,
                                                       std::vector<std::string>& notes) {
   const Family* family =
       std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
   if (s.family == "dlrm") return fail("V01", "rows of recommendation models are not predicted yet");
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
-  // A block as nearly all mixtures of experts have it.
-  if (mixed)
+  if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
+    notes.push_back(fmt::format("what the row leaves open of its model is that of {}", meant->name));
+    return std::make_shared<const models::Model>(as_row_has(*meant, s));
+  }
+  // A block as nearly all mixtures of experts have it, where a row says no more than that it is one.
+  if (mixed && family == std::end(kFamilies))
     family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                           [](const Family& f) { return std::string_view(f.word) == "llama"; });
   if (family == std::end(kFamilies)) {
@@ -98,7 +105,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   const std::int64_t vocab = s.vocab.value_or(family->vocab);
   text += fmt::format("vocab: {}\n", cuts_vocabulary(stack) ? vocab / *s.tensor * *s.tensor : vocab);
   if (s.kv_heads) text += fmt::format("kv_heads: {}\n", *s.kv_heads);
-  if (s.head_dim) text += fmt::format("head_dim: {}\n", *s.head_dim);
+  if (s.head_dim && !s.latent_kv) text += fmt::format("head_dim: {}\n", *s.head_dim);
   if (s.ffn_hidden)
     text += fmt::format("ffn_hidden: {}\n", *s.ffn_hidden);
   else if (mixed) {
@@ -110,7 +117,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     text += fmt::format("ffn_hidden: {}\n", width);
     notes.push_back(fmt::format("MLP of {}", width));
   }
-  if (mixed) text += experts_text(s, notes);
+  if (mixed) text += latent_line(s) + experts_text(s, notes);
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
   return std::make_shared<const models::Model>(std::move(*model));
@@ -152,6 +159,8 @@ plan::ZeroBubble zero_bubble(const std::string& schedule) {
 /// The zero-bubble paper's orders; those that it finds by search are taken as the hand-made ones of their memory.
 plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
   if (s.schedule == "ZB-V") return plan::Order::zb_v;
+  if (s.schedule == "DualPipe") return plan::Order::dualpipe;
+  if (s.schedule == "DualPipeV") return plan::Order::dualpipe_v;
   const plan::ZeroBubble kind = zero_bubble(s.schedule);
   if (kind == plan::ZeroBubble::none) return plan::Order::one_f_one_b;
   const plan::Order order = kind == plan::ZeroBubble::h1 ? plan::Order::zb_h1 : plan::Order::zb_h2;
@@ -296,12 +305,14 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const
   return made_clusters_[key] = std::make_shared<const clusters::Cluster>(std::move(*sized));
 }
 
-Result<Subject> Translator::translate(const Setup& s) {
-  if (const std::string why = unscorable(s); !why.empty()) return fail("V01", why);
+Result<Subject> Translator::translate(const Setup& given) {
+  if (const std::string why = unscorable(given); !why.empty()) return fail("V01", why);
   std::vector<std::string> notes;
+  Setup s = given;
+  if (s.experts) take_practice(s, notes);
   const auto [stack, stands_in] = stack_of(s, notes);
   if (!stack) return fail("V01", "there is no stack to take it for");
-  auto model = model_of(s, *stack, notes);
+  auto model = model_of(s, *stack, library_.models, notes);
   if (!model) return fail(model.error());
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
@@ -344,6 +355,9 @@ Result<Subject> Translator::translate(const Setup& s) {
     spec.recompute = plan::Recompute::none;
     notes.push_back("nothing is recomputed");
   }
+  if (s.experts && s.optimizer == "Adafactor") spec.optimizer = plan::OptimizerKind::adafactor;
+  if (s.experts && spec.recompute == plan::Recompute::selective && !recomputes_core(s))
+    spec.recompute = plan::Recompute::none;
   if (cuts_vocabulary(*stack)) spec.vocab_multiple = 1;
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
   fold_experts(s, spec, notes);
@@ -355,14 +369,20 @@ Result<Subject> Translator::translate(const Setup& s) {
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   const double moments = moment_bytes(s.optimizer);
-  const std::string key =
+  const std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
+  std::string key =
       fmt::format("{} {} {} {}", static_cast<const void*>(cluster->get()), stack->name, moments, scatters);
+  for (const cost::Parameter& p : own_numbers) key += " " + p.name;
   std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
   if (!pricing) {
     cost::Stack own = *stack;
     own.memory.moment_bytes = moments;
     if (!scatters)
       std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
+    for (const cost::Parameter& p : own_numbers) {
+      std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
+      own.parameters.push_back(p);
+    }
     pricing = std::make_shared<const cost::Pricing>(*cluster, std::move(own), library_.calibrations);
   }
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};

@@ -25,6 +25,7 @@ struct Library {
   std::vector<cost::Stack> stacks;
   std::vector<cost::Calibration> calibrations;
   std::optional<cost::Stack> stand_in = {};       ///< for rows whose stack the catalogue lacks (`--stack`)
+  std::vector<models::Model> models = {};         ///< the catalogue's, for rows of mixtures that name one
   std::optional<clusters::Cluster> machine = {};  ///< what all rows ran on (`--cluster`); else found by their device
 };
 

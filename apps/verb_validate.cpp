@@ -25,13 +25,18 @@ namespace {
 
 constexpr const char* kHeadlines = "tests/validation/headlines";
 
-/// tests/validation/headlines, simulated.
+/// The files of tests/validation/headlines, simulated.
 base::Result<std::vector<cost::HeadlineResult>> headlines_of(const Catalog& catalog, const sim::Library& library) {
-  const auto entry = catalog.find(kHeadlines, "headlines");
-  if (!entry) return base::fail("E0201", fmt::format("{}/headlines.yaml is not there", kHeadlines));
-  auto parsed = sim::parse_headlines(entry->text, entry->path.string());
-  if (!parsed) return base::fail(parsed.error());
-  return sim::predict_headlines(*parsed, library);
+  if (!catalog.find(kHeadlines, "headlines"))
+    return base::fail("E0201", fmt::format("{}/headlines.yaml is not there", kHeadlines));
+  std::vector<cost::HeadlineResult> all;
+  for (const std::string& name : catalog.names(kHeadlines)) {
+    const auto entry = catalog.find(kHeadlines, name);
+    auto parsed = sim::parse_headlines(entry->text, entry->path.string());
+    if (!parsed) return base::fail(parsed.error());
+    for (cost::HeadlineResult& one : sim::predict_headlines(*parsed, library)) all.push_back(std::move(one));
+  }
+  return all;
 }
 
 /// What the steps of one validation share.

@@ -11,6 +11,7 @@
 #include "cost/balancing.h"
 #include "cost/block_kinds.h"
 #include "cost/compression.h"
+#include "cost/exchange.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
 #include "cost/layer_key.h"
@@ -143,9 +144,10 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
     t.input = op(models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context)) + dispatch();
   }
-  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0, exchanged = 0;
+  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0;
   double host_forward = 0, host_backward = 0;
   double weights = 0, host_weights = 0;
+  double sent_forward = 0, sent_backward = 0;  // all-to-alls of tokens
   const double issue = pricing->message_host_time(spec.tensor, spec.pipeline > 1).value;
   for (const LayerRun& run : layers_of) {
     const auto count = static_cast<double>(run.count);
@@ -153,7 +155,8 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     tensor_forward += count * run.costs->forward.messages;
     t.backward += count * run.costs->backward.compute;
     tensor_backward += count * run.costs->backward.messages;
-    exchanged += count * (run.costs->forward.exchanges + run.costs->backward.exchanges + run.costs->weights.exchanges);
+    sent_forward += count * run.costs->forward.exchanges;
+    sent_backward += count * (run.costs->backward.exchanges + run.costs->weights.exchanges);
     host_forward += count * (run.costs->forward.host + issue * run.costs->forward.tensor_messages);
     host_backward += count * (run.costs->backward.host + issue * run.costs->backward.tensor_messages);
     t.recompute += count * run.costs->backward.recomputed;
@@ -165,13 +168,18 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
       t.recompute += count * run.costs->recompute.compute;
       host_backward += count * (run.costs->recompute.host + issue * run.costs->recompute.tensor_messages);
       tensor_backward += count * run.costs->recompute.messages;
-      exchanged += count * run.costs->recompute.exchanges;
+      sent_backward += count * run.costs->recompute.exchanges;
     }
   }
   const LayerCosts& top = *layers_of.back().costs;
   if (top.recomputation == plan::Recompute::full) t.prelude = top.recompute.compute + top.recompute.messages;
-  t.exchange = exchanged;
-  t.tensor = tensor_forward + tensor_backward + tensor_weights - exchanged;
+  // Beside another micro-batch's compute they take a part of the device, and no more.
+  const double computed = t.forward + t.backward + t.recompute + t.weights;
+  const double left = exchange_left(*pricing, sent_forward + sent_backward, computed);
+  tensor_forward -= (1 - left) * sent_forward;
+  tensor_backward -= (1 - left) * sent_backward;
+  t.exchange = left * (sent_forward + sent_backward);
+  t.tensor = tensor_forward + tensor_backward + tensor_weights - t.exchange;
   double forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
   double backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
   // The device waits for what is not issued yet. The host waits for other stages only, so that without them it makes up
@@ -210,6 +218,7 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
   double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters come
   double hidden_by_backward = 0;
   const bool overlaps = pricing->overlaps(plan::Stream::data);
+  const bool beside = overlaps && pricing->calibration().get("stack.reduce_beside", 0) != 0;
   for (const LayerRun& run : layers_of) {
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
@@ -237,12 +246,14 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     }
     reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, groups.tensor);
     t.backward += count * touch;
-    t.data_backward += count * reduce;
     const bool again = c.recomputation == plan::Recompute::full;
     const double forward = overlaps ? c.forward.compute + c.forward.messages : 0;
     const double backward = overlaps ? c.backward.compute + c.backward.recomputed + c.backward.messages +
                                            (again ? c.recompute.compute + c.recompute.messages : 0)
                                      : 0;
+    // Beside the next layer's backward pass, on the network that its gather needs too.
+    const double exposed = beside ? std::max(0.0, reduce - std::max(0.0, backward - gather)) : reduce;
+    t.data_backward += count * exposed;
     // The first layer of a run waits behind the run before it, the others behind their like.
     t.data_forward += std::max(0.0, gather - hidden_by_forward) + (count - 1) * std::max(0.0, gather - forward);
     if (c.backward_reads_parameters)
@@ -342,7 +353,8 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     copy_waits(one, plan, stage, c, layers_of);
     for (double StageTimes::*part :
          {&StageTimes::input, &StageTimes::forward, &StageTimes::recompute, &StageTimes::backward, &StageTimes::tensor,
-          &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude, &StageTimes::copies})
+          &StageTimes::exchange, &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude,
+          &StageTimes::copies})
       t.*part += one.*part;
     t.forward_pass.push_back(one.forward_pass.front());
     t.backward_pass.push_back(one.backward_pass.front());
@@ -559,39 +571,6 @@ bool Estimator::fits_beside(const plan::Plan& plan) {
     if (!fits(m.host, cluster.host_memory.capacity) || !fits(m.nvme, cluster.nvme.capacity)) return false;
   }
   return true;
-}
-
-std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
-  std::vector<MemoryRow> rows;
-  for (int s = 0; s < plan.spec().pipeline; ++s) {
-    const StageMemory m = memory(plan, s);
-    MemoryRow row;
-    row.stage = s;
-    row.total = m.total();
-    row.host = m.host;
-    row.nvme = m.nvme;
-    row.by_purpose = {
-        {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
-        {"activations", m.activations}, {"workspace", m.workspace}, {"communication", m.communication},
-        {"scalars", m.input},           {"software", m.software}};
-    std::erase_if(row.by_purpose, [](const auto& entry) { return entry.second == 0; });
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-Prediction Estimator::predict(const plan::Plan& plan) {
-  const Estimate e = estimate(plan);
-  Prediction p;
-  p.spec = plan.spec();
-  p.step_time_s = e.step_time;
-  p.memory_peak_bytes = e.memory_peak;
-  p.breakdown = e.breakdown;
-  p.bubble_fraction = e.bubble / e.step_time;
-  p.exposed_communication_s = e.breakdown.exposed();
-  p.memory = memory(plan);
-  derive(p, plan);
-  return p;
 }
 
 }  // namespace orrery::cost

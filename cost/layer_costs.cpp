@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "cost/compression.h"
+#include "cost/exchange.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 #include "plan/place.h"
@@ -59,22 +61,59 @@ class Ring {
   std::map<int, Arrival> arrived_;
 };
 
+/// All-to-alls of a layer's tokens as the stack does them (stack.exchange_*).
+class Exchanges {
+ public:
+  Exchanges(const models::LayerProgram& program, const Pricing& pricing, const LayerGroups& groups)
+      : pricing_(pricing), groups_(groups), choice_(choice_of(program)) {
+    const auto number = [&](const char* name) { return pricing.calibration().get(name, 0); };
+    if (!choice_.any()) return;
+    bytes_ = number("stack.exchange_bytes");
+    // Experts that a tensor group divides stand as far apart as it has ranks.
+    const bool divided = groups.tensor.size() > 1 && groups.experts.size() > 1 &&
+                         groups.experts[1] - groups.experts[0] >= static_cast<int>(groups.tensor.size());
+    own_rows_ = divided && number("stack.exchange_own_rows") != 0;
+  }
+  /// Of `bytes` in values of `size`; the first rows of a pass go to the experts, the others come back.
+  double time(const models::Part& part, double bytes, std::int64_t size) {
+    if (part.sent < 0) return whole(bytes);  // counts
+    const bool there = std::exchange(first_, false);
+    if (there && bytes_ > 0) bytes *= bytes_ / static_cast<double>(size);
+    if (!own_rows_) return whole(bytes);
+    const plan::CollectiveKind meets = there ? plan::CollectiveKind::all_gather : plan::CollectiveKind::reduce_scatter;
+    return whole(bytes / static_cast<double>(groups_.tensor.size())) +
+           pricing_.collective_time(meets, base::Bytes{bytes}, groups_.tensor, plan::Stream::exchange).value;
+  }
+
+ private:
+  [[nodiscard]] double whole(double bytes) const {
+    return pricing_.exchange_time(base::Bytes{bytes}, groups_.experts, choice_).value;
+  }
+  const Pricing& pricing_;
+  const LayerGroups& groups_;
+  TokenChoice choice_;
+  double bytes_ = 0;
+  bool own_rows_ = false, first_ = true;
+};
+
 /// Walks over the parts of a pass as lowering does: a run of ops is a step, a message is a step.
 template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, const Pricing& pricing,
           const LayerGroups& groups, const Touch& touch) {
   Pass pass;
   Ring ring(pricing.overlaps(plan::Stream::context));
+  Exchanges rows(program, pricing, groups);
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const int whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
       const auto bytes = static_cast<double>(program.tensors[static_cast<std::size_t>(whole)].bytes()) * part.expected;
       const bool shifts = part.collective == models::GroupCollective::ring_shift;
       const bool exchanges = part.collective == models::GroupCollective::all_to_all;
-      const plan::Stream stream = exchanges ? plan::Stream::exchange : plan::Stream::tensor;
-      const std::vector<int>& members = shifts ? groups.context : exchanges ? groups.experts : groups.tensor;
-      const double seconds =
-          pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members, stream).value;
+      const std::vector<int>& members = shifts ? groups.context : groups.tensor;
+      const models::DType dtype = program.tensors[static_cast<std::size_t>(whole)].dtype;
+      const double seconds = exchanges
+                                 ? rows.time(part, bytes, models::size_of(dtype))
+                                 : pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members).value;
       if (exchanges) pass.exchanges += seconds;
       if (shifts)
         ring.shift(part.source, part.tensor, seconds);
@@ -272,6 +311,25 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
   for (const models::Tensor& piece : t.pieces) count(piece);
 }
 
+/// Backward runs a layer from its router on again before it: what that part makes does not wait for it.
+void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const Pricing& pricing,
+                       const LayerGroups& group) {
+  const std::vector<models::Part> parts = parts_of_experts(program);
+  if (parts.empty()) return;
+  const Pass again = walk(parts, program, pricing, group, [](int, int) {});
+  out.backward.recomputed += again.compute + again.recomputed;
+  out.backward.host += again.host;
+  out.backward.messages += again.messages;
+  out.backward.exchanges += again.exchanges;
+  out.backward.message_bytes += again.message_bytes;
+  out.backward.message_count += again.message_count;
+  out.backward.tensor_messages += again.tensor_messages;
+  // The last steps of forward are the experts'; what was there before them is kept.
+  const int first = out.forward.steps - static_cast<int>(parts.size());
+  for (Life& life : out.lives)
+    if (life.forward_first > first && life.backward_first >= 0) life.dropped = true;
+}
+
 }  // namespace
 
 std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) const {
@@ -338,6 +396,8 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   if (split) find_first_writes(weights, program, touched, out);
   out.own_gaps = gaps_of(program, alignment);
   out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
+  if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
+    run_experts_again(out, program, pricing, group);
   for (Life& life : out.lives)  // what data says is loaded ahead of forward, though only backward may read it
     if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;

@@ -76,6 +76,8 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.flash_grad *= kernel * c.get("stack.attention_share", 1);
     r.accumulation_bytes = c.get("stack.accumulation_bytes", 0);
     r.casts_each = c.get("stack.fp8_casts", 0) != 0;
+    r.permute_passes = c.get("stack.permute_passes", 1);
+    r.grouped_share = c.get("stack.grouped_share", 1);
     r.tf32_attention = c.get("stack.tf32_attention", 1) != 0;
     r.k_half = c.at("device.matmul.k_half");
     r.tile_rows = c.at("device.matmul.tile_rows");
@@ -274,7 +276,10 @@ Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
   const Seconds together = gpu_matmul_time(r, op.dtype, arithmetic(op), experts * padded, n, k);
   // Tiles of one product would read its weights once; these read each expert's.
   const double weights = (experts - 1) * n * (gradient ? m : k) * static_cast<double>(models::size_of(op.dtype));
-  return Seconds{std::max(together.value, weights / r.memory)};
+  const Seconds product{std::max(together.value / r.grouped_share, weights / r.memory)};
+  if (gradient || arithmetic(op) != models::DType::fp8) return product;
+  // What enters is cast as of other products: read once, written as it is and transposed (side_time).
+  return product + Seconds{experts * rows * k * static_cast<double>(models::size_of(op.dtype) + 2) / r.memory};
 }
 
 /// Bytes of rows that a lookup finds in the cache, an earlier one having brought them (op.capacity: rows that are
@@ -337,6 +342,11 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::ring_attention_grad: return attention_time(r, op);
     case K::grouped_matmul:
     case K::grouped_weight_grad: return grouped_time(r, op);
+    case K::dispatch:
+    case K::combine:
+    case K::combine_weight_grad:
+      return Seconds{streaming_time(r, models::bytes_of(op), family_of(op.kind)).value *
+                     (r.gpu ? r.permute_passes : 1)};
     case K::embedding_bag:
     case K::embedding_bag_squares:
     case K::embedding_bag_update:
@@ -430,9 +440,6 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::route_grad:
     case K::count_choices:
     case K::place_rows:
-    case K::dispatch:
-    case K::combine:
-    case K::combine_weight_grad:
     case K::row_gate:
     case K::row_gate_grad:
     case K::balance_losses:

@@ -26,6 +26,7 @@ struct DeviceRates {
   double lookup_passes = 1, interaction_passes = 1, index_passes = 1;  ///< the same
   double flash = 0, flash_grad = 0, unfused = 0, misaligned = 0, head_overhead = 0;
   double accumulation_bytes = 0;                       ///< of the stack, a weight's gradient and micro-batch
+  double permute_passes = 1, grouped_share = 1;        ///< of the stack, of experts' rows and products
   bool tf32_attention = true;                          ///< of the stack: whether attention of a tf32 plan rounds too
   bool casts_each = false;                             ///< of the stack: see side_time
   double softmax_multiple = 1, softmax_longest = 1e9;  ///< of the stack: where its softmax is one kernel

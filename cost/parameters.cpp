@@ -205,6 +205,35 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.pipeline_scatter", Unit::number, 0, 1, 0,
                  "GPUs: whether tensor ranks send a part each of what another node's stage gets, which gathers it "
                  "there (0 or 1)"});
+  all.push_back({"stack.exchange_two_hop", Unit::number, 0, 1, 0,
+                 "GPUs: whether a token goes to a node once, and there over NVLink to its experts (0 or 1)"});
+  all.push_back({"stack.exchange_own_rows", Unit::number, 0, 1, 0,
+                 "GPUs: whether of experts that a tensor group divides each rank sends its own rows alone, and the "
+                 "group gathers what has come (0 or 1)"});
+  all.push_back({"stack.exchange_hidden", Unit::number, 0, 1, 0,
+                 "GPUs: share of all-to-alls of tokens that run beside another micro-batch's compute"});
+  all.push_back({"stack.exchange_compute", Unit::number, 0, 1, 0,
+                 "GPUs: share of the multiprocessors that such an all-to-all takes from compute"});
+  all.push_back({"stack.exchange_bytes", Unit::number, 0, 4, 0,
+                 "GPUs: bytes of a value that goes to experts; 0: the plan's own. What comes back has the plan's"});
+  all.push_back({"stack.permute_passes", Unit::number, 0.1, 100, 0.4,
+                 "GPUs: how often rows are moved where tokens are put in the order of experts, and back"});
+  all.push_back(
+      {"stack.grouped_share", Unit::number, 0.1, 2, 0.3, "GPUs: what grouped products reach of other matrix products"});
+  all.push_back({"stack.expert_calls", Unit::number, 0, 10'000, 0.7,
+                 "GPUs: calls of the host for routing and exchanging a layer's tokens, beside one an operator"});
+  all.push_back({"stack.group_calls", Unit::number, 0, 10'000, 0.7,
+                 "GPUs: calls more of a router that chooses groups of experts first, where its kernels are not fused"});
+  all.push_back(
+      {"stack.groups_unfused", Unit::number, 0, 1, 0, "GPUs: whether such a router's kernels are not fused (0 or 1)"});
+  all.push_back({"stack.latent_calls", Unit::number, 0, 10'000, 0.7,
+                 "GPUs: calls of the host for a layer's latent attention, beside one an operator"});
+  all.push_back({"stack.reduce_beside", Unit::number, 0, 1, 0,
+                 "GPUs: whether ZeRO 2 and 3 reduce a layer's gradients while the next layer runs (0 or 1)"});
+  all.push_back({"stack.graphed", Unit::number, 0, 1, 0,
+                 "GPUs: whether all but what stands in experts' slots is replayed as graphs (0 or 1)"});
+  all.push_back({"stack.recomputes_experts", Unit::number, 0, 1, 0,
+                 "whether backward runs a layer again from its router on (0 or 1)"});
   all.push_back({"stack.dispatch_overhead", Unit::seconds, 0, 1, 1.0, "a schedule step's cost to its rank"});
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});

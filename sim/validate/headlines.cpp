@@ -28,7 +28,9 @@ constexpr std::pair<const char*, Quantity> kQuantities[] = {{"state_ratio", Quan
                                                             {"bubble", Quantity::bubble},
                                                             {"million_a_second", Quantity::million_a_second},
                                                             {"exchange_share", Quantity::exchange_share},
-                                                            {"exchange_ratio", Quantity::exchange_ratio}};
+                                                            {"exchange_ratio", Quantity::exchange_ratio},
+                                                            {"device_hours", Quantity::device_hours},
+                                                            {"states", Quantity::states}};
 
 bool of_two(Quantity quantity) {
   return quantity == Quantity::state_ratio || quantity == Quantity::activation_ratio ||
@@ -57,7 +59,8 @@ void read_quantity(const base::Cursor& item, Headline& out) {
       if (order == plan::name_of(one)) out.order = one;
     if (!out.order) item.at("order").error("E0105", fmt::format("no order is called '{}'", order));
   }
-  const std::size_t runs = of_two(out.quantity) ? 2 : out.quantity == Quantity::minutes ? out.steps.size() : 1;
+  const bool of_steps = out.quantity == Quantity::minutes || out.quantity == Quantity::device_hours;
+  const std::size_t runs = of_two(out.quantity) ? 2 : of_steps ? out.steps.size() : 1;
   if (out.runs.size() != runs || runs == 0)
     item.at("runs").error("E0105", fmt::format("{} takes {} runs, here are {}", name, runs, out.runs.size()));
 }
@@ -179,7 +182,7 @@ base::Result<Setup> deepest(Translator& translator, Setup setup) {
 }
 
 double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
-  constexpr double kMillion = 1e6, kTera = 1e12, kPeta = 1e15, kMinute = 60;
+  constexpr double kMillion = 1e6, kGiga = 1e9, kTera = 1e12, kPeta = 1e15, kMinute = 60, kMillionHours = 3600e6;
   const Simulated& a = runs.front();
   const Simulated& b = runs.back();
   switch (headline.quantity) {
@@ -195,10 +198,14 @@ double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
     case Quantity::exchange_share: return a.prediction.breakdown.exchange_communication / a.prediction.step_time_s;
     case Quantity::exchange_ratio: return all_to_alls(a.prediction) / all_to_alls(b.prediction);
     case Quantity::largest_model: return a.largest;
-    case Quantity::minutes: {
+    case Quantity::states: return a.states / kGiga;
+    case Quantity::minutes:
+    case Quantity::device_hours: {
       double sum = 0;
+      const bool minutes = headline.quantity == Quantity::minutes;
       for (std::size_t i = 0; i < runs.size(); ++i)
-        sum += static_cast<double>(headline.steps[i]) * runs[i].prediction.step_time_s / kMinute;
+        sum += static_cast<double>(headline.steps[i]) * runs[i].prediction.step_time_s *
+               (minutes ? 1 / kMinute : runs[i].devices() / kMillionHours);
       return sum;
     }
   }

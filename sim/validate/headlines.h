@@ -20,6 +20,8 @@ namespace orrery::sim {
 /// largest_model     billions of parameters of the deepest model as wide as the run's whose every device, host and
 /// node's
 ///                   drives hold their part
+/// device_hours      millions of hours of a device, of all runs, each of so many steps
+/// states            gigabytes of parameters, gradients and optimizer states of a device
 /// bubble            share of the step that devices wait for another stage
 /// million_a_second  sequences, or samples of a recommendation model
 /// exchange_share    share of the step that devices wait for all-to-alls
@@ -38,7 +40,9 @@ enum class Quantity {
   bubble,
   million_a_second,
   exchange_share,
-  exchange_ratio
+  exchange_ratio,
+  device_hours,
+  states
 };
 
 struct Headline {

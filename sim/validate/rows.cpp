@@ -91,6 +91,11 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.offload_optimizer = row.stated("offload_optimizer");
   s.offload_parameters = row.stated("offload_parameters");
   s.optimizer = row.stated("optimizer");
+  s.model = row.stated("model");
+  s.section = row.stated("section");
+  s.overlap = row.stated("overlap");
+  s.recompute_modules = row.stated("recompute");
+  s.routing = row.stated("moe_routing");
   s.memory_kind = row.stated("peak_mem_kind");
   s.fsdp_sharding = row.stated("fsdp_sharding");
   s.layers = integer_at(row, "layers");
@@ -107,6 +112,12 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.moe_every = integer_at(row, "moe_every");
   s.expert_ffn = integer_at(row, "expert_ffn");
   s.shared_experts = integer_at(row, "shared_experts", 0);
+  s.shared_expert_ffn = integer_at(row, "shared_expert_ffn", 0);
+  s.latent_q = integer_at(row, "mla.q_lora", 0);
+  s.latent_kv = integer_at(row, "mla.kv_lora");
+  s.latent_nope = integer_at(row, "mla.nope");
+  s.latent_rope = integer_at(row, "mla.rope");
+  s.latent_value = integer_at(row, "mla.v");
   s.first_dense = integer_at(row, "dense_layers", 0);
   s.gpus = integer_at(row, "gpus");
   s.gpus_per_node = integer_at(row, "gpus_per_node");
@@ -145,13 +156,20 @@ Measured measured_of(const RowFields& row) {
 class YamlFields : public RowFields {
  public:
   explicit YamlFields(const Cursor& row) : row_(row) {}
-  [[nodiscard]] std::string text(const char* key) const override { return row_.optional(key).scalar_text(); }
+  [[nodiscard]] std::string text(const char* key) const override { return at(key).scalar_text(); }
   void error(const char* key, const char* code, std::string message, std::string help) const override {
-    row_.optional(key).error(code, std::move(message), std::move(help));
+    at(key).error(code, std::move(message), std::move(help));
   }
   [[nodiscard]] int line() const override { return row_.where().line; }
 
  private:
+  /// "mla.nope" is a key of the mapping `mla`.
+  [[nodiscard]] Cursor at(const std::string& key) const {
+    const std::size_t dot = key.find('.');
+    if (dot == std::string::npos) return row_.optional(key);
+    const Cursor whole = row_.optional(key.substr(0, dot));
+    return whole.is_map() ? whole.optional(key.substr(dot + 1)) : whole;
+  }
   Cursor row_;
 };
 

@@ -17,12 +17,15 @@ struct Setup {
   bool verified = false;
   std::string stack, framework, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
   std::string offload_activations, offload_optimizer, offload_parameters;  ///< "host", "nvme"; else the device
-  std::string cluster;      ///< of the catalogue, in place of the one that is found by its devices
-  std::string optimizer;    ///< in the source's words
+  std::string cluster;    ///< of the catalogue, in place of the one that is found by its devices
+  std::string optimizer;  ///< in the source's words
+  /// Of mixtures: the model's name and, in the source's words, what overlaps, what is recomputed, how balance is kept.
+  std::string model, section, overlap, recompute_modules, routing;
   std::string memory_kind;  ///< what a figure of memory counts: asked for, not measured
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
   std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn, shared_experts, first_dense;
-  std::optional<std::int64_t> expert_tensor;
+  std::optional<std::int64_t> expert_tensor, shared_expert_ffn;
+  std::optional<std::int64_t> latent_q, latent_kv, latent_nope, latent_rope, latent_value;  ///< of `mla`
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
   std::optional<std::int64_t> zero_group;  ///< ranks among which ZeRO partitions
   std::optional<std::int64_t> micro_batch, batch;

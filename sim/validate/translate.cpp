@@ -14,6 +14,7 @@
 #include "clusters/read.h"
 #include "cost/habits.h"
 #include "models/read.h"
+#include "sim/validate/mixture_rows.h"
 #include "sim/validate/translate_recommender.h"
 #include "sim/validate/unstated.h"
 
@@ -52,8 +53,9 @@ std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
   return fmt::format(
       "experts: {{count: {}, chosen: {}, hidden: {}, shared: {}, first_dense: {}, period: {}, "
       "normalised: true}}\n",
-      *s.experts, s.experts_per_token.value_or(2), width, s.shared_experts.value_or(0) * width,
-      s.first_dense.value_or(0), s.moe_every.value_or(1));
+      *s.experts, s.experts_per_token.value_or(2), width,
+      s.shared_experts.value_or(0) * s.shared_expert_ffn.value_or(width), s.first_dense.value_or(0),
+      s.moe_every.value_or(1));
 }
 
 /// Experts' own mesh: whole ones where a row says so, or where they are over more ranks than data and context have.
@@ -67,19 +69,24 @@ void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>
   if (spec.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
     notes.push_back("sequence parallelism, without which experts are not whole");
   spec.sequence_parallel = spec.sequence_parallel || spec.expert_tensor == 1;
-  // A framework's allocator takes what comes; tokens are taken as evenly divided.
-  spec.expert_bound = 1;
-  notes.push_back("experts that get as many tokens each");
+  // A framework's allocator takes what comes.
+  spec.expert_bound = spec.expert_imbalance = imbalance_of(s, notes);
+  if (spec.expert_bound == 1) notes.push_back("experts that get as many tokens each");
 }
 
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
+                                                      const std::vector<models::Model>& catalogue,
                                                       std::vector<std::string>& notes) {
   const Family* family =
       std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
-  // A block as nearly all mixtures of experts have it.
-  if (mixed)
+  if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
+    notes.push_back(fmt::format("what the row leaves open of its model is that of {}", meant->name));
+    return std::make_shared<const models::Model>(as_row_has(*meant, s));
+  }
+  // A block as nearly all mixtures of experts have it, where a row says no more than that it is one.
+  if (mixed && family == std::end(kFamilies))
     family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                           [](const Family& f) { return std::string_view(f.word) == "llama"; });
   if (family == std::end(kFamilies)) {
@@ -92,7 +99,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   const std::int64_t vocab = s.vocab.value_or(family->vocab);
   text += fmt::format("vocab: {}\n", cuts_vocabulary(stack) ? vocab / *s.tensor * *s.tensor : vocab);
   if (s.kv_heads) text += fmt::format("kv_heads: {}\n", *s.kv_heads);
-  if (s.head_dim) text += fmt::format("head_dim: {}\n", *s.head_dim);
+  if (s.head_dim && !s.latent_kv) text += fmt::format("head_dim: {}\n", *s.head_dim);
   if (s.ffn_hidden)
     text += fmt::format("ffn_hidden: {}\n", *s.ffn_hidden);
   else if (mixed) {
@@ -104,7 +111,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     text += fmt::format("ffn_hidden: {}\n", width);
     notes.push_back(fmt::format("MLP of {}", width));
   }
-  if (mixed) text += experts_text(s, notes);
+  if (mixed) text += latent_line(s) + experts_text(s, notes);
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
   return std::make_shared<const models::Model>(std::move(*model));
@@ -151,6 +158,8 @@ plan::ZeroBubble zero_bubble(const std::string& schedule) {
 /// The zero-bubble paper's orders; those that it finds by search are taken as the hand-made ones of their memory.
 plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
   if (s.schedule == "ZB-V") return plan::Order::zb_v;
+  if (s.schedule == "DualPipe") return plan::Order::dualpipe;
+  if (s.schedule == "DualPipeV") return plan::Order::dualpipe_v;
   const plan::ZeroBubble kind = zero_bubble(s.schedule);
   if (kind == plan::ZeroBubble::none) return plan::Order::one_f_one_b;
   const plan::Order order = kind == plan::ZeroBubble::h1 ? plan::Order::zb_h1 : plan::Order::zb_h2;
@@ -360,16 +369,18 @@ Result<Subject> Translator::translate_tables(const Setup& s) {
   return Subject{*model, priced(*cluster, *stack, ""), std::move(*plan), memory, stands_in, std::move(notes)};
 }
 
-Result<Subject> Translator::translate(const Setup& s) {
-  if (const std::string why = unscorable(s); !why.empty()) return fail("V01", why);
-  if (s.family == kRecommender) return translate_tables(s);
+Result<Subject> Translator::translate(const Setup& given) {
+  if (const std::string why = unscorable(given); !why.empty()) return fail("V01", why);
+  if (given.family == kRecommender) return translate_tables(given);
   std::vector<std::string> notes;
+  Setup s = given;
+  if (s.experts) take_practice(s, notes);
   const auto [named, stands_in] = stack_of(s, notes);
   if (!named) return fail("V01", "there is no stack to take it for");
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
   const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
-  auto model = model_of(s, *stack, notes);
+  auto model = model_of(s, *stack, library_.models, notes);
   if (!model) return fail(model.error());
   auto precision = precision_of(s, notes);
   if (!precision) return fail(precision.error());
@@ -410,6 +421,9 @@ Result<Subject> Translator::translate(const Setup& s) {
     spec.recompute = plan::Recompute::none;
     notes.push_back("nothing is recomputed");
   }
+  if (s.experts && s.optimizer == "Adafactor") spec.optimizer = plan::OptimizerKind::adafactor;
+  if (s.experts && spec.recompute == plan::Recompute::selective && !recomputes_core(s))
+    spec.recompute = plan::Recompute::none;
   if (cuts_vocabulary(*stack)) spec.vocab_multiple = 1;
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
   take_practice(s, *stack, spec, notes);
@@ -422,11 +436,18 @@ Result<Subject> Translator::translate(const Setup& s) {
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   const double moments = moment_bytes(s.optimizer);
+  const std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
   cost::Stack own = *stack;
   own.memory.moment_bytes = moments;
   if (!scatters)
     std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
-  const auto pricing = priced(*cluster, std::move(own), fmt::format("{} {}", moments, scatters));
+  std::string variant = fmt::format("{} {}", moments, scatters);
+  for (const cost::Parameter& p : own_numbers) {
+    std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
+    own.parameters.push_back(p);
+    variant += " " + p.name;
+  }
+  const auto pricing = priced(*cluster, std::move(own), variant);
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
   return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes)};
 }

@@ -27,10 +27,11 @@ class TableRules {
          fmt::format("recommendation models compute in fp32, not in {}, yet", models::name_of(spec_.precision)),
          "precision: fp32; pooled vectors travel in fewer bits with embedding: {forward: fp16}");
     const bool sgd = spec_.optimizer == OptimizerKind::sgd;
-    rule((sgd && !spec_.momentum) || spec_.optimizer == OptimizerKind::rowwise_adagrad, "P134",
+    const bool by_rows = spec_.optimizer == OptimizerKind::rowwise_adagrad || spec_.optimizer == OptimizerKind::adam;
+    rule((sgd && !spec_.momentum) || by_rows, "P134",
          sgd ? "momentum moves rows that no sample has looked up: tables have none"
              : fmt::format("{} is no optimizer of tables", name_of(spec_.optimizer)),
-         "optimizer: {name: sgd, momentum: 0}, or rowwise_adagrad");
+         "optimizer: {name: sgd, momentum: 0}, rowwise_adagrad or adam");
     placement();
     return std::move(found_);
   }

@@ -93,14 +93,15 @@ void add_beginning(CLI::App& app, InitOptions& options) {
   verb->add_option("JOB", options.output, "File to write; default job.yaml, - for stdout");
   verb->add_option("--model", options.model, "Catalogue name, model YAML or Hugging Face config.json; default tiny-gpt")
       ->option_text("MODEL");
+  verb->add_option("--dlrm", options.dlrm, "In place of a model, arguments of the public DLRM benchmark")
+      ->option_text("'ARGS'");
   verb->add_option("--cluster", options.cluster, "Catalogue name or cluster YAML; default: CPU ranks of this machine")
       ->option_text("CLUSTER");
-  verb->add_option("--batch", options.batch, "Sequences of a step; default: four a device")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->option_text("N");
-  verb->add_option("--sequence", options.sequence, "Tokens per sequence; default: the model's longest")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->option_text("N");
+  const auto count = [&](const char* name, std::int64_t& into, const char* says) {
+    verb->add_option(name, into, says)->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))->option_text("N");
+  };
+  count("--batch", options.batch, "Sequences of a step; default: four a device");
+  count("--sequence", options.sequence, "Tokens per sequence; default: the model's longest");
   verb->add_flag("--overwrite", options.overwrite, "Replace a file that is there");
 }
 
@@ -579,8 +580,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
       throw CLI::RequiredError("RUN or --rows");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help or version
-      std::ostringstream out;
-      std::ostringstream nowhere;
+      std::ostringstream out, nowhere;
       app.exit(error, out, nowhere);
       parsed.out = out.str();
     } else {

@@ -22,6 +22,7 @@ struct CommonOptions {
 
 struct InitOptions {
   std::string model = "tiny-gpt";
+  std::string dlrm;                      ///< arguments of the public DLRM benchmark, in place of a model
   std::string cluster;                   ///< empty: the CPU ranks that this machine has cores for
   std::int64_t batch = 0, sequence = 0;  ///< 0: four a device; the model's longest
   std::string output = "job.yaml";       ///< "-": stdout

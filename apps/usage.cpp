@@ -35,7 +35,8 @@ struct Examples {
 constexpr Examples kExamples[] = {
     {"init",
      "  orrery init                                            a job for this machine\n"
-     "  orrery init llama.yaml --model llama3-8b --cluster hgx-h100"},
+     "  orrery init llama.yaml --model llama3-8b --cluster hgx-h100\n"
+     "  orrery init dlrm.yaml --dlrm '--arch-mlp-bot=13-512-64 --loss-function=bce …'"},
     {"plan",
      "  orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s\n"
      "  orrery plan job.yaml --gpus 64,128,256                 the best plan of each size\n"

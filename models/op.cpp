@@ -184,8 +184,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::embedding_lookup:
     case OpKind::embedding_lookup_grad: return elements(op);
     case OpKind::embedding_bag_squares: return 2 * elements(op);
-    case OpKind::embedding_bag_update: return 6 * elements(op);
-    case OpKind::table_update: return 4 * m;
+    case OpKind::embedding_bag_update: return (op.rule == UpdateRule::adam ? 16 : 6) * elements(op);
+    case OpKind::table_update: return (op.rule == UpdateRule::adam ? 14 : 4) * m;
     case OpKind::interaction_dot: return pairs(op) * 2 * m;
     case OpKind::interaction_dot_grad: return pairs(op) * 4 * m;
     case OpKind::pooled_join:
@@ -276,10 +276,11 @@ double bytes_of(const Op& op) {
     case OpKind::embedding_lookup: return e * (elements(op) + k) + 4 * n;
     case OpKind::embedding_lookup_grad: return e * (2 * elements(op) + 2 * k) + 4 * n;
     case OpKind::embedding_bag_squares: return e * elements(op) + 16 * n;
-    // Gradients read; rows and their states read and written; indices sorted.
+    // Gradients read; rows and their states read and written; indices sorted. Adam's two states are as wide as a row.
     case OpKind::embedding_bag_update:
+      if (op.rule == UpdateRule::adam) return e * 7 * elements(op) + 24 * n;
       return e * 3 * elements(op) + (op.out.size() > 1 && op.out[1] >= 0 ? 32 : 24) * n;
-    case OpKind::table_update: return e * 3 * m;
+    case OpKind::table_update: return e * (op.rule == UpdateRule::adam ? 7 : 3) * m;
     case OpKind::pooled_join:
     case OpKind::pooled_split: return e * 2 * elements(op);
     case OpKind::interaction_dot: return e * (m * n * (k + 1) + pairs(op));

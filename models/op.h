@@ -192,15 +192,17 @@ enum class OpKind : std::uint8_t {
   /// in: lengths, indices, gradients (slots, n, columns). out: for tables whose columns several ranks have, the squares
   /// of each row's gradient, summed over this rank's columns (they accumulate over ranks); n, m as above.
   embedding_bag_squares,
-  /// in: lengths, indices, gradients (slots, n, columns), [squares of whole rows]. out: tables, [states, one a row],
-  /// total (1), which accumulates the squares of this rank's gradients. Gradients of a row are summed in the order of
-  /// the step's samples, then the row moves by `rule`: sgd, or row-wise Adagrad as fbgemm's
-  /// EXACT_ROWWISE_ADAGRAD (state += mean of squares; row -= rate g / (sqrt(state) + epsilon)).
+  /// in: lengths, indices, gradients (slots, n, columns), [squares of whole rows]. out: tables, [states], total (1),
+  /// which accumulates the squares of this rank's gradients. Gradients of a row are summed in the order of the step's
+  /// samples, then the row moves by `rule`: sgd; row-wise Adagrad as fbgemm's EXACT_ROWWISE_ADAGRAD, a state a row
+  /// (state += mean of squares; row -= rate g / (sqrt(state) + epsilon)); Adam as fbgemm's ADAM, a first and then a
+  /// second moment of all values, which rows that no sample looks up leave alone (corrections: the run's steps).
   embedding_bag_update,
   embedding_lookup,  ///< in: indices (n,k), tables of which every rank has all. out: sums (n, their columns)
-  /// in: indices (n,k), dy (n, columns). out: gradients of these tables, whole; written
+  /// in: indices (n,k), dy (n, columns). out: gradients of these tables, whole, [lookups of each row]; written
   embedding_lookup_grad,
-  table_update,  ///< in: gradients (m). out: tables (m), [states]. `rule` as of embedding_bag_update
+  /// in: gradients (m), [lookups of each row]. out: tables (m), [states]. `rule` as of embedding_bag_update
+  table_update,
   /// in: pooled vectors as received (slots, n, columns of each), bottom (n,D), [sums of embedding_lookup]. out: vectors
   /// (n,f,D), bottom first, then each table's: the sum over its shards, or their mean by its `multi_hot`
   pooled_join,
@@ -247,7 +249,8 @@ struct Routing {
 ///   lion  p -= r (sign(beta1 m + (1 - beta1) g) + d p), then m = beta2 m + (1 - beta2) g (Chen et al. 2023, algorithm
 ///   2)
 ///   adagrad  m += g^2, p -= r g / (sqrt(m) + epsilon) (Duchi et al. 2011, in the form of PyTorch's Adagrad)
-enum class UpdateRule : std::uint8_t { sgd, lion, adagrad };
+///   adam     of tables alone (embedding_bag_update, table_update)
+enum class UpdateRule : std::uint8_t { sgd, lion, adagrad, adam };
 
 /// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
 /// keep small parameters from being padded to many times their size.

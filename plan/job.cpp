@@ -20,6 +20,8 @@ namespace {
 using base::Cursor;
 
 const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
+const std::vector<std::string> kBadLineWords = {"refuse", "skip"};
+constexpr int kMostReadAhead = 64;  // batches
 const std::vector<std::string> kDecayWords = {"none", "cosine", "linear", "inverse_square_root", "wsd"};
 
 // A scalar or a list, each value once; a list that is given but empty leaves the search nothing.
@@ -152,6 +154,8 @@ Training read_training(const Cursor& at) {
   if (const Cursor dropout = at.optional("dropout"); dropout.exists()) t.dropout = models::read_dropout(dropout);
   if (const Cursor evaluation = at.optional("evaluation"); evaluation.exists())
     t.evaluation = read_evaluation(evaluation);
+  t.bad_lines = choose(at.optional("bad_lines"), kBadLineWords, t.bad_lines);
+  t.read_ahead = small(at.optional("read_ahead"), 0, kMostReadAhead, t.read_ahead);
   return t;
 }
 
@@ -244,6 +248,8 @@ void write_training(Writer& w, const Training& t) {
   }
   w.line("seed", t.seed, 2);
   if (t.dropout) w.line("dropout", models::dropout_text(*t.dropout), 2);
+  if (t.bad_lines != BadLines::refuse) w.line("bad_lines", kBadLineWords[static_cast<std::size_t>(t.bad_lines)], 2);
+  if (t.read_ahead != Training{}.read_ahead) w.line("read_ahead", t.read_ahead, 2);
   if (!t.evaluation) return;
   w.open("evaluation", 2);
   w.line("data", base::yaml_text(t.evaluation->data), 4);

@@ -36,6 +36,7 @@ enum class Recompute { none, selective, full };
 enum class Space : std::uint8_t { device, host, nvme };
 inline constexpr std::size_t kSpaces = 3;
 enum class DataOrder { sequential, shuffled };
+enum class BadLines : std::uint8_t { refuse, skip };  ///< what becomes of samples that do not read
 enum class Rounding { nearest, stochastic };
 enum class Decay { none, cosine, linear, inverse_square_root, wsd };
 
@@ -131,6 +132,9 @@ struct Training {
   std::uint64_t seed = 1;
   std::optional<models::Dropout> dropout;  ///< in place of the model's own rates
   std::optional<Evaluation> evaluation;
+  BadLines bad_lines =
+      BadLines::refuse;  ///< of a recommendation model's data; skip: they are counted, and none is read
+  int read_ahead = 2;    ///< of the same: batches that are read while others are computed; 0: none
   bool operator==(const Training&) const = default;
 };
 

@@ -34,7 +34,10 @@ Optimizer read_optimizer(const base::Cursor& at) {
     o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
   }
   if (traits_of(o.kind).epsilon) o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
-  o.weight_decay = at.optional("weight_decay").number(0, 1e3, o.weight_decay);
+  const base::Cursor decay = at.optional("weight_decay");
+  o.weight_decay = decay.number(0, 1e3, o.weight_decay);
+  if (o.kind == OptimizerKind::adam && o.weight_decay != 0)
+    decay.error("E0121", "adam has no weight decay: decay apart from the gradient is adamw's", "name: adamw");
   if (o.kind == OptimizerKind::sgd) {
     o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);
     const base::Cursor nesterov = at.optional("nesterov");

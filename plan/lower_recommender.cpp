@@ -8,6 +8,7 @@
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
 #include "plan/lower_optimizer.h"
+#include "plan/recommender_ranges.h"
 #include "plan/table_layout.h"
 #include "plan/table_locality.h"
 
@@ -37,9 +38,9 @@ class RecommenderLowering {
 
   RankClass build() {
     class_.count = spec_.ranks();
-    add_bucket("bottom", parameters_of(models::bottom_parameters(model_)));
-    add_bucket("top", parameters_of(models::top_parameters(model_)));
-    if (!layout_.replicated.empty()) add_bucket("tables", replicated_tables());
+    add_bucket("bottom", dense_ranges(models::bottom_parameters(model_)));
+    add_bucket("top", dense_ranges(models::top_parameters(model_)));
+    if (!layout_.replicated.empty()) add_bucket("tables", replicated_ranges(layout_, model_));
     persistent_buffers();
     begin();
     forward();
@@ -55,21 +56,6 @@ class RecommenderLowering {
   }
 
  private:
-  static std::vector<ParameterRange> parameters_of(const std::vector<models::DenseParameter>& parameters) {
-    std::vector<ParameterRange> ranges;
-    for (const models::DenseParameter& one : parameters)
-      ranges.push_back(range_of_parameter(one.name, one.shape, one.initial_stddev));
-    return ranges;
-  }
-  // One behind the other, as the layout has them.
-  std::vector<ParameterRange> replicated_tables() const {
-    std::vector<ParameterRange> ranges;
-    for (const TableShard& shard : layout_.replicated)
-      ranges.push_back(range_of_parameter(models::table_name(shard.table), {shard.rows(), width_},
-                                          models::table_stddev(model_.tables[static_cast<std::size_t>(shard.table)])));
-    return ranges;
-  }
-
   void add_bucket(const char* name, std::vector<ParameterRange> ranges) {
     const bool of_tables = ranges.front().name.rfind("emb_l", 0) == 0;
     const std::int64_t alignment = of_tables ? 1 : kParameterAlignment;
@@ -94,16 +80,18 @@ class RecommenderLowering {
       b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, DType::fp32, b.elements, true);
       if (!b.embedding) add_states(build_, spec_, b, b.elements);
     }
-    const bool states = adagrad() && !options_.forward_only;
     if (layout_.sharded()) {
       class_.tables = build_.buffer("tables", Purpose::parameters, DType::fp32, layout_.most_elements, true);
-      if (states)
-        class_.table_states =
-            build_.buffer("tables.states", Purpose::optimizer_states, DType::fp32, layout_.most_rows, true);
+      class_.table_states = states("tables.states", layout_.most_elements, layout_.most_rows);
     }
-    if (!layout_.replicated.empty() && states)
-      class_.replicated_states = build_.buffer("replicated_tables.states", Purpose::optimizer_states, DType::fp32,
-                                               layout_.replicated_rows, true);
+    if (!layout_.replicated.empty()) {
+      class_.replicated_states =
+          states("replicated_tables.states", layout_.replicated_elements, layout_.replicated_rows);
+      // Adam's moments decay where a row is looked up, whatever its gradient is.
+      if (adam() && !options_.forward_only)
+        lookups_ =
+            build_.buffer("replicated_tables.lookups", Purpose::gradients, DType::fp32, layout_.replicated_rows, true);
+    }
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
     if (options_.forward_only) return;
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
@@ -111,7 +99,14 @@ class RecommenderLowering {
     coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
   }
 
+  // Of tables of so many values and rows; -1: none.
+  int states(const char* name, std::int64_t values, std::int64_t rows) {
+    if (options_.forward_only || (!adagrad() && !adam())) return -1;
+    return build_.buffer(name, Purpose::optimizer_states, DType::fp32, adam() ? 2 * values : rows, true);
+  }
+
   [[nodiscard]] bool adagrad() const { return spec_.optimizer == OptimizerKind::rowwise_adagrad; }
+  [[nodiscard]] bool adam() const { return spec_.optimizer == OptimizerKind::adam; }
   [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
   int view(int buffer) { return build_.view(build_.whole(buffer)); }
   int make(const std::string& name, std::int64_t elements, DType dtype = DType::fp32,
@@ -401,6 +396,10 @@ class RecommenderLowering {
     bottom_backward(dbottom);
     reduce(0);
     if (!layout_.replicated.empty()) reduce(2);
+    if (lookups_ >= 0 && data_ >= 0) {
+      const View v = build_.whole(lookups_);
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, -1);
+    }
     if (layout_.sharded()) update_tables();
   }
 
@@ -464,8 +463,10 @@ class RecommenderLowering {
     (void)mlp_backward("bot_l.", model_.bottom_widths(), dense_, bottom_, dbottom, false, false, ops);
     if (local_ >= 0) {
       const Bucket& tables = build_.bucket(2);
+      std::vector<int> out = {view(tables.gradients)};
+      if (lookups_ >= 0) out.push_back(view(lookups_));
       ops.push_back(op_of(OpKind::embedding_lookup_grad, local_lookups(), width_, layout_.replicated_elements,
-                          {view(indices_), view(dlocal_)}, {view(tables.gradients)}));
+                          {view(indices_), view(dlocal_)}, std::move(out)));
     }
     build_.compute(Phase::backward, -1, "bottom_mlp", std::move(ops));
   }
@@ -495,14 +496,11 @@ class RecommenderLowering {
     std::vector<int> out = {view(class_.tables), class_.table_states >= 0 ? view(class_.table_states) : -1,
                             view(norm_squared_)};
     Op op = op_of(OpKind::embedding_bag_update, most.count, most.width, 0, std::move(with_squares), std::move(out));
-    op.rule = rule();
+    op.rule = traits_of(spec_.optimizer).rule;
     op.capacity = most_distinct_rows(layout_);
     ops.push_back(std::move(op));
     build_.compute(Phase::optimizer, -1, "update_tables", std::move(ops));
     release_sent();
-  }
-  [[nodiscard]] models::UpdateRule rule() const {
-    return adagrad() ? models::UpdateRule::adagrad : models::UpdateRule::sgd;
   }
 
   void finish() {
@@ -534,18 +532,22 @@ class RecommenderLowering {
 
   void update(int index) {
     const Bucket b = build_.bucket(index);
+    const OptimizerTraits& traits = traits_of(spec_.optimizer);
     if (b.embedding) {
-      Op op = build_.flat(OpKind::table_update, DType::fp32, layout_.replicated_elements,
-                          {build_.view({b.gradients, 0, layout_.replicated_elements, false})},
+      std::vector<int> in = {build_.view({b.gradients, 0, layout_.replicated_elements, false})};
+      if (lookups_ >= 0) in.push_back(view(lookups_));
+      Op op = build_.flat(OpKind::table_update, DType::fp32, layout_.replicated_elements, std::move(in),
                           {build_.view({b.parameters, 0, layout_.replicated_elements, false}),
                            class_.replicated_states >= 0 ? view(class_.replicated_states) : -1});
-      op.rule = rule();
+      op.rule = traits.rule;
       build_.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = index;
       return;
     }
-    Op op = build_.flat(OpKind::momentum_update, DType::fp32, b.elements, {view(b.gradients), view(coefficient_)},
-                        {view(b.parameters), b.first_moment >= 0 ? view(b.first_moment) : -1});
-    op.rule = rule();
+    std::vector<int> out = {view(b.parameters), b.first_moment >= 0 ? view(b.first_moment) : -1};
+    if (b.second_moment >= 0) out.push_back(view(b.second_moment));
+    Op op =
+        build_.flat(traits.update, DType::fp32, b.elements, {view(b.gradients), view(coefficient_)}, std::move(out));
+    if (traits.update == OpKind::momentum_update) op.rule = traits.rule;
     build_.compute(Phase::optimizer, -1, name_of(spec_.optimizer), {std::move(op)}).bucket = index;
   }
 
@@ -573,6 +575,7 @@ class RecommenderLowering {
   int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1, counts_ = -1;
   int pooled_ = -1, sent_pooled_ = -1, received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;
   int features_ = -1, top_input_ = -1;
+  int lookups_ = -1;               ///< of each row of replicated tables, where its update asks for them
   std::vector<int> bottom_, top_;  ///< outputs of layers
   std::vector<Cross> crosses_;
   std::vector<int> waiting_;  ///< what was sent since somebody last waited

@@ -9,7 +9,7 @@
 
 namespace orrery::plan {
 
-enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwise_adagrad };
+enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwise_adagrad, adam };
 
 struct OptimizerTraits {
   OptimizerKind kind{};
@@ -43,6 +43,10 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
     // Of recommendation models: tables by rows, as fbgemm's EXACT_ROWWISE_ADAGRAD, all else element by element.
     {.kind = OptimizerKind::rowwise_adagrad, .name = "rowwise_adagrad", .update = models::OpKind::momentum_update,
      .rule = models::UpdateRule::adagrad, .moments = 1, .epsilon = true, .learning_rate = 1e-2, .weight_decay = 0},
+    // Kingma and Ba 2015, "Adam", with the defaults of its algorithm 1: AdamW without decay. Of tables as fbgemm's
+    // ADAM: rows that a step does not look up keep value and moments.
+    {.kind = OptimizerKind::adam, .name = "adam", .update = models::OpKind::adamw, .rule = models::UpdateRule::adam,
+     .moments = 2, .betas = true, .epsilon = true, .beta2 = 0.999, .weight_decay = 0},
 });
 // clang-format on
 

@@ -261,7 +261,8 @@ class Rules {
         !o.any() || !spec_.asynchronous(), "P52",
         fmt::format("{} keeps versions of weights on the device, of which none is offloaded yet", name_of(spec_.order)),
         "schedule: 1f1b, or no offload");
-    rule(o.optimizer == Space::device || spec_.optimizer == OptimizerKind::adamw, "P55",
+    const bool adam = spec_.optimizer == OptimizerKind::adamw || spec_.optimizer == OptimizerKind::adam;
+    rule(o.optimizer == Space::device || adam, "P55",
          fmt::format("an offloaded optimizer is adamw, not {}", name_of(spec_.optimizer)),
          "offload: {optimizer: none}, or the optimizer adamw");
     rule(o.optimizer == Space::device || spec_.rounding == Rounding::nearest, "P56",

@@ -26,10 +26,11 @@ class TableRules {
     rule(spec_.precision != models::DType::fp8, "P133", "recommendation models are not computed in fp8",
          "precision: fp32, which runs; tf32, bf16 and fp16 are predicted");
     const bool sgd = spec_.optimizer == OptimizerKind::sgd;
-    rule((sgd && !spec_.momentum) || spec_.optimizer == OptimizerKind::rowwise_adagrad, "P134",
+    const bool by_rows = spec_.optimizer == OptimizerKind::rowwise_adagrad || spec_.optimizer == OptimizerKind::adam;
+    rule((sgd && !spec_.momentum) || by_rows, "P134",
          sgd ? "momentum moves rows that no sample has looked up: tables have none"
              : fmt::format("{} is no optimizer of tables", name_of(spec_.optimizer)),
-         "optimizer: {name: sgd, momentum: 0}, or rowwise_adagrad");
+         "optimizer: {name: sgd, momentum: 0}, rowwise_adagrad or adam");
     placement();
     return std::move(found_);
   }

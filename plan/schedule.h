@@ -259,8 +259,9 @@ struct RankClass {
   int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
   int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
   int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
-  /// Buffers of a recommendation model: a rank's parts of tables, and their states, one a row; -1: none. Rows of tables
-  /// that every rank has are in `replicated_states`, their values in a bucket.
+  /// Buffers of a recommendation model: a rank's parts of tables, and their states; -1: none. Those of tables that
+  /// every rank has are in `replicated_states`, their values in a bucket. States: one a row (Adagrad), or a first
+  /// moment of each value and behind all of these their second moments (Adam).
   int tables = -1, table_states = -1, replicated_states = -1;
   /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
   /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.

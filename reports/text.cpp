@@ -134,6 +134,7 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
   if (summary.restarts > 0) table.rows.push_back({"restarts", fmt::format("{}", summary.restarts)});
+  if (summary.bad_lines) table.rows.push_back({"bad lines", fmt::format("{} skipped", *summary.bad_lines)});
   if (summary.checkpoints > 0)
     table.rows.push_back(
         {"checkpoints", fmt::format("{} of {} in all: held training up for {}, written behind it in {}",

@@ -45,6 +45,7 @@ struct TrainSummary {
   std::int64_t lossless_tensors = 0, lossless_again = 0;
   double lossless_densest = 0;
   std::optional<SerialComparison> serial = {};
+  std::optional<std::int64_t> bad_lines = {};  ///< of the training data that were skipped, where they are
   /// Over the run's checkpoints: how many, s that they held training up, s of writing behind it, bytes.
   std::int64_t checkpoints = 0;
   double checkpoint_pause_s = 0, checkpoint_write_s = 0, checkpoint_bytes = 0;

@@ -87,6 +87,7 @@ const std::vector<Axis>& techniques() {
       {"sgd", [](Trial& t) { optimizer(t, OptimizerKind::sgd); }},
       {"sgd, plain", [](Trial& t) { optimizer(t, OptimizerKind::sgd), t.training.optimizer.momentum = 0; }},
       {"lion", [](Trial& t) { optimizer(t, OptimizerKind::lion); }},
+      {"adam", [](Trial& t) { optimizer(t, OptimizerKind::adam); }},
       {"lamb", [](Trial& t) { optimizer(t, OptimizerKind::lamb); }},
       {"adafactor", [](Trial& t) { optimizer(t, OptimizerKind::adafactor), t.spec.tensor = 2; }},
       {"adamw-8bit", [](Trial& t) { optimizer(t, OptimizerKind::adamw_8bit); }},

@@ -115,6 +115,7 @@ TEST(Job, GivesEachOptimizerItsOwnKeysAndDefaults) {
   EXPECT_EQ(optimizer("{name: lion}").learning_rate, 1e-4);
   EXPECT_EQ(optimizer("{name: lion}").beta2, 0.99);
   EXPECT_EQ(optimizer("{name: adamw-8bit}").beta2, 0.95);
+  EXPECT_EQ(optimizer("{name: adam}"), (Optimizer{OptimizerKind::adam, 1e-3, 0.9, 0.999, 1e-8, 0}));
   const Optimizer sgd = optimizer("{name: sgd, momentum: 0.5, nesterov: true, weight_decay: 1e-4}");
   EXPECT_EQ(sgd.momentum, 0.5);
   EXPECT_TRUE(sgd.nesterov);
@@ -129,6 +130,14 @@ TEST(Job, GivesEachOptimizerItsOwnKeysAndDefaults) {
   take_optimizer(spec, training);
   EXPECT_EQ(spec.optimizer, OptimizerKind::sgd);
   EXPECT_FALSE(spec.momentum) << "a state that nobody needs";
+}
+
+TEST(Job, TakesWhatBecomesOfBadSamplesAndHowFarAheadTheyAreRead) {
+  EXPECT_EQ(read(kLeast).training.bad_lines, BadLines::refuse);
+  const Job job = read(std::string(kLeast) + "training: {bad_lines: skip, read_ahead: 0}\n");
+  EXPECT_EQ(job.training.bad_lines, BadLines::skip);
+  EXPECT_EQ(job.training.read_ahead, 0);
+  EXPECT_EQ(read(write_job(job)), job) << write_job(job);
 }
 
 TEST(Job, TakesRoundingAndLossScaling) {

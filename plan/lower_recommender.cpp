@@ -570,7 +570,6 @@ class RecommenderLowering {
   };
   std::map<std::string, InBucket> places_;
   std::map<std::string, int> copies_;  ///< of weights, in 16 bits
-  // Buffers.
   int norm_squared_ = -1, coefficient_ = -1;
   int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1, counts_ = -1;
   int pooled_ = -1, sent_pooled_ = -1, received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;

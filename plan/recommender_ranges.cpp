@@ -1,7 +1,7 @@
 /// Ranges of a recommendation model.
 #include "plan/recommender_ranges.h"
 
-#include "plan/buckets.h"
+#include "plan/lower_recommender.h"
 
 namespace orrery::plan {
 

@@ -277,7 +277,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   t.norm = clip + balancing_time(*pricing, model->experts, spec, layers_of, groups);
   std::int64_t parameters = 0;
   plan::FactorCount factors;
-  double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
+  UpdateChain chain;
   std::vector<ServedBucket> served;
   for (const BucketSize& b : buckets_of(layers_of, spec)) {
     const auto count = static_cast<double>(b.count);
@@ -292,21 +292,20 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
       t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
     t.norm += count * op(flat(models::OpKind::norm_squared, gradient, spec.has_server() ? b.elements : optimized));
     const UpdateOps ops = update_ops(b, optimized, spec);
-    const double update = (spec.has_server() ? spec.data : 1) * op(ops.update) + dispatch();
+    double update = (spec.has_server() ? spec.data : 1) * op(ops.update) + dispatch();
+    for (const models::Op& product : ops.products) update += op(product);
     for (const models::Op& before : ops.before) t.norm += count * (op(before) + dispatch());
     parameters += b.count * b.parameters;
     factors.elements += b.count * b.factors.elements;
     factors.met += b.count * b.factors.met;
     const double gather = zero == 1 || zero == 2 ? parameter_gather(b, spec, *pricing, groups.data_of(b.experts)) : 0;
-    t.update += count * update;
+    double directions = 0;
+    for (const models::Op& before : ops.directions) directions += op(before) + dispatch();
+    const double meet = message(CollectiveKind::all_gather, ops.gathered, models::DType::fp32, groups.parts);
     if (spec.has_server()) served.push_back({b.count, reduction(b, spec, groups), update, gather});
-    for (std::int64_t i = 0; i < b.count; ++i) {
-      computed += update;
-      gathered = std::max(gathered, computed) + gather;
-    }
-    if (!pricing->overlaps(plan::Stream::data)) t.gather += count * gather;
+    chain.add({b.count, directions, meet, update, gather});
   }
-  if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
+  std::tie(t.update, t.gather) = chain.times(pricing->overlaps(plan::Stream::data));
   if (spec.has_server()) serve(t, served, spec, *pricing);
   t.norm += agreement_on_tensors(spec, parameters, factors, groups);
   if (spec.offload.optimizer == plan::Space::device) return;

@@ -283,18 +283,20 @@ void find_first_writes(const std::vector<models::Part>& parts, const models::Lay
     }
 }
 
-/// Elements that lie between parameters of the own bucket, where those come first that the tensor group sums.
-std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, std::int64_t alignment) {
+/// Elements that lie between parameters of the own bucket, in the order in which it holds them; and which of these move
+/// as a whole.
+std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::OptimizerKind optimizer,
+                                  plan::WholeMatrices& whole) {
   std::vector<std::int64_t> gaps;
   std::int64_t end = 0;
-  for (const bool partial : {true, false})
-    for (const models::Tensor& t : program.tensors) {
-      if (t.role != models::TensorRole::parameter || t.shared || t.expert >= 0 || t.partial_gradient != partial)
-        continue;
-      const std::int64_t begin = plan::round_up(end, alignment);
-      if (begin > end) gaps.push_back(begin - end);
-      end = begin + t.elements();
-    }
+  for (const std::size_t i : plan::parameter_order(program, optimizer)) {
+    const models::Tensor& t = program.tensors[i];
+    if (t.role != models::TensorRole::parameter || t.shared || t.expert >= 0) continue;
+    const std::int64_t begin = plan::round_up(end, plan::parameter_alignment(optimizer));
+    if (begin > end) gaps.push_back(begin - end);
+    end = begin + t.elements();
+    plan::add_parameter(whole, optimizer, program.kind, t, begin);
+  }
   return gaps;
 }
 
@@ -394,7 +396,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   std::set<int> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
-  out.own_gaps = gaps_of(program, alignment);
+  out.own_gaps = gaps_of(program, optimizer, out.whole);
   out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
   if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
     run_experts_again(out, program, pricing, group);

@@ -9,6 +9,7 @@
 #include "plan/factors.h"
 #include "plan/job.h"
 #include "plan/low_rank.h"
+#include "plan/whole_matrices.h"
 
 namespace orrery::cost {
 
@@ -53,6 +54,7 @@ struct LayerCosts {
   std::int64_t own_parameters = 0, expert_parameters = 0, shared_parameters = 0;  ///< tensors of these buckets
   plan::FactorCount own_factors, expert_factors, shared_factors;                  ///< and what Adafactor keeps of them
   std::vector<plan::MatrixShape> own_matrices, expert_matrices, shared_matrices;  ///< and their shapes
+  plan::WholeMatrices whole;  ///< of the own bucket, if the optimizer moves any as a whole
   /// Whether operators that can write a gradient are the first to touch each parameter's (plan/write_first.h).
   bool own_written = true, expert_written = true, shared_written = true;
   std::vector<std::int64_t> own_gaps = {};  ///< between parameters of the own bucket: elements, of each gap

@@ -311,6 +311,21 @@ Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{arithmetic + streaming_time(r, models::bytes_of(op), family_of(op.kind)).value};
 }
 
+/// Its products, and the passes over the matrix and the squares between them, in fp32.
+Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
+  constexpr auto kType = models::DType::fp32;
+  const auto shorter = static_cast<double>(std::min(op.m, op.n)), longer = static_cast<double>(std::max(op.m, op.n));
+  const auto product = [&](double m, double n, double k) {
+    return r.gpu ? gpu_matmul_time(r, kType, kType, m, n, k) : cpu_matmul_time(r, kType, m, n, k);
+  };
+  const Seconds products =
+      product(shorter, shorter, longer) + product(shorter, shorter, shorter) + product(shorter, longer, shorter);
+  const double size = static_cast<double>(models::size_of(kType));
+  const double sums = size * (3 * shorter * shorter + 2 * shorter * longer), ends = 6 * size * shorter * longer;
+  return Seconds{models::kNewtonSchulzSteps * (products.value + streaming_time(r, sums, Family::optimizer).value) +
+                 streaming_time(r, ends, Family::optimizer).value};
+}
+
 Seconds whole_time(const DeviceRates& r, const models::Op& op);
 
 Seconds device_time(const DeviceRates& r, const models::Op& op) {
@@ -347,6 +362,7 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::combine_weight_grad:
       return Seconds{streaming_time(r, models::bytes_of(op), family_of(op.kind)).value *
                      (r.gpu ? r.permute_passes : 1)};
+    case K::newton_schulz: return newton_schulz_time(r, op);
     case K::embedding_bag:
     case K::embedding_bag_squares:
     case K::embedding_bag_update:
@@ -396,6 +412,8 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::factor_moments:
     case K::factor_norms:
     case K::adafactor:
+    case K::muon_moments:
+    case K::muon:
     case K::type_add:
     case K::type_grad:
     case K::gather_rows:

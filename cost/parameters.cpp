@@ -312,6 +312,9 @@ Family family_of(models::OpKind kind) {
     case K::momentum_update:
     case K::lamb_moments:
     case K::table_update:
+    case K::muon_moments:
+    case K::newton_schulz:
+    case K::muon:
     case K::lamb: return Family::optimizer;
     case K::factor_sums:
     case K::factor_norms:

@@ -57,7 +57,7 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint32_t>(op.flash) << 18 | optional_operands(op) << 19 |
       static_cast<std::uint32_t>(op.rounded) << 25 | static_cast<std::uint32_t>(op.trans_a) << 26 |
       static_cast<std::uint32_t>(op.trans_b) << 27 | static_cast<std::uint32_t>(op.dropout > 0) << 28 |
-      static_cast<std::uint32_t>(op.cap > 0) << 29;
+      static_cast<std::uint32_t>(op.cap > 0) << 29 | static_cast<std::uint32_t>(op.expected == 0) << 30;
   return {op.m,        op.n,        op.k,        op.batch,  op.sequence, op.heads,
           op.kv_heads, op.head_dim, op.capacity, op.window, op.rotary,   flags};
 }

@@ -160,6 +160,12 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   input.context.beta2 = optimizer.beta2;
   input.context.epsilon = optimizer.epsilon;
   input.context.weight_decay = optimizer.weight_decay;
+  if (plan::traits_of(optimizer.kind).whole_matrices) {
+    input.context.matrix_rate = input.context.learning_rate;
+    input.context.matrix_decay = optimizer.weight_decay;
+    input.context.learning_rate = plan::adamw_rate_at(training_, index);
+    input.context.weight_decay = optimizer.adamw_weight_decay;
+  }
   input.context.momentum = optimizer.momentum;
   input.context.nesterov = optimizer.nesterov;
   input.context.adaptive = optimizer.adaptive;
@@ -173,7 +179,7 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   input.before_each = before_each;
   StepResult result;
   result.seconds = std::chrono::duration<double>(executor_.run_step(input)).count();
-  result.learning_rate = input.context.learning_rate;
+  result.learning_rate = plan::learning_rate_at(training_, index);
   result.loss = executor_.loss();
   result.gradient_norm = executor_.gradient_norm();
   result.loss_scale = executor_.loss_scale().scale;

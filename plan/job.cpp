@@ -259,6 +259,14 @@ void write_training(Writer& w, const Training& t) {
 
 }  // namespace
 
+double adamw_rate_at(const Training& training, std::int64_t step) {
+  const Optimizer& o = training.optimizer;
+  if (o.learning_rate > 0) return learning_rate_at(training, step) * (o.adamw_learning_rate / o.learning_rate);
+  Training alone = training;  // a schedule without a peak: it shrinks to nothing only where its minimum says so
+  alone.optimizer.learning_rate = o.adamw_learning_rate;
+  return learning_rate_at(alone, step);
+}
+
 double learning_rate_at(const Training& training, std::int64_t step) {
   const double peak = training.optimizer.learning_rate;
   const LearningRateSchedule& s = training.schedule;

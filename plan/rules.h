@@ -100,6 +100,9 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P137", "row-wise Adagrad of a model without tables"},
     {"P140", "attention with sinks, which is counted alone"},
     {"P141", "experts with biases, which are counted alone"},
+    {"P160", "an optimizer of whole matrices with an asynchronous order"},
+    {"P161", "an optimizer of whole matrices with gradients exchanged by node"},
+    {"P162", "an optimizer of whole matrices of a mixture of experts"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

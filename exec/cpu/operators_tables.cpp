@@ -167,10 +167,9 @@ class Merged {
     constexpr std::int64_t kValues = 2048;
     return std::max<std::int64_t>(2, kValues / width);
   }
-  template <bool write = false>
   static void ask_for(const float* row, std::int64_t width) {
     constexpr std::int64_t line = 16;
-    for (std::int64_t j = 0; j < width; j += line) __builtin_prefetch(row + j, write ? 1 : 0);
+    for (std::int64_t j = 0; j < width; j += line) __builtin_prefetch(row + j);
   }
 
  private:
@@ -237,10 +236,10 @@ class RowUpdate {
     kernels_.sgd(gradient, values, nullptr, columns, step);
   }
   void ask_for(std::int64_t at, std::int64_t columns) const {
-    Merged::ask_for<true>(values_ + at, columns);
+    Merged::ask_for(values_ + at, columns);
     if (rule_ != models::UpdateRule::adam) return;
-    Merged::ask_for<true>(states_ + at, columns);
-    Merged::ask_for<true>(states_ + second_ + at, columns);
+    Merged::ask_for(states_ + at, columns);
+    Merged::ask_for(states_ + second_ + at, columns);
   }
 
  private:

@@ -97,12 +97,10 @@ struct PooledRows {
   const float* data = nullptr;
   std::int64_t samples = 0, columns = 0, slot = 0;
   /// Where the columns of each sample of the step begin, members outermost.
-  [[nodiscard]] std::vector<std::int64_t> places(std::int64_t members) const {
-    std::vector<std::int64_t> out;
-    out.reserve(static_cast<std::size_t>(members * samples));
+  void find(std::int64_t members, std::vector<std::int64_t>& places) const {
+    places.clear();
     for (std::int64_t m = 0; m < members; ++m)
-      for (std::int64_t i = 0; i < samples; ++i) out.push_back(m * slot + i * columns);
-    return out;
+      for (std::int64_t i = 0; i < samples; ++i) places.push_back(m * slot + i * columns);
   }
 };
 
@@ -115,8 +113,26 @@ PooledRows gradients_of(const Call& call, const TableLayout& layout) {
 /// order. Their gradients are then found by `starts`.
 class Merged {
  public:
-  Merged(const PooledRows& gradients, std::int64_t members)
-      : places_(gradients.places(members)), data_(gradients.data) {}
+  /// What it needs beyond operands, kept from step to step: memory that is new each time is cleared each time.
+  struct Room {
+    std::vector<Lookup> lookups, other;
+    std::vector<std::size_t> groups;
+    std::vector<std::int64_t> places, starts;
+    std::vector<double> squares;
+  };
+  static Room& room_of_thread() {
+    thread_local Room room;
+    return room;
+  }
+  Merged(const PooledRows& gradients, std::int64_t members, Room& room)
+      : lookups_(room.lookups),
+        other_(room.other),
+        groups_(room.groups),
+        places_(room.places),
+        starts_(room.starts),
+        data_(gradients.data) {
+    gradients.find(members, places_);
+  }
 
   void gather(const Bags& bags, const std::vector<std::int64_t>& starts, std::int64_t shards, std::int64_t shard,
               const TableShard& of) {
@@ -167,10 +183,9 @@ class Merged {
     constexpr std::int64_t kValues = 2048;
     return std::max<std::int64_t>(2, kValues / width);
   }
-  template <bool write = false>
   static void ask_for(const float* row, std::int64_t width) {
     constexpr std::int64_t line = 16;
-    for (std::int64_t j = 0; j < width; j += line) __builtin_prefetch(row + j, write ? 1 : 0);
+    for (std::int64_t j = 0; j < width; j += line) __builtin_prefetch(row + j);
   }
 
  private:
@@ -194,9 +209,9 @@ class Merged {
       lookups_.swap(other_);
     }
   }
-  std::vector<Lookup> lookups_, other_;
-  std::vector<std::size_t> groups_;
-  std::vector<std::int64_t> places_, starts_;  ///< of each sample's gradients, and of each lookup's
+  std::vector<Lookup>&lookups_, &other_;
+  std::vector<std::size_t>& groups_;
+  std::vector<std::int64_t>&places_, &starts_;  ///< of each sample's gradients, and of each lookup's
   const float* data_;
 };
 
@@ -237,10 +252,10 @@ class RowUpdate {
     kernels_.sgd(gradient, values, nullptr, columns, step);
   }
   void ask_for(std::int64_t at, std::int64_t columns) const {
-    Merged::ask_for<true>(values_ + at, columns);
+    Merged::ask_for(values_ + at, columns);
     if (rule_ != models::UpdateRule::adam) return;
-    Merged::ask_for<true>(states_ + at, columns);
-    Merged::ask_for<true>(states_ + second_ + at, columns);
+    Merged::ask_for(states_ + at, columns);
+    Merged::ask_for(states_ + second_ + at, columns);
   }
 
  private:
@@ -336,7 +351,7 @@ void run_embedding_bag_squares(Machine& machine, const Call& call) {
   if (shards == 0) return;
   const PooledRows gradients = gradients_of(call, layout);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
-  Merged merged(gradients, bags.members);
+  Merged merged(gradients, bags.members, Merged::room_of_thread());
   for (std::int64_t s = 0; s < shards; ++s) {
     const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];
     if (shard.squares < 0) continue;
@@ -366,8 +381,9 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
   float* total = call.output(2, 1);
   const RowUpdate update(machine, call, layout, tables, states, layout.most_elements);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
-  Merged merged(gradients, bags.members);
-  std::vector<double> by_row;
+  Merged::Room& room_of_all = Merged::room_of_thread();
+  Merged merged(gradients, bags.members, room_of_all);
+  std::vector<double>& by_row = room_of_all.squares;
   double all = static_cast<double>(total[0]);
   for (std::int64_t s = 0; s < shards; ++s) {
     const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];

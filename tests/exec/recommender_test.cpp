@@ -162,6 +162,25 @@ TEST(Recommender, AdamHasTwoMomentsOfEachValueInMemory) {
   EXPECT_EQ(bytes_of(OptimizerKind::sgd, TableSharding::row, plan::Purpose::optimizer_states), 0);
 }
 
+// Bit by bit the same, whoever reads, and however far ahead.
+TEST(Recommender, ReadingAheadChangesNothing) {
+  Trial trial = testing::click_trial(false, OptimizerKind::rowwise_adagrad);
+  split(trial, 2, TableSharding::row);
+  trial.gradients_at = {};
+  for (const plan::DataOrder order : {plan::DataOrder::sequential, plan::DataOrder::shuffled}) {
+    trial.training.order = order;
+    std::vector<Outcome> runs;
+    for (const int ahead : {0, 1, 3}) {
+      trial.training.read_ahead = ahead;
+      runs.push_back(testing::train(trial));
+    }
+    for (const Outcome& run : runs) {
+      EXPECT_EQ(testing::relative_distance(run.weights, runs[0].weights), 0);
+      EXPECT_EQ(testing::loss_distance(run, runs[0]), 0);
+    }
+  }
+}
+
 // A row that no sample looks up keeps its value, though its moments would still move it (as dense Adam's do).
 TEST(Recommender, AdamLeavesRowsThatNobodyLooksUp) {
   for (const TableSharding sharding : {TableSharding::row, TableSharding::replicated}) {

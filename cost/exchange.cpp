@@ -30,6 +30,10 @@ double choose(std::int64_t n, std::int64_t k) {
   return c;
 }
 
+TokenChoice choice_of(const models::Op& route) {
+  return {route.chosen, route.m, route.routing.groups, route.routing.groups_chosen};
+}
+
 /// The probability that a token goes to one certain node of `nodes`.
 double goes_to(const TokenChoice& c, int nodes) {
   const auto experts = static_cast<double>(c.experts), n = static_cast<double>(nodes);
@@ -53,7 +57,15 @@ double goes_to(const TokenChoice& c, int nodes) {
 TokenChoice choice_of(const models::LayerProgram& program) {
   for (const models::Part& part : program.forward)
     for (const models::Op& op : part.ops)
-      if (op.kind == models::OpKind::route) return {op.chosen, op.m, op.routing.groups, op.routing.groups_chosen};
+      if (op.kind == models::OpKind::route) return choice_of(op);
+  return {};
+}
+
+TokenChoice choice_of(const plan::RankClass& ranks) {
+  for (const plan::Block& block : ranks.blocks)
+    for (const plan::Step& step : block.steps)
+      for (const models::Op& op : step.ops)
+        if (op.kind == models::OpKind::route) return choice_of(op);
   return {};
 }
 
@@ -73,6 +85,21 @@ base::Seconds two_hop_time(const Network& network, const clusters::Span& span, i
   const double between = nic > 0 ? other_nodes(choice, g.nodes) / static_cast<double>(choice.chosen) / nic : 0;
   const double latency = nccl::kBaseRing[nccl::simple] + (inside > 1 ? near : 0) + far;
   return base::Seconds{latency * kMicro + message.value / kGiga * std::max(within, between)};
+}
+
+Alone exchange_alone(const Pricing& pricing, const TokenChoice& choice, base::Bytes message, const clusters::Span& span,
+                     int ranks) {
+  Alone plain =
+      pricing.collective_alone(plan::CollectiveKind::all_to_all, message, span, ranks, plan::Stream::exchange);
+  const bool gpu = pricing.cluster().device().kind == clusters::DeviceKind::gpu;
+  if (!gpu || !choice.any() || pricing.calibration().get("stack.exchange_two_hop", 0) == 0 || plain.transfer.value <= 0)
+    return plain;
+  const double total =
+      two_hop_time(collective_network(pricing.cluster(), pricing.calibration()), span, ranks, message, choice).value;
+  const double transfer = std::max(0.0, total - plain.latency.value);
+  plain.stretch *= transfer / plain.transfer.value;
+  plain.transfer = base::Seconds{transfer};
+  return plain;
 }
 
 std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) {

@@ -6,7 +6,9 @@
 #include "base/units.h"
 #include "clusters/routes.h"
 #include "cost/collectives.h"
+#include "cost/messages.h"
 #include "models/expand.h"
+#include "plan/schedule.h"
 
 namespace orrery::cost {
 
@@ -19,6 +21,9 @@ struct TokenChoice {
 };
 /// That of a layer's router; none of a layer without experts.
 [[nodiscard]] TokenChoice choice_of(const models::LayerProgram& program);
+
+/// The same of what it is lowered to.
+[[nodiscard]] TokenChoice choice_of(const plan::RankClass& ranks);
 
 /// Of `nodes` that have an equal part of the experts each, beside a token's own, how many it is expected to be sent to
 /// where every choice is as likely. Experts are drawn without putting back: a node with a of A experts is missed by k
@@ -36,6 +41,11 @@ struct TokenChoice {
 /// token, of which 3.5 leave the node, 45 of 50 GB/s.
 [[nodiscard]] base::Seconds two_hop_time(const Network& network, const clusters::Span& span, int ranks,
                                          base::Bytes message, const TokenChoice& choice);
+
+/// For a replay in which sharing comes of the links: the plain all-to-all, or two hops where the stack takes them
+/// (stack.exchange_two_hop), whose fewer bytes are as a shorter stretch.
+[[nodiscard]] Alone exchange_alone(const Pricing& pricing, const TokenChoice& choice, base::Bytes message,
+                                   const clusters::Span& span, int ranks);
 
 /// The parts of a layer's forward pass from its router on: what is run again where experts alone are recomputed
 /// (Megatron-Core's --recompute-modules moe). Empty without experts.

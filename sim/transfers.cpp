@@ -10,6 +10,7 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
+#include "cost/exchange.h"
 
 namespace orrery::sim {
 
@@ -64,7 +65,9 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
     message = b.sent;
     gather = b.gather;
   }
-  cost::Alone alone = copies ? pricing.copy_alone(step.stream, message, step.accumulate)
+  const bool tokens = step.kind == StepKind::collective && step.counted.any();
+  cost::Alone alone = tokens   ? cost::exchange_alone(pricing, cost::choice_of(rank_class), message, c.span, c.ranks)
+                      : copies ? pricing.copy_alone(step.stream, message, step.accumulate)
                       : step.kind == StepKind::collective
                           ? pricing.collective_alone(step.collective, message, c.span, c.ranks, step.stream)
                           : pricing.send_alone(message, c.span);

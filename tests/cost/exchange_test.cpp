@@ -14,7 +14,7 @@
 #include "models/read.h"
 #include "tests/clusters/support.h"
 
-namespace orrery::cost {
+namespace orrery::cost::exchange_test {
 namespace {
 
 std::vector<int> first_ranks(int count, int stride = 1) {
@@ -184,4 +184,4 @@ TEST(ExpertLayers, MoveRowsAsOftenAsTheStackPermutesThem) {
 }
 
 }  // namespace
-}  // namespace orrery::cost
+}  // namespace orrery::cost::exchange_test

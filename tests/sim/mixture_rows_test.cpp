@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cost/estimate.h"
+#include "sim/simulate.h"
 #include "sim/validate/cases.h"
 #include "sim/validate/validate.h"
 #include "tests/sim/search_support.h"
 
-namespace orrery::sim {
+namespace orrery::sim::mixture_rows_test {
 namespace {
 
 using ::testing::Contains;
@@ -120,6 +122,28 @@ TEST(MixtureRows, OfOneStackWithOtherNumbersArePredictedApart) {
   EXPECT_EQ(both.rows[1].predicted_s, seconds("  section: DeepEP\n"));
 }
 
+TEST(MixtureRows, AreReplayedWithTwoHopsAsTheyArePredicted) {
+  std::string text = kRow;
+  for (const auto& [from, to] : {std::pair{"DeepSeek-V3 671B", "something own"},
+                                 {"layers: 61", "layers: 4"},
+                                 {"gpus: 512", "gpus: 32"},
+                                 {"tp: 2", "tp: 1"},
+                                 {"pp: 8", "pp: 1"},
+                                 {"ep: 64", "ep: 32"},
+                                 {"global_batch: 512", "global_batch: 128"}})
+    text.replace(text.find(from), std::string(from).size(), to);
+  const auto seconds_of = [&](const std::string& more) {
+    const Subject s = subject(row(more, text));
+    cost::Estimator estimator(s.model, *s.pricing);
+    return std::pair(simulate(s.plan, *s.pricing).prediction.step_time_s, estimator.time(s.plan).step_time);
+  };
+  const auto [plain, plain_closed] = seconds_of("");
+  const auto [hops, hops_closed] = seconds_of("  section: DeepEP\n");
+  EXPECT_LT(hops, 0.95 * plain);
+  EXPECT_NEAR(hops / hops_closed, 1, 0.1);
+  EXPECT_NEAR((plain - hops) / (plain_closed - hops_closed), 1, 0.2);
+}
+
 TEST(MixtureRows, RunTheCoreOfAttentionAgainOnlyWhereTheirWordsDoNotNameOthers) {
   EXPECT_TRUE(recomputes_core(row("  recompute: selective\n").setup));
   EXPECT_TRUE(recomputes_core(row("  recompute: selective (core attention, --recompute-activations)\n").setup));
@@ -144,4 +168,4 @@ TEST(MixtureRows, OfRoutersThatTrainAreSlowerThanOfForcedBalance) {
 }
 
 }  // namespace
-}  // namespace orrery::sim
+}  // namespace orrery::sim::mixture_rows_test

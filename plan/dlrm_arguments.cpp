@@ -102,6 +102,9 @@ class Arguments {
     collect();
     model();
     training();
+    std::stable_sort(found_.begin(), found_.end(), [](const base::Diagnostic& a, const base::Diagnostic& b) {
+      return a.where.column < b.where.column;
+    });
     if (!found_.empty()) return base::fail(std::move(found_));
     return std::move(out_);
   }

@@ -99,8 +99,8 @@ TEST(DlrmArguments, ThatNobodyKnowsAreNamedAllAtOnceByColumn) {
   EXPECT_EQ(refused("--arch-mlp-bott=4-2 --frobnicate 7 --learning-rate=fast --mini-batch-size"),
             "E0140:1: the benchmark has no argument `--arch-mlp-bott`\n"
             "E0140:21: the benchmark has no argument `--frobnicate`\n"
-            "E0140:59: --mini-batch-size has no value\n"
-            "E0140:36: --learning-rate is a number from 0 to 1000, found `fast`\n");
+            "E0140:36: --learning-rate is a number from 0 to 1000, found `fast`\n"
+            "E0140:57: --mini-batch-size has no value\n");
   EXPECT_EQ(refused("--arch-mlp-top=4--1"),
             "E0140:1: --arch-mlp-top is sizes with dashes between them, found `4--1`\n");
   EXPECT_EQ(refused("--arch-mlp-bot=4-8"), "E0140:1: the bottom MLP ends in 8, and tables are 2 wide\n");

@@ -92,7 +92,9 @@ class RecommenderLowering {
       b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, DType::fp32, b.elements, true);
       if (options_.forward_only) continue;
       b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, DType::fp32, b.elements, true);
-      if (!b.embedding) add_states(build_, spec_, b, b.elements);
+      PlanSpec whole = spec_;  // parameters are masters themselves
+      whole.precision = DType::fp32;
+      if (!b.embedding) add_states(build_, whole, b, b.elements);
     }
     const bool states = adagrad() && !options_.forward_only;
     if (layout_.sharded()) {

@@ -26,7 +26,7 @@ struct Library {
   std::vector<cost::Calibration> calibrations;
   std::optional<cost::Stack> stand_in = {};       ///< for rows whose stack the catalogue lacks (`--stack`)
   std::optional<clusters::Cluster> machine = {};  ///< what all rows ran on (`--cluster`); else found by their device
-  std::vector<models::Model> models = {};               ///< recommendation models that rows may name
+  std::vector<models::Model> models = {};         ///< recommendation models that rows may name
 };
 
 /// The stacks that stand for software that nobody named: eager PyTorch, and what a compiler has fused.

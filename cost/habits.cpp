@@ -1,3 +1,4 @@
+// A stack's habits, from its file to what lowering asks for.
 #include "cost/habits.h"
 
 namespace orrery::cost {

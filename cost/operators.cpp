@@ -83,7 +83,8 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.tile_rows = c.at("device.matmul.tile_rows");
     r.tile_columns = c.at("device.matmul.tile_columns");
     r.halving_loss = c.at("device.matmul.halving_loss");
-    r.narrow_load_loss = c.get("device.matmul.narrow_load_loss", 0);
+    const bool pads = c.get("stack.pads", 0) != 0;
+    r.narrow_load_loss = pads ? 0 : c.get("device.matmul.narrow_load_loss", 0);
   } else {
     r.operand_bandwidth = c.at("device.matmul.operand_bandwidth");
     r.conversion = c.get("device.conversion.bandwidth", r.operand_bandwidth);
@@ -368,6 +369,8 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::embedding_bag_update:
     case K::embedding_lookup:
     case K::embedding_lookup_grad: return lookup_time(r, op);
+    case K::bucketise_indices:
+      return (r.gpu ? r.index_passes : 1) * streaming_time(r, models::bytes_of(op), family_of(op.kind));
     case K::interaction_dot:
     case K::interaction_dot_grad: return interaction_time(r, op);
     case K::add_bias:
@@ -441,8 +444,6 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::gate_grad:
     case K::head_norm:
     case K::head_norm_grad:
-    case K::bucketise_indices:
-      return (r.gpu ? r.index_passes : 1) * streaming_time(r, models::bytes_of(op), family_of(op.kind));
     case K::load_clicks:
     case K::table_update:
     case K::pooled_join:

@@ -174,7 +174,7 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "GPUs: what collectives of data parallelism reach of the network, beside those of the library alone"});
   all.push_back({"stack.latency_share", Unit::number, 0.01, 10, 0.5,
                  "GPUs: latency of collectives beside NCCL's, of software that has kernels of its own for them"});
-  all.push_back({"stack.exchange_share", Unit::number, 0.01, 2, 0.5,
+  all.push_back({"stack.exchange_share", Unit::number, 0.01, 10, 0.5,
                  "GPUs: what all-to-alls of tokens or of pooled vectors reach of the library's best"});
   all.push_back({"stack.lookup_passes", Unit::number, 0.1, 100, 0.4,
                  "GPUs: how often lookups and updates of embedding tables move their bytes: sorting, merging, what is "
@@ -192,6 +192,8 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.reports", Unit::number, 0, 1, 0,
                  "recommendation models: 1: a step ends in the norm of the gradients and the loss over all ranks, as "
                  "Orrery's own runs have it"});
+  all.push_back({"stack.pads", Unit::number, 0, 1, 0,
+                 "GPUs: 1: operands of products are padded to rows of whole 16 bytes (479 columns to 480)"});
   all.push_back({"stack.gather_messages", Unit::number, 1, 1000, 0,
                  "GPUs: messages in which a layer's parameters are gathered, where partitions are not coalesced"});
   all.push_back({"stack.tensor_hidden", Unit::number, 0, 1, 0.5,

@@ -78,7 +78,9 @@ class RecommenderLowering {
       b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, DType::fp32, b.elements, true);
       if (options_.forward_only) continue;
       b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, DType::fp32, b.elements, true);
-      if (!b.embedding) add_states(build_, spec_, b, b.elements);
+      PlanSpec whole = spec_;  // parameters are masters themselves
+      whole.precision = DType::fp32;
+      if (!b.embedding) add_states(build_, whole, b, b.elements);
     }
     if (layout_.sharded()) {
       class_.tables = build_.buffer("tables", Purpose::parameters, DType::fp32, layout_.most_elements, true);

@@ -1,3 +1,4 @@
+// Distinct rows of a step, and how full its messages are.
 #include "plan/table_locality.h"
 
 #include <algorithm>

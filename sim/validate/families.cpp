@@ -63,7 +63,8 @@ const std::vector<Choice>& choices() {
       {"stack.elementwise_passes", 1.5, 0, {1, 1.2, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6}},
       // 5 us: what issuing a bare kernel takes; differences below it tell nothing apart.
       {"stack.data_share", 0.8, 0, {0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}},
-      {"stack.exchange_share", 0.8, 0, {0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2}},
+      {"stack.exchange_share", 0.8, 0, {0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7,
+                                        0.8, 0.9,  1,   1.2,  1.5, 2,    3,   4,   5,   7}},
       {"stack.host_op_time", 50 / kMicro, 5 / kMicro,
        in(kMicro, {0, 5, 10, 15, 20, 25, 30, 40, 50, 60, 70, 85, 100, 120, 150, 175, 200, 250})},
       {"stack.index_passes", 10, 0, {1, 2, 3, 5, 7, 10, 14, 20, 28, 40}},

@@ -26,8 +26,8 @@ struct Library {
   std::vector<cost::Stack> stacks;
   std::vector<cost::Calibration> calibrations;
   std::optional<cost::Stack> stand_in = {};       ///< for rows whose stack the catalogue lacks (`--stack`)
-  std::vector<models::Model> models = {};         ///< the catalogue's, that rows may name
   std::optional<clusters::Cluster> machine = {};  ///< what all rows ran on (`--cluster`); else found by their device
+  std::vector<models::Model> models = {};         ///< the catalogue's, that rows may name
 };
 
 /// The stacks that stand for software that nobody named: eager PyTorch, and what a compiler has fused.

@@ -42,9 +42,15 @@ struct LoadedJob {
   std::shared_ptr<const models::Model> model;
   std::shared_ptr<const clusters::Cluster> cluster;
   cost::Stack stack;
+  std::string file, text;             ///< as it was named and read
+  std::vector<std::string> settings;  ///< `--set`
+  /// A finding at the line of a key ("plan.tensor"), or of the next one above it that is there.
+  [[nodiscard]] base::Diagnostic at(const std::string& key, base::Diagnostic found) const;
 };
+/// `settings` ("plan.tensor=4") stand in the place of what the file says.
 [[nodiscard]] base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path,
-                                               base::Diagnostics& warnings);
+                                               base::Diagnostics& warnings,
+                                               const std::vector<std::string>& settings = {});
 
 /// A plan file, checked by make_plan.
 struct LoadedPlan {

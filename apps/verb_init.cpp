@@ -92,7 +92,10 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   const bool here = cluster.device().kind == clusters::DeviceKind::cpu;
   const std::string file = options.output == "-" ? "job.yaml" : options.output;
   const std::int64_t sequence = options.sequence > 0 ? options.sequence : model.max_sequence;
-  std::string out = "# A job: what is trained, on what, and what the search may choose. Written by `orrery init`.\n#\n";
+  std::string out =
+      "# yaml-language-server: $schema=job.schema.json\n#   (the editor knows every key once you ran: orrery schema "
+      "job > job.schema.json)\n# A job: what is trained, on what, and what the search may choose. Written by `orrery "
+      "init`.\n#\n";
   const auto line = [&](const std::string& command, const char* does) {
     out += fmt::format("#   {:<36} {}\n", command, does);
   };
@@ -145,7 +148,8 @@ Outcome run_init(const InitOptions& options, const Context& context) {
   const auto cluster = load_cluster(context.catalog, cluster_name, {cluster_name, 0, 0, 1}, ".");
   if (!cluster) return bad_input(cluster.error());
   std::error_code error;
-  if (options.output != "-" && !options.overwrite && std::filesystem::exists(options.output, error))
+  if (options.output != "-" && !options.overwrite && !context.outputs.force() &&
+      std::filesystem::exists(options.output, error))
     return usage(fmt::format("{} is there already", base::quoted(options.output)),
                  "another name, or --overwrite to replace it");
   std::string text = job_text(options, *model, *cluster, cluster_name);
@@ -157,9 +161,10 @@ Outcome run_init(const InitOptions& options, const Context& context) {
     outcome.text = std::move(text);
     return outcome;
   }
-  write_file(options.output, text);
-  outcome.text = fmt::format("{} trains {} on {}; next: orrery plan {}\n", options.output, options.model, cluster_name,
-                             options.output);
+  context.outputs.write(options.output, text);
+  outcome.text =
+      fmt::format("{}{} trains {} on {}; next: orrery plan {}\n", context.outputs.dry_run() ? "Would write: " : "",
+                  options.output, options.model, cluster_name, options.output);
   return outcome;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -20,6 +21,15 @@
 namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
+
+/// Of the names those with the word in them, whatever its case: "H100" is in "hgx-h100".
+std::string names_with(std::string word, const std::vector<std::string>& names) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::string out;
+  for (const std::string& one : names)
+    if (word.size() > 1 && one.find(word) != one.npos) out += (out.empty() ? "`" : ", `") + one + "`";
+  return out;
+}
 
 /// A file or a catalogue entry: where it was found and what it says.
 base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const char* kind, const std::string& name,
@@ -59,6 +69,8 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
   std::string help;
   if (const std::string near = base::did_you_mean(name, names); !near.empty())
     help = fmt::format("did you mean `{}`?", near);
+  else if (const std::string holding = names_with(name, names); !holding.empty())
+    help = fmt::format("did you mean one of {}?", holding);
   else
     for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
   if (folder == kStacks)
@@ -100,14 +112,39 @@ base::Location place_of(const base::Document& document, const std::string& key) 
   return root.is_map() && root.has(key) ? root.at(key).where() : base::Location{document.findings().file(), 0, 0, 1};
 }
 
-/// Adds the line of `text` that each finding in `file` points at, for the caret.
-base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, const std::string& text) {
+/// Adds the line of `text` that each finding in `file` points at, for the caret; those behind its end are of `--set`.
+base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, const std::string& text,
+                             const std::vector<std::string>& settings = {}) {
+  const auto own = static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;
   for (base::Diagnostic& one : found) {
     if (one.where.file != file || one.where.line < 1 || !one.source_line.empty()) continue;
+    if (const int beyond = one.where.line - own; beyond >= 1 && static_cast<std::size_t>(beyond) <= settings.size()) {
+      one.where.file = "--set";
+      one.where.line = beyond;
+      one.source_line = settings[static_cast<std::size_t>(beyond) - 1];
+      continue;
+    }
     std::istringstream lines(text);
     for (int i = 0; i < one.where.line; ++i) std::getline(lines, one.source_line);
   }
   return found;
+}
+
+std::vector<base::Override> overrides_of(const std::vector<std::string>& settings) {
+  std::vector<base::Override> out;
+  for (const std::string& one : settings) {
+    const std::size_t equals = std::min(one.find('='), one.size());
+    out.push_back({one.substr(0, equals), equals < one.size() ? one.substr(equals + 1) : std::string()});
+  }
+  return out;
+}
+
+/// A file of the other kind, told apart by what only that has.
+base::Diagnostics wrong_kind(const base::Document& document, const std::string& text, const std::string& key,
+                             const char* message, std::string help) {
+  base::Diagnostics found = base::fail("E0125", message, std::move(help)).value();
+  found.front().where = place_of(document, key);
+  return with_lines(std::move(found), document.findings().file(), text);
 }
 
 std::string stack_of(const plan::Job& job, const clusters::Cluster& cluster) {
@@ -189,33 +226,56 @@ base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Devi
 
 }  // namespace
 
-base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings) {
+base::Diagnostic LoadedJob::at(const std::string& key, base::Diagnostic found) const {
+  const base::Document document = base::Document::parse(text, file, overrides_of(settings));
+  base::Cursor here = document.root();
+  found.where = {file, 1, 1, 1};
+  for (std::size_t begin = 0; begin <= key.size();) {
+    const std::size_t dot = std::min(key.find('.', begin), key.size());
+    if (!here.is_map() || !here.has(key.substr(begin, dot - begin))) break;
+    here = here.at(key.substr(begin, dot - begin));
+    found.where = here.where();
+    begin = dot + 1;
+  }
+  return with_lines({std::move(found)}, file, text, settings).front();
+}
+
+base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings,
+                                 const std::vector<std::string>& settings) {
   auto text = read_argument(path);
   if (!text) return base::fail(text.error());
-  auto job = plan::parse_job(*text, path, &warnings);
-  if (!job) return base::fail(job.error());
-
-  const base::Document document = base::Document::parse(*text, path);
+  const base::Document document = base::Document::parse(*text, path, overrides_of(settings));
+  const base::Cursor root = document.root();
+  if (!root.exists()) return base::fail(document.findings().all());
+  if (root.is_map() && root.has("format_version") && root.has("job"))
+    return base::fail(wrong_kind(document, *text, "format_version", "this is a plan, and a job is wanted",
+                                 fmt::format("orrery simulate {} predicts it; the job that it was made of is its "
+                                             "`job:`, to be copied into a file",
+                                             path)));
+  std::optional<plan::Job> job = plan::read_job(root);
+  base::Diagnostics findings = document.close();
+  if (document.findings().failed()) return base::fail(std::move(findings));
+  warnings.insert(warnings.end(), findings.begin(), findings.end());
   const fs::path folder = fs::absolute(path).parent_path();
   auto model = load_model(catalog, job->model, place_of(document, "model"), folder);
   auto cluster = load_cluster(catalog, job->cluster, place_of(document, "cluster"), folder);
   base::Diagnostics found;
   collect(found, model);
   collect(found, cluster);
-  if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text));
+  if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));
 
   // A plan made from the job works from any folder.
   if (names_file(job->stack)) job->stack = relative_to(folder, job->stack).string();
   auto stacks =
       load_stacks(catalog, stack_of(*job, *cluster), place_of(document, job->stack.empty() ? "cluster" : "stack"));
-  if (!stacks) return base::fail(with_lines(stacks.error(), path, *text));
-  if (const base::Cursor root = document.root(); root.is_map() && !root.has("precision") && !model->recommender)
+  if (!stacks) return base::fail(with_lines(stacks.error(), path, *text, settings));
+  if (root.is_map() && !root.has("precision") && !model->recommender)
     job->precision = plan::usual_precision(cluster->device());
   base::Diagnostics lacking = without_units(cluster->device(), job->precision, place_of(document, "precision"));
   for (base::Diagnostic& one :
        without_kernels(stacks->named(), cluster->device(), job->bounds.flash, place_of(document, "plan")))
     lacking.push_back(std::move(one));
-  if (!lacking.empty()) return base::fail(with_lines(std::move(lacking), path, *text));
+  if (!lacking.empty()) return base::fail(with_lines(std::move(lacking), path, *text, settings));
 
   if (!job->bounds.order_file.empty()) {
     const std::string order = relative_to(folder, std::exchange(job->bounds.order_file, {})).string();
@@ -228,7 +288,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (model->recommender)
     if (base::Diagnostics refused = plan::refused_training(job->training); !refused.empty()) {
       for (base::Diagnostic& one : refused) one.where = place_of(document, "training");
-      return base::fail(with_lines(std::move(refused), path, *text));
+      return base::fail(with_lines(std::move(refused), path, *text, settings));
     }
   if (job->sequence == 0) job->sequence = model->max_sequence;
   if (job->training.dropout) model->dropout = *job->training.dropout;
@@ -238,8 +298,13 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (training.evaluation) training.evaluation->data = relative_to(folder, training.evaluation->data).string();
   if (!training.initial_weights.empty())
     training.initial_weights = relative_to(folder, training.initial_weights).string();
-  return LoadedJob{std::move(*job), std::make_shared<const models::Model>(std::move(*model)),
-                   std::make_shared<const clusters::Cluster>(std::move(*cluster)), std::move(*stacks)};
+  return LoadedJob{std::move(*job),
+                   std::make_shared<const models::Model>(std::move(*model)),
+                   std::make_shared<const clusters::Cluster>(std::move(*cluster)),
+                   std::move(*stacks),
+                   path,
+                   std::move(*text),
+                   settings};
 }
 
 namespace {
@@ -248,13 +313,9 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
                                  const std::string& path) {
   if (!text) return base::fail(text.error());
   const base::Document document = base::Document::parse(*text, path);
-  if (const base::Cursor root = document.root(); root.is_map() && root.has("batch") && !root.has("format_version")) {
-    base::Diagnostics found = base::fail("E0125", "this is a job, and a plan is wanted",
-                                         fmt::format("orrery plan {} -o plan.yaml makes one of it", path))
-                                  .value();
-    found.front().where = place_of(document, "batch");
-    return base::fail(with_lines(std::move(found), path, *text));
-  }
+  if (const base::Cursor root = document.root(); root.is_map() && root.has("batch") && !root.has("format_version"))
+    return base::fail(wrong_kind(document, *text, "batch", "this is a job, and a plan is wanted",
+                                 fmt::format("orrery plan {} -o plan.yaml makes one of it", path)));
   auto file = plan::parse_plan_file(*text, path);
   if (!file) return base::fail(file.error());
   auto plan = plan::make_plan(std::make_shared<const models::Model>(file->model),
@@ -271,7 +332,7 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
   if (!lacking.empty()) return base::fail(std::move(lacking));
   cost::Stack stack = stacks->of(file->spec.zero_stage, file->cluster);
   auto warning = beyond_software(*stacks, file->spec, path);
-  return LoadedPlan{std::move(*file), std::move(*plan), std::move(stack), std::move(warning)};
+  return LoadedPlan{std::move(*file), std::move(*plan), std::move(stack), std::move(*stacks), std::move(warning)};
 }
 
 }  // namespace

@@ -46,15 +46,22 @@ struct LoadedJob {
   std::shared_ptr<const models::Model> model;
   std::shared_ptr<const clusters::Cluster> cluster;
   cost::Stacks stacks;
+  std::string file, text;             ///< as it was named and read
+  std::vector<std::string> settings;  ///< `--set`
+  /// A finding at the line of a key ("plan.tensor"), or of the next one above it that is there.
+  [[nodiscard]] base::Diagnostic at(const std::string& key, base::Diagnostic found) const;
 };
+/// `settings` ("plan.tensor=4") stand in the place of what the file says.
 [[nodiscard]] base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path,
-                                               base::Diagnostics& warnings);
+                                               base::Diagnostics& warnings,
+                                               const std::vector<std::string>& settings = {});
 
 /// A plan file, checked by make_plan.
 struct LoadedPlan {
   plan::PlanFile file;
   plan::Plan plan;
-  cost::Stack stack;                             ///< the one whose prices the plan takes
+  cost::Stack stack;  ///< the one whose prices the plan takes, of these:
+  cost::Stacks stacks;
   std::optional<base::Diagnostic> warning = {};  ///< that its software cannot do what the plan asks of it
 };
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);

@@ -116,7 +116,10 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   const bool here = cluster.device().kind == clusters::DeviceKind::cpu;
   const std::string file = options.output == "-" ? "job.yaml" : options.output;
   const std::int64_t sequence = options.sequence > 0 ? options.sequence : model.max_sequence;
-  std::string out = "# A job: what is trained, on what, and what the search may choose. Written by `orrery init`.\n#\n";
+  std::string out =
+      "# yaml-language-server: $schema=job.schema.json\n#   (the editor knows every key once you ran: orrery schema "
+      "job > job.schema.json)\n# A job: what is trained, on what, and what the search may choose. Written by `orrery "
+      "init`.\n#\n";
   const auto line = [&](const std::string& command, const char* does) {
     out += fmt::format("#   {:<36} {}\n", command, does);
   };
@@ -201,7 +204,8 @@ Outcome run_init(const InitOptions& given, const Context& context) {
   if (!cluster) return bad_input(cluster.error());
   std::error_code error;
   for (const std::string& file : {options.output, made->model_file})
-    if (file != "-" && !file.empty() && !options.overwrite && std::filesystem::exists(file, error))
+    if (file != "-" && !file.empty() && !options.overwrite && !context.outputs.force() &&
+        std::filesystem::exists(file, error))
       return usage(fmt::format("{} is there already", base::quoted(file)),
                    "another name, or --overwrite to replace it");
   std::string text = job_text(options, made->model, *cluster, cluster_name, made->clicks, made->notes);
@@ -214,12 +218,13 @@ Outcome run_init(const InitOptions& given, const Context& context) {
     return outcome;
   }
   if (!made->model_file.empty())
-    write_file(made->model_file,
-               "# The model of a command line of the public DLRM benchmark. Written by `orrery init`.\n" +
-                   models::write_model(made->model));
-  write_file(options.output, text);
-  outcome.text = fmt::format("{} trains {} on {}; next: orrery plan {}\n", options.output, options.model, cluster_name,
-                             options.output);
+    context.outputs.write(made->model_file,
+                          "# The model of a command line of the public DLRM benchmark. Written by `orrery init`.\n" +
+                              models::write_model(made->model));
+  context.outputs.write(options.output, text);
+  outcome.text =
+      fmt::format("{}{} trains {} on {}; next: orrery plan {}\n", context.outputs.dry_run() ? "Would write: " : "",
+                  options.output, options.model, cluster_name, options.output);
   return outcome;
 }
 

@@ -166,8 +166,8 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   }
   outcome.json = json.dump();
   const auto wrote = [&](const std::string& what, const std::string& file, const std::string& text) {
-    write_file(file, text);
-    outcome.text += fmt::format("\nWrote the {} {}\n", what, file);
+    context.outputs.write(file, text);
+    outcome.text += fmt::format("\n{} the {} {}\n", context.outputs.wrote(), what, file);
   };
   if (!options.trace.empty()) wrote("trace", options.trace, reports::trace_json(simulation.timeline, schedule));
   if (!options.timeline.empty())

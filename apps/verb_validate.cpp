@@ -42,6 +42,7 @@ base::Result<std::vector<cost::HeadlineResult>> headlines_of(const Catalog& cata
 /// What the steps of one validation share.
 struct Work {
   const ValidateOptions& options;
+  const Outputs& outputs;
   const std::vector<sim::Row>& rows;
   const sim::Library library;
   const std::vector<cost::Stack>& stacks;
@@ -66,7 +67,7 @@ base::Result<std::vector<std::string>> write_stacks(const Work& work, const std:
     const auto changed = sim::rewritten_stack(*text, file.string(), own);
     if (!changed) return base::fail(changed.error());
     if (*changed == *text) continue;
-    write_file(file, *changed);
+    work.outputs.write(file, *changed);
     written.push_back(file.string());
   }
   return written;
@@ -80,7 +81,7 @@ void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   cost::Intervals intervals = sim::intervals_from(work.rows, work.cases, left_out, names);
   for (cost::Spread& spread : sim::generic_spreads(work.rows, work.library))
     intervals.spreads.push_back(std::move(spread));
-  write_file(work.options.intervals, cost::write_intervals(intervals));
+  work.outputs.write(work.options.intervals, cost::write_intervals(intervals));
 }
 
 /// Fits that are asked for: --fit-stacks, --cross-validate, --intervals. False: stopped, and nothing is to be shown or
@@ -154,6 +155,7 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
     headlines = std::move(*found);
   }
   Work work{options,
+            context.outputs,
             *rows,
             *library,
             library->stacks,
@@ -180,7 +182,8 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
   }
   show(outcome, context, validation, fits, headlines);
   if (!options.html.empty()) {
-    write_file(options.html, reports::validation_html(validation, headlines, chart_library(outcome.diagnostics)));
+    context.outputs.write(options.html,
+                          reports::validation_html(validation, headlines, chart_library(outcome.diagnostics)));
     written.push_back(options.html);
   }
   if (!written.empty() || !options.fit_stacks.empty()) {
@@ -188,7 +191,7 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
     json["written"] = written;
     outcome.json = json.dump();
   }
-  for (const std::string& file : written) outcome.text += fmt::format("\nWrote {}", file);
+  for (const std::string& file : written) outcome.text += fmt::format("\n{} {}", context.outputs.wrote(), file);
   if (!written.empty()) outcome.text += "\n";
   return outcome;
 }

@@ -1,6 +1,8 @@
 /// Reads cost/stacks/NAME.yaml.
 #include "cost/stack.h"
 
+#include "cost/stack_read.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -140,38 +142,44 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   return out;
 }
 
+Stack read_stack(const base::Cursor& root) {
+  Stack s;
+  s.name = root.at("stack").text();
+  s.flash = root.at("flash").boolean(true);
+  s.host_inline = root.at("host_inline").boolean(false);
+  // Read as optional keys are, so that a schema made by running this knows them.
+  const auto name_at = [&](const char* key) {
+    const base::Cursor at = root.optional(key);
+    return at.exists() ? at.text() : std::string();
+  };
+  s.without_zero = name_at("without_zero");
+  s.with_zero_3 = name_at("with_zero_3");
+  s.within_node = name_at("within_node");
+  s.can = read_capabilities(root.optional("can"));
+  if (const base::Cursor usual = root.optional("usual"); usual.exists())
+    s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000)};
+  s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
+  s.zero_gradients = root.optional("zero_gradients").boolean(true);
+  const base::Cursor overlap = root.at("overlap");
+  s.overlap_tensor = overlap.at("tensor").boolean(false);
+  s.overlap_data = overlap.at("data").boolean(false);
+  s.overlap_pipeline = overlap.at("pipeline").boolean(false);
+  s.overlap_gradients = overlap.optional("gradients").boolean(false);
+  s.memory = read_memory_recipe(root.optional("memory"));
+  s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
+  s.overlap_exchange = overlap.optional("exchange").boolean(s.overlap_context);
+  s.overlap_copies = overlap.optional("copies").boolean(true);
+  for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
+  s.generic = root.optional("generic").boolean(false);
+  if (root.has("fitted")) s.fitted = read_fitted(root.at("fitted"));
+  const base::Cursor sources = root.optional("sources");
+  if (sources.exists())
+    for (const base::Cursor& item : sources.items()) s.sources.push_back(item.text());
+  return s;
+}
+
 base::Result<Stack> parse_stack(std::string_view text, std::string file) {
-  return base::read_document<Stack>(text, std::move(file), [](const base::Cursor& root) {
-    Stack s;
-    s.name = root.at("stack").text();
-    s.flash = root.at("flash").boolean(true);
-    s.host_inline = root.at("host_inline").boolean(false);
-    const auto name_at = [&](const char* key) { return root.has(key) ? root.at(key).text() : std::string(); };
-    s.without_zero = name_at("without_zero");
-    s.with_zero_3 = name_at("with_zero_3");
-    s.within_node = name_at("within_node");
-    s.can = read_capabilities(root.optional("can"));
-    if (const base::Cursor usual = root.optional("usual"); usual.exists())
-      s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000)};
-    s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
-    s.zero_gradients = root.optional("zero_gradients").boolean(true);
-    const base::Cursor overlap = root.at("overlap");
-    s.overlap_tensor = overlap.at("tensor").boolean(false);
-    s.overlap_data = overlap.at("data").boolean(false);
-    s.overlap_pipeline = overlap.at("pipeline").boolean(false);
-    s.overlap_gradients = overlap.optional("gradients").boolean(false);
-    s.memory = read_memory_recipe(root.optional("memory"));
-    s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
-    s.overlap_exchange = overlap.optional("exchange").boolean(s.overlap_context);
-    s.overlap_copies = overlap.optional("copies").boolean(true);
-    for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
-    s.generic = root.optional("generic").boolean(false);
-    if (root.has("fitted")) s.fitted = read_fitted(root.at("fitted"));
-    const base::Cursor sources = root.optional("sources");
-    if (sources.exists())
-      for (const base::Cursor& item : sources.items()) s.sources.push_back(item.text());
-    return s;
-  });
+  return base::read_document<Stack>(text, std::move(file), read_stack);
 }
 
 }  // namespace orrery::cost

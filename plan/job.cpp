@@ -12,6 +12,7 @@
 #include "models/read.h"
 #include "plan/fields_yaml.h"
 #include "plan/job_optimizer.h"
+#include "plan/synonyms.h"
 #include "plan/words.h"
 
 namespace orrery::plan {
@@ -50,7 +51,9 @@ void read_bound(const Cursor& at, const Field<Of>& field, std::vector<T>& bound)
   if constexpr (kIsList<typename Field<Of>::Value>)
     bound = read_value(at, field, bound);
   else
-    bound = choices<T>(at, [&](const Cursor& item) { return read_value(item, field, least<T>(field)); });
+    bound = choices<T>(at, [&](const Cursor& item) {
+      return is_other_word(item, field.key) ? least<T>(field) : read_value(item, field, least<T>(field));
+    });
 }
 template <class Of, class T>
 void read_bound(const Cursor& at, const Field<Of>& field, std::optional<T>& bound) {
@@ -67,6 +70,7 @@ void read_bound(const Cursor& at, const Field<Of>& field, T& bound) {
 void read_orders(const Cursor& at, const FieldInfo& field, Bounds& b) {
   b.order = choices<Order>(at, [&](const Cursor& item) {
     const std::string text = item.is_scalar() ? item.scalar_text() : std::string();
+    if (is_other_word(item, field.key)) return Order::one_f_one_b;
     if (!text.ends_with(".csv")) return choose(item, *field.words, Order::one_f_one_b);
     b.order_file = item.text();
     return Order::custom;
@@ -75,6 +79,7 @@ void read_orders(const Cursor& at, const FieldInfo& field, Bounds& b) {
 
 Bounds read_bounds(const Cursor& at) {
   Bounds b;
+  name_keys(at, "plan");
   for_each_field(kChosenFields, [&](const auto& field) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field.of(b))>, std::vector<Order>>)
       read_orders(field_of(at, field), field, b);
@@ -138,6 +143,8 @@ Evaluation read_evaluation(const Cursor& at) {
 
 Training read_training(const Cursor& at) {
   Training t;
+  name_keys(at, "training");
+  if (at.is_map() && at.has("optimizer")) name_keys(at.optional("optimizer"), "optimizer");
   t.steps = at.optional("steps").integer(1, kMostSteps, t.steps);
   t.data = at.optional("data").text();
   t.tokenizer = at.optional("tokenizer").text();
@@ -300,13 +307,15 @@ void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {
 
 Job read_job(const Cursor& at) {
   Job job;
+  name_keys(at, "");
   job.model = at.at("model").text();
   job.cluster = at.at("cluster").text();
   const Cursor batch = at.at("batch");
   job.batch = batch.integer(1, kMostBatch, 1);
   job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
   check_tokens(batch, job.batch, job.sequence);
-  job.precision = choose_precision(at.optional("precision"), job.precision);
+  const Cursor precision = at.optional("precision");
+  if (!is_other_word(precision, "precision")) job.precision = choose_precision(precision, job.precision);
   const Cursor rounding = at.optional("rounding");
   job.rounding = choose(rounding, kRoundingWords, job.rounding);
   if (job.rounding == Rounding::stochastic && job.precision != models::DType::bf16)

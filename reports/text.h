@@ -10,7 +10,12 @@
 
 namespace orrery::reports {
 
-/// `plan`: the ranked plans, how the search went, what was rejected and, when nothing fits, what to relax.
+/// `plan`: heading, table of ranked plans, how the search went, what was rejected and, when nothing fits, what to
+/// relax.
+struct PlanHeading;
+[[nodiscard]] std::string plan_text(const cost::SearchResult& result, const Table& plans, const PlanHeading& heading,
+                                    const TableStyle& style);
+/// The same of all plans of a result, without a heading.
 [[nodiscard]] std::string plan_text(const cost::SearchResult& result, const TableStyle& style);
 /// `simulate`: summary, breakdown, memory by stage, communication, links.
 [[nodiscard]] std::string prediction_text(const cost::Prediction& prediction, const TableStyle& style);

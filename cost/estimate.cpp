@@ -12,6 +12,7 @@
 #include "cost/block_kinds.h"
 #include "cost/compression.h"
 #include "cost/exchange.h"
+#include "cost/issue.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
 #include "cost/layer_key.h"
@@ -185,7 +186,21 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   // The device waits for what is not issued yet. The host waits for other stages only, so that without them it makes up
   // in one pass for the other.
   double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
-  if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
+  if (spec.pipeline == 1) {
+    late_backward += std::exchange(late_forward, 0.0);
+  } else {
+    IssueClock forward(issue, left), backward(issue, left);
+    forward.wait(t.input + t.data_forward);
+    backward.wait(t.data_backward);
+    for (const LayerRun& run : layers_of) forward.run({&run.costs->forward}, run.count);
+    for (auto run = layers_of.rbegin(); run != layers_of.rend(); ++run) {
+      std::vector<const Pass*> passes{&run->costs->backward};
+      if (run->costs->recomputation == plan::Recompute::full) passes.insert(passes.begin(), &run->costs->recompute);
+      backward.run(passes, run->count);
+    }
+    late_forward = forward.now() - forward_pass;
+    late_backward = backward.now() - backward_pass;
+  }
   t.forward += std::max(0.0, late_forward);
   forward_pass += std::max(0.0, late_forward);
   t.backward += std::max(0.0, late_backward);

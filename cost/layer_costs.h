@@ -12,6 +12,14 @@
 
 namespace orrery::cost {
 
+/// A step of a pass, or a message: the device begins it once the host has issued it, and runs its steps in order.
+struct Segment {
+  double device = 0;    ///< seconds, of compute or of a message that it waits for
+  double exchange = 0;  ///< of an all-to-all
+  double host = 0;      ///< seconds to issue it
+  int messages = 0;     ///< 1: of the tensor group, which the host issues besides
+};
+
 /// One pass over a layer: forward, what is recomputed of it, or backward.
 struct Pass {
   double compute = 0;     ///< seconds on the compute stream, overheads included
@@ -23,6 +31,7 @@ struct Pass {
   int message_count = 0;
   int tensor_messages = 0;  ///< those of the tensor group
   int steps = 0;            ///< schedule steps
+  std::vector<Segment> segments = {};
 };
 
 /// First and last step of each pass in which a tensor is used; -1: not used.

@@ -3,12 +3,13 @@
 
 #include <algorithm>
 
+#include "cost/pipeline.h"
+
 namespace orrery::cost {
 
 void IssueClock::run(const std::vector<const Pass*>& passes, std::int64_t count) {
   if (count < 1) return;
-  // Of one layer: what each takes, and when the device ends that follows the host alone.
-  double host = 0, device = 0, following = 0;
+  double host = 0, device = 0, following = -std::numeric_limits<double>::infinity();  // of one layer
   for (const Pass* pass : passes)
     for (const Segment& s : pass->segments) {
       const double busy = s.device + left_ * s.exchange;
@@ -19,8 +20,16 @@ void IssueClock::run(const std::vector<const Pass*>& passes, std::int64_t count)
   // The device that waits for the i-th layer's issue runs those behind it at its own pace: of all i the first or the
   // last is the longest.
   const auto n = static_cast<double>(count);
-  device_ = std::max(device_ + n * device, host_ + following + (n - 1) * std::max(host, device));
+  following_ = std::max(following_ + n * device, host_ + following + (n - 1) * std::max(host, device));
   host_ += n * host;
+}
+
+double issued_end(const Issue& issue, double start, double seconds, double arrived, double& issued) {
+  const double ahead = std::max(start + issue.ahead_device, issued + issue.ahead_following);
+  issued = std::max(issued + issue.ahead_host, arrived);
+  const double end = std::max(ahead + seconds - issue.ahead_device, issued + issue.following);
+  issued += issue.host;
+  return end;
 }
 
 }  // namespace orrery::cost

@@ -313,7 +313,8 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
                        const LayerGroups& group) {
   const std::vector<models::Part> parts = plan::parts_of_experts(program);
   if (parts.empty()) return;
-  const Pass again = walk(parts, program, pricing, group, [](int, int) {});
+  out.experts_again = walk(parts, program, pricing, group, [](int, int) {});
+  const Pass& again = out.experts_again;
   out.backward.recomputed += again.compute + again.recomputed;
   out.backward.host += again.host;
   out.backward.messages += again.messages;
@@ -321,7 +322,6 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
   out.backward.message_bytes += again.message_bytes;
   out.backward.message_count += again.message_count;
   out.backward.tensor_messages += again.tensor_messages;
-  out.backward.segments.insert(out.backward.segments.begin(), again.segments.begin(), again.segments.end());
   // The last steps of forward are the experts'; what was there before them is kept.
   const int first = out.forward.steps - static_cast<int>(parts.size());
   for (Life& life : out.lives)

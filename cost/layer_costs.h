@@ -53,6 +53,7 @@ struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
+  Pass experts_again;             ///< of backward, and in its sums: what runs from the router on, ahead of the rest
   Pass weights;                   ///< of a split backward: the weights' gradients, which `backward` then lacks
   std::int64_t own_elements = 0;  ///< of the layer's own bucket, before padding to shards; 0: none
   std::int64_t partial_elements =

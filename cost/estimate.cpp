@@ -12,6 +12,7 @@
 #include "cost/block_kinds.h"
 #include "cost/compression.h"
 #include "cost/exchange.h"
+#include "cost/issue.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
 #include "cost/layer_key.h"
@@ -139,6 +140,40 @@ std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) 
   return out;
 }
 
+namespace {
+
+/// What runs again of the layer that backward begins with, before it reads the gradient; nothing of most.
+const Pass* run_ahead(const LayerCosts& top) {
+  if (top.recomputation == plan::Recompute::full) return &top.recompute;
+  return top.experts_again.steps > 0 ? &top.experts_again : nullptr;
+}
+
+Issue forward_issue(const std::vector<LayerRun>& layers, double message_host, double left) {
+  IssueClock clock(message_host, left);
+  for (const LayerRun& run : layers) clock.run({&run.costs->forward}, run.count);
+  return {clock.host(), clock.following()};
+}
+
+Issue backward_issue(const std::vector<LayerRun>& layers, double message_host, double left, double prelude) {
+  IssueClock ahead(message_host, left), rest(message_host, left);
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    const LayerRun& run = layers[i];
+    const Pass* again = run_ahead(*run.costs);
+    std::int64_t count = run.count;
+    if (again && i + 1 == layers.size()) {
+      ahead.run({again}, 1);
+      rest.run({&run.costs->backward}, 1);
+      --count;
+    }
+    std::vector<const Pass*> passes{&run.costs->backward};
+    if (again) passes.insert(passes.begin(), again);
+    rest.run(passes, count);
+  }
+  return {rest.host(), rest.following(), ahead.host(), ahead.following(), prelude};
+}
+
+}  // namespace
+
 void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers_of) {
   const plan::PlanSpec& spec = plan.spec();
   if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
@@ -171,8 +206,6 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
       sent_backward += count * run.costs->recompute.exchanges;
     }
   }
-  const LayerCosts& top = *layers_of.back().costs;
-  if (top.recomputation == plan::Recompute::full) t.prelude = top.recompute.compute + top.recompute.messages;
   // Beside another micro-batch's compute they take a part of the device, and no more.
   const double computed = t.forward + t.backward + t.recompute + t.weights;
   const double left = exchange_left(*pricing, sent_forward + sent_backward, computed);
@@ -182,15 +215,32 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   t.tensor = tensor_forward + tensor_backward + tensor_weights - t.exchange;
   double forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
   double backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
-  // The device waits for what is not issued yet. The host waits for other stages only, so that without them it makes up
-  // in one pass for the other.
-  double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
-  if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
-  t.forward += std::max(0.0, late_forward);
-  forward_pass += std::max(0.0, late_forward);
-  t.backward += std::max(0.0, late_backward);
-  backward_pass += std::max(0.0, late_backward);
-  const double late_weights = std::max(0.0, host_weights - weights);
+  const Pass* ahead = run_ahead(*layers_of.back().costs);
+  if (ahead) t.prelude = ahead->compute + ahead->messages - (1 - left) * ahead->exchanges;
+  double late_weights = std::max(0.0, host_weights - weights);
+  if (spec.pipeline == 1) {
+    // The host waits for other stages only: without them it makes up in one pass for the other.
+    const double late = std::max(0.0, host_forward + host_backward - forward_pass - backward_pass);
+    t.backward += late;
+    backward_pass += late;
+  } else {
+    t.forward_issue = {forward_issue(layers_of, issue, left)};
+    t.backward_issue = {backward_issue(layers_of, issue, left, t.prelude)};
+    t.weights_issue = {{host_weights, host_weights}};
+    late_weights = 0;
+    if (spec.asynchronous()) {
+      const auto alone = [](const Issue& pass, double seconds) {
+        double issued = 0;
+        return issued_end(pass, 0, seconds, 0, issued);
+      };
+      const double forward = alone(t.forward_issue.front(), forward_pass);
+      const double backward = alone(t.backward_issue.front(), backward_pass);
+      t.forward += forward - forward_pass;
+      t.backward += backward - backward_pass;
+      forward_pass = forward;
+      backward_pass = backward;
+    }
+  }
   t.weights_pass = {weights + late_weights};
   t.backward += t.weights + late_weights;  // from here on for the breakdown
   t.forward_pass = {forward_pass};
@@ -359,6 +409,12 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     t.backward_pass.push_back(one.backward_pass.front());
     t.weights_pass.push_back(one.weights_pass.front());
     t.preludes.push_back(one.prelude);
+    const auto add = [](std::vector<Issue>& all, const std::vector<Issue>& of_chunk) {
+      all.insert(all.end(), of_chunk.begin(), of_chunk.end());
+    };
+    add(t.forward_issue, one.forward_issue);
+    add(t.backward_issue, one.backward_issue);
+    add(t.weights_issue, one.weights_issue);
   }
   finish(t, spec, this->stage(plan, stage), groups);
   if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))
@@ -473,6 +529,9 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
       times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
       times.weights.push_back(stages[static_cast<std::size_t>(s)].weights_pass);
       times.prelude.push_back(stages[static_cast<std::size_t>(s)].preludes);
+      times.forward_issue.push_back(stages[static_cast<std::size_t>(s)].forward_issue);
+      times.backward_issue.push_back(stages[static_cast<std::size_t>(s)].backward_issue);
+      times.weights_issue.push_back(stages[static_cast<std::size_t>(s)].weights_issue);
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
     }
     return moves_pipeline(times, spec, plan.micro_batches());
@@ -484,6 +543,10 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
     times.forward.push_back(t.forward_pass.front());
     times.backward.push_back(t.backward_pass.front());
     times.prelude.push_back(t.prelude);
+    if (last > 0) {
+      times.forward_issue.push_back(t.forward_issue.front());
+      times.backward_issue.push_back(t.backward_issue.front());
+    }
     if (s < last) times.hop.push_back(hop(plan, s, s + 1));
   }
   return pipeline(times, spec.order, plan.micro_batches());

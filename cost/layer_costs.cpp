@@ -61,39 +61,29 @@ class Ring {
   std::map<int, Arrival> arrived_;
 };
 
-/// All-to-alls of a layer's tokens as the stack does them (stack.exchange_*).
+/// All-to-alls of one pass over a layer.
 class Exchanges {
  public:
   Exchanges(const models::LayerProgram& program, const Pricing& pricing, const LayerGroups& groups)
-      : pricing_(pricing), groups_(groups), choice_(choice_of(program)) {
-    const auto number = [&](const char* name) { return pricing.calibration().get(name, 0); };
-    if (!choice_.any()) return;
-    bytes_ = number("stack.exchange_bytes");
-    // Experts that a tensor group divides stand as far apart as it has ranks.
-    const bool divided = groups.tensor.size() > 1 && groups.experts.size() > 1 &&
-                         groups.experts[1] - groups.experts[0] >= static_cast<int>(groups.tensor.size());
-    own_rows_ = divided && number("stack.exchange_own_rows") != 0;
-  }
-  /// Of `bytes` in values of `size`; the first rows of a pass go to the experts, the others come back.
+      : pricing_(pricing),
+        groups_(groups),
+        rows_(pricing, choice_of(program), static_cast<int>(groups.tensor.size()),
+              static_cast<int>(groups.experts.size()),
+              groups.experts.size() > 1 ? groups.experts[1] - groups.experts[0] : 0) {}
   double time(const models::Part& part, double bytes, std::int64_t size) {
-    if (part.sent < 0) return whole(bytes);  // counts
-    const bool there = std::exchange(first_, false);
-    if (there && bytes_ > 0) bytes *= bytes_ / static_cast<double>(size);
-    if (!own_rows_) return whole(bytes);
-    const plan::CollectiveKind meets = there ? plan::CollectiveKind::all_gather : plan::CollectiveKind::reduce_scatter;
-    return whole(bytes / static_cast<double>(groups_.tensor.size())) +
-           pricing_.collective_time(meets, base::Bytes{bytes}, groups_.tensor, plan::Stream::exchange).value;
+    TokenExchange::Way way{base::Bytes{bytes}, base::Seconds{0}};
+    if (part.sent >= 0) {  // rows, not counts
+      way = rows_.way(next_, way.across, size);
+      next_ = next_ == Leg::there ? Leg::back : Leg::there;
+    }
+    return pricing_.exchange_time(way.across, groups_.experts, rows_.choice()).value + way.within.value;
   }
 
  private:
-  [[nodiscard]] double whole(double bytes) const {
-    return pricing_.exchange_time(base::Bytes{bytes}, groups_.experts, choice_).value;
-  }
   const Pricing& pricing_;
   const LayerGroups& groups_;
-  TokenChoice choice_;
-  double bytes_ = 0;
-  bool own_rows_ = false, first_ = true;
+  TokenExchange rows_;
+  Leg next_ = Leg::there;
 };
 
 /// Walks over the parts of a pass as lowering does: a run of ops is a step, a message is a step.
@@ -115,10 +105,14 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
                                  ? rows.time(part, bytes, models::size_of(dtype))
                                  : pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members).value;
       if (exchanges) pass.exchanges += seconds;
-      if (shifts)
+      const bool meets = !shifts && !exchanges;  // of the tensor group
+      if (shifts) {
         ring.shift(part.source, part.tensor, seconds);
-      else
-        pass.messages += seconds, ring.pass(seconds), ++pass.tensor_messages;
+      } else {
+        pass.messages += seconds, ring.pass(seconds);
+        pass.segments.push_back({exchanges ? 0 : seconds, exchanges ? seconds : 0, 0, meets ? 1 : 0});
+      }
+      pass.tensor_messages += meets ? 1 : 0;
       touch(part.sent, pass.steps);
       touch(part.received, pass.steps);
       pass.message_bytes += bytes;
@@ -130,7 +124,9 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     if (part.ops.empty()) continue;
     const double seconds = pricing.compute_time(part.ops).value;
     (part.recomputed ? pass.recomputed : pass.compute) += seconds;
-    pass.host += pricing.host_time(part.ops).value;
+    const double host = pricing.host_time(part.ops).value;
+    pass.host += host;
+    pass.segments.push_back({seconds, 0, host, 0});
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(t, pass.steps);
       for (const int t : op.out) touch(t, pass.steps);
@@ -140,6 +136,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     ++pass.steps;
   }
   pass.messages += ring.waited();
+  if (ring.waited() > 0) pass.segments.push_back({ring.waited(), 0, 0, 0});
   return pass;
 }
 
@@ -316,9 +313,10 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
 /// Backward runs a layer from its router on again before it: what that part makes does not wait for it.
 void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const Pricing& pricing,
                        const LayerGroups& group) {
-  const std::vector<models::Part> parts = parts_of_experts(program);
+  const std::vector<models::Part> parts = plan::parts_of_experts(program);
   if (parts.empty()) return;
-  const Pass again = walk(parts, program, pricing, group, [](int, int) {});
+  out.experts_again = walk(parts, program, pricing, group, [](int, int) {});
+  const Pass& again = out.experts_again;
   out.backward.recomputed += again.compute + again.recomputed;
   out.backward.host += again.host;
   out.backward.messages += again.messages;

@@ -13,6 +13,14 @@
 
 namespace orrery::cost {
 
+/// A step of a pass, or a message: the device begins it once the host has issued it, and runs its steps in order.
+struct Segment {
+  double device = 0;    ///< seconds, of compute or of a message that it waits for
+  double exchange = 0;  ///< of an all-to-all
+  double host = 0;      ///< seconds to issue it
+  int messages = 0;     ///< 1: of the tensor group, which the host issues besides
+};
+
 /// One pass over a layer: forward, what is recomputed of it, or backward.
 struct Pass {
   double compute = 0;     ///< seconds on the compute stream, overheads included
@@ -24,6 +32,7 @@ struct Pass {
   int message_count = 0;
   int tensor_messages = 0;  ///< those of the tensor group
   int steps = 0;            ///< schedule steps
+  std::vector<Segment> segments = {};
 };
 
 /// First and last step of each pass in which a tensor is used; -1: not used.
@@ -45,6 +54,7 @@ struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
+  Pass experts_again;             ///< of backward, and in its sums: what runs from the router on, ahead of the rest
   Pass weights;                   ///< of a split backward: the weights' gradients, which `backward` then lacks
   std::int64_t own_elements = 0;  ///< of the layer's own bucket, before padding to shards; 0: none
   std::int64_t partial_elements =

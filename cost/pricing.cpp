@@ -278,8 +278,9 @@ Seconds Pricing::exchange_time(Bytes message, std::span<const int> members, cons
                      static_cast<int>(own % std::numeric_limits<int>::max())};
   const auto found = memo_->messages.find(key);
   if (found != memo_->messages.end()) return Seconds{found->second};
-  const double time = two_hop_time(collective_network(*cluster_, calibration_), shared_span(*cluster_, members),
-                                   static_cast<int>(members.size()), message, choice)
+  const double time = two_hops(collective_network(*cluster_, calibration_), shared_span(*cluster_, members),
+                               static_cast<int>(members.size()), message, choice)
+                          .total()
                           .value;
   memo_->messages.emplace(key, time);
   return Seconds{time};

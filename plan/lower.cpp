@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "base/ensure.h"
 #include "models/inputs.h"
@@ -426,6 +428,7 @@ class StageLowering {
             options_.recompute_whole_layer ? layer.program.forward : needed_parts(layer.program);
         run_parts(layer, context, parts, Phase::recompute);
       }
+      if (options_.recompute_experts && !recomputes(layer)) experts_again(layer, context);
       std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
       if (spec_.splits_backward()) parts = split_backward(layer.program, parts).inputs;
       run_parts(layer, context, parts, Phase::backward, std::move(zero));
@@ -453,6 +456,22 @@ class StageLowering {
   }
 
   static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
+
+  // Into tensors of its own, which backward reads instead of forward's.
+  void experts_again(const StageLayer& layer, Context& context) {
+    const std::vector<models::Part> parts = parts_of_experts(layer.program);
+    std::set<int> made;
+    for (const models::Part& part : parts) {
+      made.insert(models::owner_of(layer.program, part.tensor));
+      for (const Op& op : part.ops)
+        for (const int t : op.out) made.insert(models::owner_of(layer.program, t));
+    }
+    for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
+      if (made.contains(models::owner_of(layer.program, static_cast<int>(t)))) context.views[t] = -1;
+    const char* suffix = std::exchange(context.suffix, ".recomputed");
+    run_parts(layer, context, parts, Phase::recompute);
+    context.suffix = suffix;
+  }
 
   std::vector<int> gather_for_backward(const StageLayer& layer) {
     if (backward_reads_parameters(layer)) return gather(layer, ".backward");

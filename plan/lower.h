@@ -9,6 +9,10 @@ struct LowerOptions {
   /// Recomputation repeats the whole layer, as PyTorch's checkpoint does, even operators whose output backward does
   /// not read (the last product and its all-reduce). A property of the software stack.
   bool recompute_whole_layer = false;
+  /// Backward runs a layer with experts again from its router on, and keeps nothing of that part between the passes
+  /// (Megatron-Core's --recompute-modules moe). A property of the software stack; of no account where layers are
+  /// recomputed in full.
+  bool recompute_experts = false;
   /// A step begins by zeroing gradients, to which every micro-batch adds; without, the first one writes them where its
   /// operators can. A property of the software stack.
   bool zero_gradients = false;
@@ -24,6 +28,9 @@ struct LowerOptions {
 
 /// Of a recomputed layer, the parts and operators that backward really needs.
 [[nodiscard]] std::vector<models::Part> needed_parts(const models::LayerProgram& program);
+
+/// The parts of a layer's forward pass from its router on. Empty without experts.
+[[nodiscard]] std::vector<models::Part> parts_of_experts(const models::LayerProgram& program);
 
 /// Backward of a layer under that recomputation: selective has the core of the attention run again just before its
 /// gradient.

@@ -35,6 +35,26 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
   return kept;
 }
 
+std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) {
+  std::vector<models::Part> out;
+  bool inside = false;
+  for (const models::Part& part : program.forward) {
+    if (inside) {
+      out.push_back(part);
+      continue;
+    }
+    const auto route =
+        std::find_if(part.ops.begin(), part.ops.end(), [](const Op& op) { return op.kind == OpKind::route; });
+    if (route == part.ops.end()) continue;
+    models::Part rest = part;
+    const auto router = std::max<std::ptrdiff_t>(0, route - part.ops.begin() - 1);  // its product stands before it
+    rest.ops.erase(rest.ops.begin(), rest.ops.begin() + router);
+    out.push_back(std::move(rest));
+    inside = true;
+  }
+  return out;
+}
+
 namespace {
 
 const Op* core_of(const models::LayerProgram& program) {

@@ -127,7 +127,7 @@ LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tens
 
 TEST(ExpertLayers, RunAgainFromTheirRouterOnWhereExpertsAloneAreRecomputed) {
   const models::LayerProgram program = layer(1, 8, false);
-  const std::vector<models::Part> parts = parts_of_experts(program);
+  const std::vector<models::Part> parts = plan::parts_of_experts(program);
   ASSERT_FALSE(parts.empty());
   EXPECT_EQ(parts.front().ops.front().kind, models::OpKind::matmul) << "the router's product";
   EXPECT_EQ(parts.front().ops.at(1).kind, models::OpKind::route);

@@ -4,7 +4,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 #include <thread>
 
@@ -18,7 +17,7 @@ namespace {
 
 constexpr const char* kMemory = "memory: does not fit the device";  // sim/search/search.cpp
 constexpr int kMostTimes = 64;                                      // the devices that there are
-constexpr auto kPatience = std::chrono::seconds(15);
+constexpr int kTries = 4;                                           // sizes that are searched
 
 /// Of the reasons, the one that most candidates met.
 std::string most_frequent(const cost::SearchResult& result) {
@@ -47,7 +46,6 @@ int add_devices_that_do(cost::SearchResult& result, const LoadedJob& job,
                         const std::vector<cost::Calibration>& calibrations, double memory_fraction,
                         Progress& progress) {
   if (result.rejected.count(kMemory) == 0) return 0;
-  const auto began = std::chrono::steady_clock::now();
   sim::SearchOptions options;
   options.top = 1;
   options.replay = 1;
@@ -60,8 +58,8 @@ int add_devices_that_do(cost::SearchResult& result, const LoadedJob& job,
                        (job.cluster->device().memory.value * job.cluster->size());
   int times = 2;
   while (times < least && times < kMostTimes) times *= 2;
-  for (; times <= kMostTimes; times *= 2) {
-    if (Interrupt::requested() || std::chrono::steady_clock::now() - began > kPatience) return 0;
+  for (int tries = 0; tries < kTries && times <= kMostTimes; ++tries, times *= 2) {
+    if (Interrupt::requested()) return 0;
     auto larger = clusters::resized(*job.cluster, times * job.cluster->size());
     if (!larger) return 0;
     progress.line(fmt::format("trying {} devices", larger->size()));

@@ -8,8 +8,8 @@
 
 namespace orrery::apps {
 
-/// Adds to `result.nearest` with how many more devices of the same kind some plan fits, where such a number is found
-/// within seconds; returns it, 0 where none is.
+/// Adds to `result.nearest` with how many more devices of the same kind some plan fits, where one of a
+/// few doublings of them does; returns their number, 0 where none is.
 [[nodiscard]] int add_devices_that_do(cost::SearchResult& result, const LoadedJob& job,
                                       const std::vector<cost::Calibration>& calibrations, double memory_fraction,
                                       Progress& progress);

@@ -147,9 +147,9 @@ base::Diagnostics wrong_kind(const base::Document& document, const std::string& 
   return with_lines(std::move(found), document.findings().file(), text);
 }
 
-std::string stack_of(const plan::Job& job, const clusters::Cluster& cluster) {
+std::string stack_of(const plan::Job& job, const models::Model& model, const clusters::Cluster& cluster) {
   if (!job.stack.empty()) return job.stack;
-  return cluster.stack.empty() ? cost::usual_stack(cluster.device()) : cluster.stack;
+  return cluster.stack.empty() ? cost::usual_stack(cluster.device(), model.recommender.has_value()) : cluster.stack;
 }
 
 }  // namespace
@@ -266,8 +266,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
 
   // A plan made from the job works from any folder.
   if (names_file(job->stack)) job->stack = relative_to(folder, job->stack).string();
-  auto stacks =
-      load_stacks(catalog, stack_of(*job, *cluster), place_of(document, job->stack.empty() ? "cluster" : "stack"));
+  auto stacks = load_stacks(catalog, stack_of(*job, *model, *cluster),
+                            place_of(document, job->stack.empty() ? "cluster" : "stack"));
   if (!stacks) return base::fail(with_lines(stacks.error(), path, *text, settings));
   if (root.is_map() && !root.has("precision") && !model->recommender)
     job->precision = plan::usual_precision(cluster->device());
@@ -326,7 +326,7 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
       if (one.where.file.empty()) one.where = place_of(document, "plan");
     return base::fail(std::move(found));
   }
-  auto stacks = load_stacks(catalog, stack_of(file->job, file->cluster), place_of(document, "cluster"));
+  auto stacks = load_stacks(catalog, stack_of(file->job, file->model, file->cluster), place_of(document, "cluster"));
   if (!stacks) return base::fail(stacks.error());
   base::Diagnostics lacking = without_units(file->cluster.device(), file->spec.precision, place_of(document, "plan"));
   if (!lacking.empty()) return base::fail(std::move(lacking));

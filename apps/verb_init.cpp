@@ -142,7 +142,7 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   out += said(fmt::format("precision: {}", clicks ? "fp32" : models::name_of(plan::usual_precision(cluster.device()))),
               "fp32, tf32, bf16, fp16 or fp8");
   out += said("objective: time", "time, cost, energy or memory");
-  out += said(fmt::format("# stack: {}", cost::usual_stack(cluster.device())),
+  out += said(fmt::format("# stack: {}", cost::usual_stack(cluster.device(), clicks)),
               "the software that runs it; `cost/stacks` lists them");
   out +=
       "\n# A value fixes, a list bounds: `tensor: [1, 2, 4]`. Take the # from `plan:` too.\n# plan:\n" + free_fields();

@@ -60,9 +60,10 @@ std::size_t Prices::place_of(const plan::PlanSpec& spec) const {
   return stacks_.place_of(spec.zero_stage, cluster.size() > cluster.devices_per_node);
 }
 
-std::string usual_stack(const clusters::Device& device) {
+std::string usual_stack(const clusters::Device& device, bool has_tables) {
   using clusters::Architecture;
   if (device.kind == clusters::DeviceKind::cpu) return "orrery-cpu";
+  if (has_tables) return "generic-recommender";
   if (device.architecture == Architecture::generic) return "generic-eager";
   return device.architecture == Architecture::volta ? "megatron-2021" : "megatron-core";
 }

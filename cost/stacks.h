@@ -61,8 +61,9 @@ class Prices {
 };
 
 /// The stack that runs on a device where nobody names one: Megatron of the device's years, whose published runs are
-/// known; Orrery's own executor on CPU ranks; of other makers' devices PyTorch that nobody named.
-[[nodiscard]] std::string usual_stack(const clusters::Device& device);
+/// known; Orrery's own executor on CPU ranks; of other makers' devices PyTorch that nobody named, and of models with
+/// embedding tables whatever trains those.
+[[nodiscard]] std::string usual_stack(const clusters::Device& device, bool has_tables = false);
 
 /// What of a plan the software cannot do, in words ("ZeRO 3", "sequence parallelism"); such a plan is priced as if it
 /// could. Nothing where another stack stands for it.

@@ -140,40 +140,6 @@ std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) 
   return out;
 }
 
-namespace {
-
-/// What runs again of the layer that backward begins with, before it reads the gradient; nothing of most.
-const Pass* run_ahead(const LayerCosts& top) {
-  if (top.recomputation == plan::Recompute::full) return &top.recompute;
-  return top.experts_again.steps > 0 ? &top.experts_again : nullptr;
-}
-
-Issue forward_issue(const std::vector<LayerRun>& layers, double message_host, double left) {
-  IssueClock clock(message_host, left);
-  for (const LayerRun& run : layers) clock.run({&run.costs->forward}, run.count);
-  return {clock.host(), clock.following()};
-}
-
-Issue backward_issue(const std::vector<LayerRun>& layers, double message_host, double left, double prelude) {
-  IssueClock ahead(message_host, left), rest(message_host, left);
-  for (std::size_t i = layers.size(); i-- > 0;) {
-    const LayerRun& run = layers[i];
-    const Pass* again = run_ahead(*run.costs);
-    std::int64_t count = run.count;
-    if (again && i + 1 == layers.size()) {
-      ahead.run({again}, 1);
-      rest.run({&run.costs->backward}, 1);
-      --count;
-    }
-    std::vector<const Pass*> passes{&run.costs->backward};
-    if (again) passes.insert(passes.begin(), again);
-    rest.run(passes, count);
-  }
-  return {rest.host(), rest.following(), ahead.host(), ahead.following(), prelude};
-}
-
-}  // namespace
-
 void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers_of) {
   const plan::PlanSpec& spec = plan.spec();
   if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
@@ -229,10 +195,6 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     t.weights_issue = {{host_weights, host_weights}};
     late_weights = 0;
     if (spec.asynchronous()) {
-      const auto alone = [](const Issue& pass, double seconds) {
-        double issued = 0;
-        return issued_end(pass, 0, seconds, 0, issued);
-      };
       const double forward = alone(t.forward_issue.front(), forward_pass);
       const double backward = alone(t.backward_issue.front(), backward_pass);
       t.forward += forward - forward_pass;
@@ -409,12 +371,9 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     t.backward_pass.push_back(one.backward_pass.front());
     t.weights_pass.push_back(one.weights_pass.front());
     t.preludes.push_back(one.prelude);
-    const auto add = [](std::vector<Issue>& all, const std::vector<Issue>& of_chunk) {
-      all.insert(all.end(), of_chunk.begin(), of_chunk.end());
-    };
-    add(t.forward_issue, one.forward_issue);
-    add(t.backward_issue, one.backward_issue);
-    add(t.weights_issue, one.weights_issue);
+    for (std::vector<Issue> StageTimes::*all :
+         {&StageTimes::forward_issue, &StageTimes::backward_issue, &StageTimes::weights_issue})
+      (t.*all).insert((t.*all).end(), (one.*all).begin(), (one.*all).end());
   }
   finish(t, spec, this->stage(plan, stage), groups);
   if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))

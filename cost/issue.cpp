@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "cost/pipeline.h"
-
 namespace orrery::cost {
 
 void IssueClock::run(const std::vector<const Pass*>& passes, std::int64_t count) {
@@ -30,6 +28,40 @@ double issued_end(const Issue& issue, double start, double seconds, double arriv
   const double end = std::max(ahead + seconds - issue.ahead_device, issued + issue.following);
   issued += issue.host;
   return end;
+}
+
+double alone(const Issue& issue, double seconds) {
+  double issued = 0;
+  return issued_end(issue, 0, seconds, 0, issued);
+}
+
+const Pass* run_ahead(const LayerCosts& top) {
+  if (top.recomputation == plan::Recompute::full) return &top.recompute;
+  return top.experts_again.steps > 0 ? &top.experts_again : nullptr;
+}
+
+Issue forward_issue(const std::vector<LayerRun>& layers, double message_host, double left) {
+  IssueClock clock(message_host, left);
+  for (const LayerRun& run : layers) clock.run({&run.costs->forward}, run.count);
+  return {clock.host(), clock.following()};
+}
+
+Issue backward_issue(const std::vector<LayerRun>& layers, double message_host, double left, double prelude) {
+  IssueClock ahead(message_host, left), rest(message_host, left);
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    const LayerRun& run = layers[i];
+    const Pass* again = run_ahead(*run.costs);
+    std::int64_t count = run.count;
+    if (again && i + 1 == layers.size()) {
+      ahead.run({again}, 1);
+      rest.run({&run.costs->backward}, 1);
+      --count;
+    }
+    std::vector<const Pass*> passes{&run.costs->backward};
+    if (again) passes.insert(passes.begin(), again);
+    rest.run(passes, count);
+  }
+  return {rest.host(), rest.following(), ahead.host(), ahead.following(), prelude};
 }
 
 }  // namespace orrery::cost

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "cost/layer_costs.h"
+#include "cost/memory.h"
+#include "cost/pipeline.h"
 
 namespace orrery::cost {
 
@@ -25,5 +27,16 @@ class IssueClock {
   double message_host_, left_;
   double host_ = 0, following_ = -std::numeric_limits<double>::infinity();
 };
+
+/// What runs again of the layer that a backward pass begins with, before it reads the gradient; null of most.
+[[nodiscard]] const Pass* run_ahead(const LayerCosts& top);
+
+/// Seconds of a pass before which the host has issued nothing.
+[[nodiscard]] double alone(const Issue& issue, double seconds);
+
+/// Of the passes over a chunk; `prelude`: seconds of what runs ahead.
+[[nodiscard]] Issue forward_issue(const std::vector<LayerRun>& layers, double message_host, double left);
+[[nodiscard]] Issue backward_issue(const std::vector<LayerRun>& layers, double message_host, double left,
+                                   double prelude);
 
 }  // namespace orrery::cost

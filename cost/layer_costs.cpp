@@ -347,6 +347,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   const std::int64_t alignment = plan::parameter_alignment(optimizer);
   LayerCosts out;
   out.recomputation = recomputation;
+  out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
   out.kind = program.kind;
   std::vector<int> life_of(program.tensors.size(), -1);
   for (std::size_t i = 0; i < program.tensors.size(); ++i) {

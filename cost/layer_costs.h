@@ -70,6 +70,7 @@ struct LayerCosts {
   std::vector<std::int64_t> own_gaps = {};  ///< between parameters of the own bucket: elements, of each gap
   double weight_inputs = 0;                 ///< bytes that the weights' gradients read, what is left when W waits for B
   bool backward_reads_parameters = false;
+  bool reduced_beside = false;           ///< ZeRO-2 and 3: full gradients stay until the layer behind has run
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
 

@@ -310,8 +310,9 @@ class Passes {
       step();
       return step();
     }
-    add(backward, at_, full(layer, gradient_));
-    add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0), shard(layer, gradient_));
+    const int added = at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
+    add(backward, layer.reduced_beside ? added : at_, full(layer, gradient_));
+    add(at_, added, shard(layer, gradient_));
     step();
   }
 

@@ -55,6 +55,19 @@ std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) 
   return out;
 }
 
+std::vector<int> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
+  std::set<int> made;
+  for (const models::Part& part : parts) {
+    made.insert(models::owner_of(program, part.tensor));
+    for (const Op& op : part.ops)
+      for (const int t : op.out) made.insert(models::owner_of(program, t));
+  }
+  std::vector<int> all;
+  for (int t = 0; t < static_cast<int>(program.tensors.size()); ++t)
+    if (made.contains(models::owner_of(program, t))) all.push_back(t);
+  return all;
+}
+
 namespace {
 
 const Op* core_of(const models::LayerProgram& program) {

@@ -184,24 +184,19 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   const Pass* ahead = run_ahead(*layers_of.back().costs);
   if (ahead) t.prelude = ahead->compute + ahead->messages - (1 - left) * ahead->exchanges;
   double late_weights = std::max(0.0, host_weights - weights);
-  if (spec.pipeline == 1) {
-    // The host waits for other stages only: without them it makes up in one pass for the other.
-    const double late = std::max(0.0, host_forward + host_backward - forward_pass - backward_pass);
-    t.backward += late;
-    backward_pass += late;
-  } else {
+  if (spec.virtual_stages > 1 || spec.splits_backward()) {
     t.forward_issue = {forward_issue(layers_of, issue, left)};
     t.backward_issue = {backward_issue(layers_of, issue, left, t.prelude)};
     t.weights_issue = {{host_weights, host_weights}};
     late_weights = 0;
-    if (spec.asynchronous()) {
-      const double forward = alone(t.forward_issue.front(), forward_pass);
-      const double backward = alone(t.backward_issue.front(), backward_pass);
-      t.forward += forward - forward_pass;
-      t.backward += backward - backward_pass;
-      forward_pass = forward;
-      backward_pass = backward;
-    }
+  } else {
+    // The host waits for other stages only, so that without them it makes up in one pass for the other.
+    double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
+    if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
+    t.forward += std::max(0.0, late_forward);
+    forward_pass += std::max(0.0, late_forward);
+    t.backward += std::max(0.0, late_backward);
+    backward_pass += std::max(0.0, late_backward);
   }
   t.weights_pass = {weights + late_weights};
   t.backward += t.weights + late_weights;  // from here on for the breakdown
@@ -502,10 +497,6 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
     times.forward.push_back(t.forward_pass.front());
     times.backward.push_back(t.backward_pass.front());
     times.prelude.push_back(t.prelude);
-    if (last > 0) {
-      times.forward_issue.push_back(t.forward_issue.front());
-      times.backward_issue.push_back(t.backward_issue.front());
-    }
     if (s < last) times.hop.push_back(hop(plan, s, s + 1));
   }
   return pipeline(times, spec.order, plan.micro_batches());

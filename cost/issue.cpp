@@ -30,11 +30,6 @@ double issued_end(const Issue& issue, double start, double seconds, double arriv
   return end;
 }
 
-double alone(const Issue& issue, double seconds) {
-  double issued = 0;
-  return issued_end(issue, 0, seconds, 0, issued);
-}
-
 const Pass* run_ahead(const LayerCosts& top) {
   if (top.recomputation == plan::Recompute::full) return &top.recompute;
   return top.experts_again.steps > 0 ? &top.experts_again : nullptr;

@@ -31,9 +31,6 @@ class IssueClock {
 /// What runs again of the layer that a backward pass begins with, before it reads the gradient; null of most.
 [[nodiscard]] const Pass* run_ahead(const LayerCosts& top);
 
-/// Seconds of a pass before which the host has issued nothing.
-[[nodiscard]] double alone(const Issue& issue, double seconds);
-
 /// Of the passes over a chunk; `prelude`: seconds of what runs ahead.
 [[nodiscard]] Issue forward_issue(const std::vector<LayerRun>& layers, double message_host, double left);
 [[nodiscard]] Issue backward_issue(const std::vector<LayerRun>& layers, double message_host, double left,

@@ -19,8 +19,6 @@ struct Stage {
   bool sending = false;  ///< its last hand-over has not been taken yet
   double arrived = -1;   ///< end of the transfer that its next pass waits for; negative: not yet
   double transfer = 0;
-  double issued = 0;  ///< the host has come to here
-  double late_forward = 0, late_backward = 0;
   std::vector<double> forward_done, backward_done;  ///< by micro-batch; negative: not yet
 };
 
@@ -49,8 +47,6 @@ class Replay {
       ENSURE(stage.next == stage.turns.size(), "a pipeline stopped at turn {} of {}", stage.next, stage.turns.size());
       result.end.push_back(std::max(stage.computed, stage.sent));
       result.transfer.push_back(stage.transfer);
-      result.late_forward.push_back(stage.late_forward);
-      result.late_backward.push_back(stage.late_backward);
     }
     return result;
   }
@@ -79,12 +75,8 @@ class Replay {
     }
     if (stage.sending) return false;
     const double start = std::max({stage.computed, stage.sent, stage.arrived - prelude});
-    const double seconds = (turn.forward ? times_.forward : times_.backward)[s];
-    const std::vector<Issue>& issue = turn.forward ? times_.forward_issue : times_.backward_issue;
-    stage.computed =
-        issue.empty() ? start + seconds : issued_end(issue[s], start, seconds, stage.arrived, stage.issued);
-    (turn.forward ? stage.late_forward : stage.late_backward) += stage.computed - start - seconds;
     stage.arrived = -1;
+    stage.computed = start + (turn.forward ? times_.forward : times_.backward)[s];
     (turn.forward ? stage.forward_done : stage.backward_done)[micro_batch] = stage.computed;
     stage.sending = turn.forward ? s + 1 < stages_.size() : s > 0;
     ++stage.next;
@@ -113,8 +105,6 @@ PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int6
   for (std::size_t s = 0; s < result.end.size(); ++s) {
     result.end[s] += periods * (result.end[s] - before.end[s]);
     result.transfer[s] += periods * (result.transfer[s] - before.transfer[s]);
-    result.late_forward[s] += periods * (result.late_forward[s] - before.late_forward[s]);
-    result.late_backward[s] += periods * (result.late_backward[s] - before.late_backward[s]);
   }
   return result;
 }

@@ -26,13 +26,13 @@ struct PipelineTimes {
   std::vector<double> prelude;            ///< of a backward pass, what runs before its received gradient is read
   std::vector<double> hop;                ///< seconds of a transfer between stage s and s + 1; one less than stages
   bool overlaps = false;                  ///< a receive makes progress during the prelude
-  std::vector<Issue> forward_issue = {}, backward_issue = {};  ///< by stage; empty: the host is always ahead
 };
 
 struct PipelineResult {
   std::vector<double> end;       ///< seconds until a stage has finished its last pass and handed it over
   std::vector<double> transfer;  ///< of it, spent in transfers that its compute waited for
-  std::vector<double> late_forward = {}, late_backward = {};  ///< of it, by which passes were longer for the host
+  std::vector<double> late_forward = {},
+                      late_backward = {};  ///< of it, by which passes were longer for the host; or empty
 };
 
 /// A receive begins when the passes before it have ended (the order of steps in plan/schedule.h); a stage computes on

@@ -1,3 +1,4 @@
+// Sums of reduced gradients into shards, one layer late.
 #include "plan/shard_sums.h"
 
 #include "plan/lower.h"

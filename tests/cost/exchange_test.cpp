@@ -12,12 +12,13 @@
 #include "cost/layer_costs.h"
 #include "cost/pricing.h"
 #include "models/read.h"
+#include "plan/lower.h"
 #include "tests/clusters/support.h"
 
 namespace orrery::cost::exchange_test {
 namespace {
 
-std::vector<int> first_ranks(int count, int stride = 1) {
+std::vector<int> ranks_apart(int count, int stride = 1) {
   std::vector<int> ranks(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) ranks[static_cast<std::size_t>(i)] = i * stride;
   return ranks;
@@ -59,7 +60,7 @@ TEST(TwoHops, ATokenGoesToAsManyNodesAsItsExpertsAreExpectedOn) {
     for (const int nodes : {2, 4, 8, 16}) EXPECT_NEAR(other_nodes(c, nodes), drawn(c, nodes), 0.03) << nodes;
 }
 
-Pricing pricing(const std::vector<Parameter>& numbers, const char* cluster = "hgx-h100-1024") {
+Pricing priced_with(const std::vector<Parameter>& numbers, const char* cluster = "hgx-h100-1024") {
   Stack stack;
   stack.name = "test";
   stack.parameters = numbers;
@@ -70,35 +71,35 @@ Parameter number(const char* name, double value) {
 }
 
 TEST(TwoHops, CarryATokenOnceToANodeWhereThePlainExchangeCarriesEachCopy) {
-  const Pricing plain = pricing({}), hops = pricing({number("stack.exchange_two_hop", 1)});
+  const Pricing plain = priced_with({}), hops = priced_with({number("stack.exchange_two_hop", 1)});
   const TokenChoice v3{8, 256, 8, 4};
   const base::Bytes message{4096.0 * 8 * 7168 * 2};
-  const double once = hops.exchange_time(message, first_ranks(64), v3).value;
-  const double each = plain.exchange_time(message, first_ranks(64), v3).value;
+  const double once = hops.exchange_time(message, ranks_apart(64), v3).value;
+  const double each = plain.exchange_time(message, ranks_apart(64), v3).value;
   // 3.17 nodes of eight, where seven of eight copies leave.
   EXPECT_NEAR(once / each, other_nodes(v3, 8) / 7, 0.05);
   EXPECT_EQ(
-      plain.exchange_time(message, first_ranks(64), v3).value,
-      plain.collective_time(plan::CollectiveKind::all_to_all, message, first_ranks(64), plan::Stream::exchange).value);
+      plain.exchange_time(message, ranks_apart(64), v3).value,
+      plain.collective_time(plan::CollectiveKind::all_to_all, message, ranks_apart(64), plan::Stream::exchange).value);
   // Within a node nothing is saved, and nothing is lost but the pairs' slots.
-  EXPECT_NEAR(hops.exchange_time(message, first_ranks(8), v3).value,
-              plain.exchange_time(message, first_ranks(8), v3).value,
-              0.15 * plain.exchange_time(message, first_ranks(8), v3).value);
+  EXPECT_NEAR(hops.exchange_time(message, ranks_apart(8), v3).value,
+              plain.exchange_time(message, ranks_apart(8), v3).value,
+              0.15 * plain.exchange_time(message, ranks_apart(8), v3).value);
 }
 
 TEST(TwoHops, AreAsFastAsDeepEpsTableForSixtyFourRanks) {
   // deepseek-ai/DeepEP, README: 4,096 tokens of 7,168 on H800, 8 of 256 experts in 4 groups of 8, EP 64: dispatch in
   // fp8 at 51 GB/s of what reaches a node. Its 4 copies of a token are 4096 x 7168 x 4 bytes.
-  const Pricing hops = pricing({number("stack.exchange_two_hop", 1)});
+  const Pricing hops = priced_with({number("stack.exchange_two_hop", 1)});
   const double bytes = 4096.0 * 7168;
   const double published = 4 * bytes / 51e9;
-  EXPECT_NEAR(hops.exchange_time(base::Bytes{8 * bytes}, first_ranks(64), {8, 256, 8, 4}).value, published,
+  EXPECT_NEAR(hops.exchange_time(base::Bytes{8 * bytes}, ranks_apart(64), {8, 256, 8, 4}).value, published,
               0.15 * published);
 }
 
 TEST(HiddenExchanges, LeaveWhatTheyTakeFromComputeAndWhatNoComputeCovers) {
-  EXPECT_EQ(exchange_left(pricing({}), 2, 10), 1);
-  const Pricing hides = pricing({number("stack.exchange_hidden", 1), number("stack.exchange_compute", 0.25)});
+  EXPECT_EQ(exchange_left(priced_with({}), 2, 10), 1);
+  const Pricing hides = priced_with({number("stack.exchange_hidden", 1), number("stack.exchange_compute", 0.25)});
   EXPECT_DOUBLE_EQ(exchange_left(hides, 2, 10), 0.25);
   EXPECT_DOUBLE_EQ(exchange_left(hides, 4, 1), 1 - 0.75 / 4) << "compute for a quarter alone";
 }
@@ -122,7 +123,7 @@ models::LayerProgram layer(int tensor, int expert, bool whole) {
 
 LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tensor, int expert, bool whole) {
   return layer_costs(program, plan::Recompute::none, p,
-                     {first_ranks(tensor), {0}, first_ranks(expert, whole ? 1 : tensor)});
+                     {ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor)});
 }
 
 TEST(ExpertLayers, RunAgainFromTheirRouterOnWhereExpertsAloneAreRecomputed) {
@@ -131,8 +132,8 @@ TEST(ExpertLayers, RunAgainFromTheirRouterOnWhereExpertsAloneAreRecomputed) {
   ASSERT_FALSE(parts.empty());
   EXPECT_EQ(parts.front().ops.front().kind, models::OpKind::matmul) << "the router's product";
   EXPECT_EQ(parts.front().ops.at(1).kind, models::OpKind::route);
-  const LayerCosts kept = costs(program, pricing({}), 1, 8, false);
-  const LayerCosts again = costs(program, pricing({number("stack.recomputes_experts", 1)}), 1, 8, false);
+  const LayerCosts kept = costs(program, priced_with({}), 1, 8, false);
+  const LayerCosts again = costs(program, priced_with({number("stack.recomputes_experts", 1)}), 1, 8, false);
   EXPECT_GT(again.backward.recomputed, 0.3 * kept.forward.compute);
   EXPECT_LT(again.backward.recomputed, kept.forward.compute) << "attention is not run again";
   EXPECT_DOUBLE_EQ(again.backward.exchanges, kept.backward.exchanges + kept.forward.exchanges);
@@ -146,7 +147,7 @@ TEST(ExpertLayers, RunAgainFromTheirRouterOnWhereExpertsAloneAreRecomputed) {
 
 TEST(ExpertLayers, SendOwnRowsAndGatherThemWhereATensorGroupDividesExperts) {
   const models::LayerProgram program = layer(4, 32, false);
-  const Pricing all = pricing({}), own = pricing({number("stack.exchange_own_rows", 1)});
+  const Pricing all = priced_with({}), own = priced_with({number("stack.exchange_own_rows", 1)});
   const double before = costs(program, all, 4, 32, false).forward.exchanges;
   const double after = costs(program, own, 4, 32, false).forward.exchanges;
   EXPECT_LT(after, 0.6 * before) << "a quarter over the NICs, and the rest over NVLink";
@@ -157,27 +158,28 @@ TEST(ExpertLayers, SendOwnRowsAndGatherThemWhereATensorGroupDividesExperts) {
 
 TEST(ExpertLayers, InFewerBytesOnTheWayThereAsManyBack) {
   const models::LayerProgram program = layer(1, 64, false);
-  const double wide = costs(program, pricing({}), 1, 64, false).forward.exchanges;
-  const double narrow = costs(program, pricing({number("stack.exchange_bytes", 1)}), 1, 64, false).forward.exchanges;
+  const double wide = costs(program, priced_with({}), 1, 64, false).forward.exchanges;
+  const double narrow =
+      costs(program, priced_with({number("stack.exchange_bytes", 1)}), 1, 64, false).forward.exchanges;
   EXPECT_NEAR(narrow / wide, 0.75, 0.03);
 }
 
 TEST(ExpertLayers, CostTheHostTheCallsOfRoutersUnlessGraphsReplayThem) {
   const models::LayerProgram program = layer(1, 8, false);
   const Parameter call{"stack.host_op_time", 10e-6, Unit::seconds, "test"};
-  const double bare = costs(program, pricing({call}), 1, 8, false).forward.host;
-  const double routed = costs(program, pricing({call, number("stack.expert_calls", 70)}), 1, 8, false).forward.host;
+  const double bare = costs(program, priced_with({call}), 1, 8, false).forward.host;
+  const double routed = costs(program, priced_with({call, number("stack.expert_calls", 70)}), 1, 8, false).forward.host;
   EXPECT_NEAR(routed - bare, 70 * 10e-6, 1e-12);
   const double graphed =
-      costs(program, pricing({call, number("stack.expert_calls", 70), number("stack.graphed", 1)}), 1, 8, false)
+      costs(program, priced_with({call, number("stack.expert_calls", 70), number("stack.graphed", 1)}), 1, 8, false)
           .forward.host;
   EXPECT_NEAR(graphed, 6 * 10e-6, 1e-12) << "places, dispatch, two products, what is between them, combine";
 }
 
 TEST(ExpertLayers, MoveRowsAsOftenAsTheStackPermutesThem) {
   const models::LayerProgram program = layer(1, 8, false);
-  const double once = costs(program, pricing({}), 1, 8, false).forward.compute;
-  const double twice = costs(program, pricing({number("stack.permute_passes", 2)}), 1, 8, false).forward.compute;
+  const double once = costs(program, priced_with({}), 1, 8, false).forward.compute;
+  const double twice = costs(program, priced_with({number("stack.permute_passes", 2)}), 1, 8, false).forward.compute;
   // Dispatch and combine: n rows read or written, and 4 n of them, in bf16.
   const double rows = 2 * 5 * 2048.0 * 1024 * 2;
   EXPECT_NEAR(twice - once, rows / (3350e9 * 0.9), 0.05 * rows / (3350e9 * 0.9));

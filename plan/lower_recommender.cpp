@@ -126,11 +126,10 @@ class RecommenderLowering {
   int weight(const std::string& name, std::vector<Op>& ops) {
     if (type_ == DType::fp32) return parameter(name);
     const auto [found, anew] = copies_.try_emplace(name, -1);
+    if (!anew) return view(found->second);
     const std::int64_t elements = places_.at(name).elements;
-    if (anew) {
-      found->second = value(name + ".copy", elements);
-      ops.push_back(build_.flat(OpKind::convert, type_, elements, {parameter(name)}, {view(found->second)}));
-    }
+    found->second = value(name + ".copy", elements);
+    ops.push_back(build_.flat(OpKind::convert, type_, elements, {parameter(name)}, {view(found->second)}));
     return view(found->second);
   }
   void weight_gradient(const std::string& name, Op op, std::vector<Op>& ops) {
@@ -254,7 +253,6 @@ class RecommenderLowering {
       if (layout_.pooled_values(rank, type) != layout_.most_pooled_values(type)) return false;
     return true;
   }
-
   Op codec(OpKind kind, PooledType type, int from, int to, bool by_member) {
     Op op = op_of(kind, n_, slots_of(PooledType::fp32), models::size_of(dtype_of(type)), {view(from)}, {view(to)});
     op.row_shard = by_member;

@@ -165,8 +165,6 @@ namespace {
 /// The unit that another way of writing means: "Gbps" is Gb/s, "TFLOPS" and "tflop/s" are TFLOP/s. Empty: none.
 std::string_view unit_meant(std::string name, const std::vector<Unit>& units) {
   const auto ends = [&](std::string_view tail) { return name.size() > tail.size() && name.ends_with(tail); };
-  for (const std::string_view tail : {"/sec", "ps"})
-    if (ends(tail)) name.replace(name.size() - tail.size(), tail.size(), "/s");
   const auto lower = [](std::string_view text) {
     std::string out(text);
     std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -174,6 +172,8 @@ std::string_view unit_meant(std::string name, const std::vector<Unit>& units) {
   };
   constexpr std::string_view kFlops = "flops";
   if (lower(name).ends_with(kFlops)) name.replace(name.size() - kFlops.size(), kFlops.size(), "FLOP/s");
+  for (const std::string_view tail : {"/sec", "ps"})
+    if (ends(tail)) name.replace(name.size() - tail.size(), tail.size(), "/s");
   for (const Unit& unit : units)
     if (unit.name == name) return unit.name;
   // "Gb" is bits to whoever writes so: no case makes it bytes.

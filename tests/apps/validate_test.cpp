@@ -102,7 +102,8 @@ TEST(Validate, SimulatesTheHeadlinesAndWritesAPage) {
     EXPECT_NE(one.at("predicted").is_null(), one.at("reason").is_null()) << one.at("headline");
     if (one.at("predicted").is_null()) continue;
     ++predicted;
-    if (one.at("published") == 0.0) {  // no bubble at all
+    if (one.at("published").is_null()) continue;  // nobody published it: the prediction is what is asked for
+    if (one.at("published") == 0.0) {             // no bubble at all
       EXPECT_LT(one.at("predicted").get<double>(), 0.01) << one.dump();
       continue;
     }

@@ -63,7 +63,8 @@ TEST(ParseQuantity, NamesTheUnitThatAnotherWayOfWritingMeans) {
   EXPECT_NE(why("400 Gbps", UnitKind::bytes_per_second).find("did you mean `Gb/s`?"), std::string::npos);
   EXPECT_NE(why("50 GBps", UnitKind::bytes_per_second).find("did you mean `GB/s`?"), std::string::npos);
   EXPECT_NE(why("50 GB/sec", UnitKind::bytes_per_second).find("did you mean `GB/s`?"), std::string::npos);
-  EXPECT_NE(why("312 TFlops", UnitKind::flops_per_second).find("did you mean `TFLOP"), std::string::npos);
+  EXPECT_NE(why("312 TFlops", UnitKind::flops_per_second).find("did you mean `TFLOP"), std::string::npos)
+      << why("312 TFlops", UnitKind::flops_per_second);
   EXPECT_NE(why("80 gib", UnitKind::bytes).find("did you mean `GiB`?"), std::string::npos);
   EXPECT_EQ(why("80 parsec", UnitKind::bytes).find("did you mean"), std::string::npos);
 }

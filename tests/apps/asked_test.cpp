@@ -233,7 +233,7 @@ TEST(Preflight, APlanForGpusSaysSoAtOnceWhereThereAreNone) {
 TEST(Preflight, MoreThanEightRanksOnACoreNeedToBeMeant) {
   const Scratch scratch;
   // More ranks than eight on each of this machine's cores, whatever it has.
-  scratch.file("many.yaml", "name: many\nlike: localhost-8\nnode:\n  devices: 8192\n");
+  scratch.file("many.yaml", "name: many\nlike: localhost-8\nnode:\n  devices: 4096\n");
   const std::string job = scratch.file(
       "job.yaml", "model: tiny-gpt\ncluster: many.yaml\nbatch: 65536\nsequence: 8\nplan: {tensor: 1, pipeline: 1}\n");
   const std::string plan = (scratch.path() / "plan.yaml").string();

@@ -67,15 +67,16 @@ Outcome calibrate_to_rows(const CalibrateOptions& options, const Context& contex
   if (!fitted) return bad_input(fitted.error());
 
   const std::string date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
-  write_file(options.output,
-             cost::write_stack(fitted->stack, {fmt::format("Fitted by `orrery calibrate --rows` on {} to {} runs, "
-                                                           "around {}.",
-                                                           date, fitted->used, fitted->like)}));
+  context.outputs.write(
+      options.output,
+      cost::write_stack(fitted->stack, {fmt::format("Fitted by `orrery calibrate --rows` on {} to {} runs, "
+                                                    "around {}.",
+                                                    date, fitted->used, fitted->like)}));
   Outcome outcome;
   outcome.json = reports::row_fit_json(*fitted, options.output).dump();
   outcome.text = reports::row_fit_text(*fitted, context.terminal.style);
-  outcome.text += fmt::format("\nWrote {}    next: orrery validate --stack {} ROWS, or `stack: {}` in a job\n",
-                              options.output, options.output, options.output);
+  outcome.text += fmt::format("\n{} {}    next: orrery validate --stack {} ROWS, or `stack: {}` in a job\n",
+                              context.outputs.wrote(), options.output, options.output, options.output);
   if (fitted->after.count > 0 && fitted->after.median > fitted->before.median)
     outcome.diagnostics.push_back({base::Severity::warning,
                                    "F03",

@@ -34,6 +34,7 @@ Outcome run(const Verb& verb, const Context& context) {
     Outcome operator()(const ProbeOptions& o) const { return run_probe(o, context); }
     Outcome operator()(const ImportOptions& o) const { return run_import(o, context); }
     Outcome operator()(const ExportOptions& o) const { return run_export(o, context); }
+    Outcome operator()(const SchemaOptions& o) const { return run_schema(o, context); }
   };
   return std::visit(Dispatch{context}, verb);
 }
@@ -88,7 +89,10 @@ int parse_run_and_print(int argc, const char* const* argv) {
   }
   const Terminal terminal = detect_terminal(command.common);
   const Catalog catalog = open_catalog(command.common.catalogs);
-  const Outcome outcome = caught(command.verb, Context{catalog, terminal, command.common.quiet, command.common.json});
+  const Outputs outputs(command.common);
+  const Context context{catalog, terminal, outputs, command.common.quiet, command.common.json};
+  base::Diagnostics refused = outputs.refused(outputs_of(command.verb));
+  const Outcome outcome = refused.empty() ? caught(command.verb, context) : Outcome{kUsage, {}, {}, std::move(refused)};
   return printed(print(command.name, outcome, command.common.json, terminal), outcome.exit_code);
 }
 

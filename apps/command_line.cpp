@@ -1,4 +1,4 @@
-// The one place that knows CLI11 (it is slow to compile): verbs, flags, help with examples, usage errors as exit 2.
+// Verbs, help with examples, usage errors as exit 2. CLI11 is known here and to apps/command_flags.cpp alone.
 #include "apps/command_line.h"
 
 #include <CLI/CLI.hpp>
@@ -9,382 +9,13 @@
 #include <sstream>
 #include <string_view>
 
+#include "apps/command_flags.h"
 #include "apps/exit_codes.h"
 #include "apps/usage.h"
 #include "base/result.h"
 
 namespace orrery::apps {
 namespace {
-
-/// Options that every verb takes, before or after its name.
-void add_common(CLI::App& app, CommonOptions& common) {
-  static const std::map<std::string, Colour> colours{
-      {"auto", Colour::automatic}, {"always", Colour::always}, {"never", Colour::never}};
-  app.add_flag("--json", common.json, "One JSON object on stdout and nothing else");
-  app.add_flag("--quiet", common.quiet, "No progress on stderr");
-  app.add_option("--color", common.colour, "auto, always or never")
-      ->transform(CLI::CheckedTransformer(colours))
-      ->option_text("WHEN");
-  app.add_option("--catalog", common.catalogs, "Folder with more models, clusters and stacks; may be repeated")
-      ->allow_extra_args(false)
-      ->option_text("DIR");
-}
-
-void add_calibrations(CLI::App& verb, std::vector<std::string>& files) {
-  verb.add_option("--calibration", files, "Fitted coefficients to use; may be repeated, later ones win")
-      ->allow_extra_args(false)
-      ->option_text("FILE");
-}
-
-struct Verbs {
-  InitOptions init;
-  ModelOptions model;
-  PlanOptions plan;
-  SimulateOptions simulate;
-  TrainOptions train;
-  CalibrateOptions calibrate;
-  ReportOptions report;
-  ExplainOptions explain;
-  ValidateOptions validate;
-  CollectiveOptions collective;
-  DoctorOptions doctor;
-  ProbeOptions probe;
-  ImportOptions import_;
-  ExportOptions export_;
-};
-
-void add_failures(CLI::App& simulate, FailureOptions& options) {
-  CLI::Option* mtbf = simulate.add_option("--mtbf", options.mtbf, "Mean time between failures of all devices together")
-                          ->option_text("'3.1 h'|inf");
-  CLI::Option* rate = simulate.add_option("--failures-per-gpu-hour", options.per_gpu_hour, "Of one device")
-                          ->check(CLI::Range(1e-12, 1e6))
-                          ->option_text("RATE");
-  CLI::Option* fleet =
-      simulate
-          .add_option("--fleet", options.fleet, "A published fleet's rate: good (GPUs' default), young, pessimistic")
-          ->check(CLI::IsMember({"good", "young", "pessimistic"}))
-          ->option_text("NAME");
-  CLI::Option* period = simulate.add_option("--fault-period", options.period, "A fault at this fixed period instead")
-                            ->option_text("'30 s'");
-  for (CLI::Option* one : {mtbf, rate, fleet, period})
-    for (CLI::Option* other : {mtbf, rate, fleet, period})
-      if (one != other) one->excludes(other);
-  simulate.add_option("--restart-time", options.restart_time, "From a failure until steps go on")
-      ->option_text("'11 min'");
-  CLI::Option* every = simulate
-                           .add_option("--checkpoint-every", options.checkpoint_every,
-                                       "Steps between checkpoints; default: the best number")
-                           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-                           ->option_text("N");
-  period->needs(every);
-  simulate.add_option("--step-time", options.step_time, "Of a step, in place of the predicted one")
-      ->option_text("'150 ms'");
-  simulate.add_option("--checkpoint-pause", options.checkpoint_pause, "In place of the predicted one")
-      ->option_text("'80 ms'");
-  simulate.add_option("--checkpoint-write", options.checkpoint_write, "In place of the predicted one")
-      ->option_text("'2 s'");
-  simulate.add_option("--run-tokens", options.tokens, "Tokens of the run; default: of the job's steps")
-      ->check(CLI::Range(1.0, 1e18))
-      ->option_text("N");
-}
-
-void add_beginning(CLI::App& app, InitOptions& options) {
-  CLI::App* verb = app.add_subcommand("init", "Write a commented job to begin with");
-  verb->add_option("JOB", options.output, "File to write; default job.yaml, - for stdout");
-  verb->add_option("--model", options.model, "Catalogue name, model YAML or Hugging Face config.json; default tiny-gpt")
-      ->option_text("MODEL");
-  verb->add_option("--cluster", options.cluster, "Catalogue name or cluster YAML; default: CPU ranks of this machine")
-      ->option_text("CLUSTER");
-  verb->add_option("--batch", options.batch, "Sequences of a step; default: four a device")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->option_text("N");
-  verb->add_option("--sequence", options.sequence, "Tokens per sequence; default: the model's longest")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->option_text("N");
-  verb->add_flag("--overwrite", options.overwrite, "Replace a file that is there");
-}
-
-void add_predicting(CLI::App& app, Verbs& verbs) {
-  CLI::App* plan = app.add_subcommand("plan", "Search for the best plans of a job");
-  plan->add_option("JOB", verbs.plan.job, "Job file")->required();
-  plan->add_option("--top", verbs.plan.top, "Plans to show")->check(CLI::Range(1, 1000))->option_text("N");
-  plan->add_option("--memory-fraction", verbs.plan.memory_fraction,
-                   "Of a device's memory, as predicted, that a plan may fill; default 1")
-      ->check(CLI::Range(0.01, 1.0))
-      ->option_text("F");
-  plan->add_option("--gpus", verbs.plan.gpus, "Sizes of the cluster to plan for, best plan of each: 8,16,32")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
-      ->option_text("N,N..");
-  plan->add_option("-o,--output", verbs.plan.output, "Write the best plan")->option_text("PLAN.yaml");
-  add_calibrations(*plan, verbs.plan.calibrations);
-
-  CLI::App* simulate = app.add_subcommand("simulate", "Predict one training step of a plan by replaying its schedule");
-  simulate->add_option("PLAN", verbs.simulate.plan, "Plan file")->required();
-  simulate->add_option("--trace", verbs.simulate.trace, "Write a Chrome trace (Perfetto opens it)")
-      ->option_text("FILE");
-  simulate->add_option("--timeline", verbs.simulate.timeline, "Write the predicted timeline.json")->option_text("FILE");
-  simulate
-      ->add_option(
-          "--beside", verbs.simulate.beside,
-          "Another job on the same machines and switches at the same time, its nodes among the first's in turn")
-      ->option_text("PLAN");
-  add_failures(*simulate, verbs.simulate.failures);
-  add_calibrations(*simulate, verbs.simulate.calibrations);
-
-  CLI::App* explain = app.add_subcommand(
-      "explain", "Say where a plan's time and memory go, how two plans differ, or what a cluster is");
-  CLI::App* what = explain->add_option_group("What is explained");
-  what->require_option(1);
-  what->add_option("PLAN", verbs.explain.plan, "Plan file");
-  what->add_option("--cluster", verbs.explain.cluster, "A cluster: catalogue name or file")->option_text("CLUSTER");
-  what->add_flag("--clusters", verbs.explain.clusters, "All clusters of the catalogue");
-  explain->add_option("--vs", verbs.explain.versus, "Plan file to compare with")->option_text("PLAN");
-  add_calibrations(*explain, verbs.explain.calibrations);
-}
-
-void add_running(CLI::App& app, Verbs& verbs) {
-  CLI::App* train = app.add_subcommand("train", "Run a plan on this machine's ranks");
-  train->add_option("PLAN", verbs.train.plan, "Plan file; may be left out with --sample: then nothing is trained");
-  train->add_option("--run", verbs.train.run, "Run directory to write")->required()->option_text("DIR");
-  train->add_option("--steps", verbs.train.steps, "Training steps; default: as the job says")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-      ->option_text("N");
-  train->add_flag("--resume", verbs.train.resume, "Go on from the run directory's newest whole checkpoint");
-  train->add_flag("--overwrite", verbs.train.overwrite, "Remove an earlier run from the directory, and begin anew")
-      ->excludes("--resume");
-  train->add_option("--checkpoint-every", verbs.train.checkpoint_every, "Steps between checkpoints; default: a minute")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-      ->option_text("N");
-  train
-      ->add_flag("--verify-serial", verbs.train.verify_serial,
-                 "Run the same job on one rank as well, and compare losses and gradients; 20 steps unless told")
-      ->excludes("--resume");
-  train->add_option("--keep", verbs.train.keep, "Newest checkpoints that are kept; default 2")
-      ->check(CLI::Range(1, 1 << 20))
-      ->option_text("N");
-  train->add_option("--restarts", verbs.train.restarts, "Starts again after failures, from the newest checkpoint")
-      ->check(CLI::Range(0, 1 << 20))
-      ->excludes("--verify-serial")
-      ->option_text("N");
-  train
-      ->add_option("--grace", verbs.train.grace_s,
-                   "Seconds to save in when SIGTERM, SIGINT, SIGHUP or SIGUSR1 asks for a stop; default 30")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
-      ->option_text("S");
-  train
-      ->add_option("--deadline", verbs.train.deadline_s,
-                   "Seconds that a rank may wait for another before the run ends and names it; default 60")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
-      ->option_text("S");
-  train->add_option("--on-spike", verbs.train.on_spike, "What a spike of loss or gradient norm does; default warn")
-      ->check(CLI::IsMember({"warn", "stop"}))
-      ->option_text("warn|stop");
-  train
-      ->add_option("--hash-every", verbs.train.hash_every,
-                   "Steps between comparisons of replicas; 0: before checkpoints alone; default: as half a percent of "
-                   "the time allows")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
-      ->option_text("N");
-  train->add_option("--threads", verbs.train.threads, "Threads of each rank")
-      ->check(CLI::Range(1, 1024))
-      ->option_text("K");
-  train->add_flag_callback(
-      "--no-repeat", [&verbs] { verbs.train.repeat = false; },
-      "GPUs: a faster backward pass of attention, which does not give the same bits when repeated");
-  exec::SampleOptions& text = verbs.train.text;
-  train->add_flag("--sample", verbs.train.sample, "Print text from the model, by the run's newest checkpoint");
-  train->add_option("--prompt", text.prompt, "What the text goes on from")->option_text("TEXT");
-  train->add_option("--tokens", text.tokens, "Tokens to draw; default 128")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30))
-      ->option_text("N");
-  train->add_option("--temperature", text.temperature, "0: always the most likely token; default 1")
-      ->check(CLI::Range(0.0, 1e6))
-      ->option_text("T");
-  train->add_option("--top-k", text.top_k, "Draw from the K most likely tokens; default: from all")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
-      ->option_text("K");
-  train->add_option("--sample-seed", text.seed, "Of the draws; default 1")->option_text("S");
-  train->add_option("--tokenizer", text.tokenizer, "Vocabulary of the text; default: the job's, else bytes")
-      ->option_text("PATH");
-}
-
-void add_exporting(CLI::App& app, ExportOptions& options) {
-  CLI::App* verb = app.add_subcommand("export", "A run's weights for Hugging Face, or a plan for another framework");
-  verb->add_option("RUN", options.run, "Run directory; with --as also a plan file")->required();
-  verb->add_option("--as", options.as, "The plan as Megatron-LM's flags or DeepSpeed's JSON instead of the weights")
-      ->check(CLI::IsMember({"megatron", "deepspeed"}))
-      ->option_text("megatron|deepspeed");
-  verb->add_option("--step", options.step, "Of the checkpoint; default: the newest")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-      ->option_text("N");
-  verb->add_option("-o,--output", options.output, "Folder to write; with --as a file, default: stdout")
-      ->option_text("PATH");
-}
-
-void add_learning(CLI::App& app, Verbs& verbs) {
-  CLI::App* calibrate = app.add_subcommand("calibrate", "Fit coefficients to measured runs");
-  CLI::Option* runs = calibrate->add_option("RUN", verbs.calibrate.runs, "Run directories");
-  calibrate->add_option("-o,--output", verbs.calibrate.output, "Calibration file to write; of --rows a stack")
-      ->required()
-      ->option_text("FILE");
-  CLI::Option* rows =
-      calibrate->add_option("--rows", verbs.calibrate.rows, "Fit a stack to runs of any framework: YAML rows or CSV")
-          ->excludes(runs)
-          ->option_text("FILE…");
-  calibrate->add_option("--like", verbs.calibrate.like, "Stack of the same family to begin with")
-      ->needs(rows)
-      ->option_text("STACK");
-  calibrate->add_option("--cluster", verbs.calibrate.cluster, "What the rows ran on; default: found by their device")
-      ->needs(rows)
-      ->option_text("CLUSTER");
-  calibrate->add_option("--hold-out", verbs.calibrate.held_out, "Run to judge by, not to fit; may be repeated")
-      ->excludes(rows)
-      ->allow_extra_args(false)
-      ->option_text("RUN");
-
-  CLI::App* report = app.add_subcommand("report", "One HTML file: predicted and measured, side by side");
-  report->add_option("INPUT", verbs.report.inputs,
-                     "Run directories and plan files; none is needed with --scaling or --job");
-  report
-      ->add_option("--hold-out", verbs.report.held_out,
-                   "A further run, which the calibration has not seen; may be repeated")
-      ->allow_extra_args(false)
-      ->option_text("RUN");
-  report->add_option("--job", verbs.report.job, "Job file, for the ranked plans")->option_text("JOB");
-  report->add_option("--scaling", verbs.report.scaling, "Job file on a larger cluster: strong scaling up to its size")
-      ->option_text("JOB");
-  report
-      ->add_option("--gpus", verbs.report.gpus,
-                   "Sizes of the scaling: 64,128,256; default: the cluster and halves of it")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
-      ->option_text("N,N..");
-  report->add_option("-o,--output", verbs.report.output, "HTML file to write")->required()->option_text("FILE.html");
-  add_calibrations(*report, verbs.report.calibrations);
-}
-
-void add_looking(CLI::App& app, Verbs& verbs) {
-  CLI::App* validate = app.add_subcommand("validate", "Hold predictions against published measurements");
-  validate->add_option("FILE", verbs.validate.files, "Rows; default: those that Orrery carries");
-  validate->add_option("--stack", verbs.validate.stack, "For rows whose stack is not in the catalogue")
-      ->option_text("STACK.yaml");
-  validate->add_flag("--cross-validate", verbs.validate.cross_validate,
-                     "Fit the stacks' numbers with one source left out at a time, and judge them by it");
-  validate->add_flag("--headlines", verbs.validate.headlines,
-                     "What the sources are known for, by simulation, beside what they published");
-  validate->add_option("--html", verbs.validate.html, "Write a page of the report")->option_text("FILE.html");
-  validate
-      ->add_option("--intervals", verbs.validate.intervals,
-                   "Write what intervals predictions get, from rows left out (cost/intervals.yaml)")
-      ->option_text("FILE");
-  validate
-      ->add_option("--fit-stacks", verbs.validate.fit_stacks,
-                   "Choose the stacks' numbers over these rows and write them into the stacks of this folder")
-      ->option_text("DIR");
-  add_calibrations(*validate, verbs.validate.calibrations);
-
-  CLI::App* model = app.add_subcommand("model", "Parameters and FLOPs of a model");
-  model->add_option("MODEL", verbs.model.model, "Catalogue name, model YAML, or Hugging Face config.json or its folder")
-      ->required();
-  model->add_option("--sequence", verbs.model.sequence, "Tokens per sequence; default: the model's longest")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
-      ->option_text("N");
-
-  CLI::App* collective =
-      app.add_subcommand("collective", "Time and bandwidth of a collective on a cluster, or beside what was measured");
-  CollectiveOptions& o = verbs.collective;
-  collective->add_option("CLUSTER", o.cluster, "Catalogue name or cluster YAML");
-  collective
-      ->add_option("--op", o.operation, "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, send")
-      ->check(CLI::IsMember(std::vector<std::string>{"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                                     "reduce", "all_to_all", "send"}))
-      ->option_text("OP");
-  collective->add_option("--nodes", o.nodes, "Nodes that take part; default: all of the cluster's")
-      ->check(CLI::Range(1, 1 << 18))
-      ->option_text("N");
-  collective->add_option("--per-node", o.per_node, "Devices of each node; default: all")
-      ->check(CLI::Range(1, 4096))
-      ->option_text("G");
-  collective->add_option("--sizes", o.sizes, "Message sizes: 64KiB,1MiB,100MB; default: 1 KiB to 16 GiB")
-      ->delimiter(',')
-      ->option_text("S,S..");
-  collective->add_option("--algorithm", o.algorithm, "As NCCL_ALGO: ring, tree, nvls, nvls-tree, pairwise ..")
-      ->option_text("NAME");
-  collective->add_option("--measured", o.measured, "Instead of CLUSTER: predict the rows of this file")
-      ->option_text("FILE");
-  add_calibrations(*collective, o.calibrations);
-
-  CLI::App* doctor = app.add_subcommand("doctor", "What this machine has of what Orrery can use");
-  doctor
-      ->add_option("--require", verbs.doctor.require,
-                   "Exit 6 unless this is there: mpi, cuda, chromium …; may be repeated")
-      ->allow_extra_args(false)
-      ->option_text("NAME");
-}
-
-void add_probe(CLI::App& app, Verbs& verbs) {
-  CLI::App* probe = app.add_subcommand("probe", "Describe this machine, and measure it");
-  probe->add_option("-o,--output", verbs.probe.output, "Cluster file of CPU ranks here to write")
-      ->option_text("CLUSTER.yaml");
-  probe->add_flag("--measure", verbs.probe.measure, "Time operators, memory and messages; takes under a minute");
-  probe->add_option("--ranks", verbs.probe.ranks, "Ranks, one core each; default: every core")
-      ->check(CLI::Range(1, 1 << 16))
-      ->option_text("N");
-  probe->add_option("--calibration", verbs.probe.calibration, "Calibration file to write; needs --measure or --events")
-      ->option_text("FILE");
-  probe->add_option("--backend", verbs.probe.backend, "What is measured: cpu (default) or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->option_text("NAME");
-  probe->add_option("--cluster", verbs.probe.cluster, "The machine that is measured, where that is not its CPU ranks")
-      ->option_text("NAME|FILE");
-  probe->add_option("--events", verbs.probe.events, "Fit what a worker's --probe printed on another machine")
-      ->excludes(probe->get_option("--measure"))
-      ->option_text("FILE");
-}
-
-void add_importing(CLI::App& app, ImportOptions& options) {
-  CLI::App* verb =
-      app.add_subcommand("import", "A cluster file from dumps of real machines, or a calibration file from nccl-tests");
-  verb->add_option("FILE", options.files,
-                   "NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output of ibnetdiscover; or logs of "
-                   "nccl-tests, for a calibration file")
-      ->required();
-  verb->add_option("--format", options.format, "Of all files; default: by content")
-      ->option_text("nccl|topo|hwloc|ibnetdiscover");
-  verb->add_option("--device", options.device, "Catalogue name of the GPUs, where the dump does not say")
-      ->option_text("NAME");
-  verb->add_option("--node", options.node, "Catalogue cluster whose nodes stand in the fabric, where no dump has one")
-      ->option_text("NAME");
-  verb->add_option("--nodes", options.nodes, "Nodes like the one described")
-      ->check(CLI::Range(1, 1 << 18))
-      ->option_text("N");
-  verb->add_option("--hosts", options.hosts, "Hosts of the fabric to take; * stands for anything")
-      ->option_text("PATTERN");
-  verb->add_option("--nic-bandwidth", options.nic_bandwidth, "Of one NIC, where the dump does not say")
-      ->option_text("'200 Gb/s'");
-  verb->add_option("--cluster", options.cluster, "Cluster that logs of nccl-tests were measured on")
-      ->option_text("NAME|FILE");
-  verb->add_option("-o,--output", options.output, "Cluster or calibration file to write; default: stdout")
-      ->option_text("FILE.yaml");
-}
-
-/// What is asked of the command itself.
-struct Asked {
-  std::string verb;  ///< of which help is wanted; empty: of all
-  bool man = false;
-  std::string shell;  ///< whose completion is wanted
-};
-
-void add_helping(CLI::App& app, Asked& asked) {
-  CLI::App* help = app.add_subcommand("help", "Flags and examples of a verb, or the whole as a man page");
-  help->add_option("VERB", asked.verb, "Default: all verbs");
-  help->add_flag("--man", asked.man, "A page for man(1)");
-  CLI::App* completion = app.add_subcommand("completion", "A script with which a shell completes verbs and flags");
-  completion->add_option("SHELL", asked.shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-}
 
 /// "auto|always|never" as words; none where it names a kind of value, or an example of one.
 std::vector<std::string> choices_in(const std::string& value) {
@@ -452,6 +83,7 @@ Verb chosen(const std::string& name, Verbs& verbs) {
   if (name == "explain") return std::move(verbs.explain);
   if (name == "export") return std::move(verbs.export_);
   if (name == "import") return std::move(verbs.import_);
+  if (name == "schema") return std::move(verbs.schema);
   if (name == "collective") return std::move(verbs.collective);
   return std::move(verbs.doctor);
 }
@@ -467,6 +99,14 @@ std::string word_for_verb(int argc, const char* const* argv) {
       return word;
   }
   return {};
+}
+
+/// "plan.tensor=4": keys with dots between them.
+bool is_setting(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) return false;
+  const std::string key = text.substr(0, equals);
+  return key.front() != '.' && key.back() != '.' && key.find("..") == std::string::npos;
 }
 
 const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
@@ -543,16 +183,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   app.set_version_flag("--version", "orrery " ORRERY_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
-  add_common(app, common);
-  add_beginning(app, verbs.init);
-  add_predicting(app, verbs);
-  add_running(app, verbs);
-  add_learning(app, verbs);
-  add_looking(app, verbs);
-  add_probe(app, verbs);
-  add_importing(app, verbs.import_);
-  add_exporting(app, verbs.export_);
-  add_helping(app, asked);
+  add_flags(app, common, verbs, asked);
   for (CLI::App* verb : app.get_subcommands({})) verb->footer(footer_of(verb->get_name()));
 
   Parsed parsed;
@@ -577,10 +208,12 @@ Parsed parse_command_line(int argc, const char* const* argv) {
       throw CLI::RequiredError("PLAN");
     if (app.got_subcommand("calibrate") && verbs.calibrate.runs.empty() && verbs.calibrate.rows.empty())
       throw CLI::RequiredError("RUN or --rows");
+    for (const std::vector<std::string>* settings : {&verbs.plan.settings, &verbs.report.settings})
+      for (const std::string& one : *settings)
+        if (!is_setting(one)) throw CLI::ValidationError("--set", "`" + one + "` is no KEY=VALUE");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help or version
-      std::ostringstream out;
-      std::ostringstream nowhere;
+      std::ostringstream out, nowhere;
       app.exit(error, out, nowhere);
       parsed.out = out.str();
     } else {

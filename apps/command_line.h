@@ -18,10 +18,13 @@ struct CommonOptions {
   bool quiet = false;
   Colour colour = Colour::automatic;
   std::vector<std::string> catalogs;  ///< roots searched before all others
+  bool force = false;                 ///< write over what Orrery did not write
+  bool dry_run = false;               ///< write nothing, launch nothing
 };
 
 struct InitOptions {
   std::string model = "tiny-gpt";
+  std::string dlrm;                      ///< arguments of the public DLRM benchmark, in place of a model
   std::string cluster;                   ///< empty: the CPU ranks that this machine has cores for
   std::int64_t batch = 0, sequence = 0;  ///< 0: four a device; the model's longest
   std::string output = "job.yaml";       ///< "-": stdout
@@ -38,7 +41,10 @@ struct PlanOptions {
   int top = 10;
   std::vector<int> gpus;       ///< sizes of the cluster to plan for; empty: as the cluster says
   double memory_fraction = 1;  ///< of a device's memory that a plan may fill
-  std::string output;          ///< plan file of the best plan
+  std::string output;          ///< plan file of the best plan, or of row `pick`
+  bool all = false;            ///< every plan, not one of each family
+  int pick = 1;
+  std::vector<std::string> settings;  ///< "plan.tensor=4", over the job
   std::vector<std::string> calibrations;
 };
 
@@ -79,6 +85,7 @@ struct TrainOptions {
   std::optional<std::int64_t> hash_every;  ///< steps
   int threads = 1;                         ///< per rank
   int restarts = 0;                        ///< after failures
+  bool oversubscribe = false;              ///< more than eight ranks on a core
   std::int64_t grace_s = 30;               ///< from a request to stop until the ranks are ended
   std::int64_t deadline_s = 60;            ///< of one wait of one rank for others
   bool verify_serial = false;
@@ -102,6 +109,7 @@ struct ReportOptions {
   std::string job;                    ///< for ranked plans
   std::string scaling;                ///< a job whose cluster is the largest size of the strong scaling
   std::vector<int> gpus;              ///< its sizes; empty: halves
+  std::vector<std::string> settings;  ///< as PlanOptions::settings, over the jobs
   std::vector<std::string> calibrations;
   std::string output;
 };
@@ -169,9 +177,13 @@ struct ExportOptions {
   std::string output;     ///< folder; of a plan a file, empty: stdout
 };
 
+struct SchemaOptions {
+  std::string kind;  ///< of file: "job", "plan", "cluster", "model", "stack"
+};
+
 using Verb = std::variant<InitOptions, ModelOptions, PlanOptions, SimulateOptions, TrainOptions, CalibrateOptions,
                           ReportOptions, ExplainOptions, ValidateOptions, CollectiveOptions, DoctorOptions,
-                          ProbeOptions, ImportOptions, ExportOptions>;
+                          ProbeOptions, ImportOptions, ExportOptions, SchemaOptions>;
 
 struct CommandLine {
   CommonOptions common;

@@ -71,7 +71,7 @@ Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::s
   if (!fitted) return bad_input(fitted.error());
   fitted->calibration.fitted_to = std::move(sources);
   const std::string yaml = cost::write_calibration(fitted->calibration);
-  if (!options.output.empty()) write_file(options.output, yaml);
+  if (!options.output.empty()) context.outputs.write(options.output, yaml);
 
   Outcome outcome;
   outcome.diagnostics = std::move(warnings);
@@ -86,8 +86,8 @@ Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::s
   outcome.json = json.dump();
   outcome.text = options.output.empty() ? yaml
                                         : reports::fit_text(fitted->result, context.terminal.style) +
-                                              fmt::format("\nWrote {}    next: orrery simulate PLAN --calibration {}\n",
-                                                          options.output, options.output);
+                                              fmt::format("\n{} {}    next: orrery simulate PLAN --calibration {}\n",
+                                                          context.outputs.wrote(), options.output, options.output);
   return outcome;
 }
 

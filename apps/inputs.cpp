@@ -2,20 +2,34 @@
 #include "apps/inputs.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "apps/files.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
+#include "cost/habits.h"
 #include "models/read.h"
 #include "plan/asynchronous.h"
 #include "plan/lower.h"
+#include "plan/precision.h"
 #include "plan/recommender_rules.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
+
+/// Of the names those with the word in them, whatever its case: "H100" is in "hgx-h100".
+std::string names_with(std::string word, const std::vector<std::string>& names) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::string out;
+  for (const std::string& one : names)
+    if (word.size() > 1 && one.find(word) != one.npos) out += (out.empty() ? "`" : ", `") + one + "`";
+  return out;
+}
 
 /// A file or a catalogue entry: where it was found and what it says.
 base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const char* kind, const std::string& name,
@@ -55,6 +69,8 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
   std::string help;
   if (const std::string near = base::did_you_mean(name, names); !near.empty())
     help = fmt::format("did you mean `{}`?", near);
+  else if (const std::string holding = names_with(name, names); !holding.empty())
+    help = fmt::format("did you mean one of {}?", holding);
   else
     for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
   if (folder == kStacks)
@@ -96,22 +112,44 @@ base::Location place_of(const base::Document& document, const std::string& key) 
   return root.is_map() && root.has(key) ? root.at(key).where() : base::Location{document.findings().file(), 0, 0, 1};
 }
 
-/// Adds the line of `text` that each finding in `file` points at, for the caret.
-base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, const std::string& text) {
+/// Adds the line of `text` that each finding in `file` points at, for the caret; those behind its end are of `--set`.
+base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, const std::string& text,
+                             const std::vector<std::string>& settings = {}) {
+  const auto own = static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;
   for (base::Diagnostic& one : found) {
     if (one.where.file != file || one.where.line < 1 || !one.source_line.empty()) continue;
+    if (const int beyond = one.where.line - own; beyond >= 1 && static_cast<std::size_t>(beyond) <= settings.size()) {
+      one.where.file = "--set";
+      one.where.line = beyond;
+      one.source_line = settings[static_cast<std::size_t>(beyond) - 1];
+      continue;
+    }
     std::istringstream lines(text);
     for (int i = 0; i < one.where.line; ++i) std::getline(lines, one.source_line);
   }
   return found;
 }
 
-/// What runs where nobody names a software stack: Megatron-LM is what the public measurements of GPU clusters ran
-/// (cost/stacks/megatron-lm.yaml), and on CPUs Orrery's own executor is all there is.
-std::string stack_of(const plan::Job& job, const clusters::Cluster& cluster) {
+std::vector<base::Override> overrides_of(const std::vector<std::string>& settings) {
+  std::vector<base::Override> out;
+  for (const std::string& one : settings) {
+    const std::size_t equals = std::min(one.find('='), one.size());
+    out.push_back({one.substr(0, equals), equals < one.size() ? one.substr(equals + 1) : std::string()});
+  }
+  return out;
+}
+
+/// A file of the other kind, told apart by what only that has.
+base::Diagnostics wrong_kind(const base::Document& document, const std::string& text, const std::string& key,
+                             const char* message, std::string help) {
+  base::Diagnostics found = base::fail("E0125", message, std::move(help)).value();
+  found.front().where = place_of(document, key);
+  return with_lines(std::move(found), document.findings().file(), text);
+}
+
+std::string stack_of(const plan::Job& job, const models::Model& model, const clusters::Cluster& cluster) {
   if (!job.stack.empty()) return job.stack;
-  if (!cluster.stack.empty()) return cluster.stack;
-  return cluster.device().kind == clusters::DeviceKind::cpu ? "orrery-cpu" : "megatron-lm";
+  return cluster.stack.empty() ? cost::usual_stack(cluster.device(), model.recommender.has_value()) : cluster.stack;
 }
 
 }  // namespace
@@ -144,26 +182,100 @@ base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& 
   return cost::parse_stack(entry->text, entry->path.string());
 }
 
-base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings) {
+base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string& name, const base::Location& from) {
+  auto named = load_stack(catalog, name, from);
+  if (!named) return base::fail(named.error());
+  std::map<std::string, cost::Stack> others;
+  base::Diagnostics found;
+  const auto find = [&](const std::string& other) -> const cost::Stack* {
+    if (const auto known = others.find(other); known != others.end()) return &known->second;
+    auto loaded = load_stack(catalog, other, from);
+    collect(found, loaded);
+    return loaded ? &others.emplace(other, std::move(*loaded)).first->second : nullptr;
+  };
+  cost::Stacks stacks(std::move(*named), find);
+  if (!found.empty()) return base::fail(std::move(found));
+  return stacks;
+}
+
+namespace {
+
+/// An error where the devices have no matrix units for a type.
+base::Diagnostics without_units(const clusters::Device& device, models::DType precision, const base::Location& at) {
+  if (plan::computes_in(device, precision)) return {};
+  const char* instead = models::name_of(plan::instead_of(device, precision));
+  return {base::Diagnostic{base::Severity::error,
+                           "P103",
+                           at,
+                           fmt::format("{} has no matrix units for {}", device.name, models::name_of(precision)),
+                           fmt::format("precision: {}", instead),
+                           {}}};
+}
+
+/// An error where the software's fused attention, which the job asks for, has no kernels for the devices.
+base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Device& device,
+                                  const std::optional<bool>& flash, const base::Location& at) {
+  if (!flash.value_or(false) || !stack.flash || stack.attends_fused(device)) return {};
+  return {base::Diagnostic{base::Severity::error,
+                           "P145",
+                           at,
+                           fmt::format("{} has no kernels of fused attention for {}", stack.name, device.name),
+                           "flash: false",
+                           {}}};
+}
+
+}  // namespace
+
+base::Diagnostic LoadedJob::at(const std::string& key, base::Diagnostic found) const {
+  const base::Document document = base::Document::parse(text, file, overrides_of(settings));
+  base::Cursor here = document.root();
+  found.where = {file, 1, 1, 1};
+  for (std::size_t begin = 0; begin <= key.size();) {
+    const std::size_t dot = std::min(key.find('.', begin), key.size());
+    if (!here.is_map() || !here.has(key.substr(begin, dot - begin))) break;
+    here = here.at(key.substr(begin, dot - begin));
+    found.where = here.where();
+    begin = dot + 1;
+  }
+  return with_lines({std::move(found)}, file, text, settings).front();
+}
+
+base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings,
+                                 const std::vector<std::string>& settings) {
   auto text = read_argument(path);
   if (!text) return base::fail(text.error());
-  auto job = plan::parse_job(*text, path, &warnings);
-  if (!job) return base::fail(job.error());
-
-  const base::Document document = base::Document::parse(*text, path);
+  const base::Document document = base::Document::parse(*text, path, overrides_of(settings));
+  const base::Cursor root = document.root();
+  if (!root.exists()) return base::fail(document.findings().all());
+  if (root.is_map() && root.has("format_version") && root.has("job"))
+    return base::fail(wrong_kind(document, *text, "format_version", "this is a plan, and a job is wanted",
+                                 fmt::format("orrery simulate {} predicts it; the job that it was made of is its "
+                                             "`job:`, to be copied into a file",
+                                             path)));
+  std::optional<plan::Job> job = plan::read_job(root);
+  base::Diagnostics findings = document.close();
+  if (document.findings().failed()) return base::fail(std::move(findings));
+  warnings.insert(warnings.end(), findings.begin(), findings.end());
   const fs::path folder = fs::absolute(path).parent_path();
   auto model = load_model(catalog, job->model, place_of(document, "model"), folder);
   auto cluster = load_cluster(catalog, job->cluster, place_of(document, "cluster"), folder);
   base::Diagnostics found;
   collect(found, model);
   collect(found, cluster);
-  if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text));
+  if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));
 
   // A plan made from the job works from any folder.
   if (names_file(job->stack)) job->stack = relative_to(folder, job->stack).string();
-  auto stack =
-      load_stack(catalog, stack_of(*job, *cluster), place_of(document, job->stack.empty() ? "cluster" : "stack"));
-  if (!stack) return base::fail(with_lines(stack.error(), path, *text));
+  auto stacks = load_stacks(catalog, stack_of(*job, *model, *cluster),
+                            place_of(document, job->stack.empty() ? "cluster" : "stack"));
+  if (!stacks) return base::fail(with_lines(stacks.error(), path, *text, settings));
+  if (root.is_map() && !root.has("precision") && !model->recommender)
+    job->precision = plan::usual_precision(cluster->device());
+  base::Diagnostics lacking = without_units(cluster->device(), job->precision, place_of(document, "precision"));
+  for (base::Diagnostic& one :
+       without_kernels(stacks->named(), cluster->device(), job->bounds.flash, place_of(document, "plan")))
+    lacking.push_back(std::move(one));
+  if (!lacking.empty()) return base::fail(with_lines(std::move(lacking), path, *text, settings));
 
   if (!job->bounds.order_file.empty()) {
     const std::string order = relative_to(folder, std::exchange(job->bounds.order_file, {})).string();
@@ -176,7 +288,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (model->recommender)
     if (base::Diagnostics refused = plan::refused_training(job->training); !refused.empty()) {
       for (base::Diagnostic& one : refused) one.where = place_of(document, "training");
-      return base::fail(with_lines(std::move(refused), path, *text));
+      return base::fail(with_lines(std::move(refused), path, *text, settings));
     }
   if (job->sequence == 0) job->sequence = model->max_sequence;
   if (job->training.dropout) model->dropout = *job->training.dropout;
@@ -186,8 +298,13 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (training.evaluation) training.evaluation->data = relative_to(folder, training.evaluation->data).string();
   if (!training.initial_weights.empty())
     training.initial_weights = relative_to(folder, training.initial_weights).string();
-  return LoadedJob{std::move(*job), std::make_shared<const models::Model>(std::move(*model)),
-                   std::make_shared<const clusters::Cluster>(std::move(*cluster)), std::move(*stack)};
+  return LoadedJob{std::move(*job),
+                   std::make_shared<const models::Model>(std::move(*model)),
+                   std::make_shared<const clusters::Cluster>(std::move(*cluster)),
+                   std::move(*stacks),
+                   path,
+                   std::move(*text),
+                   settings};
 }
 
 namespace {
@@ -196,13 +313,9 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
                                  const std::string& path) {
   if (!text) return base::fail(text.error());
   const base::Document document = base::Document::parse(*text, path);
-  if (const base::Cursor root = document.root(); root.is_map() && root.has("batch") && !root.has("format_version")) {
-    base::Diagnostics found = base::fail("E0125", "this is a job, and a plan is wanted",
-                                         fmt::format("orrery plan {} -o plan.yaml makes one of it", path))
-                                  .value();
-    found.front().where = place_of(document, "batch");
-    return base::fail(with_lines(std::move(found), path, *text));
-  }
+  if (const base::Cursor root = document.root(); root.is_map() && root.has("batch") && !root.has("format_version"))
+    return base::fail(wrong_kind(document, *text, "batch", "this is a job, and a plan is wanted",
+                                 fmt::format("orrery plan {} -o plan.yaml makes one of it", path)));
   auto file = plan::parse_plan_file(*text, path);
   if (!file) return base::fail(file.error());
   auto plan = plan::make_plan(std::make_shared<const models::Model>(file->model),
@@ -213,9 +326,13 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
       if (one.where.file.empty()) one.where = place_of(document, "plan");
     return base::fail(std::move(found));
   }
-  auto stack = load_stack(catalog, stack_of(file->job, file->cluster), place_of(document, "cluster"));
-  if (!stack) return base::fail(stack.error());
-  return LoadedPlan{std::move(*file), std::move(*plan), std::move(*stack)};
+  auto stacks = load_stacks(catalog, stack_of(file->job, file->model, file->cluster), place_of(document, "cluster"));
+  if (!stacks) return base::fail(stacks.error());
+  base::Diagnostics lacking = without_units(file->cluster.device(), file->spec.precision, place_of(document, "plan"));
+  if (!lacking.empty()) return base::fail(std::move(lacking));
+  cost::Stack stack = stacks->of(file->spec.zero_stage, file->cluster);
+  auto warning = beyond_software(*stacks, file->spec, path);
+  return LoadedPlan{std::move(*file), std::move(*plan), std::move(stack), std::move(*stacks), std::move(warning)};
 }
 
 }  // namespace
@@ -274,31 +391,22 @@ std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, 
       {}};
 }
 
-std::optional<base::Diagnostic> missing_precision(const clusters::Cluster& cluster, models::DType precision,
-                                                  const std::string& file) {
-  using models::DType;
-  const clusters::Device& device = cluster.device();
-  if (device.kind != clusters::DeviceKind::gpu) return std::nullopt;  // cores round to any type
-  const bool volta = device.architecture == clusters::Architecture::volta;
-  // Whoever writes a device down may name one of the two 16-bit types for both; Volta has fp16 alone.
-  const bool has = precision == DType::bf16 ? !volta
-                   : precision == DType::fp8 || precision == DType::tf32
-                       ? device.peak.count(models::name_of(precision)) > 0
-                       : true;
-  if (has) return std::nullopt;
-  const char* instead = precision == DType::tf32 ? "fp32" : volta ? "fp16" : "bf16";
-  return base::Diagnostic{base::Severity::warning,
-                          "P103",
-                          {file, 1, 1, 1},
-                          fmt::format("{} has no {}: its products are predicted at the rate of {}", device.name,
-                                      models::name_of(precision), instead),
-                          fmt::format("precision: {}", instead),
-                          {}};
+std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, const plan::PlanSpec& spec,
+                                                const std::string& file) {
+  const std::vector<std::string> lacking = cost::beyond(stacks, spec);
+  if (lacking.empty()) return std::nullopt;
+  const std::string& name = stacks.named().name;
+  return base::Diagnostic{
+      base::Severity::warning,
+      "P146",
+      {file, 1, 1, 1},
+      fmt::format("{} has no {}: the plan is priced as if it had", name, fmt::join(lacking, ", no ")),
+      "leave it open, and only what the software does is proposed; or name another `stack`",
+      {}};
 }
 
 plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {
-  return plan::lower(plan,
-                     {.recompute_whole_layer = stack.recompute_whole_layer, .zero_gradients = stack.zero_gradients});
+  return cost::lower_for(plan, stack);
 }
 
 base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

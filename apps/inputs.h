@@ -15,6 +15,7 @@
 #include "cost/intervals.h"
 #include "cost/pricing.h"
 #include "cost/stack.h"
+#include "cost/stacks.h"
 #include "models/model.h"
 #include "plan/job.h"
 #include "plan/plan.h"
@@ -34,23 +35,34 @@ namespace orrery::apps {
 [[nodiscard]] base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name,
                                                    const base::Location& from,
                                                    const std::filesystem::path& folder = ".");
+/// The stack with those of the catalogue that stand for it under some plans.
+[[nodiscard]] base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string& name,
+                                                     const base::Location& from);
 
 /// A job with what it names. Paths of training data and weights are made absolute, so that a plan made from it works
-/// from any folder; the sequence is filled in.
+/// from any folder; the sequence is filled in, and the precision: what the devices train in.
 struct LoadedJob {
   plan::Job job;
   std::shared_ptr<const models::Model> model;
   std::shared_ptr<const clusters::Cluster> cluster;
-  cost::Stack stack;
+  cost::Stacks stacks;
+  std::string file, text;             ///< as it was named and read
+  std::vector<std::string> settings;  ///< `--set`
+  /// A finding at the line of a key ("plan.tensor"), or of the next one above it that is there.
+  [[nodiscard]] base::Diagnostic at(const std::string& key, base::Diagnostic found) const;
 };
+/// `settings` ("plan.tensor=4") stand in the place of what the file says.
 [[nodiscard]] base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path,
-                                               base::Diagnostics& warnings);
+                                               base::Diagnostics& warnings,
+                                               const std::vector<std::string>& settings = {});
 
 /// A plan file, checked by make_plan.
 struct LoadedPlan {
   plan::PlanFile file;
   plan::Plan plan;
-  cost::Stack stack;
+  cost::Stack stack;  ///< the one whose prices the plan takes, of these:
+  cost::Stacks stacks;
+  std::optional<base::Diagnostic> warning = {};  ///< that its software cannot do what the plan asks of it
 };
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
 /// The same of an argument that may be `-`, standard input.
@@ -59,9 +71,9 @@ struct LoadedPlan {
 /// A warning where the plan's order changes what is computed, with the place that names it.
 [[nodiscard]] std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file);
 
-/// A warning where the devices have no matrix units for a type, and what is predicted is another one's rate.
-[[nodiscard]] std::optional<base::Diagnostic> missing_precision(const clusters::Cluster& cluster,
-                                                                models::DType precision, const std::string& file);
+/// A warning where the software named cannot do what a plan asks of it, and is priced as if it could.
+[[nodiscard]] std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, const plan::PlanSpec& spec,
+                                                              const std::string& file);
 
 /// The schedule as the plan's stack runs it: what simulate predicts, train runs and calibrate compares.
 [[nodiscard]] plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack);

@@ -8,8 +8,26 @@
 
 #include "base/printable.h"
 #include "reports/json.h"
+#include "reports/table.h"
 
 namespace orrery::apps {
+namespace {
+
+/// What is said, line by line within the terminal; lines of files with a caret below them stay as they are.
+std::string wrapped_lines(const std::string& text, std::size_t width) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    const bool quoted = line.find(" | ") < 12 || line.find("--> ") < 24;
+    out += (quoted ? line : reports::wrapped(line, width, line.rfind(" ", 0) == 0 ? 4 : 2)) + "\n";
+    at = end + 1;
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string envelope(const std::string& command, const Outcome& outcome) {
   nlohmann::json result;
   if (!outcome.json.empty()) result = nlohmann::json::parse(outcome.json);
@@ -32,7 +50,8 @@ bool print(const std::string& command, const Outcome& outcome, bool json, const 
   if (json) return print_text(envelope(command, outcome));
   const bool written = print_text(base::printable_lines(outcome.text, terminal.style.colour));
   if (outcome.diagnostics.empty()) return written;
-  const std::string text = base::render(outcome.diagnostics, terminal.colour_errors);
+  const std::string text =
+      wrapped_lines(base::render(outcome.diagnostics, terminal.colour_errors), terminal.error_width);
   std::fwrite(text.data(), 1, text.size(), stderr);
   if (text.empty() || text.back() != '\n') std::fputc('\n', stderr);
   return written;

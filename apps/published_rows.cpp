@@ -24,6 +24,8 @@ base::Result<sim::Library> load_library(const Catalog& catalog, const std::vecto
   for (const std::string& name : catalog.names(kClusters)) take(load_cluster(catalog, name, {}, {}), keep);
   for (const std::string& name : catalog.names(kStacks))
     take(load_stack(catalog, name, {}), [&](cost::Stack&& one) { library.stacks.push_back(std::move(one)); });
+  for (const std::string& name : catalog.names(kModels))
+    take(load_model(catalog, name, {}, {}), [&](models::Model&& one) { library.models.push_back(std::move(one)); });
   take(load_calibrations(catalog, calibrations),
        [&](std::vector<cost::Calibration>&& known) { library.calibrations = std::move(known); });
   if (!stack.empty())

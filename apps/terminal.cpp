@@ -1,6 +1,7 @@
 // Colour, alphabet and the progress line.
 #include "apps/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,12 +35,26 @@ bool speaks_unicode() {
   return false;
 }
 
+/// COLUMNS, else what the terminal says; 0: neither.
+std::size_t columns_of(int descriptor) {
+  constexpr int kMost = 10'000;
+  const int said = std::atoi(std::string(environment("COLUMNS")).c_str());
+  if (said > 0) return static_cast<std::size_t>(std::min(said, kMost));
+  winsize size{};
+  if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0) return size.ws_col;
+  return 0;
+}
+
 }  // namespace
 
 Terminal detect_terminal(const CommonOptions& common) {
   Terminal terminal;
   terminal.style.colour = wants_colour(common.colour, STDOUT_FILENO);
   terminal.style.unicode = speaks_unicode();
+  constexpr std::size_t kUsual = 80;
+  const std::size_t columns = columns_of(STDOUT_FILENO);
+  terminal.style.width = columns > 0 ? columns : kUsual;
+  terminal.error_width = columns_of(STDERR_FILENO);
   terminal.colour_errors = wants_colour(common.colour, STDERR_FILENO);
   terminal.progress = !common.quiet && ::isatty(STDERR_FILENO) == 1;
   return terminal;

@@ -10,9 +10,10 @@ namespace orrery::apps {
 
 /// How results (stdout) and messages (stderr) are shown. Flags beat NO_COLOR, CLICOLOR_FORCE, TERM and LANG.
 struct Terminal {
-  reports::TableStyle style;   ///< of stdout
-  bool colour_errors = false;  ///< of stderr
-  bool progress = false;       ///< stderr is a terminal and --quiet is not given
+  reports::TableStyle style;    ///< of stdout
+  bool colour_errors = false;   ///< of stderr
+  std::size_t error_width = 0;  ///< columns of stderr; 0: no terminal, and lines stay whole for who searches them
+  bool progress = false;        ///< stderr is a terminal and --quiet is not given
 };
 [[nodiscard]] Terminal detect_terminal(const CommonOptions& common);
 

@@ -35,19 +35,24 @@ struct Examples {
 constexpr Examples kExamples[] = {
     {"init",
      "  orrery init                                            a job for this machine\n"
-     "  orrery init llama.yaml --model llama3-8b --cluster hgx-h100"},
+     "  orrery init llama.yaml --model llama3-8b --cluster hgx-h100\n"
+     "  orrery init dlrm.yaml --dlrm '--arch-mlp-bot=13-512-64 --loss-function=bce …'"},
     {"plan",
      "  orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s\n"
      "  orrery plan job.yaml --gpus 64,128,256                 the best plan of each size\n"
-     "  orrery plan job.yaml -o plan.yaml                      keep the best"},
+     "  orrery plan job.yaml -o plan.yaml                      keep the best\n"
+     "  orrery plan job.yaml --all -o plan.yaml --pick 3       keep the third of all\n"
+     "  orrery plan job.yaml --set batch=512 --set plan.tensor=[4,8]"},
     {"simulate",
      "  orrery simulate plan.yaml --trace trace.json           open the trace in Perfetto\n"
      "  orrery simulate plan.yaml --fleet young --restart-time '5 min'   what failures leave"},
     {"explain",
+     "  orrery explain plan.yaml                               what binds, and what would change it\n"
      "  orrery explain plan.yaml --vs other.yaml               how two plans differ\n"
      "  orrery explain --cluster dgx-1v                        a machine's links and channels"},
     {"train",
      "  orrery train plan.yaml --run runs/first                run it on this machine's ranks\n"
+     "  orrery train plan.yaml --run runs/first --dry-run      would it run here?\n"
      "  orrery train plan.yaml --run runs/first --resume       go on from the newest checkpoint\n"
      "  orrery train plan.yaml --run runs/check --verify-serial"},
     {"calibrate",
@@ -72,6 +77,9 @@ constexpr Examples kExamples[] = {
      "  orrery export runs/first -o weights                    for Hugging Face\n"
      "  orrery export plan.yaml --as megatron -o train.sh      a plan as another framework's flags"},
     {"doctor", "  orrery doctor --require mpi                            exit 6 unless it is there"},
+    {"schema",
+     "  orrery schema job > job.schema.json                    for the editor; `orrery init` writes the line that "
+     "names it"},
     {"help", "  orrery help plan\n  orrery help --man | man -l -"},
     {"completion", "  source <(orrery completion bash)"},
 };

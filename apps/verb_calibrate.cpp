@@ -63,15 +63,15 @@ Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   fitted->result.notes.insert(fitted->result.notes.begin(), left_out.begin(), left_out.end());
   fitted->calibration.fitted_to = std::move(sources);
 
-  write_file(options.output, cost::write_calibration(fitted->calibration));
+  context.outputs.write(options.output, cost::write_calibration(fitted->calibration));
   Outcome outcome;
   outcome.diagnostics =
       no_better(fitted->result, "runs", options.output,
                 "measure more steps and more kinds of plans on an idle machine before using the file");
   outcome.json = reports::calibrate_json(fitted->result).dump();
   outcome.text = reports::fit_text(fitted->result, context.terminal.style);
-  outcome.text +=
-      fmt::format("\nWrote {}    next: orrery simulate PLAN --calibration {}\n", options.output, options.output);
+  outcome.text += fmt::format("\n{} {}    next: orrery simulate PLAN --calibration {}\n", context.outputs.wrote(),
+                              options.output, options.output);
   return outcome;
 }
 

@@ -1,16 +1,18 @@
 // explain: whether a plan fits and why not, where its time and memory go, and how it differs from another.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "apps/inputs.h"
+#include "apps/interrupt.h"
 #include "apps/verbs.h"
+#include "apps/what_if.h"
 #include "base/units.h"
-#include "cost/estimate.h"
+#include "reports/binding.h"
 #include "reports/json.h"
 #include "reports/tables.h"
-#include "sim/simulate.h"
 
 namespace orrery::apps {
 namespace {
@@ -21,16 +23,10 @@ struct Explained {
   [[nodiscard]] bool fits() const { return prediction.memory_peak_bytes <= prediction.memory_capacity_bytes; }
 };
 
-base::Result<Explained> explain(const Catalog& catalog, const std::string& path,
-                                const std::vector<cost::Calibration>& calibrations) {
-  const auto loaded = load_plan_argument(catalog, path);
-  if (!loaded) return base::fail(loaded.error());
-  const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded->file.cluster), loaded->stack,
-                              calibrations);
-  if (loaded->plan.model().recommender)  // it has no closed form: all its plans are replayed
-    return Explained{path, sim::simulate(loaded->plan, pricing, {.spans = false}).prediction};
-  cost::Estimator estimator(std::make_shared<const models::Model>(loaded->file.model), pricing);
-  return Explained{path, estimator.predict(loaded->plan)};
+/// By the replay that `simulate` prints.
+Explained explain(const LoadedPlan& loaded, const std::string& path,
+                  const std::vector<cost::Calibration>& calibrations) {
+  return Explained{path, replay_of(loaded, calibrations)};
 }
 
 /// What fills the device on the stage that needs most, largest first by purpose.
@@ -58,7 +54,52 @@ nlohmann::json json_of(const Explained& one) {
   out["file"] = one.name;
   out["fits"] = one.fits();
   out["split"] = reports::spec_json(one.prediction.spec);
+  const reports::Binding binds = reports::binding_of(one.prediction);
+  out["binds"] = {{"part", binds.part}, {"seconds", binds.seconds}, {"share", binds.share}, {"text", binds.sentence}};
   return out;
+}
+
+nlohmann::json json_of(const std::vector<Variation>& variations, const cost::Prediction& own) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const Variation& one : variations) {
+    nlohmann::json row = {{"change", one.change},         {"verdict", verdict(one, own)},  {"code", one.code},
+                          {"step_time_s", nullptr},       {"step_time_change_s", nullptr}, {"fits", nullptr},
+                          {"memory_peak_bytes", nullptr}, {"memory_over_bytes", nullptr},  {"split", nullptr}};
+    if (const auto& p = one.prediction) {
+      const double over = p->memory_peak_bytes - p->memory_capacity_bytes;
+      row["step_time_s"] = p->step_time_s;
+      row["step_time_change_s"] = p->step_time_s - own.step_time_s;
+      row["memory_peak_bytes"] = reports::whole(p->memory_peak_bytes);
+      row["memory_over_bytes"] = reports::whole(std::max(0.0, over));
+      row["fits"] = over <= 0;
+      row["split"] = reports::spec_json(p->spec);
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+reports::Table table_of(const char* title, const std::vector<Variation>& variations, const cost::Prediction& own,
+                        std::size_t width) {
+  using reports::Align;
+  constexpr std::size_t kBesideIt = 24, kLeast = 24;  // columns of the others but the first, with what is between
+  std::size_t first = 6;
+  for (const Variation& one : variations) first = std::max(first, one.change.size());
+  reports::Table table;
+  table.title = title;
+  table.columns = {{"change", Align::left},
+                   {"step"},
+                   {"memory"},
+                   {"against this plan", Align::left,
+                    width == 0 ? 0 : std::max(kLeast, width - std::min(width, first + kBesideIt))}};
+  for (const Variation& one : variations) {
+    const auto& p = one.prediction;
+    table.rows.push_back({one.change, p ? reports::time_text(p->step_time_s) : "—",
+                          p ? base::human(base::Bytes{p->memory_peak_bytes}) : "—", verdict(one, own)});
+    if (p && p->spec.ranks() != own.spec.ranks())
+      table.notes.push_back(fmt::format("{}: {}", one.change, plan::describe(p->spec)));
+  }
+  return table;
 }
 
 std::string difference(double a, double b) {
@@ -94,30 +135,50 @@ reports::Table comparison(const Explained& a, const Explained& b) {
 Outcome run_explain(const ExplainOptions& options, const Context& context) {
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
-  const auto first = explain(context.catalog, options.plan, *calibrations);
-  if (!first) return bad_input(first.error());
+  const auto loaded = load_plan_argument(context.catalog, options.plan);
+  if (!loaded) return bad_input(loaded.error());
+  const Explained first = explain(*loaded, options.plan, *calibrations);
 
   Outcome outcome;
-  nlohmann::json json = {{"plan", json_of(*first)}, {"versus", nullptr}};
+  nlohmann::json json = {{"plan", json_of(first)}, {"versus", nullptr}};
+  const reports::TableStyle& style = context.terminal.style;
   const auto say = [&](const Explained& one) {
-    outcome.text += one.name + ": " + plan::describe(one.prediction.spec) + "\n";
+    outcome.text += reports::wrapped(reports::binding_of(one.prediction).sentence, style.width) + "\n" +
+                    reports::wrapped(one.name + ": " + plan::describe(one.prediction.spec), style.width, 2) + "\n";
     if (one.fits()) return;
     outcome.diagnostics.push_back(does_not_fit(one));
     outcome.exit_code = kInfeasible;
   };
-  say(*first);
-  const reports::TableStyle& style = context.terminal.style;
+  say(first);
   if (options.versus.empty()) {
+    const Interrupt interrupt;
+    Progress progress(context.terminal.progress);
+    progress.line("replaying the plan on other machines");
+    const std::vector<Variation> machines = with_other_machines(*loaded, *calibrations);
+    const std::vector<Variation> others = neighbours(*loaded, *calibrations, [&](const std::string& what) {
+      progress.line("replaying: " + what);
+      return !Interrupt::requested();
+    });
+    progress.clear();
+    json["changes"] = json_of(machines, first.prediction);
+    json["neighbours"] = json_of(others, first.prediction);
     outcome.text +=
-        "\n" + reports::text_of(reports::breakdown_table(first->prediction.breakdown), style) + "\n" +
-        reports::text_of(reports::memory_table(first->prediction.memory, first->prediction.memory_capacity_bytes),
-                         style);
+        "\n" + reports::text_of(reports::breakdown_table(first.prediction.breakdown), style) + "\n" +
+        reports::text_of(reports::memory_table(first.prediction.memory, first.prediction.memory_capacity_bytes), style);
+    if (!machines.empty())
+      outcome.text +=
+          "\n" + reports::text_of(table_of("On another machine", machines, first.prediction, style.width), style);
+    if (!others.empty())
+      outcome.text +=
+          "\n" + reports::text_of(table_of("Neighbours of this plan", others, first.prediction, style.width), style);
+    if (Interrupt::requested()) outcome.exit_code = kInterrupted;
   } else {
-    const auto second = explain(context.catalog, options.versus, *calibrations);
-    if (!second) return bad_input(second.error());
-    say(*second);
-    json["versus"] = json_of(*second);
-    outcome.text += "\n" + reports::text_of(comparison(*first, *second), style);
+    const auto other = load_plan_argument(context.catalog, options.versus);
+    if (!other) return bad_input(other.error());
+    const Explained second = explain(*other, options.versus, *calibrations);
+    say(second);
+    json["versus"] = json_of(second);
+    outcome.text += "\n" + reports::text_of(comparison(first, second), style);
   }
   outcome.json = json.dump();
   return outcome;

@@ -34,10 +34,10 @@ Outcome export_plan(const ExportOptions& options, const Context& context) {
     outcome.text = std::move(settings->text);
     return outcome;
   }
-  write_file(options.output, settings->text);
-  if (framework == reports::Framework::megatron)
+  context.outputs.write(options.output, settings->text);
+  if (framework == reports::Framework::megatron && !context.outputs.dry_run())
     fs::permissions(options.output, fs::perms::owner_exec, fs::perm_options::add, error);
-  outcome.text = fmt::format("Wrote {}\n", options.output);
+  outcome.text = fmt::format("{} {}\n", context.outputs.wrote(), options.output);
   return outcome;
 }
 
@@ -69,6 +69,13 @@ Outcome run_export(const ExportOptions& options, const Context& context) {
                                                     : "the run has no whole checkpoint to take the model from",
                                    "`orrery train` saves one at its end, and as often as --checkpoint-every says",
                                    {}});
+    return outcome;
+  }
+  if (const auto refused = context.outputs.refused_weights(options.output); !refused.empty())
+    return {kUsage, {}, {}, refused};
+  if (context.outputs.dry_run()) {
+    outcome.text = fmt::format("Would write the weights of {} into {}\n", checkpoint->string(), options.output);
+    outcome.json = nlohmann::json{{"run", options.run}, {"folder", options.output}}.dump();
     return outcome;
   }
   const auto exported = exec::export_checkpoint(loaded->file.model, *checkpoint, options.output);

@@ -155,7 +155,8 @@ Outcome run_import(const ImportOptions& options, const Context& context) {
   auto imported = clusters::import_cluster(*dumps, how, *known, find);
   if (!imported) return bad_input(with_source_lines(imported.error(), *dumps));
 
-  if (!options.output.empty()) write_file(options.output, imported->yaml);
+  if (!options.output.empty())
+    context.outputs.write(options.output, "# Written by `orrery import`.\n" + imported->yaml);
   Outcome outcome;
   outcome.diagnostics = with_source_lines(imported->notes, *dumps);
   outcome.json = result_json(*imported, *dumps, options.output).dump();
@@ -163,7 +164,8 @@ Outcome run_import(const ImportOptions& options, const Context& context) {
     outcome.text = imported->yaml;
   else
     outcome.text = summary(*imported, *dumps, context.terminal.style) +
-                   fmt::format("\nWrote {}    next: name it in a job, cluster: {}\n", options.output, options.output);
+                   fmt::format("\n{} {}    next: name it in a job, cluster: {}\n", context.outputs.wrote(),
+                               options.output, options.output);
   return outcome;
 }
 

@@ -11,7 +11,9 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/plan_advice.h"
 #include "apps/plan_json.h"
+#include "apps/plan_rows.h"
 #include "apps/verbs.h"
 #include "clusters/read.h"
 #include "reports/json.h"
@@ -46,7 +48,9 @@ base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster
 
 sim::SearchOptions search_options(const PlanOptions& asked, Progress& progress) {
   sim::SearchOptions options;
-  options.top = asked.top;
+  // More than are shown: of near-duplicates one is.
+  constexpr int kLookedAt = 160;
+  options.top = std::max(asked.top, kLookedAt);
   options.memory_fraction = asked.memory_fraction;
   options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   options.stop = &Interrupt::requested();
@@ -79,21 +83,6 @@ void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
   std::move(one.nearest.begin(), one.nearest.end(), std::back_inserter(all.nearest));
 }
 
-base::Diagnostics nothing_fits(const cost::SearchResult& result, const std::string& job) {
-  std::string help;
-  for (const std::string& way : result.nearest) help += (help.empty() ? "" : "; ") + way;
-  std::string why;
-  for (const auto& [reason, count] : result.rejected)
-    why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
-  return {base::Diagnostic{base::Severity::error,
-                           "P90",
-                           {job, 1, 1, 1},
-                           fmt::format("none of {} candidate plans is feasible: {}", result.candidates,
-                                       why.empty() ? "the job's bounds leave no plan at all" : why),
-                           help,
-                           {}}};
-}
-
 /// Where as much more memory as one in ten published runs of such software needed would not fit.
 std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<cost::Spread>& spread,
                                       const std::string& job) {
@@ -114,61 +103,102 @@ std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::o
 
 }  // namespace
 
+namespace {
+
+/// The whole result as JSON: plans as they rank, whatever the table folds, and under which of its rows each stands.
+nlohmann::json json_of(const cost::SearchResult& result, const ShownPlans& shown, const reports::PlanHeading& heading,
+                       int top, int devices_that_do, const reports::WholePlan& whole_plan) {
+  cost::SearchResult first = result;
+  if (first.plans.size() > static_cast<std::size_t>(top)) first.plans.resize(static_cast<std::size_t>(top));
+  nlohmann::json out = reports::plan_json(first, whole_plan);
+  for (std::size_t i = 0; i < first.plans.size(); ++i) {
+    nlohmann::json& plan = out["plans"][i];
+    plan.update(reports::figures_json(reports::figures_of(first.plans[i], heading)));
+    plan["row"] = shown.row_of[i] < shown.rows.size() ? nlohmann::json(shown.row_of[i] + 1) : nlohmann::json(nullptr);
+  }
+  out["job"] = reports::heading_json(heading);
+  out["search"]["devices_that_do"] = devices_that_do > 0 ? nlohmann::json(devices_that_do) : nlohmann::json(nullptr);
+  return out;
+}
+
+}  // namespace
+
 Outcome run_plan(const PlanOptions& options, const Context& context) {
   Outcome outcome;
-  const auto job = load_job(context.catalog, options.job, outcome.diagnostics);
+  const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
   if (!job) return bad_input(job.error());
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
   const auto sizes = sizes_of(job->cluster, options.gpus, options.job);
   if (!sizes) return bad_input(sizes.error());
 
+  const bool several = sizes->size() > 1;
+  LoadedJob asked = *job;  // on the one size that is asked for
+  asked.cluster = sizes->front();
   cost::SearchResult result;
+  ShownPlans shown;
+  int devices_that_do = 0;
   {
     const Interrupt interrupt;
     Progress progress(context.terminal.progress);
     for (const ClusterPointer& cluster : *sizes) {
       if (result.interrupted) break;
-      const cost::Pricing pricing(cluster, job->stack, *calibrations);
-      add(result, sim::search(job->model, cluster, job->job, pricing, search_options(options, progress)),
-          sizes->size() > 1);
+      const cost::Prices prices(cluster, job->stacks, *calibrations);
+      add(result, sim::search(job->model, cluster, job->job, prices, search_options(options, progress)), several);
     }
+    const auto better = [&](const cost::Prediction& a, const cost::Prediction& b) {
+      return sim::objective_of(a, job->job.objective) < sim::objective_of(b, job->job.objective);
+    };
+    if (several) std::stable_sort(result.plans.begin(), result.plans.end(), better);
+    const double capacity = asked.cluster->device().memory.value * options.memory_fraction;
+    shown = shown_plans(result, asked, cost::Prices(asked.cluster, job->stacks, *calibrations), capacity, options.top,
+                        options.all || several, progress);
+    if (result.plans.empty() && !several && !result.interrupted)
+      devices_that_do = add_devices_that_do(result, asked, *calibrations, options.memory_fraction, progress);
   }
-  const auto better = [&](const cost::Prediction& a, const cost::Prediction& b) {
-    return sim::objective_of(a, job->job.objective) < sim::objective_of(b, job->job.objective);
-  };
-  if (sizes->size() > 1) std::stable_sort(result.plans.begin(), result.plans.end(), better);
 
   const auto file_of = [&](const plan::PlanSpec& spec) {
     const auto size =
         std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.ranks(); });
     return plan::PlanFile{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
   };
-  outcome.json =
-      reports::plan_json(result, [&](const plan::PlanSpec& spec) { return plan_file_json(file_of(spec)); }).dump();
-  outcome.text = reports::plan_text(result, context.terminal.style);
+  const reports::PlanHeading heading = heading_of(asked, several ? *job->cluster : *asked.cluster, *intervals);
+  outcome.json = json_of(result, shown, heading, options.top, devices_that_do, [&](const plan::PlanSpec& spec) {
+                   return plan_file_json(file_of(spec));
+                 }).dump();
+  outcome.text = reports::plan_text(result, reports::plans_table(result.plans, shown.rows, heading, shown.folded),
+                                    heading, context.terminal.style);
   if (result.plans.empty()) {
-    const base::Diagnostics reasons = nothing_fits(result, options.job);
-    outcome.diagnostics.insert(outcome.diagnostics.end(), reasons.begin(), reasons.end());
+    outcome.diagnostics.push_back(nothing_fits(result, *job));
     outcome.exit_code = kInfeasible;
   } else if (auto warning = changed_mathematics(result.plans.front().spec, options.job)) {
     outcome.diagnostics.push_back(std::move(*warning));
   }
-  if (auto warning = missing_precision(*job->cluster, job->job.precision, options.job))
-    outcome.diagnostics.push_back(std::move(*warning));
+  if (!result.plans.empty())
+    if (auto warning = beyond_software(job->stacks, result.plans.front().spec, options.job))
+      outcome.diagnostics.push_back(std::move(*warning));
   if (!result.plans.empty() && job->cluster->device().kind == clusters::DeviceKind::gpu) {
-    const auto intervals = load_intervals(context.catalog);
-    if (!intervals) return bad_input(intervals.error());
     const cost::Prediction& best = result.plans.front();
-    const bool several = best.spec.ranks() > job->cluster->devices_per_node;
-    if (auto warning = tight(best, cost::spread_of(*intervals, job->stack, several), options.job))
+    const bool crosses = best.spec.ranks() > job->cluster->devices_per_node;
+    const cost::Stack& stack = job->stacks.of(best.spec.zero_stage, *job->cluster);
+    if (auto warning = tight(best, cost::spread_of(*intervals, stack, crosses), options.job))
       outcome.diagnostics.push_back(std::move(*warning));
   }
   if (result.interrupted) outcome.exit_code = kInterrupted;
-  if (!result.plans.empty() && !options.output.empty()) {
-    write_file(options.output, plan::write_plan_file(file_of(result.plans.front().spec)));
-    outcome.text += fmt::format("\nWrote {}    next: orrery simulate {}\n", options.output, options.output);
+  if (result.plans.empty() || options.output.empty()) return outcome;
+  const auto row = static_cast<std::size_t>(options.pick) - 1;
+  if (row >= shown.rows.size()) {
+    Outcome refused =
+        usage(fmt::format("there is no row {} to write: the table has {}", options.pick, shown.rows.size()),
+              "--all or a larger --top shows more");
+    refused.text = std::move(outcome.text);
+    return refused;
   }
+  context.outputs.write(options.output, plan::write_plan_file(file_of(result.plans[shown.rows[row]].spec)));
+  outcome.text += fmt::format("\n{} {} (row {})    next: orrery simulate {}\n", context.outputs.wrote(), options.output,
+                              options.pick, options.output);
   return outcome;
 }
 

@@ -230,8 +230,10 @@ Outcome run_probe(const ProbeOptions& options, const Context& context) {
   exec::ClusterFileOptions file;
   file.ranks = options.ranks > 0 ? options.ranks : most;
   file.name = options.output.empty() ? machine.host : std::filesystem::path(options.output).stem().string();
-  check_writable(options.output);
-  check_writable(options.calibration);
+  if (!context.outputs.dry_run()) {
+    check_writable(options.output);
+    check_writable(options.calibration);
+  }
 
   Outcome outcome;
   nlohmann::ordered_json result = {{"machine", machine_json(machine, gpus)}, {"measured", nullptr}};
@@ -241,6 +243,9 @@ Outcome run_probe(const ProbeOptions& options, const Context& context) {
     const auto text = read_argument(options.events);
     if (!text) return bad_input(text.error());
     measured = exec::read_measurement(*text);
+  } else if (options.measure && context.outputs.dry_run()) {
+    outcome.text +=
+        fmt::format("\nWould measure on {} rank{}, for under a minute.\n", file.ranks, file.ranks == 1 ? "" : "s");
   } else if (options.measure) {
     Progress progress(context.terminal.progress);
     const Interrupt interrupt;
@@ -250,16 +255,16 @@ Outcome run_probe(const ProbeOptions& options, const Context& context) {
         &Interrupt::requested());
     progress.clear();
   }
-  const bool fits = options.measure || !options.events.empty();
+  const bool fits = (options.measure && !context.outputs.dry_run()) || !options.events.empty();
   if (fits && measured.end != exec::MeasureEnd::completed) return not_measured(measured);
   if (!cluster) {
-    if (options.measure) file.measured = memory_of(measured.measured);
+    if (fits && options.measure) file.measured = memory_of(measured.measured);
     const std::string text = exec::cluster_file(machine, file);
     auto written = clusters::parse_cluster(text, "cluster", {});
     ENSURE(written.has_value(), "the cluster file of this machine does not read back:\n{}",
            base::render(written.error(), false));
     cluster = std::move(*written);
-    if (!options.output.empty()) write_file(options.output, text);
+    if (!options.output.empty()) context.outputs.write(options.output, text);
   }
   if (fits) {
     if (auto mistake = mistaken(measured.measured, *cluster, context)) return *mistake;
@@ -267,7 +272,7 @@ Outcome run_probe(const ProbeOptions& options, const Context& context) {
     if (!fit) return bad_input(fit.error());
     result["measured"] = measured_json(measured.measured, fit->result);
     outcome.text += measured_text(measured.measured, fit->result, context.terminal.style);
-    if (!options.calibration.empty()) write_file(options.calibration, fit->calibration);
+    if (!options.calibration.empty()) context.outputs.write(options.calibration, fit->calibration);
   }
   result["ranks"] = fits ? measured.measured.ranks : file.ranks;
   result["cluster"] = options.output.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(options.output);
@@ -275,10 +280,11 @@ Outcome run_probe(const ProbeOptions& options, const Context& context) {
       options.calibration.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(options.calibration);
   outcome.json = result.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (!options.output.empty())
-    outcome.text += fmt::format("\nWrote {}    next: `cluster: {}` in a job\n", options.output, options.output);
+    outcome.text += fmt::format("\n{} {}    next: `cluster: {}` in a job\n", context.outputs.wrote(), options.output,
+                                options.output);
   if (!options.calibration.empty())
-    outcome.text += fmt::format("Wrote {}    next: orrery simulate PLAN --calibration {}\n", options.calibration,
-                                options.calibration);
+    outcome.text += fmt::format("{} {}    next: orrery simulate PLAN --calibration {}\n", context.outputs.wrote(),
+                                options.calibration, options.calibration);
   return outcome;
 }
 

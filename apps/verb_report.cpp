@@ -37,8 +37,8 @@ base::Result<std::vector<cost::ScalingPoint>> scaling(const LoadedJob& job, std:
     auto cluster = clusters::resized(*job.cluster, size);
     if (!cluster) return base::fail(cluster.error());
     const auto shared = std::make_shared<const clusters::Cluster>(std::move(*cluster));
-    const cost::Pricing pricing(shared, job.stack, beliefs.after);
-    const cost::SearchResult found = sim::search(job.model, shared, job.job, pricing, {.top = 1});
+    const cost::Prices prices(shared, job.stacks, beliefs.after);
+    const cost::SearchResult found = sim::search(job.model, shared, job.job, prices, {.top = 1});
     if (found.plans.empty()) continue;
     cost::ScalingPoint point{size, found.plans.front(), 0};
     for (const Group& group : groups)
@@ -153,14 +153,14 @@ Outcome run_report(const ReportOptions& options, const Context& context) {
   }
 
   if (!options.job.empty()) {
-    const auto job = load_job(context.catalog, options.job, outcome.diagnostics);
+    const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
     if (!job) return bad_input(job.error());
-    const cost::Pricing pricing(job->cluster, job->stack, beliefs.after);
-    data.search = sim::search(job->model, job->cluster, job->job, pricing);
+    const cost::Prices prices(job->cluster, job->stacks, beliefs.after);
+    data.search = sim::search(job->model, job->cluster, job->job, prices);
     name_after(data, *job);
   }
   if (!options.scaling.empty()) {
-    const auto job = load_job(context.catalog, options.scaling, outcome.diagnostics);
+    const auto job = load_job(context.catalog, options.scaling, outcome.diagnostics, options.settings);
     if (!job) return bad_input(job.error());
     const Interrupt interrupt;
     Progress progress(context.terminal.progress && !context.quiet);
@@ -185,11 +185,11 @@ Outcome run_report(const ReportOptions& options, const Context& context) {
   }
   data.provenance = provenance(options, context, runs->size());
 
-  write_file(options.output, reports::report_html(data, chart_library(outcome.diagnostics)));
+  context.outputs.write(options.output, reports::report_html(data, chart_library(outcome.diagnostics)));
   outcome.json = reports::report_json(options.output, data.runs, data.scaling).dump();
   if (!data.runs.empty()) outcome.text = reports::runs_text(data.runs, context.terminal.style);
   if (!data.scaling.empty()) outcome.text += "\n" + reports::scaling_text(data.scaling, context.terminal.style);
-  outcome.text += fmt::format("\nWrote {}\n", fs::absolute(options.output).string());
+  outcome.text += fmt::format("\n{} {}\n", context.outputs.wrote(), fs::absolute(options.output).string());
   return outcome;
 }
 

@@ -139,14 +139,18 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   outcome.text = reports::prediction_text(simulation.prediction, context.terminal.style);
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
-  json["step_time_interval_s"] = json["memory_interval_bytes"] = nullptr;
+  json["step_time_interval_s"] = json["memory_interval_bytes"] = json["evidence"] = json["evidence_text"] = nullptr;
   if (const auto spread = spread_of(*loaded, *intervals, !other)) {
     const auto time = cost::around(simulation.prediction.step_time_s, spread->time);
     const auto memory = cost::around(simulation.prediction.memory_peak_bytes, spread->memory);
     json["step_time_interval_s"] = pair_of(time);
     json["memory_interval_bytes"] = pair_of(memory);
-    outcome.text += fmt::format("\nFour of five such runs, by published ones, take from {:.4g} s to {:.4g} s a step.\n",
-                                time.low, time.high);
+    const bool several = loaded->file.cluster.size() > loaded->file.cluster.devices_per_node;
+    const std::string evidence = cost::basis_text(*intervals, loaded->stack, several);
+    json["evidence"] = cost::name_of(cost::basis_of(*intervals, loaded->stack));
+    json["evidence_text"] = evidence;
+    outcome.text += fmt::format("\nFour times of five a step takes from {:.4g} s to {:.4g} s.\nEvidence: {}.\n",
+                                time.low, time.high, evidence);
   }
   add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text);
   add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text);
@@ -162,8 +166,8 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   }
   outcome.json = json.dump();
   const auto wrote = [&](const std::string& what, const std::string& file, const std::string& text) {
-    write_file(file, text);
-    outcome.text += fmt::format("\nWrote the {} {}\n", what, file);
+    context.outputs.write(file, text);
+    outcome.text += fmt::format("\n{} the {} {}\n", context.outputs.wrote(), what, file);
   };
   if (!options.trace.empty()) wrote("trace", options.trace, reports::trace_json(simulation.timeline, schedule));
   if (!options.timeline.empty())
@@ -180,8 +184,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
         {}});
   if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
     outcome.diagnostics.push_back(std::move(*warning));
-  if (auto warning = missing_precision(loaded->plan.cluster(), loaded->plan.spec().precision, options.plan))
-    outcome.diagnostics.push_back(std::move(*warning));
+  if (loaded->warning) outcome.diagnostics.push_back(*loaded->warning);
   if (const auto& p = simulation.prediction; p.memory_peak_bytes > p.memory_capacity_bytes)
     outcome.diagnostics.push_back(base::Diagnostic{base::Severity::warning,
                                                    "P92",

@@ -8,6 +8,7 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/preflight.h"
 #include "apps/verbs.h"
 #include "apps/verify_serial.h"
 #include "base/units.h"
@@ -16,6 +17,7 @@
 #include "exec/restart.h"
 #include "exec/sample_child.h"
 #include "exec/supervise.h"
+#include "plan/recommender_rules.h"
 #include "plan/serial.h"
 #include "reports/json.h"
 #include "reports/text.h"
@@ -59,6 +61,7 @@ reports::TrainSummary summary_of(const std::string& run, const exec::Completion&
   summary.lossless_tensors = done.lossless_tensors;
   summary.lossless_again = done.lossless_again;
   summary.lossless_densest = done.lossless_densest;
+  summary.bad_lines = done.bad_lines;
   summary.checkpoints = done.checkpoints.count;
   summary.checkpoint_pause_s = done.checkpoints.pause_s;
   summary.checkpoint_write_s = done.checkpoints.write_s;
@@ -177,6 +180,17 @@ Outcome stopped_early(const TrainOptions& options) {
   return outcome;
 }
 
+/// What would be run on what, or why it is not.
+Outcome not_run(const Preflight& before, const TrainOptions& options, const Context& context) {
+  Outcome outcome;
+  outcome.exit_code = before.missing() ? kMissing : kOk;
+  outcome.diagnostics = before.findings;
+  outcome.json = nlohmann::json{{"run", options.run}, {"preflight", preflight_json(before)}}.dump();
+  outcome.text = reports::text_of(preflight_table(before), context.terminal.style);
+  if (!before.missing()) outcome.text += fmt::format("\nWould train {} into {}\n", options.plan, options.run);
+  return outcome;
+}
+
 }  // namespace
 
 Outcome run_train(const TrainOptions& options, const Context& context) {
@@ -187,6 +201,11 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   }
   const auto loaded = load_plan(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
+  if (base::Diagnostics refused = plan::refused_execution(loaded->plan.model(), loaded->plan.spec()); !refused.empty())
+    return bad_input(refused);
+
+  const Preflight before = preflight(*loaded, options.plan, options.run, options.oversubscribe);
+  if (context.outputs.dry_run() || before.missing()) return not_run(before, options, context);
 
   Progress progress(context.terminal.progress);
   if (const auto encoded = encode_text(options, *loaded, progress); !encoded) return bad_input(encoded.error());
@@ -233,6 +252,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
     outcome.text = reports::train_text(summary, context.terminal.style);
   }
   outcome.diagnostics.insert(outcome.diagnostics.begin(), run.diagnostics.begin(), run.diagnostics.end());
+  outcome.diagnostics.insert(outcome.diagnostics.begin(), before.findings.begin(), before.findings.end());
   if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
     outcome.diagnostics.insert(outcome.diagnostics.begin(), std::move(*warning));
   for (base::Diagnostic& one : outcome.diagnostics)

@@ -1,7 +1,9 @@
 // validate: the simulator against published measurements.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "apps/chart_library.h"
 #include "apps/files.h"
@@ -23,18 +25,24 @@ namespace {
 
 constexpr const char* kHeadlines = "tests/validation/headlines";
 
-/// tests/validation/headlines, simulated.
+/// The files of tests/validation/headlines, simulated.
 base::Result<std::vector<cost::HeadlineResult>> headlines_of(const Catalog& catalog, const sim::Library& library) {
-  const auto entry = catalog.find(kHeadlines, "headlines");
-  if (!entry) return base::fail("E0201", fmt::format("{}/headlines.yaml is not there", kHeadlines));
-  auto parsed = sim::parse_headlines(entry->text, entry->path.string());
-  if (!parsed) return base::fail(parsed.error());
-  return sim::predict_headlines(*parsed, library);
+  if (!catalog.find(kHeadlines, "headlines"))
+    return base::fail("E0201", fmt::format("{}/headlines.yaml is not there", kHeadlines));
+  std::vector<cost::HeadlineResult> all;
+  for (const std::string& name : catalog.names(kHeadlines)) {
+    const auto entry = catalog.find(kHeadlines, name);
+    auto parsed = sim::parse_headlines(entry->text, entry->path.string());
+    if (!parsed) return base::fail(parsed.error());
+    for (cost::HeadlineResult& one : sim::predict_headlines(*parsed, library)) all.push_back(std::move(one));
+  }
+  return all;
 }
 
 /// What the steps of one validation share.
 struct Work {
   const ValidateOptions& options;
+  const Outputs& outputs;
   const std::vector<sim::Row>& rows;
   const sim::Library library;
   const std::vector<cost::Stack>& stacks;
@@ -59,7 +67,7 @@ base::Result<std::vector<std::string>> write_stacks(const Work& work, const std:
     const auto changed = sim::rewritten_stack(*text, file.string(), own);
     if (!changed) return base::fail(changed.error());
     if (*changed == *text) continue;
-    write_file(file, *changed);
+    work.outputs.write(file, *changed);
     written.push_back(file.string());
   }
   return written;
@@ -73,7 +81,7 @@ void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   cost::Intervals intervals = sim::intervals_from(work.rows, work.cases, left_out, names);
   for (cost::Spread& spread : sim::generic_spreads(work.rows, work.library))
     intervals.spreads.push_back(std::move(spread));
-  write_file(work.options.intervals, cost::write_intervals(intervals));
+  work.outputs.write(work.options.intervals, cost::write_intervals(intervals));
 }
 
 /// Fits that are asked for: --fit-stacks, --cross-validate, --intervals. False: stopped, and nothing is to be shown or
@@ -147,13 +155,21 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
     headlines = std::move(*found);
   }
   Work work{options,
+            context.outputs,
             *rows,
             *library,
             library->stacks,
             sim::make_cases(*rows, *library, [](std::size_t) { return Work::go_on(); }),
             Progress(context.terminal.progress)};
-  cost::Validation validation = sim::validate(*rows, work.cases, *intervals);
+  const auto told = [&](std::size_t begun) {
+    work.progress.line(fmt::format("replaying {} of {} rows", begun + 1, work.cases.ready.size()));
+  };
+  cost::Validation validation = sim::validate(
+      *rows, work.cases, *intervals,
+      {static_cast<int>(std::max(1U, std::thread::hardware_concurrency())), told, &Interrupt::requested()});
+  work.progress.clear();
   Outcome outcome;
+  if (!Work::go_on()) outcome.exit_code = kInterrupted;
   std::vector<cost::FamilyFit> fits;
   std::vector<std::string> written;
   if (options.cross_validate || !options.fit_stacks.empty() || !options.intervals.empty()) {
@@ -166,7 +182,8 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
   }
   show(outcome, context, validation, fits, headlines);
   if (!options.html.empty()) {
-    write_file(options.html, reports::validation_html(validation, headlines, chart_library(outcome.diagnostics)));
+    context.outputs.write(options.html,
+                          reports::validation_html(validation, headlines, chart_library(outcome.diagnostics)));
     written.push_back(options.html);
   }
   if (!written.empty() || !options.fit_stacks.empty()) {
@@ -174,7 +191,7 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
     json["written"] = written;
     outcome.json = json.dump();
   }
-  for (const std::string& file : written) outcome.text += fmt::format("\nWrote {}", file);
+  for (const std::string& file : written) outcome.text += fmt::format("\n{} {}", context.outputs.wrote(), file);
   if (!written.empty()) outcome.text += "\n";
   return outcome;
 }

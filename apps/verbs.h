@@ -5,6 +5,7 @@
 #include "apps/catalog.h"
 #include "apps/command_line.h"
 #include "apps/outcome.h"
+#include "apps/outputs.h"
 #include "apps/terminal.h"
 
 namespace orrery::apps {
@@ -12,6 +13,7 @@ namespace orrery::apps {
 struct Context {
   const Catalog& catalog;
   const Terminal& terminal;
+  const Outputs& outputs;
   bool quiet = false;
   bool json = false;
 };
@@ -33,6 +35,7 @@ struct Context {
 [[nodiscard]] Outcome run_probe(const ProbeOptions& options, const Context& context);
 [[nodiscard]] Outcome run_import(const ImportOptions& options, const Context& context);
 [[nodiscard]] Outcome run_export(const ExportOptions& options, const Context& context);
+[[nodiscard]] Outcome run_schema(const SchemaOptions& options, const Context& context);
 /// Logs of nccl-tests to a calibration file; `texts` are those of options.files.
 [[nodiscard]] Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::string>& texts,
                                         const Context& context);

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -158,6 +160,31 @@ bool parse_number(std::string_view text, double& out) {
   return error == std::errc{} && end == text.data() + text.size() && std::isfinite(out);
 }
 
+namespace {
+
+/// The unit that another way of writing means: "Gbps" is Gb/s, "TFLOPS" and "tflop/s" are TFLOP/s. Empty: none.
+std::string_view unit_meant(std::string name, const std::vector<Unit>& units) {
+  const auto ends = [&](std::string_view tail) { return name.size() > tail.size() && name.ends_with(tail); };
+  const auto lower = [](std::string_view text) {
+    std::string out(text);
+    std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+    return out;
+  };
+  constexpr std::string_view kFlops = "flops";
+  if (lower(name).ends_with(kFlops)) name.replace(name.size() - kFlops.size(), kFlops.size(), "FLOP/s");
+  for (const std::string_view tail : {"/sec", "ps"})
+    if (ends(tail)) name.replace(name.size() - tail.size(), tail.size(), "/s");
+  for (const Unit& unit : units)
+    if (unit.name == name) return unit.name;
+  // "Gb" is bits to whoever writes so: no case makes it bytes.
+  const bool bits = std::isupper(static_cast<unsigned char>(name.front())) != 0 && (ends("b") || ends("b/s"));
+  for (const Unit& unit : units)
+    if (!bits && lower(unit.name) == lower(name)) return unit.name;
+  return {};
+}
+
+}  // namespace
+
 bool parse_quantity(const std::string& text, UnitKind kind, double& out, std::string& error) {
   const std::string_view all = trimmed(text);
   const std::size_t length = number_length(all);
@@ -181,7 +208,9 @@ bool parse_quantity(const std::string& text, UnitKind kind, double& out, std::st
     error = fmt::format("{} is too large", quoted(text));
     return false;
   }
-  error = fmt::format("unit {} is not known here; write it like {}", quoted(std::string(name)), examples_of(kind));
+  const std::string_view near = unit_meant(std::string(name), units_of(kind));
+  error = fmt::format("unit {} is not known here; {}write it like {}", quoted(std::string(name)),
+                      near.empty() ? "" : fmt::format("did you mean `{}`? ", near), examples_of(kind));
   return false;
 }
 

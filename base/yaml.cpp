@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <limits>
 #include <system_error>
@@ -21,6 +22,24 @@ constexpr std::size_t kMostErrors = 20;        // of one file; more do not help
 constexpr std::size_t kLongestLine = 240;      // bytes of a source line shown
 constexpr std::size_t kMostLines = 1'000'000;  // of which there is one to show
 using Kind = Cursor::Node::Kind;
+
+/// Notes a key, once, in a document that records.
+void want(Cursor::Node& map, const std::string& key, const std::shared_ptr<Cursor::Node>& value) {
+  if (!map.records) return;
+  value->records = true;
+  for (Cursor::Node::Wanted& one : map.wanted)
+    if (one.key == key) {
+      // A key without a value stands for itself each time it is asked for: what was learnt of it is kept.
+      if (one.value != value && value->kind == Kind::missing) {
+        value->wanted.swap(one.value->wanted);
+        value->expected.swap(one.value->expected);
+        value->as_list = value->as_list || one.value->as_list;
+        one.value = value;
+      }
+      return;
+    }
+  map.wanted.push_back({key, value, false});
+}
 
 const char* name_of(Kind kind) {
   switch (kind) {
@@ -74,6 +93,13 @@ Findings::Findings(std::string file, std::string_view text) : file_(std::move(fi
     cut_.push_back(line.size() > kLongestLine);
     begin = end + 1;
   }
+  own_ = lines_.size();
+}
+
+int Findings::add_line(std::string_view line) {
+  lines_.emplace_back(line.substr(0, kLongestLine));
+  cut_.push_back(line.size() > kLongestLine);
+  return static_cast<int>(lines_.size());
 }
 
 Location Findings::location(int line, int byte, int length) const {
@@ -154,6 +180,10 @@ void Findings::add(Severity severity, std::string code, Location where, std::str
     if (where.column <= last + 1) {
       line = lines_[row] + (cut_[row] ? "..." : "");
       where.length = std::clamp(where.length, 1, std::max(1, last + 1 - where.column));
+    }
+    if (row >= own_) {
+      where.file = "--set";
+      where.line = static_cast<int>(row - own_) + 1;
     }
   }
   all_.push_back({severity, std::move(code), std::move(where), std::move(message), std::move(help), std::move(line)});
@@ -239,6 +269,7 @@ Cursor Cursor::optional(const std::string& key) const {
   if (Node::Entry* entry = node_->find(key)) {
     entry->read = true;
     child.node_ = entry->value;
+    want(*node_, key, child.node_);
     return child;
   }
   child.node_ = std::make_shared<Node>();
@@ -246,11 +277,13 @@ Cursor Cursor::optional(const std::string& key) const {
   child.node_->findings = node_->findings;
   child.node_->above = node_;
   child.node_->absent = key;
+  want(*node_, key, child.node_);
   return child;
 }
 
 Cursor Cursor::at(const std::string& key) const {
   Cursor child = optional(key);
+  for (Node::Wanted& one : node_->wanted) one.required = one.required || one.key == key;
   if (child.exists() || !is_map()) return child;
   const std::string in = path().empty() ? "" : fmt::format(" in {}", quoted(path()));
   if (child.node_->kind == Kind::null) {
@@ -280,12 +313,14 @@ bool Cursor::has(const std::string& key) const {
 std::vector<std::string> Cursor::keys() const {
   std::vector<std::string> all;
   if (!node_) return all;
+  node_->any_key = true;
   for (const auto& entry : node_->entries) all.push_back(entry.key);
   return all;
 }
 
 std::vector<Cursor> Cursor::items() const {
   std::vector<Cursor> all;
+  if (node_) node_->as_list = true;
   if (!exists()) return all;
   if (!is_sequence()) {
     error("E0104", fmt::format("{} must be a list, found {}", quoted(path()), base::name_of(node_->kind)),
@@ -346,6 +381,7 @@ const std::string* Cursor::scalar(const std::string& expected) const {
 }
 
 std::string Cursor::text(std::string fallback) const {
+  if (node_) expect(*node_, R"({"type": ["string", "number"]})");
   const std::string* value = scalar("text");
   if (value == nullptr) return fallback;
   const bool one_line = is_one_line(*value);
@@ -360,6 +396,8 @@ std::string Cursor::scalar_text() const {
 }
 
 std::int64_t Cursor::integer(std::int64_t low, std::int64_t high, std::int64_t fallback) const {
+  if (node_ && node_->records)
+    expect(*node_, fmt::format(R"({{"type": "integer", "minimum": {}, "maximum": {}}})", low, high));
   const std::string* value = scalar("a whole number");
   if (value == nullptr) return fallback;
   if (!node_->plain || !is_integer(*value)) {
@@ -377,6 +415,8 @@ std::int64_t Cursor::integer(std::int64_t low, std::int64_t high, std::int64_t f
 }
 
 double Cursor::number(double low, double high, double fallback) const {
+  if (node_ && node_->records)
+    expect(*node_, fmt::format(R"({{"type": "number", "minimum": {}, "maximum": {}}})", low, high));
   const std::string* value = scalar("a number");
   if (value == nullptr) return fallback;
   double out = 0;
@@ -391,6 +431,7 @@ double Cursor::number(double low, double high, double fallback) const {
 }
 
 bool Cursor::boolean(bool fallback) const {
+  if (node_) expect(*node_, R"({"type": "boolean"})");
   const std::string* value = scalar("true or false");
   if (value == nullptr) return fallback;
   if (node_->plain && *value == "true") return true;
@@ -401,6 +442,7 @@ bool Cursor::boolean(bool fallback) const {
 }
 
 double Cursor::quantity(UnitKind kind, double low, double high, double fallback) const {
+  if (node_) expect(*node_, R"({"type": "string", "pattern": "^ *[-+0-9.eE]+ *[A-Za-z/$\\u00b5]+ *$"})");
   const std::string* value = scalar("a number with its unit");
   if (value == nullptr) return fallback;
   double out = 0;
@@ -416,11 +458,15 @@ double Cursor::quantity(UnitKind kind, double low, double high, double fallback)
 }
 
 int Cursor::choice(const std::vector<std::string>& choices, int fallback) const {
+  if (node_ && node_->records) expect(*node_, fmt::format(R"({{"enum": ["{}"]}})", fmt::join(choices, "\", \"")));
   const std::string* value = scalar(fmt::format("one of {}", fmt::join(choices, ", ")));
   if (value == nullptr) return fallback;
   const auto it = std::find(choices.begin(), choices.end(), *value);
   if (it != choices.end()) return static_cast<int>(it - choices.begin());
-  const std::string near = did_you_mean(*value, choices);
+  std::string lower = *value;  // BF16 is bf16
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool by_case = std::find(choices.begin(), choices.end(), lower) != choices.end();
+  const std::string near = by_case ? lower : did_you_mean(*value, choices);
   error("E0106",
         fmt::format("{} must be one of {}, found {}", quoted(path()), fmt::join(choices, ", "), quoted(*value)),
         near.empty() ? "" : fmt::format("did you mean {}?", quoted(near)));

@@ -31,6 +31,9 @@ class Findings {
   [[nodiscard]] Location location(int line, int byte, int length) const;
   /// Characters of the quoted text that begins at `where`, quotes included; up to the end of the line.
   [[nodiscard]] int quoted_length(const Location& where) const;
+  /// A line that stands behind the text without being in its file, as `--set` gives one; its number. What is found
+  /// there is told of `--set`, lines counted from its first.
+  int add_line(std::string_view line);
 
  private:
   void add(Severity severity, std::string code, Location where, std::string message, std::string help);
@@ -40,6 +43,7 @@ class Findings {
   Diagnostics all_;
   std::size_t errors_ = 0;
   std::size_t warnings_ = 0;
+  std::size_t own_ = 0;  ///< lines of the text itself
 };
 
 /// A place in a document. Copyable and cheap. A cursor may stand on nothing (a missing optional key): then
@@ -94,6 +98,11 @@ class Cursor {
   std::shared_ptr<Node> node_;
 };
 
+/// A value that takes the place of the one that a text has at `key` ("plan.tensor"), or is added where it has none.
+struct Override {
+  std::string key, value;  ///< the value as YAML, on one line
+};
+
 /// A parsed text together with what was found wrong in it so far.
 class Document {
  public:
@@ -101,12 +110,20 @@ class Document {
   /// (E0107) the first value is kept.
   /// Limits (E0108): 4 MiB of text, depth 64; 200,000 values and 16 MiB of text once aliases are written out.
   [[nodiscard]] static Document parse(std::string_view text, std::string file);
+  /// With values from the command line: later ones win. Findings in them are told of the file "--set".
+  [[nodiscard]] static Document parse(std::string_view text, std::string file, const std::vector<Override>& overrides);
   [[nodiscard]] Cursor root() const { return root_; }
   [[nodiscard]] Findings& findings() const { return *findings_; }
+  /// A document that notes what is asked of it, key by key, also where it has no value: readers collect errors and go
+  /// on, so an empty map shows most of what they know.
+  [[nodiscard]] static Document recording(std::string_view text, std::string file);
+  /// What readers asked so far, as JSON Schema (draft 7); before close().
+  [[nodiscard]] std::string schema() const;
   /// finish() on the root, then all findings if any is an error.
   [[nodiscard]] Diagnostics close() const;
 
  private:
+  void put(const Override& one);
   std::shared_ptr<Findings> findings_;
   Cursor root_;
 };

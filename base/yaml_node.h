@@ -40,6 +40,17 @@ struct Cursor::Node {
   std::vector<std::string> asked;                         ///< keys that a reader knows, in the order it asked
   bool opened = false;                                    ///< a reader looked inside
   bool ignored = false;                                   ///< another reader's
+  // Where `records`, for Document::schema(): what readers asked of this place.
+  bool records = false;
+  struct Wanted {
+    std::string key;
+    std::shared_ptr<Node> value;
+    bool required = false;
+  };
+  std::vector<Wanted> wanted;         ///< of a map, in the order in which they asked
+  std::vector<std::string> expected;  ///< of a scalar: JSON Schemas
+  bool as_list = false;               ///< a list would do
+  bool any_key = false;               ///< the reader takes whatever keys there are
 
   [[nodiscard]] Entry* find(std::string_view key) {
     const auto it = index.find(key);
@@ -51,6 +62,9 @@ struct Cursor::Node {
   /// Made when it is asked for: written out, the paths of a bomb would be its largest part.
   [[nodiscard]] std::string path() const;
 };
+
+/// Notes what a reader takes here.
+void expect(Cursor::Node& node, std::string schema);
 
 /// Builds the tree of the one document in `text`, or reports why there is none and returns null.
 [[nodiscard]] std::shared_ptr<Cursor::Node> parse_yaml(std::string_view text,

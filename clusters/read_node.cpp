@@ -1,6 +1,7 @@
 /// Reads `node`: its fabric, host, PCIe, NICs, front end and drives.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <set>
 
 #include "clusters/read_parts.h"
@@ -137,6 +138,14 @@ void read_nics(const Cursor& at, NodeShape& node) {
   node.nics = read_count(at.at("count"), 0, 1);
   node.nic_bandwidth = read_rate(at.at("bandwidth"));
   node.nic_latency = read_delay(at.at("latency"));
+  // Who runs the protocol on the host's cores gets no more out of a port than those that serve it get through.
+  const Cursor core_rate = at.optional("core_rate"), cores = at.optional("cores");
+  if (core_rate.exists()) {
+    const BytesPerSecond served = read_rate(core_rate) * read_count(cores, 1, 1);
+    node.nic_bandwidth = std::min(node.nic_bandwidth, served);
+  } else if (cores.exists()) {
+    cores.error("C04", "'cores' without what one of them gets through the protocol", "core_rate: 42 Gb/s");
+  }
   const Cursor place = at.optional("at");
   node.nics_at_cpu = place.exists() && place.choice({"pcie", "cpu"}) == 1;
 }

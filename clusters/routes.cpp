@@ -219,6 +219,13 @@ Hop between_nodes(const Cluster& cluster, const std::vector<int>& members, const
     const double active = std::min<double>(cluster.devices_per_node, 1.0 * per_node * sharing);
     hop.bandwidth = std::min(hop.bandwidth, node.pcie_bandwidth.value / std::max(1.0, active / node.pcie_switches));
   }
+  if (network.staged && node.host_memory_bandwidth.value > 0) {
+    // Out: written by the device, read and written by the protocol's copy, read by the port; and in as much again
+    // (Cai et al., SIGCOMM 2021, section 2: the kernel's stack copies once on each side).
+    constexpr double kPasses = 8;
+    const double active = std::min<double>(cluster.devices_per_node, 1.0 * per_node * sharing);
+    hop.bandwidth = std::min(hop.bandwidth, node.host_memory_bandwidth.value * node.sockets / kPasses / active);
+  }
   const Crossings crossing = crossings_of(cluster, nodes);
   if (crossing.leaf > 0) {
     // An uplink's share of one device is its NICs' bandwidth over the oversubscription, and more where only some

@@ -22,6 +22,10 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
                              (tied ? agree.embedding : 0)) /
                             n;
     b.pipeline_communication += passes.transfer[s] / n;
+    if (!passes.late_forward.empty()) {
+      b.forward += passes.late_forward[s] / n;
+      b.backward += passes.late_backward[s] / n;
+    }
     b.copies += m * t.copies / n;
   }
   b.overhead = overhead;

@@ -47,16 +47,17 @@ class Owned {
 
   /// A shard is its rank's, or of one of the sub-groups that have it; of what every replica has they take turns.
   [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, int buffer, std::size_t place) const {
-    const bool sharded = at(buffer).elements != bucket.elements;
+    const bool second = buffer == bucket.second_moment;
+    const bool sharded = at(second ? bucket.first_moment : buffer).elements != bucket.elements;
     const bool apart = bucket.experts && spec_.folds_experts();
     const int ways = sharded ? spec_.sub_groups() : apart ? spec_.expert_shards() : spec_.replicas();
     const int turn = sharded ? spec_.sub_group_of(rank_) : apart ? spec_.expert_shard_index(rank_) : replica_;
     if (turn != static_cast<int>(place) % ways) return 0;
     const std::int64_t begin = sharded ? spec_.shard_index_of(bucket.experts, rank_) * bucket.shard_elements() : 0;
-    const std::int64_t end = sharded ? begin + bucket.shard_elements() : bucket.elements;
+    const std::int64_t end = begin + at(buffer).elements;
     std::int64_t sum = 0;
     for (const plan::ParameterRange& range : bucket.ranges)
-      if (writes(range))
+      if (writes(range) && !(second && range.orthogonal))
         sum += std::max<std::int64_t>(0, std::min(end, range.offset + range.elements) - std::max(begin, range.offset));
     return sum;
   }

@@ -11,6 +11,8 @@
 #include "cost/balancing.h"
 #include "cost/block_kinds.h"
 #include "cost/compression.h"
+#include "cost/exchange.h"
+#include "cost/issue.h"
 #include "cost/late_reductions.h"
 #include "cost/layer_costs.h"
 #include "cost/layer_key.h"
@@ -143,9 +145,10 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
     t.input = op(models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context)) + dispatch();
   }
-  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0, exchanged = 0;
+  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0;
   double host_forward = 0, host_backward = 0;
   double weights = 0, host_weights = 0;
+  double sent_forward = 0, sent_backward = 0;  // all-to-alls of tokens
   const double issue = pricing->message_host_time(spec.tensor, spec.pipeline > 1).value;
   for (const LayerRun& run : layers_of) {
     const auto count = static_cast<double>(run.count);
@@ -153,7 +156,8 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     tensor_forward += count * run.costs->forward.messages;
     t.backward += count * run.costs->backward.compute;
     tensor_backward += count * run.costs->backward.messages;
-    exchanged += count * (run.costs->forward.exchanges + run.costs->backward.exchanges + run.costs->weights.exchanges);
+    sent_forward += count * run.costs->forward.exchanges;
+    sent_backward += count * (run.costs->backward.exchanges + run.costs->weights.exchanges);
     host_forward += count * (run.costs->forward.host + issue * run.costs->forward.tensor_messages);
     host_backward += count * (run.costs->backward.host + issue * run.costs->backward.tensor_messages);
     t.recompute += count * run.costs->backward.recomputed;
@@ -165,24 +169,35 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
       t.recompute += count * run.costs->recompute.compute;
       host_backward += count * (run.costs->recompute.host + issue * run.costs->recompute.tensor_messages);
       tensor_backward += count * run.costs->recompute.messages;
-      exchanged += count * run.costs->recompute.exchanges;
+      sent_backward += count * run.costs->recompute.exchanges;
     }
   }
-  const LayerCosts& top = *layers_of.back().costs;
-  if (top.recomputation == plan::Recompute::full) t.prelude = top.recompute.compute + top.recompute.messages;
-  t.exchange = exchanged;
-  t.tensor = tensor_forward + tensor_backward + tensor_weights - exchanged;
+  // Beside another micro-batch's compute they take a part of the device, and no more.
+  const double computed = t.forward + t.backward + t.recompute + t.weights;
+  const double left = exchange_left(*pricing, sent_forward + sent_backward, computed);
+  tensor_forward -= (1 - left) * sent_forward;
+  tensor_backward -= (1 - left) * sent_backward;
+  t.exchange = left * (sent_forward + sent_backward);
+  t.tensor = tensor_forward + tensor_backward + tensor_weights - t.exchange;
   double forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
   double backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
-  // The device waits for what is not issued yet. The host waits for other stages only, so that without them it makes up
-  // in one pass for the other.
-  double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
-  if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
-  t.forward += std::max(0.0, late_forward);
-  forward_pass += std::max(0.0, late_forward);
-  t.backward += std::max(0.0, late_backward);
-  backward_pass += std::max(0.0, late_backward);
-  const double late_weights = std::max(0.0, host_weights - weights);
+  const Pass* ahead = run_ahead(*layers_of.back().costs);
+  if (ahead) t.prelude = ahead->compute + ahead->messages - (1 - left) * ahead->exchanges;
+  double late_weights = std::max(0.0, host_weights - weights);
+  if (spec.virtual_stages > 1 || spec.splits_backward()) {
+    t.forward_issue = {forward_issue(layers_of, issue, left)};
+    t.backward_issue = {backward_issue(layers_of, issue, left, t.prelude)};
+    t.weights_issue = {{host_weights, host_weights}};
+    late_weights = 0;
+  } else {
+    // The host waits for other stages only, so that without them it makes up in one pass for the other.
+    double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
+    if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
+    t.forward += std::max(0.0, late_forward);
+    forward_pass += std::max(0.0, late_forward);
+    t.backward += std::max(0.0, late_backward);
+    backward_pass += std::max(0.0, late_backward);
+  }
   t.weights_pass = {weights + late_weights};
   t.backward += t.weights + late_weights;  // from here on for the breakdown
   t.forward_pass = {forward_pass};
@@ -210,6 +225,7 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
   double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters come
   double hidden_by_backward = 0;
   const bool overlaps = pricing->overlaps(plan::Stream::data);
+  const bool beside = overlaps && pricing->calibration().get("stack.reduce_beside", 0) != 0;
   for (const LayerRun& run : layers_of) {
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
@@ -237,12 +253,14 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     }
     reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, groups.tensor);
     t.backward += count * touch;
-    t.data_backward += count * reduce;
     const bool again = c.recomputation == plan::Recompute::full;
     const double forward = overlaps ? c.forward.compute + c.forward.messages : 0;
     const double backward = overlaps ? c.backward.compute + c.backward.recomputed + c.backward.messages +
                                            (again ? c.recompute.compute + c.recompute.messages : 0)
                                      : 0;
+    // Beside the next layer's backward pass, on the network that its gather needs too.
+    const double exposed = beside ? std::max(0.0, reduce - std::max(0.0, backward - gather)) : reduce;
+    t.data_backward += count * exposed;
     // The first layer of a run waits behind the run before it, the others behind their like.
     t.data_forward += std::max(0.0, gather - hidden_by_forward) + (count - 1) * std::max(0.0, gather - forward);
     if (c.backward_reads_parameters)
@@ -266,7 +284,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   t.norm = clip + balancing_time(*pricing, model->experts, spec, layers_of, groups);
   std::int64_t parameters = 0;
   plan::FactorCount factors;
-  double computed = 0, gathered = 0;  // ends of the chains of updates and of gathers behind them
+  UpdateChain chain;
   std::vector<ServedBucket> served;
   for (const BucketSize& b : buckets_of(layers_of, spec)) {
     const auto count = static_cast<double>(b.count);
@@ -281,21 +299,20 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
       t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
     t.norm += count * op(flat(models::OpKind::norm_squared, gradient, spec.has_server() ? b.elements : optimized));
     const UpdateOps ops = update_ops(b, optimized, spec);
-    const double update = (spec.has_server() ? spec.data : 1) * op(ops.update) + dispatch();
+    double update = (spec.has_server() ? spec.data : 1) * op(ops.update) + dispatch();
+    for (const models::Op& product : ops.products) update += op(product);
     for (const models::Op& before : ops.before) t.norm += count * (op(before) + dispatch());
     parameters += b.count * b.parameters;
     factors.elements += b.count * b.factors.elements;
     factors.met += b.count * b.factors.met;
     const double gather = zero == 1 || zero == 2 ? parameter_gather(b, spec, *pricing, groups.data_of(b.experts)) : 0;
-    t.update += count * update;
+    double directions = 0;
+    for (const models::Op& before : ops.directions) directions += op(before) + dispatch();
+    const double meet = message(CollectiveKind::all_gather, ops.gathered, models::DType::fp32, groups.parts);
     if (spec.has_server()) served.push_back({b.count, reduction(b, spec, groups), update, gather});
-    for (std::int64_t i = 0; i < b.count; ++i) {
-      computed += update;
-      gathered = std::max(gathered, computed) + gather;
-    }
-    if (!pricing->overlaps(plan::Stream::data)) t.gather += count * gather;
+    chain.add({b.count, directions, meet, update, gather});
   }
-  if (pricing->overlaps(plan::Stream::data)) t.gather = std::max(0.0, gathered - computed);
+  std::tie(t.update, t.gather) = chain.times(pricing->overlaps(plan::Stream::data));
   if (spec.has_server()) serve(t, served, spec, *pricing);
   t.norm += agreement_on_tensors(spec, parameters, factors, groups);
   if (spec.offload.optimizer == plan::Space::device) return;
@@ -342,12 +359,16 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     copy_waits(one, plan, stage, c, layers_of);
     for (double StageTimes::*part :
          {&StageTimes::input, &StageTimes::forward, &StageTimes::recompute, &StageTimes::backward, &StageTimes::tensor,
-          &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude, &StageTimes::copies})
+          &StageTimes::exchange, &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude,
+          &StageTimes::copies})
       t.*part += one.*part;
     t.forward_pass.push_back(one.forward_pass.front());
     t.backward_pass.push_back(one.backward_pass.front());
     t.weights_pass.push_back(one.weights_pass.front());
     t.preludes.push_back(one.prelude);
+    for (std::vector<Issue> StageTimes::*all :
+         {&StageTimes::forward_issue, &StageTimes::backward_issue, &StageTimes::weights_issue})
+      (t.*all).insert((t.*all).end(), (one.*all).begin(), (one.*all).end());
   }
   finish(t, spec, this->stage(plan, stage), groups);
   if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))
@@ -462,6 +483,9 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
       times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
       times.weights.push_back(stages[static_cast<std::size_t>(s)].weights_pass);
       times.prelude.push_back(stages[static_cast<std::size_t>(s)].preludes);
+      times.forward_issue.push_back(stages[static_cast<std::size_t>(s)].forward_issue);
+      times.backward_issue.push_back(stages[static_cast<std::size_t>(s)].backward_issue);
+      times.weights_issue.push_back(stages[static_cast<std::size_t>(s)].weights_issue);
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
     }
     return moves_pipeline(times, spec, plan.micro_batches());
@@ -559,39 +583,6 @@ bool Estimator::fits_beside(const plan::Plan& plan) {
     if (!fits(m.host, cluster.host_memory.capacity) || !fits(m.nvme, cluster.nvme.capacity)) return false;
   }
   return true;
-}
-
-std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
-  std::vector<MemoryRow> rows;
-  for (int s = 0; s < plan.spec().pipeline; ++s) {
-    const StageMemory m = memory(plan, s);
-    MemoryRow row;
-    row.stage = s;
-    row.total = m.total();
-    row.host = m.host;
-    row.nvme = m.nvme;
-    row.by_purpose = {
-        {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
-        {"activations", m.activations}, {"workspace", m.workspace}, {"communication", m.communication},
-        {"scalars", m.input},           {"software", m.software}};
-    std::erase_if(row.by_purpose, [](const auto& entry) { return entry.second == 0; });
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-Prediction Estimator::predict(const plan::Plan& plan) {
-  const Estimate e = estimate(plan);
-  Prediction p;
-  p.spec = plan.spec();
-  p.step_time_s = e.step_time;
-  p.memory_peak_bytes = e.memory_peak;
-  p.breakdown = e.breakdown;
-  p.bubble_fraction = e.bubble / e.step_time;
-  p.exposed_communication_s = e.breakdown.exposed();
-  p.memory = memory(plan);
-  derive(p, plan);
-  return p;
 }
 
 }  // namespace orrery::cost

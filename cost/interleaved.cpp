@@ -27,6 +27,8 @@ struct Rank {
   double send_free = 0, receive_free = 0;
   std::deque<std::size_t> sends, receives;  ///< messages under way, in order
   double transfer = 0;
+  double issued = 0;  ///< the host has come to here
+  double late_forward = 0, late_backward = 0;
 };
 
 class MovesReplay {
@@ -58,6 +60,8 @@ class MovesReplay {
              rank.moves.size());
       result.end.push_back(std::max(rank.computed, rank.send_free));
       result.transfer.push_back(rank.transfer);
+      result.late_forward.push_back(rank.late_forward);
+      result.late_backward.push_back(rank.late_backward);
     }
     return result;
   }
@@ -121,7 +125,8 @@ class MovesReplay {
     return message.end;
   }
 
-  static double at(const std::vector<std::vector<double>>& seconds, int stage, const Move& move) {
+  template <class What>
+  static const What& at(const std::vector<std::vector<What>>& seconds, int stage, const Move& move) {
     return seconds[static_cast<std::size_t>(stage)][static_cast<std::size_t>(move.chunk)];
   }
   /// A rank that waits takes everything that is sent to it.
@@ -137,17 +142,22 @@ class MovesReplay {
     const std::optional<double> free = freed(stage, move);
     if (!free) return attend(me);
     const bool forward = move.kind == Move::Kind::forward, weights = move.kind == Move::Kind::weights;
-    double start = me.computed;
+    double start = me.computed, arrived = -1;
     if (!weights) start = std::max(start, *free);
     if (!weights && spec_.receives(stage, move.chunk, forward)) {
       const MoveMessage& message = messages_[taken(forward, stage, move)];
       if (message.end < 0) return attend(me);
       const double prelude =
           forward || !spec_.splits_backward() || times_.prelude.empty() ? 0 : at(times_.prelude, stage, move);
+      arrived = message.end;
       start = std::max(start, message.end - prelude);
       me.transfer += std::min(message.end - message.begin, std::max(0.0, message.end - me.computed));
     }
-    me.computed = start + at(forward ? times_.forward : weights ? times_.weights : times_.backward, stage, move);
+    const double seconds = at(forward ? times_.forward : weights ? times_.weights : times_.backward, stage, move);
+    const auto& issue = forward ? times_.forward_issue : weights ? times_.weights_issue : times_.backward_issue;
+    me.computed =
+        issue.empty() ? start + seconds : issued_end(at(issue, stage, move), start, seconds, arrived, me.issued);
+    (forward ? me.late_forward : me.late_backward) += me.computed - start - seconds;
     if (weights) me.computed = std::max(me.computed, *free);  // its last product frees it
     return true;
   }
@@ -198,6 +208,8 @@ PipelineResult replayed(const InterleavedTimes& times, const plan::PlanSpec& spe
   for (std::size_t s = 0; s < result.end.size(); ++s) {
     result.end[s] += periods * (result.end[s] - before.end[s]);
     result.transfer[s] += periods * (result.transfer[s] - before.transfer[s]);
+    result.late_forward[s] += periods * (result.late_forward[s] - before.late_forward[s]);
+    result.late_backward[s] += periods * (result.late_backward[s] - before.late_backward[s]);
   }
   return result;
 }

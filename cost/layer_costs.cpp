@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "cost/compression.h"
+#include "cost/exchange.h"
 #include "plan/buckets.h"
 #include "plan/lower.h"
 #include "plan/place.h"
@@ -59,27 +61,58 @@ class Ring {
   std::map<int, Arrival> arrived_;
 };
 
+/// All-to-alls of one pass over a layer.
+class Exchanges {
+ public:
+  Exchanges(const models::LayerProgram& program, const Pricing& pricing, const LayerGroups& groups)
+      : pricing_(pricing),
+        groups_(groups),
+        rows_(pricing, choice_of(program), static_cast<int>(groups.tensor.size()),
+              static_cast<int>(groups.experts.size()),
+              groups.experts.size() > 1 ? groups.experts[1] - groups.experts[0] : 0) {}
+  double time(const models::Part& part, double bytes, std::int64_t size) {
+    TokenExchange::Way way{base::Bytes{bytes}, base::Seconds{0}};
+    if (part.sent >= 0) {  // rows, not counts
+      way = rows_.way(next_, way.across, size);
+      next_ = next_ == Leg::there ? Leg::back : Leg::there;
+    }
+    return pricing_.exchange_time(way.across, groups_.experts, rows_.choice()).value + way.within.value;
+  }
+
+ private:
+  const Pricing& pricing_;
+  const LayerGroups& groups_;
+  TokenExchange rows_;
+  Leg next_ = Leg::there;
+};
+
 /// Walks over the parts of a pass as lowering does: a run of ops is a step, a message is a step.
 template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, const Pricing& pricing,
           const LayerGroups& groups, const Touch& touch) {
   Pass pass;
   Ring ring(pricing.overlaps(plan::Stream::context));
+  Exchanges rows(program, pricing, groups);
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const int whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
       const auto bytes = static_cast<double>(program.tensors[static_cast<std::size_t>(whole)].bytes()) * part.expected;
       const bool shifts = part.collective == models::GroupCollective::ring_shift;
       const bool exchanges = part.collective == models::GroupCollective::all_to_all;
-      const plan::Stream stream = exchanges ? plan::Stream::exchange : plan::Stream::tensor;
-      const std::vector<int>& members = shifts ? groups.context : exchanges ? groups.experts : groups.tensor;
-      const double seconds =
-          pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members, stream).value;
+      const std::vector<int>& members = shifts ? groups.context : groups.tensor;
+      const models::DType dtype = program.tensors[static_cast<std::size_t>(whole)].dtype;
+      const double seconds = exchanges
+                                 ? rows.time(part, bytes, models::size_of(dtype))
+                                 : pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members).value;
       if (exchanges) pass.exchanges += seconds;
-      if (shifts)
+      const bool meets = !shifts && !exchanges;  // of the tensor group
+      if (shifts) {
         ring.shift(part.source, part.tensor, seconds);
-      else
-        pass.messages += seconds, ring.pass(seconds), ++pass.tensor_messages;
+      } else {
+        pass.messages += seconds, ring.pass(seconds);
+        pass.segments.push_back({exchanges ? 0 : seconds, exchanges ? seconds : 0, 0, meets ? 1 : 0});
+      }
+      pass.tensor_messages += meets ? 1 : 0;
       touch(part.sent, pass.steps);
       touch(part.received, pass.steps);
       pass.message_bytes += bytes;
@@ -91,7 +124,9 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     if (part.ops.empty()) continue;
     const double seconds = pricing.compute_time(part.ops).value;
     (part.recomputed ? pass.recomputed : pass.compute) += seconds;
-    pass.host += pricing.host_time(part.ops).value;
+    const double host = pricing.host_time(part.ops).value;
+    pass.host += host;
+    pass.segments.push_back({seconds, 0, host, 0});
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(t, pass.steps);
       for (const int t : op.out) touch(t, pass.steps);
@@ -101,6 +136,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     ++pass.steps;
   }
   pass.messages += ring.waited();
+  if (ring.waited() > 0) pass.segments.push_back({ring.waited(), 0, 0, 0});
   return pass;
 }
 
@@ -244,18 +280,20 @@ void find_first_writes(const std::vector<models::Part>& parts, const models::Lay
     }
 }
 
-/// Elements that lie between parameters of the own bucket, where those come first that the tensor group sums.
-std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, std::int64_t alignment) {
+/// Elements that lie between parameters of the own bucket, in the order in which it holds them; and which of these move
+/// as a whole.
+std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::OptimizerKind optimizer,
+                                  plan::WholeMatrices& whole) {
   std::vector<std::int64_t> gaps;
   std::int64_t end = 0;
-  for (const bool partial : {true, false})
-    for (const models::Tensor& t : program.tensors) {
-      if (t.role != models::TensorRole::parameter || t.shared || t.expert >= 0 || t.partial_gradient != partial)
-        continue;
-      const std::int64_t begin = plan::round_up(end, alignment);
-      if (begin > end) gaps.push_back(begin - end);
-      end = begin + t.elements();
-    }
+  for (const std::size_t i : plan::parameter_order(program, optimizer)) {
+    const models::Tensor& t = program.tensors[i];
+    if (t.role != models::TensorRole::parameter || t.shared || t.expert >= 0) continue;
+    const std::int64_t begin = plan::round_up(end, plan::parameter_alignment(optimizer));
+    if (begin > end) gaps.push_back(begin - end);
+    end = begin + t.elements();
+    plan::add_parameter(whole, optimizer, program.kind, t, begin);
+  }
   return gaps;
 }
 
@@ -270,6 +308,26 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
   };
   if (t.pieces.empty()) count(t);
   for (const models::Tensor& piece : t.pieces) count(piece);
+}
+
+/// Backward runs a layer from its router on again before it: what that part makes does not wait for it.
+void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const Pricing& pricing,
+                       const LayerGroups& group) {
+  const std::vector<models::Part> parts = plan::parts_of_experts(program);
+  if (parts.empty()) return;
+  out.experts_again = walk(parts, program, pricing, group, [](int, int) {});
+  const Pass& again = out.experts_again;
+  out.backward.recomputed += again.compute + again.recomputed;
+  out.backward.host += again.host;
+  out.backward.messages += again.messages;
+  out.backward.exchanges += again.exchanges;
+  out.backward.message_bytes += again.message_bytes;
+  out.backward.message_count += again.message_count;
+  out.backward.tensor_messages += again.tensor_messages;
+  // The last steps of forward are the experts'; what was there before them is kept.
+  const int first = out.forward.steps - static_cast<int>(parts.size());
+  for (Life& life : out.lives)
+    if (life.forward_first > first && life.backward_first >= 0) life.dropped = true;
 }
 
 }  // namespace
@@ -289,6 +347,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   const std::int64_t alignment = plan::parameter_alignment(optimizer);
   LayerCosts out;
   out.recomputation = recomputation;
+  out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
   out.kind = program.kind;
   std::vector<int> life_of(program.tensors.size(), -1);
   for (std::size_t i = 0; i < program.tensors.size(); ++i) {
@@ -336,8 +395,10 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   std::set<int> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
-  out.own_gaps = gaps_of(program, alignment);
+  out.own_gaps = gaps_of(program, optimizer, out.whole);
   out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
+  if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
+    run_experts_again(out, program, pricing, group);
   for (Life& life : out.lives)  // what data says is loaded ahead of forward, though only backward may read it
     if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;

@@ -9,8 +9,17 @@
 #include "plan/factors.h"
 #include "plan/job.h"
 #include "plan/low_rank.h"
+#include "plan/whole_matrices.h"
 
 namespace orrery::cost {
+
+/// A step of a pass, or a message: the device begins it once the host has issued it, and runs its steps in order.
+struct Segment {
+  double device = 0;    ///< seconds, of compute or of a message that it waits for
+  double exchange = 0;  ///< of an all-to-all
+  double host = 0;      ///< seconds to issue it
+  int messages = 0;     ///< 1: of the tensor group, which the host issues besides
+};
 
 /// One pass over a layer: forward, what is recomputed of it, or backward.
 struct Pass {
@@ -23,6 +32,7 @@ struct Pass {
   int message_count = 0;
   int tensor_messages = 0;  ///< those of the tensor group
   int steps = 0;            ///< schedule steps
+  std::vector<Segment> segments = {};
 };
 
 /// First and last step of each pass in which a tensor is used; -1: not used.
@@ -44,6 +54,7 @@ struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
+  Pass experts_again;             ///< of backward, and in its sums: what runs from the router on, ahead of the rest
   Pass weights;                   ///< of a split backward: the weights' gradients, which `backward` then lacks
   std::int64_t own_elements = 0;  ///< of the layer's own bucket, before padding to shards; 0: none
   std::int64_t partial_elements =
@@ -53,11 +64,13 @@ struct LayerCosts {
   std::int64_t own_parameters = 0, expert_parameters = 0, shared_parameters = 0;  ///< tensors of these buckets
   plan::FactorCount own_factors, expert_factors, shared_factors;                  ///< and what Adafactor keeps of them
   std::vector<plan::MatrixShape> own_matrices, expert_matrices, shared_matrices;  ///< and their shapes
+  plan::WholeMatrices whole;  ///< of the own bucket, if the optimizer moves any as a whole
   /// Whether operators that can write a gradient are the first to touch each parameter's (plan/write_first.h).
   bool own_written = true, expert_written = true, shared_written = true;
   std::vector<std::int64_t> own_gaps = {};  ///< between parameters of the own bucket: elements, of each gap
   double weight_inputs = 0;                 ///< bytes that the weights' gradients read, what is left when W waits for B
   bool backward_reads_parameters = false;
+  bool reduced_beside = false;           ///< ZeRO-2 and 3: full gradients stay until the layer behind has run
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
 

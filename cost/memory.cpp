@@ -310,8 +310,9 @@ class Passes {
       step();
       return step();
     }
-    add(backward, at_, full(layer, gradient_));
-    add(at_, at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0), shard(layer, gradient_));
+    const int added = at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
+    add(backward, layer.reduced_beside ? added : at_, full(layer, gradient_));
+    add(at_, added, shard(layer, gradient_));
     step();
   }
 
@@ -349,12 +350,13 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
   bool shared = false;
   const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial, std::int64_t parameters,
                        const plan::FactorCount& factors, bool embedding, bool written,
-                       const std::vector<plan::MatrixShape>& matrices, bool experts = false) {
+                       const std::vector<plan::MatrixShape>& matrices, bool experts = false,
+                       const plan::WholeMatrices* whole = nullptr) {
     if (elements == 0) return;
     const int shards = spec.shards_of(experts);
     const std::int64_t padded = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
     out.push_back(
-        {padded, padded / shards, count, partial, parameters, factors, embedding, experts, written, &matrices});
+        {padded, padded / shards, count, partial, parameters, factors, embedding, experts, written, &matrices, whole});
   };
   // A tied table's first gradient is the head's, whose products a pass in two has later than the input's scatter.
   const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
@@ -367,7 +369,8 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
       shared = true;
     }
     add(c.own_elements, run.count, c.partial_elements, c.own_parameters, c.own_factors,
-        c.kind == models::LayerKind::embedding, c.own_written, c.own_matrices);
+        c.kind == models::LayerKind::embedding, c.own_written, c.own_matrices, false,
+        c.whole.matrices.empty() ? nullptr : &c.whole);
     add(c.expert_elements, run.count, 0, c.expert_parameters, c.expert_factors, false, c.expert_written,
         c.expert_matrices, true);
   }

@@ -24,6 +24,7 @@ struct BucketSize {
   bool experts = false;    ///< of the rank's own experts
   bool written = false;    ///< its first pass can write gradients (plan/write_first.h)
   const std::vector<plan::MatrixShape>* matrices = nullptr;  ///< of the tensors, in the layer's costs
+  const plan::WholeMatrices* whole = nullptr;                ///< those that move as a whole, there too; else nullptr
 };
 
 /// A run of equal layers of a stage.

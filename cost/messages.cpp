@@ -102,16 +102,20 @@ Seconds shift_time(const clusters::Cluster& cluster, const Calibration& c, Bytes
   return send_time(collective_network(cluster, c), span, message);
 }
 
+clusters::Span shared_span(const clusters::Cluster& cluster, std::span<const int> members) {
+  const std::vector<int> list(members.begin(), members.end());
+  const clusters::Span span = clusters::span_of(cluster, list);
+  const int sharing = std::max(1, cluster.devices_per_node / std::max(1, span.per_node));
+  return span.within_node || sharing == 1 ? span : clusters::span_of(cluster, list, sharing);
+}
+
 Seconds group_time(const clusters::Cluster& cluster, const Calibration& c, plan::CollectiveKind kind, Bytes message,
                    std::span<const int> members) {
   const auto ranks = static_cast<int>(members.size());
   if (is_cpu(cluster)) return mpi_collective_time(c, kind, message, ranks);
   if (kind == plan::CollectiveKind::ring_shift) return shift_time(cluster, c, message, members);
-  const std::vector<int> list(members.begin(), members.end());
-  clusters::Span span = clusters::span_of(cluster, list);
-  const int sharing = std::max(1, cluster.devices_per_node / std::max(1, span.per_node));
-  if (!span.within_node && sharing > 1) span = clusters::span_of(cluster, list, sharing);
-  return collective_time(collective_network(cluster, c), operation_of(kind), span, ranks, message);
+  return collective_time(collective_network(cluster, c), operation_of(kind), shared_span(cluster, members), ranks,
+                         message);
 }
 
 CollectivePrice price_of(const clusters::Cluster& cluster, const Calibration& c, Operation operation, Bytes message,

@@ -19,6 +19,9 @@ namespace orrery::cost {
 [[nodiscard]] base::Seconds group_time(const clusters::Cluster& cluster, const Calibration& calibration,
                                        plan::CollectiveKind kind, base::Bytes message, std::span<const int> members);
 
+/// What a group sees of the network while other groups of the same shape run at the same time.
+[[nodiscard]] clusters::Span shared_span(const clusters::Cluster& cluster, std::span<const int> members);
+
 /// One message from a rank to another.
 [[nodiscard]] base::Seconds message_time(const clusters::Cluster& cluster, const Calibration& calibration,
                                          base::Bytes message, int from, int to);

@@ -59,8 +59,11 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
   r.misaligned = c.get("device.attention.misaligned_efficiency", r.unfused);
   r.head_overhead = c.get("device.attention.head_overhead", 0);
   if (r.gpu) {
-    r.elementwise_passes = c.get("stack.elementwise_passes", 1);
+    r.elementwise_passes = c.get("stack.mlp_passes", c.get("stack.elementwise_passes", 1));
     r.score_passes = c.get("stack.score_passes", 1);
+    r.lookup_passes = c.get("stack.lookup_passes", 1);
+    r.interaction_passes = c.get("stack.interaction_passes", r.elementwise_passes);
+    r.index_passes = c.get("stack.index_passes", 1);
     r.softmax_multiple = c.get("stack.softmax_multiple", r.softmax_multiple);
     r.softmax_longest = c.get("stack.softmax_longest", r.softmax_longest);
     for (double& rate : r.matmul) rate *= c.get("stack.matmul_share", 1);
@@ -73,12 +76,15 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.flash_grad *= kernel * c.get("stack.attention_share", 1);
     r.accumulation_bytes = c.get("stack.accumulation_bytes", 0);
     r.casts_each = c.get("stack.fp8_casts", 0) != 0;
+    r.permute_passes = c.get("stack.permute_passes", 1);
+    r.grouped_share = c.get("stack.grouped_share", 1);
     r.tf32_attention = c.get("stack.tf32_attention", 1) != 0;
     r.k_half = c.at("device.matmul.k_half");
     r.tile_rows = c.at("device.matmul.tile_rows");
     r.tile_columns = c.at("device.matmul.tile_columns");
     r.halving_loss = c.at("device.matmul.halving_loss");
-    r.narrow_load_loss = c.get("device.matmul.narrow_load_loss", 0);
+    const bool pads = c.get("stack.pads", 0) != 0;
+    r.narrow_load_loss = pads ? 0 : c.get("device.matmul.narrow_load_loss", 0);
   } else {
     r.operand_bandwidth = c.at("device.matmul.operand_bandwidth");
     r.conversion = c.get("device.conversion.bandwidth", r.operand_bandwidth);
@@ -121,17 +127,36 @@ int cast_kernels(const DeviceRates& r, const models::Op& op) {
   return r.gpu && r.casts_each && models::is_fp8_product(op) ? kBeside : 0;
 }
 
+// Where a product's tiles leave multiprocessors idle, its inner dimension is cut, and the parts are added up in fp32
+// (cuBLAS's split-K; NVIDIA, CUTLASS, efficient_gemm.md, "Parallelized reductions"). `area`: seconds of a
+// multiprocessor for half a product of depth 1. Infinite where no part would be deep enough to be worth it.
+double split_k_time(const DeviceRates& r, double tiles, double area, double results, double k, double k_half) {
+  constexpr double kMostParts = 16, kPartial = 8;  // bytes of a partial result: written, and read
+  double best = std::numeric_limits<double>::infinity();
+  for (double parts = 2; parts <= kMostParts && parts * tiles <= 2 * r.multiprocessors; parts *= 2) {
+    if (tiles >= r.multiprocessors || k / parts < 4 * k_half) break;
+    const double waves = std::ceil(parts * tiles / r.multiprocessors);
+    best = std::min(best, waves * 2 * area * (k / parts + k_half) + parts * results * kPartial / r.memory);
+  }
+  return best;
+}
+
 Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType arithmetic, double m, double n,
                         double k) {
   const double rate = r.matmul[index_of(arithmetic)] / r.multiprocessors;  // of one multiprocessor
+  // Prologue and epilogue wait for memory, not for arithmetic: of slower arithmetic they are worth less depth.
+  const double slower = r.matmul[index_of(arithmetic)] / r.matmul[index_of(models::DType::fp16)];
+  const double k_half = r.k_half * std::min(1.0, slower);
   double best = std::numeric_limits<double>::infinity();
   double rows = r.tile_rows, columns = r.tile_columns, loss = 1;
   constexpr double kSmallestTile = 32;
   while (rows >= kSmallestTile && columns >= kSmallestTile) {
     for (const bool turned : {false, true}) {
       const double tile_m = turned ? columns : rows, tile_n = turned ? rows : columns;
-      const double waves = std::ceil(std::ceil(m / tile_m) * std::ceil(n / tile_n) / r.multiprocessors);
-      best = std::min(best, waves * 2 * tile_m * tile_n * (k + r.k_half) / (rate * loss));
+      const double tiles = std::ceil(m / tile_m) * std::ceil(n / tile_n);
+      const double waves = std::ceil(tiles / r.multiprocessors);
+      best = std::min(best, waves * 2 * tile_m * tile_n * (k + k_half) / (rate * loss));
+      best = std::min(best, split_k_time(r, tiles, tile_m * tile_n / (rate * loss), m * n, k, k_half));
     }
     (rows >= columns ? rows : columns) /= 2;
     loss *= 1 - r.halving_loss;
@@ -252,17 +277,30 @@ Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
   const Seconds together = gpu_matmul_time(r, op.dtype, arithmetic(op), experts * padded, n, k);
   // Tiles of one product would read its weights once; these read each expert's.
   const double weights = (experts - 1) * n * (gradient ? m : k) * static_cast<double>(models::size_of(op.dtype));
-  return Seconds{std::max(together.value, weights / r.memory)};
+  const Seconds product{std::max(together.value / r.grouped_share, weights / r.memory)};
+  if (gradient || arithmetic(op) != models::DType::fp8) return product;
+  // What enters is cast as of other products: read once, written as it is and transposed (side_time).
+  return product + Seconds{experts * rows * k * static_cast<double>(models::size_of(op.dtype) + 2) / r.memory};
+}
+
+/// Bytes of rows that a lookup finds in the cache, an earlier one having brought them (op.capacity: rows that are
+/// touched at all), less what the cache itself takes: A100's L2 has 5,120 bytes a clock, 3.5 times its memory, and
+/// V100's 2,048, as much (NVIDIA, A100 architecture white paper, table 4).
+double cached_bytes(const models::Op& op) {
+  constexpr double kCache = 3.5;
+  const bool updates = op.kind == models::OpKind::embedding_bag_update;
+  if (op.capacity <= 0 || op.capacity >= op.n) return 0;
+  const auto again = static_cast<double>(op.n - op.capacity);
+  return (updates ? 2 : 1) * again * static_cast<double>(op.m * models::size_of(op.dtype)) * (1 - 1 / kCache);
 }
 
 /// Rows stand anywhere in the memory: what is read of it is whole sectors of 32 bytes on a GPU, lines of 64 on a CPU
-/// (NVIDIA, CUDA C++ Best Practices Guide, section 10.2.1; Intel 64 Optimization Manual, section 2), and nothing of it
-/// is in a cache.
+/// (NVIDIA, CUDA C++ Best Practices Guide, section 10.2.1; Intel 64 Optimization Manual, section 2).
 Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
   const double grain = r.gpu ? 32 : 64, row = static_cast<double>(op.m * models::size_of(op.dtype));
   const double more = row > 0 ? std::ceil(row / grain) * grain / row : 1;
+  if (r.gpu) return Seconds{(models::bytes_of(op) - cached_bytes(op)) * more * r.lookup_passes / r.memory};
   const double bytes = models::bytes_of(op) * more;
-  if (r.gpu) return Seconds{bytes / r.memory};
   const double rate = r.vector[static_cast<std::size_t>(Family::embedding)];
   return Seconds{(rate > 0 ? bytes / rate : 0) + bytes / r.memory};
 }
@@ -270,8 +308,23 @@ Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
 /// A small product of a sample's vectors with themselves: all pairs, of which half are kept.
 Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
   const double arithmetic = 2 * models::flops_of(op) / r.matmul[index_of(op.dtype)];
-  const double moved = streaming_time(r, models::bytes_of(op), family_of(op.kind)).value;
-  return Seconds{r.gpu ? std::max(arithmetic, moved) : arithmetic + moved};
+  if (r.gpu) return Seconds{std::max(arithmetic, models::bytes_of(op) * r.interaction_passes / r.memory)};
+  return Seconds{arithmetic + streaming_time(r, models::bytes_of(op), family_of(op.kind)).value};
+}
+
+/// Its products, and the passes over the matrix and the squares between them, in fp32.
+Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
+  constexpr auto kType = models::DType::fp32;
+  const auto shorter = static_cast<double>(std::min(op.m, op.n)), longer = static_cast<double>(std::max(op.m, op.n));
+  const auto product = [&](double m, double n, double k) {
+    return r.gpu ? gpu_matmul_time(r, kType, kType, m, n, k) : cpu_matmul_time(r, kType, m, n, k);
+  };
+  const Seconds products =
+      product(shorter, shorter, longer) + product(shorter, shorter, shorter) + product(shorter, longer, shorter);
+  const double size = static_cast<double>(models::size_of(kType));
+  const double sums = size * (3 * shorter * shorter + 2 * shorter * longer), ends = 6 * size * shorter * longer;
+  return Seconds{models::kNewtonSchulzSteps * (products.value + streaming_time(r, sums, Family::optimizer).value) +
+                 streaming_time(r, ends, Family::optimizer).value};
 }
 
 Seconds whole_time(const DeviceRates& r, const models::Op& op);
@@ -305,11 +358,19 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::ring_attention_grad: return attention_time(r, op);
     case K::grouped_matmul:
     case K::grouped_weight_grad: return grouped_time(r, op);
+    case K::dispatch:
+    case K::combine:
+    case K::combine_weight_grad:
+      return Seconds{streaming_time(r, models::bytes_of(op), family_of(op.kind)).value *
+                     (r.gpu ? r.permute_passes : 1)};
+    case K::newton_schulz: return newton_schulz_time(r, op);
     case K::embedding_bag:
     case K::embedding_bag_squares:
     case K::embedding_bag_update:
     case K::embedding_lookup:
     case K::embedding_lookup_grad: return lookup_time(r, op);
+    case K::bucketise_indices:
+      return (r.gpu ? r.index_passes : 1) * streaming_time(r, models::bytes_of(op), family_of(op.kind));
     case K::interaction_dot:
     case K::interaction_dot_grad: return interaction_time(r, op);
     case K::add_bias:
@@ -354,6 +415,8 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::factor_moments:
     case K::factor_norms:
     case K::adafactor:
+    case K::muon_moments:
+    case K::muon:
     case K::type_add:
     case K::type_grad:
     case K::gather_rows:
@@ -382,7 +445,6 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::head_norm:
     case K::head_norm_grad:
     case K::load_clicks:
-    case K::bucketise_indices:
     case K::table_update:
     case K::pooled_join:
     case K::pooled_split:
@@ -397,9 +459,6 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::route_grad:
     case K::count_choices:
     case K::place_rows:
-    case K::dispatch:
-    case K::combine:
-    case K::combine_weight_grad:
     case K::row_gate:
     case K::row_gate_grad:
     case K::balance_losses:

@@ -18,13 +18,15 @@ struct DeviceRates {
   std::array<double, kRates> matmul{};  ///< FLOP/s at best shapes: fp32, bf16, fp16, fp8, tf32
   std::array<double, kRates> peak{};    ///< FLOP/s of the datasheet, by the same
   double k_half = 0, tile_rows = 1, tile_columns = 1, halving_loss = 0, narrow_load_loss = 0;
-  double operand_bandwidth = 0;                     ///< bytes/s; CPU only
-  double conversion = 0;                            ///< bytes/s; CPU only: see conversion_time
-  double memory = 0;                                ///< bytes/s
-  double cache = 0, cache_size = 0;                 ///< bytes/s, bytes; CPU only
-  double elementwise_passes = 1, score_passes = 1;  ///< of the stack; GPUs only
+  double operand_bandwidth = 0;                                        ///< bytes/s; CPU only
+  double conversion = 0;                                               ///< bytes/s; CPU only: see conversion_time
+  double memory = 0;                                                   ///< bytes/s
+  double cache = 0, cache_size = 0;                                    ///< bytes/s, bytes; CPU only
+  double elementwise_passes = 1, score_passes = 1;                     ///< of the stack; GPUs only
+  double lookup_passes = 1, interaction_passes = 1, index_passes = 1;  ///< the same
   double flash = 0, flash_grad = 0, unfused = 0, misaligned = 0, head_overhead = 0;
   double accumulation_bytes = 0;                       ///< of the stack, a weight's gradient and micro-batch
+  double permute_passes = 1, grouped_share = 1;        ///< of the stack, of experts' rows and products
   bool tf32_attention = true;                          ///< of the stack: whether attention of a tf32 plan rounds too
   bool casts_each = false;                             ///< of the stack: see side_time
   double softmax_multiple = 1, softmax_longest = 1e9;  ///< of the stack: where its softmax is one kernel

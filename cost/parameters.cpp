@@ -150,6 +150,9 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.elementwise_passes", Unit::number, 0.1, 100, 0.4,
                  "GPUs: how often elementwise and normalisation ops move their bytes, where kernels are not fused or "
                  "dropout is drawn"});
+  all.push_back({"stack.mlp_passes", Unit::number, 0.1, 100, 0.6,
+                 "GPUs: recommendation models: in place of elementwise_passes, of what is done between products of "
+                 "MLPs and of cross layers; below 1 where products do it on their way out"});
   all.push_back({"stack.score_passes", Unit::number, 0.1, 100, 0.4,
                  "GPUs: how often unfused attention moves its score matrix beyond the least"});
   all.push_back({"stack.attention_share", Unit::number, 0.01, 2, 0.3,
@@ -169,6 +172,28 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "share of a padded sequence that is computed, where the software leaves padding out"});
   all.push_back({"stack.data_share", Unit::number, 0.01, 2, 0.5,
                  "GPUs: what collectives of data parallelism reach of the network, beside those of the library alone"});
+  all.push_back({"stack.latency_share", Unit::number, 0.01, 10, 0.5,
+                 "GPUs: latency of collectives beside NCCL's, of software that has kernels of its own for them"});
+  all.push_back({"stack.exchange_share", Unit::number, 0.01, 10, 0.5,
+                 "GPUs: what all-to-alls of tokens or of pooled vectors reach of the library's best"});
+  all.push_back({"stack.lookup_passes", Unit::number, 0.1, 100, 0.4,
+                 "GPUs: how often lookups and updates of embedding tables move their bytes: sorting, merging, what is "
+                 "written in between"});
+  all.push_back({"stack.interaction_passes", Unit::number, 0.1, 100, 0.5,
+                 "GPUs: how often the dot interaction moves its bytes; not stated: as elementwise ops"});
+  all.push_back({"stack.index_passes", Unit::number, 0.1, 1000, 0.7,
+                 "GPUs: how often the indices that a rank looks through are read and written"});
+  all.push_back({"stack.exchanges_indices", Unit::number, 0, 1, 0,
+                 "recommendation models: 1: ranks send each other the indices of their samples; 0: each reads those of "
+                 "the whole batch"});
+  all.push_back({"stack.whole_tables", Unit::number, 0, 1, 0,
+                 "recommendation models: 1: a published run's tables are whole on a rank; 0: as the planner places "
+                 "them"});
+  all.push_back({"stack.reports", Unit::number, 0, 1, 0,
+                 "recommendation models: 1: a step ends in the norm of the gradients and the loss over all ranks, as "
+                 "Orrery's own runs have it"});
+  all.push_back({"stack.pads", Unit::number, 0, 1, 0,
+                 "GPUs: 1: operands of products are padded to rows of whole 16 bytes (479 columns to 480)"});
   all.push_back({"stack.gather_messages", Unit::number, 1, 1000, 0,
                  "GPUs: messages in which a layer's parameters are gathered, where partitions are not coalesced"});
   all.push_back({"stack.tensor_hidden", Unit::number, 0, 1, 0.5,
@@ -182,6 +207,35 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.pipeline_scatter", Unit::number, 0, 1, 0,
                  "GPUs: whether tensor ranks send a part each of what another node's stage gets, which gathers it "
                  "there (0 or 1)"});
+  all.push_back({"stack.exchange_two_hop", Unit::number, 0, 1, 0,
+                 "GPUs: whether a token goes to a node once, and there over NVLink to its experts (0 or 1)"});
+  all.push_back({"stack.exchange_own_rows", Unit::number, 0, 1, 0,
+                 "GPUs: whether of experts that a tensor group divides each rank sends its own rows alone, and the "
+                 "group gathers what has come (0 or 1)"});
+  all.push_back({"stack.exchange_hidden", Unit::number, 0, 1, 0,
+                 "GPUs: share of all-to-alls of tokens that run beside another micro-batch's compute"});
+  all.push_back({"stack.exchange_compute", Unit::number, 0, 1, 0,
+                 "GPUs: share of the multiprocessors that such an all-to-all takes from compute"});
+  all.push_back({"stack.exchange_bytes", Unit::number, 0, 4, 0,
+                 "GPUs: bytes of a value that goes to experts; 0: the plan's own. What comes back has the plan's"});
+  all.push_back({"stack.permute_passes", Unit::number, 0.1, 100, 0.4,
+                 "GPUs: how often rows are moved where tokens are put in the order of experts, and back"});
+  all.push_back(
+      {"stack.grouped_share", Unit::number, 0.1, 2, 0.3, "GPUs: what grouped products reach of other matrix products"});
+  all.push_back({"stack.expert_calls", Unit::number, 0, 10'000, 0.7,
+                 "GPUs: calls of the host for routing and exchanging a layer's tokens, beside one an operator"});
+  all.push_back({"stack.group_calls", Unit::number, 0, 10'000, 0.7,
+                 "GPUs: calls more of a router that chooses groups of experts first, where its kernels are not fused"});
+  all.push_back(
+      {"stack.groups_unfused", Unit::number, 0, 1, 0, "GPUs: whether such a router's kernels are not fused (0 or 1)"});
+  all.push_back({"stack.latent_calls", Unit::number, 0, 10'000, 0.7,
+                 "GPUs: calls of the host for a layer's latent attention, beside one an operator"});
+  all.push_back({"stack.reduce_beside", Unit::number, 0, 1, 0,
+                 "GPUs: whether ZeRO 2 and 3 reduce a layer's gradients while the next layer runs (0 or 1)"});
+  all.push_back({"stack.graphed", Unit::number, 0, 1, 0,
+                 "GPUs: whether all but what stands in experts' slots is replayed as graphs (0 or 1)"});
+  all.push_back({"stack.recomputes_experts", Unit::number, 0, 1, 0,
+                 "whether backward runs a layer again from its router on (0 or 1)"});
   all.push_back({"stack.dispatch_overhead", Unit::seconds, 0, 1, 1.0, "a schedule step's cost to its rank"});
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});
@@ -260,6 +314,9 @@ Family family_of(models::OpKind kind) {
     case K::momentum_update:
     case K::lamb_moments:
     case K::table_update:
+    case K::muon_moments:
+    case K::newton_schulz:
+    case K::muon:
     case K::lamb: return Family::optimizer;
     case K::factor_sums:
     case K::factor_norms:

@@ -11,6 +11,7 @@
 
 #include "base/ensure.h"
 #include "cost/copies.h"
+#include "cost/exchange.h"
 #include "cost/operators.h"
 
 namespace orrery::cost {
@@ -56,7 +57,7 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint32_t>(op.flash) << 18 | optional_operands(op) << 19 |
       static_cast<std::uint32_t>(op.rounded) << 25 | static_cast<std::uint32_t>(op.trans_a) << 26 |
       static_cast<std::uint32_t>(op.trans_b) << 27 | static_cast<std::uint32_t>(op.dropout > 0) << 28 |
-      static_cast<std::uint32_t>(op.cap > 0) << 29;
+      static_cast<std::uint32_t>(op.cap > 0) << 29 | static_cast<std::uint32_t>(op.expected == 0) << 30;
   return {op.m,        op.n,        op.k,        op.batch,  op.sequence, op.heads,
           op.kv_heads, op.head_dim, op.capacity, op.window, op.rotary,   flags};
 }
@@ -97,21 +98,32 @@ struct Pricing::Memo {
   std::optional<HostRates> host;  ///< once a copy is asked for: most plans make none, and paths take their time
   double op_overhead = 0, host_op_time = 0, host_grad_share = 1, load_overhead = 0, jitter = 0, neighbours = 0,
          dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1,
-         gather_messages = 1, tensor_hidden = 0, host_message_time = 0, pipeline_message_time = 0, tensor_hop_time = 0;
-  bool scatters = false, host_runs_ahead = true;
+         exchange_share = 1, latency_share = 1, gather_messages = 1, tensor_hidden = 0, host_message_time = 0,
+         pipeline_message_time = 0, tensor_hop_time = 0;
+  double expert_calls = 0, latent_calls = 0, group_calls = 0;
+  bool scatters = false, host_runs_ahead = true, two_hop = false, graphed = false;
 
   /// What the stack makes of a collective that takes `latency` and `transfer` at the library's best. `beyond`: ranks
   /// but the first of a group that reaches beyond a node; else 0.
   [[nodiscard]] Alone as_run(plan::CollectiveKind kind, plan::Stream stream, Alone best, int beyond) const {
     if (!rates.gpu) return best;
-    const bool data = stream == plan::Stream::data;
+    best.latency.value *= latency_share;
+    const bool data = stream == plan::Stream::data, exchange = stream == plan::Stream::exchange;
     if (!data && kind != plan::CollectiveKind::ring_shift) best.latency.value += tensor_hop_time * beyond;
     if (data && kind == plan::CollectiveKind::all_gather) best.latency.value *= gather_messages;
-    best.stretch = data ? 1 / data_share : 1 - tensor_hidden;
+    best.stretch = data ? 1 / data_share : exchange ? 1 / exchange_share : 1 - tensor_hidden;
     best.transfer.value *= best.stretch;
     return best;
   }
   [[nodiscard]] double host_time(std::span<const models::Op> issued) const;
+  /// Calls that an operator stands for beside its own: a router and its exchange, and latent attention.
+  [[nodiscard]] double own_calls(const models::Op& op) const {
+    using K = models::OpKind;
+    const double share = op.kind == K::route_grad || op.kind == K::latent_pack_grad ? host_grad_share : 1;
+    if (op.kind == K::route || op.kind == K::route_grad)
+      return share * (expert_calls + (op.routing.groups > 1 ? group_calls : 0));
+    return op.kind == K::latent_pack || op.kind == K::latent_pack_grad ? share * latent_calls : 0;
+  }
   std::unordered_map<OpKey, double, OpHash> ops;
   std::unordered_map<GroupKey, double, GroupHash> messages;
 };
@@ -141,7 +153,14 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
                              calibration_.get("stack.workspace_most", std::numeric_limits<double>::infinity()));
   memo_->tensor_hidden = calibration_.get("stack.tensor_hidden", 0);
   memo_->data_share = calibration_.get("stack.data_share", 1);
+  memo_->exchange_share = calibration_.get("stack.exchange_share", 1);
+  memo_->latency_share = calibration_.get("stack.latency_share", 1);
   memo_->host_runs_ahead = calibration_.get("stack.host_runs_ahead", 1) != 0;
+  memo_->two_hop = calibration_.get("stack.exchange_two_hop", 0) != 0;
+  memo_->expert_calls = calibration_.get("stack.expert_calls", 0);
+  if (calibration_.get("stack.groups_unfused", 0) != 0) memo_->group_calls = calibration_.get("stack.group_calls", 0);
+  memo_->latent_calls = calibration_.get("stack.latent_calls", 0);
+  memo_->graphed = calibration_.get("stack.graphed", 0) != 0;
   memo_->scatters = calibration_.get("stack.pipeline_scatter", 0) != 0;
   memo_->gather_messages = calibration_.get("stack.gather_messages", 1);
 }
@@ -199,6 +218,8 @@ double Pricing::Memo::host_time(std::span<const models::Op> issued) const {
         op.kind == models::OpKind::overflow || op.kind == models::OpKind::loss_scale ||
         op.kind == models::OpKind::factor_moments || op.kind == models::OpKind::load_tokens)
       continue;
+    if (graphed && op.slots == 0) continue;
+    if (!graphed) calls += own_calls(op);
     const bool attends = op.kind == models::OpKind::attention || op.kind == models::OpKind::attention_grad;
     const double more = attends && !op.flash && !softmax_is_fused(rates, op) ? kParts : 0;
     calls += (1 + more) * (is_of_backward(op) ? host_grad_share : 1);
@@ -218,7 +239,9 @@ Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::
                      first,
                      members[1] - members[0],
                      members.back() - members.front(),
-                     stream == plan::Stream::data ? 1 : 0};
+                     stream == plan::Stream::data       ? 1
+                     : stream == plan::Stream::exchange ? 2
+                                                        : 0};
   const auto found = memo_->messages.find(key);
   if (found != memo_->messages.end()) return Seconds{found->second};
   double time = group_time(*cluster_, calibration_, kind, message, members).value;
@@ -237,6 +260,30 @@ Seconds Pricing::collective_time(const plan::Step& step, const std::vector<plan:
                                  std::span<const int> members) const {
   return collective_time(step.collective, Bytes{static_cast<double>(step.message_bytes(buffers))}, members,
                          step.stream);
+}
+
+Seconds Pricing::exchange_time(Bytes message, std::span<const int> members, const TokenChoice& choice) const {
+  if (!memo_->rates.gpu || !memo_->two_hop || !choice.any() || members.size() < 2)
+    return collective_time(plan::CollectiveKind::all_to_all, message, members, plan::Stream::exchange);
+  const int first = members.front() % std::max(1, cluster_->devices_per_node);
+  constexpr std::int64_t kFirst = 3, kPrime = 1009;  // keys of choices, apart from those of streams
+  const std::int64_t own =
+      ((choice.experts * kPrime + choice.chosen) * kPrime + choice.groups) * kPrime + choice.groups_chosen + kFirst;
+  const GroupKey key{-2,
+                     message.value,
+                     members.size(),
+                     first,
+                     members[1] - members[0],
+                     members.back() - members.front(),
+                     static_cast<int>(own % std::numeric_limits<int>::max())};
+  const auto found = memo_->messages.find(key);
+  if (found != memo_->messages.end()) return Seconds{found->second};
+  const double time = two_hops(collective_network(*cluster_, calibration_), shared_span(*cluster_, members),
+                               static_cast<int>(members.size()), message, choice)
+                          .total()
+                          .value;
+  memo_->messages.emplace(key, time);
+  return Seconds{time};
 }
 
 Pricing::Boundary Pricing::boundary(Bytes message, int tensor, bool whole, bool within_node) const {

@@ -30,6 +30,7 @@
 namespace orrery::cost {
 
 struct HostRates;
+struct TokenChoice;
 
 class Pricing {
  public:
@@ -63,6 +64,10 @@ class Pricing {
                                               plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
                                               std::span<const int> members) const;
+  /// An all-to-all of tokens' rows, as the stack does it (stack.exchange_two_hop): `choice` says how many copies leave
+  /// a node. Where it is none, or the stack has no such way, the collective of the exchange stream.
+  [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,
+                                            const TokenChoice& choice) const;
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
   [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
                                         int to) const;

@@ -1,7 +1,10 @@
 /// Reads cost/stacks/NAME.yaml.
 #include "cost/stack.h"
 
+#include "cost/stack_read.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/yaml.h"
 #include "cost/parameters.h"
@@ -26,6 +29,10 @@ bool Stack::overlaps(plan::Stream stream) const {
   return false;
 }
 
+bool Stack::attends_fused(const clusters::Device& device) const {
+  return flash && (device.kind == clusters::DeviceKind::cpu || device.architecture >= can.flash_from);
+}
+
 namespace {
 
 constexpr double kLeastFactor = 0.01, kMostFactor = 100;
@@ -44,6 +51,44 @@ Stack::Fitted read_fitted(const base::Cursor& at) {
   out.time = read_interval_of(at.at("time"));
   out.memory = read_interval_of(at.at("memory"));
   return out;
+}
+
+const std::vector<std::string> kArchitectureWords = {"volta", "ampere", "hopper", "blackwell"};
+constexpr int kFirstWord = static_cast<int>(clusters::Architecture::volta);
+
+Capabilities read_capabilities(const base::Cursor& at) {
+  Capabilities out;
+  if (!at.exists()) return out;
+  const auto stages = [&](const char* key, std::vector<int> otherwise) {
+    const base::Cursor list = at.optional(key);
+    if (!list.exists()) return otherwise;
+    std::vector<int> found;
+    constexpr int kHighest = 3;
+    for (const base::Cursor& item : list.items()) found.push_back(static_cast<int>(item.integer(0, kHighest)));
+    return found;
+  };
+  out.zero_stages = stages("zero_stages", out.zero_stages);
+  out.pipelined_zero_stages = stages("pipelined_zero_stages", out.zero_stages);
+  out.tensor = at.optional("tensor").boolean(true);
+  out.pipeline = at.optional("pipeline").boolean(true);
+  out.virtual_stages = at.optional("virtual_stages").boolean(true);
+  out.context = at.optional("context").boolean(true);
+  out.expert = at.optional("expert").boolean(true);
+  out.sequence_parallel = at.optional("sequence_parallel").boolean(true);
+  out.gpipe = at.optional("gpipe").boolean(true);
+  if (at.has("flash_from"))
+    out.flash_from = static_cast<clusters::Architecture>(kFirstWord + at.at("flash_from").choice(kArchitectureWords));
+  return out;
+}
+
+std::string capabilities_text(const Capabilities& c) {
+  return fmt::format(
+      "can: {{zero_stages: [{}], pipelined_zero_stages: [{}], tensor: {}, pipeline: {}, virtual_stages: {}, context: "
+      "{}, "
+      "expert: {}, sequence_parallel: {}, gpipe: {}, flash_from: {}}}\n",
+      fmt::join(c.zero_stages, ", "), fmt::join(c.pipelined_zero_stages, ", "), c.tensor, c.pipeline, c.virtual_stages,
+      c.context, c.expert, c.sequence_parallel, c.gpipe,
+      kArchitectureWords.at(static_cast<std::size_t>(static_cast<int>(c.flash_from) - kFirstWord)));
 }
 
 std::string interval_text(const Interval& i) {
@@ -72,7 +117,13 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   out += fmt::format("flash: {}\nhost_inline: {}\n", s.flash, s.host_inline);
   if (!s.without_zero.empty()) out += fmt::format("without_zero: {}\n", base::yaml_text(s.without_zero));
   if (!s.with_zero_3.empty()) out += fmt::format("with_zero_3: {}\n", base::yaml_text(s.with_zero_3));
+  if (!s.within_node.empty()) out += fmt::format("within_node: {}\n", base::yaml_text(s.within_node));
+  if (!(s.can == Capabilities())) out += capabilities_text(s.can);
+  if (!(s.usual == Practice()))
+    out += fmt::format("usual: {{sequence_parallel: {}, chunk_layers: {}}}\n", s.usual.sequence_parallel,
+                       s.usual.chunk_layers);
   out += fmt::format("recompute_whole_layer: {}\n", s.recompute_whole_layer);
+  if (!s.zero_gradients) out += "zero_gradients: false\n";
   out += fmt::format(
       "overlap: {{tensor: {}, data: {}, pipeline: {}, gradients: {}, context: {}, exchange: {}, copies: {}}}\n",
       s.overlap_tensor, s.overlap_data, s.overlap_pipeline, s.overlap_gradients, s.overlap_context, s.overlap_exchange,
@@ -91,33 +142,44 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   return out;
 }
 
+Stack read_stack(const base::Cursor& root) {
+  Stack s;
+  s.name = root.at("stack").text();
+  s.flash = root.at("flash").boolean(true);
+  s.host_inline = root.at("host_inline").boolean(false);
+  // Read as optional keys are, so that a schema made by running this knows them.
+  const auto name_at = [&](const char* key) {
+    const base::Cursor at = root.optional(key);
+    return at.exists() ? at.text() : std::string();
+  };
+  s.without_zero = name_at("without_zero");
+  s.with_zero_3 = name_at("with_zero_3");
+  s.within_node = name_at("within_node");
+  s.can = read_capabilities(root.optional("can"));
+  if (const base::Cursor usual = root.optional("usual"); usual.exists())
+    s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000)};
+  s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
+  s.zero_gradients = root.optional("zero_gradients").boolean(true);
+  const base::Cursor overlap = root.at("overlap");
+  s.overlap_tensor = overlap.at("tensor").boolean(false);
+  s.overlap_data = overlap.at("data").boolean(false);
+  s.overlap_pipeline = overlap.at("pipeline").boolean(false);
+  s.overlap_gradients = overlap.optional("gradients").boolean(false);
+  s.memory = read_memory_recipe(root.optional("memory"));
+  s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
+  s.overlap_exchange = overlap.optional("exchange").boolean(s.overlap_context);
+  s.overlap_copies = overlap.optional("copies").boolean(true);
+  for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
+  s.generic = root.optional("generic").boolean(false);
+  if (root.has("fitted")) s.fitted = read_fitted(root.at("fitted"));
+  const base::Cursor sources = root.optional("sources");
+  if (sources.exists())
+    for (const base::Cursor& item : sources.items()) s.sources.push_back(item.text());
+  return s;
+}
+
 base::Result<Stack> parse_stack(std::string_view text, std::string file) {
-  return base::read_document<Stack>(text, std::move(file), [](const base::Cursor& root) {
-    Stack s;
-    s.name = root.at("stack").text();
-    s.flash = root.at("flash").boolean(true);
-    s.host_inline = root.at("host_inline").boolean(false);
-    s.without_zero = root.optional("without_zero").exists() ? root.at("without_zero").text() : "";
-    s.with_zero_3 = root.optional("with_zero_3").exists() ? root.at("with_zero_3").text() : "";
-    s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
-    s.zero_gradients = root.optional("zero_gradients").boolean(true);
-    const base::Cursor overlap = root.at("overlap");
-    s.overlap_tensor = overlap.at("tensor").boolean(false);
-    s.overlap_data = overlap.at("data").boolean(false);
-    s.overlap_pipeline = overlap.at("pipeline").boolean(false);
-    s.overlap_gradients = overlap.optional("gradients").boolean(false);
-    s.memory = read_memory_recipe(root.optional("memory"));
-    s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
-    s.overlap_exchange = overlap.optional("exchange").boolean(s.overlap_context);
-    s.overlap_copies = overlap.optional("copies").boolean(true);
-    for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
-    s.generic = root.optional("generic").boolean(false);
-    if (root.has("fitted")) s.fitted = read_fitted(root.at("fitted"));
-    const base::Cursor sources = root.optional("sources");
-    if (sources.exists())
-      for (const base::Cursor& item : sources.items()) s.sources.push_back(item.text());
-    return s;
-  });
+  return base::read_document<Stack>(text, std::move(file), read_stack);
 }
 
 }  // namespace orrery::cost

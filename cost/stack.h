@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "clusters/cluster.h"
 #include "cost/calibration.h"
 #include "cost/memory_recipe.h"
 #include "cost/validation.h"
@@ -16,9 +17,27 @@
 
 namespace orrery::cost {
 
+/// What a stack's software can do: the search proposes nothing else. What a job names is priced as if it could.
+struct Capabilities {
+  std::vector<int> zero_stages = {0, 1, 2, 3};
+  std::vector<int> pipelined_zero_stages = {0, 1, 2, 3};  ///< of a pipeline of several stages
+  bool tensor = true, pipeline = true, virtual_stages = true, context = true, expert = true, sequence_parallel = true;
+  bool gpipe = true;                                                  ///< besides 1F1B
+  clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the first that its fused attention runs on
+  bool operator==(const Capabilities&) const = default;
+};
+
+/// How its users usually run it, for runs that do not say.
+struct Practice {
+  bool sequence_parallel = false;  ///< beside tensor parallelism
+  std::int64_t chunk_layers = 0;   ///< of interleaved stages; 0: stages are whole
+  bool operator==(const Practice&) const = default;
+};
+
 struct Stack {
   std::string name;
-  bool flash = true;  ///< attention keeps row statistics, never the (B,H,T,T) matrix
+  bool flash =
+      true;  ///< attention keeps row statistics, never the (B,H,T,T) matrix; where the device has kernels for it
   bool host_inline =
       false;  ///< the host's work per op adds to the op's time (CPU ranks); else it hides behind the queue
   /// Whether transfers of a kind proceed while the same rank computes. Where not, a transfer makes progress
@@ -32,8 +51,11 @@ struct Stack {
   bool recompute_whole_layer = false;
   /// A step begins by zeroing gradients (plan::LowerOptions); not stated: it does.
   bool zero_gradients = true;
-  /// Stacks that stand for this one where a published run partitions nothing, or parameters too; empty: this one.
-  std::string without_zero = {}, with_zero_3 = {};
+  Capabilities can = {};
+  Practice usual = {};
+  /// Stacks that stand for this one where a plan partitions nothing, or parameters too, or stays within a node; empty:
+  /// this one (cost/stacks.h).
+  std::string without_zero = {}, with_zero_3 = {}, within_node = {};
   MemoryRecipe memory;  ///< what it keeps beyond the schedule's buffers
   /// stack.op_overhead      seconds an op costs beyond its arithmetic (launch gap, call, tiny-tensor costs)
   /// stack.load_overhead    seconds to read one micro-batch's tokens
@@ -53,6 +75,8 @@ struct Stack {
   std::optional<Fitted> fitted = {};
 
   [[nodiscard]] bool overlaps(plan::Stream stream) const;
+  /// Whether it runs fused attention on a device: `flash`, and kernels for its architecture.
+  [[nodiscard]] bool attends_fused(const clusters::Device& device) const;
 };
 
 [[nodiscard]] base::Result<Stack> parse_stack(std::string_view text, std::string file);

@@ -19,9 +19,10 @@ struct StageTimes {
   std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, of each chunk
   std::vector<double> weights_pass;                 ///< of a split backward; then backward_pass is without it
   std::vector<double> preludes;                     ///< of each chunk
-  double begin = 0;                                 ///< zeroing gradients
-  double reduce = 0, keep = 0, norm = 0;            ///< messages; copies; squares
-  double update = 0, gather = 0;                    ///< optimizer and what its gathers add
+  std::vector<Issue> forward_issue, backward_issue, weights_issue;  ///< of each chunk, where stages wait for others
+  double begin = 0;                                                 ///< zeroing gradients
+  double reduce = 0, keep = 0, norm = 0;                            ///< messages; copies; squares
+  double update = 0, gather = 0;                                    ///< optimizer and what its gathers add
 };
 
 /// Messages at the end of the step that tie stages together: sums of the gradient's norm, of the loss, and of the tied

@@ -22,6 +22,7 @@ double compute_of(const plan::TableReport& report, const plan::Plan& plan, const
   op.k = (replicated ? plan.spec().batch / plan.spec().data : plan.spec().batch) * op.m;
   double seconds = pricing.op_time(op).value;
   op.kind = models::OpKind::embedding_bag_update;
+  op.rule = plan::traits_of(plan.spec().optimizer).rule;
   op.out = {0, 1, 2};
   seconds += pricing.op_time(op).value;
   return seconds;

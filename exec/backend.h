@@ -31,7 +31,8 @@ struct StepContext {
   bool nesterov = false;
   bool adaptive = true;  ///< Adafactor: see plan::Optimizer, as the next two
   double clip_update = 1, decay_power = 0.8;
-  double scale_factor = 2;  ///< loss scaling
+  double matrix_rate = 0, matrix_decay = 0;  ///< Muon's matrices: rate and weight decay; all else has those above
+  double scale_factor = 2;                   ///< loss scaling
   std::int64_t scale_interval = 2000;
   std::uint64_t seed = 1;  ///< of stochastic rounding and of dropout
   int tensor_rank = 0;
@@ -39,6 +40,7 @@ struct StepContext {
   std::int64_t sample_step = 0;  ///< training step whose sequences are computed on (asynchronous pipelines run ahead)
   std::int64_t first_sequence = 0;  ///< which of that step's sequences is the micro-batch's first
   int rank = 0;
+  int shard = 0;                              ///< which of a bucket's shards is this rank's
   const plan::TableLayout* tables = nullptr;  ///< of a recommendation model: which rank has what
   int part = 0;  ///< of context parallelism: this rank has chunks `part` and 2 context - 1 - part of each sequence
 };
@@ -64,6 +66,7 @@ struct ElementRange {
   std::int64_t columns = 0;  ///< of that part as a matrix; 0: it is none
   std::int64_t all_rows = 0, all_columns = 0;                           ///< of the whole parameter, without padding
   std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;  ///< places in the operand `factors`
+  double orthogonal = 0;                                                ///< Muon: a matrix, its update times this
   std::uint64_t stream = 0;                                             ///< of random numbers: base::stream_of(name)
   std::int64_t logical = 0;  ///< which element of the whole parameter is `begin` (stochastic rounding)
 };

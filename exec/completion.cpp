@@ -91,6 +91,7 @@ std::string write_completion(const Completion& c) {
   json["spikes"] = c.spikes;
   json["skipped"] = c.skipped;
   json["looks"] = {{"count", c.looks}, {"seconds", c.looks_s}};
+  if (c.bad_lines) json["bad_lines"] = *c.bad_lines;
   if (const SavedTotals& saved = c.checkpoints; saved.count > 0)
     json["checkpoints"] = {{"count", saved.count},       {"pause_s", saved.pause_s},
                            {"copy_s", saved.copy_s},     {"wait_s", saved.wait_s},
@@ -146,6 +147,8 @@ std::optional<Completion> read_completion(const std::filesystem::path& run) {
       c.oversubscribed = reader.boolean();
     else if (key == "lossless")
       read_lossless(reader, c);
+    else if (key == "bad_lines")
+      c.bad_lines = reader.integer(0, kMost);
     else if (key == "spikes")
       c.spikes = reader.integer(0, kMost);
     else if (key == "skipped")

@@ -120,19 +120,16 @@ Batches::Batches(std::shared_ptr<const ClickFile> clicks, plan::DataOrder order,
     : clicks_(std::move(clicks)), order_(order), seed_(seed), batch_(batch), sequence_(1), vocab_(1) {}
 
 void Batches::load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const {
-  const std::int64_t size = clicks_->size();
+  const std::int64_t size = clicks_->size(), begin = sequences_before(step) + first;
+  if (order_ == plan::DataOrder::sequential) return clicks_->read(begin, out);
   const auto features = out.dense.size() / static_cast<std::size_t>(count),
              bag = out.indices.size() / static_cast<std::size_t>(count);
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t number = sequences_before(step) + first + i;
     const auto at = static_cast<std::size_t>(i);
-    const std::int64_t sample = order_ == plan::DataOrder::sequential
-                                    ? number % size
-                                    : static_cast<std::int64_t>(permuted(static_cast<std::uint64_t>(number % size),
-                                                                         static_cast<std::uint64_t>(size), seed_,
-                                                                         static_cast<std::uint64_t>(number / size)));
-    clicks_->read(sample, {out.dense.subspan(at * features, features), out.labels.subspan(at, 1),
-                           out.indices.subspan(at * bag, bag)});
+    const auto sample = permuted(static_cast<std::uint64_t>((begin + i) % size), static_cast<std::uint64_t>(size),
+                                 seed_, static_cast<std::uint64_t>((begin + i) / size));
+    clicks_->read(static_cast<std::int64_t>(sample), {out.dense.subspan(at * features, features),
+                                                      out.labels.subspan(at, 1), out.indices.subspan(at * bag, bag)});
   }
 }
 

@@ -67,6 +67,10 @@ class Batches {
   /// Of samples of a recommendation model, in place of sequences: read by load_clicks.
   Batches(std::shared_ptr<const ClickFile> clicks, plan::DataOrder order, std::uint64_t seed, std::int64_t batch);
   [[nodiscard]] const ClickFile* clicks() const { return clicks_.get(); }
+  /// Samples that were skipped, where they may be.
+  [[nodiscard]] std::optional<std::int64_t> bad_lines() const {
+    return clicks_ && clicks_->skips() ? std::optional(clicks_->skipped()) : std::nullopt;
+  }
   /// Samples [first, first + count) of a step.
   void load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const;
   /// Sequences [first, first + count) of a step; both spans hold count * T ids.

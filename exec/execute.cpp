@@ -37,7 +37,8 @@ std::optional<RangeGrain> grain_of(const models::Op& op) {
   if (op.kind == K::lamb_moments || op.kind == K::lamb || op.kind == K::factor_sums || op.kind == K::factor_norms ||
       op.kind == K::adafactor)
     return RangeGrain::parameter;
-  if (op.kind == K::norm_squared || models::updates_parameters(op.kind)) return RangeGrain::treatment;
+  if (op.kind == K::norm_squared || op.kind == K::muon_moments || models::updates_parameters(op.kind))
+    return RangeGrain::treatment;
   return std::nullopt;
 }
 
@@ -375,6 +376,7 @@ StepContext Executor::context_of(const Instance& of, const StepInput& input) con
   const int replica = transport_.rank() / (spec.context * spec.tensor) % spec.data;
   context.sample_step = of.step;
   context.rank = transport_.rank();
+  context.shard = data_rank_;
   context.tables = schedule_.tables.get();
   context.first_sequence = replica * (spec.batch / spec.data) + std::max(0, of.micro_batch) * spec.micro_batch;
   return context;

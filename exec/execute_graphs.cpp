@@ -68,6 +68,7 @@ Executor::Pattern Executor::pattern_of(const StepInput& input) const {
                        c.beta2,
                        c.epsilon,
                        c.weight_decay,
+                       c.matrix_decay,
                        c.clip_norm,
                        c.momentum,
                        c.nesterov ? 1.0 : 0.0,

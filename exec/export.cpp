@@ -96,7 +96,7 @@ base::Result<Exported> export_checkpoint(const models::Model& model, const fs::p
   const fs::path path = folder / "model.safetensors", temporary = folder / "model.safetensors.tmp";
   Exported out{reader.step(), static_cast<std::int64_t>(tensors.size()), 0, 0};
   {
-    SafetensorsWriter writer(temporary, entries, {{"format", "pt"}});
+    SafetensorsWriter writer(temporary, entries, {{"format", "pt"}, {"written_by", "orrery export"}});
     for (const auto& [name, tensor] : tensors) {
       const std::vector<float> values = assembled(tensor, reader);
       out.parameters += static_cast<std::int64_t>(values.size());

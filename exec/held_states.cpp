@@ -82,7 +82,8 @@ std::vector<HeldPart> held_parts(const plan::Schedule& schedule, int rank) {
     out.push_back({name_of(shard.state), shard.range.name, shard.buffer, 0, shard.offset, shard.end - shard.begin,
                    shard.writes && shard.state == State::weight
                        ? ""
-                       : fmt::format("{}/0/{}/{}-{}", name_of(shard.state), shard.range.name, shard.begin, shard.end)});
+                       : fmt::format("{}/{}/{}/{}-{}", name_of(shard.state), shard.range.name, shard.tensor_rank,
+                                     shard.begin, shard.end)});
   return out;
 }
 

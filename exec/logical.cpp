@@ -48,6 +48,8 @@ std::vector<Run> runs_of(const models::Tensor& tensor, int tensor_rank, std::int
 }
 
 bool is_sharded(const plan::RankClass& rank_class, const plan::Bucket& bucket, int buffer) {
+  // That may end before the matrices that have none (plan/whole_matrices.h).
+  if (buffer == bucket.second_moment) buffer = bucket.first_moment;
   const std::int64_t elements = rank_class.buffers[static_cast<std::size_t>(buffer)].elements;
   ENSURE(elements == bucket.elements || elements == bucket.shard_elements(),
          "buffer {} holds {} of bucket {}'s {} elements", rank_class.buffers[static_cast<std::size_t>(buffer)].name,
@@ -68,9 +70,11 @@ std::vector<Holding> holdings_between(const plan::Bucket& bucket, std::int64_t b
 
 std::vector<Holding> holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket, int buffer,
                               int data_rank) {
-  if (!is_sharded(rank_class, bucket, buffer)) return holdings_between(bucket, 0, bucket.elements, 0);
-  const std::int64_t begin = data_rank * bucket.shard_elements();
-  return holdings_between(bucket, begin, begin + bucket.shard_elements(), begin);
+  const std::int64_t begin = is_sharded(rank_class, bucket, buffer) ? data_rank * bucket.shard_elements() : 0;
+  const std::int64_t elements = rank_class.buffers[static_cast<std::size_t>(buffer)].elements;
+  std::vector<Holding> out = holdings_between(bucket, begin, begin + elements, begin);
+  if (buffer == bucket.second_moment) std::erase_if(out, [](const Holding& h) { return h.range->orthogonal; });
+  return out;
 }
 
 std::vector<Holding> gradient_holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket, int data_rank,

@@ -276,6 +276,7 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
     line += ",\"aux_loss\":" + number(step.aux_loss) + ",\"z_loss\":" + number(step.z_loss);
   if (!step.expert_loads.empty()) line += ",\"expert_load\":" + loads_json(step.expert_loads);
   if (step.checkpoint_pause > 0) line += ",\"checkpoint_pause_s\":" + number(step.checkpoint_pause);
+  if (step.bad_lines) line += fmt::format(",\"bad_lines\":{}", *step.bad_lines);
   if (step.held_out_auc) line += ",\"held_out_auc\":" + number(*step.held_out_auc);
   if (step.held_out_loss) line += ",\"held_out_loss\":" + number(*step.held_out_loss);
   std::vector<std::string> waited;

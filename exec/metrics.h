@@ -62,7 +62,8 @@ struct StepMetrics {
   double z_loss = std::numeric_limits<double>::quiet_NaN();
   /// Of each layer with experts the tokens that chose each; empty: dense.
   std::map<std::int64_t, std::vector<float>> expert_loads;
-  double checkpoint_pause = 0;  ///< s that checkpoints held training up before this step; slowest rank
+  std::optional<std::int64_t> bad_lines;  ///< of the training data, skipped; nothing where none may be
+  double checkpoint_pause = 0;            ///< s that checkpoints held training up before this step; slowest rank
 };
 /// `all` and what another rank or another step brings to it.
 void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);

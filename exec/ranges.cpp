@@ -2,6 +2,7 @@
 #include "exec/ranges.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/random.h"
 #include "exec/logical.h"
@@ -23,6 +24,14 @@ void describe(ElementRange& out, const plan::ParameterRange& range, int tensor_w
   out.stream = base::stream_of(range.name);
 }
 
+/// Muon: a matrix of more rows (outputs) than columns moves further, so that its update has the same effect (Jordan et
+/// al. 2024).
+double orthogonal_scale(const models::Tensor& matrix) {
+  const double rows = static_cast<double>(matrix.logical_shape.at(0)),
+               columns = static_cast<double>(matrix.logical_shape.at(1));
+  return std::sqrt(std::max(1.0, rows / columns));
+}
+
 }  // namespace
 
 std::vector<ElementRange> element_ranges(const plan::Bucket& bucket, std::int64_t begin, std::int64_t elements,
@@ -34,9 +43,10 @@ std::vector<ElementRange> element_ranges(const plan::Bucket& bucket, std::int64_
     if (low >= high) continue;
     const double weight = !range.counts_in_norm ? 0.0 : range.replicated ? 1.0 / tensor_ways : 1.0;
     ElementRange next{low - begin, high - begin, range.decay, weight};
+    if (range.orthogonal) next.orthogonal = orthogonal_scale(range.tensor);
     if (grain == RangeGrain::treatment) {
       if (!out.empty() && out.back().end == next.begin && out.back().decay == next.decay &&
-          out.back().norm_weight == next.norm_weight)
+          out.back().norm_weight == next.norm_weight && out.back().orthogonal == next.orthogonal)
         out.back().end = next.end;
       else
         out.push_back(next);

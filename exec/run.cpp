@@ -272,6 +272,7 @@ class Session {
     record.looks = guards_.counts().looks;
     record.looks_s = guards_.counts().looks_s;
     record.checkpoints = saved_;
+    record.bad_lines = trainer_.data().bad_lines();
     if (const auto warning = little_room()) report(diagnostic_event(*warning));
     write_atomically(options_.directory / "completed.json", write_completion(record));
     report({{"event", completed ? "completed" : "stopped"}, {"step", done_}});
@@ -466,6 +467,7 @@ class Session {
     if (held_out) step.held_out_auc = trainer_.area_under_curve();
     step.tokens_per_s = tokens() / step.seconds;
     step.expert_loads = loads_;
+    step.bad_lines = trainer_.data().bad_lines();
     step.spikes = guards_.see_joined(step, [this](const ordered_json& event) { report(event); });
     metrics_->append(step, ranks);
     if (std::isnan(first_loss_)) first_loss_ = step.loss;
@@ -583,13 +585,11 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
   auto opened = open_data(plan, training, transport, options.directory);
   if (!opened) return base::fail(opened.error());
   if (transport.rank() == 0 && options.report)
-    if (const auto warning = short_data(training, plan.spec(), opened->batches, options.steps))
-      options.report(diagnostic_event(*warning).dump());
+    for (const base::Diagnostic& one : data_warnings(training, plan.spec(), opened->batches, options.steps))
+      options.report(diagnostic_event(one).dump());
   Session one(plan, training, schedule, backend, transport, waiter, options, std::move(*opened), *faults);
-  auto locked = agreed(transport, one.lock());
-  if (!locked) return locked;
-  auto loaded = agreed(transport, one.load_or_say());
-  if (!loaded) return loaded;
+  if (auto locked = agreed(transport, one.lock()); !locked) return locked;
+  if (auto loaded = agreed(transport, one.load_or_say()); !loaded) return loaded;
   one.open_records();
   const bool completed = one.steps();
   if (one.fault()) return base::fail(*one.fault());

@@ -23,7 +23,7 @@ base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& 
     return base::fail(std::move(refused));
   const models::Recommender& model = *plan.model().recommender;
   const auto batches = [&](const std::string& path, plan::DataOrder order) -> base::Result<Batches> {
-    auto file = ClickFile::open(path, model);
+    auto file = ClickFile::open(path, model, training.bad_lines);
     if (auto all = agreed(transport, whether(file)); !all) return base::fail(all.error());
     return Batches(std::move(*file), order, training.seed, plan.spec().batch);
   };
@@ -36,8 +36,6 @@ base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& 
   out.held_out = std::move(*held_out);
   return out;
 }
-
-}  // namespace
 
 std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,
                                            const Batches& batches, std::int64_t steps) {
@@ -56,6 +54,29 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
                                       clicks ? "samples" : "tokens", steps, wanted, wanted / there),
                           "give more data, or train fewer steps",
                           {}};
+}
+
+std::optional<base::Diagnostic> skipped_data(const Batches& batches) {
+  const std::int64_t skipped = batches.bad_lines().value_or(0);
+  if (skipped == 0) return std::nullopt;
+  const base::Diagnostic& first = batches.clicks()->first_skipped().front();
+  return base::Diagnostic{base::Severity::warning,
+                          "E0663",
+                          first.where,
+                          fmt::format("{} of {} lines of the training data are skipped, this one first: {}", skipped,
+                                      skipped + batches.clicks()->size(), first.message),
+                          "with bad_lines: refuse they end the run",
+                          {}};
+}
+
+}  // namespace
+
+base::Diagnostics data_warnings(const plan::Training& training, const plan::PlanSpec& spec, const Batches& batches,
+                                std::int64_t steps) {
+  base::Diagnostics out;
+  for (auto& one : {skipped_data(batches), short_data(training, spec, batches, steps)})
+    if (one) out.push_back(*one);
+  return out;
 }
 
 base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& training, Transport& transport,

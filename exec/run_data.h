@@ -19,8 +19,8 @@ struct RunData {
 [[nodiscard]] base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& training,
                                               Transport& transport, const std::filesystem::path& run);
 
-/// A warning when a run of so many steps reads some of its data more than once.
-[[nodiscard]] std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,
-                                                         const Batches& batches, std::int64_t steps);
+/// Warnings: a run of so many steps reads some of its data more than once, or lines of it are skipped.
+[[nodiscard]] base::Diagnostics data_warnings(const plan::Training& training, const plan::PlanSpec& spec,
+                                              const Batches& batches, std::int64_t steps);
 
 }  // namespace orrery::exec

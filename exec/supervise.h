@@ -77,7 +77,8 @@ struct Completion {
   /// weights and states (exec/guards.h) and what they took, on rank 0.
   std::int64_t spikes = 0, skipped = 0, looks = 0;
   double looks_s = 0;
-  SavedTotals checkpoints;  ///< of this run
+  SavedTotals checkpoints;                ///< of this run
+  std::optional<std::int64_t> bad_lines;  ///< of the training data, skipped: only where the job says so
 };
 [[nodiscard]] std::string write_completion(const Completion& completion);
 /// Nothing when the file is missing or no such record.

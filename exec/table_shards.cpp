@@ -22,13 +22,46 @@ plan::ParameterRange range_of_table(const plan::TableLayout& layout, int table, 
   return range;
 }
 
-plan::ParameterRange range_of_states(const plan::TableLayout& layout, int table) {
-  plan::ParameterRange range = range_of_table(layout, table, layout.embedding_dim);
-  range.tensor.shape = range.tensor.logical_shape = {layout.tables[static_cast<std::size_t>(table)].rows};
-  range.tensor.initial_stddev = 0;
-  range.elements = range.tensor.elements();
-  return range;
-}
+// States that `weights` have, of values or rows as they are.
+class States {
+ public:
+  States(const plan::Schedule& schedule)
+      : layout_(*schedule.tables), adam_(schedule.spec.optimizer == plan::OptimizerKind::adam) {}
+
+  // Adam's second moments stand behind all first ones, of which there are `values`.
+  void add(std::vector<HeldShard>& out, const HeldShard& weights, const plan::TableShard& shard, int buffer,
+           std::int64_t values) const {
+    HeldShard held = weights;
+    held.range.tensor.initial_stddev = 0;
+    held.buffer = buffer;
+    held.state = State::first_moment;
+    if (!adam_) {
+      held.range = of_rows(shard.table);
+      held.tensor_rank = 0;
+      held.begin = shard.row_begin;
+      held.end = shard.row_end;
+      held.offset = shard.state;
+      held.writes = weights.writes && shard.first_columns;
+      out.push_back(held);
+      return;
+    }
+    out.push_back(held);
+    held.state = State::second_moment;
+    held.offset += values;
+    out.push_back(held);
+  }
+
+ private:
+  [[nodiscard]] plan::ParameterRange of_rows(int table) const {
+    plan::ParameterRange range = range_of_table(layout_, table, layout_.embedding_dim);
+    range.tensor.shape = range.tensor.logical_shape = {layout_.tables[static_cast<std::size_t>(table)].rows};
+    range.tensor.initial_stddev = 0;
+    range.elements = range.tensor.elements();
+    return range;
+  }
+  const plan::TableLayout& layout_;
+  bool adam_;
+};
 
 }  // namespace
 
@@ -37,6 +70,7 @@ std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
   if (!schedule.tables) return out;
   const plan::TableLayout& layout = *schedule.tables;
   const plan::RankClass& rank_class = schedule.class_of(rank);
+  const States states(schedule);
   for (std::size_t i = layout.begin(rank); i < layout.end(rank); ++i) {
     const plan::TableShard& shard = layout.shards[i];
     HeldShard held;
@@ -47,14 +81,17 @@ std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
     held.buffer = rank_class.tables;
     held.offset = shard.offset;
     out.push_back(held);
-    if (rank_class.table_states < 0) continue;
-    out.push_back({State::first_moment, range_of_states(layout, shard.table), 0, shard.row_begin, shard.row_end,
-                   rank_class.table_states, shard.state, shard.first_columns});
+    if (rank_class.table_states >= 0) states.add(out, held, shard, rank_class.table_states, layout.most_elements);
   }
   if (rank_class.replicated_states < 0) return out;
-  for (const plan::TableShard& shard : layout.replicated)
-    out.push_back({State::first_moment, range_of_states(layout, shard.table), 0, 0, shard.rows(),
-                   rank_class.replicated_states, shard.state, shard.table % layout.ranks == rank});
+  for (const plan::TableShard& shard : layout.replicated) {
+    HeldShard held;
+    held.range = range_of_table(layout, shard.table, layout.embedding_dim);
+    held.end = shard.elements();
+    held.offset = shard.offset;
+    held.writes = shard.table % layout.ranks == rank;
+    states.add(out, held, shard, rank_class.replicated_states, layout.replicated_elements);
+  }
   return out;
 }
 

@@ -12,7 +12,7 @@ namespace orrery::exec {
 
 /// A run of a table's values or of its rows' states in a buffer of the rank.
 struct HeldShard {
-  State state = State::weight;      ///< or first_moment: a state a row
+  State state = State::weight;      ///< or a moment: Adagrad's first one a row, Adam's two of each value
   plan::ParameterRange range;       ///< name and shapes
   int tensor_rank = 0;              ///< which part of the columns
   std::int64_t begin = 0, end = 0;  ///< elements, flat, of that part of the tensor

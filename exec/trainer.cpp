@@ -91,6 +91,17 @@ StepInput Trainer::input_of(const Batches& batches, std::int64_t index) const {
   return input;
 }
 
+// Evaluation is rare, and reads as it goes.
+void Trainer::read_ahead(StepInput& input) {
+  if (batches_.clicks() == nullptr || training_.read_ahead == 0) return;
+  if (!reader_) {
+    const std::int64_t mine = plan_.spec().batch / plan_.spec().data;
+    reader_ =
+        std::make_unique<ClickReader>(batches_, plan_.replica_of(transport_.rank()) * mine, mine, training_.read_ahead);
+  }
+  input.load_clicks = [this](const Instance& of, const ClickBatch& out) { reader_->load(of.step, out); };
+}
+
 double Trainer::evaluate() {
   ENSURE(held_out_ && training_.evaluation, "the job does not evaluate");
   Executor& executor = *held_out_->executor;
@@ -142,12 +153,19 @@ std::int64_t Trainer::arena_peak() const {
 StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& before_optimizer,
                               const std::function<void(const plan::StepRef&)>& before_each) {
   StepInput input = input_of(batches_, index);
+  read_ahead(input);
   input.context.learning_rate = plan::learning_rate_at(training_, index);
   const plan::Optimizer& optimizer = training_.optimizer;
   input.context.beta1 = optimizer.beta1;
   input.context.beta2 = optimizer.beta2;
   input.context.epsilon = optimizer.epsilon;
   input.context.weight_decay = optimizer.weight_decay;
+  if (plan::traits_of(optimizer.kind).whole_matrices) {
+    input.context.matrix_rate = input.context.learning_rate;
+    input.context.matrix_decay = optimizer.weight_decay;
+    input.context.learning_rate = plan::adamw_rate_at(training_, index);
+    input.context.weight_decay = optimizer.adamw_weight_decay;
+  }
   input.context.momentum = optimizer.momentum;
   input.context.nesterov = optimizer.nesterov;
   input.context.adaptive = optimizer.adaptive;
@@ -161,7 +179,7 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   input.before_each = before_each;
   StepResult result;
   result.seconds = std::chrono::duration<double>(executor_.run_step(input)).count();
-  result.learning_rate = input.context.learning_rate;
+  result.learning_rate = plan::learning_rate_at(training_, index);
   result.loss = executor_.loss();
   result.gradient_norm = executor_.gradient_norm();
   result.loss_scale = executor_.loss_scale().scale;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "exec/click_reader.h"
 #include "exec/data.h"
 #include "exec/execute.h"
 #include "plan/job.h"
@@ -40,7 +41,10 @@ class Trainer {
   void ends_after(std::int64_t steps) { end_ = steps; }
 
   /// A resumed run goes on behind so many sequences (Batches::go_on_at).
-  void go_on_at(std::int64_t step, std::int64_t sequences) { batches_.go_on_at(step, sequences); }
+  void go_on_at(std::int64_t step, std::int64_t sequences) {
+    reader_.reset();
+    batches_.go_on_at(step, sequences);
+  }
   [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return batches_.sequences_before(step); }
   [[nodiscard]] const Batches& data() const { return batches_; }
 
@@ -72,12 +76,14 @@ class Trainer {
   };
   void judge(const std::vector<float>& scores, const std::vector<float>& labels);
   [[nodiscard]] StepInput input_of(const Batches& batches, std::int64_t index) const;
+  void read_ahead(StepInput& input);
   const plan::Plan& plan_;
   const plan::Training& training_;
   Transport& transport_;
   plan::Placement placement_;
   std::unique_ptr<HeldOut> held_out_;
   Batches batches_;
+  std::unique_ptr<ClickReader> reader_;  ///< of a recommendation model; made when the first step reads
   Executor executor_;
   std::optional<double> auc_;
   std::int64_t end_ = std::numeric_limits<std::int64_t>::max();

@@ -95,6 +95,19 @@ double seen_share(const Op& op) {
   return (w * (w + 1) / 2 + (t - w) * w) / (t * t);
 }
 
+// X X^T, its square, and what these make of X (Jordan et al. 2024); beside these sums of both, and the norm.
+double newton_schulz_flops(const Op& op) {
+  const auto shorter = static_cast<double>(std::min(op.m, op.n)), longer = static_cast<double>(std::max(op.m, op.n));
+  const double square = shorter * shorter, whole = shorter * longer;
+  return kNewtonSchulzSteps * (4 * square * longer + 2 * square * shorter + 3 * square + 2 * whole) + 3 * whole;
+}
+
+// Of one step: a product reads its operands and writes its result, and so do the two sums.
+double newton_schulz_bytes(const Op& op) {
+  const auto shorter = static_cast<double>(std::min(op.m, op.n)), longer = static_cast<double>(std::max(op.m, op.n));
+  return 4 * (4 * shorter * longer + 6 * shorter * shorter);
+}
+
 double flops_of(const Op& op, bool full_attention_matrix) {
   const auto m = static_cast<double>(op.m);
   switch (op.kind) {
@@ -167,6 +180,10 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::factor_moments: return 3 * static_cast<double>(op.m);
     case OpKind::factor_norms: return 9 * static_cast<double>(op.m);
     case OpKind::adafactor: return 9 * static_cast<double>(op.m);
+    case OpKind::muon_moments: return 6 * static_cast<double>(op.m);
+    case OpKind::newton_schulz: return newton_schulz_flops(op);
+    // What is no matrix moves as by AdamW.
+    case OpKind::muon: return 5 * m + 9 * static_cast<double>(op.k);
     // Eight steps of a search for each code, beside AdamW's arithmetic.
     case OpKind::adamw_8bit: return 40 * static_cast<double>(op.m);
     case OpKind::convert: return m;
@@ -184,8 +201,8 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::embedding_lookup:
     case OpKind::embedding_lookup_grad: return elements(op);
     case OpKind::embedding_bag_squares: return 2 * elements(op);
-    case OpKind::embedding_bag_update: return 6 * elements(op);
-    case OpKind::table_update: return 4 * m;
+    case OpKind::embedding_bag_update: return (op.rule == UpdateRule::adam ? 16 : 6) * elements(op);
+    case OpKind::table_update: return (op.rule == UpdateRule::adam ? 14 : 4) * m;
     case OpKind::interaction_dot: return pairs(op) * 2 * m;
     case OpKind::interaction_dot_grad: return pairs(op) * 4 * m;
     case OpKind::pooled_join:
@@ -276,10 +293,11 @@ double bytes_of(const Op& op) {
     case OpKind::embedding_lookup: return e * (elements(op) + k) + 4 * n;
     case OpKind::embedding_lookup_grad: return e * (2 * elements(op) + 2 * k) + 4 * n;
     case OpKind::embedding_bag_squares: return e * elements(op) + 16 * n;
-    // Gradients read; rows and their states read and written; indices sorted.
+    // Gradients read; rows and their states read and written; indices sorted. Adam's two states are as wide as a row.
     case OpKind::embedding_bag_update:
+      if (op.rule == UpdateRule::adam) return e * 7 * elements(op) + 24 * n;
       return e * 3 * elements(op) + (op.out.size() > 1 && op.out[1] >= 0 ? 32 : 24) * n;
-    case OpKind::table_update: return e * 3 * m;
+    case OpKind::table_update: return e * (op.rule == UpdateRule::adam ? 7 : 3) * m;
     case OpKind::pooled_join:
     case OpKind::pooled_split: return e * 2 * elements(op);
     case OpKind::interaction_dot: return e * (m * n * (k + 1) + pairs(op));
@@ -359,6 +377,9 @@ double bytes_of(const Op& op) {
     case OpKind::factor_moments: return 12 * m;
     case OpKind::factor_norms: return (e + 4) * m;
     case OpKind::adafactor: return (e + parameter_bytes(op, 1)) * m;
+    case OpKind::muon_moments: return (e + 12) * m;
+    case OpKind::newton_schulz: return kNewtonSchulzSteps * newton_schulz_bytes(op);
+    case OpKind::muon: return (4 + parameter_bytes(op, 3)) * m + (e + 16) * static_cast<double>(op.k);
     case OpKind::adamw_8bit: return (e + 4 + 16.0 / kQuantisedBlock + parameter_bytes(op, 5)) * m;
     case OpKind::overflow: return 8;
     case OpKind::loss_scale: return 32;
@@ -380,7 +401,7 @@ Function function_of(const Op& op) {
 
 bool updates_parameters(OpKind kind) {
   return kind == OpKind::adamw || kind == OpKind::momentum_update || kind == OpKind::lamb ||
-         kind == OpKind::adafactor || kind == OpKind::adamw_8bit;
+         kind == OpKind::adafactor || kind == OpKind::adamw_8bit || kind == OpKind::muon;
 }
 
 std::vector<std::size_t> writable_sums(const Op& op) {
@@ -439,6 +460,9 @@ const char* name_of(OpKind kind) {
     case OpKind::factor_moments: return "factor_moments";
     case OpKind::factor_norms: return "factor_norms";
     case OpKind::adafactor: return "adafactor";
+    case OpKind::muon_moments: return "muon_moments";
+    case OpKind::newton_schulz: return "newton_schulz";
+    case OpKind::muon: return "muon";
     case OpKind::adamw_8bit: return "adamw_8bit";
     case OpKind::type_add: return "type_add";
     case OpKind::type_grad: return "type_grad";

@@ -192,15 +192,17 @@ enum class OpKind : std::uint8_t {
   /// in: lengths, indices, gradients (slots, n, columns). out: for tables whose columns several ranks have, the squares
   /// of each row's gradient, summed over this rank's columns (they accumulate over ranks); n, m as above.
   embedding_bag_squares,
-  /// in: lengths, indices, gradients (slots, n, columns), [squares of whole rows]. out: tables, [states, one a row],
-  /// total (1), which accumulates the squares of this rank's gradients. Gradients of a row are summed in the order of
-  /// the step's samples, then the row moves by `rule`: sgd, or row-wise Adagrad as fbgemm's
-  /// EXACT_ROWWISE_ADAGRAD (state += mean of squares; row -= rate g / (sqrt(state) + epsilon)).
+  /// in: lengths, indices, gradients (slots, n, columns), [squares of whole rows]. out: tables, [states], total (1),
+  /// which accumulates the squares of this rank's gradients. Gradients of a row are summed in the order of the step's
+  /// samples, then the row moves by `rule`: sgd; row-wise Adagrad as fbgemm's EXACT_ROWWISE_ADAGRAD, a state a row
+  /// (state += mean of squares; row -= rate g / (sqrt(state) + epsilon)); Adam as fbgemm's ADAM, a first and then a
+  /// second moment of all values, which rows that no sample looks up leave alone (corrections: the run's steps).
   embedding_bag_update,
   embedding_lookup,  ///< in: indices (n,k), tables of which every rank has all. out: sums (n, their columns)
-  /// in: indices (n,k), dy (n, columns). out: gradients of these tables, whole; written
+  /// in: indices (n,k), dy (n, columns). out: gradients of these tables, whole, [lookups of each row]; written
   embedding_lookup_grad,
-  table_update,  ///< in: gradients (m). out: tables (m), [states]. `rule` as of embedding_bag_update
+  /// in: gradients (m), [lookups of each row]. out: tables (m), [states]. `rule` as of embedding_bag_update
+  table_update,
   /// in: pooled vectors as received (slots, n, columns of each), bottom (n,D), [sums of embedding_lookup]. out: vectors
   /// (n,f,D), bottom first, then each table's: the sum over its shards, or their mean by its `multi_hot`
   pooled_join,
@@ -228,6 +230,26 @@ enum class OpKind : std::uint8_t {
   latent_pack_grad,  ///< in: dqkv (n,3*H*D). out: dq, dkv, dkey (n,rotary), which is summed over the heads
   head_values,       ///< in: y (n,H*D). out: (n,H*k), the first k columns of each head
   head_values_grad,  ///< in: dy (n,H*k). out: (n,H*D), whose other columns are 0
+  // -- Muon (Jordan et al. 2024): plan/whole_matrices.h says of which matrices, and who has what of them
+  /// in: grad (m), coefficient (1), [scaling]. out: momentum (m), direction (m). Of matrices momentum moves towards the
+  /// gradient, and the direction is the gradient moved towards it (Nesterov); elsewhere the direction is 0.
+  muon_moments,
+  /// A matrix of m rows and n columns, whole, made nearly orthogonal by five steps of Newton-Schulz. in: directions (a
+  /// piece of `parts.shard` for each rank that has parts of the bucket, tensor ranks next to each other). out: of it
+  /// what this rank's piece has of the matrix, into its direction (parts.shard), workspace. Does nothing where the
+  /// piece has nothing of it; `expected`: 1 where the rank with the most work runs it, else 0.
+  newton_schulz,
+  /// Matrices move along what newton_schulz made, all else as adamw does. in: grad (m), coefficient (1), direction (m),
+  /// [scaling]. out: param, momentum and first moment (m), second moment (k: of what begins the bucket), [copy]
+  muon,
+};
+
+/// newton_schulz: where a matrix lies in a bucket of `shards` pieces of `shard` elements, at `offset` elements of it;
+/// and over how many tensor ranks its rows or its columns are divided.
+struct MatrixParts {
+  std::int64_t offset = 0, shard = 0;
+  std::int32_t shards = 1, row_ways = 1, column_ways = 1;
+  bool operator==(const MatrixParts&) const = default;
 };
 
 /// How a router's logits become a choice and its weights: see models/experts.h.
@@ -247,7 +269,11 @@ struct Routing {
 ///   lion  p -= r (sign(beta1 m + (1 - beta1) g) + d p), then m = beta2 m + (1 - beta2) g (Chen et al. 2023, algorithm
 ///   2)
 ///   adagrad  m += g^2, p -= r g / (sqrt(m) + epsilon) (Duchi et al. 2011, in the form of PyTorch's Adagrad)
-enum class UpdateRule : std::uint8_t { sgd, lion, adagrad };
+///   adam     of tables alone (embedding_bag_update, table_update)
+enum class UpdateRule : std::uint8_t { sgd, lion, adagrad, adam };
+
+/// Steps of newton_schulz, as published.
+inline constexpr int kNewtonSchulzSteps = 5;
 
 /// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256 as in later versions of its library
 /// keep small parameters from being padded to many times their size.
@@ -298,7 +324,9 @@ struct Op {
   // of which their last input says how many there are.
   std::int64_t slots = 0, experts = 0, chosen = 0;
   Routing routing = {};
-  /// Share of the rows that are there, where data decides how many: for prices, drawn from a stated distribution.
+  MatrixParts parts = {};  ///< newton_schulz
+  /// Share of the rows that are there, where data decides how many: for prices, drawn from a stated distribution; and
+  /// of newton_schulz.
   double expected = 1;
   std::vector<int> in;
   std::vector<int> out;
@@ -322,6 +350,6 @@ struct Op {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for those who walk over all.
-inline constexpr OpKind kLastOpKind = OpKind::head_values_grad;
+inline constexpr OpKind kLastOpKind = OpKind::muon;
 
 }  // namespace orrery::models

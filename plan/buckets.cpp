@@ -2,7 +2,8 @@
 #include "plan/buckets.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "plan/whole_matrices.h"
 
 namespace orrery::plan {
 
@@ -44,11 +45,7 @@ class Layout {
     stage_layer.bucket.assign(tensors.size(), -1);
     stage_layer.offset.assign(tensors.size(), 0);
     int own = -1, of_experts = -1;
-    // What the tensor group sums up comes first, so that it is one run of the bucket.
-    std::vector<std::size_t> order(tensors.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return tensors[i].partial_gradient; });
-    for (const std::size_t i : order) {
+    for (const std::size_t i : parameter_order(stage_layer.program, plan_.spec().optimizer)) {
       if (tensors[i].role == models::TensorRole::parameter) {
         const bool expert = tensors[i].expert >= 0;
         int& target = tensors[i].shared ? result_.shared : expert ? of_experts : own;
@@ -59,7 +56,7 @@ class Layout {
           result_.buckets.back().experts = expert;
         }
         stage_layer.bucket[i] = target;
-        stage_layer.offset[i] = tensors[i].shared && !fresh ? 0 : append(target, tensors[i]);
+        stage_layer.offset[i] = tensors[i].shared && !fresh ? 0 : append(target, kind, tensors[i]);
         use(stage_layer, target);
       } else if (tensors[i].role == models::TensorRole::gradient) {
         const auto of = static_cast<std::size_t>(tensors[i].of);
@@ -81,7 +78,7 @@ class Layout {
     return static_cast<int>(result_.buckets.size()) - 1;
   }
 
-  std::int64_t append(int bucket_index, const models::Tensor& tensor) {
+  std::int64_t append(int bucket_index, models::LayerKind kind, const models::Tensor& tensor) {
     Bucket& bucket = result_.buckets[static_cast<std::size_t>(bucket_index)];
     const std::int64_t start = round_up(bucket.elements, alignment_);
     // The first stage's copy of the table counts in the norm, and the first copy of a mirrored model.
@@ -95,6 +92,7 @@ class Layout {
            .decay = piece.decay,
            .counts_in_norm = !copy,
            .replicated = piece.split_axis < 0 && (piece.expert < 0 || !plan_.spec().whole_experts()),
+           .orthogonal = moves_whole(plan_.spec().optimizer, kind, piece),
            .tensor = piece});
       offset += piece.elements();
     };

@@ -56,7 +56,8 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline})
                                      : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
   groups.loss = add("loss", {data, pipeline});
-  if (looks_at_tensors(spec.optimizer) && spec.zero_stage > 0)
+  const OptimizerTraits& optimizer = traits_of(spec.optimizer);
+  if ((optimizer.whole_tensors || optimizer.whole_matrices) && spec.zero_stage > 0)
     groups.parts = spec.tensor > 1 && spec.replicas() > 1 ? add("parts", {tensor, shard})
                    : spec.tensor > 1                      ? groups.tensor
                                                           : groups.data;

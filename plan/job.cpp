@@ -12,6 +12,7 @@
 #include "models/read.h"
 #include "plan/fields_yaml.h"
 #include "plan/job_optimizer.h"
+#include "plan/synonyms.h"
 #include "plan/words.h"
 
 namespace orrery::plan {
@@ -20,6 +21,8 @@ namespace {
 using base::Cursor;
 
 const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
+const std::vector<std::string> kBadLineWords = {"refuse", "skip"};
+constexpr int kMostReadAhead = 64;  // batches
 const std::vector<std::string> kDecayWords = {"none", "cosine", "linear", "inverse_square_root", "wsd"};
 
 // A scalar or a list, each value once; a list that is given but empty leaves the search nothing.
@@ -48,7 +51,9 @@ void read_bound(const Cursor& at, const Field<Of>& field, std::vector<T>& bound)
   if constexpr (kIsList<typename Field<Of>::Value>)
     bound = read_value(at, field, bound);
   else
-    bound = choices<T>(at, [&](const Cursor& item) { return read_value(item, field, least<T>(field)); });
+    bound = choices<T>(at, [&](const Cursor& item) {
+      return is_other_word(item, field.key) ? least<T>(field) : read_value(item, field, least<T>(field));
+    });
 }
 template <class Of, class T>
 void read_bound(const Cursor& at, const Field<Of>& field, std::optional<T>& bound) {
@@ -65,6 +70,7 @@ void read_bound(const Cursor& at, const Field<Of>& field, T& bound) {
 void read_orders(const Cursor& at, const FieldInfo& field, Bounds& b) {
   b.order = choices<Order>(at, [&](const Cursor& item) {
     const std::string text = item.is_scalar() ? item.scalar_text() : std::string();
+    if (is_other_word(item, field.key)) return Order::one_f_one_b;
     if (!text.ends_with(".csv")) return choose(item, *field.words, Order::one_f_one_b);
     b.order_file = item.text();
     return Order::custom;
@@ -73,6 +79,7 @@ void read_orders(const Cursor& at, const FieldInfo& field, Bounds& b) {
 
 Bounds read_bounds(const Cursor& at) {
   Bounds b;
+  name_keys(at, "plan");
   for_each_field(kChosenFields, [&](const auto& field) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field.of(b))>, std::vector<Order>>)
       read_orders(field_of(at, field), field, b);
@@ -136,6 +143,8 @@ Evaluation read_evaluation(const Cursor& at) {
 
 Training read_training(const Cursor& at) {
   Training t;
+  name_keys(at, "training");
+  if (at.is_map() && at.has("optimizer")) name_keys(at.optional("optimizer"), "optimizer");
   t.steps = at.optional("steps").integer(1, kMostSteps, t.steps);
   t.data = at.optional("data").text();
   t.tokenizer = at.optional("tokenizer").text();
@@ -152,6 +161,8 @@ Training read_training(const Cursor& at) {
   if (const Cursor dropout = at.optional("dropout"); dropout.exists()) t.dropout = models::read_dropout(dropout);
   if (const Cursor evaluation = at.optional("evaluation"); evaluation.exists())
     t.evaluation = read_evaluation(evaluation);
+  t.bad_lines = choose(at.optional("bad_lines"), kBadLineWords, t.bad_lines);
+  t.read_ahead = small(at.optional("read_ahead"), 0, kMostReadAhead, t.read_ahead);
   return t;
 }
 
@@ -244,6 +255,8 @@ void write_training(Writer& w, const Training& t) {
   }
   w.line("seed", t.seed, 2);
   if (t.dropout) w.line("dropout", models::dropout_text(*t.dropout), 2);
+  if (t.bad_lines != BadLines::refuse) w.line("bad_lines", kBadLineWords[static_cast<std::size_t>(t.bad_lines)], 2);
+  if (t.read_ahead != Training{}.read_ahead) w.line("read_ahead", t.read_ahead, 2);
   if (!t.evaluation) return;
   w.open("evaluation", 2);
   w.line("data", base::yaml_text(t.evaluation->data), 4);
@@ -252,6 +265,14 @@ void write_training(Writer& w, const Training& t) {
 }
 
 }  // namespace
+
+double adamw_rate_at(const Training& training, std::int64_t step) {
+  const Optimizer& o = training.optimizer;
+  if (o.learning_rate > 0) return learning_rate_at(training, step) * (o.adamw_learning_rate / o.learning_rate);
+  Training alone = training;  // a schedule without a peak: it shrinks to nothing only where its minimum says so
+  alone.optimizer.learning_rate = o.adamw_learning_rate;
+  return learning_rate_at(alone, step);
+}
 
 double learning_rate_at(const Training& training, std::int64_t step) {
   const double peak = training.optimizer.learning_rate;
@@ -286,13 +307,15 @@ void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {
 
 Job read_job(const Cursor& at) {
   Job job;
+  name_keys(at, "");
   job.model = at.at("model").text();
   job.cluster = at.at("cluster").text();
   const Cursor batch = at.at("batch");
   job.batch = batch.integer(1, kMostBatch, 1);
   job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
   check_tokens(batch, job.batch, job.sequence);
-  job.precision = choose_precision(at.optional("precision"), job.precision);
+  const Cursor precision = at.optional("precision");
+  if (!is_other_word(precision, "precision")) job.precision = choose_precision(precision, job.precision);
   const Cursor rounding = at.optional("rounding");
   job.rounding = choose(rounding, kRoundingWords, job.rounding);
   if (job.rounding == Rounding::stochastic && job.precision != models::DType::bf16)

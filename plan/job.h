@@ -36,6 +36,7 @@ enum class Recompute { none, selective, full };
 enum class Space : std::uint8_t { device, host, nvme };
 inline constexpr std::size_t kSpaces = 3;
 enum class DataOrder { sequential, shuffled };
+enum class BadLines : std::uint8_t { refuse, skip };  ///< what becomes of samples that do not read
 enum class Rounding { nearest, stochastic };
 enum class Decay { none, cosine, linear, inverse_square_root, wsd };
 
@@ -84,11 +85,14 @@ struct Optimizer {
   double beta2 = 0.95;    ///< the same
   double epsilon = 1e-8;  ///< the same
   double weight_decay = 0.1;
-  double momentum = 0.9;     ///< sgd; 0: without, and without its state
+  double momentum = 0.9;     ///< sgd: 0: without, and without its state; muon
   bool nesterov = false;     ///< sgd
   bool adaptive = true;      ///< adafactor: rates are relative to the parameter's own size (its section 8)
   double clip_update = 1;    ///< adafactor: d of its section 6
   double decay_power = 0.8;  ///< adafactor: beta2 of step t is 1 - t^-decay_power (section 7.2)
+  /// muon: of what it leaves to AdamW, with beta1, beta2 and epsilon from above. The rate follows the schedule of the
+  /// matrices' in proportion.
+  double adamw_learning_rate = 1e-3, adamw_weight_decay = 0.1;
   bool operator==(const Optimizer&) const = default;
 };
 
@@ -131,6 +135,9 @@ struct Training {
   std::uint64_t seed = 1;
   std::optional<models::Dropout> dropout;  ///< in place of the model's own rates
   std::optional<Evaluation> evaluation;
+  BadLines bad_lines =
+      BadLines::refuse;  ///< of a recommendation model's data; skip: they are counted, and none is read
+  int read_ahead = 2;    ///< of the same: batches that are read while others are computed; 0: none
   bool operator==(const Training&) const = default;
 };
 
@@ -145,6 +152,9 @@ struct Training {
 ///                        stable, decay: Hu et al. 2024, MiniCPM, section 4, with a linear decay as in Haegele et al.
 ///                        2024)
 [[nodiscard]] double learning_rate_at(const Training& training, std::int64_t step);
+/// What Muon leaves to AdamW moves by a rate of its own, with the same schedule: its peak and its minimum are the
+/// job's, times adamw_learning_rate / learning_rate.
+[[nodiscard]] double adamw_rate_at(const Training& training, std::int64_t step);
 
 /// What the search may choose, a member for each that it may of a PlanSpec (plan/fields.h): an empty list leaves the
 /// dimension free, one value fixes it; without a value it is as said.

@@ -21,7 +21,18 @@ Optimizer defaults(OptimizerKind kind) {
   o.beta2 = traits.beta2;
   o.epsilon = traits.epsilon_value;
   o.weight_decay = traits.weight_decay;
+  constexpr double kMomentumOfMuon = 0.95;
+  if (kind == OptimizerKind::muon) o.momentum = kMomentumOfMuon;
   return o;
+}
+
+// Of what Muon leaves to AdamW; keys that are not there are as outside.
+void read_adamw(const base::Cursor& at, Optimizer& o) {
+  o.adamw_learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
+  o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);
+  o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
+  o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
+  o.adamw_weight_decay = at.optional("weight_decay").number(0, 1e3, o.weight_decay);
 }
 
 }  // namespace
@@ -34,13 +45,20 @@ Optimizer read_optimizer(const base::Cursor& at) {
     o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
   }
   if (traits_of(o.kind).epsilon) o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
-  o.weight_decay = at.optional("weight_decay").number(0, 1e3, o.weight_decay);
+  const base::Cursor decay = at.optional("weight_decay");
+  o.weight_decay = decay.number(0, 1e3, o.weight_decay);
+  if (o.kind == OptimizerKind::adam && o.weight_decay != 0)
+    decay.error("E0121", "adam has no weight decay: decay apart from the gradient is adamw's", "name: adamw");
   if (o.kind == OptimizerKind::sgd) {
     o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);
     const base::Cursor nesterov = at.optional("nesterov");
     o.nesterov = nesterov.boolean(o.nesterov);
     if (o.nesterov && o.momentum == 0)
       nesterov.error("E0121", "nesterov looks ahead along the momentum, which is 0", "give a momentum, say 0.9");
+  }
+  if (o.kind == OptimizerKind::muon) {
+    o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);
+    read_adamw(at.optional("adamw"), o);
   }
   if (o.kind == OptimizerKind::adafactor) {
     o.adaptive = at.optional("adaptive").boolean(o.adaptive);
@@ -69,6 +87,11 @@ std::vector<std::pair<std::string, std::string>> optimizer_lines(const Optimizer
     line("adaptive", o.adaptive);
     line("clip_update", o.clip_update);
     line("decay_power", o.decay_power);
+  }
+  if (o.kind == OptimizerKind::muon) {
+    line("momentum", o.momentum);
+    line("adamw", fmt::format("{{learning_rate: {}, beta1: {}, beta2: {}, epsilon: {}, weight_decay: {}}}",
+                              o.adamw_learning_rate, o.beta1, o.beta2, o.epsilon, o.adamw_weight_decay));
   }
   return out;
 }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/ensure.h"
 #include "models/inputs.h"
@@ -24,6 +25,7 @@
 #include "plan/orders.h"
 #include "plan/parameter_server.h"
 #include "plan/reduce_early.h"
+#include "plan/shard_sums.h"
 #include "plan/stage_layers.h"
 #include "plan/write_first.h"
 
@@ -426,6 +428,7 @@ class StageLowering {
             options_.recompute_whole_layer ? layer.program.forward : needed_parts(layer.program);
         run_parts(layer, context, parts, Phase::recompute);
       }
+      if (options_.recompute_experts && !recomputes(layer)) experts_again(layer, context);
       std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
       if (spec_.splits_backward()) parts = split_backward(layer.program, parts).inputs;
       run_parts(layer, context, parts, Phase::backward, std::move(zero));
@@ -433,7 +436,8 @@ class StageLowering {
       if (layer.program.dx >= 0) dy = build_.view_at(view_of(layer, context, layer.program.dx)).buffer;
       reduce_transient(layer, context);
     }
-    flush_accumulations();
+    compressed_.flush();
+    sums_.flush();
     return dy;
   }
 
@@ -453,6 +457,15 @@ class StageLowering {
   }
 
   static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
+
+  // Into tensors of its own, which backward reads instead of forward's.
+  void experts_again(const StageLayer& layer, Context& context) {
+    const std::vector<models::Part> parts = parts_of_experts(layer.program);
+    for (const int t : made_by(layer.program, parts)) context.views[static_cast<std::size_t>(t)] = -1;
+    const char* suffix = std::exchange(context.suffix, ".recomputed");
+    run_parts(layer, context, parts, Phase::recompute);
+    context.suffix = suffix;
+  }
 
   std::vector<int> gather_for_backward(const StageLayer& layer) {
     if (backward_reads_parameters(layer)) return gather(layer, ".backward");
@@ -498,8 +511,7 @@ class StageLowering {
     return zero;
   }
 
-  // ZeRO-2 and 3: reduce-scatter of a layer's gradients; the sum is added to the shard one layer later, so that a
-  // backend that overlaps can hide it.
+  // ZeRO-2 and 3: reduce-scatter of a layer's gradients; the sum is added to the shard one layer later.
   void reduce_transient(const StageLayer& layer, const Context& context) {
     if (!partitions_gradients()) return;
     if (spec_.compresses()) {
@@ -507,14 +519,14 @@ class StageLowering {
         compressed_.add(layer.buckets[i], context.gradients[i], static_cast<std::int32_t>(layer.layer));
       return;
     }
-    flush_accumulations();
+    sums_.flush();
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
       const int b = layer.buckets[i];
       const Bucket bucket = build_.bucket(b);
       sum_partial(build_, groups_, bucket, context.gradients[i], static_cast<std::int32_t>(layer.layer), b);
       const int group = groups_.data_of(bucket);
       if (group < 0) {
-        pending_.push_back({context.gradients[i], b});
+        sums_.add(context.gradients[i], context.gradients[i], b);
         continue;
       }
       const int reduced = build_.buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
@@ -522,21 +534,8 @@ class StageLowering {
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, group,
                         build_.whole(context.gradients[i]), build_.whole(reduced),
                         static_cast<std::int32_t>(layer.layer), b);
-      pending_.push_back({reduced, b});
+      sums_.add(reduced, context.gradients[i], b);
     }
-  }
-  void flush_accumulations() {
-    compressed_.flush();
-    if (pending_.empty()) return;
-    std::vector<Op> ops;
-    for (const auto& [reduced, b] : pending_) {
-      const Bucket& bucket = build_.bucket(b);
-      ops.push_back(build_.flat(OpKind::accumulate_into, gradient_dtype(spec_.precision), bucket.shard_elements(),
-                                {build_.view(build_.whole(reduced))},
-                                {build_.view(build_.whole(bucket.gradient_shard))}));
-    }
-    build_.compute(Phase::gradient_reduce, -1, "accumulate", std::move(ops));
-    pending_.clear();
   }
 
   void order() {
@@ -567,9 +566,9 @@ class StageLowering {
   ClassBuilder build_;
   RankClass& class_ = build_.result();
   CompressedReduction compressed_{build_, groups_, spec_, zero_};  ///< ZeRO-2 and 3: of the layers of a pass
+  ShardSums sums_{build_, spec_, options_.reduce_beside};
   std::vector<Context> forward_tensors_, backward_tensors_;
-  BlocksOfMoves block_of_;  ///< where messages stand apart
-  std::vector<std::pair<int, int>> pending_;
+  BlocksOfMoves block_of_;            ///< where messages stand apart
   std::map<TensorRole, int> inputs_;  ///< buffers of what load_tokens reads
   int norm_squared_ = -1, coefficient_ = -1;
   std::int32_t balance_ = -1;  ///< block behind the last forward pass
@@ -589,6 +588,10 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
     schedule.classes.push_back(
         StageLowering(plan, options, groups, stage, std::move(moves[static_cast<std::size_t>(stage)])).build());
   return schedule;
+}
+
+Schedule lower(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits) {
+  return plan.model().recommender ? lower_recommender(plan, options, habits) : lower(plan, options);
 }
 
 }  // namespace orrery::plan

@@ -9,6 +9,13 @@ struct LowerOptions {
   /// Recomputation repeats the whole layer, as PyTorch's checkpoint does, even operators whose output backward does
   /// not read (the last product and its all-reduce). A property of the software stack.
   bool recompute_whole_layer = false;
+  /// Backward runs a layer with experts again from its router on, and keeps nothing of that part between the passes
+  /// (Megatron-Core's --recompute-modules moe). A property of the software stack; of no account where layers are
+  /// recomputed in full.
+  bool recompute_experts = false;
+  /// ZeRO-2 and 3: a layer's full gradients stay until their sum is added up, one layer later, so that the next layer
+  /// does not wait for the reduction. A property of the software stack.
+  bool reduce_beside = false;
   /// A step begins by zeroing gradients, to which every micro-batch adds; without, the first one writes them where its
   /// operators can. A property of the software stack.
   bool zero_gradients = false;
@@ -24,6 +31,11 @@ struct LowerOptions {
 
 /// Of a recomputed layer, the parts and operators that backward really needs.
 [[nodiscard]] std::vector<models::Part> needed_parts(const models::LayerProgram& program);
+
+/// The parts of a layer's forward pass from its router on. Empty without experts.
+[[nodiscard]] std::vector<models::Part> parts_of_experts(const models::LayerProgram& program);
+/// Tensors, rows of others among them, that hold what these parts make.
+[[nodiscard]] std::vector<int> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts);
 
 /// Backward of a layer under that recomputation: selective has the core of the attention run again just before its
 /// gradient.

@@ -5,6 +5,7 @@
 
 #include "plan/buckets.h"
 #include "plan/lower.h"
+#include "plan/whole_matrices.h"
 
 namespace orrery::plan {
 
@@ -23,7 +24,10 @@ void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& b, std::int64
   const bool bytes = spec.optimizer == OptimizerKind::adamw_8bit && !b.embedding;
   const DType dtype = bytes ? DType::uint8 : DType::fp32;
   if (spec.moments() > 0) b.first_moment = state("first_moment", dtype, optimized);
-  if (spec.moments() > 1) b.second_moment = state("second_moment", dtype, optimized);
+  const bool whole = traits_of(spec.optimizer).whole_matrices;
+  if (const std::int64_t n = whole ? second_moment_elements(whole_matrices(b), optimized) : optimized;
+      spec.moments() > 1 && n > 0)
+    b.second_moment = state("second_moment", dtype, n);
   if (!bytes) return;
   b.first_scale = state("first_scale", DType::fp32, optimized / models::kQuantisedBlock);
   b.second_scale = state("second_scale", DType::fp32, optimized / models::kQuantisedBlock);
@@ -52,6 +56,7 @@ class Lowering {
   void run() {
     if (u_.spec.optimizer == OptimizerKind::lamb) return lamb();
     if (u_.spec.optimizer == OptimizerKind::adafactor) return adafactor();
+    if (traits_of(u_.spec.optimizer).whole_matrices) return muon();
     for (const int i : buckets_) {
       std::vector<Op> ops;
       for (turn_ = 0; turn_ < u_.turns; ++turn_) ops.push_back(whole_update(bucket(i)));
@@ -104,8 +109,8 @@ class Lowering {
 
   void update(int i, std::vector<Op> ops) {
     const Bucket b = bucket(i);
-    const bool by_rule = ops.front().kind == OpKind::momentum_update;
-    const char* name = by_rule ? name_of(u_.spec.optimizer) : models::name_of(ops.front().kind);
+    const bool by_rule = ops.back().kind == OpKind::momentum_update;
+    const char* name = by_rule ? name_of(u_.spec.optimizer) : models::name_of(ops.back().kind);
     build_.compute(Phase::optimizer, -1, name, std::move(ops)).bucket = i;
     if (u_.zero != 1 && u_.zero != 2) return;
     if (u_.spec.exchanges_by_node()) return gather_by_node(i);
@@ -200,6 +205,53 @@ class Lowering {
       update(i, {update_op(OpKind::adafactor, b, {gradient(b), coefficient(), whole(factors), whole(norms)},
                            {target(b)})});
     }
+  }
+
+  // Buckets of matrices one after the other, so that the directions of all ranks are there of one alone.
+  void muon() {
+    std::int64_t workspace = 0;
+    for (const int i : buckets_) workspace = std::max(workspace, newton_schulz_workspace(whole_matrices(bucket(i))));
+    const int scratch = workspace > 0 ? build_.buffer("newton_schulz", Purpose::workspace, DType::fp32, workspace) : -1;
+    for (const int i : buckets_) {
+      const WholeMatrices whole_ones = whole_matrices(bucket(i));
+      if (whole_ones.matrices.empty())
+        update(i, {adamw(bucket(i))});
+      else
+        move_whole(i, whole_ones, scratch);
+    }
+  }
+  [[nodiscard]] Op adamw(const Bucket& b) const {
+    return update_op(OpKind::adamw, b, {gradient(b), coefficient()},
+                     {target(b), whole(b.first_moment), whole(b.second_moment)});
+  }
+  void move_whole(int i, const WholeMatrices& matrices, int scratch) {
+    const Bucket b = bucket(i);
+    const std::int64_t piece = values_of(b).elements;
+    const int own = build_.buffer(b.name + ".direction", Purpose::communication, DType::fp32, piece);
+    std::vector<int> in = {gradient(b), coefficient()};
+    add_scaling(in);
+    build_
+        .compute(Phase::optimizer, -1, "directions",
+                 {build_.flat(OpKind::muon_moments, gradient_dtype_, piece, std::move(in),
+                              {whole(b.first_moment), whole(own)})})
+        .bucket = i;
+    const std::int64_t all = b.elements * u_.spec.tensor;
+    int gathered = own;
+    if (all > piece) {
+      gathered = build_.buffer(b.name + ".directions", Purpose::communication, DType::fp32, all);
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_gather, parts(), build_.whole(own),
+                        build_.whole(gathered), -1, i);
+    }
+    std::vector<Op> ops = newton_schulz(matrices, piece, static_cast<int>(b.elements / piece));
+    for (Op& op : ops) {
+      op.in = {whole(gathered)};
+      op.out = {whole(own), whole(scratch)};
+    }
+    const int second = b.second_moment >= 0 ? whole(b.second_moment) : -1;
+    ops.push_back(update_op(OpKind::muon, b, {gradient(b), coefficient(), whole(own)},
+                            {target(b), whole(b.first_moment), second}));
+    ops.back().k = second_moment_elements(matrices, piece);
+    update(i, std::move(ops));
   }
 
   const Update& u_;

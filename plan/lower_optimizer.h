@@ -26,7 +26,8 @@ struct Update {
 
 /// Steps from reduced and clipped gradients to updated parameters, which ZeRO-1 and 2 gather bucket by bucket. What an
 /// optimizer says of whole tensors (LAMB's trust ratio, Adafactor's factors and clipping) is summed over the ranks that
-/// have parts of them, in messages of one stage's parameters together.
+/// have parts of them, in messages of one stage's parameters together; what it makes of whole matrices (Muon) is made
+/// of the pieces of all these ranks, bucket by bucket.
 void lower_update(const Update& update);
 
 }  // namespace orrery::plan

@@ -1,8 +1,9 @@
-// Which parts of a layer recomputation runs again: all that backward needs, or the core of the attention alone.
+// Which parts of a layer recomputation runs again: all that backward needs, or the core of the attention alone; and the
+// parameters of models that are no layers.
 #include <algorithm>
 #include <set>
 
-#include "plan/lower.h"
+#include "plan/lower_recommender.h"
 
 namespace orrery::plan {
 
@@ -32,6 +33,39 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
   }
   std::reverse(kept.begin(), kept.end());
   return kept;
+}
+
+std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) {
+  std::vector<models::Part> out;
+  bool inside = false;
+  for (const models::Part& part : program.forward) {
+    if (inside) {
+      out.push_back(part);
+      continue;
+    }
+    const auto route =
+        std::find_if(part.ops.begin(), part.ops.end(), [](const Op& op) { return op.kind == OpKind::route; });
+    if (route == part.ops.end()) continue;
+    models::Part rest = part;
+    const auto router = std::max<std::ptrdiff_t>(0, route - part.ops.begin() - 1);  // its product stands before it
+    rest.ops.erase(rest.ops.begin(), rest.ops.begin() + router);
+    out.push_back(std::move(rest));
+    inside = true;
+  }
+  return out;
+}
+
+std::vector<int> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
+  std::set<int> made;
+  for (const models::Part& part : parts) {
+    made.insert(models::owner_of(program, part.tensor));
+    for (const Op& op : part.ops)
+      for (const int t : op.out) made.insert(models::owner_of(program, t));
+  }
+  std::vector<int> all;
+  for (int t = 0; t < static_cast<int>(program.tensors.size()); ++t)
+    if (made.contains(models::owner_of(program, t))) all.push_back(t);
+  return all;
 }
 
 namespace {
@@ -105,6 +139,19 @@ std::vector<models::Part> backward_parts(const models::LayerProgram& program, Re
     out.push_back({.ops = {gradient, part.ops.end()}});
   }
   return out;
+}
+
+ParameterRange range_of_parameter(const std::string& name, const std::vector<std::int64_t>& shape, double stddev) {
+  ParameterRange range;
+  range.name = name;
+  range.replicated = true;
+  models::Tensor& tensor = range.tensor;
+  tensor.name = name;
+  tensor.role = models::TensorRole::parameter;
+  tensor.shape = tensor.logical_shape = shape;
+  tensor.initial_stddev = stddev;
+  range.elements = tensor.elements();
+  return range;
 }
 
 }  // namespace orrery::plan

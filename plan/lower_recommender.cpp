@@ -8,7 +8,9 @@
 #include "plan/buckets.h"
 #include "plan/class_builder.h"
 #include "plan/lower_optimizer.h"
+#include "plan/recommender_ranges.h"
 #include "plan/table_layout.h"
+#include "plan/table_locality.h"
 
 namespace orrery::plan {
 
@@ -20,22 +22,25 @@ namespace {
 
 class RecommenderLowering {
  public:
-  RecommenderLowering(const Plan& plan, const LowerOptions& options, const TableLayout& layout, int data, int tables)
+  RecommenderLowering(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits,
+                      const TableLayout& layout, int data, int tables)
       : spec_(plan.spec()),
         options_(options),
+        habits_(habits),
         model_(*plan.model().recommender),
         layout_(layout),
         data_(data),
         tables_(tables),
         n_(layout.samples),
         width_(model_.embedding_dim),
-        vectors_(model_.vectors()) {}
+        vectors_(model_.vectors()),
+        type_(models::size_of(spec_.precision) == 2 ? spec_.precision : DType::fp32) {}
 
   RankClass build() {
     class_.count = spec_.ranks();
-    add_bucket("bottom", parameters_of(models::bottom_parameters(model_)));
-    add_bucket("top", parameters_of(models::top_parameters(model_)));
-    if (!layout_.replicated.empty()) add_bucket("tables", replicated_tables());
+    add_bucket("bottom", dense_ranges(models::bottom_parameters(model_)));
+    add_bucket("top", dense_ranges(models::top_parameters(model_)));
+    if (!layout_.replicated.empty()) add_bucket("tables", replicated_ranges(layout_, model_));
     persistent_buffers();
     begin();
     forward();
@@ -51,34 +56,6 @@ class RecommenderLowering {
   }
 
  private:
-  // -- parameters ---------------------------------------------------------------------------------------------------
-  static ParameterRange range_of(const std::string& name, const std::vector<std::int64_t>& shape, double stddev) {
-    ParameterRange range;
-    range.name = name;
-    range.replicated = true;
-    models::Tensor& tensor = range.tensor;
-    tensor.name = name;
-    tensor.role = models::TensorRole::parameter;
-    tensor.shape = tensor.logical_shape = shape;
-    tensor.initial_stddev = stddev;
-    range.elements = tensor.elements();
-    return range;
-  }
-  static std::vector<ParameterRange> parameters_of(const std::vector<models::DenseParameter>& parameters) {
-    std::vector<ParameterRange> ranges;
-    for (const models::DenseParameter& one : parameters)
-      ranges.push_back(range_of(one.name, one.shape, one.initial_stddev));
-    return ranges;
-  }
-  // One behind the other, as the layout has them.
-  std::vector<ParameterRange> replicated_tables() const {
-    std::vector<ParameterRange> ranges;
-    for (const TableShard& shard : layout_.replicated)
-      ranges.push_back(range_of(models::table_name(shard.table), {shard.rows(), width_},
-                                models::table_stddev(model_.tables[static_cast<std::size_t>(shard.table)])));
-    return ranges;
-  }
-
   void add_bucket(const char* name, std::vector<ParameterRange> ranges) {
     const bool of_tables = ranges.front().name.rfind("emb_l", 0) == 0;
     const std::int64_t alignment = of_tables ? 1 : kParameterAlignment;
@@ -101,18 +78,22 @@ class RecommenderLowering {
       b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, DType::fp32, b.elements, true);
       if (options_.forward_only) continue;
       b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, DType::fp32, b.elements, true);
-      if (!b.embedding) add_states(build_, spec_, b, b.elements);
+      PlanSpec whole = spec_;  // parameters are masters themselves
+      whole.precision = DType::fp32;
+      if (!b.embedding) add_states(build_, whole, b, b.elements);
     }
-    const bool states = adagrad() && !options_.forward_only;
     if (layout_.sharded()) {
       class_.tables = build_.buffer("tables", Purpose::parameters, DType::fp32, layout_.most_elements, true);
-      if (states)
-        class_.table_states =
-            build_.buffer("tables.states", Purpose::optimizer_states, DType::fp32, layout_.most_rows, true);
+      class_.table_states = states("tables.states", layout_.most_elements, layout_.most_rows);
     }
-    if (!layout_.replicated.empty() && states)
-      class_.replicated_states = build_.buffer("replicated_tables.states", Purpose::optimizer_states, DType::fp32,
-                                               layout_.replicated_rows, true);
+    if (!layout_.replicated.empty()) {
+      class_.replicated_states =
+          states("replicated_tables.states", layout_.replicated_elements, layout_.replicated_rows);
+      // Adam's moments decay where a row is looked up, whatever its gradient is.
+      if (adam() && !options_.forward_only)
+        lookups_ =
+            build_.buffer("replicated_tables.lookups", Purpose::gradients, DType::fp32, layout_.replicated_rows, true);
+    }
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
     if (options_.forward_only) return;
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
@@ -120,8 +101,14 @@ class RecommenderLowering {
     coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
   }
 
-  // -- small helpers --------------------------------------------------------------------------------------------------
+  // Of tables of so many values and rows; -1: none.
+  int states(const char* name, std::int64_t values, std::int64_t rows) {
+    if (options_.forward_only || (!adagrad() && !adam())) return -1;
+    return build_.buffer(name, Purpose::optimizer_states, DType::fp32, adam() ? 2 * values : rows, true);
+  }
+
   [[nodiscard]] bool adagrad() const { return spec_.optimizer == OptimizerKind::rowwise_adagrad; }
+  [[nodiscard]] bool adam() const { return spec_.optimizer == OptimizerKind::adam; }
   [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
   int view(int buffer) { return build_.view(build_.whole(buffer)); }
   int make(const std::string& name, std::int64_t elements, DType dtype = DType::fp32,
@@ -135,6 +122,35 @@ class RecommenderLowering {
     const Bucket& b = build_.bucket(bucket);
     return build_.view({gradients ? b.gradients : b.parameters, offset, elements, false});
   }
+  // Products of 16 bits read a copy of their weight, made where first asked for; its gradient is widened behind them.
+  int weight(const std::string& name, std::vector<Op>& ops) {
+    if (type_ == DType::fp32) return parameter(name);
+    const auto [found, anew] = copies_.try_emplace(name, -1);
+    if (!anew) return view(found->second);
+    const std::int64_t elements = places_.at(name).elements;
+    found->second = value(name + ".copy", elements);
+    ops.push_back(build_.flat(OpKind::convert, type_, elements, {parameter(name)}, {view(found->second)}));
+    return view(found->second);
+  }
+  void weight_gradient(const std::string& name, Op op, std::vector<Op>& ops) {
+    const int narrow = type_ == DType::fp32 ? -1 : value(name + ".dw", places_.at(name).elements);
+    op.out = {narrow < 0 ? gradient(name) : view(narrow)};
+    ops.push_back(std::move(op));
+    if (narrow >= 0)
+      ops.push_back(build_.flat(OpKind::convert, type_, places_.at(name).elements, {view(narrow)}, {gradient(name)}));
+  }
+  // Of the MLPs and the interaction, in the plan's precision; tables, masters and gradients of parameters are in fp32.
+  int value(const std::string& name, std::int64_t elements) { return make(name, elements, type_); }
+  Op value_op(OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k, std::vector<int> in, std::vector<int> out) {
+    Op op = op_of(kind, n, m, k, std::move(in), std::move(out));
+    op.dtype = type_;
+    return op;
+  }
+  // Pooled vectors travel as the interaction takes them.
+  [[nodiscard]] bool native(PooledType type) const { return dtype_of(type) == type_; }
+  [[nodiscard]] bool encoded(PooledType type) const {
+    return type != PooledType::fp32 && !native(type) && members() > 1;
+  }
   // n rows of m columns; k as the kind has it.
   static Op op_of(OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k, std::vector<int> in,
                   std::vector<int> out) {
@@ -144,29 +160,16 @@ class RecommenderLowering {
     return op;
   }
   // y (n, outputs) = x W^T + b; dW = dz^T x; dx = dz W.
-  static Op product(std::int64_t m, std::int64_t n, std::int64_t k, std::vector<int> in, int out, bool trans_a,
-                    bool trans_b) {
-    Op op = op_of(OpKind::matmul, n, m, k, std::move(in), {out});
+  Op product(std::int64_t m, std::int64_t n, std::int64_t k, std::vector<int> in, int out, bool trans_a, bool trans_b) {
+    Op op = value_op(OpKind::matmul, n, m, k, std::move(in), {out});
+    op.rounded = spec_.precision == DType::tf32;
     op.trans_a = trans_a;
     op.trans_b = trans_b;
     return op;
   }
   // Values of what is pooled over all ranks, by the rank that has most.
   [[nodiscard]] std::int64_t slots_of(PooledType type) const { return members() * layout_.most_pooled_values(type); }
-  // Share of the room that is there, of the mean rank.
-  [[nodiscard]] double share(PooledType type) const {
-    double sum = 0;
-    for (int rank = 0; rank < layout_.ranks; ++rank) sum += static_cast<double>(layout_.pooled_values(rank, type));
-    return sum / static_cast<double>(slots_of(type));
-  }
-  [[nodiscard]] double index_share() const {
-    double sum = 0;
-    for (int rank = 0; rank < layout_.ranks; ++rank) sum += layout_.expected_lookups(rank);
-    const auto room = static_cast<double>(members() * members() * layout_.most_indices);
-    return std::min(1.0, sum / room);
-  }
 
-  // -- blocks ---------------------------------------------------------------------------------------------------------
   void begin() {
     build_.open("begin");
     std::vector<Op> ops = {build_.zero_of(class_.loss)};
@@ -195,22 +198,28 @@ class RecommenderLowering {
     counts_ = make("pooled.counts", 4 * members(), DType::int32, Purpose::communication);
     std::vector<int> out = {view(sent_lengths), view(sent_indices)};
     for (int i = 0; i < 4; ++i) out.push_back(count_view(i));
-    Op op = op_of(OpKind::bucketise_indices, n_, layout_.indices, layout_.indices, {view(indices_)}, std::move(out));
+    // Who has no others' indices looks for its own in those of all samples.
+    const std::int64_t sorted = habits_.exchanges_indices ? n_ : n_ * members();
+    Op op =
+        op_of(OpKind::bucketise_indices, sorted, layout_.indices, layout_.indices, {view(indices_)}, std::move(out));
     build_.compute(Phase::forward, -1, "bucketise", {std::move(op)});
     lengths_ = sent_lengths;
     bags_ = sent_indices;
-    if (members() > 1) {
+    if (members() > 1 && habits_.exchanges_indices) {
       lengths_ = make("lengths", lengths, DType::int32, Purpose::communication);
       build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_lengths), build_.whole(lengths_),
                       -1);
       bags_ = make("bags", room, DType::int32, Purpose::communication);
       build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_indices), build_.whole(bags_), -1,
-                      {view(sent_lengths), view(lengths_), 1, index_share()});
+                      {view(sent_lengths), view(lengths_), 1, mean_index_share(layout_)});
     }
     const TableLayout::Lookups most = layout_.heaviest();
-    pooled_ = make("pooled", slots_of(PooledType::fp32));
-    std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, most.values,
+    const bool as_taken = native(spec_.embedding.forward);
+    pooled_ = make("pooled", slots_of(PooledType::fp32), as_taken ? type_ : DType::fp32);
+    const std::int64_t written = as_taken ? most.values * models::size_of(type_) / 4 : most.values;  // as fp32 ones
+    std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, written,
                                  {view(lengths_), view(bags_), view(class_.tables)}, {view(pooled_)})};
+    ops.back().capacity = most_distinct_rows(layout_);
     keep_sent({sent_lengths, sent_indices});
     send_pooled(std::move(ops));
   }
@@ -218,11 +227,10 @@ class RecommenderLowering {
   // forward sent, forward received, backward sent, backward received
   int count_view(int which) { return build_.view({counts_, which * members(), members(), false}); }
 
-  // The embedding step ends in the message; what is received is decoded where it is waited for.
   void send_pooled(std::vector<Op> ops) {
     const PooledType type = spec_.embedding.forward;
     int sent = pooled_;
-    if (type != PooledType::fp32 && members() > 1) {
+    if (encoded(type)) {
       sent = make("pooled.sent", slots_of(type), dtype_of(type), Purpose::communication);
       ops.push_back(codec(OpKind::encode_pooled, type, pooled_, sent, false));
     }
@@ -236,7 +244,7 @@ class RecommenderLowering {
   }
 
   void exchange_pooled(Phase phase, int from, int to, PooledType type, int first_count) {
-    Counted counted{count_view(first_count), count_view(first_count + 1), 1, share(type)};
+    Counted counted{count_view(first_count), count_view(first_count + 1), 1, mean_slot_share(layout_, type)};
     build_.exchange(phase, Stream::exchange, tables_, build_.whole(from), build_.whole(to), -1,
                     uniform(type) ? Counted{} : counted);
   }
@@ -245,26 +253,22 @@ class RecommenderLowering {
       if (layout_.pooled_values(rank, type) != layout_.most_pooled_values(type)) return false;
     return true;
   }
-
   Op codec(OpKind kind, PooledType type, int from, int to, bool by_member) {
     Op op = op_of(kind, n_, slots_of(PooledType::fp32), models::size_of(dtype_of(type)), {view(from)}, {view(to)});
     op.row_shard = by_member;
-    op.expected = share(PooledType::fp32);
+    op.expected = mean_slot_share(layout_, PooledType::fp32);
     return op;
   }
 
-  // What a message has sent stays where it is until somebody has waited for what came: freed earlier, all computing
-  // would wait for the message.
+  // Sent stays where it is until somebody has waited for what came: freed earlier, computing would wait for it.
   void keep_sent(std::vector<int> sent) {
-    if (members() == 1) return;
-    waiting_.insert(waiting_.end(), sent.begin(), sent.end());
+    if (members() > 1) waiting_.insert(waiting_.end(), sent.begin(), sent.end());
   }
   void release_sent() {
     for (const int buffer : waiting_) build_.keep(buffer);
     waiting_.clear();
   }
 
-  // -- MLPs -----------------------------------------------------------------------------------------------------------
   // Outputs of each layer; ReLU in place behind each but, of the top, the last.
   std::vector<int> mlp_forward(const char* prefix, const std::vector<std::int64_t>& widths, int x, bool last_is_linear,
                                std::vector<Op>& ops) {
@@ -272,10 +276,11 @@ class RecommenderLowering {
     for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
       const std::string name = prefix + std::to_string(2 * i);
       const bool last = i + 2 == widths.size();
-      const int y = make(name, n_ * widths[i + 1]);
-      ops.push_back(product(n_, widths[i + 1], widths[i],
-                            {view(x), parameter(name + ".weight"), parameter(name + ".bias")}, view(y), false, true));
-      if (!last || !last_is_linear) ops.push_back(op_of(OpKind::relu, n_, widths[i + 1], 0, {view(y)}, {view(y)}));
+      const int y = value(name, n_ * widths[i + 1]);
+      const int w = weight(name + ".weight", ops);
+      ops.push_back(
+          product(n_, widths[i + 1], widths[i], {view(x), w, parameter(name + ".bias")}, view(y), false, true));
+      if (!last || !last_is_linear) ops.push_back(value_op(OpKind::relu, n_, widths[i + 1], 0, {view(y)}, {view(y)}));
       outputs.push_back(y);
       x = y;
     }
@@ -289,15 +294,15 @@ class RecommenderLowering {
       const std::string name = prefix + std::to_string(2 * i);
       const bool last = i + 2 == widths.size();
       if (!last || !last_is_linear)
-        ops.push_back(op_of(OpKind::relu_grad, n_, widths[i + 1], 0, {view(dy), view(outputs[i])}, {view(dy)}));
+        ops.push_back(value_op(OpKind::relu_grad, n_, widths[i + 1], 0, {view(dy), view(outputs[i])}, {view(dy)}));
       const int input = i > 0 ? outputs[i - 1] : x;
-      ops.push_back(op_of(OpKind::bias_grad, n_, widths[i + 1], 0, {view(dy)}, {gradient(name + ".bias")}));
-      ops.push_back(
-          product(widths[i + 1], widths[i], n_, {view(dy), view(input)}, gradient(name + ".weight"), true, false));
+      ops.push_back(value_op(OpKind::bias_grad, n_, widths[i + 1], 0, {view(dy)}, {gradient(name + ".bias")}));
+      weight_gradient(name + ".weight", product(widths[i + 1], widths[i], n_, {view(dy), view(input)}, -1, true, false),
+                      ops);
       if (i == 0 && !wants_dx) return -1;
-      const int dx = make(name + ".dx", n_ * widths[i]);
-      ops.push_back(
-          product(n_, widths[i], widths[i + 1], {view(dy), parameter(name + ".weight")}, view(dx), false, false));
+      const int dx = value(name + ".dx", n_ * widths[i]);
+      const int w = weight(name + ".weight", ops);
+      ops.push_back(product(n_, widths[i], widths[i + 1], {view(dy), w}, view(dx), false, false));
       dy = dx;
     }
     return dy;
@@ -311,6 +316,7 @@ class RecommenderLowering {
       const Bucket& tables = build_.bucket(static_cast<int>(class_.buckets.size()) - 1);
       ops.push_back(op_of(OpKind::embedding_lookup, local_lookups(), width_, n_ * layout_.replicated_columns,
                           {view(indices_), view(tables.parameters)}, {view(local_)}));
+      ops.back().capacity = distinct_replicated_rows(layout_);
     }
     build_.compute(Phase::forward, -1, "bottom_mlp", std::move(ops));
   }
@@ -324,13 +330,13 @@ class RecommenderLowering {
   void interaction_forward() {
     std::vector<Op> ops;
     const int pooled = decoded(Phase::forward, ops);
-    features_ = make("vectors", n_ * vectors_ * width_);
+    features_ = value("vectors", n_ * vectors_ * width_);
     std::vector<int> in = {pooled >= 0 ? view(pooled) : -1, view(bottom_.back())};
     if (local_ >= 0) in.push_back(view(local_));
-    ops.push_back(op_of(OpKind::pooled_join, n_, vectors_ * width_, 0, std::move(in), {view(features_)}));
+    ops.push_back(value_op(OpKind::pooled_join, n_, vectors_ * width_, 0, std::move(in), {view(features_)}));
     if (model_.interaction == models::Interaction::dot) {
-      top_input_ = make("interaction", n_ * model_.top_input());
-      ops.push_back(op_of(OpKind::interaction_dot, n_, width_, vectors_, {view(features_)}, {view(top_input_)}));
+      top_input_ = value("interaction", n_ * model_.top_input());
+      ops.push_back(value_op(OpKind::interaction_dot, n_, width_, vectors_, {view(features_)}, {view(top_input_)}));
     } else {
       cross_forward(ops);
     }
@@ -344,7 +350,7 @@ class RecommenderLowering {
     const bool forward = phase == Phase::forward;
     const PooledType type = forward ? spec_.embedding.forward : spec_.embedding.backward;
     const int received = forward ? received_ : received_gradients_;
-    if (received < 0 || type == PooledType::fp32 || members() == 1) return received;
+    if (received < 0 || !encoded(type)) return received;
     const int values = make(forward ? "pooled.decoded" : "gradients.decoded", slots_of(PooledType::fp32));
     ops.push_back(codec(OpKind::decode_pooled, type, received, values, forward));
     return values;
@@ -356,11 +362,11 @@ class RecommenderLowering {
     int x = features_;
     for (std::int64_t i = 0; i < model_.cross_layers; ++i) {
       const std::string name = "cross_l." + std::to_string(i);
-      const int v = make(name + ".v", n_ * rank), u = make(name + ".u", n_ * wide), y = make(name, n_ * wide);
-      ops.push_back(product(n_, rank, wide, {view(x), parameter(name + ".v.weight")}, view(v), false, true));
-      ops.push_back(product(n_, wide, rank, {view(v), parameter(name + ".w.weight"), parameter(name + ".w.bias")},
-                            view(u), false, true));
-      ops.push_back(op_of(OpKind::cross, n_, wide, 0, {view(features_), view(u), view(x)}, {view(y)}));
+      const int v = value(name + ".v", n_ * rank), u = value(name + ".u", n_ * wide), y = value(name, n_ * wide);
+      const int wv = weight(name + ".v.weight", ops), ww = weight(name + ".w.weight", ops);
+      ops.push_back(product(n_, rank, wide, {view(x), wv}, view(v), false, true));
+      ops.push_back(product(n_, wide, rank, {view(v), ww, parameter(name + ".w.bias")}, view(u), false, true));
+      ops.push_back(value_op(OpKind::cross, n_, wide, 0, {view(features_), view(u), view(x)}, {view(y)}));
       crosses_.push_back({x, v, u});
       x = y;
     }
@@ -379,7 +385,7 @@ class RecommenderLowering {
   void backward() {
     build_.open("backward");
     std::vector<Op> ops;
-    const int dlogits = make("dlogits", n_);
+    const int dlogits = value("dlogits", n_);
     ops.push_back(op_of(OpKind::click_loss_grad, n_, 1, 0, {view(top_.back()), view(labels_)}, {view(dlogits)}));
     ops.back().scale = 1.0 / static_cast<double>(spec_.batch);
     const int dtop = mlp_backward("top_l.", model_.top_widths(), top_input_, top_, dlogits, true, true, ops);
@@ -390,49 +396,55 @@ class RecommenderLowering {
     bottom_backward(dbottom);
     reduce(0);
     if (!layout_.replicated.empty()) reduce(2);
+    if (lookups_ >= 0 && data_ >= 0) {
+      const View v = build_.whole(lookups_);
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, -1);
+    }
     if (layout_.sharded()) update_tables();
   }
 
   int interaction_backward(int dtop, std::vector<Op>& ops) {
     if (model_.interaction == models::Interaction::dot) {
-      const int dfeatures = make("dvectors", n_ * vectors_ * width_);
-      ops.push_back(
-          op_of(OpKind::interaction_dot_grad, n_, width_, vectors_, {view(dtop), view(features_)}, {view(dfeatures)}));
+      const int dfeatures = value("dvectors", n_ * vectors_ * width_);
+      ops.push_back(value_op(OpKind::interaction_dot_grad, n_, width_, vectors_, {view(dtop), view(features_)},
+                             {view(dfeatures)}));
       return dfeatures;
     }
     // dx_l = dy + V^T W^T (dy x_0), and each layer gives dy u to x_0.
     const std::int64_t wide = model_.top_input(), rank = model_.cross_rank;
-    const int dx0 = make("dvectors", n_ * wide);
+    const int dx0 = value("dvectors", n_ * wide);
     ops.push_back(build_.zero_of(dx0));
     for (std::int64_t i = model_.cross_layers; i-- > 0;) {
       const std::string name = "cross_l." + std::to_string(i);
       const auto& [x, v, u] = crosses_[static_cast<std::size_t>(i)];
-      const int du = make(name + ".du", n_ * wide), dv = make(name + ".dv", n_ * rank);
+      const int du = value(name + ".du", n_ * wide), dv = value(name + ".dv", n_ * rank);
       ops.push_back(
-          op_of(OpKind::cross_grad, n_, wide, 0, {view(dtop), view(features_), view(u)}, {view(du), view(dx0)}));
-      ops.push_back(op_of(OpKind::bias_grad, n_, wide, 0, {view(du)}, {gradient(name + ".w.bias")}));
-      ops.push_back(product(wide, rank, n_, {view(du), view(v)}, gradient(name + ".w.weight"), true, false));
-      ops.push_back(product(n_, rank, wide, {view(du), parameter(name + ".w.weight")}, view(dv), false, false));
-      ops.push_back(product(rank, wide, n_, {view(dv), view(x)}, gradient(name + ".v.weight"), true, false));
-      ops.push_back(product(n_, wide, rank, {view(dv), parameter(name + ".v.weight")}, view(dtop), false, false));
+          value_op(OpKind::cross_grad, n_, wide, 0, {view(dtop), view(features_), view(u)}, {view(du), view(dx0)}));
+      ops.push_back(value_op(OpKind::bias_grad, n_, wide, 0, {view(du)}, {gradient(name + ".w.bias")}));
+      const int wv = weight(name + ".v.weight", ops), ww = weight(name + ".w.weight", ops);
+      weight_gradient(name + ".w.weight", product(wide, rank, n_, {view(du), view(v)}, -1, true, false), ops);
+      ops.push_back(product(n_, rank, wide, {view(du), ww}, view(dv), false, false));
+      weight_gradient(name + ".v.weight", product(rank, wide, n_, {view(dv), view(x)}, -1, true, false), ops);
+      ops.push_back(product(n_, wide, rank, {view(dv), wv}, view(dtop), false, false));
       ops.back().accumulate = true;
     }
-    ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, n_ * wide, {view(dtop)}, {view(dx0)}));
+    ops.push_back(build_.flat(OpKind::accumulate_into, type_, n_ * wide, {view(dtop)}, {view(dx0)}));
     return dx0;
   }
 
-  // Gradients of vectors to those who have the tables. Returns the bottom's.
+  // Gradients of vectors to those with tables. Returns the bottom's.
   int split_gradients(int dfeatures) {
-    const int dbottom = make("dbottom", n_ * width_);
+    const int dbottom = value("dbottom", n_ * width_);
     const bool sharded = layout_.sharded();
     const PooledType type = spec_.embedding.backward;
-    const int gradients = sharded ? make("gradients.pooled", slots_of(PooledType::fp32)) : -1;
+    const DType kept = native(type) ? type_ : DType::fp32;
+    const int gradients = sharded ? make("gradients.pooled", slots_of(PooledType::fp32), kept) : -1;
     if (local_ >= 0) dlocal_ = make("gradients.local", n_ * layout_.replicated_columns);
     std::vector<int> out = {sharded ? view(gradients) : -1, view(dbottom)};
     if (local_ >= 0) out.push_back(view(dlocal_));
-    std::vector<Op> ops = {op_of(OpKind::pooled_split, n_, vectors_ * width_, 0, {view(dfeatures)}, std::move(out))};
+    std::vector<Op> ops = {value_op(OpKind::pooled_split, n_, vectors_ * width_, 0, {view(dfeatures)}, std::move(out))};
     int sent = gradients;
-    if (sharded && type != PooledType::fp32 && members() > 1) {
+    if (sharded && encoded(type)) {
       sent = make("gradients.sent", slots_of(type), dtype_of(type), Purpose::communication);
       ops.push_back(codec(OpKind::encode_pooled, type, gradients, sent, true));
     }
@@ -451,8 +463,10 @@ class RecommenderLowering {
     (void)mlp_backward("bot_l.", model_.bottom_widths(), dense_, bottom_, dbottom, false, false, ops);
     if (local_ >= 0) {
       const Bucket& tables = build_.bucket(2);
+      std::vector<int> out = {view(tables.gradients)};
+      if (lookups_ >= 0) out.push_back(view(lookups_));
       ops.push_back(op_of(OpKind::embedding_lookup_grad, local_lookups(), width_, layout_.replicated_elements,
-                          {view(indices_), view(dlocal_)}, {view(tables.gradients)}));
+                          {view(indices_), view(dlocal_)}, std::move(out)));
     }
     build_.compute(Phase::backward, -1, "bottom_mlp", std::move(ops));
   }
@@ -482,23 +496,20 @@ class RecommenderLowering {
     std::vector<int> out = {view(class_.tables), class_.table_states >= 0 ? view(class_.table_states) : -1,
                             view(norm_squared_)};
     Op op = op_of(OpKind::embedding_bag_update, most.count, most.width, 0, std::move(with_squares), std::move(out));
-    op.rule = rule();
+    op.rule = traits_of(spec_.optimizer).rule;
+    op.capacity = most_distinct_rows(layout_);
     ops.push_back(std::move(op));
     build_.compute(Phase::optimizer, -1, "update_tables", std::move(ops));
     release_sent();
   }
-  [[nodiscard]] models::UpdateRule rule() const {
-    return adagrad() ? models::UpdateRule::adagrad : models::UpdateRule::sgd;
-  }
 
-  // -- the end --------------------------------------------------------------------------------------------------------
   void finish() {
     build_.open("finish");
     if (!options_.forward_only) {
-      norm();
+      if (habits_.reports) norm();
       for (std::size_t i = 0; i < class_.buckets.size(); ++i) update(static_cast<int>(i));
     }
-    if (data_ < 0) return;
+    if (data_ < 0 || !habits_.reports) return;
     const View loss = build_.whole(class_.loss);
     build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, data_, loss, loss, -1, -1);
   }
@@ -521,27 +532,33 @@ class RecommenderLowering {
 
   void update(int index) {
     const Bucket b = build_.bucket(index);
+    const OptimizerTraits& traits = traits_of(spec_.optimizer);
     if (b.embedding) {
-      Op op = build_.flat(OpKind::table_update, DType::fp32, layout_.replicated_elements,
-                          {build_.view({b.gradients, 0, layout_.replicated_elements, false})},
+      std::vector<int> in = {build_.view({b.gradients, 0, layout_.replicated_elements, false})};
+      if (lookups_ >= 0) in.push_back(view(lookups_));
+      Op op = build_.flat(OpKind::table_update, DType::fp32, layout_.replicated_elements, std::move(in),
                           {build_.view({b.parameters, 0, layout_.replicated_elements, false}),
                            class_.replicated_states >= 0 ? view(class_.replicated_states) : -1});
-      op.rule = rule();
+      op.rule = traits.rule;
       build_.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = index;
       return;
     }
-    Op op = build_.flat(OpKind::momentum_update, DType::fp32, b.elements, {view(b.gradients), view(coefficient_)},
-                        {view(b.parameters), b.first_moment >= 0 ? view(b.first_moment) : -1});
-    op.rule = rule();
+    std::vector<int> out = {view(b.parameters), b.first_moment >= 0 ? view(b.first_moment) : -1};
+    if (b.second_moment >= 0) out.push_back(view(b.second_moment));
+    Op op =
+        build_.flat(traits.update, DType::fp32, b.elements, {view(b.gradients), view(coefficient_)}, std::move(out));
+    if (traits.update == OpKind::momentum_update) op.rule = traits.rule;
     build_.compute(Phase::optimizer, -1, name_of(spec_.optimizer), {std::move(op)}).bucket = index;
   }
 
   const PlanSpec& spec_;
   const LowerOptions& options_;
+  const RecommenderHabits habits_;
   const models::Recommender& model_;
   const TableLayout& layout_;
   int data_, tables_;  ///< groups of all ranks; -1: alone
   std::int64_t n_, width_, vectors_;
+  DType type_;  ///< of values between the input and the loss
   ClassBuilder build_;
   RankClass& class_ = build_.result();
   struct InBucket {
@@ -552,11 +569,12 @@ class RecommenderLowering {
     int x = -1, v = -1, u = -1;
   };
   std::map<std::string, InBucket> places_;
-  // Buffers.
+  std::map<std::string, int> copies_;  ///< of weights, in 16 bits
   int norm_squared_ = -1, coefficient_ = -1;
   int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1, counts_ = -1;
   int pooled_ = -1, sent_pooled_ = -1, received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;
   int features_ = -1, top_input_ = -1;
+  int lookups_ = -1;               ///< of each row of replicated tables, where its update asks for them
   std::vector<int> bottom_, top_;  ///< outputs of layers
   std::vector<Cross> crosses_;
   std::vector<int> waiting_;  ///< what was sent since somebody last waited
@@ -564,7 +582,7 @@ class RecommenderLowering {
 
 }  // namespace
 
-Schedule lower_recommender(const Plan& plan, const LowerOptions& options) {
+Schedule lower_recommender(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits) {
   Schedule schedule;
   schedule.spec = plan.spec();
   schedule.tables = std::make_shared<const TableLayout>(make_table_layout(*plan.model().recommender, plan.spec()));
@@ -575,7 +593,7 @@ Schedule lower_recommender(const Plan& plan, const LowerOptions& options) {
     for (const char* name : {"data", "tables"})
       schedule.groups.push_back({.name = name, .dimensions = {{.stride = 1, .size = plan.spec().data}}});
   }
-  schedule.classes.push_back(RecommenderLowering(plan, options, *schedule.tables, data, tables).build());
+  schedule.classes.push_back(RecommenderLowering(plan, options, habits, *schedule.tables, data, tables).build());
   return schedule;
 }
 

@@ -9,7 +9,7 @@
 
 namespace orrery::plan {
 
-enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwise_adagrad };
+enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwise_adagrad, adam, muon };
 
 struct OptimizerTraits {
   OptimizerKind kind{};
@@ -18,6 +18,7 @@ struct OptimizerTraits {
   models::UpdateRule rule = models::UpdateRule::sgd;  ///< of OpKind::momentum_update
   int moments = 0;                      ///< states of a value for each parameter; SGD without momentum has none
   bool whole_tensors = false;           ///< its update asks for norms or sums of whole parameters
+  bool whole_matrices = false;          ///< matrices of blocks move by what is made of whole ones, all else as AdamW
   bool betas = false, epsilon = false;  ///< keys that a job may give
   // Defaults: those of the paper, where it has any; of AdamW as GPT models are trained (Brown et al. 2020, appendix B).
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon_value = 1e-8, weight_decay = 0.1;
@@ -43,6 +44,13 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
     // Of recommendation models: tables by rows, as fbgemm's EXACT_ROWWISE_ADAGRAD, all else element by element.
     {.kind = OptimizerKind::rowwise_adagrad, .name = "rowwise_adagrad", .update = models::OpKind::momentum_update,
      .rule = models::UpdateRule::adagrad, .moments = 1, .epsilon = true, .learning_rate = 1e-2, .weight_decay = 0},
+    // Kingma and Ba 2015, "Adam", with the defaults of its algorithm 1: AdamW without decay. Of tables as fbgemm's
+    // ADAM: rows that a step does not look up keep value and moments.
+    {.kind = OptimizerKind::adam, .name = "adam", .update = models::OpKind::adamw, .rule = models::UpdateRule::adam,
+     .moments = 2, .betas = true, .epsilon = true, .beta2 = 0.999, .weight_decay = 0},
+    // Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; defaults of torch.optim.Muon.
+    {.kind = OptimizerKind::muon, .name = "muon", .update = models::OpKind::muon, .moments = 2,
+     .whole_matrices = true},
 });
 // clang-format on
 

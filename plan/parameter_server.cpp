@@ -94,7 +94,8 @@ base::Diagnostics refused_by_server(const PlanSpec& spec) {
   rule(spec.precision != DType::fp16, "P84",
        "fp16 skips an update where some gradient overflows, which all workers would have to agree on in every step",
        "precision: bf16");
-  rule(!traits_of(spec.optimizer).whole_tensors, "P84",
+  const OptimizerTraits& optimizer = traits_of(spec.optimizer);
+  rule(!optimizer.whole_tensors && !optimizer.whole_matrices, "P84",
        fmt::format("{} looks at whole tensors, of which a shard of the server has parts", name_of(spec.optimizer)),
        "the optimizer adamw, adamw-8bit, lion or sgd");
   return found;

@@ -51,6 +51,7 @@ class Rules {
     context();
     offload();
     rounding();
+    whole_matrices();
     masked();
     distances();
     compressed_gradients();
@@ -261,7 +262,8 @@ class Rules {
         !o.any() || !spec_.asynchronous(), "P52",
         fmt::format("{} keeps versions of weights on the device, of which none is offloaded yet", name_of(spec_.order)),
         "schedule: 1f1b, or no offload");
-    rule(o.optimizer == Space::device || spec_.optimizer == OptimizerKind::adamw, "P55",
+    const bool adam = spec_.optimizer == OptimizerKind::adamw || spec_.optimizer == OptimizerKind::adam;
+    rule(o.optimizer == Space::device || adam, "P55",
          fmt::format("an offloaded optimizer is adamw, not {}", name_of(spec_.optimizer)),
          "offload: {optimizer: none}, or the optimizer adamw");
     rule(o.optimizer == Space::device || spec_.rounding == Rounding::nearest, "P56",
@@ -280,6 +282,23 @@ class Rules {
          fmt::format("stochastic rounding is of bf16 parameters, the plan has them in {}",
                      models::name_of(spec_.precision)),
          "precision: bf16, or rounding: nearest");
+  }
+
+  void whole_matrices() {
+    if (!traits_of(spec_.optimizer).whole_matrices) return;
+    const char* name = name_of(spec_.optimizer);
+    rule(!spec_.asynchronous(), "P160",
+         fmt::format("{} gathers whole matrices between two steps, and the stages of {} never stop for it", name,
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or the optimizer adamw or lion");
+    rule(!spec_.exchanges_by_node(), "P161",
+         fmt::format("{} gathers whole matrices from shards that follow one another, and those of gradients exchanged "
+                     "by node do not",
+                     name),
+         "compression: {group: 0}, or the optimizer adamw or lion");
+    rule(model_.experts.count == 0, "P162",
+         fmt::format("{} does not gather the matrices of experts, which other ranks divide than the rest", name),
+         "the optimizer adamw or lion");
   }
 
   // A ring knows of a block of keys which chunk it is, not how far each key is away.

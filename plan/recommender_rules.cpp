@@ -23,14 +23,14 @@ class TableRules {
     if (!positive) return std::move(found_);
     mesh();
     unknown();
-    rule(spec_.precision == models::DType::fp32, "P133",
-         fmt::format("recommendation models compute in fp32, not in {}, yet", models::name_of(spec_.precision)),
-         "precision: fp32; pooled vectors travel in fewer bits with embedding: {forward: fp16}");
+    rule(spec_.precision != models::DType::fp8, "P133", "recommendation models are not computed in fp8",
+         "precision: fp32, which runs; tf32, bf16 and fp16 are predicted");
     const bool sgd = spec_.optimizer == OptimizerKind::sgd;
-    rule((sgd && !spec_.momentum) || spec_.optimizer == OptimizerKind::rowwise_adagrad, "P134",
+    const bool by_rows = spec_.optimizer == OptimizerKind::rowwise_adagrad || spec_.optimizer == OptimizerKind::adam;
+    rule((sgd && !spec_.momentum) || by_rows, "P134",
          sgd ? "momentum moves rows that no sample has looked up: tables have none"
              : fmt::format("{} is no optimizer of tables", name_of(spec_.optimizer)),
-         "optimizer: {name: sgd, momentum: 0}, or rowwise_adagrad");
+         "optimizer: {name: sgd, momentum: 0}, rowwise_adagrad or adam");
     placement();
     return std::move(found_);
   }
@@ -125,6 +125,17 @@ base::Diagnostics refused_training(const Training& training) {
   none(training.dropout.has_value(), "dropout", "there is none in it");
   none(!training.tokenizer.empty(), "tokenizer", "its data is no text");
   return found;
+}
+
+base::Diagnostics refused_execution(const models::Model& model, const PlanSpec& spec) {
+  if (!model.recommender || spec.precision == models::DType::fp32) return {};
+  return {{base::Severity::error,
+           "E0669",
+           {},
+           fmt::format("recommendation models are predicted in {}, and executed in fp32 alone",
+                       models::name_of(spec.precision)),
+           "precision: fp32; pooled vectors travel in fewer bits with embedding: {forward: fp16}",
+           {}}};
 }
 
 base::Diagnostics refused_without_tables(const PlanSpec& spec) {

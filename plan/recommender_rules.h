@@ -10,6 +10,9 @@ namespace orrery::plan {
 /// Of a model without tables.
 [[nodiscard]] base::Diagnostics refused_without_tables(const PlanSpec& spec);
 
+/// E0669: what is predicted of a recommendation model, and not executed.
+[[nodiscard]] base::Diagnostics refused_execution(const models::Model& model, const PlanSpec& spec);
+
 /// E0662: what of a job's training a recommendation model has not.
 [[nodiscard]] base::Diagnostics refused_training(const Training& training);
 

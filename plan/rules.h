@@ -93,13 +93,16 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P130", "a recommendation model split over more than data"},
     {"P131", "a part of a rank's samples at a time"},
     {"P132", "what only transformers have, of a recommendation model"},
-    {"P133", "a recommendation model in other than fp32"},
+    {"P133", "a recommendation model in fp8"},
     {"P134", "a recommendation model with momentum, or another optimizer than SGD and row-wise Adagrad"},
     {"P135", "a placement of other tables, or on other ranks"},
     {"P136", "places of tables of a model without"},
     {"P137", "row-wise Adagrad of a model without tables"},
     {"P140", "attention with sinks, which is counted alone"},
     {"P141", "experts with biases, which are counted alone"},
+    {"P160", "an optimizer of whole matrices with an asynchronous order"},
+    {"P161", "an optimizer of whole matrices with gradients exchanged by node"},
+    {"P162", "an optimizer of whole matrices of a mixture of experts"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

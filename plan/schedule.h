@@ -132,6 +132,7 @@ struct ParameterRange {
   bool decay = false;
   bool counts_in_norm = true;  ///< false on the tied table's copy on the last stage, and on a mirrored model's second
   bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
+  bool orthogonal = false;     ///< a matrix that moves by what is made of it as a whole (Muon)
   models::Tensor tensor;       ///< shapes, split and initial values
   /// Adafactor: where in the class's factors stand its sum, its rows and its columns; without rows each element.
   std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
@@ -157,8 +158,10 @@ struct Bucket {
   int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
   int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
   int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
-  int first_moment = -1, second_moment = -1;  ///< buffers; SGD's momentum is a first moment; bytes with adamw_8bit
-  int first_scale = -1, second_scale = -1;    ///< buffers of adamw_8bit: of each block
+  /// Buffers; SGD's momentum is a first moment; bytes with adamw_8bit. Muon's matrices have no second moment: they
+  /// stand behind all else, and its buffer ends before them (plan/whole_matrices.h).
+  int first_moment = -1, second_moment = -1;
+  int first_scale = -1, second_scale = -1;  ///< buffers of adamw_8bit: of each block
   int error = -1;       ///< buffer: what PowerSGD has not sent yet, of this rank's own gradients; -1: none
   int low_rank_q = -1;  ///< buffer: its factors Q, where the next step's begin
   int received = -1;    ///< buffer of a parameter server: every worker's gradients of this rank's shard, in their order
@@ -259,8 +262,9 @@ struct RankClass {
   int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
   int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
   int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
-  /// Buffers of a recommendation model: a rank's parts of tables, and their states, one a row; -1: none. Rows of tables
-  /// that every rank has are in `replicated_states`, their values in a bucket.
+  /// Buffers of a recommendation model: a rank's parts of tables, and their states; -1: none. Those of tables that
+  /// every rank has are in `replicated_states`, their values in a bucket. States: one a row (Adagrad), or a first
+  /// moment of each value and behind all of these their second moments (Adam).
   int tables = -1, table_states = -1, replicated_states = -1;
   /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
   /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.

@@ -19,6 +19,7 @@ class Costs {
         per_node_(std::max(1, std::min(cluster.devices_per_node, spec.data))),
         batch_(static_cast<double>(spec.batch)),
         state_(spec.optimizer == OptimizerKind::rowwise_adagrad ? kValue : 0),
+        moments_(spec.optimizer == OptimizerKind::adam ? 2 : 0),
         forward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.forward)))),
         backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))) {
     const clusters::LinkClass& link =
@@ -40,8 +41,8 @@ class Costs {
     // squares of rows meet.
     const double away = 1 - 1.0 / ranks_;
     option.network = away * (lookups * kIndex + batch_ * width * (forward_ + backward_) + kIndex * batch_);
-    if (columns > 1) option.network += 2 * away * kValue * lookups;
-    option.memory = part_rows * (width * kValue + state_);
+    if (columns > 1 && state_ > 0) option.network += 2 * away * kValue * lookups;
+    option.memory = part_rows * ((1 + moments_) * width * kValue + state_);
     option.load = option.lookups + weight_ * option.network;
     return option;
   }
@@ -53,10 +54,10 @@ class Costs {
     const double values = static_cast<double>(table.rows) * static_cast<double>(model_.embedding_dim);
     const double lookups = batch_ / ranks_ * static_cast<double>(table.multi_hot);
     // The gradient is whole: cleared, added up over ranks, applied.
-    constexpr double kPasses = 6;
-    option.lookups = touched(lookups, static_cast<double>(model_.embedding_dim)) + kPasses * kValue * values;
+    const double passes = 6 + 2 * moments_;
+    option.lookups = touched(lookups, static_cast<double>(model_.embedding_dim)) + passes * kValue * values;
     option.network = 2 * (1 - 1.0 / ranks_) * kValue * values;
-    option.memory = 2 * values * kValue + static_cast<double>(table.rows) * state_;
+    option.memory = (2 + moments_) * values * kValue + static_cast<double>(table.rows) * state_;
     option.load = option.lookups + weight_ * option.network;
     return option;
   }
@@ -88,10 +89,10 @@ class Costs {
   [[nodiscard]] int ranks_per_node() const { return per_node_; }
 
  private:
-  // Forward reads a row, backward reads its gradient, reads the row and writes it.
+  // Forward reads a row, backward reads its gradient, reads the row and writes it; moments as the row.
   [[nodiscard]] double touched(double lookups, double width) const {
     constexpr double kForward = 1, kBackward = 3;
-    return lookups * (width * kValue * (kForward + kBackward) + 2 * state_ + 4 * kIndex);
+    return lookups * (width * kValue * (kForward + kBackward + 2 * moments_) + 2 * state_ + 4 * kIndex);
   }
   // The most parts, up to so many, that divide the columns.
   [[nodiscard]] int most_columns(int ranks) const {
@@ -102,7 +103,7 @@ class Costs {
 
   const models::Recommender& model_;
   int ranks_, per_node_;
-  double batch_, state_, forward_, backward_, weight_ = 1;
+  double batch_, state_, moments_, forward_, backward_, weight_ = 1;
 };
 
 }  // namespace

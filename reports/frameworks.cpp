@@ -48,6 +48,7 @@ void Handover::check_common() {
   note(!training().initial_weights.empty(), "the run begins with the framework's own weights",
        "convert `initial_weights` with the framework's tools");
   needs(training().optimizer.kind == plan::OptimizerKind::adamw ||
+            training().optimizer.kind == plan::OptimizerKind::adam ||
             (training().optimizer.kind == plan::OptimizerKind::sgd && !training().optimizer.nesterov),
         fmt::format("the optimizer {}{}", plan::name_of(training().optimizer.kind),
                     training().optimizer.nesterov ? " with Nesterov's momentum" : ""),

@@ -223,6 +223,7 @@ json train_json(const TrainSummary& s) {
   if (s.lossless_tensors > 0)
     out["lossless"] = {
         {"tensors", s.lossless_tensors}, {"computed_again", s.lossless_again}, {"densest", s.lossless_densest}};
+  if (s.bad_lines) out["bad_lines"] = *s.bad_lines;
   if (s.checkpoints > 0)
     out["checkpoints"] = {{"count", s.checkpoints},
                           {"pause_s", s.checkpoint_pause_s},

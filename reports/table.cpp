@@ -109,6 +109,37 @@ std::string joined(const std::vector<std::string>& cells) {
   return line;
 }
 
+/// Columns of a word whose colours take none.
+std::size_t without_colours(std::string_view word) {
+  std::string plain;
+  for (std::size_t at = 0; at < word.size();) {
+    const std::size_t begins = std::min(word.find("\x1b[", at), word.size());
+    plain += word.substr(at, begins - at);
+    const std::size_t ends = word.find('m', begins);
+    at = begins == word.size() || ends == word.npos ? word.size() : ends + 1;
+  }
+  return display_width(plain);
+}
+
+/// Which columns a line of `most` columns has room for.
+std::vector<bool> columns_for(const std::vector<Column>& columns, const std::vector<std::size_t>& widths,
+                              std::size_t most) {
+  std::vector<bool> kept(columns.size(), true);
+  if (most == 0) return kept;
+  std::size_t wide = 0;
+  for (const std::size_t one : widths) wide += one + 2;
+  while (wide > most + 2) {
+    std::size_t least = columns.size();
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      if (kept[i] && columns[i].drop > 0 && (least == columns.size() || columns[i].drop >= columns[least].drop))
+        least = i;
+    if (least == columns.size()) break;
+    kept[least] = false;
+    wide -= widths[least] + 2;
+  }
+  return kept;
+}
+
 std::string coloured(const std::string& text, const char* code, const TableStyle& style) {
   return style.colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
 }
@@ -137,6 +168,27 @@ std::string to_ascii(std::string_view utf8) {
   return out;
 }
 
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  if (width == 0) return std::string(text);
+  std::string out;
+  std::size_t column = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t word = std::min(text.find_first_not_of(' ', at), text.size());
+    const std::size_t end = std::min(text.find(' ', word), text.size());
+    const std::size_t blanks = word - at, wide = without_colours(text.substr(word, end - word));
+    if (wide > 0 && column > indent && column + blanks + wide > width) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent + wide;
+    } else {
+      out.append(blanks, ' ');
+      column += blanks + wide;
+    }
+    out += text.substr(word, end - word);
+    at = end;
+  }
+  return out;
+}
+
 std::string text_of(const Table& table, const TableStyle& style) {
   const auto shown = [&](const std::string& text) { return style.unicode ? text : to_ascii(text); };
   std::vector<std::vector<std::string>> cells;
@@ -152,19 +204,33 @@ std::string text_of(const Table& table, const TableStyle& style) {
       widths[i] = std::max(widths[i], display_width(line.back()));
     }
   }
+  const std::vector<bool> kept = columns_for(table.columns, widths, style.width);
   std::string out;
   if (!table.title.empty()) out += coloured(shown(table.title), "1", style) + "\n";
   std::vector<std::string> head, rule;
+  std::string left_out;
   for (std::size_t i = 0; i < widths.size(); ++i) {
+    if (!kept[i]) {
+      left_out += (left_out.empty() ? "" : ", ") + table.columns[i].head;
+      continue;
+    }
     head.push_back(padded(shown(table.columns[i].head), widths[i], table.columns[i].align));
     rule.push_back(repeat(style.unicode ? "─" : "-", widths[i]));
   }
   if (!table.columns.empty()) out += joined(head) + "\n" + coloured(joined(rule), "2", style) + "\n";
-  for (auto& row : cells) {
-    for (std::size_t i = 0; i < row.size(); ++i) row[i] = padded(row[i], widths[i], table.columns[i].align);
-    out += joined(row) + "\n";
+  for (const auto& row : cells) {
+    std::vector<std::string> line;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      if (kept[i]) line.push_back(padded(row[i], widths[i], table.columns[i].align));
+    out += joined(line) + "\n";
   }
-  for (const std::string& note : table.notes) out += coloured(shown(limited(note, kNoteWidth)), "2", style) + "\n";
+  const auto note = [&](const std::string& text) {
+    out += coloured(wrapped(shown(limited(text, kNoteWidth)), style.width), "2", style) + "\n";
+  };
+  for (const std::string& one : table.notes) note(one);
+  if (!left_out.empty())
+    note(fmt::format("Left out at {} columns: {}. A wider terminal, COLUMNS=200 or --json has them.", style.width,
+                     left_out));
   return out;
 }
 

@@ -60,88 +60,6 @@ std::string with_unit(double value, const std::string& unit) {
   return unit.empty() || unit == "number" || unit == "1" ? number(value) : number(value) + " " + unit;
 }
 
-std::string memory_text(const cost::Prediction& p) {
-  const std::string peak = bytes(p.memory_peak_bytes);
-  return p.memory_capacity_bytes > 0
-             ? fmt::format("{} ({:.0f} %)", peak, 100 * p.memory_peak_bytes / p.memory_capacity_bytes)
-             : peak;
-}
-
-/// "activations, optimizer on nvme": what leaves the device; the host where nothing else is said.
-std::string offload_of(const plan::Offload& offload) {
-  std::string text;
-  const auto add = [&](const char* what, plan::Space space) {
-    if (space == plan::Space::device) return;
-    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", what, space == plan::Space::nvme ? " on nvme" : "");
-  };
-  add("activations", offload.activations);
-  add("optimizer", offload.optimizer);
-  add("parameters", offload.parameters);
-  return text.empty() ? "—" : text;
-}
-
-/// "full, 4 layers": of each stage, or chunk of one, so many.
-std::string recompute_of(const plan::PlanSpec& spec) {
-  const std::string kind = plan::name_of(spec.recompute);
-  return spec.recompute_layers < 0 ? kind : fmt::format("{}, {} layers", kind, spec.recompute_layers);
-}
-
-/// A column of the table of plans: its head, its cell, and whether it is worth showing for these plans.
-struct PlanColumn {
-  const char* head;
-  Align align;
-  std::function<std::string(const cost::Prediction&)> cell;
-  std::function<bool(const cost::Prediction&)> worth;  ///< shown when true of any plan
-};
-
-/// In what pooled vectors and their gradients travel.
-std::string pooled_of(const plan::Embedding& e) {
-  return fmt::format("{}, {}", plan::name_of(e.forward), plan::name_of(e.backward));
-}
-
-std::vector<PlanColumn> plan_columns() {
-  using P = const cost::Prediction&;
-  const auto always = [](P) { return true; };
-  const auto layered = [](P p) { return p.tables.empty(); };  // no recommendation model
-  return {
-      {"data", Align::right, [](P p) { return integer(p.spec.data); }, always},
-      {"tensor", Align::right, [](P p) { return integer(p.spec.tensor); }, layered},
-      {"pipeline", Align::right, [](P p) { return integer(p.spec.pipeline); }, layered},
-      {"context", Align::right, [](P p) { return integer(p.spec.context); }, [](P p) { return p.spec.context > 1; }},
-      {"expert", Align::right, [](P p) { return integer(p.spec.expert); }, [](P p) { return p.spec.expert > 1; }},
-      {"virtual", Align::right, [](P p) { return integer(p.spec.virtual_stages); },
-       [](P p) { return p.spec.virtual_stages > 1; }},
-      {"micro-batch", Align::right, [](P p) { return integer(p.spec.micro_batch); }, always},
-      {"ZeRO", Align::right, [](P p) { return integer(p.spec.zero_stage); }, layered},
-      {"over", Align::right, [](P p) { return p.spec.zero_stage > 0 ? integer(p.spec.shards()) : std::string("—"); },
-       [](P p) { return p.spec.zero_group > 0; }},
-      {"order", Align::left, [](P p) { return std::string(p.spec.pipeline > 1 ? plan::name_of(p.spec.order) : "—"); },
-       [](P p) { return p.spec.pipeline > 1; }},
-      {"sequence", Align::left, [](P p) { return std::string(p.spec.sequence_parallel ? "split" : "—"); },
-       [](P p) { return p.spec.sequence_parallel; }},
-      {"recompute", Align::left, [](P p) { return recompute_of(p.spec); }, layered},
-      {"tables", Align::left, [](P p) { return std::string(plan::name_of(p.spec.embedding.sharding)); },
-       [](P p) { return !p.tables.empty(); }},
-      {"pooled in", Align::left, [](P p) { return pooled_of(p.spec.embedding); },
-       [](P p) { return pooled_of(p.spec.embedding) != pooled_of({}); }},
-      {"offload", Align::left, [](P p) { return offload_of(p.spec.offload); },
-       [](P p) { return p.spec.offload.any(); }},
-      {"gradients", Align::left, [](P p) { return std::string(plan::name_of(p.spec.compression.gradients)); },
-       [](P p) { return p.spec.compresses(); }},
-      {"saved in", Align::left, [](P p) { return std::string(plan::name_of(p.spec.compression.activations)); },
-       [](P p) { return p.spec.compression.activations != plan::ActivationEncoding::none; }},
-      {"loss chunks", Align::right, [](P p) { return integer(p.spec.loss_chunks); },
-       [](P p) { return p.spec.loss_chunks > 1; }},
-      {"step time", Align::right, [](P p) { return seconds(p.step_time_s); }, always},
-      {"MFU", Align::right, [](P p) { return percent(p.mfu); }, [](P p) { return p.mfu > 0; }},
-      {"memory", Align::right, [](P p) { return memory_text(p); }, always},
-      {"bubble", Align::right, [](P p) { return percent(p.bubble_fraction); }, always},
-      {"exposed comm.", Align::right, [](P p) { return seconds(p.exposed_communication_s); }, always},
-      {"cost/step", Align::right, [](P p) { return money(p.cost_per_step_usd); },
-       [](P p) { return p.cost_per_step_usd > 0; }},
-  };
-}
-
 double median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   std::sort(values.begin(), values.end());
@@ -167,31 +85,6 @@ std::vector<Part> parts_of(const cost::Breakdown& b) {
           {"copies", b.copies},
           {"bubble", b.bubble},
           {"overhead", b.overhead}};
-}
-
-Table plans_table(const cost::SearchResult& result) {
-  Table table;
-  table.title = "Plans, best first";
-  table.columns.push_back({"#", Align::right});
-  std::vector<const PlanColumn*> shown;
-  std::vector<PlanColumn> columns = plan_columns();
-  // Plans for several sizes of the cluster stand in one table (orrery plan --gpus 64,128).
-  const auto ranks = [](const cost::Prediction& p) { return p.spec.ranks(); };
-  const int first = result.plans.empty() ? 0 : ranks(result.plans.front());
-  columns.insert(columns.begin(),
-                 {"devices", Align::right, [=](const cost::Prediction& p) { return integer(ranks(p)); },
-                  [=](const cost::Prediction& p) { return ranks(p) != first; }});
-  for (const PlanColumn& column : columns) {
-    if (!std::any_of(result.plans.begin(), result.plans.end(), column.worth)) continue;
-    shown.push_back(&column);
-    table.columns.push_back({column.head, column.align});
-  }
-  for (std::size_t i = 0; i < result.plans.size(); ++i) {
-    auto& row = table.rows.emplace_back();
-    row.push_back(integer(static_cast<std::int64_t>(i) + 1));
-    for (const PlanColumn* column : shown) row.push_back(column->cell(result.plans[i]));
-  }
-  return table;
 }
 
 Table rejections_table(const cost::SearchResult& result) {
@@ -271,20 +164,23 @@ Table memory_table(const std::vector<cost::MemoryRow>& rows, double capacity) {
   table.title = "Memory at its peak, by stage";
   table.columns = {{"stage", Align::right}, {"total", Align::right}};
   if (capacity > 0) table.columns.push_back({"of capacity", Align::right});
-  std::set<std::string> purposes;
+  std::map<std::string, double> purposes;  // most that a stage has
   for (const cost::MemoryRow& row : rows)
     for (const auto& [purpose, size] : row.by_purpose)
-      if (size > 0) purposes.insert(purpose);
-  for (const std::string& purpose : purposes) {
+      if (size > 0) purposes[purpose] = std::max(purposes[purpose], size);
+  for (const auto& [purpose, most] : purposes) {
     std::string head = purpose;
     std::replace(head.begin(), head.end(), '_', ' ');
-    table.columns.push_back({head, Align::right});
+    // A narrow terminal leaves out the smallest first.
+    const auto larger =
+        std::count_if(purposes.begin(), purposes.end(), [m = most](const auto& o) { return o.second > m; });
+    table.columns.push_back({head, Align::right, 0, 1 + static_cast<int>(larger)});
   }
   for (const cost::MemoryRow& row : rows) {
     auto& cells = table.rows.emplace_back();
     cells = {integer(row.stage), bytes(row.total)};
     if (capacity > 0) cells.push_back(percent(row.total / capacity));
-    for (const std::string& purpose : purposes) {
+    for (const auto& [purpose, most] : purposes) {
       const auto found = row.by_purpose.find(purpose);
       cells.push_back(bytes(found == row.by_purpose.end() ? 0 : found->second));
     }

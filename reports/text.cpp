@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/units.h"
+#include "reports/plan_table.h"
 #include "reports/tables.h"
 
 namespace orrery::reports {
@@ -36,12 +37,20 @@ std::string figures(const Table& table, const TableStyle& style) {
 }  // namespace
 
 std::string plan_text(const cost::SearchResult& result, const TableStyle& style) {
-  std::string out;
+  return plan_text(result, plans_table(result), {}, style);
+}
+
+std::string plan_text(const cost::SearchResult& result, const Table& plans, const PlanHeading& heading_of,
+                      const TableStyle& style) {
+  std::string out = heading_of.model.empty() ? "" : heading_text(heading_of, style) + "\n";
+  const auto lines = [&](const std::string& text, std::size_t indent) {
+    out += wrapped(styled(text, style), style.width, indent) + "\n";
+  };
   if (result.plans.empty()) {
     out += heading("No feasible plan", style);
-    for (const std::string& hint : result.nearest) out += "  " + styled(hint, style) + "\n";
+    for (const std::string& hint : result.nearest) lines("  - " + hint, 4);
   } else {
-    out += text_of(plans_table(result), style);
+    out += text_of(plans, style);
     if (!result.plans.front().tables.empty()) out += "\n" + text_of(tables_table(result.plans.front()), style);
   }
   std::string line =
@@ -52,7 +61,8 @@ std::string plan_text(const cost::SearchResult& result, const TableStyle& style)
     line += " Interrupted: better plans may be among the candidates that were not looked at.";
   else if (result.optimality_gap.value_or(0) > 0)
     line += fmt::format(" A plan that was not replayed may be up to {} better.", percent(*result.optimality_gap));
-  out += "\n" + styled(line, style) + "\n";
+  out += "\n";
+  lines(line, 0);
   if (!result.rejected.empty()) out += "\n" + text_of(rejections_table(result), style);
   return out;
 }
@@ -134,6 +144,7 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
   if (summary.restarts > 0) table.rows.push_back({"restarts", fmt::format("{}", summary.restarts)});
+  if (summary.bad_lines) table.rows.push_back({"bad lines", fmt::format("{} skipped", *summary.bad_lines)});
   if (summary.checkpoints > 0)
     table.rows.push_back(
         {"checkpoints", fmt::format("{} of {} in all: held training up for {}, written behind it in {}",

@@ -10,7 +10,12 @@
 
 namespace orrery::reports {
 
-/// `plan`: the ranked plans, how the search went, what was rejected and, when nothing fits, what to relax.
+/// `plan`: heading, table of ranked plans, how the search went, what was rejected and, when nothing fits, what to
+/// relax.
+struct PlanHeading;
+[[nodiscard]] std::string plan_text(const cost::SearchResult& result, const Table& plans, const PlanHeading& heading,
+                                    const TableStyle& style);
+/// The same of all plans of a result, without a heading.
 [[nodiscard]] std::string plan_text(const cost::SearchResult& result, const TableStyle& style);
 /// `simulate`: summary, breakdown, memory by stage, communication, links.
 [[nodiscard]] std::string prediction_text(const cost::Prediction& prediction, const TableStyle& style);
@@ -45,6 +50,7 @@ struct TrainSummary {
   std::int64_t lossless_tensors = 0, lossless_again = 0;
   double lossless_densest = 0;
   std::optional<SerialComparison> serial = {};
+  std::optional<std::int64_t> bad_lines = {};  ///< of the training data that were skipped, where they are
   /// Over the run's checkpoints: how many, s that they held training up, s of writing behind it, bytes.
   std::int64_t checkpoints = 0;
   double checkpoint_pause_s = 0, checkpoint_write_s = 0, checkpoint_bytes = 0;

@@ -118,10 +118,11 @@ Actor Machine::make_actor(const Folded::Ranks& ranks) {
   for (const Block& block : actor.rank_class->blocks) {
     actor.totals.messages.emplace_back(block.steps.size());
     std::vector<int> kinds, communicators;
+    const std::vector<std::optional<cost::Leg>> legs = cost::legs_of(block);
     for (const Step& step : block.steps) {
       const int c = step.kind == StepKind::compute ? -1 : communicators_of(ranks, job, step);
       communicators.push_back(c);
-      kinds.push_back(c < 0 ? -1 : kind_of(step, *actor.rank_class, c));
+      kinds.push_back(c < 0 ? -1 : kind_of(step, *actor.rank_class, c, legs[kinds.size()]));
     }
     actor.kinds.push_back(std::move(kinds));
     actor.communicators.push_back(std::move(communicators));
@@ -146,10 +147,14 @@ int Machine::communicators_of(const Folded::Ranks& ranks, const JobOnCluster& jo
 }
 
 // Equal messages of a class of communicators are one kind.
-int Machine::kind_of(const Step& step, const RankClass& c, int communicators) {
-  const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) : step.accumulate ? -2 : -1;
+int Machine::kind_of(const Step& step, const RankClass& c, int communicators, std::optional<cost::Leg> leg) {
+  constexpr int kLegs = 3;
+  const int way = leg ? 1 + static_cast<int>(*leg) : 0;
+  const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) * kLegs + way
+                   : step.accumulate                 ? -2
+                                                     : -1;
   const auto [found, fresh] = known_.try_emplace({communicators, what, step.message_bytes(c.buffers)}, 0);
-  if (fresh) found->second = transfers_.add(step, c, communicators);
+  if (fresh) found->second = transfers_.add(step, c, communicators, leg);
   return found->second;
 }
 

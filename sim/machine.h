@@ -86,7 +86,7 @@ class Machine {
   // -- preparation
   Actor make_actor(const Folded::Ranks& ranks);
   [[nodiscard]] int communicators_of(const Folded::Ranks& ranks, const JobOnCluster& job, const plan::Step& step) const;
-  int kind_of(const plan::Step& step, const plan::RankClass& c, int communicators);
+  int kind_of(const plan::Step& step, const plan::RankClass& c, int communicators, std::optional<cost::Leg> leg);
 
   // -- the clock
   [[nodiscard]] std::optional<Picoseconds> next();

@@ -7,11 +7,11 @@
 
 #include "base/ensure.h"
 #include "cost/estimate.h"
+#include "cost/habits.h"
 #include "cost/table_rows.h"
 #include "models/counts.h"
 #include "plan/asynchronous.h"
 #include "plan/check.h"
-#include "plan/lower.h"
 #include "plan/place.h"
 #include "sim/fabric.h"
 #include "sim/replay.h"
@@ -301,8 +301,7 @@ Simulation simulate(const plan::Plan& plan, const Schedule& schedule, const cost
 }
 
 Simulation simulate(const plan::Plan& plan, const cost::Pricing& pricing, const SimulateOptions& options) {
-  const Schedule schedule = plan::lower(plan, {.recompute_whole_layer = pricing.stack().recompute_whole_layer,
-                                               .zero_gradients = pricing.stack().zero_gradients});
+  const Schedule schedule = cost::lower_for(plan, pricing.stack());
   const base::Diagnostics faults = plan::check(schedule);
   ENSURE(faults.empty(), "the lowered schedule is unsound:\n{}", base::render(faults, false));
   return simulate(plan, schedule, pricing, options);

@@ -51,7 +51,27 @@ Transfers::Transfers(std::span<const JobOnCluster> jobs, const Traffic& traffic,
   }
 }
 
-int Transfers::add(const Step& step, const plan::RankClass& rank_class, int communicators) {
+cost::ExchangeAlone Transfers::exchange(const Step& step, const plan::RankClass& rank_class, const Communicator& c,
+                                        std::optional<cost::Leg> leg, base::Bytes& message) {
+  const JobOnCluster& job = jobs_[at(c.job)];
+  const cost::TokenExchange rows = cost::exchange_of(*job.pricing, *job.schedule, rank_class);
+  base::Seconds within{0};
+  if (leg) {
+    const cost::TokenExchange::Way way = rows.way(*leg, message, cost::value_size(rank_class, step));
+    message = way.across;
+    within = way.within;
+  }
+  const auto [left, fresh] = left_.try_emplace({c.job, rank_class.stage}, 1);
+  if (fresh) left->second = cost::exchange_left(*job.pricing, *job.schedule, rank_class);
+  cost::ExchangeAlone alone = cost::exchange_alone(*job.pricing, c.span, c.ranks, message, rows.choice());
+  alone.price.latency = left->second * (alone.price.latency + within);
+  alone.price.transfer = left->second * alone.price.transfer;
+  alone.price.stretch *= left->second;
+  return alone;
+}
+
+int Transfers::add(const Step& step, const plan::RankClass& rank_class, int communicators,
+                   std::optional<cost::Leg> leg) {
   const Folded::Communicators& folded = folded_.communicators[at(communicators)];
   const Communicator& c = traffic_.communicators[at(folded.representative)];
   const cost::Pricing& pricing = *jobs_[at(c.job)].pricing;
@@ -64,7 +84,11 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
     message = b.sent;
     gather = b.gather;
   }
-  cost::Alone alone = copies ? pricing.copy_alone(step.stream, message, step.accumulate)
+  const bool exchanges = step.kind == StepKind::collective && step.stream == plan::Stream::exchange &&
+                         step.collective == plan::CollectiveKind::all_to_all;
+  const cost::ExchangeAlone rows = exchanges ? exchange(step, rank_class, c, leg, message) : cost::ExchangeAlone{};
+  cost::Alone alone = exchanges ? rows.price
+                      : copies  ? pricing.copy_alone(step.stream, message, step.accumulate)
                       : step.kind == StepKind::collective
                           ? pricing.collective_alone(step.collective, message, c.span, c.ranks, step.stream)
                           : pricing.send_alone(message, c.span);
@@ -75,6 +99,7 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   kind.total = picoseconds(alone.total());
   if (const Wiring wiring = wiring_of(step, alone); !folded.of(wiring).empty()) kind.wiring = wiring;
   kind.bytes = alone.stretch * message.value * sent(kind.wiring, step, c.ranks) / c.wired(kind.wiring).connections;
+  kind.far = rows.far;
   // A link to drives has the rate of their faster direction.
   const clusters::Storage& drives = pricing.cluster().nvme;
   if (step.stream == plan::Stream::to_nvme && drives.write.value > 0)
@@ -96,7 +121,7 @@ int Transfers::path_of(const Kind& kind, double most) {
   };
   // Where a price believes in more than a link has (a tree over two nodes sends half of what a ring does), the price is
   // believed, and everything that is asked of links of that sort shrinks with it: alone, nothing is slowed down.
-  double inside = kind.inside, elsewhere = 1, fullest = std::numeric_limits<double>::infinity();
+  double inside = kind.inside, elsewhere = kind.far, fullest = std::numeric_limits<double>::infinity();
   for (const Use& use : uses) {
     double& scale = own(use) ? inside : elsewhere;
     const double fits = capacities_[at(use.link)] / most / use.count;

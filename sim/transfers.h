@@ -3,10 +3,13 @@
 /// communicators crosses, and says when it has ended. What shares no link takes its price.
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "cost/exchange.h"
 #include "sim/flow_network.h"
 #include "sim/traffic.h"
 
@@ -17,8 +20,9 @@ class Transfers {
   /// All must outlive this; `fabric` may be null.
   Transfers(std::span<const JobOnCluster> jobs, const Traffic& traffic, const Folded& folded, const Fabric* fabric);
 
-  /// A kind of message: what `step` of a class of ranks moves in a class of communicators.
-  int add(const plan::Step& step, const plan::RankClass& rank_class, int communicators);
+  /// A kind of message: what `step` of a class of ranks moves in a class of communicators. `leg`: of rows of tokens.
+  int add(const plan::Step& step, const plan::RankClass& rank_class, int communicators,
+          std::optional<cost::Leg> leg = std::nullopt);
 
   void start(Picoseconds now, int kind, int tag);
   /// When something happens next; none when nothing is under way.
@@ -44,7 +48,8 @@ class Transfers {
     int path = -1;       ///< -1: shares nothing
     double bytes = 0;    ///< of one connection
     double inside = 1;   ///< what a connection asks of the devices' own links, for each byte
-    double heavier = 1;  ///< and of the others
+    double far = 1;      ///< and of the others, for the price
+    double heavier = 1;  ///< and besides
     std::int64_t started = 0;
   };
   struct Fixed {
@@ -54,6 +59,9 @@ class Transfers {
     bool operator>(const Fixed& o) const { return time != o.time ? time > o.time : order > o.order; }
   };
   [[nodiscard]] int path_of(const Kind& kind, double most);
+  /// The price of an all-to-all of tokens as the stack does it, for `message`, of which what is left crosses the links.
+  cost::ExchangeAlone exchange(const plan::Step& step, const plan::RankClass& rank_class, const Communicator& c,
+                               std::optional<cost::Leg> leg, base::Bytes& message);
 
   std::span<const JobOnCluster> jobs_;
   const Traffic& traffic_;
@@ -61,6 +69,7 @@ class Transfers {
   const Fabric* fabric_;
   std::vector<Kind> kinds_;
   std::vector<double> capacities_;
+  std::map<std::pair<int, int>, double> left_;  ///< of exchanges beside compute, by job and stage
   FlowNetwork network_;
   std::vector<int> tag_of_flow_;
   std::vector<Fixed> fixed_;  ///< heap

@@ -215,6 +215,9 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::factor_norms: return run_factor_norms(machine_, call);
     case OpKind::adafactor: return run_adafactor(machine_, call);
     case OpKind::adamw_8bit: return run_adamw_8bit(machine_, call);
+    case OpKind::muon_moments: return run_muon_moments(machine_, call);
+    case OpKind::newton_schulz: return run_newton_schulz(machine_, call);
+    case OpKind::muon: return run_muon(machine_, call);
     case OpKind::type_add: return run_type_add(machine_, call);
     case OpKind::type_grad: return run_type_grad(machine_, call);
     case OpKind::gather_rows: return run_gather_rows(machine_, call);

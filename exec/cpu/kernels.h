@@ -93,6 +93,13 @@ struct Kernels {
   /// parameter -= rate * the same direction
   void (*lamb_step)(const float* first, const float* second, float* parameter, Count count, const AdamWFactors& factors,
                     float rate);
+  // -- rows of embedding tables, of `width` values; zeros where `count` is 0
+  /// sum = rows index[0] + index[1] + ... index[count - 1], added up in that order. Rows of index[count, known) are
+  /// asked for ahead of their turn.
+  void (*sum_rows)(const float* rows, const std::int32_t* index, Count count, Count known, Count width, float* sum);
+  /// The same of rows that begin at base[starts[i]].
+  void (*sum_parts)(const float* base, const std::int64_t* starts, Count count, Count known, Count width, float* sum);
+
   // -- 16-bit values: bf16 and fp16, to nearest even
   void (*from_bf16)(const std::uint16_t* x, float* y, Count count);
   void (*to_bf16)(const float* x, std::uint16_t* y, Count count);

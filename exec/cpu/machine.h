@@ -143,6 +143,9 @@ void run_adamw(Machine&, const Call&);
 void run_momentum_update(Machine&, const Call&);  // operators_update.cpp
 void run_lamb_moments(Machine&, const Call&);
 void run_lamb(Machine&, const Call&);
+void run_muon_moments(Machine&, const Call&);  // operators_muon.cpp
+void run_newton_schulz(Machine&, const Call&);
+void run_muon(Machine&, const Call&);
 void run_overflow(Machine&, const Call&);
 void run_loss_scale(Machine&, const Call&);
 void run_factor_sums(Machine&, const Call&);  // operators_factored.cpp

@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
@@ -71,10 +73,17 @@ std::vector<std::int64_t> run_starts(const Bags& bags, std::int64_t shards) {
   return starts;
 }
 
-constexpr std::int64_t kAhead = 8;  // rows that are asked for before they are added
-
 void add_row(const float* row, float* sum, std::int64_t width) {
   for (std::int64_t j = 0; j < width; ++j) sum[j] += row[j];
+}
+
+// Before any of a run's rows is touched.
+void check_rows(const std::int32_t* first, const std::int32_t* last, const TableShard& shard) {
+  std::uint32_t most = 0;  // a negative one is the largest
+  for (const std::int32_t* value = first; value < last; ++value)
+    most = std::max(most, static_cast<std::uint32_t>(*value));
+  ENSURE(first == last || most < static_cast<std::uint64_t>(shard.rows()), "row {} of a part with {}",
+         static_cast<std::int32_t>(most), shard.rows());
 }
 
 /// One lookup of a shard: its row, and which sample of the step asked.
@@ -83,67 +92,15 @@ struct Lookup {
   std::int32_t sample = 0;  ///< member * samples + sample
 };
 
-/// Lookups of a shard by row, those of a row in the order of their samples: a radix sort, which keeps what is equal in
-/// order.
-class Merged {
- public:
-  void gather(const Bags& bags, const std::vector<std::int64_t>& starts, std::int64_t shards, std::int64_t shard,
-              const TableShard& of) {
-    lookups_.clear();
-    for (std::int64_t m = 0; m < bags.members; ++m) {
-      const std::int32_t* value = bags.values + starts[static_cast<std::size_t>(m * (shards + 1) + shard)];
-      const std::int32_t* lengths = bags.lengths_of(m, shard);
-      for (std::int64_t i = 0; i < bags.samples; ++i)
-        for (std::int32_t j = 0; j < lengths[i]; ++j, ++value) {
-          ENSURE(*value >= 0 && *value < of.rows(), "row {} of a part with {}", *value, of.rows());
-          lookups_.push_back({*value, static_cast<std::int32_t>(m * bags.samples + i)});
-        }
-    }
-    sort(of.rows());
-    groups_.clear();
-    for (std::size_t i = 0; i < lookups_.size(); ++i)
-      if (i == 0 || lookups_[i].row != lookups_[i - 1].row) groups_.push_back(i);
-    groups_.push_back(lookups_.size());
-  }
-  [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(groups_.size()) - 1; }
-  [[nodiscard]] std::int64_t row(std::int64_t group) const {
-    return lookups_[groups_[static_cast<std::size_t>(group)]].row;
-  }
-  /// The sum of the gradients of a row; `sum` has room for the shard's columns.
-  template <class GradientOf>
-  void sum(std::int64_t group, const GradientOf& gradient_of, std::int64_t width, float* out) const {
-    std::size_t at = groups_[static_cast<std::size_t>(group)];
-    const std::size_t end = groups_[static_cast<std::size_t>(group) + 1];
-    std::memcpy(out, gradient_of(lookups_[at].sample), static_cast<std::size_t>(width) * sizeof(float));
-    for (++at; at < end; ++at) add_row(gradient_of(lookups_[at].sample), out, width);
-  }
-
- private:
-  void sort(std::int64_t rows) {
-    constexpr int kBits = 11;
-    constexpr std::size_t kDigits = std::size_t{1} << kBits;
-    other_.resize(lookups_.size());
-    for (int shift = 0; (std::int64_t{1} << shift) < rows; shift += kBits) {
-      std::size_t counts[kDigits + 1] = {};
-      const auto digit = [&](const Lookup& l) {
-        return (static_cast<std::size_t>(l.row) >> static_cast<unsigned>(shift)) & (kDigits - 1);
-      };
-      for (const Lookup& l : lookups_) ++counts[digit(l) + 1];
-      for (std::size_t d = 0; d < kDigits; ++d) counts[d + 1] += counts[d];
-      for (const Lookup& l : lookups_) other_[counts[digit(l)]++] = l;
-      lookups_.swap(other_);
-    }
-  }
-  std::vector<Lookup> lookups_, other_;
-  std::vector<std::size_t> groups_;
-};
-
 /// Gradients as received: slot of a member, sample, this rank's columns.
 struct PooledRows {
   const float* data = nullptr;
   std::int64_t samples = 0, columns = 0, slot = 0;
-  [[nodiscard]] const float* at(std::int32_t sample, std::int64_t column) const {
-    return data + (sample / samples) * slot + (sample % samples) * columns + column;
+  /// Where the columns of each sample of the step begin, members outermost.
+  void find(std::int64_t members, std::vector<std::int64_t>& places) const {
+    places.clear();
+    for (std::int64_t m = 0; m < members; ++m)
+      for (std::int64_t i = 0; i < samples; ++i) places.push_back(m * slot + i * columns);
   }
 };
 
@@ -152,32 +109,165 @@ PooledRows gradients_of(const Call& call, const TableLayout& layout) {
   return {call.input(2, layout.ranks * slot), layout.samples, layout.columns_of(call.context.rank), slot};
 }
 
-double squares_of(const float* values, std::int64_t count) {
-  double sum = 0;
-  for (std::int64_t j = 0; j < count; ++j) sum += static_cast<double>(values[j]) * static_cast<double>(values[j]);
-  return sum;
-}
-
-/// fbgemm's EXACT_ROWWISE_ADAGRAD: one state a row, the mean of squares of its gradient.
-struct RowRule {
-  models::UpdateRule rule{};
-  float rate = 0, epsilon = 0;
-  double width = 1;  ///< of whole rows
-
-  void apply(float* row, const float* gradient, std::int64_t columns, float* state, double squares) const {
-    float step = rate;
-    if (rule == models::UpdateRule::adagrad) {
-      *state += static_cast<float>(squares / width);
-      step = rate / (std::sqrt(*state) + epsilon);
-    }
-    for (std::int64_t j = 0; j < columns; ++j) row[j] -= step * gradient[j];
+/// Lookups of a shard by row, those of a row in the order of their samples: a radix sort, which keeps what is equal in
+/// order. Their gradients are then found by `starts`.
+class Merged {
+ public:
+  /// What it needs beyond operands, kept from step to step: memory that is new each time is cleared each time.
+  struct Room {
+    std::vector<Lookup> lookups, other;
+    std::vector<std::size_t> groups;
+    std::vector<std::int64_t> places, starts;
+    std::vector<double> squares;
+  };
+  static Room& room_of_thread() {
+    thread_local Room room;
+    return room;
   }
+  Merged(const PooledRows& gradients, std::int64_t members, Room& room)
+      : lookups_(room.lookups),
+        other_(room.other),
+        groups_(room.groups),
+        places_(room.places),
+        starts_(room.starts),
+        data_(gradients.data) {
+    gradients.find(members, places_);
+  }
+
+  void gather(const Bags& bags, const std::vector<std::int64_t>& starts, std::int64_t shards, std::int64_t shard,
+              const TableShard& of) {
+    lookups_.clear();
+    for (std::int64_t m = 0; m < bags.members; ++m) {
+      const auto at = static_cast<std::size_t>(m * (shards + 1) + shard);
+      const std::int32_t* value = bags.values + starts[at];
+      check_rows(value, bags.values + starts[at + 1], of);
+      const std::int32_t* lengths = bags.lengths_of(m, shard);
+      for (std::int64_t i = 0; i < bags.samples; ++i)
+        for (std::int32_t j = 0; j < lengths[i]; ++j, ++value)
+          lookups_.push_back({*value, static_cast<std::int32_t>(m * bags.samples + i)});
+    }
+    sort(of.rows());
+    // Without a branch: whether a row is the one before is as good as chance.
+    groups_.resize(lookups_.size() + 1);
+    starts_.resize(lookups_.size());
+    std::size_t count = 0;
+    std::int32_t row = -1;
+    for (std::size_t i = 0; i < lookups_.size(); ++i) {
+      groups_[count] = i;
+      count += lookups_[i].row != row ? 1 : 0;
+      row = lookups_[i].row;
+      starts_[i] = places_[static_cast<std::size_t>(lookups_[i].sample)] + of.column;
+    }
+    groups_[count] = lookups_.size();
+    groups_.resize(count + 1);
+  }
+  [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(groups_.size()) - 1; }
+  [[nodiscard]] std::int64_t row(std::int64_t group) const {
+    return lookups_[groups_[static_cast<std::size_t>(group)]].row;
+  }
+  /// The sum of the gradients of a row: in `room`, of the shard's columns, or where the only one stands.
+  [[nodiscard]] const float* sum(std::int64_t group, const Kernels& kernels, std::int64_t width, float* room) const {
+    const std::size_t begin = groups_[static_cast<std::size_t>(group)];
+    const std::size_t count = groups_[static_cast<std::size_t>(group) + 1] - begin;
+    if (count == 1) {
+      const auto ahead = static_cast<std::size_t>(rows_ahead(width));
+      if (begin + ahead < starts_.size()) ask_for(data_ + starts_[begin + ahead], width);
+      return data_ + starts_[begin];
+    }
+    kernels.sum_parts(data_, starts_.data() + begin, static_cast<std::int64_t>(count),
+                      static_cast<std::int64_t>(starts_.size() - begin), width, room);
+    return room;
+  }
+  /// Rows that are asked for before their turn: as many as hide the way to memory.
+  static std::int64_t rows_ahead(std::int64_t width) {
+    constexpr std::int64_t kValues = 2048;
+    return std::max<std::int64_t>(2, kValues / width);
+  }
+  static void ask_for(const float* row, std::int64_t width) {
+    constexpr std::int64_t line = 16;
+    for (std::int64_t j = 0; j < width; j += line) __builtin_prefetch(row + j);
+  }
+
+ private:
+  void sort(std::int64_t rows) {
+    constexpr int kBits = 11, kMostPasses = 3;  // rows are below 2^31
+    constexpr std::size_t kDigits = std::size_t{1} << kBits;
+    int passes = 0;
+    while ((std::int64_t{1} << (passes * kBits)) < rows) ++passes;
+    other_.resize(lookups_.size());
+    const auto digit = [](const Lookup& l, int pass) {
+      return (static_cast<std::uint32_t>(l.row) >> (pass * kBits)) & (kDigits - 1);
+    };
+    std::array<std::array<std::uint32_t, kDigits>, kMostPasses> counts{};
+    for (const Lookup& l : lookups_)
+      for (int pass = 0; pass < passes; ++pass) ++counts[static_cast<std::size_t>(pass)][digit(l, pass)];
+    for (int pass = 0; pass < passes; ++pass) {
+      auto& at = counts[static_cast<std::size_t>(pass)];
+      std::uint32_t before = 0;
+      for (std::uint32_t& count : at) before += std::exchange(count, before);
+      for (const Lookup& l : lookups_) other_[at[digit(l, pass)]++] = l;
+      lookups_.swap(other_);
+    }
+  }
+  std::vector<Lookup>&lookups_, &other_;
+  std::vector<std::size_t>& groups_;
+  std::vector<std::int64_t>&places_, &starts_;  ///< of each sample's gradients, and of each lookup's
+  const float* data_;
 };
 
-RowRule rule_of(const Call& call, const TableLayout& layout) {
-  return {call.op.rule, static_cast<float>(call.context.learning_rate), static_cast<float>(call.context.epsilon),
-          static_cast<double>(layout.embedding_dim)};
-}
+/// How a row moves, by its summed gradient. Adagrad is fbgemm's EXACT_ROWWISE_ADAGRAD: one state a row, the mean of
+/// squares of its gradient. Adam is fbgemm's ADAM: moments of each value, the second ones `second` behind the first.
+class RowUpdate {
+ public:
+  RowUpdate(const Machine& machine, const Call& call, const TableLayout& layout, float* values, float* states,
+            std::int64_t second)
+      : kernels_(machine.kernels),
+        rule_(call.op.rule),
+        width_(static_cast<double>(layout.embedding_dim)),
+        values_(values),
+        states_(states),
+        second_(second) {
+    sgd_.rate = static_cast<float>(call.context.learning_rate);
+    epsilon_ = static_cast<float>(call.context.epsilon);
+    if (rule_ != models::UpdateRule::adam) return;
+    const auto time = static_cast<double>(call.context.step + 1);
+    adam_ = adam_factors(call, {false, time});
+    adam_.step = static_cast<float>(call.context.learning_rate / (1 - std::pow(call.context.beta1, time)));
+  }
+  /// States that it has, of tables of so many values and rows.
+  static std::int64_t states_of(models::UpdateRule rule, std::int64_t values, std::int64_t rows) {
+    return rule == models::UpdateRule::adam ? 2 * values : rows;
+  }
+  /// `at`: of the row's first column among the values; `row`: of its state; `squares`: of its whole gradient.
+  void apply(std::int64_t at, std::int64_t row, const float* gradient, std::int64_t columns, double squares) const {
+    float* const values = values_ + at;
+    if (rule_ == models::UpdateRule::adam)
+      return kernels_.adamw(gradient, values, states_ + at, states_ + second_ + at, columns, adam_);
+    SgdFactors step = sgd_;
+    if (rule_ == models::UpdateRule::adagrad) {
+      float& state = states_[row];
+      state += static_cast<float>(squares / width_);
+      step.rate = sgd_.rate / (std::sqrt(state) + epsilon_);
+    }
+    kernels_.sgd(gradient, values, nullptr, columns, step);
+  }
+  void ask_for(std::int64_t at, std::int64_t columns) const {
+    Merged::ask_for(values_ + at, columns);
+    if (rule_ != models::UpdateRule::adam) return;
+    Merged::ask_for(states_ + at, columns);
+    Merged::ask_for(states_ + second_ + at, columns);
+  }
+
+ private:
+  const Kernels& kernels_;
+  models::UpdateRule rule_;
+  double width_;  ///< of whole rows
+  float *values_, *states_;
+  std::int64_t second_;
+  SgdFactors sgd_;
+  AdamWFactors adam_;
+  float epsilon_ = 0;
+};
 
 }  // namespace
 
@@ -240,22 +330,12 @@ void run_embedding_bag(Machine& machine, const Call& call) {
       const float* rows = tables + shard.offset;
       const std::int32_t* value = bags.values + starts[static_cast<std::size_t>(m * (shards + 1) + s)];
       const std::int32_t* const last = bags.values + starts[static_cast<std::size_t>(m * (shards + 1) + s + 1)];
+      check_rows(value, last, shard);
       const std::int32_t* lengths = bags.lengths_of(m, s);
-      for (std::int64_t i = 0; i < n; ++i) {
-        float* sum = pooled + m * slot + i * columns + shard.column;
-        if (lengths[i] == 0) std::memset(sum, 0, static_cast<std::size_t>(width) * sizeof(float));
-        for (std::int32_t j = 0; j < lengths[i]; ++j, ++value) {
-          if (value + kAhead < last) {
-            const float* ahead = rows + value[kAhead] * width;
-            for (std::int64_t line = 0; line < width; line += 16) __builtin_prefetch(ahead + line);
-          }
-          ENSURE(*value >= 0 && *value < shard.rows(), "row {} of a part with {}", *value, shard.rows());
-          const float* row = rows + *value * width;
-          if (j == 0)
-            std::memcpy(sum, row, static_cast<std::size_t>(width) * sizeof(float));
-          else
-            add_row(row, sum, width);
-        }
+      float* sum = pooled + m * slot + shard.column;
+      for (std::int64_t i = 0; i < n; ++i, sum += columns) {
+        machine.kernels.sum_rows(rows, value, lengths[i], last - value, width, sum);
+        value += lengths[i];
       }
     }
   });
@@ -271,19 +351,17 @@ void run_embedding_bag_squares(Machine& machine, const Call& call) {
   if (shards == 0) return;
   const PooledRows gradients = gradients_of(call, layout);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
-  Merged merged;
+  Merged merged(gradients, bags.members, Merged::room_of_thread());
   for (std::int64_t s = 0; s < shards; ++s) {
     const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];
     if (shard.squares < 0) continue;
     merged.gather(bags, starts, shards, s, shard);
     const std::int64_t width = shard.columns();
     machine.pool.each(merged.rows(), rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
-      float* sum = machine.scratch.get(thread, width);
-      for (std::int64_t g = begin; g < end; ++g) {
-        merged.sum(
-            g, [&](std::int32_t sample) { return gradients.at(sample, shard.column); }, width, sum);
-        squares[shard.squares + g] = static_cast<float>(squares_of(sum, width));
-      }
+      float* room = machine.scratch.get(thread, width);
+      for (std::int64_t g = begin; g < end; ++g)
+        squares[shard.squares + g] =
+            static_cast<float>(machine.kernels.sum_of_squares(merged.sum(g, machine.kernels, width, room), width));
     });
   }
 }
@@ -297,32 +375,33 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
   const PooledRows gradients = gradients_of(call, layout);
   const float* whole_squares = call.in.size() > 3 ? call.input(3, layout.squares) : nullptr;
   float* tables = call.output(0, layout.most_elements);
-  float* states = call.out[1].data != nullptr ? call.output(1, layout.most_rows) : nullptr;
+  float* states = call.out[1].data == nullptr
+                      ? nullptr
+                      : call.output(1, RowUpdate::states_of(call.op.rule, layout.most_elements, layout.most_rows));
   float* total = call.output(2, 1);
-  const RowRule rule = rule_of(call, layout);
+  const RowUpdate update(machine, call, layout, tables, states, layout.most_elements);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
-  Merged merged;
-  std::vector<double> by_row;
+  Merged::Room& room_of_all = Merged::room_of_thread();
+  Merged merged(gradients, bags.members, room_of_all);
+  std::vector<double>& by_row = room_of_all.squares;
   double all = static_cast<double>(total[0]);
   for (std::int64_t s = 0; s < shards; ++s) {
     const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];
     merged.gather(bags, starts, shards, s, shard);
-    const std::int64_t width = shard.columns();
-    by_row.assign(static_cast<std::size_t>(merged.rows()), 0);
-    machine.pool.each(merged.rows(), rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
-      float* sum = machine.scratch.get(thread, width);
+    const std::int64_t width = shard.columns(), groups = merged.rows(), ahead = Merged::rows_ahead(width);
+    by_row.resize(static_cast<std::size_t>(groups));
+    machine.pool.each(groups, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
+      float* room = machine.scratch.get(thread, width);
       for (std::int64_t g = begin; g < end; ++g) {
         const std::int64_t row = merged.row(g);
-        float* const values = tables + shard.offset + row * width;
-        __builtin_prefetch(values, 1);
-        merged.sum(
-            g, [&](std::int32_t sample) { return gradients.at(sample, shard.column); }, width, sum);
-        const double mine = squares_of(sum, width);
+        if (g + ahead < groups) update.ask_for(shard.offset + merged.row(g + ahead) * width, width);
+        const float* gradient = merged.sum(g, machine.kernels, width, room);
+        const double mine = machine.kernels.sum_of_squares(gradient, width);
         by_row[static_cast<std::size_t>(g)] = mine;
         const double whole = shard.squares >= 0 && whole_squares != nullptr
                                  ? static_cast<double>(whole_squares[shard.squares + g])
                                  : mine;
-        rule.apply(values, sum, width, states != nullptr ? states + shard.state + row : nullptr, whole);
+        update.apply(shard.offset + row * width, shard.state + row, gradient, width, whole);
       }
     });
     for (const double one : by_row) all += one;
@@ -348,11 +427,25 @@ void run_embedding_lookup(Machine& machine, const Call& call) {
         const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
         const std::int32_t* bag = indices + i * layout.indices + table.first_index;
         float* sum = out + i * columns + shard.column;
-        std::memset(sum, 0, static_cast<std::size_t>(d) * sizeof(float));
-        for (std::int64_t j = 0; j < table.multi_hot; ++j) add_row(tables + shard.offset + bag[j] * d, sum, d);
+        machine.kernels.sum_rows(tables + shard.offset, bag, table.multi_hot, table.multi_hot, d, sum);
       }
   });
 }
+
+namespace {
+
+// Of each row. A float counts exactly up to 2^24, and stays above 0 beyond.
+void count_lookups(const TableLayout& layout, const std::int32_t* indices, float* counts) {
+  std::fill_n(counts, layout.replicated_rows, 0.0F);
+  for (std::int64_t i = 0; i < layout.samples; ++i)
+    for (const TableShard& shard : layout.replicated) {
+      const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
+      const std::int32_t* bag = indices + i * layout.indices + table.first_index;
+      for (std::int64_t j = 0; j < table.multi_hot; ++j) ++counts[shard.state + bag[j]];
+    }
+}
+
+}  // namespace
 
 // Threads share columns, not rows: each adds all samples in order.
 void run_embedding_lookup_grad(Machine& machine, const Call& call) {
@@ -363,6 +456,7 @@ void run_embedding_lookup_grad(Machine& machine, const Call& call) {
   const std::int64_t elements = call.out[0].elements;  // padding too: it is summed over ranks
   float* gradients = call.output(0, elements);
   std::memset(gradients, 0, static_cast<std::size_t>(elements) * sizeof(float));
+  if (call.out.size() > 1) count_lookups(layout, indices, call.output(1, layout.replicated_rows));
   machine.pool.each(d, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = 0; i < n; ++i)
       for (const TableShard& shard : layout.replicated) {
@@ -374,20 +468,23 @@ void run_embedding_lookup_grad(Machine& machine, const Call& call) {
   });
 }
 
-// Rows that nobody has looked up have a gradient of zeros, which moves neither them nor their states.
+// Rows that nobody has looked up have a gradient of zeros, which moves neither them nor their states, but for Adam's.
 void run_table_update(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const std::int64_t d = layout.embedding_dim, rows = layout.replicated_rows;
+  const bool adam = call.op.rule == models::UpdateRule::adam;
   const float* gradients = call.input(0, rows * d);
-  float* tables = call.output(0, rows * d);
-  float* states = call.out.size() > 1 && call.out[1].data != nullptr ? call.output(1, rows) : nullptr;
-  const RowRule rule = rule_of(call, layout);
+  const float* lookups = adam ? call.input(1, rows) : nullptr;
+  float* states = call.out.size() > 1 && call.out[1].data != nullptr
+                      ? call.output(1, RowUpdate::states_of(call.op.rule, rows * d, rows))
+                      : nullptr;
+  const RowUpdate update(machine, call, layout, call.output(0, rows * d), states, rows * d);
   machine.pool.each(rows, rows_per_chunk(d), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float* gradient = gradients + row * d;
-      const double squares = squares_of(gradient, d);
-      if (squares == 0) continue;
-      rule.apply(tables + row * d, gradient, d, states != nullptr ? states + row : nullptr, squares);
+      const double squares = machine.kernels.sum_of_squares(gradient, d);
+      if (adam ? lookups[row] == 0 : squares == 0) continue;
+      update.apply(row * d, row, gradient, d, squares);
     }
   });
 }

@@ -72,6 +72,7 @@ void run_momentum_update(Machine& machine, const Call& call) {
         case models::UpdateRule::sgd: return sgd(machine, context, run, coefficient, decay);
         case models::UpdateRule::lion: return lion(context, run, coefficient, decay);
         case models::UpdateRule::adagrad: return adagrad(context, run, coefficient, decay);
+        case models::UpdateRule::adam: ENSURE(false, "this Adam is of tables; adamw is the other");
       }
     });
   }

@@ -505,6 +505,11 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
       throw Failure(
           fmt::format("the CUDA backend has no {} yet: latent attention runs on CPU ranks", models::name_of(op.kind)),
           FailureKind::environment);
+    case OpKind::muon_moments:
+    case OpKind::newton_schulz:
+    case OpKind::muon:
+      throw Failure(fmt::format("the CUDA backend has no {} yet: Muon runs on CPU ranks", models::name_of(op.kind)),
+                    FailureKind::environment);
   }
 }
 

@@ -9,14 +9,15 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/units.h"
 #include "exec/probe/library.h"
+#include "exec/probe/memory.h"
 
 namespace orrery::exec {
 namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kInstall = "scripts/install-packages demo";
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 /// The value of the first line "name : value" of /proc/cpuinfo.
 std::string cpu_info(const std::string& name) {
@@ -51,8 +52,7 @@ Capability cores() {
 }
 
 Capability memory() {
-  const double total = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  return {"memory", Presence::ok, fmt::format("{:.1f} GiB", total / kGiB), {}};
+  return {"memory", Presence::ok, base::human(base::Bytes{memory_here().bytes}), {}};
 }
 
 Capability blas() {
@@ -113,6 +113,20 @@ int usable_cores() {
   if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
   const int count = CPU_COUNT(&set);
   return count > 0 ? count : 1;
+}
+
+MemoryHere memory_here(const std::filesystem::path& root) {
+  const double total = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  return memory_here(total, "the kernel", root);
+}
+
+MemoryHere memory_here(double total_bytes, const std::string& source, const std::filesystem::path& root) {
+  for (const char* file : {"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream in(root / file);
+    double limit = 0;  // "max" is no number: no limit
+    if (in >> limit && limit > 0 && limit < total_bytes) return {limit, std::string("/") + file};
+  }
+  return {total_bytes, source};
 }
 
 bool blas_kernel_is_too_old(const std::string& corename, const std::string& cpu_flags) {

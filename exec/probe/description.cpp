@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "exec/failure.h"
+#include "exec/probe/memory.h"
 
 namespace orrery::exec {
 namespace {
@@ -170,13 +171,12 @@ std::vector<PciDevice> accelerators_of(hwloc_topology_t topology) {
   return out;
 }
 
-/// The kernel's control groups may grant less than the machine has.
-Sourced memory_of(hwloc_topology_t topology, const fs::path& root, const std::string& tool) {
-  const auto total = static_cast<double>(hwloc_get_root_obj(topology)->total_memory);
-  for (const char* file : {"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"})
-    if (const auto limit = number_in(root / file); limit && *limit > 0 && *limit < total)
-      return {*limit, std::string("/") + file};
-  return {total, tool};
+Sourced memory_of(hwloc_topology_t topology, const fs::path& root, const std::string& tool, bool is_here) {
+  // Of this machine the kernel's own count: hwloc adds up what NUMA nodes began with, and memory may have come since.
+  const MemoryHere here =
+      is_here ? memory_here(root)
+              : memory_here(static_cast<double>(hwloc_get_root_obj(topology)->total_memory), tool, root);
+  return {here.bytes, here.source};
 }
 
 Processor processor_of(hwloc_topology_t topology, const fs::path& root, const std::string& architecture) {
@@ -248,7 +248,7 @@ MachineDescription describe_machine(const DescribeOptions& options) {
   out.processor = processor_of(topology.get(), root, system.machine);
   out.caches = caches_of(topology.get());
   out.numa = numa_of(topology.get());
-  out.memory_bytes = memory_of(topology.get(), root, out.tool);
+  out.memory_bytes = memory_of(topology.get(), root, out.tool, options.topology_xml.empty());
   out.networks = networks_of(topology.get(), root);
   out.accelerators = accelerators_of(topology.get());
   return out;

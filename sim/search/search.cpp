@@ -87,10 +87,26 @@ struct NearMiss {
 using Model = std::shared_ptr<const models::Model>;
 using Cluster = std::shared_ptr<const clusters::Cluster>;
 
+/// The closed form with each plan's own prices. For one thread.
+class Estimators {
+ public:
+  Estimators(const Model& model, const cost::Prices& prices) : prices_(prices) {
+    for (const cost::Pricing& pricing : prices_.all()) all_.emplace_back(model, pricing);
+  }
+  Estimators(const Estimators&) = delete;
+  Estimators& operator=(const Estimators&) = delete;
+  [[nodiscard]] cost::Estimator& of(const plan::PlanSpec& spec) { return all_[prices_.place_of(spec)]; }
+  [[nodiscard]] const cost::Stack& stack(const plan::PlanSpec& spec) const { return prices_.of(spec).stack(); }
+
+ private:
+  const cost::Prices prices_;
+  std::vector<cost::Estimator> all_;
+};
+
 /// Whether logits may come in chunks of the search's own accord: where the job leaves it open, and the stack is one
 /// whose memory is the schedule's.
-bool may_chunk(const plan::Job& job, const cost::Pricing& pricing) {
-  return job.bounds.loss_chunks.empty() && !pricing.stack().memory.stated;
+bool may_chunk(const plan::Job& job, const cost::Stack& stack) {
+  return job.bounds.loss_chunks.empty() && !stack.memory.stated;
 }
 
 /// Whether plans may recompute some blocks of the search's own accord: where the job leaves it open, and time counts.
@@ -101,17 +117,17 @@ bool may_recompute_some(const plan::Job& job) {
 }
 
 /// Whether any point of the space of `job` fits; stops at the first.
-bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Pricing& pricing,
+bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
               double capacity) {
-  cost::Estimator estimator(model, pricing);
-  for (const plan::PlanSpec& spec :
-       space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients)) {
+  Estimators estimators(model, prices);
+  for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, prices.stacks())) {
     const auto made = plan::make_plan(model, cluster, spec);
     if (!made) continue;
+    cost::Estimator& estimator = estimators.of(spec);
     const double memory = estimator.memory_peak(*made);
     const bool fits =
-        memory <= capacity ||
-        (may_chunk(job, pricing) && loss_chunks_that_fit(estimator, *made, model, cluster, memory, capacity) > 1);
+        memory <= capacity || (may_chunk(job, estimators.stack(spec)) &&
+                               loss_chunks_that_fit(estimator, *made, model, cluster, memory, capacity) > 1);
     if (fits && estimator.fits_beside(*made)) return true;
   }
   return false;
@@ -119,7 +135,7 @@ bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, 
 
 /// The least that would have to leave the devices for some plan to fit; empty where nothing helps, or where the job
 /// says itself what may leave. Not tried by itself: a step may take several times as long.
-std::string offloading(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Pricing& pricing,
+std::string offloading(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
                        double capacity) {
   using plan::Space;
   const plan::Bounds& b = job.bounds;
@@ -142,7 +158,7 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
     leaving.bounds.offload.activations = {way.activations};
     leaving.bounds.offload.optimizer = {way.optimizer};
     leaving.bounds.offload.parameters = {way.parameters};
-    if (!any_fits(model, cluster, leaving, pricing, capacity)) continue;
+    if (!any_fits(model, cluster, leaving, prices, capacity)) continue;
     std::string what;
     const auto name = [&](const char* key, Space space) {
       if (space != Space::device) what += fmt::format("{}{}: {}", what.empty() ? "" : ", ", key, plan::name_of(space));
@@ -158,7 +174,7 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
 /// Pairs of degrees of the mesh which, dropped together, let some plan fit: one degree alone rarely gives way, as the
 /// product has to fill the cluster.
 std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluster, const plan::Job& job,
-                                       const cost::Pricing& pricing, double capacity) {
+                                       const cost::Prices& prices, double capacity) {
   using Degree = std::vector<int> plan::Bounds::*;
   const std::pair<const char*, Degree> degrees[] = {{"data", &plan::Bounds::data},
                                                     {"tensor", &plan::Bounds::tensor},
@@ -172,7 +188,7 @@ std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluste
       if (first.empty() || second.empty()) continue;
       first.clear();
       second.clear();
-      if (any_fits(model, cluster, freed, pricing, capacity))
+      if (any_fits(model, cluster, freed, prices, capacity))
         out.push_back(fmt::format("leaving plan.{} and plan.{} free makes a plan possible", a->first, b->first));
     }
   return out;
@@ -180,23 +196,23 @@ std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluste
 
 /// Bounds of the job which, dropped one at a time, let some plan fit.
 std::vector<std::string> relaxations(const Model& model, const Cluster& cluster, const plan::Job& job,
-                                     const cost::Pricing& pricing, double capacity) {
+                                     const cost::Prices& prices, double capacity) {
   std::vector<std::string> out;
   plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
     if (*field.group != '\0') return;
     plan::Job freed = job;
     auto& bound = field.of(freed.bounds);
     if (std::exchange(bound, {}) == std::remove_reference_t<decltype(bound)>{}) return;
-    if (any_fits(model, cluster, freed, pricing, capacity))
+    if (any_fits(model, cluster, freed, prices, capacity))
       out.push_back(fmt::format("leaving plan.{} free makes a plan possible", field.key));
   });
-  if (std::string line = offloading(model, cluster, job, pricing, capacity); !line.empty())
+  if (std::string line = offloading(model, cluster, job, prices, capacity); !line.empty())
     out.push_back(std::move(line));
   return out;
 }
 
 std::vector<std::string> nearest(const Model& model, const Cluster& cluster, const plan::Job& job,
-                                 const cost::Pricing& pricing, double capacity, const NearMiss& miss,
+                                 const cost::Prices& prices, double capacity, const NearMiss& miss,
                                  const std::map<std::string, std::int64_t>& rejected) {
   std::vector<std::string> out;
   if (std::isfinite(miss.memory)) {
@@ -204,12 +220,12 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
                               plan::describe(miss.spec), base::human(base::Bytes{miss.memory}),
                               base::human(base::Bytes{capacity})));
   }
-  for (std::string& line : relaxations(model, cluster, job, pricing, capacity)) out.push_back(std::move(line));
+  for (std::string& line : relaxations(model, cluster, job, prices, capacity)) out.push_back(std::move(line));
   if (std::isfinite(miss.memory) && out.size() == 1) {
     out.push_back(fmt::format("devices with {} each, or more devices, would do; so may a shorter sequence",
                               base::human(base::Bytes{miss.memory})));
   }
-  if (out.empty()) out = relaxed_pairs(model, cluster, job, pricing, capacity);
+  if (out.empty()) out = relaxed_pairs(model, cluster, job, prices, capacity);
   if (!out.empty()) return out;
   const auto most = std::max_element(rejected.begin(), rejected.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -229,13 +245,12 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
 /// Looks at points of the space by the closed form; a thread's own, whose findings are added up behind it.
 class Estimating {
  public:
-  Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Pricing& pricing,
+  Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
              double capacity, std::size_t keep, std::vector<plan::PlanSpec>& space, std::atomic<std::int64_t>& feasible)
       : model_(model),
         cluster_(cluster),
         job_(job),
-        pricing_(pricing),
-        estimator_(model, pricing_),
+        estimators_(model, prices),
         capacity_(capacity),
         best_(keep),
         space_(space),
@@ -252,13 +267,14 @@ class Estimating {
       ++rejected[fmt::format("{} {}", code, rule->broken_by)];
       return;
     }
-    double memory = estimator_.memory_peak(*made);
+    cost::Estimator& estimator = estimators_.of(space_[i]);
+    double memory = estimator.memory_peak(*made);
     ++evaluated;
-    if (memory > capacity_ && may_chunk(job_, pricing_)) {
-      space_[i].loss_chunks = loss_chunks_that_fit(estimator_, *made, model_, cluster_, memory, capacity_);
+    if (memory > capacity_ && may_chunk(job_, estimators_.stack(space_[i]))) {
+      space_[i].loss_chunks = loss_chunks_that_fit(estimator, *made, model_, cluster_, memory, capacity_);
       if (space_[i].loss_chunks > 1) {
         made = plan::make_plan(model_, cluster_, space_[i]);
-        memory = estimator_.memory_peak(*made);
+        memory = estimator.memory_peak(*made);
       }
     }
     if (memory > capacity_) {
@@ -266,11 +282,11 @@ class Estimating {
       miss.consider(memory, i, made->spec());
       return;
     }
-    if (!estimator_.fits_beside(*made)) {
+    if (!estimator.fits_beside(*made)) {
       ++rejected[kBeside];
       return;
     }
-    const cost::Estimate estimate = estimator_.estimate(*made);
+    const cost::Estimate estimate = estimator.estimate(*made);
     ++feasible_;
     if (fastest == 0 || estimate.step_time < fastest) fastest = estimate.step_time;
     const Candidate candidate{objective_of_estimate(estimate, job_.objective), i};
@@ -278,7 +294,7 @@ class Estimating {
     if (space_[i].recompute == plan::Recompute::full && may_recompute_some(job_)) full.push_back(candidate);
   }
 
-  [[nodiscard]] cost::Estimator& estimator() { return estimator_; }
+  [[nodiscard]] cost::Estimator& estimator(const plan::PlanSpec& spec) { return estimators_.of(spec); }
   [[nodiscard]] std::vector<Candidate> best() const { return best_.sorted(); }
 
   std::map<std::string, std::int64_t> rejected;
@@ -291,8 +307,7 @@ class Estimating {
   const Model& model_;
   const Cluster& cluster_;
   const plan::Job& job_;
-  const cost::Pricing pricing_;
-  cost::Estimator estimator_;
+  Estimators estimators_;
   double capacity_;
   Best best_;
   std::vector<plan::PlanSpec>& space_;
@@ -302,22 +317,22 @@ class Estimating {
 /// Replays one plan after the other, on a fabric of its own.
 class Replaying {
  public:
-  Replaying(const Model& model, const Cluster& cluster, const cost::Pricing& pricing,
+  Replaying(const Model& model, const Cluster& cluster, const cost::Prices& prices,
             const std::vector<cost::Prediction>& plans, std::vector<std::optional<cost::Prediction>>& replayed,
             std::size_t first)
-      : model_(model), cluster_(cluster), pricing_(pricing), plans_(plans), replayed_(replayed), first_(first) {}
+      : model_(model), cluster_(cluster), prices_(prices), plans_(plans), replayed_(replayed), first_(first) {}
 
   void operator()(std::size_t place) {
     const std::size_t i = first_ + place;
-    if (!options_.fabric) options_.fabric = fabric_of(pricing_.cluster());
+    if (!options_.fabric) options_.fabric = fabric_of(*cluster_);
     const auto made = plan::make_plan(model_, cluster_, plans_[i].spec);
-    replayed_[i] = simulate(*made, pricing_, options_).prediction;
+    replayed_[i] = simulate(*made, prices_.of(made->spec()), options_).prediction;
   }
 
  private:
   const Model& model_;
   const Cluster& cluster_;
-  const cost::Pricing pricing_;
+  const cost::Prices prices_;
   SimulateOptions options_{.spans = false};
   const std::vector<cost::Prediction>& plans_;
   std::vector<std::optional<cost::Prediction>>& replayed_;
@@ -341,7 +356,7 @@ double least_beyond(const cost::SearchResult& result, std::size_t replayed, plan
 /// not to fit is dropped, and if none does the next ones are replayed. Of an interrupted search the best alone is
 /// replayed, which the user still waits for.
 void replay_best(cost::SearchResult& result, const Model& model, const Cluster& cluster, const plan::Job& job,
-                 const cost::Pricing& pricing, const SearchOptions& options, SearchProgress progress, double capacity) {
+                 const cost::Prices& prices, const SearchOptions& options, SearchProgress progress, double capacity) {
   const auto wanted =
       static_cast<std::size_t>(std::max(0, result.interrupted ? std::min(1, options.replay) : options.replay));
   const auto fits = [&](const std::optional<cost::Prediction>& p) { return p && p->memory_peak_bytes <= capacity; };
@@ -354,7 +369,7 @@ void replay_best(cost::SearchResult& result, const Model& model, const Cluster& 
     progress.total = static_cast<std::int64_t>(count);
     std::vector<std::unique_ptr<Replaying>> workers;
     for (std::size_t w = 0; w < threads_for(options, count - first); ++w)
-      workers.push_back(std::make_unique<Replaying>(model, cluster, pricing, result.plans, replayed, first));
+      workers.push_back(std::make_unique<Replaying>(model, cluster, prices, result.plans, replayed, first));
     share_out(workers, count - first, 1, result.interrupted ? nullptr : options.stop, [&](std::size_t begun) {
       progress.done = static_cast<std::int64_t>(first + begun);
       if (options.progress) options.progress(progress);
@@ -398,13 +413,12 @@ double objective_of(const cost::Prediction& p, plan::Objective objective) {
   return p.step_time_s;
 }
 
-cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, const cost::Pricing& pricing,
+cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, const cost::Prices& prices,
                           const SearchOptions& options) {
-  if (model->recommender) return search_tables(model, cluster, job, pricing, options);
+  if (model->recommender) return search_tables(model, cluster, job, prices.named(), options);
   const double began = options.now ? options.now() : 0;
   const double capacity = cluster->device().memory.value * options.memory_fraction;
-  std::vector<plan::PlanSpec> space =
-      space_of(*cluster, *model, job, pricing.stack().flash, pricing.stack().overlap_gradients);
+  std::vector<plan::PlanSpec> space = space_of(*cluster, *model, job, prices.stacks());
   cost::SearchResult result;
   result.candidates = static_cast<std::int64_t>(space.size());
   // More than are shown: of some models the replay needs more memory than the closed form says.
@@ -413,7 +427,7 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
   std::atomic<std::int64_t> feasible = 0;
   std::vector<std::unique_ptr<Estimating>> workers;
   for (std::size_t w = 0; w < threads_for(options, space.size() / kPiece); ++w)
-    workers.push_back(std::make_unique<Estimating>(model, cluster, job, pricing, capacity, keep, space, feasible));
+    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, capacity, keep, space, feasible));
   SearchProgress progress{0, result.candidates, 0, 0, "estimating"};
   const std::size_t every = std::max(kPiece, space.size() / kReports);
   std::size_t told = 0;
@@ -439,12 +453,12 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
       progress.best_step_time_s = worker->fastest;
   }
   progress.feasible = result.feasible;
-  cost::Estimator& estimator = workers.front()->estimator();
   std::sort(full.begin(), full.end());
   for (const Candidate& c : full) {
     if (!best.takes(kLeastOfFull * c.objective) || (options.stop && options.stop->load(std::memory_order_relaxed)))
       break;
     const auto whole = plan::make_plan(model, cluster, space[c.index]);
+    cost::Estimator& estimator = workers.front()->estimator(space[c.index]);
     const auto some = fewest_recomputed(estimator, *whole, model, cluster, capacity);
     if (!some || !estimator.fits_beside(*some)) continue;
     ++result.evaluated;
@@ -453,18 +467,18 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
   }
   for (const Candidate& c : best.sorted()) {
     const auto made = plan::make_plan(model, cluster, space[c.index]);
-    result.plans.push_back(estimator.predict(*made));
+    result.plans.push_back(workers.front()->estimator(space[c.index]).predict(*made));
   }
   result.interrupted = options.stop != nullptr && options.stop->load(std::memory_order_relaxed);
   if (!result.interrupted && options.replay == 0) result.optimality_gap = 0;
-  replay_best(result, model, cluster, job, pricing, options, progress, capacity);
+  replay_best(result, model, cluster, job, prices, options, progress, capacity);
   if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
     result.interrupted = true;
     result.optimality_gap.reset();
   }
   if (result.plans.size() > static_cast<std::size_t>(options.top))
     result.plans.resize(static_cast<std::size_t>(options.top));
-  if (result.feasible == 0) result.nearest = nearest(model, cluster, job, pricing, capacity, miss, result.rejected);
+  if (result.feasible == 0) result.nearest = nearest(model, cluster, job, prices, capacity, miss, result.rejected);
   if (options.now) result.seconds = options.now() - began;
   return result;
 }

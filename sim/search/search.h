@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "cost/estimate.h"
 #include "cost/results.h"
+#include "cost/stacks.h"
 #include "plan/job.h"
 #include "plan/plan.h"
 
@@ -34,10 +34,11 @@ struct SearchOptions {
 /// Exhaustive over data x tensor x pipeline x virtual stages x micro-batch x ZeRO x order x sequence parallelism x
 /// recomputation within job.bounds, each point through make_plan's rules; and, of the points that recompute every block
 /// because they do not fit without, those with as few blocks as fit. Ranks by the job's objective. Nothing feasible is
-/// no error: `plans` is empty, `rejected` counts the reasons and `nearest` says what to relax.
+/// no error: `plans` is empty, `rejected` counts the reasons and `nearest` says what to relax. Each plan takes the
+/// prices of the stack that stands for it.
 [[nodiscard]] cost::SearchResult search(std::shared_ptr<const models::Model> model,
                                         std::shared_ptr<const clusters::Cluster> cluster, const plan::Job& job,
-                                        const cost::Pricing& pricing, const SearchOptions& options = {});
+                                        const cost::Prices& prices, const SearchOptions& options = {});
 
 /// The objective's value of a prediction: lower is better.
 [[nodiscard]] double objective_of(const cost::Prediction& prediction, plan::Objective objective);

@@ -18,8 +18,10 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
 
 namespace {
 
-std::vector<int> degrees(const std::vector<int>& bound, std::int64_t ranks) {
+/// As the job says, else every divisor, or one where the software splits nothing this way.
+std::vector<int> degrees(const std::vector<int>& bound, std::int64_t ranks, bool can = true) {
   if (!bound.empty()) return bound;
+  if (!can) return {1};
   std::vector<int> out;
   for (const std::int64_t d : divisors(ranks)) out.push_back(static_cast<int>(d));
   return out;
@@ -39,7 +41,7 @@ struct Chunks {
 /// layers, but would with embedding and head counted as a layer each, that too: Llama 3 405B trained so, with 126
 /// layers on 16 stages (Grattafiori et al. 2024, section 3.3.2). NVIDIA's recipes go to chunks of a single layer, 20 of
 /// them a stage (NeMo 24.12, Llama 2 70B).
-std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& model, int pipeline) {
+std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& model, int pipeline, bool interleaves) {
   constexpr std::int64_t kMostChunks = 20;
   constexpr std::int64_t kEnds = 2;
   const bool ends = bounds.ends_as_layers.value_or(false);
@@ -55,19 +57,20 @@ std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& mode
   if (layers % pipeline != 0) return out;
   if (counted != ends) out.push_back({1, counted});
   for (const std::int64_t v : divisors(layers / pipeline))
-    if (v > 1 && v <= kMostChunks) out.push_back({static_cast<int>(v), counted});
+    if (interleaves && v > 1 && v <= kMostChunks) out.push_back({static_cast<int>(v), counted});
   return out;
 }
 
 /// Into how many parts a sequence is cut: as the job says; else into one, and into more as long as each rank keeps so
 /// many tokens that attention over a block of them hides the block that is on its way. NVIDIA's recipes cut Llama 3.1's
-/// 8,192 tokens in two. Not where the job fixes the rest of the mesh.
-std::vector<int> contexts(const plan::Job& job, const models::Model& model, bool fixed, bool flash, int ranks) {
+/// 8,192 tokens in two. Not where the job fixes the rest of the mesh. `rings`: the software passes blocks on, and
+/// attends to them by a fused kernel.
+std::vector<int> contexts(const plan::Job& job, const models::Model& model, bool fixed, bool rings, int ranks) {
   constexpr std::int64_t kLeastTokens = 4096;
   const plan::Bounds& b = job.bounds;
   if (!b.context.empty()) return b.context;
   std::vector<int> out = {1};
-  if (fixed || !flash || !model.causal || b.staleness.value_or(-1) >= 0) return out;
+  if (fixed || !rings || !model.causal || b.staleness.value_or(-1) >= 0) return out;
   const std::int64_t sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
   // A ring has no windows and no slopes (P104).
   if (model.positions == models::Positions::alibi || (model.window > 0 && model.window < sequence)) return out;
@@ -145,8 +148,8 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
 }
 
 /// Of a mixture of experts what divides the experts and the ranks that may share them.
-std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& model, int replicas) {
-  if (!b.expert.empty() || !model.experts.any()) return or_one(b.expert);
+std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& model, int replicas, bool can) {
+  if (!b.expert.empty() || !model.experts.any() || !can) return or_one(b.expert);
   std::vector<int> out = {1};
   for (int degree = 2; degree <= replicas; degree *= 2)
     if (replicas % degree == 0 && model.experts.count % degree == 0) out.push_back(degree);
@@ -162,16 +165,18 @@ std::vector<int> expert_splits(const plan::Bounds& b, const models::Model& model
 /// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
 /// says so.
 std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
-                                   bool flash) {
+                                   const cost::Stack& stack) {
   const plan::Bounds& b = job.bounds;
+  const cost::Capabilities& can = stack.can;
+  const bool rings = can.context && b.flash.value_or(stack.attends_fused(cluster.device()));
   const bool fixed = !b.data.empty() && !b.tensor.empty() && !b.pipeline.empty();
   std::vector<plan::PlanSpec> out;
-  for (const int pipeline : degrees(b.pipeline, cluster.size()))
-    for (const int tensor : degrees(b.tensor, cluster.size()))
-      for (const int context : contexts(job, model, fixed, flash, cluster.size()))
+  for (const int pipeline : degrees(b.pipeline, cluster.size(), can.pipeline))
+    for (const int tensor : degrees(b.tensor, cluster.size(), can.tensor))
+      for (const int context : contexts(job, model, fixed, rings, cluster.size()))
         for (const int data : degrees(b.data, cluster.size()))
-          for (const int expert : expert_degrees(b, model, data * context * tensor))
-            for (const Chunks& layers : chunks(b, model, pipeline)) {
+          for (const int expert : expert_degrees(b, model, data * context * tensor, can.expert))
+            for (const Chunks& layers : chunks(b, model, pipeline, can.virtual_stages)) {
               plan::PlanSpec spec;
               spec.data = data;
               spec.tensor = tensor;
@@ -185,45 +190,69 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
   return out;
 }
 
+/// ZeRO's stages: as the job says, else those that the software has, in a pipeline or without.
+std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& mesh) {
+  if (!b.zero_stage.empty()) return b.zero_stage;
+  std::vector<int> out;
+  for (const int stage : can.zero_stages) {
+    const bool piped =
+        mesh.pipeline == 1 || std::find(can.pipelined_zero_stages.begin(), can.pipelined_zero_stages.end(), stage) !=
+                                  can.pipelined_zero_stages.end();
+    if (piped && (stage == 0 || mesh.replicas() > 1))
+      out.push_back(stage);  // over one replica there is nothing to part
+  }
+  return out;
+}
+
+std::vector<plan::Recompute> recomputations(const plan::Bounds& b, bool flash) {
+  using plan::Recompute;
+  if (!b.recompute.empty()) return b.recompute;
+  if (flash) return {Recompute::none, Recompute::full};
+  return {Recompute::none, Recompute::selective, Recompute::full};
+}
+
+/// One stage has no order to choose. A balancing loss over the whole step wants all forward passes first (P124).
+std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& model, const cost::Capabilities& can,
+                                   const plan::PlanSpec& mesh) {
+  using plan::Order;
+  if (!b.order.empty()) return b.order;
+  const bool balances = model.experts.aux_coefficient > 0;
+  if (mesh.pipeline == 1) return {balances ? Order::gpipe : Order::one_f_one_b};
+  if (can.gpipe || balances) return {Order::one_f_one_b, Order::gpipe};
+  return {Order::one_f_one_b};
+}
+
+/// Sequence parallelism is looked at where it can be: with a tensor group, whose size divides the sequence.
+std::vector<bool> shardings_of(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& mesh) {
+  if (!b.sequence_parallel.empty()) return b.sequence_parallel;
+  if (can.sequence_parallel && mesh.tensor > 1 && mesh.sequence % mesh.tensor == 0) return {false, true};
+  return {false};
+}
+
 }  // namespace
 
 std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
-                                     bool flash, bool overlap_gradients) {
+                                     const cost::Stacks& stacks) {
   using plan::Order;
   using plan::Recompute;
   const plan::Bounds& b = job.bounds;
-  const std::vector<int> zeros = b.zero_stage.empty() ? std::vector<int>{0, 1, 2, 3} : b.zero_stage;
-  const std::vector<Recompute> recomputes =
-      !b.recompute.empty()      ? b.recompute
-      : b.flash.value_or(flash) ? std::vector<Recompute>{Recompute::none, Recompute::full}
-                                : std::vector<Recompute>{Recompute::none, Recompute::selective, Recompute::full};
+  const cost::Capabilities& can = stacks.named().can;
   const std::vector<plan::Offload> elsewhere = offloads(b);
   const std::vector<plan::Compression> fewer_bits = compressions(b);
   std::vector<plan::PlanSpec> out;
-  for (plan::PlanSpec spec : meshes(cluster, model, job, b.flash.value_or(flash))) {
+  for (plan::PlanSpec spec : meshes(cluster, model, job, stacks.named())) {
     spec.layers_per_stage = b.layers_per_stage;
-    spec.overlap_gradients = b.overlap_gradients.value_or(overlap_gradients && spec.replicas() > 1);
     spec.batch = job.batch;
     spec.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
     spec.precision = job.precision;
     spec.rounding = job.rounding;
     plan::take_optimizer(spec, job.training);
-    spec.flash = b.flash.value_or(flash);
     spec.staleness = b.staleness.value_or(-1);
     spec.expert_bound = b.expert_bound.value_or(spec.expert_bound);
     spec.expert_imbalance = b.expert_imbalance.value_or(spec.expert_imbalance);
-    // One stage has no order to choose; partitioning over one replica is nothing.
-    std::vector<Order> orders = b.order;
-    if (orders.empty())
-      orders = spec.pipeline > 1
-                   ? std::vector<Order>{Order::one_f_one_b, Order::gpipe}
-                   : std::vector<Order>{model.experts.aux_coefficient > 0 ? Order::gpipe : Order::one_f_one_b};
-    // Sequence parallelism is looked at where it can be: with a tensor group, whose size divides the sequence.
-    std::vector<bool> shardings = b.sequence_parallel;
-    if (shardings.empty()) {
-      shardings = {false};
-      if (spec.tensor > 1 && spec.sequence % spec.tensor == 0) shardings.push_back(true);
-    }
+    const std::vector<int> zeros = zero_stages(b, can, spec);
+    const std::vector<Order> orders = orders_of(b, model, can, spec);
+    const std::vector<bool> shardings = shardings_of(b, can, spec);
     const int mesh_chunks = spec.virtual_stages;
     for (const std::int64_t micro_batch : micro_batches(job, spec.data))
       for (const Order order : orders) {
@@ -238,9 +267,11 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                            : folds                   ? 2
                                                      : mesh_chunks;
         for (const int zero : zeros) {
-          if (zero > 0 && spec.replicas() == 1 && b.zero_stage.empty()) continue;
+          const cost::Stack& stack = stacks.of(zero, cluster);
+          spec.flash = b.flash.value_or(stack.attends_fused(cluster.device()));
+          spec.overlap_gradients = b.overlap_gradients.value_or(stack.overlap_gradients && spec.replicas() > 1);
           for (const bool sharded : shardings)
-            for (const Recompute recompute : recomputes) {
+            for (const Recompute recompute : recomputations(b, spec.flash)) {
               spec.micro_batch = micro_batch;
               spec.order = order;
               spec.passes = custom ? b.passes : plan::PassOrder();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "clusters/cluster.h"
+#include "cost/stacks.h"
 #include "models/model.h"
 #include "plan/job.h"
 #include "plan/plan.h"
@@ -16,9 +17,9 @@ namespace orrery::sim {
 
 /// Every spec of the space, in a fixed order in which simpler plans (less ZeRO, no recomputation, smaller micro-batch)
 /// come before others with the same mesh. Free degrees are the factorings of the cluster's size; a free micro-batch
-/// divides the replica's share of the batch. Where a batch does not divide, one point stands for the mesh. `flash` and
-/// `overlap_gradients`: what the software does where the job does not say.
+/// divides the replica's share of the batch. Where a batch does not divide, one point stands for the mesh. What a job
+/// leaves open keeps within what the software can do (cost::Capabilities), and attends and overlaps as it does.
 [[nodiscard]] std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model,
-                                                   const plan::Job& job, bool flash, bool overlap_gradients = false);
+                                                   const plan::Job& job, const cost::Stacks& stacks);
 
 }  // namespace orrery::sim

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "sim/simulate.h"
+
 namespace orrery::sim {
 
 namespace {
@@ -44,11 +46,9 @@ Cases make_cases(const std::vector<Row>& rows, Library library, const std::funct
   return out;
 }
 
-cost::Estimator& Predictor::estimator(const Case& one) {
+Predictor::Priced& Predictor::priced(const Case& one) {
   const cost::Pricing& usual = *one.subject.pricing;
-  const std::tuple key{static_cast<const void*>(&usual.cluster()), usual.stack().name,
-                       usual.stack().memory.moment_bytes};
-  auto found = prices_.find(key);
+  auto found = prices_.find(&usual);
   if (found == prices_.end()) {
     // The row's own calibration, so that files given with --calibration count as everywhere.
     cost::Calibration over;
@@ -56,24 +56,48 @@ cost::Estimator& Predictor::estimator(const Case& one) {
     for (const auto& [name, value] : numbers_)
       if (name.first == over.stack) over.set(name.second, value, "being fitted");
     cost::Pricing pricing(usual.shared_cluster(), usual.stack(), {usual.calibration(), over});
-    found = prices_.emplace(key, Priced{std::move(pricing), {}}).first;
+    found = prices_.emplace(&usual, Priced{std::move(pricing), {}}).first;
   }
-  auto& [pricing, estimators] = found->second;
+  return found->second;
+}
+
+cost::Estimator& Predictor::estimator(const Case& one) {
+  auto& [pricing, estimators] = priced(one);
   auto made = estimators.find(one.subject.model.get());
   if (made == estimators.end())
     made = estimators.emplace(one.subject.model.get(), cost::Estimator(one.subject.model, pricing)).first;
   return made->second;
 }
 
+cost::Estimate Predictor::replayed(const Case& one) {
+  const cost::Pricing& pricing = priced(one).pricing;
+  auto& fabric = fabrics_[&pricing.cluster()];
+  if (!fabric) fabric = fabric_of(pricing.cluster());
+  const cost::Prediction p = simulate(one.subject.plan, pricing, {.spans = false, .fabric = fabric}).prediction;
+  cost::Estimate out;
+  out.step_time = p.step_time_s;
+  out.memory_peak = p.memory_peak_bytes;
+  out.breakdown = p.breakdown;
+  return out;
+}
+
 cost::Estimate Predictor::predict(const Case& one) {
+  if (one.subject.model->recommender) return replayed(one);
   return estimator(one).estimate(one.subject.plan, one.subject.memory);
 }
 
+double Predictor::memory_peak(const Case& one) {
+  if (one.subject.model->recommender) return replayed(one).memory_peak;
+  return estimator(one).memory_peak(one.subject.plan, one.subject.memory);
+}
+
 double Predictor::memory_needed(const Case& one) {
+  if (one.subject.model->recommender) return replayed(one).memory_peak;
   return estimator(one).memory_peak(one.subject.plan, {cost::MemoryKind::needed, one.subject.memory.zero_bubble});
 }
 
 double Predictor::seconds(const Case& one) {
+  if (one.subject.model->recommender) return replayed(one).step_time;
   return estimator(one).time(one.subject.plan).step_time;
 }
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,6 +14,8 @@
 #include "sim/validate/translate.h"
 
 namespace orrery::sim {
+
+class Fabric;
 
 struct Case {
   std::size_t row = 0;  ///< place among the rows
@@ -41,19 +43,26 @@ class Predictor {
  public:
   explicit Predictor(const StackNumbers& numbers) : numbers_(numbers) {}
   [[nodiscard]] cost::Estimate predict(const Case& one);
+  /// Bytes of the worst device at its peak, as the row's figure counts them.
+  [[nodiscard]] double memory_peak(const Case& one);
   /// Bytes that a device must have for the run to live, whatever its figure of memory counts.
   [[nodiscard]] double memory_needed(const Case& one);
   /// A training step's alone.
   [[nodiscard]] double seconds(const Case& one);
+  /// The step replayed: its time is what `plan` and `simulate` tell, its memory is of the schedule. All there is of a
+  /// recommendation model, which has no closed form.
+  [[nodiscard]] cost::Estimate replayed(const Case& one);
 
  private:
-  cost::Estimator& estimator(const Case& one);
-  const StackNumbers& numbers_;
   struct Priced {
     cost::Pricing pricing;
     std::map<const void*, cost::Estimator> estimators;  // by model
   };
-  std::map<std::tuple<const void*, std::string, double>, Priced> prices_;  ///< by cluster, stack, moments
+  Priced& priced(const Case& one);
+  cost::Estimator& estimator(const Case& one);
+  const StackNumbers& numbers_;
+  std::map<const void*, std::shared_ptr<const Fabric>> fabrics_;  ///< by cluster
+  std::map<const cost::Pricing*, Priced> prices_;                 ///< by the cases' own, of which equal ones are one
 };
 
 }  // namespace orrery::sim

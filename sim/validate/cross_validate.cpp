@@ -62,7 +62,9 @@ void make_folds(Run& run) {
       std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> models;
       for (const std::size_t place : places) {
         const Setup& s = run.row(place).setup;
-        models[by_model ? std::pair(*s.layers, *s.hidden) : std::pair<std::int64_t, std::int64_t>()].push_back(place);
+        // Of recommendation models, which have no layers: by what interacts, and by their devices.
+        const std::pair model(s.layers.value_or(s.tables.cross_layers.value_or(0)), s.hidden.value_or(*s.gpus));
+        models[by_model ? model : std::pair<std::int64_t, std::int64_t>()].push_back(place);
       }
       for (auto& [model, of_model] : models)
         run.folds.push_back({f, source,
@@ -196,8 +198,11 @@ std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Li
   for (const cost::Stack& stack : library.stacks) {
     if (!stack.generic) continue;
     std::vector<Row> of_kind;
+    const bool tables = stack.name == kGenericRecommender;
     for (const Row& row : rows)
-      if (issues(row.setup) == (stack.name != kGenericCompiled)) of_kind.push_back(row);
+      if ((row.setup.family == kRecommender) == tables &&
+          (tables || issues(row.setup) == (stack.name != kGenericCompiled)))
+        of_kind.push_back(row);
     Library alone = library;
     alone.stacks.clear();
     alone.stand_in = stack;

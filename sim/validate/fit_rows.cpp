@@ -248,11 +248,13 @@ std::vector<Setup> other_runs(const Rows& rows) {
   std::vector<Setup> out;
   std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> known;
   const auto key = [](const Setup& s) { return std::tuple(*s.gpus, *s.tensor, *s.pipeline, *s.micro_batch); };
-  for (const Case* one : rows.lives) known.insert(key(rows.row(*one).setup));
+  for (const Case* one : rows.lives)
+    if (const Setup& s = rows.row(*one).setup; s.family != kRecommender) known.insert(key(s));
   std::set<std::int64_t> sizes;
   constexpr std::size_t kMostSizes = 3, kMostRuns = 60;
   for (const Case* one : rows.timed) {
     const Setup& base = rows.row(*one).setup;
+    if (base.family == kRecommender) continue;  // it has no such splits
     if (sizes.size() >= kMostSizes || !sizes.insert(*base.gpus).second) continue;
     for (const std::int64_t tensor : {1, 2, 4, 8, 16})
       for (const std::int64_t pipeline : {1, 2, 4, 8})
@@ -377,6 +379,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   out.stack.generic = false;
   out.stack.without_zero.clear();
   out.stack.with_zero_3.clear();
+  out.stack.within_node.clear();
   for (const Fit* fit : {&times, &memory}) {
     const Numbers numbers = fit->at(fit->theta);
     for (std::size_t i = 0; i < numbers.size(); ++i) {

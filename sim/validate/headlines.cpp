@@ -10,6 +10,7 @@
 #include "base/yaml.h"
 #include "cost/estimate.h"
 #include "models/counts.h"
+#include "sim/simulate.h"
 
 namespace orrery::sim {
 
@@ -24,11 +25,16 @@ constexpr std::pair<const char*, Quantity> kQuantities[] = {{"state_ratio", Quan
                                                             {"petaflops", Quantity::petaflops},
                                                             {"minutes", Quantity::minutes},
                                                             {"largest_model", Quantity::largest_model},
-                                                            {"bubble", Quantity::bubble}};
+                                                            {"bubble", Quantity::bubble},
+                                                            {"million_a_second", Quantity::million_a_second},
+                                                            {"exchange_share", Quantity::exchange_share},
+                                                            {"exchange_ratio", Quantity::exchange_ratio},
+                                                            {"device_hours", Quantity::device_hours},
+                                                            {"states", Quantity::states}};
 
 bool of_two(Quantity quantity) {
   return quantity == Quantity::state_ratio || quantity == Quantity::activation_ratio ||
-         quantity == Quantity::rate_ratio || quantity == Quantity::speedup;
+         quantity == Quantity::rate_ratio || quantity == Quantity::speedup || quantity == Quantity::exchange_ratio;
 }
 
 void read_quantity(const base::Cursor& item, Headline& out) {
@@ -40,7 +46,7 @@ void read_quantity(const base::Cursor& item, Headline& out) {
   else
     out.quantity = found->second;
   constexpr double kLargest = 1e12;
-  out.published = item.at("published").number(0, kLargest);
+  if (item.has("published")) out.published = item.at("published").number(0, kLargest);
   out.unit = item.at("unit").text();
   for (const base::Cursor& run : item.at("runs").items()) out.runs.push_back(run.text());
   constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
@@ -53,7 +59,8 @@ void read_quantity(const base::Cursor& item, Headline& out) {
       if (order == plan::name_of(one)) out.order = one;
     if (!out.order) item.at("order").error("E0105", fmt::format("no order is called '{}'", order));
   }
-  const std::size_t runs = of_two(out.quantity) ? 2 : out.quantity == Quantity::minutes ? out.steps.size() : 1;
+  const bool of_steps = out.quantity == Quantity::minutes || out.quantity == Quantity::device_hours;
+  const std::size_t runs = of_two(out.quantity) ? 2 : of_steps ? out.steps.size() : 1;
   if (out.runs.size() != runs || runs == 0)
     item.at("runs").error("E0105", fmt::format("{} takes {} runs, here are {}", name, runs, out.runs.size()));
 }
@@ -72,9 +79,46 @@ struct Simulated {
   [[nodiscard]] double rate() const { return static_cast<double>(spec.batch) / prediction.step_time_s; }
 };
 
-base::Result<Simulated> simulated(Translator& translator, const Setup& setup, const std::optional<plan::Order>& order) {
+double all_to_alls(const cost::Prediction& p) {
+  double sum = 0;
+  for (const cost::CommunicationRow& row : p.communication)
+    if (row.operation == plan::name_of(plan::CollectiveKind::all_to_all)) sum += row.time_s;
+  return sum;
+}
+
+/// A recommendation model's step by replay. Its memory is judged apart: no figure of time is of what does not fit.
+base::Result<Simulated> simulated_tables(const Subject& subject, bool only_memory) {
+  Simulated out;
+  out.spec = subject.plan.spec();
+  SimulateOptions options;
+  options.spans = false;
+  out.prediction = simulate(subject.plan, *subject.pricing, options).prediction;
+  const cost::Prediction& p = out.prediction;
+  if (!only_memory && p.memory_peak_bytes > p.memory_capacity_bytes) {
+    constexpr double kGiB = 1024.0 * 1024 * 1024;
+    return base::fail("V01", fmt::format("it needs {:.1f} GiB of a device's {:.1f}: tables in the host's memory or on "
+                                         "drives are not executed",
+                                         p.memory_peak_bytes / kGiB, p.memory_capacity_bytes / kGiB));
+  }
+  const auto purpose = [&](plan::Purpose of) {
+    const auto& bytes = p.memory.front().by_purpose;
+    const auto found = bytes.find(plan::name_of(of));
+    return found == bytes.end() ? 0.0 : found->second;
+  };
+  out.states =
+      purpose(plan::Purpose::parameters) + purpose(plan::Purpose::gradients) + purpose(plan::Purpose::optimizer_states);
+  out.activations = purpose(plan::Purpose::activations);
+  constexpr double kBillion = 1e9;
+  out.largest = static_cast<double>(models::parameters(*subject.model)) / kBillion;
+  out.flops = 3 * models::flops_per_sample_forward(*subject.model->recommender) * static_cast<double>(out.spec.batch);
+  return out;
+}
+
+base::Result<Simulated> simulated(Translator& translator, const Setup& setup, const Headline& headline) {
   auto subject = translator.translate(setup);
   if (!subject) return base::fail(subject.error());
+  const std::optional<plan::Order>& order = headline.order;
+  if (subject->model->recommender) return simulated_tables(*subject, headline.quantity == Quantity::memory_share);
   plan::Plan plan = subject->plan;
   if (order) {
     plan::PlanSpec spec = plan.spec();
@@ -138,7 +182,7 @@ base::Result<Setup> deepest(Translator& translator, Setup setup) {
 }
 
 double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
-  constexpr double kTera = 1e12, kPeta = 1e15, kMinute = 60;
+  constexpr double kMillion = 1e6, kGiga = 1e9, kTera = 1e12, kPeta = 1e15, kMinute = 60, kMillionHours = 3600e6;
   const Simulated& a = runs.front();
   const Simulated& b = runs.back();
   switch (headline.quantity) {
@@ -150,11 +194,18 @@ double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
     case Quantity::teraflops: return a.flops / a.prediction.step_time_s / a.devices() / kTera;
     case Quantity::petaflops: return a.flops / a.prediction.step_time_s / kPeta;
     case Quantity::bubble: return a.prediction.bubble_fraction;
+    case Quantity::million_a_second: return a.rate() / kMillion;
+    case Quantity::exchange_share: return a.prediction.breakdown.exchange_communication / a.prediction.step_time_s;
+    case Quantity::exchange_ratio: return all_to_alls(a.prediction) / all_to_alls(b.prediction);
     case Quantity::largest_model: return a.largest;
-    case Quantity::minutes: {
+    case Quantity::states: return a.states / kGiga;
+    case Quantity::minutes:
+    case Quantity::device_hours: {
       double sum = 0;
+      const bool minutes = headline.quantity == Quantity::minutes;
       for (std::size_t i = 0; i < runs.size(); ++i)
-        sum += static_cast<double>(headline.steps[i]) * runs[i].prediction.step_time_s / kMinute;
+        sum += static_cast<double>(headline.steps[i]) * runs[i].prediction.step_time_s *
+               (minutes ? 1 / kMinute : runs[i].devices() / kMillionHours);
       return sum;
     }
   }
@@ -204,7 +255,7 @@ std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, 
         auto deep = deepest(translator, setup);
         if (deep) setup = std::move(*deep);
       }
-      auto run = simulated(translator, setup, headline.order);
+      auto run = simulated(translator, setup, headline);
       if (!run) {
         result.reason = run.error().front().message;
         break;

@@ -20,7 +20,13 @@ namespace orrery::sim {
 /// largest_model     billions of parameters of the deepest model as wide as the run's whose every device, host and
 /// node's
 ///                   drives hold their part
+/// device_hours      millions of hours of a device, of all runs, each of so many steps
+/// states            gigabytes of parameters, gradients and optimizer states of a device
 /// bubble            share of the step that devices wait for another stage
+/// million_a_second  sequences, or samples of a recommendation model
+/// exchange_share    share of the step that devices wait for all-to-alls
+/// exchange_ratio    time that all-to-alls take, waited for or not, first run over second
+/// Of a recommendation model whose tables no device holds nothing but memory_share is read off.
 enum class Quantity {
   state_ratio,
   activation_ratio,
@@ -31,7 +37,12 @@ enum class Quantity {
   petaflops,
   minutes,
   largest_model,
-  bubble
+  bubble,
+  million_a_second,
+  exchange_share,
+  exchange_ratio,
+  device_hours,
+  states
 };
 
 struct Headline {
@@ -39,10 +50,10 @@ struct Headline {
   std::string said;    ///< the source's words
   std::string reason;  ///< why nothing is predicted; empty: it is
   Quantity quantity = Quantity::teraflops;
-  std::vector<std::string> runs;    ///< ids of rows
-  std::vector<std::int64_t> steps;  ///< of each run, for minutes
-  double published = 0;
-  std::optional<plan::Order> order;  ///< in place of the row's
+  std::vector<std::string> runs;         ///< ids of rows
+  std::vector<std::int64_t> steps;       ///< of each run, for minutes
+  std::optional<double> published = {};  ///< none: the source says it in words alone
+  std::optional<plan::Order> order;      ///< in place of the row's
 };
 
 struct Headlines {

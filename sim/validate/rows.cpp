@@ -50,6 +50,25 @@ std::optional<bool> switch_at(const RowFields& row, const char* key) {
   return std::nullopt;
 }
 
+void read_tables(const RowFields& row, Setup::Tables& t) {
+  t.count = integer_at(row, "embedding_tables");
+  t.dim = integer_at(row, "embedding_dim");
+  t.lookups = integer_at(row, "multi_hot_lookups_per_sample");
+  t.dense = integer_at(row, "dense_features");
+  t.cross_layers = integer_at(row, "cross_layers", 0);
+  t.cross_rank = integer_at(row, "cross_low_rank");
+  constexpr double kMostRowsM = 1e7, kMostGigabytes = 1e6;
+  t.rows_m = number_at(row, "table_rows_total_m", 1e-6, kMostRowsM);
+  t.gigabytes = number_at(row, "model_size_gb", 1e-6, kMostGigabytes);
+  t.bottom = row.stated("bottom_mlp");
+  t.top = row.stated("top_mlp");
+  t.model = row.stated("catalog_model");
+  t.placement = row.stated("table_placement");
+  t.forward = row.stated("pooled_forward");
+  t.backward = row.stated("pooled_backward");
+  t.interaction = row.stated("section");
+}
+
 Setup setup_of(const RowFields& row, Origin origin) {
   Setup s;
   s.line = row.line();
@@ -62,6 +81,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.stack = row.stated("stack");
   s.framework = row.stated("framework");
   s.gpu_type = row.stated("gpu_type");
+  s.cluster = row.stated("catalog_cluster");
   s.recompute = row.stated("recompute_kind");
   s.precision = row.stated("precision_kind");
   s.family = row.stated("family");
@@ -71,6 +91,11 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.offload_optimizer = row.stated("offload_optimizer");
   s.offload_parameters = row.stated("offload_parameters");
   s.optimizer = row.stated("optimizer");
+  s.model = row.stated("model");
+  s.section = row.stated("section");
+  s.overlap = row.stated("overlap");
+  s.recompute_modules = row.stated("recompute");
+  s.routing = row.stated("moe_routing");
   s.memory_kind = row.stated("peak_mem_kind");
   s.fsdp_sharding = row.stated("fsdp_sharding");
   s.layers = integer_at(row, "layers");
@@ -87,6 +112,12 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.moe_every = integer_at(row, "moe_every");
   s.expert_ffn = integer_at(row, "expert_ffn");
   s.shared_experts = integer_at(row, "shared_experts", 0);
+  s.shared_expert_ffn = integer_at(row, "shared_expert_ffn", 0);
+  s.latent_q = integer_at(row, "mla.q_lora", 0);
+  s.latent_kv = integer_at(row, "mla.kv_lora");
+  s.latent_nope = integer_at(row, "mla.nope");
+  s.latent_rope = integer_at(row, "mla.rope");
+  s.latent_value = integer_at(row, "mla.v");
   s.first_dense = integer_at(row, "dense_layers", 0);
   s.gpus = integer_at(row, "gpus");
   s.gpus_per_node = integer_at(row, "gpus_per_node");
@@ -105,6 +136,8 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.flash_attention = switch_at(row, "flash_attention");
   s.interleaved = switch_at(row, "interleaved");
   s.scatter_gather = switch_at(row, "scatter_gather");
+  s.inter_node_link = row.text("inter_node_link");
+  read_tables(row, s.tables);
   s.inter_node_gbps = number_at(row, "inter_node_gbps_per_node", 0.001, 1e6);
   return s;
 }
@@ -123,13 +156,20 @@ Measured measured_of(const RowFields& row) {
 class YamlFields : public RowFields {
  public:
   explicit YamlFields(const Cursor& row) : row_(row) {}
-  [[nodiscard]] std::string text(const char* key) const override { return row_.optional(key).scalar_text(); }
+  [[nodiscard]] std::string text(const char* key) const override { return at(key).scalar_text(); }
   void error(const char* key, const char* code, std::string message, std::string help) const override {
-    row_.optional(key).error(code, std::move(message), std::move(help));
+    at(key).error(code, std::move(message), std::move(help));
   }
   [[nodiscard]] int line() const override { return row_.where().line; }
 
  private:
+  /// "mla.nope" is a key of the mapping `mla`.
+  [[nodiscard]] Cursor at(const std::string& key) const {
+    const std::size_t dot = key.find('.');
+    if (dot == std::string::npos) return row_.optional(key);
+    const Cursor whole = row_.optional(key.substr(0, dot));
+    return whole.is_map() ? whole.optional(key.substr(dot + 1)) : whole;
+  }
   Cursor row_;
 };
 
@@ -241,10 +281,30 @@ base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string fil
   return text.size() > kPart ? parse_long_list(text, file, origin) : parse_list(text, file, origin);
 }
 
+namespace {
+
+std::string unscorable_tables(const Setup& s) {
+  const Setup::Tables& t = s.tables;
+  const bool named = !t.model.empty();
+  const std::pair<const char*, bool> needed[] = {{"embedding_tables", named || t.count.has_value()},
+                                                 {"embedding_dim", named || t.dim.has_value()},
+                                                 {"bottom_mlp", named || !t.bottom.empty()},
+                                                 {"top_mlp", named || !t.top.empty()},
+                                                 {"gpus", s.gpus.has_value()},
+                                                 {"global_batch", s.batch.has_value()},
+                                                 {"gpu_type", !s.gpu_type.empty()}};
+  for (const auto& [key, given] : needed)
+    if (!given) return fmt::format("it does not state {}", key);
+  return {};
+}
+
+}  // namespace
+
 std::string unscorable(const Setup& s) {
   if (s.kind != "training" && s.kind != kOutOfMemory)
     return fmt::format("its kind is {}, not training", s.kind.empty() ? "not stated" : s.kind);
   if (!s.verified) return "it is not verified";
+  if (s.family == kRecommender) return unscorable_tables(s);
   const std::pair<const char*, bool> needed[] = {{"layers", s.layers.has_value()},
                                                  {"hidden", s.hidden.has_value()},
                                                  {"heads", s.heads.has_value()},

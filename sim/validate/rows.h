@@ -17,17 +17,32 @@ struct Setup {
   bool verified = false;
   std::string stack, framework, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
   std::string offload_activations, offload_optimizer, offload_parameters;  ///< "host", "nvme"; else the device
-  std::string optimizer;                                                   ///< in the source's words
+  std::string cluster;    ///< of the catalogue, in place of the one that is found by its devices
+  std::string optimizer;  ///< in the source's words
+  /// Of mixtures: the model's name and, in the source's words, what overlaps, what is recomputed, how balance is kept.
+  std::string model, section, overlap, recompute_modules, routing;
   std::string memory_kind;  ///< what a figure of memory counts: asked for, not measured
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
   std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn, shared_experts, first_dense;
-  std::optional<std::int64_t> expert_tensor;
+  std::optional<std::int64_t> expert_tensor, shared_expert_ffn;
+  std::optional<std::int64_t> latent_q, latent_kv, latent_nope, latent_rope, latent_value;  ///< of `mla`
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
   std::optional<std::int64_t> zero_group;  ///< ranks among which ZeRO partitions
   std::optional<std::int64_t> micro_batch, batch;
   std::optional<bool> sequence_parallel, flash_attention, interleaved, scatter_gather;
   std::optional<double> inter_node_gbps;  ///< Gb/s of a node
-  int line = 0;                           ///< of the file, for messages
+  std::string inter_node_link;            ///< in the source's words: "IB NDR 8x400Gb/s per node"
+  /// A recommendation model's.
+  struct Tables {
+    std::optional<std::int64_t> count, dim, lookups, dense, cross_layers, cross_rank;
+    std::optional<double> rows_m, gigabytes;  ///< of all tables
+    std::string bottom, top;                  ///< "512-256-128"
+    std::string model;                        ///< of the catalogue, in place of all these
+    std::string placement;                    ///< "row", "column" …; empty: as the software does it
+    std::string forward, backward;            ///< what pooled vectors travel in; empty: as the precision has it
+    std::string interaction;                  ///< the words about its kernel
+  } tables;
+  int line = 0;  ///< of the file, for messages
 };
 
 /// What was observed; never read by a prediction.
@@ -47,6 +62,8 @@ enum class Origin { published, own };
 
 /// A run that died for lack of memory.
 inline constexpr const char* kOutOfMemory = "oom";
+/// The family of recommendation models.
+inline constexpr const char* kRecommender = "dlrm";
 
 /// Rows of one file: YAML (`results:`, a list of maps) or, where the name ends in .csv, a line of keys and a line for
 /// each row. Keys that are not ours are passed over; one of ours with a value that cannot be meant is an error with its

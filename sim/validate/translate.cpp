@@ -12,7 +12,11 @@
 
 #include "clusters/build.h"
 #include "clusters/read.h"
+#include "cost/habits.h"
 #include "models/read.h"
+#include "sim/validate/mixture_rows.h"
+#include "sim/validate/translate_recommender.h"
+#include "sim/validate/unstated.h"
 
 namespace orrery::sim {
 
@@ -28,8 +32,6 @@ struct Family {
   const char* extra;
   std::int64_t vocab;  ///< where none is stated: GPT-2's, BERT's and Llama 2's own
 };
-/// A stack of this name stands for the one without it where a run stays within a node.
-constexpr const char* kWithinNode = "-within-node";
 constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
 constexpr std::int64_t kUsualNode = 8;  // devices
 
@@ -40,14 +42,8 @@ constexpr Family kFamilies[] = {
     {"llama", "llama", "", kLlamaVocab},
 };
 
-double number_of(const cost::Stack& stack, const char* name, double otherwise) {
-  for (const cost::Parameter& p : stack.parameters)
-    if (p.name == name) return p.value;
-  return otherwise;
-}
-
 bool cuts_vocabulary(const cost::Stack& stack) {
-  return number_of(stack, "stack.cuts_vocabulary", 0) != 0;
+  return cost::number_of(stack, "stack.cuts_vocabulary", 0) != 0;
 }
 
 /// What a row does not state of its experts is their usual form: weights normalised, no layer without them.
@@ -57,8 +53,9 @@ std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
   return fmt::format(
       "experts: {{count: {}, chosen: {}, hidden: {}, shared: {}, first_dense: {}, period: {}, "
       "normalised: true}}\n",
-      *s.experts, s.experts_per_token.value_or(2), width, s.shared_experts.value_or(0) * width,
-      s.first_dense.value_or(0), s.moe_every.value_or(1));
+      *s.experts, s.experts_per_token.value_or(2), width,
+      s.shared_experts.value_or(0) * s.shared_expert_ffn.value_or(width), s.first_dense.value_or(0),
+      s.moe_every.value_or(1));
 }
 
 /// Experts' own mesh: whole ones where a row says so, or where they are over more ranks than data and context have.
@@ -72,20 +69,24 @@ void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>
   if (spec.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
     notes.push_back("sequence parallelism, without which experts are not whole");
   spec.sequence_parallel = spec.sequence_parallel || spec.expert_tensor == 1;
-  // A framework's allocator takes what comes; tokens are taken as evenly divided.
-  spec.expert_bound = 1;
-  notes.push_back("experts that get as many tokens each");
+  // A framework's allocator takes what comes.
+  spec.expert_bound = spec.expert_imbalance = imbalance_of(s, notes);
+  if (spec.expert_bound == 1) notes.push_back("experts that get as many tokens each");
 }
 
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
+                                                      const std::vector<models::Model>& catalogue,
                                                       std::vector<std::string>& notes) {
   const Family* family =
       std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
-  if (s.family == "dlrm") return fail("V01", "rows of recommendation models are not predicted yet");
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
-  // A block as nearly all mixtures of experts have it.
-  if (mixed)
+  if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
+    notes.push_back(fmt::format("what the row leaves open of its model is that of {}", meant->name));
+    return std::make_shared<const models::Model>(as_row_has(*meant, s));
+  }
+  // A block as nearly all mixtures of experts have it, where a row says no more than that it is one.
+  if (mixed && family == std::end(kFamilies))
     family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                           [](const Family& f) { return std::string_view(f.word) == "llama"; });
   if (family == std::end(kFamilies)) {
@@ -98,7 +99,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   const std::int64_t vocab = s.vocab.value_or(family->vocab);
   text += fmt::format("vocab: {}\n", cuts_vocabulary(stack) ? vocab / *s.tensor * *s.tensor : vocab);
   if (s.kv_heads) text += fmt::format("kv_heads: {}\n", *s.kv_heads);
-  if (s.head_dim) text += fmt::format("head_dim: {}\n", *s.head_dim);
+  if (s.head_dim && !s.latent_kv) text += fmt::format("head_dim: {}\n", *s.head_dim);
   if (s.ffn_hidden)
     text += fmt::format("ffn_hidden: {}\n", *s.ffn_hidden);
   else if (mixed) {
@@ -110,7 +111,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     text += fmt::format("ffn_hidden: {}\n", width);
     notes.push_back(fmt::format("MLP of {}", width));
   }
-  if (mixed) text += experts_text(s, notes);
+  if (mixed) text += latent_line(s) + experts_text(s, notes);
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
   return std::make_shared<const models::Model>(std::move(*model));
@@ -126,10 +127,15 @@ Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& not
   return models::DType::fp16;
 }
 
+/// As stated: over one replica nothing is partitioned, but the software is the one that would.
+int zero_stage_of(const Setup& s) {
+  return static_cast<int>(s.zero_stage.value_or(0));
+}
+
 /// What the software computes of a padded sequence (stack.token_share).
 double token_share(const cost::Stack& stack, std::int64_t sequence) {
-  const bool leaves_out = static_cast<double>(sequence) >= number_of(stack, "stack.token_share_from", 0);
-  return leaves_out ? number_of(stack, "stack.token_share", 1) : 1;
+  const bool leaves_out = static_cast<double>(sequence) >= cost::number_of(stack, "stack.token_share_from", 0);
+  return leaves_out ? cost::number_of(stack, "stack.token_share", 1) : 1;
 }
 
 /// Bytes of the optimizer's moments, a parameter: a byte each in 8 bits (Dettmers et al. 2022), else fp32.
@@ -152,6 +158,8 @@ plan::ZeroBubble zero_bubble(const std::string& schedule) {
 /// The zero-bubble paper's orders; those that it finds by search are taken as the hand-made ones of their memory.
 plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
   if (s.schedule == "ZB-V") return plan::Order::zb_v;
+  if (s.schedule == "DualPipe") return plan::Order::dualpipe;
+  if (s.schedule == "DualPipeV") return plan::Order::dualpipe_v;
   const plan::ZeroBubble kind = zero_bubble(s.schedule);
   if (kind == plan::ZeroBubble::none) return plan::Order::one_f_one_b;
   const plan::Order order = kind == plan::ZeroBubble::h1 ? plan::Order::zb_h1 : plan::Order::zb_h2;
@@ -189,11 +197,31 @@ Version version_of(const std::string& name) {
   return {name, 0};
 }
 
+/// The kind of network that a source's words name; empty where they name none.
+std::string network_of(const std::string& words) {
+  const std::pair<const char*, const char*> kinds[] = {{"EFA", "efa"},
+                                                       {"RoCE", "roce"},
+                                                       {"Omni-Path", "omni-path"},
+                                                       {"OPA", "omni-path"},
+                                                       {"Slingshot", "slingshot"},
+                                                       {"TCP", "tcp"},
+                                                       {"InfiniBand", "infiniband"},
+                                                       {"IB ", "infiniband"}};
+  for (const auto& [word, kind] : kinds)
+    if (words.find(word) != std::string::npos) return kind;
+  return {};
+}
+
 /// How much two names of devices have in common: the length of their common beginning.
 std::size_t likeness(const std::string& a, const std::string& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   (void)other;
   return static_cast<std::size_t>(end - a.begin());
+}
+
+/// "-custom-interact" where a run of a recommendation model says that the interaction is a kernel of its own.
+const char* interaction_of(const Setup& s) {
+  return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
 }
 
 }  // namespace
@@ -218,16 +246,28 @@ const cost::Stack* Translator::stack_of_family(const std::string& name) const {
   const Version wanted = version_of(name);
   const cost::Stack* best = nullptr;
   const auto distance = [&](const cost::Stack& stack) {
-    constexpr std::int64_t kUndated = 1000;
-    const Version other = version_of(stack.name);
-    return other.year == wanted.year             ? std::int64_t{0}
-           : other.year == 0 || wanted.year == 0 ? kUndated
-                                                 : std::abs(other.year - wanted.year);
+    constexpr std::int64_t kToday = 2024;  // what a name without a year is of
+    const auto dated = [](const Version& version) { return version.year == 0 ? kToday : version.year; };
+    return std::abs(dated(version_of(stack.name)) - dated(wanted));
   };
   const auto rank = [&](const cost::Stack& stack) { return std::pair(distance(stack), stack.name.size()); };
   for (const cost::Stack& stack : library_.stacks)
     if (version_of(stack.name).family == wanted.family && (!best || rank(stack) < rank(*best))) best = &stack;
   return best;
+}
+
+/// The stack whose prices the row's plan takes: as `orrery plan` takes it for a job (cost::Stacks).
+const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stands_in, const Setup& s,
+                                            const clusters::Cluster& cluster, std::vector<std::string>& notes) const {
+  const cost::Stacks stacks(named, [&](const std::string& name) { return stack_named(name); });
+  // Timed layers within a node are of one version of the software.
+  const bool several = stands_in || cluster.size() > cluster.devices_per_node;
+  const cost::Stack* out = stack_named(stacks.all()[stacks.place_of(zero_stage_of(s), several)].name);
+  if (!out) out = &named;
+  if (out->name != s.stack && !(library_.stand_in && out == &*library_.stand_in))
+    notes.push_back(fmt::format("stack '{}' is taken as {}{}", s.stack, out->name,
+                                out->generic ? ": no stack of this name is known" : ""));
+  return out;
 }
 
 std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
@@ -238,18 +278,12 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
   }
   const bool stands_in = !best;
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
-  if (!best) best = stack_named(is_compiled(s) ? kGenericCompiled : kGenericEager);
-  if (best) {
-    const std::int64_t zero = s.zero_stage.value_or(0);
-    const std::string& other = zero == 0 ? best->without_zero : zero == 3 ? best->with_zero_3 : best->name;
-    if (const cost::Stack* swapped = other.empty() ? nullptr : stack_named(other)) best = swapped;
-    constexpr std::int64_t kUsualNode = 8;
-    const cost::Stack* within = stack_named(best->name + kWithinNode);
-    if (!stands_in && *s.gpus <= s.gpus_per_node.value_or(kUsualNode) && within) best = within;
-    if (best->name != s.stack)
-      notes.push_back(fmt::format("stack '{}' is taken as {}{}", s.stack, best->name,
-                                  best->generic ? ": no stack of this name is known" : ""));
-  }
+  if (!best)
+    best = stack_named(s.family == kRecommender ? kGenericRecommender
+                       : is_compiled(s)         ? kGenericCompiled
+                                                : kGenericEager);
+  if (best)
+    if (const cost::Stack* variant = stack_named(best->name + interaction_of(s))) best = variant;
   return {best, stands_in};
 }
 
@@ -257,11 +291,19 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
                                                                         std::vector<std::string>& notes) {
   const std::int64_t per_node = s.gpus_per_node.value_or(kUsualNode);
   if (library_.machine) return sized_cluster(*library_.machine, s);
-  // The most alike device, then the node of as many of them, then the smallest cluster, then the first by name.
+  if (!s.cluster.empty()) {
+    for (const clusters::Cluster& c : library_.clusters)
+      if (c.name == s.cluster) return sized_cluster(c, s);
+    return fail("V02", fmt::format("no cluster of the catalogue is called '{}'", s.cluster));
+  }
+  // The most alike device, then the node of as many of them, then the network that the row names, then the smallest
+  // cluster, then the first by name.
   const clusters::Cluster* base = nullptr;
+  const std::string stated = network_of(s.inter_node_link);
+  const std::string network = stated.empty() ? "infiniband" : stated;  // what most such clusters have
   const auto rank = [&](const clusters::Cluster& c) {
     return std::tuple(-static_cast<std::int64_t>(likeness(c.device().name, s.gpu_type)),
-                      std::abs(c.devices_per_node - per_node), std::int64_t{c.nodes});
+                      std::abs(c.devices_per_node - per_node), c.shape->network.kind != network, std::int64_t{c.nodes});
   };
   for (const clusters::Cluster& c : library_.clusters)
     if (c.shape && c.device().kind == clusters::DeviceKind::gpu && (!base || rank(c) < rank(*base))) base = &c;
@@ -271,6 +313,10 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
   if (base->device().name != s.gpu_type)
     notes.push_back(fmt::format("device '{}' is taken as {}", s.gpu_type, base->device().name));
   if (base->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", base->devices_per_node));
+  if (*s.gpus > per_node && stated.empty())
+    notes.push_back(fmt::format("the network of {} ({})", base->name, base->shape->network.kind));
+  else if (*s.gpus > per_node && base->shape->network.kind != stated)
+    notes.push_back(fmt::format("a network of {} is taken as {} ({})", stated, base->shape->network.kind, base->name));
   return sized_cluster(*base, s);
 }
 
@@ -296,15 +342,46 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const
   return made_clusters_[key] = std::make_shared<const clusters::Cluster>(std::move(*sized));
 }
 
-Result<Subject> Translator::translate(const Setup& s) {
-  if (const std::string why = unscorable(s); !why.empty()) return fail("V01", why);
+std::shared_ptr<const cost::Pricing> Translator::priced(const std::shared_ptr<const clusters::Cluster>& cluster,
+                                                        cost::Stack own, const std::string& variant) {
+  const std::string key = fmt::format("{} {} {}", static_cast<const void*>(cluster.get()), own.name, variant);
+  std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
+  if (!pricing) pricing = std::make_shared<const cost::Pricing>(cluster, std::move(own), library_.calibrations);
+  return pricing;
+}
+
+Result<Subject> Translator::translate_tables(const Setup& s) {
   std::vector<std::string> notes;
-  const auto [stack, stands_in] = stack_of(s, notes);
-  if (!stack) return fail("V01", "there is no stack to take it for");
-  auto model = model_of(s, *stack, notes);
+  const auto [named, stands_in] = stack_of(s, notes);
+  if (!named) return fail("V01", "there is no stack to take it for");
+  auto model = recommender_of(s, library_.models, notes);
   if (!model) return fail(model.error());
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
+  const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
+  auto precision = precision_of(s, notes);
+  if (!precision) return fail(precision.error());
+  auto spec = recommender_spec(s, *stack, *precision, notes);
+  if (!spec) return fail(spec.error());
+  auto plan = plan::make_plan(*model, *cluster, std::move(*spec));
+  if (!plan) return fail(plan.error());
+  const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported)};
+  return Subject{*model, priced(*cluster, *stack, ""), std::move(*plan), memory, stands_in, std::move(notes)};
+}
+
+Result<Subject> Translator::translate(const Setup& given) {
+  if (const std::string why = unscorable(given); !why.empty()) return fail("V01", why);
+  if (given.family == kRecommender) return translate_tables(given);
+  std::vector<std::string> notes;
+  Setup s = given;
+  if (s.experts) take_practice(s, notes);
+  const auto [named, stands_in] = stack_of(s, notes);
+  if (!named) return fail("V01", "there is no stack to take it for");
+  auto cluster = cluster_of(s, notes);
+  if (!cluster) return fail(cluster.error());
+  const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
+  auto model = model_of(s, *stack, library_.models, notes);
+  if (!model) return fail(model.error());
   auto precision = precision_of(s, notes);
   if (!precision) return fail(precision.error());
 
@@ -333,19 +410,23 @@ Result<Subject> Translator::translate(const Setup& s) {
   spec.sequence =
       std::max<std::int64_t>(1, std::llround(token_share(*stack, *s.sequence) * static_cast<double>(*s.sequence)));
   spec.precision = *precision;
-  spec.flash = s.flash_attention.value_or(stack->flash);
+  spec.flash = s.flash_attention.value_or(stack->attends_fused((*cluster)->device()));
   spec.overlap_gradients = stack->overlap_gradients;
-  spec.zero_stage = spec.data > 1 ? static_cast<int>(s.zero_stage.value_or(0)) : 0;
+  spec.zero_stage = spec.data > 1 ? zero_stage_of(s) : 0;
   spec.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full
                    : s.recompute == "selective" ? plan::Recompute::selective
                                                 : plan::Recompute::none;
-  if (number_of(*stack, "stack.recomputes", 1) == 0 && spec.recompute != plan::Recompute::none) {
+  if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recompute != plan::Recompute::none) {
     spec.recompute = plan::Recompute::none;
     notes.push_back("nothing is recomputed");
   }
+  if (s.experts && s.optimizer == "Adafactor") spec.optimizer = plan::OptimizerKind::adafactor;
+  if (s.experts && spec.recompute == plan::Recompute::selective && !recomputes_core(s))
+    spec.recompute = plan::Recompute::none;
   if (cuts_vocabulary(*stack)) spec.vocab_multiple = 1;
   spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
+  take_practice(s, *stack, spec, notes);
   fold_experts(s, spec, notes);
   const auto place = [](const std::string& word) {
     return word == "host" ? plan::Space::host : word == "nvme" ? plan::Space::nvme : plan::Space::device;
@@ -355,16 +436,18 @@ Result<Subject> Translator::translate(const Setup& s) {
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   const double moments = moment_bytes(s.optimizer);
-  const std::string key =
-      fmt::format("{} {} {} {}", static_cast<const void*>(cluster->get()), stack->name, moments, scatters);
-  std::shared_ptr<const cost::Pricing>& pricing = made_prices_[key];
-  if (!pricing) {
-    cost::Stack own = *stack;
-    own.memory.moment_bytes = moments;
-    if (!scatters)
-      std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
-    pricing = std::make_shared<const cost::Pricing>(*cluster, std::move(own), library_.calibrations);
+  const std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
+  cost::Stack own = *stack;
+  own.memory.moment_bytes = moments;
+  if (!scatters)
+    std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
+  std::string variant = fmt::format("{} {}", moments, scatters);
+  for (const cost::Parameter& p : own_numbers) {
+    std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
+    own.parameters.push_back(p);
+    variant += " " + p.name;
   }
+  const auto pricing = priced(*cluster, std::move(own), variant);
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};
   return Subject{*model, pricing, std::move(*plan), memory, stands_in, std::move(notes)};
 }

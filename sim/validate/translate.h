@@ -13,6 +13,7 @@
 #include "clusters/cluster.h"
 #include "cost/pricing.h"
 #include "cost/stack.h"
+#include "cost/stacks.h"
 #include "models/model.h"
 #include "plan/plan.h"
 #include "sim/validate/rows.h"
@@ -26,11 +27,13 @@ struct Library {
   std::vector<cost::Calibration> calibrations;
   std::optional<cost::Stack> stand_in = {};       ///< for rows whose stack the catalogue lacks (`--stack`)
   std::optional<clusters::Cluster> machine = {};  ///< what all rows ran on (`--cluster`); else found by their device
+  std::vector<models::Model> models = {};         ///< the catalogue's, that rows may name
 };
 
 /// The stacks that stand for software that nobody named: eager PyTorch, and what a compiler has fused.
 inline constexpr const char* kGenericEager = "generic-eager";
 inline constexpr const char* kGenericCompiled = "generic-compiled";
+inline constexpr const char* kGenericRecommender = "generic-recommender";  ///< of whatever trains a DLRM
 
 /// Whether what a row says of its software (`stack`, `framework`) names a compiler.
 [[nodiscard]] bool is_compiled(const Setup& setup);
@@ -54,12 +57,20 @@ class Translator {
   [[nodiscard]] base::Result<Subject> translate(const Setup& setup);
 
  private:
+  /// A row of a recommendation model.
+  [[nodiscard]] base::Result<Subject> translate_tables(const Setup& setup);
+  /// The prices of a cluster and a stack, made once for equal ones; of a stack whose numbers the row changes, `own`.
+  [[nodiscard]] std::shared_ptr<const cost::Pricing> priced(const std::shared_ptr<const clusters::Cluster>& cluster,
+                                                            cost::Stack own, const std::string& variant);
   /// The stack of this name; nothing where there is none.
   [[nodiscard]] const cost::Stack* stack_named(const std::string& name) const;
   /// The same framework's stack of the nearest year, where names end in one.
   [[nodiscard]] const cost::Stack* stack_of_family(const std::string& name) const;
   /// The stack, and whether it stands in for the row's; none in a library that lacks the generic ones.
   [[nodiscard]] std::pair<const cost::Stack*, bool> stack_of(const Setup& setup, std::vector<std::string>& notes) const;
+  [[nodiscard]] const cost::Stack* standing_for(const cost::Stack& named, bool stands_in, const Setup& setup,
+                                                const clusters::Cluster& cluster,
+                                                std::vector<std::string>& notes) const;
   [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> cluster_of(const Setup& setup,
                                                                                   std::vector<std::string>& notes);
   /// The machine at the row's size, with the row's network between nodes.

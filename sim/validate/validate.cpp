@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 
+#include "sim/search/share_out.h"
 #include "sim/validate/which_plan.h"
 
 namespace orrery::sim {
@@ -30,9 +32,58 @@ void score(cost::Validation& v) {
 /// Of software that stands in for another no more is known than of any.
 std::optional<cost::Spread> spread_of_case(const cost::Intervals& intervals, const Case& one) {
   const cost::Stack& stack = one.subject.pricing->stack();
-  if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, kGenericEager, several_nodes(one));
+  const char* unknown = one.subject.model->recommender ? kGenericRecommender : kGenericEager;
+  if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, unknown, several_nodes(one));
   return cost::spread_of(intervals, stack, several_nodes(one));
 }
+
+/// A row that is predicted; what the prediction gives is filled in by Predicting.
+cost::ValidatedRow described(const Row& row, const Case& one, const cost::Intervals& intervals) {
+  cost::ValidatedRow out;
+  const cost::Stack& stack = one.subject.pricing->stack();
+  out.id = row.setup.id;
+  out.source = row.setup.source;
+  out.stack = stack.name;
+  out.plan = plan::describe(one.subject.plan.spec());
+  out.measured_s = row.measured.seconds;
+  out.measured_bytes = row.measured.memory_bytes;
+  out.notes = one.subject.notes;
+  out.out_of_memory = row.setup.kind == kOutOfMemory;
+  out.evidence = cost::basis_of(intervals, stack, one.subject.stands_in);
+  out.evidence_text = cost::basis_text(intervals, stack, several_nodes(one), one.subject.stands_in);
+  return out;
+}
+
+/// Predicts one case after the other, with prices and fabrics of its own.
+class Predicting {
+ public:
+  Predicting(const Cases& cases, const cost::Intervals& intervals, std::vector<cost::ValidatedRow>& rows)
+      : cases_(cases), intervals_(intervals), rows_(rows) {}
+  Predicting(const Predicting&) = delete;
+  Predicting& operator=(const Predicting&) = delete;
+
+  void operator()(std::size_t i) {
+    const Case& one = cases_.ready[i];
+    cost::ValidatedRow& row = rows_[i];
+    // A run that died has no step to replay: what it needs is all that is asked.
+    row.predicted_s = row.out_of_memory ? predictor_.seconds(one) : predictor_.replayed(one).step_time;
+    row.predicted_bytes = predictor_.memory_peak(one);
+    const auto spread = spread_of_case(intervals_, one);
+    if (!spread) return;
+    row.time_s = cost::around(row.predicted_s, spread->time);
+    row.bytes = cost::around(row.predicted_bytes, spread->memory);
+    const double capacity = one.subject.pricing->cluster().device().memory.value;
+    if (capacity > 0)
+      row.fits_probability = cost::fits_probability(predictor_.memory_needed(one), capacity, spread->memory);
+  }
+
+ private:
+  const Cases& cases_;
+  const cost::Intervals& intervals_;
+  std::vector<cost::ValidatedRow>& rows_;
+  const StackNumbers as_they_are_;
+  Predictor predictor_{as_they_are_};
+};
 
 }  // namespace
 
@@ -57,48 +108,29 @@ cost::ErrorSummary summary_of(std::vector<double> errors) {
   return out;
 }
 
-cost::Validation validate(const std::vector<Row>& rows, const Cases& cases, const cost::Intervals& intervals) {
+cost::Validation validate(const std::vector<Row>& rows, const Cases& cases, const cost::Intervals& intervals,
+                          const ValidateOptions& options) {
   cost::Validation out;
   out.given = rows.size();
   out.left_out = cases.left_out;
-  const StackNumbers as_they_are;
-  Predictor predictor(as_they_are);
+  for (const Case& one : cases.ready) out.rows.push_back(described(rows[one.row], one, intervals));
+  std::vector<std::unique_ptr<Predicting>> workers;
+  for (int w = 0; w < std::max(1, options.threads); ++w)
+    workers.push_back(std::make_unique<Predicting>(cases, intervals, out.rows));
+  share_out(workers, cases.ready.size(), 1, options.stop, [&](std::size_t begun) {
+    if (options.progress) options.progress(begun);
+  });
   std::vector<double> seconds;
-  for (const Case& one : cases.ready) {
-    const Row& row = rows[one.row];
-    const cost::Estimate estimate = predictor.predict(one);
-    cost::ValidatedRow result;
-    result.id = row.setup.id;
-    result.source = row.setup.source;
-    result.stack = one.subject.pricing->stack().name;
-    result.plan = plan::describe(one.subject.plan.spec());
-    result.predicted_s = estimate.step_time;
-    result.predicted_bytes = estimate.memory_peak;
-    result.measured_s = row.measured.seconds;
-    result.measured_bytes = row.measured.memory_bytes;
-    result.notes = one.subject.notes;
-    const cost::Stack& stack = one.subject.pricing->stack();
-    result.out_of_memory = row.setup.kind == kOutOfMemory;
-    result.evidence = cost::basis_of(intervals, stack, one.subject.stands_in);
-    result.evidence_text = cost::basis_text(intervals, stack, several_nodes(one), one.subject.stands_in);
-    if (const auto spread = spread_of_case(intervals, one)) {
-      result.time_s = cost::around(result.predicted_s, spread->time);
-      result.bytes = cost::around(result.predicted_bytes, spread->memory);
-      const double needed = predictor.memory_needed(one);
-      const double capacity = one.subject.pricing->cluster().device().memory.value;
-      if (capacity > 0) result.fits_probability = cost::fits_probability(needed, capacity, spread->memory);
-    }
-    seconds.push_back(estimate.step_time);
-    out.rows.push_back(std::move(result));
-  }
-  out.groups = which_plan(rows, cases, seconds);
+  for (const cost::ValidatedRow& row : out.rows) seconds.push_back(row.predicted_s);
+  if (std::erase_if(out.rows, [](const cost::ValidatedRow& row) { return row.predicted_s == 0; }) == 0)
+    out.groups = which_plan(rows, cases, seconds);
   score(out);
   return out;
 }
 
 cost::Validation validate(const std::vector<Row>& rows, Library library,
                           const std::function<bool(std::size_t)>& progress) {
-  return validate(rows, make_cases(rows, std::move(library), progress));
+  return validate(rows, make_cases(rows, std::move(library), progress), {}, {});
 }
 
 }  // namespace orrery::sim

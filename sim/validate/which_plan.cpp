@@ -29,7 +29,8 @@ std::string task_of(const Setup& s) {
                                 s.inter_node_gbps.value_or(0));
   for (const auto* value :
        {&s.layers, &s.hidden, &s.heads, &s.kv_heads, &s.head_dim, &s.ffn_hidden, &s.vocab, &s.sequence, &s.experts,
-        &s.experts_per_token, &s.moe_every, &s.expert_ffn, &s.gpus, &s.gpus_per_node, &s.batch})
+        &s.experts_per_token, &s.moe_every, &s.expert_ffn, &s.gpus, &s.gpus_per_node, &s.batch, &s.tables.count,
+        &s.tables.dim, &s.tables.lookups, &s.tables.cross_layers})
     key += "|" + text_of(*value);
   return key;
 }

@@ -27,21 +27,57 @@ std::string plan_file(const Scratch& scratch, const std::string& name, const std
   return plan;
 }
 
-TEST(Plan, WarnsOfAPrecisionThatTheDevicesDoNotHave) {
+TEST(Plan, RefusesAPrecisionThatTheDevicesDoNotHave) {
   const Scratch scratch;
-  const auto warned = [&](const std::string& cluster, const std::string& precision) {
+  const auto refused = [&](const std::string& cluster, const std::string& precision) {
     const std::string job = scratch.file(
         "job.yaml", "model: bert-large\ncluster: " + cluster + "\nbatch: 64\nprecision: " + precision + "\n");
     const Ran ran = orrery({"plan", job, "--top", "1"});
-    EXPECT_EQ(ran.exit_code, 0) << ran.err;
-    return ran.err.find("warning[P103]") != std::string::npos;
+    EXPECT_EQ(ran.exit_code, ran.err.find("error[P103]") != std::string::npos ? 3 : 0) << ran.err;
+    if (ran.exit_code == 3) {
+      EXPECT_NE(ran.err.find("job.yaml:4:"), std::string::npos) << ran.err;
+    }
+    return ran.exit_code == 3;
   };
-  EXPECT_TRUE(warned("dgx-1v", "bf16"));
-  EXPECT_TRUE(warned("dgx-1v", "fp8"));
-  EXPECT_FALSE(warned("dgx-1v", "fp16"));
-  EXPECT_TRUE(warned("dgx-a100", "fp8"));
-  EXPECT_FALSE(warned("dgx-a100", "bf16"));
-  EXPECT_FALSE(warned("hgx-h100", "fp8"));
+  EXPECT_TRUE(refused("dgx-1v", "bf16"));
+  EXPECT_TRUE(refused("dgx-1v", "fp8"));
+  EXPECT_FALSE(refused("dgx-1v", "fp16"));
+  EXPECT_TRUE(refused("dgx-a100", "fp8"));
+  EXPECT_FALSE(refused("dgx-a100", "bf16"));
+  EXPECT_FALSE(refused("hgx-h100", "fp8"));
+}
+
+TEST(Plan, TakesThePrecisionThatTheDevicesTrainIn) {
+  const Scratch scratch;
+  const auto taken = [&](const std::string& cluster) {
+    const std::string job = scratch.file("job.yaml", "model: bert-base\ncluster: " + cluster + "\nbatch: 16\n");
+    const Ran ran = orrery({"plan", job, "--top", "1", "--json"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.result().at("plans").at(0).at("plan").at("plan").at("precision").get<std::string>();
+  };
+  EXPECT_EQ(taken("dgx-1v"), "fp16");
+  EXPECT_EQ(taken("dgx-a100"), "bf16");
+  EXPECT_EQ(taken("localhost-2"), "fp32");
+}
+
+TEST(Plan, RefusesFusedAttentionWhereThereAreNoKernels) {
+  const Scratch scratch;
+  const std::string job = scratch.file(
+      "job.yaml", "model: bert-large\ncluster: dgx-1v\nbatch: 64\nstack: megatron-core\nplan: {flash: true}\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_NE(ran.err.find("error[P145]"), std::string::npos) << ran.err;
+}
+
+TEST(Plan, WarnsWhereAJobNamesWhatItsSoftwareHasNot) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml",
+                                       "model: gpt2-124m\ncluster: dgx-a100\nbatch: 64\nstack: megatron-2021\n"
+                                       "plan: {zero_stage: 2}\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_NE(ran.err.find("warning[P146]"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("ZeRO 2"), std::string::npos) << ran.err;
 }
 
 class Example : public ::testing::TestWithParam<std::string> {};

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
@@ -81,6 +83,72 @@ TEST_F(LoopOfClicks, ABadLineIsRefusedBeforeAStepByFileLineAndColumn) {
   EXPECT_FALSE(fs::exists(fs::path(path("nan")) / "metrics.jsonl"));
 }
 
+/// What each step of a run lost, as printed.
+std::vector<std::string> losses_of(const std::string& run) {
+  std::vector<std::string> out;
+  std::istringstream lines(text_of(fs::path(run) / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) out.push_back(nlohmann::json::parse(line).at("loss").dump());
+  return out;
+}
+
+TEST_F(LoopOfClicks, BadLinesAreCountedWhereTheJobSkipsThem) {
+  const std::string job = scratch_.file(
+      "skips.yaml", std::string(kJob).replace(std::string(kJob).find("steps: 6"), 8, "steps: 6, bad_lines: skip"));
+  ASSERT_EQ(orrery({"plan", job_, "-o", path("plan.yaml")}).exit_code, 0);
+  const Ran sound = orrery({"train", path("plan.yaml"), "--run", path("sound"), "--json"});
+  ASSERT_EQ(sound.exit_code, 0) << sound.err;
+  EXPECT_FALSE(sound.result().contains("bad_lines"));
+  ASSERT_EQ(orrery({"plan", job, "-o", path("skips-plan.yaml")}).exit_code, 0);
+  scratch_.file("clicks.tsv", "0\tnan\t3\t4\t5\t6\n" + clicks() + "1\t2\n");
+  const Ran skips = orrery({"train", path("skips-plan.yaml"), "--run", path("skips"), "--json"});
+  ASSERT_EQ(skips.exit_code, 0) << skips.err;
+  EXPECT_EQ(skips.result().at("bad_lines"), 2);
+  EXPECT_THAT(skips.out, HasSubstr("E0663"));
+  EXPECT_THAT(text_of(fs::path(path("skips")) / "metrics.jsonl"), HasSubstr("\"bad_lines\":2"));
+  EXPECT_EQ(losses_of(path("skips")), losses_of(path("sound"))) << "the samples that remain are the same";
+}
+
+TEST_F(LoopOfClicks, RecordsTrainAsTheirLinesDo) {
+  std::string bytes;
+  std::istringstream lines(clicks());
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    int at = 0;
+    for (std::string field; std::getline(fields, field, '\t'); ++at) {
+      const std::int32_t value = std::stoi(field, nullptr, at < 3 ? 10 : 16);
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+  }
+  scratch_.file("clicks.bin", bytes);
+  std::string job = kJob;
+  for (std::size_t at; (at = job.find("clicks.tsv")) != std::string::npos;) job.replace(at, 10, "clicks.bin");
+  ASSERT_EQ(orrery({"plan", job_, "-o", path("plan.yaml")}).exit_code, 0);
+  ASSERT_EQ(orrery({"plan", scratch_.file("binary.yaml", job), "-o", path("binary-plan.yaml")}).exit_code, 0);
+  ASSERT_EQ(orrery({"train", path("plan.yaml"), "--run", path("lines")}).exit_code, 0);
+  ASSERT_EQ(orrery({"train", path("binary-plan.yaml"), "--run", path("records")}).exit_code, 0);
+  EXPECT_EQ(losses_of(path("records")), losses_of(path("lines")));
+}
+
+TEST_F(LoopOfClicks, TheBenchmarksArgumentsMakeAModelAndAJobThatTrain) {
+  const std::string arguments =
+      "--arch-sparse-feature-size=8 --arch-mlp-bot=2-16-8 --arch-mlp-top=8-1 --arch-embedding-size=40-9-12 "
+      "--data-generation=dataset --raw-data-file=clicks.tsv --loss-function=bce --mini-batch-size=16 --num-batches=4 "
+      "--learning-rate=0.1 --data-randomize=none";
+  const Ran made = orrery({"init", path("dlrm.yaml"), "--dlrm", arguments, "--cluster", "localhost-2"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(text_of(fs::path(path("dlrm-model.yaml"))), HasSubstr("family: dlrm"));
+  const Ran planned = orrery({"plan", path("dlrm.yaml"), "-o", path("plan.yaml")});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Ran trained = orrery({"train", path("plan.yaml"), "--run", path("run"), "--json"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(trained.result().at("steps"), 4);
+  EXPECT_EQ(orrery({"init", path("dlrm.yaml"), "--dlrm", arguments}).exit_code, 2) << "it is there already";
+  const Ran unknown = orrery({"init", path("other.yaml"), "--dlrm", arguments + " --arch-mlp-bto=3"});
+  EXPECT_EQ(unknown.exit_code, 3);
+  EXPECT_THAT(unknown.err, HasSubstr("`--arch-mlp-bto`"));
+  EXPECT_FALSE(fs::exists(path("other.yaml")));
+}
+
 TEST_F(LoopOfClicks, WhatItHasNotIsRefusedByName) {
   const auto refused = [&](const std::string& from, const std::string& to, int code) {
     std::string text = kJob;
@@ -93,6 +161,8 @@ TEST_F(LoopOfClicks, WhatItHasNotIsRefusedByName) {
   EXPECT_THAT(refused("steps: 6,", "steps: 6, clip_norm: 1.0,", 3), HasSubstr("E0662"));
   EXPECT_THAT(refused("sharding: row", "placement: [\"row 0-1\", \"whole 7\"]", 4), HasSubstr("ranks below 2"));
   EXPECT_THAT(refused("sharding: row", "placement: [\"row 0-1\", \"half\"]", 3), HasSubstr("E0130"));
+  EXPECT_THAT(refused("steps: 6,", "steps: 6, bad_lines: keep,", 3), HasSubstr("other.yaml:5:"));
+  EXPECT_THAT(refused("rowwise_adagrad", "adam, weight_decay: 0.1", 3), HasSubstr("E0121"));
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
@@ -26,15 +30,32 @@ TEST(Validate, KeepsItsPromisesOnTheCarriedRows) {
               {"id", "measured_bytes", "predicted_bytes", "error", "fits_probability"});
 }
 
+/// Median and 90th percentile of the timed rows whose stack trains recommendation models, or of the others.
+std::pair<double, double> errors_of(const nlohmann::json& result, bool tables) {
+  std::vector<double> errors;
+  for (const nlohmann::json& row : result.at("rows")) {
+    const auto stack = row.at("stack").get<std::string>();
+    const bool of_tables = stack.find("hugectr") == 0 || stack.find("dlrm") != stack.npos;
+    if (of_tables == tables && row.at("error").is_number()) errors.push_back(row.at("error").get<double>());
+  }
+  std::sort(errors.begin(), errors.end());
+  if (errors.empty()) return {1, 1};
+  return {errors[errors.size() / 2], errors[errors.size() * 9 / 10]};
+}
+
 // A ratchet: lower these when the simulator gets better, never raise them for a change that makes it worse.
 TEST(Validate, TheErrorOnTheCarriedRowsDoesNotRise) {
   const nlohmann::json result = orrery({"validate", "--json"}).result();
   int left_out = 0;
   for (const nlohmann::json& row : result.at("left_out")) left_out += row.at("scorable").get<bool>() ? 1 : 0;
-  EXPECT_GE(result.at("scorable").get<int>(), 387);
+  EXPECT_GE(result.at("scorable").get<int>(), 469);
   EXPECT_LE(left_out, 2);
-  EXPECT_LT(result.at("median_error").get<double>(), 0.032);
-  EXPECT_LT(result.at("p90_error").get<double>(), 0.12);
+  const auto [median, p90] = errors_of(result, false);
+  EXPECT_LT(median, 0.032);
+  EXPECT_LT(p90, 0.115);
+  const auto [tables_median, tables_p90] = errors_of(result, true);
+  EXPECT_LT(tables_median, 0.08);
+  EXPECT_LT(tables_p90, 0.21);
   EXPECT_LT(result.at("memory").at("median_error").get<double>(), 0.026);
   EXPECT_LT(result.at("memory").at("p90_error").get<double>(), 0.07);
 }
@@ -81,7 +102,8 @@ TEST(Validate, SimulatesTheHeadlinesAndWritesAPage) {
     EXPECT_NE(one.at("predicted").is_null(), one.at("reason").is_null()) << one.at("headline");
     if (one.at("predicted").is_null()) continue;
     ++predicted;
-    if (one.at("published") == 0.0) {  // no bubble at all
+    if (one.at("published").is_null()) continue;  // nobody published it: the prediction is what is asked for
+    if (one.at("published") == 0.0) {             // no bubble at all
       EXPECT_LT(one.at("predicted").get<double>(), 0.01) << one.dump();
       continue;
     }

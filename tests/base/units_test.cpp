@@ -53,6 +53,22 @@ TEST(ParseQuantity, RefusesABareNumberAndShowsHowToWriteIt) {
   EXPECT_EQ(error("80", UnitKind::bytes), "`80` has no unit; write it like `80 GiB`, `512 MB` or `64 kB`");
 }
 
+TEST(ParseQuantity, NamesTheUnitThatAnotherWayOfWritingMeans) {
+  const auto why = [](const std::string& text, UnitKind kind) {
+    double ignored = 0;
+    std::string out;
+    EXPECT_FALSE(parse_quantity(text, kind, ignored, out)) << text;
+    return out;
+  };
+  EXPECT_NE(why("400 Gbps", UnitKind::bytes_per_second).find("did you mean `Gb/s`?"), std::string::npos);
+  EXPECT_NE(why("50 GBps", UnitKind::bytes_per_second).find("did you mean `GB/s`?"), std::string::npos);
+  EXPECT_NE(why("50 GB/sec", UnitKind::bytes_per_second).find("did you mean `GB/s`?"), std::string::npos);
+  EXPECT_NE(why("312 TFlops", UnitKind::flops_per_second).find("did you mean `TFLOP"), std::string::npos)
+      << why("312 TFlops", UnitKind::flops_per_second);
+  EXPECT_NE(why("80 gib", UnitKind::bytes).find("did you mean `GiB`?"), std::string::npos);
+  EXPECT_EQ(why("80 parsec", UnitKind::bytes).find("did you mean"), std::string::npos);
+}
+
 TEST(ParseQuantity, RefusesUnitsOfAnotherKind) {
   EXPECT_EQ(error("80 Gb", UnitKind::bytes),
             "unit `Gb` is not known here; write it like `80 GiB`, `512 MB` or `64 kB`");

@@ -7,3 +7,9 @@ target_compile_definitions(bench_all_reduce PRIVATE ORRERY_SOURCE_DIR="${PROJECT
 add_executable(bench_arena EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/arena.cpp)
 target_link_libraries(bench_arena PRIVATE orrery::plan orrery_flags)
 target_include_directories(bench_arena PRIVATE ${PROJECT_SOURCE_DIR})
+
+# scripts/bench-tables builds it and runs it beside PyTorch.
+if(ORRERY_HAVE_CPU_BACKEND)
+  add_executable(bench_tables EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/tables.cpp)
+  target_link_libraries(bench_tables PRIVATE orrery::exec_cpu orrery::plan orrery_flags)
+endif()

@@ -13,7 +13,11 @@ constexpr const char* kStack = R"(stack: ours
 generic: true
 flash: true
 host_inline: false
+zero_gradients: false
 with_zero_3: deepspeed
+within_node: theirs
+usual: {sequence_parallel: true, chunk_layers: 3}
+can: {zero_stages: [0, 2], pipeline: false, gpipe: false, flash_from: hopper}
 recompute_whole_layer: true
 overlap: {tensor: false, data: true, pipeline: false, gradients: true}
 memory: {reported: reserved, loss_copies: 2, keeps_gathered: true, fragmentation: 0.25, stuck: 0.05}
@@ -33,6 +37,13 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   EXPECT_EQ(write_stack(*again, {"by hand"}), text);
   EXPECT_EQ(again->parameters, stack->parameters);
   EXPECT_EQ(again->with_zero_3, "deepspeed");
+  EXPECT_EQ(again->within_node, "theirs");
+  EXPECT_EQ(again->can, stack->can);
+  EXPECT_EQ(again->usual, (Practice{true, 3}));
+  EXPECT_EQ(again->can.zero_stages, (std::vector<int>{0, 2}));
+  EXPECT_EQ(again->can.pipelined_zero_stages, (std::vector<int>{0, 2})) << "not stated: as without a pipeline";
+  EXPECT_EQ(again->can.flash_from, clusters::Architecture::hopper);
+  EXPECT_FALSE(again->zero_gradients);
   EXPECT_TRUE(again->overlap_gradients);
   EXPECT_TRUE(again->memory.keeps_gathered);
   EXPECT_EQ(again->memory.fragmentation, 0.25);

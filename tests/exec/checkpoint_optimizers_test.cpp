@@ -72,7 +72,8 @@ Trial trial_of(OptimizerKind kind, models::DType precision = models::DType::fp32
 }
 
 constexpr OptimizerKind kKinds[] = {OptimizerKind::adamw,     OptimizerKind::sgd,        OptimizerKind::lamb,
-                                    OptimizerKind::adafactor, OptimizerKind::adamw_8bit, OptimizerKind::lion};
+                                    OptimizerKind::adafactor, OptimizerKind::adamw_8bit, OptimizerKind::lion,
+                                    OptimizerKind::muon};
 
 TEST_F(CheckpointOf, EveryOptimizerGoesOnBitByBitOnTheSamePlan) {
   for (const OptimizerKind kind : kKinds)

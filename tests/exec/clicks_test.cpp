@@ -1,11 +1,18 @@
 // Criteo's lines, good ones and bad ones.
 #include "exec/clicks.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <thread>
+
+#include "exec/click_reader.h"
+#include "exec/failure.h"
 
 namespace orrery::exec {
 namespace {
@@ -24,14 +31,35 @@ std::string write(const std::string& text, const std::string& name) {
   return path;
 }
 
-std::string refused(const std::string& text) {
-  const std::string path = write(text, ".tsv");
-  const auto file = ClickFile::open(path, shape());
-  if (file) return "";
+std::string said(const base::Diagnostics& found) {
   std::string out;
-  for (const base::Diagnostic& one : file.error())
+  for (const base::Diagnostic& one : found)
     out += one.code + ":" + std::to_string(one.where.line) + ":" + std::to_string(one.where.column) + ": " +
            one.message + "\n";
+  return out;
+}
+
+std::string refused(const std::string& text, const std::string& name = ".tsv",
+                    plan::BadLines bad = plan::BadLines::refuse) {
+  const auto file = ClickFile::open(write(text, name), shape(), bad);
+  return file ? "" : said(file.error());
+}
+
+/// A sample as one row: label, dense features, indices.
+std::vector<double> sample_of(const ClickFile& file, std::int64_t at) {
+  std::vector<float> dense(2), label(1);
+  std::vector<std::int32_t> indices(3);
+  file.read(at, {dense, label, indices});
+  std::vector<double> row(label.begin(), label.end());
+  row.insert(row.end(), dense.begin(), dense.end());
+  row.insert(row.end(), indices.begin(), indices.end());
+  return row;
+}
+
+/// Records of int32 as bytes.
+std::string records(const std::vector<std::vector<std::int32_t>>& rows) {
+  std::string out;
+  for (const auto& row : rows) out.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(std::int32_t));
   return out;
 }
 
@@ -99,6 +127,148 @@ TEST(Clicks, OfALargeFileAreFoundByPlace) {
     EXPECT_EQ(failure.diagnostic().where.column, 9);
   }
   std::remove(path.c_str());
+}
+
+TEST(Clicks, WhatIsNoFileOfSamplesIsRefused) {
+  EXPECT_EQ(refused(""), "E0660:1:1: the file has no samples\n");
+  EXPECT_EQ(refused("1\t3\t4\ta\tb\t" + std::string(std::size_t{5} << 20, 'c')),
+            "E0660:1:1: a line of more than 4 MiB is no sample\n");
+  EXPECT_EQ(refused("1\t3\t4\ta\tb\tfffffffffffffffff\n"),
+            "E0661:1:11: a category is a hexadecimal number, found `fffffffffffffffff`\n");
+  EXPECT_EQ(refused("1\t1e999\t4\ta\tb\tc\n"), "E0661:1:3: a dense feature is a number, found `1e999`\n");
+  EXPECT_EQ(refused("\t1\t4\ta\tb\tc\n"), "E0661:1:1: the label is 0 or 1, found ``\n");
+  EXPECT_EQ(refused("PK", ".npz"), "E0611:0:0: arrays of numpy are no file of samples\n");
+  const auto missing = ClickFile::open("/nowhere/clicks.tsv", shape());
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(said(missing.error()), "E0611:0:0: the training data cannot be read: No such file or directory\n");
+}
+
+TEST(Clicks, BadLinesAreCountedAndSkippedWhereTheJobSaysSo) {
+  const std::string one = "1\t3\t4\ta\tb\tc\n", two = "0\t5\t6\td\te\tf\n", bad = "1\tnan\t4\ta\tb\tc\n";
+  EXPECT_NE(refused(one + bad + two), "");
+  const auto file =
+      ClickFile::open(write(bad + one + "1\t2\n" + two + "0\t5\t6\td\te\tzz", ".tsv"), shape(), plan::BadLines::skip);
+  ASSERT_TRUE(file) << base::render(file.error(), false);
+  EXPECT_EQ((*file)->size(), 2);
+  EXPECT_EQ((*file)->skipped(), 3);
+  EXPECT_EQ(said((*file)->first_skipped()), "E0661:1:3: a dense feature is a number, found `nan`\n");
+  const auto sound = ClickFile::open(write(one + two, "-sound.tsv"), shape());
+  for (const std::int64_t at : {0, 1, 2}) EXPECT_EQ(sample_of(**file, at), sample_of(**sound, at)) << at;
+  EXPECT_EQ(refused(bad + bad, ".tsv", plan::BadLines::skip),
+            "E0661:1:3: a dense feature is a number, found `nan`\nE0660:1:1: none of the file's lines reads\n");
+}
+
+// The same fields by both ways: what is made of them is one function.
+TEST(Clicks, OfRecordsAreThoseOfTheSameLines) {
+  std::string text;
+  std::vector<std::vector<std::int32_t>> rows;
+  for (int i = 0; i < 500; ++i) {
+    const std::vector<std::int32_t> row = {i % 2, i * 37 % 1000 - 5, i * i, i * 11 % 97, i * 7919 % 100'000, i};
+    rows.push_back(row);
+    char line[128];
+    std::snprintf(line, sizeof line, "%d\t%d\t%d\t%x\t%x\t%x\n", row[0], row[1], row[2], static_cast<unsigned>(row[3]),
+                  static_cast<unsigned>(row[4]), static_cast<unsigned>(row[5]));
+    text += line;
+  }
+  const auto lines = ClickFile::open(write(text, "-same.tsv"), shape());
+  const auto binary = ClickFile::open(write(records(rows), "-same.bin"), shape());
+  ASSERT_TRUE(lines && binary);
+  ASSERT_EQ((*binary)->size(), 500);
+  EXPECT_EQ((*binary)->mark().format, "criteo-binary");
+  for (std::int64_t at = 0; at < 500; ++at) ASSERT_EQ(sample_of(**binary, at), sample_of(**lines, at)) << at;
+}
+
+TEST(Clicks, BadRecordsAreRefusedByNumberAndFieldOrSkipped) {
+  const std::vector<std::int32_t> good = {1, 3, 4, 5, 6, 7}, other = {0, -9, 0, 1, 2, 3};
+  EXPECT_EQ(refused(records({good, other}), ".bin"), "");
+  EXPECT_EQ(refused(records({good, {7, 3, 4, 5, 6, 7}}), ".bin"), "E0661:2:1: the label is 0 or 1, found 7\n");
+  EXPECT_EQ(refused(records({good, {1, 3, 4, 5, -6, 7}}), ".bin"), "E0661:2:5: a category is not negative, found -6\n");
+  EXPECT_EQ(refused(records({good}) + "12345", ".bin"),
+            "E0660:2:1: 5 bytes, and a record of the model has 24: the label, 2 dense features, 3 categories, 4 bytes "
+            "each\n");
+  EXPECT_EQ(refused("", ".bin"), "E0660:1:1: the file has no samples\n");
+  const auto file =
+      ClickFile::open(write(records({{1, 3, 4, 5, -6, 7}, good, {2, 0, 0, 0, 0, 0}, other}) + "123", ".bin"), shape(),
+                      plan::BadLines::skip);
+  ASSERT_TRUE(file) << base::render(file.error(), false);
+  EXPECT_EQ((*file)->size(), 2);
+  EXPECT_EQ((*file)->skipped(), 3);
+  EXPECT_EQ(sample_of(**file, 0),
+            (std::vector<double>{1, static_cast<float>(std::log1p(3)), static_cast<float>(std::log1p(4)), 5, 6, 7}));
+  EXPECT_EQ(sample_of(**file, 1), (std::vector<double>{0, 0, 0, 1, 2, 3}));
+}
+
+/// More than what is read as a whole: records whose first dense feature is their number, some of them bad.
+std::string large_records(const std::string& name, std::int64_t count, const std::vector<std::int64_t>& bad) {
+  constexpr std::size_t kFields = 6;
+  std::vector<std::int32_t> all(static_cast<std::size_t>(count) * kFields, 0);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) all[i * kFields + 1] = static_cast<std::int32_t>(i);
+  for (const std::int64_t one : bad) all[static_cast<std::size_t>(one) * kFields + 3] = -1;
+  return write(records({all}), name);
+}
+
+TEST(Clicks, OfALargeFileAreSkippedAsOfASmallOne) {
+  constexpr std::int64_t kRecords = 2'900'000;  // 66 MiB
+  const std::vector<std::int64_t> bad = {0, 1, 5000, 5001, 5003, kRecords - 1};
+  const std::string path = large_records("-large.bin", kRecords, bad);
+  const auto file = ClickFile::open(path, shape(), plan::BadLines::skip);
+  ASSERT_TRUE(file) << base::render(file.error(), false);
+  const std::int64_t size = kRecords - static_cast<std::int64_t>(bad.size());
+  EXPECT_EQ((*file)->size(), size);
+  const auto number = [](std::int64_t sample) {
+    return sample < 4998 ? sample + 2 : sample == 4998 ? 5002 : sample + 5;
+  };
+  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{4990}, std::int64_t{4998}, size - 3}) {
+    constexpr std::int64_t kRun = 12;  // across those that are skipped, and beyond the end
+    std::vector<float> dense(2 * kRun), labels(kRun);
+    std::vector<std::int32_t> indices(3 * kRun);
+    (*file)->read(first, {dense, labels, indices});
+    for (std::int64_t i = 0; i < kRun; ++i)
+      EXPECT_FLOAT_EQ(dense[static_cast<std::size_t>(2 * i)],
+                      std::log1p(static_cast<float>(number((first + i) % size))))
+          << first + i;
+  }
+  const auto whole = ClickFile::open(path, shape());
+  EXPECT_FALSE(whole) << "the first record is bad";
+  std::filesystem::remove(path);
+}
+
+TEST(ClickReader, GivesWhatReadingEachStepByItselfGives) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "1\t" + std::to_string(i) + "\t4\ta\tb\t" + std::to_string(i % 10) + "\n";
+  for (const plan::DataOrder order : {plan::DataOrder::sequential, plan::DataOrder::shuffled}) {
+    const Batches batches(*ClickFile::open(write(text, "-ahead.tsv"), shape()), order, 3, 16);
+    for (const int ahead : {1, 2, 5}) {
+      ClickReader reader(batches, 4, 8, ahead);
+      for (const std::int64_t step : {0, 1, 2, 3, 3, 7, 8, 1, 2}) {  // a step again, a leap, and back
+        std::vector<float> dense(16), labels(8), direct(16), same(8);
+        std::vector<std::int32_t> indices(24), others(24);
+        reader.load(step, {dense, labels, indices});
+        batches.load_clicks(step, 4, 8, {direct, same, others});
+        EXPECT_EQ(dense, direct) << step;
+        EXPECT_EQ(indices, others) << step;
+      }
+    }
+  }
+}
+
+TEST(ClickReader, ReadsComingStepsBeforeTheyAreAskedForAndFailsWhereTheyDo) {
+  constexpr std::int64_t kRecords = 2'900'000;
+  const std::string path = large_records("-shrinks.bin", kRecords, {});
+  const Batches batches(*ClickFile::open(path, shape()), plan::DataOrder::sequential, 1, 100);
+  ClickReader reader(batches, 0, 100, 3);
+  std::vector<float> dense(200), labels(100);
+  std::vector<std::int32_t> indices(300);
+  const ClickBatch out{dense, labels, indices};
+  reader.load(0, out);
+  while (reader.ready() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::filesystem::resize_file(path, 0);
+  for (const std::int64_t step : {1, 2, 3}) {
+    reader.load(step, out);
+    EXPECT_FLOAT_EQ(dense[0], std::log1p(static_cast<float>(100 * step)));
+  }
+  EXPECT_THROW(reader.load(4, out), InputFailure);
+  std::filesystem::remove(path);
 }
 
 TEST(Clicks, AreaUnderTheCurveCountsPairs) {

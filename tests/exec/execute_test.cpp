@@ -142,9 +142,9 @@ plan::Bucket bucket() {
   b.name = "b";
   b.elements = 100;
   b.shards = 2;
-  b.ranges = {{"w", 0, 30, true, true, false, {}},
-              {"bias", 30, 10, false, true, true, {}},
-              {"copy", 64, 30, true, false, false, {}}};
+  b.ranges = {{"w", 0, 30, true, true, false, false, {}},
+              {"bias", 30, 10, false, true, true, false, {}},
+              {"copy", 64, 30, true, false, false, false, {}}};
   return b;
 }
 

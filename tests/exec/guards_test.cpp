@@ -118,6 +118,7 @@ TEST_F(Guarding, EqualReplicasOfAllKindsOfStatesPass) {
   passes("ZeRO in groups", [](Trial& t) { t.spec.data = 4, t.spec.zero_stage = 2, t.spec.zero_group = 2; });
   passes("8-bit moments", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::adamw_8bit; });
   passes("factors", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::adafactor; });
+  passes("Muon", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::muon, t.spec.tensor = 2; });
   passes("LAMB", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::lamb; });
   passes("fp16", [](Trial& t) { t.spec.precision = models::DType::fp16; });
   passes("PowerSGD", [](Trial& t) {

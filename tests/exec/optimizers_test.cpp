@@ -29,6 +29,7 @@ plan::Optimizer optimizer_of(OptimizerKind kind) {
   if (kind == OptimizerKind::sgd) o.learning_rate = 0.05, o.weight_decay = 0.01;
   if (kind == OptimizerKind::adafactor) o.learning_rate = 2e-2;
   if (kind == OptimizerKind::lion) o.beta2 = 0.99, o.learning_rate = 3e-4;
+  if (kind == OptimizerKind::muon) o.momentum = 0.95, o.learning_rate = 2e-2, o.adamw_learning_rate = 3e-3;
   return o;
 }
 
@@ -279,7 +280,7 @@ TEST_P(EqualToSerialWith, InLossWeightsAndMemory) {
 INSTANTIATE_TEST_SUITE_P(Plans, EqualToSerialWith,
                          ::testing::Combine(::testing::Values(OptimizerKind::sgd, OptimizerKind::lamb,
                                                               OptimizerKind::adafactor, OptimizerKind::adamw_8bit,
-                                                              OptimizerKind::lion),
+                                                              OptimizerKind::lion, OptimizerKind::muon),
                                             ::testing::ValuesIn(kCases)),
                          [](const auto& tested) {
                            std::string name = plan::name_of(std::get<0>(tested.param));
@@ -325,6 +326,7 @@ TEST(Optimizers, HaveTheBytesOfStatesThatTheyAreKnownFor) {
   EXPECT_GT(state_bytes(OptimizerKind::adafactor), 0.01);
   // Two bytes and two scales of a block for what is no embedding, eight for what is.
   const double share = (4096.0 + 32) * 256 / (4096.0 * 256 + 32 * 256 + 2 * 12 * 256 * 256);
+  EXPECT_NEAR(state_bytes(OptimizerKind::muon), 4 + 4 * share, 0.02) << "one momentum of a block's matrix";
   EXPECT_NEAR(state_bytes(OptimizerKind::adamw_8bit), 8 * share + (2 + 8.0 / 256) * (1 - share), 0.1);
 }
 

@@ -208,8 +208,8 @@ TEST(LossScaling, AStepThatIsSkippedChangesNothing) {
 // rounded.
 TEST(Precision, EveryOptimizerTrainsInSixteenBitsOnEveryKindOfShard) {
   using plan::OptimizerKind;
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::lamb, OptimizerKind::adafactor, OptimizerKind::adamw_8bit}) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lamb, OptimizerKind::adafactor,
+                                   OptimizerKind::adamw_8bit, OptimizerKind::muon}) {
     Trial trial = trial_in(DType::fp32);
     trial.training.optimizer.kind = kind;
     trial.training.optimizer.learning_rate = kind == OptimizerKind::adamw_8bit ? 3e-3 : 2e-2;

@@ -15,6 +15,9 @@ namespace orrery::exec::testing {
 
 /// 16 samples a step, SGD or row-wise Adagrad.
 [[nodiscard]] Trial click_trial(bool cross, bool adagrad);
+[[nodiscard]] Trial click_trial(bool cross, plan::OptimizerKind kind);
+/// The model, samples and initial weights of tests/golden/pytorch/generate_dlrm.py.
+[[nodiscard]] Trial golden_clicks(plan::OptimizerKind kind);
 
 /// Loss of each step, and the weights behind the last, of the trial's training on one rank, from `initial`.
 struct ReferenceRun {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "base/random.h"
 #include "exec/clicks.h"
@@ -105,10 +106,12 @@ class Reference {
     std::size_t at = 0;
     for (std::size_t t = 0; t + 1 < f; ++t) {
       const models::Table& table = r_.tables[t];
-      for (std::int64_t j = 0; j < table.multi_hot; ++j, ++at)
+      for (std::int64_t j = 0; j < table.multi_hot; ++j, ++at) {
+        seen_[name_of(t)].insert(static_cast<std::size_t>(indices[at]));
         for (std::size_t c = 0; c < d; ++c)
           vectors[(t + 1) * d + c] +=
               weight(table) * weights_.at(name_of(t))[static_cast<std::size_t>(indices[at]) * d + c];
+      }
     }
     const std::size_t bottom_layers = layers_.size();
     std::vector<Row> xs = {vectors}, vs, us;
@@ -185,6 +188,7 @@ class Reference {
   }
 
   void update() {
+    if (optimizer_.kind == plan::OptimizerKind::adam) return update_by_adam();
     const double rate = optimizer_.learning_rate, epsilon = optimizer_.epsilon;
     const bool adagrad = optimizer_.kind == plan::OptimizerKind::rowwise_adagrad;
     for (auto& [name, w] : weights_) {
@@ -204,6 +208,27 @@ class Reference {
     }
   }
 
+  // Rows that the step has looked up; of MLPs all.
+  void update_by_adam() {
+    ++steps_;
+    const plan::Optimizer& o = optimizer_;
+    const double first = 1 - std::pow(o.beta1, steps_), second = 1 - std::pow(o.beta2, steps_);
+    for (auto& [name, w] : weights_) {
+      const Row& g = gradients_[name];
+      std::vector<Row>& moments = moments_[name];
+      moments.resize(2, Row(w.size(), 0));
+      const bool table = name.rfind("emb_l", 0) == 0;
+      const std::size_t row = table ? static_cast<std::size_t>(r_.embedding_dim) : 1;
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        if (table && seen_[name].count(i / row) == 0) continue;
+        moments[0][i] = o.beta1 * moments[0][i] + (1 - o.beta1) * g[i];
+        moments[1][i] = o.beta2 * moments[1][i] + (1 - o.beta2) * g[i] * g[i];
+        w[i] -= o.learning_rate * (moments[0][i] / first) / (std::sqrt(moments[1][i] / second) + o.epsilon);
+      }
+    }
+    seen_.clear();
+  }
+
   static std::string name_of(std::size_t table) { return models::table_name(static_cast<std::int64_t>(table)); }
   static double weight(const models::Table& table) {
     return table.pooling == models::Pooling::mean ? 1.0 / static_cast<double>(table.multi_hot) : 1.0;
@@ -213,6 +238,9 @@ class Reference {
   plan::Optimizer optimizer_;
   std::int64_t batch_;
   std::map<std::string, Row> weights_, gradients_, states_;
+  std::map<std::string, std::vector<Row>> moments_;
+  std::map<std::string, std::set<std::size_t>> seen_;  ///< rows that the step has looked up
+  double steps_ = 0;
   std::map<std::string, std::vector<std::int64_t>> shapes_;
   std::vector<Layer> layers_;
 };
@@ -276,6 +304,10 @@ std::string click_file(const models::Model& model, std::int64_t count, const std
 }
 
 Trial click_trial(bool cross, bool adagrad) {
+  return click_trial(cross, adagrad ? plan::OptimizerKind::rowwise_adagrad : plan::OptimizerKind::sgd);
+}
+
+Trial click_trial(bool cross, plan::OptimizerKind kind) {
   Trial trial;
   trial.model = small_recommender(cross);
   trial.spec.batch = trial.spec.micro_batch = 16;
@@ -284,11 +316,20 @@ Trial click_trial(bool cross, bool adagrad) {
   trial.training.data = click_file(trial.model, 200, cross ? "cross" : "dot");
   trial.training.seed = 3;
   plan::Optimizer& o = trial.training.optimizer;
-  o.kind = adagrad ? plan::OptimizerKind::rowwise_adagrad : plan::OptimizerKind::sgd;
-  o.learning_rate = adagrad ? 0.02 : 0.1;
+  o.kind = kind;
+  o.learning_rate = kind == plan::OptimizerKind::sgd ? 0.1 : kind == plan::OptimizerKind::adam ? 0.01 : 0.02;
+  o.beta2 = 0.999;
   o.momentum = 0;
   o.weight_decay = 0;
   o.epsilon = 1e-8;
+  return trial;
+}
+
+Trial golden_clicks(plan::OptimizerKind kind) {
+  Trial trial = click_trial(false, kind);
+  const std::string folder = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/";
+  trial.training.data = folder + "dlrm_clicks.tsv";
+  trial.training.initial_weights = folder + "dlrm_initial.safetensors";
   return trial;
 }
 

@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "exec/checkpoint.h"
 #include "exec/click_generator.h"
 #include "exec/clicks.h"
 #include "exec/initialise.h"
+#include "exec/safetensors.h"
 #include "exec/thread_transport.h"
 #include "plan/lower.h"
 #include "plan/table_layout.h"
@@ -19,6 +21,7 @@
 namespace orrery::exec {
 namespace {
 
+using plan::OptimizerKind;
 using plan::TableSharding;
 using testing::Outcome;
 using testing::Trial;
@@ -44,11 +47,14 @@ void place(Trial& trial, int ranks, const std::vector<std::string>& rows) {
   trial.spec.embedding.placement = *plan::TablePlacement::parse_rows(cells);
 }
 
+constexpr OptimizerKind kOptimizersOfTables[] = {OptimizerKind::sgd, OptimizerKind::rowwise_adagrad,
+                                                 OptimizerKind::adam};
+
 TEST(Recommender, TrainsAsPlainLoopsDo) {
   for (const bool cross : {false, true})
-    for (const bool adagrad : {false, true}) {
-      SCOPED_TRACE(std::string(cross ? "cross" : "dot") + (adagrad ? ", Adagrad" : ", SGD"));
-      const Trial trial = testing::click_trial(cross, adagrad);
+    for (const OptimizerKind optimizer : kOptimizersOfTables) {
+      SCOPED_TRACE(std::string(cross ? "cross, " : "dot, ") + plan::name_of(optimizer));
+      const Trial trial = testing::click_trial(cross, optimizer);
       const testing::ReferenceRun reference = testing::reference_run(trial, initial_weights(trial));
       const Outcome run = testing::train(trial);
       ASSERT_EQ(run.steps.size(), 20U);
@@ -59,12 +65,40 @@ TEST(Recommender, TrainsAsPlainLoopsDo) {
     }
 }
 
+// torch.nn.EmbeddingBag with sparse gradients, and its optimizers: losses of 20 steps, and the weights behind them.
+TEST(Recommender, TrainsAsPyTorchDoes) {
+  const std::string folder = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/";
+  std::ifstream in(folder + "dlrm_golden.json");
+  const nlohmann::json golden = nlohmann::json::parse(in);
+  for (const OptimizerKind optimizer : kOptimizersOfTables) {
+    const std::string name = plan::name_of(optimizer);
+    SCOPED_TRACE(name);
+    Trial trial = testing::golden_clicks(optimizer);
+    trial.training.optimizer.learning_rate = golden["runs"][name]["learning_rate"];
+    const Outcome run = testing::train(trial);
+    for (std::size_t step = 0; step < run.steps.size(); ++step) {
+      const double loss = golden["runs"][name]["losses"][step];
+      EXPECT_NEAR(run.steps[step].loss, loss, 1e-5 * loss) << "step " << step;
+    }
+    auto file = SafetensorsFile::open(folder + "dlrm_" + name + "_final.safetensors");
+    ASSERT_TRUE(file);
+    LogicalTensors end;
+    for (const auto& [tensor, values] : run.weights) {
+      end[tensor].shape = values.shape;
+      end[tensor].values.resize(values.values.size());
+      ASSERT_NE(file->header().find(tensor), nullptr) << tensor;
+      file->read(*file->header().find(tensor), 0, end[tensor].values);
+    }
+    EXPECT_LT(testing::relative_distance(run.weights, end), 1e-5);
+  }
+}
+
 class Placements : public ::testing::TestWithParam<std::pair<const char*, void (*)(Trial&)>> {};
 
 TEST_P(Placements, AreEqualToSerial) {
-  for (const bool adagrad : {false, true}) {
-    SCOPED_TRACE(adagrad ? "Adagrad" : "SGD");
-    const Trial serial = testing::click_trial(adagrad, adagrad);
+  for (const OptimizerKind optimizer : kOptimizersOfTables) {
+    SCOPED_TRACE(plan::name_of(optimizer));
+    const Trial serial = testing::click_trial(optimizer == OptimizerKind::rowwise_adagrad, optimizer);
     Trial trial = serial;
     GetParam().second(trial);
     const Outcome one = testing::train(serial), several = testing::train(trial);
@@ -107,6 +141,73 @@ INSTANTIATE_TEST_SUITE_P(
                           "each_another_way_4",
                           +[](Trial& one) { place(one, 4, {"column 3 1", "replicated", "row 0-2", "whole 2"}); }}),
     [](const auto& one) { return std::string(one.param.first); });
+
+// What a rank has of a table's moments is what it has of the table, twice; MLPs have theirs on every rank.
+TEST(Recommender, AdamHasTwoMomentsOfEachValueInMemory) {
+  const auto bytes_of = [](OptimizerKind optimizer, TableSharding sharding, plan::Purpose purpose) {
+    Trial trial = testing::click_trial(false, optimizer);
+    split(trial, 2, sharding);
+    std::int64_t bytes = 0;
+    for (const plan::Buffer& buffer : plan::lower(testing::plan_of(trial)).classes[0].buffers)
+      if (buffer.purpose == purpose) bytes += buffer.bytes();
+    return bytes;
+  };
+  constexpr double kPadding = 256;  // of the buckets of MLPs and of replicated tables
+  for (const TableSharding sharding : {TableSharding::row, TableSharding::column, TableSharding::replicated}) {
+    const std::int64_t values = bytes_of(OptimizerKind::adam, sharding, plan::Purpose::parameters);
+    const std::int64_t states = bytes_of(OptimizerKind::adam, sharding, plan::Purpose::optimizer_states);
+    EXPECT_GT(values, 8 * 135 * 4) << "half of the tables' rows at least";
+    EXPECT_NEAR(static_cast<double>(states), 2 * static_cast<double>(values), kPadding);
+  }
+  EXPECT_EQ(bytes_of(OptimizerKind::sgd, TableSharding::row, plan::Purpose::optimizer_states), 0);
+}
+
+// Bit by bit the same, whoever reads, and however far ahead.
+TEST(Recommender, ReadingAheadChangesNothing) {
+  Trial trial = testing::click_trial(false, OptimizerKind::rowwise_adagrad);
+  split(trial, 2, TableSharding::row);
+  trial.gradients_at = {};
+  for (const plan::DataOrder order : {plan::DataOrder::sequential, plan::DataOrder::shuffled}) {
+    trial.training.order = order;
+    std::vector<Outcome> runs;
+    for (const int ahead : {0, 1, 3}) {
+      trial.training.read_ahead = ahead;
+      runs.push_back(testing::train(trial));
+    }
+    for (const Outcome& run : runs) {
+      EXPECT_EQ(testing::relative_distance(run.weights, runs[0].weights), 0);
+      EXPECT_EQ(testing::loss_distance(run, runs[0]), 0);
+    }
+  }
+}
+
+// A row that no sample looks up keeps its value, though its moments would still move it (as dense Adam's do).
+TEST(Recommender, AdamLeavesRowsThatNobodyLooksUp) {
+  for (const TableSharding sharding : {TableSharding::row, TableSharding::replicated}) {
+    Trial trial = testing::click_trial(false, OptimizerKind::adam);
+    split(trial, 2, sharding);
+    trial.gradients_at = {};
+    // Of all samples the first 16 alone look up row 49 of table 0: steps 1 and 2 do not touch it.
+    std::ifstream in(trial.training.data);
+    trial.training.data = ::testing::TempDir() + "rows-" + std::to_string(::getpid()) + ".tsv";
+    std::ofstream out(trial.training.data);
+    int number = 0;
+    for (std::string line; std::getline(in, line); ++number) {
+      std::size_t first = 0;
+      for (int tab = 0; tab < 4; ++tab) first = line.find('\t', first) + 1;
+      out << line.substr(0, first) << (number < 16 ? "31" : "2") << line.substr(line.find('\t', first)) << "\n";
+    }
+    out.close();
+    const auto row_after = [&](std::int64_t steps) {
+      trial.steps = steps;
+      const std::vector<float> table = testing::train(trial).weights.at("emb_l.0.weight").values;
+      return std::vector<float>(table.end() - 8, table.end());
+    };
+    const std::vector<float> after_one = row_after(1);
+    EXPECT_NE(after_one, row_after(0));
+    EXPECT_EQ(after_one, row_after(3));
+  }
+}
 
 // Duplicates of a row are merged in the order of the step's samples: not to within rounding, but bit by bit, where the
 // gradients that come are the same: tables stand whole, or have one index a sample.
@@ -267,18 +368,20 @@ TEST_F(Saved, TablesAreRestoredUnderAnotherPlacement) {
   const std::filesystem::path folder =
       std::filesystem::path(::testing::TempDir()) / ("orrery-tables-" + std::to_string(::getpid()));
   std::filesystem::remove_all(folder);
-  const Trial serial = testing::click_trial(false, true);
-  const LogicalTensors whole_run = go(serial, 0, 8, {}, {});
-  Trial columns = serial, rows = serial, mixed = serial;
-  split(columns, 2, TableSharding::column);
-  split(rows, 4, TableSharding::row);
-  place(mixed, 4, {"column 3 1", "replicated", "row 0-2", "whole 2"});
-  (void)go(columns, 0, 2, {}, folder);
-  (void)go(mixed, 2, 2, folder / "step-000002", folder);
-  (void)go(rows, 4, 2, folder / "step-000004", folder);
-  const LogicalTensors end = go(serial, 6, 2, folder / "step-000006", {});
-  EXPECT_LE(testing::relative_distance(end, whole_run), 1e-5);
-  std::filesystem::remove_all(folder);
+  for (const OptimizerKind optimizer : {OptimizerKind::rowwise_adagrad, OptimizerKind::adam}) {
+    const Trial serial = testing::click_trial(false, optimizer);
+    const LogicalTensors whole_run = go(serial, 0, 8, {}, {});
+    Trial columns = serial, rows = serial, mixed = serial;
+    split(columns, 2, TableSharding::column);
+    split(rows, 4, TableSharding::row);
+    place(mixed, 4, {"column 3 1", "replicated", "row 0-2", "whole 2"});
+    (void)go(columns, 0, 2, {}, folder);
+    (void)go(mixed, 2, 2, folder / "step-000002", folder);
+    (void)go(rows, 4, 2, folder / "step-000004", folder);
+    const LogicalTensors end = go(serial, 6, 2, folder / "step-000006", {});
+    EXPECT_LE(testing::relative_distance(end, whole_run), 1e-5) << plan::name_of(optimizer);
+    std::filesystem::remove_all(folder);
+  }
 }
 
 // -- what it learns ---------------------------------------------------------------------------------------------------

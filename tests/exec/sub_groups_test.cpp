@@ -76,7 +76,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(SubGroups, OptimizersThatLookAtWholeTensorsLookWithinTheirSubGroup) {
-  for (const OptimizerKind kind : {OptimizerKind::lamb, OptimizerKind::adafactor, OptimizerKind::adamw_8bit}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::lamb, OptimizerKind::adafactor, OptimizerKind::adamw_8bit, OptimizerKind::muon}) {
     SCOPED_TRACE(plan::name_of(kind));
     Trial trial = testing::golden_trial("cosine_clipped");
     trial.training.optimizer.kind = kind;

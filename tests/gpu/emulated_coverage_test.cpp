@@ -87,6 +87,7 @@ const std::vector<Axis>& techniques() {
       {"sgd", [](Trial& t) { optimizer(t, OptimizerKind::sgd); }},
       {"sgd, plain", [](Trial& t) { optimizer(t, OptimizerKind::sgd), t.training.optimizer.momentum = 0; }},
       {"lion", [](Trial& t) { optimizer(t, OptimizerKind::lion); }},
+      {"adam", [](Trial& t) { optimizer(t, OptimizerKind::adam); }},
       {"lamb", [](Trial& t) { optimizer(t, OptimizerKind::lamb); }},
       {"adafactor", [](Trial& t) { optimizer(t, OptimizerKind::adafactor), t.spec.tensor = 2; }},
       {"adamw-8bit", [](Trial& t) { optimizer(t, OptimizerKind::adamw_8bit); }},
@@ -252,7 +253,8 @@ TEST(Coverage, PlansHaveEveryKindOfOperatorStepStreamAndOptimizer) {
   EXPECT_FALSE(all.streams.contains(plan::Stream::exchange));
   EXPECT_EQ(all.streams.size(), plan::kStreams - 1);
   EXPECT_FALSE(all.optimizers.contains(plan::OptimizerKind::rowwise_adagrad));
-  EXPECT_EQ(all.optimizers.size(), plan::kOptimizers.size() - 1);
+  EXPECT_FALSE(all.optimizers.contains(plan::OptimizerKind::muon));
+  EXPECT_EQ(all.optimizers.size(), plan::kOptimizers.size() - 2);
   std::set<plan::CollectiveKind> collectives;
   for (const auto& [kind, type] : all.collectives) collectives.insert(kind);
   EXPECT_EQ(collectives.size(), 5U);

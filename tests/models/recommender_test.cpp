@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "models/counts.h"
+#include "models/op.h"
 #include "models/read.h"
 
 namespace orrery::models {
@@ -84,6 +85,24 @@ TEST(Recommender, BadNumbersAreRefusedWhereTheyStand) {
             std::string::npos);
   EXPECT_NE(refusal(replaced("pooling: mean", "pooling: max")).find("E0106"), std::string::npos);
   EXPECT_NE(refusal(replaced("dense_features: 3", "hidden: 3")).find("E0103"), std::string::npos);
+}
+
+// Of 100 lookups of 64 values: the gradient is read, the row read and written; and so are Adam's two moments.
+TEST(Recommender, AnUpdateOfTablesMovesItsStatesToo) {
+  Op op;
+  op.kind = OpKind::embedding_bag_update;
+  op.n = 100;
+  op.m = 64;
+  op.out = {0, -1, 2};
+  const double row = 4.0 * 64 * 100, sorted = 24 * 100;
+  EXPECT_DOUBLE_EQ(bytes_of(op), 3 * row + sorted);
+  op.out[1] = 1;
+  op.rule = UpdateRule::adagrad;
+  EXPECT_DOUBLE_EQ(bytes_of(op), 3 * row + sorted + 8 * 100) << "a state a row, read and written";
+  op.rule = UpdateRule::adam;
+  EXPECT_DOUBLE_EQ(bytes_of(op), 7 * row + sorted);
+  op.kind = OpKind::table_update;
+  EXPECT_DOUBLE_EQ(bytes_of(op), 7 * 4.0 * 64);
 }
 
 TEST(Recommender, TheCatalogueHasThePublishedSizes) {

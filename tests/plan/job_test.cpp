@@ -115,6 +115,23 @@ TEST(Job, GivesEachOptimizerItsOwnKeysAndDefaults) {
   EXPECT_EQ(optimizer("{name: lion}").learning_rate, 1e-4);
   EXPECT_EQ(optimizer("{name: lion}").beta2, 0.99);
   EXPECT_EQ(optimizer("{name: adamw-8bit}").beta2, 0.95);
+  EXPECT_EQ(optimizer("{name: adam}"), (Optimizer{OptimizerKind::adam, 1e-3, 0.9, 0.999, 1e-8, 0}));
+  const Optimizer alone = optimizer("{name: muon, learning_rate: 0.02, weight_decay: 0.05}");
+  EXPECT_EQ(alone.momentum, 0.95);
+  EXPECT_EQ(alone.adamw_learning_rate, 0.02) << "as outside";
+  EXPECT_EQ(alone.adamw_weight_decay, 0.05);
+  EXPECT_EQ(alone.beta2, 0.95);
+  const Optimizer muon = optimizer(
+      "{name: muon, momentum: 0.9, adamw: {learning_rate: 3e-4, beta1: 0.8, beta2: 0.9, epsilon: 1e-10, "
+      "weight_decay: 0}}");
+  EXPECT_EQ(muon.learning_rate, 1e-3);
+  EXPECT_EQ(muon.weight_decay, 0.1);
+  EXPECT_EQ(muon.momentum, 0.9);
+  EXPECT_EQ(muon.adamw_learning_rate, 3e-4);
+  EXPECT_EQ(muon.beta1, 0.8);
+  EXPECT_EQ(muon.beta2, 0.9);
+  EXPECT_EQ(muon.epsilon, 1e-10);
+  EXPECT_EQ(muon.adamw_weight_decay, 0);
   const Optimizer sgd = optimizer("{name: sgd, momentum: 0.5, nesterov: true, weight_decay: 1e-4}");
   EXPECT_EQ(sgd.momentum, 0.5);
   EXPECT_TRUE(sgd.nesterov);
@@ -129,6 +146,14 @@ TEST(Job, GivesEachOptimizerItsOwnKeysAndDefaults) {
   take_optimizer(spec, training);
   EXPECT_EQ(spec.optimizer, OptimizerKind::sgd);
   EXPECT_FALSE(spec.momentum) << "a state that nobody needs";
+}
+
+TEST(Job, TakesWhatBecomesOfBadSamplesAndHowFarAheadTheyAreRead) {
+  EXPECT_EQ(read(kLeast).training.bad_lines, BadLines::refuse);
+  const Job job = read(std::string(kLeast) + "training: {bad_lines: skip, read_ahead: 0}\n");
+  EXPECT_EQ(job.training.bad_lines, BadLines::skip);
+  EXPECT_EQ(job.training.read_ahead, 0);
+  EXPECT_EQ(read(write_job(job)), job) << write_job(job);
 }
 
 TEST(Job, TakesRoundingAndLossScaling) {
@@ -223,7 +248,7 @@ error[E0103]: unknown key `optimiser` in `training`
 8 |   optimiser: {learning_rate: 1e-3}
   |   ^^^^^^^^^
   |
-  = help: did you mean `optimizer`? known keys: steps, data, tokenizer, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, loss_scaling, seed, dropout, evaluation
+  = help: did you mean `optimizer`? known keys: steps, data, tokenizer, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, loss_scaling, seed, dropout, evaluation, bad_lines, read_ahead
 
 error[E0105]: `training.clip_norm` must be from 1e-30 to 1e+30, found `-1`
  --> job.yaml:9:14
@@ -376,6 +401,17 @@ TEST(LearningRate, StaysAndDecaysOverTheLastStepsAlone) {
   const Training tenth = training(100, {4, Decay::wsd, 0});
   EXPECT_DOUBLE_EQ(learning_rate_at(tenth, 90), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate_at(tenth, 95), 0.5);
+}
+
+TEST(LearningRate, OfWhatMuonLeavesToAdamWFollowsTheScheduleInProportion) {
+  Training t = training(20, {4, Decay::cosine, 0.1});
+  t.optimizer.kind = OptimizerKind::muon;
+  t.optimizer.adamw_learning_rate = 0.25;
+  for (const std::int64_t step : {0, 3, 9, 14, 100})
+    EXPECT_DOUBLE_EQ(adamw_rate_at(t, step), 0.25 * learning_rate_at(t, step)) << step;
+  t.optimizer.learning_rate = t.schedule.minimum = 0;  // matrices stay, all else goes its way
+  EXPECT_EQ(learning_rate_at(t, 3), 0);
+  EXPECT_DOUBLE_EQ(adamw_rate_at(t, 3), 0.25);
 }
 
 TEST(LearningRate, NeverDividesByNothing) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 
 #include "plan/buckets.h"
@@ -16,8 +17,8 @@ namespace {
 
 using models::DType;
 
-constexpr OptimizerKind kKinds[] = {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::lamb,
-                                    OptimizerKind::adafactor, OptimizerKind::adamw_8bit};
+constexpr OptimizerKind kKinds[] = {OptimizerKind::adamw,     OptimizerKind::sgd,        OptimizerKind::lamb,
+                                    OptimizerKind::adafactor, OptimizerKind::adamw_8bit, OptimizerKind::muon};
 
 TEST(LoweredOptimizer, IsSoundOnEverySplitInEveryPrecision) {
   for (const auto& [name, split] : samples::splits())
@@ -88,6 +89,51 @@ TEST(LoweredOptimizer, AdafactorSumsFactorsOverShardsAndWhatMeetsOverTheTensorGr
   // The token table and all of a block's matrices are split: their sums, and 32 across each split.
   EXPECT_EQ(both[1].elements, (1 + 32) * (1 + 4 * 6));
   EXPECT_EQ(both[2], (Message{"parts", 2 * kParameters}));
+}
+
+TEST(LoweredOptimizer, MuonGathersTheDirectionsOfABlockWhereItsMatricesAreInParts) {
+  constexpr OptimizerKind kMuon = OptimizerKind::muon;
+  EXPECT_EQ(messages(split(kMuon, 1, 1, 0)), std::vector<Message>{});
+  EXPECT_EQ(messages(split(kMuon, 2, 1, 0)), std::vector<Message>{}) << "replicas have whole matrices";
+  const std::int64_t matrices = 12 * 32 * 32, vectors = 13 * 32;  // of a block of width 32
+  const std::int64_t padded = round_up(matrices + vectors, 2 * kParameterAlignment);
+  EXPECT_EQ(messages(split(kMuon, 2, 1, 3)), std::vector<Message>(4, {"data", padded}));
+  for (const auto& [zero, group] : {std::pair(0, "tensor"), std::pair(1, "parts")}) {
+    const std::vector<Message> both = messages(split(kMuon, 2, 2, zero));
+    ASSERT_EQ(both.size(), 4U) << "one a block, none of embedding and head";
+    for (const Message& one : both) {
+      EXPECT_EQ(one.group, group);
+      EXPECT_GE(one.elements, matrices + vectors) << "of both tensor ranks";
+      EXPECT_LT(one.elements, matrices + 3 * vectors);
+    }
+  }
+}
+
+TEST(LoweredOptimizer, MuonIsRefusedByNameWhereItIsNotBuilt) {
+  const auto refused = [](const std::function<void(PlanSpec&)>& change) {
+    PlanSpec spec;
+    spec.optimizer = OptimizerKind::muon;
+    spec.batch = 8, spec.sequence = 16;
+    change(spec);
+    const auto plan = samples::try_make(spec);
+    return plan ? std::string() : plan.error().front().code;
+  };
+  EXPECT_EQ(refused([](PlanSpec&) {}), "");
+  EXPECT_EQ(refused([](PlanSpec& s) { s.order = Order::pipedream_2bw, s.pipeline = 2; }), "P160");
+  EXPECT_EQ(refused([](PlanSpec& s) {
+              s.data = 4, s.compression.gradients = GradientCompression::bf16, s.compression.group = 2;
+            }),
+            "P161");
+  EXPECT_EQ(refused([](PlanSpec& s) { s.data = 2, s.staleness = 0; }), "P84");
+  EXPECT_EQ(refused([](PlanSpec& s) { s.offload.optimizer = Space::host; }), "P55");
+  models::Model mixture = samples::tiny_gpt();
+  mixture.experts = {.count = 4, .chosen = 2, .hidden = 32};
+  PlanSpec spec;
+  EXPECT_TRUE(samples::try_make(spec, mixture));
+  spec.optimizer = OptimizerKind::muon;
+  const auto plan = samples::try_make(spec, mixture);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().front().code, "P162");
 }
 
 TEST(LoweredOptimizer, EightBitShardsEndWithABlockAndTablesOfTheInputKeepThirtyTwo) {

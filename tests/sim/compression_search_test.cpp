@@ -21,13 +21,13 @@ TEST(CompressionInTheSearch, IsNeverProposedWhereTheJobDoesNotNameIt) {
   const auto cluster = testing::cluster("localhost-4");
   plan::Job job;
   job.batch = 16, job.sequence = 64;
-  for (const plan::PlanSpec& spec : space_of(*cluster, *testing::model("tiny-gpt"), job, true))
+  for (const plan::PlanSpec& spec : space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{}))
     ASSERT_EQ(spec.compression, plan::Compression{});
-  const std::size_t without = space_of(*cluster, *testing::model("tiny-gpt"), job, true).size();
+  const std::size_t without = space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{}).size();
   job.bounds.compression.gradients = {GradientCompression::none, GradientCompression::bf16};
   job.bounds.compression.activations = {ActivationEncoding::none, ActivationEncoding::fp8};
   job.bounds.compression.rank = 8;
-  const std::vector<plan::PlanSpec> space = space_of(*cluster, *testing::model("tiny-gpt"), job, true);
+  const std::vector<plan::PlanSpec> space = space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{});
   EXPECT_EQ(space.size(), 4 * without);
   std::set<std::pair<GradientCompression, ActivationEncoding>> seen;
   for (const plan::PlanSpec& spec : space) {

@@ -88,7 +88,7 @@ TEST(FitRows, FindsTheNumbersThatTheRunsWereMadeWith) {
   EXPECT_EQ(fit.used, runs().size());
   EXPECT_NEAR(number(fit, "stack.matmul_share"), 0.85, 0.05);
   EXPECT_GT(number(fit, "stack.host_op_time"), 1.25) << "in part: host_message_time takes the rest";
-  EXPECT_GT(fit.before.median, 0.1);
+  EXPECT_GT(fit.before.median, 0.09);
   EXPECT_LT(fit.after.median, 0.02);
   EXPECT_LT(fit.left_one_out.median, 0.06);
   EXPECT_LT(fit.memory_after.median, 0.02);

@@ -77,10 +77,10 @@ TEST(StackFamilies, AreStacksWhoseNumbersFollowEachOther) {
 TEST(StackFamilies, RefuseANumberThatHasNoGrid) {
   cost::Stack odd = stack("odd", "assumption", "assumption");
   for (cost::Parameter& p : odd.parameters)
-    if (p.name == "stack.op_overhead") p.source = "coarse grid over the rows";
+    if (p.name == "stack.dispatch_overhead") p.source = "coarse grid over the rows";
   const auto families = stack_families({odd});
   ASSERT_FALSE(families.has_value());
-  EXPECT_THAT(families.error().front().message, HasSubstr("stack.op_overhead"));
+  EXPECT_THAT(families.error().front().message, HasSubstr("stack.dispatch_overhead"));
 }
 
 /// Rows of runs that are what the simulator says with other numbers than the stack has.

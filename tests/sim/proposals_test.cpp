@@ -29,9 +29,16 @@ plan::Job long_job(std::int64_t batch, std::int64_t sequence) {
   return job;
 }
 
+/// What software proposes that can do all there is.
+cost::Stack software(bool flash = true) {
+  cost::Stack stack;
+  stack.flash = flash;
+  return stack;
+}
+
 std::set<int> contexts(const plan::Job& job, const models::Model& model, bool flash = true) {
   std::set<int> found;
-  for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), model, job, flash))
+  for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), model, job, software(flash)))
     found.insert(s.context);
   return found;
 }
@@ -55,7 +62,7 @@ using Layers = std::set<std::pair<int, bool>>;  // chunks of a stage, and whethe
 
 Layers layers(const models::Model& model, int pipeline, const plan::Job& job) {
   Layers found;
-  for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), model, job, true))
+  for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), model, job, software()))
     if (s.pipeline == pipeline) found.insert({s.virtual_stages, s.ends_as_layers});
   return found;
 }

@@ -81,7 +81,7 @@ TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
   job.training.optimizer.kind = plan::OptimizerKind::adamw;
   EXPECT_TRUE(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job).plans.empty());
   job = clicks_job(64);
-  job.precision = models::DType::bf16;
+  job.precision = models::DType::fp8;
   EXPECT_TRUE(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job).plans.empty());
   job = clicks_job(63);
   EXPECT_EQ(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job)

@@ -43,13 +43,15 @@ TEST(SearchSpace, HoldsEveryMeshThatFillsTheCluster) {
   job.bounds.recompute = {plan::Recompute::none};
   // 4 = d t p: (1,1,4) in three orders, (1,2,2) in three.
   // Those with a tensor group (three) also with sequence parallelism.
-  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, true).size(), 9u);
+  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{}).size(), 9u);
   job.bounds.sequence_parallel = {false};
-  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, true).size(), 6u);
+  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{}).size(), 6u);
   // Unfused attention has its core to recompute.
+  cost::Stack unfused;
+  unfused.flash = false;
   job.bounds.recompute.clear();
-  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, true).size(), 12u);
-  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, false).size(), 18u);
+  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{}).size(), 12u);
+  EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, unfused).size(), 18u);
 }
 
 TEST(SearchSpace, ProposesChunksThatLeaveEqualStagesWhereTheyCanRun) {
@@ -61,7 +63,7 @@ TEST(SearchSpace, ProposesChunksThatLeaveEqualStagesWhereTheyCanRun) {
   model->layers = 16;
   const auto chunks = [&](int pipeline) {
     std::set<int> found;
-    for (const plan::PlanSpec& s : space_of(*cluster, *model, job, true))
+    for (const plan::PlanSpec& s : space_of(*cluster, *model, job, cost::Stack{}))
       if (s.pipeline == pipeline) {
         found.insert(s.virtual_stages);
         EXPECT_TRUE(s.virtual_stages == 1 || s.order == plan::Order::one_f_one_b);
@@ -126,7 +128,7 @@ TEST(Search, FindsWhatReplayingEverythingFinds) {
   const cost::Pricing pricing(cluster, testing::stack("orrery-cpu"));
   const plan::Job job = tiny_job();
   double best = 1e300;
-  for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, true)) {
+  for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, cost::Stack{})) {
     const auto made = plan::make_plan(model, cluster, spec);
     if (made) best = std::min(best, simulate(*made, pricing, {.spans = false}).prediction.step_time_s);
   }
@@ -210,7 +212,7 @@ TEST(SearchSpace, ProposesSubGroupsOfANodeWhereZeroThreeSpansNodes) {
     job.bounds.tensor = {tensor}, job.bounds.zero_stage = {zero};
     std::set<int> out;
     for (const plan::PlanSpec& spec :
-         space_of(*testing::cluster("hgx-h100-1024", devices), *testing::model("tiny-gpt"), job, true))
+         space_of(*testing::cluster("hgx-h100-1024", devices), *testing::model("tiny-gpt"), job, cost::Stack{}))
       out.insert(spec.zero_group);
     return out;
   };

@@ -195,7 +195,8 @@ TEST(Validation, PredictsWhetherARunThatDiedWouldFit) {
 TEST(Validation, TakesTheStackOfRunsWithinANodeWhereThereIsOne) {
   Library known = library();
   cost::Stack within = testing::stack("megatron-2021");
-  within.name += "-within-node";
+  within.name = "timed-layers";
+  known.stacks[1].within_node = within.name;
   within.parameters.push_back({"stack.recomputes", 0, cost::Unit::number, "test"});
   known.stacks.push_back(within);
   EXPECT_EQ(validate(rows(kRow), known).rows.at(0).stack, "megatron-2021");
@@ -203,9 +204,57 @@ TEST(Validation, TakesTheStackOfRunsWithinANodeWhereThereIsOne) {
   text.replace(text.find("dp: 4"), 5, "dp: 2");
   const cost::Validation v = validate(rows(text), known);
   ASSERT_EQ(v.rows.size(), 1U);
-  EXPECT_EQ(v.rows[0].stack, "megatron-2021-within-node");
+  EXPECT_EQ(v.rows[0].stack, "timed-layers");
   EXPECT_THAT(v.rows[0].plan, ::testing::Not(HasSubstr("recompute")));
   EXPECT_THAT(v.rows[0].notes, ::testing::Contains(HasSubstr("recomputed")));
+}
+
+// Prices are shared by rows of one machine and one stack, but not with a row that differs in either.
+TEST(Validation, PredictsARowAloneAsAmongOthers) {
+  const std::string text = changed("gpus: 16", "gpus: 32"), wide = "dp: 8";
+  std::string plain = text, whole = text;
+  plain.replace(plain.find("dp: 4"), 5, wide);
+  whole = plain + "  scatter_gather: false\n";
+  const auto alone = [](const std::string& one) { return validate(rows(one), library()).rows.at(0).predicted_s; };
+  EXPECT_LT(alone(plain), alone(whole)) << "what tensor ranks do not share out is sent whole";
+  std::vector<Row> both = rows(whole);
+  both.push_back(rows(plain).front());
+  const cost::Validation v = validate(both, library());
+  ASSERT_EQ(v.rows.size(), 2U);
+  EXPECT_EQ(v.rows[0].predicted_s, alone(whole));
+  EXPECT_EQ(v.rows[1].predicted_s, alone(plain));
+}
+
+TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
+  const auto spec = [](const std::string& more) {
+    std::string text = changed("stack: megatron-2021", "stack: megatron-core");
+    text.replace(text.find("micro_batch: 4"), 14, "micro_batch: 1");
+    Translator translator(library());
+    const auto subject = translator.translate(rows(text + more)[0].setup);
+    EXPECT_TRUE(subject.has_value());
+    return subject->plan.spec();
+  };
+  EXPECT_TRUE(spec("").sequence_parallel);
+  EXPECT_EQ(spec("").virtual_stages, 6) << "twelve blocks a stage in chunks of two";
+  EXPECT_FALSE(spec("  sequence_parallel: false\n").sequence_parallel);
+  EXPECT_EQ(spec("  virtual_stages: 1\n").virtual_stages, 1);
+  EXPECT_EQ(spec("  pp_schedule: 1F1B\n").virtual_stages, 1) << "an order that is named is meant";
+  Translator old(library());
+  EXPECT_FALSE(old.translate(rows(kRow)[0].setup)->plan.spec().sequence_parallel) << "Megatron-LM of 2021 has none";
+}
+
+TEST(Validation, RunsOnTheNetworkThatARowNames) {
+  Library known = library();
+  known.clusters = {*testing::cluster("aws-p5"), *testing::cluster("hgx-h100")};
+  const auto told = [&](const std::string& link) {
+    std::string text = changed("A100-SXM4-80GB", "H100-SXM5-80GB") + link;
+    return validate(rows(text), known).rows.at(0);
+  };
+  const auto efa = told("  inter_node_link: AWS EFA\n"), infiniband = told("  inter_node_link: IB NDR 8x400Gb/s\n");
+  EXPECT_GT(efa.predicted_s, infiniband.predicted_s);
+  EXPECT_EQ(told("").predicted_s, infiniband.predicted_s) << "what most have";
+  EXPECT_THAT(told("").notes, ::testing::Contains(HasSubstr("the network of hgx-h100")));
+  EXPECT_THAT(told("  inter_node_link: Slingshot\n").notes, ::testing::Contains(HasSubstr("slingshot is taken as")));
 }
 
 TEST(Validation, DoesNotBelieveAVocabularyThatWasAssumed) {

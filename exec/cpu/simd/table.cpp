@@ -33,6 +33,8 @@ const Kernels& table() {
       .sgd = sgd,
       .lamb_direction = lamb_direction,
       .lamb_step = lamb_step,
+      .sum_rows = sum_rows,
+      .sum_parts = sum_parts,
       .from_bf16 = from_bf16,
       .to_bf16 = to_bf16,
       .from_fp16 = from_fp16,

@@ -1,0 +1,111 @@
+// What may be written, and writing it.
+#include "apps/outputs.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <system_error>
+
+#include "apps/files.h"
+
+namespace orrery::apps {
+namespace fs = std::filesystem;
+namespace {
+
+/// What stands in the first lines of each kind of file that Orrery writes, and of no other's.
+constexpr const char* kMarks[] = {
+    "# A plan made by orrery:",                       // plan/plan_file.cpp
+    "`orrery init`",                                  // apps/verb_init.cpp
+    "`orrery probe",                                  // exec/probe/cluster_file.cpp
+    "`orrery import`",                                // apps/verb_import.cpp
+    "`orrery calibrate",                              // apps/calibrate_rows.cpp
+    "`orrery validate",                               // cost/intervals.cpp
+    "`orrery export`",                                // reports/megatron.cpp
+    "# Coefficients that replace Orrery's defaults",  // cost/calibration.cpp
+    "Orrery</title>",                                 // reports/html/page.cpp
+    "{\"displayTimeUnit\":\"ms\",\"otherData\":{",    // reports/trace.cpp
+    "{\"format_version\":\"1.0\",\n\"origin\":\"",    // plan/timeline.cpp
+};
+constexpr std::size_t kBeginning = 4096;  // bytes
+
+std::string beginning_of(const fs::path& path, std::size_t bytes = kBeginning) {
+  std::string text(bytes, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(0, in.gcount())));
+  return text;
+}
+
+bool is_below(const fs::path& path, const fs::path& folder) {
+  const fs::path relative = path.lexically_relative(folder);
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+base::Diagnostic refusal(const char* code, const std::string& path, std::string message, std::string help) {
+  return {base::Severity::error, code, {path, 0, 0, 1}, std::move(message), std::move(help), {}};
+}
+
+}  // namespace
+
+bool is_written_by_orrery(std::string_view beginning) {
+  return beginning.empty() || std::any_of(std::begin(kMarks), std::end(kMarks),
+                                          [&](const char* mark) { return beginning.find(mark) != beginning.npos; });
+}
+
+base::Diagnostics Outputs::refused(const std::vector<std::string>& paths) const {
+  base::Diagnostics found;
+  if (force_) return found;
+  for (const std::string& path : paths) {
+    if (path.empty()) continue;
+    std::error_code error;
+    const fs::path target = fs::absolute(path, error).lexically_normal();
+    const fs::path here = fs::current_path(error);
+    if (const fs::path folder = target.parent_path(); !fs::exists(folder, error) && !is_below(folder, here)) {
+      found.push_back(refusal("U0002", path, fmt::format("there is no folder {}", base::quoted(folder.string())),
+                              "make it first; folders outside the current one are made with --force alone"));
+    } else if (fs::is_regular_file(target, error) && !is_written_by_orrery(beginning_of(target))) {
+      found.push_back(refusal("U0003", path, fmt::format("{} is there, and not written by Orrery", base::quoted(path)),
+                              "another name, or --force to replace it"));
+    }
+  }
+  return found;
+}
+
+base::Diagnostics Outputs::refused_weights(const fs::path& folder) const {
+  const fs::path weights = folder / "model.safetensors";
+  std::error_code error;
+  if (force_ || !fs::exists(weights, error)) return {};
+  constexpr std::size_t kHeader = 1 << 20;  // bytes; the metadata stand in it
+  if (beginning_of(weights, kHeader).find("\"written_by\":\"orrery export\"") != std::string::npos) return {};
+  return {refusal("U0003", weights.string(), "these weights were not written by Orrery",
+                  "another folder, or --force to replace them")};
+}
+
+void Outputs::write(const fs::path& path, std::string_view text) const {
+  if (!dry_run_) write_file(path, text);
+}
+
+std::vector<std::string> outputs_of(const Verb& verb) {
+  struct Of {
+    using Paths = std::vector<std::string>;
+    Paths operator()(const PlanOptions& o) const { return {o.output}; }
+    Paths operator()(const SimulateOptions& o) const { return {o.trace, o.timeline}; }
+    Paths operator()(const CalibrateOptions& o) const { return {o.output}; }
+    Paths operator()(const ReportOptions& o) const { return {o.output}; }
+    Paths operator()(const ValidateOptions& o) const { return {o.html, o.intervals}; }
+    Paths operator()(const ProbeOptions& o) const { return {o.output, o.calibration}; }
+    Paths operator()(const ImportOptions& o) const { return {o.output}; }
+    Paths operator()(const ExportOptions& o) const { return {o.as.empty() ? std::string() : o.output}; }
+    Paths operator()(const InitOptions& o) const { return {o.output == "-" || o.overwrite ? "" : o.output}; }
+    Paths operator()(const ModelOptions&) const { return {}; }
+    Paths operator()(const TrainOptions&) const { return {}; }
+    Paths operator()(const ExplainOptions&) const { return {}; }
+    Paths operator()(const CollectiveOptions&) const { return {}; }
+    Paths operator()(const DoctorOptions&) const { return {}; }
+    Paths operator()(const SchemaOptions&) const { return {}; }
+  };
+  return std::visit(Of{}, verb);
+}
+
+}  // namespace orrery::apps

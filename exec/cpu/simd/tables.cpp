@@ -1,0 +1,82 @@
+// Sums of rows of embedding tables: a bag's rows in the forward pass, gradients of a row that several samples have
+// looked up in the backward one. Rows lie anywhere: what is asked for ahead of its turn hides the way to memory.
+#include "exec/cpu/simd/functions.h"
+
+namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
+
+namespace {
+
+constexpr Count kBytesAhead = 8192;  // more hides no more, less leaves a core waiting
+constexpr Count kLine = 64;
+
+ORRERY_INLINE Count rows_ahead(Count width) {
+  const Count rows = kBytesAhead / (width * 4 + 1) + 1;
+  return rows < 2 ? 2 : rows;
+}
+
+ORRERY_INLINE void ask_for(const float* row, Count width) {
+  for (Count i = 0; i < width; i += kLine / 4) __builtin_prefetch(row + i);
+}
+
+// N vectors of the rows at `column`, in registers over all of them.
+template <int N, class RowAt, class Ask>
+ORRERY_INLINE void sum_columns(RowAt row_at, Count count, Count column, float* total, Ask ask) {
+  F sums[N];
+  for (int v = 0; v < N; ++v) sums[v] = load(row_at(0) + column + v * W);
+  ask(0);
+  for (Count i = 1; i < count; ++i) {
+    ask(i);
+    const float* row = row_at(i) + column;
+    for (int v = 0; v < N; ++v) sums[v] += load(row + v * W);
+  }
+  for (int v = 0; v < N; ++v) store(total + column + v * W, sums[v]);
+}
+
+template <class RowAt, class Ask>
+ORRERY_INLINE void sum_columns_of(RowAt row_at, Count count, Count column, Count width, float* total, Ask ask) {
+  constexpr int kMost = vector_bytes >= 64 ? 16 : 8;  // half of the registers, or a few more
+  const Count left = width - column;
+  if (left >= kMost * W) return sum_columns<kMost>(row_at, count, column, total, ask);
+  if (left >= 4 * W) return sum_columns<4>(row_at, count, column, total, ask);
+  if (left >= W) return sum_columns<1>(row_at, count, column, total, ask);
+  float one = row_at(0)[column];
+  ask(0);
+  for (Count i = 1; i < count; ++i) {
+    ask(i);
+    one += row_at(i)[column];
+  }
+  total[column] = one;
+}
+
+ORRERY_INLINE Count columns_at_once(Count left) {
+  constexpr int kMost = vector_bytes >= 64 ? 16 : 8;
+  return left >= kMost * W ? kMost * W : left >= 4 * W ? 4 * W : left >= W ? W : 1;
+}
+
+template <class RowAt>
+ORRERY_INLINE void sum_all(RowAt row_at, Count count, Count known, Count width, float* total) {
+  if (count == 0) {
+    for (Count j = 0; j < width; ++j) total[j] = 0;
+    return;
+  }
+  // The first pass over the rows asks for those that come; later ones find them in the cache.
+  const Count ahead = rows_ahead(width);
+  const auto ask = [=](Count i) {
+    if (i + ahead < known) ask_for(row_at(i + ahead), width);
+  };
+  sum_columns_of(row_at, count, 0, width, total, ask);
+  for (Count column = columns_at_once(width); column < width; column += columns_at_once(width - column))
+    sum_columns_of(row_at, count, column, width, total, [](Count) {});
+}
+
+}  // namespace
+
+void sum_rows(const float* rows, const std::int32_t* index, Count count, Count known, Count width, float* total) {
+  sum_all([=](Count i) { return rows + index[i] * width; }, count, known, width, total);
+}
+
+void sum_parts(const float* base, const std::int64_t* starts, Count count, Count known, Count width, float* total) {
+  sum_all([=](Count i) { return base + starts[i]; }, count, known, width, total);
+}
+
+}  // namespace orrery::exec::simd::ORRERY_SIMD_LEVEL

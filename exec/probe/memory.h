@@ -1,0 +1,18 @@
+#pragma once
+/// The memory that processes here may use, for all who ask: `probe`, `doctor`, and `train` before it begins.
+#include <filesystem>
+#include <string>
+
+namespace orrery::exec {
+
+struct MemoryHere {
+  double bytes = 0;
+  std::string source;  ///< "the kernel", or the control group's file that grants less
+};
+
+/// The machine's pages, or what the kernel's control groups grant of them. `root` is where sys/ is read, for tests.
+[[nodiscard]] MemoryHere memory_here(const std::filesystem::path& root = "/");
+/// The same where the machine's total is known from elsewhere.
+[[nodiscard]] MemoryHere memory_here(double total_bytes, const std::string& source, const std::filesystem::path& root);
+
+}  // namespace orrery::exec

@@ -1,0 +1,18 @@
+#pragma once
+/// What binds a step: the one part of it that a better plan or machine would have to shorten.
+#include <string>
+
+#include "cost/results.h"
+
+namespace orrery::reports {
+
+struct Binding {
+  std::string part;      ///< "compute", or the largest loss: "bubble", "tensor communication" … (parts_of)
+  double seconds = 0;    ///< of the mean rank's step
+  double share = 0;      ///< of the step
+  std::string sentence;  ///< for people, with the largest loss beside it
+};
+/// Compute, where no loss takes a quarter of the step; else the largest loss. Recomputation is a loss.
+[[nodiscard]] Binding binding_of(const cost::Prediction& prediction);
+
+}  // namespace orrery::reports

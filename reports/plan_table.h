@@ -1,0 +1,56 @@
+#pragma once
+/// Ranked plans as a table in the field's letters, with what stands above it: for what, on what, by what software, and
+/// what the predictions rest on.
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cost/intervals.h"
+#include "cost/results.h"
+#include "reports/table.h"
+
+namespace orrery::reports {
+
+/// What a search was asked, and what predictions alone do not say.
+struct PlanHeading {
+  std::string model;
+  double parameters = 0, parameters_active = 0;
+  std::string cluster, device;
+  int devices = 0, nodes = 0, devices_per_node = 0;
+  double memory_bytes = 0;  ///< of a device
+  double peak_flops = 0;    ///< of a device, FLOP/s at the precision; 0: unknown
+  std::string stack, precision;
+  std::int64_t batch = 0, sequence = 0;  ///< sequences of a step, tokens of each; of clicks samples, of one each
+  bool samples = false;                  ///< a recommendation model, which has samples instead of tokens
+  std::string evidence, evidence_text;   ///< what the predictions rest on: a word of docs/json.md, and in a sentence
+  std::optional<cost::Spread> one_node, several_nodes;  ///< of published runs; none on CPU ranks
+};
+
+/// What follows from a prediction and its heading.
+struct PlanFigures {
+  double tokens_per_s_per_device = 0;
+  double flops_per_s_per_device = 0;  ///< model FLOPs; 0: unknown
+  double usd_per_million_tokens = 0;  ///< 0: the devices have no price
+  std::optional<cost::Interval> step_time_s;
+  std::optional<double> fits_probability;
+};
+[[nodiscard]] PlanFigures figures_of(const cost::Prediction& prediction, const PlanHeading& heading);
+
+/// Of each plan the place, among `plans`, of the first of its family: plans that differ in nothing but the size of a
+/// micro-batch, virtual stages, partial recomputation, loss chunks and the like. A field whose key is in `compared`
+/// tells families apart too: a job that lists its values wants to see them.
+[[nodiscard]] std::vector<std::size_t> families(const std::vector<cost::Prediction>& plans,
+                                                const std::vector<std::string>& compared);
+
+/// Two or three lines.
+[[nodiscard]] std::string heading_text(const PlanHeading& heading, const TableStyle& style);
+[[nodiscard]] nlohmann::json heading_json(const PlanHeading& heading);
+[[nodiscard]] nlohmann::json figures_json(const PlanFigures& figures);
+
+/// A row for each of `rows`, in their order; `folded` plans are like one of them.
+[[nodiscard]] Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<std::size_t>& rows,
+                                const PlanHeading& heading, std::size_t folded = 0);
+
+}  // namespace orrery::reports

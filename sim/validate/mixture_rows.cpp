@@ -1,0 +1,151 @@
+/// Rows of mixtures of experts.
+#include "sim/validate/mixture_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+
+#include "models/loads.h"
+
+namespace orrery::sim {
+
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string letters_of(const std::string& text) {
+  std::string out;
+  for (const char c : lower(text))
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) out += c;
+  return out;
+}
+
+/// Words of letters, digits and underscores.
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> out(1);
+  for (const char c : lower(text)) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_')
+      out.back() += c;
+    else if (!out.back().empty())
+      out.emplace_back();
+  }
+  if (out.back().empty()) out.pop_back();
+  return out;
+}
+
+bool has_word(const std::string& text, const char* word) {
+  const std::vector<std::string> words = words_of(text);
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool says(const std::string& text, const char* part) {
+  return lower(text).find(part) != std::string::npos;
+}
+
+/// What a framework's own recipe of a model does, where a row says nothing of it.
+struct Practice {
+  const char* framework;  ///< a word of the row's
+  const char* model;      ///< the beginning of its letters
+  const char* device;     ///< of its devices' name
+  const char* recompute;  ///< modules; empty: not known
+  bool two_hop, graphed, unfused;
+  const char* source;
+};
+constexpr Practice kPractices[] = {
+    {"nemo", "deepseekv3", "H", "mla_up_proj, layernorm, moe, mlp", true, false, true,
+     "NVIDIA NeMo, nemo/collections/llm/recipes/deepseek_v3.py"},
+    // DeepEP did not reach beyond a tray then (Megatron-LM, discussions/deepseek-v3-gb200-optimization, 1).
+    {"nemo", "deepseekv3", "GB", "mla_up_proj, layernorm, moe, mlp", false, false, true,
+     "NVIDIA NeMo, nemo/collections/llm/recipes/deepseek_v3.py"},
+    {"megatron-core (dev)", "qwen3235b", "GB", "", true, true, false,
+     "Megatron-MoE-ModelZoo, best_practice/qwen3/readme.md: HybridEP, graphs of attention and router"},
+};
+
+const Practice* practice_of(const Setup& s) {
+  const std::string model = letters_of(s.model);
+  for (const Practice& known : kPractices)
+    if (says(s.framework, known.framework) && model.rfind(known.model, 0) == 0 &&
+        s.gpu_type.rfind(known.device, 0) == 0)
+      return &known;
+  return nullptr;
+}
+
+}  // namespace
+
+const models::Model* model_meant(const Setup& s, const std::vector<models::Model>& catalogue) {
+  const std::string row = letters_of(s.model);
+  constexpr std::size_t kLeast = 5;  // letters that tell a model from another
+  if (row.size() < kLeast) return nullptr;
+  for (const models::Model& m : catalogue) {
+    const std::string name = letters_of(m.name);
+    const std::size_t common = std::min(row.size(), name.size());
+    const bool alike = row.compare(0, common, name, 0, common) == 0;
+    const bool planned = !m.attention_sinks && !m.experts.expert_bias;
+    if (alike && planned && m.layers == *s.layers && m.hidden == *s.hidden && m.heads == *s.heads &&
+        m.experts.count == s.experts.value_or(0) && m.experts.chosen == s.experts_per_token.value_or(m.experts.chosen))
+      return &m;
+  }
+  return nullptr;
+}
+
+models::Model as_row_has(models::Model model, const Setup& s) {
+  model.name = "row";
+  model.vocab = s.vocab.value_or(model.vocab);
+  model.max_sequence = std::max(model.max_sequence, *s.sequence);
+  return model;
+}
+
+std::string latent_line(const Setup& s) {
+  if (!s.latent_kv || !s.latent_nope || !s.latent_rope || !s.latent_value) return {};
+  return fmt::format("latent_attention: {{q_rank: {}, kv_rank: {}, nope: {}, rope: {}, value: {}}}\n",
+                     s.latent_q.value_or(0), *s.latent_kv, *s.latent_nope, *s.latent_rope, *s.latent_value);
+}
+
+void take_practice(Setup& s, std::vector<std::string>& notes) {
+  const Practice* known = practice_of(s);
+  if (!known) return;
+  notes.push_back(fmt::format("what it leaves open as by its recipe ({})", known->source));
+  if (!s.recompute.empty() || *known->recompute == 0) return;
+  s.recompute = "selective";
+  s.recompute_modules = known->recompute;
+}
+
+bool recomputes_core(const Setup& s) {
+  constexpr const char* kModules[] = {"moe", "moe_act", "layernorm", "norm", "act", "mla", "mla_up_proj", "mlp"};
+  if (says(s.recompute_modules, "core")) return true;
+  return std::none_of(std::begin(kModules), std::end(kModules),
+                      [&](const char* word) { return has_word(s.recompute_modules, word); });
+}
+
+std::vector<cost::Parameter> numbers_of_row(const Setup& s) {
+  std::vector<cost::Parameter> out;
+  const auto add = [&](const char* name, bool is, const char* source) {
+    if (is) out.push_back({name, 1, cost::Unit::number, source});
+  };
+  const std::string told = s.section + " " + s.overlap;
+  const Practice* known = practice_of(s);
+  add("stack.exchange_two_hop", says(told, "deepep") || says(told, "hybridep") || (known && known->two_hop),
+      "the row's words, or its recipe's");
+  add("stack.exchange_hidden", says(s.overlap, "1f1b") && (says(s.overlap, "all-to-all") || says(s.overlap, "a2a")),
+      "the row's words");
+  add("stack.graphed", says(told, "cuda graph") || (known && known->graphed), "the row's words, or its recipe's");
+  add("stack.groups_unfused", known && known->unfused, "its recipe's");
+  add("stack.recomputes_experts", s.recompute == "selective" && has_word(s.recompute_modules, "moe"),
+      "the row's words");
+  return out;
+}
+
+double imbalance_of(const Setup& s, std::vector<std::string>& notes) {
+  const std::int64_t experts = s.experts.value_or(1), ranks = s.expert.value_or(1);
+  const bool forced = says(s.routing, "force");
+  if (ranks < 2 || experts % ranks != 0 || forced || !says(s.routing, "dropless")) return 1;
+  notes.push_back(fmt::format("experts loaded by Zipf's law, exponent {}", kUntrainedZipf));
+  return models::fullest_over_mean(models::zipf_loads(experts, s.experts_per_token.value_or(2), kUntrainedZipf), ranks);
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,302 @@
+// What people ask of the command: a table that answers, values set in passing, files that stay theirs, and to be told
+// beforehand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "tests/apps/command.h"
+
+namespace orrery::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kTiny = "examples/tiny-gpt-localhost-2.yaml";
+constexpr const char* kGpu =
+    "model: llama2-7b\ncluster: hgx-h100\nbatch: 64\nsequence: 4096\nprecision: bf16\nstack: megatron-lm\n";
+
+/// Columns of the widest line, where each UTF-8 character takes one.
+std::size_t widest(const std::string& text) {
+  std::size_t most = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    most = std::max(most, static_cast<std::size_t>(
+                              std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; })));
+  return most;
+}
+
+Where columns(int n) {
+  Where where;
+  where.environment = {"COLUMNS=" + std::to_string(n), "LANG=C.UTF-8"};
+  return where;
+}
+
+TEST(PlanTable, AnswersInEightyColumnsAndSaysMoreInMore) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", kGpu);
+  const Ran narrow = orrery({"plan", job}, columns(80)), wide = orrery({"plan", job}, columns(220));
+  ASSERT_EQ(narrow.exit_code, 0) << narrow.err;
+  EXPECT_LE(widest(narrow.out), 80U) << narrow.out;
+  EXPECT_EQ(orrery({"plan", job}, {{}, {"LANG=C.UTF-8"}, {}}).out.substr(0, 200), narrow.out.substr(0, 200))
+      << "80 is what a pipe gets";
+  for (const char* said : {"llama2-7b: 6.74 B parameters", "8 x H100", "megatron-lm, bf16", "64 sequences x 4,096",
+                           "Evidence: ", "DP", "TP", "PP", "MBS", "ZeRO", "Left out at 80 columns"})
+    EXPECT_THAT(narrow.out, HasSubstr(said));
+  for (const char* said : {"4 of 5 runs", "tok/s/GPU", "TFLOP/s", "fits", "bubble", "exposed", "$/Mtok", "GA"})
+    EXPECT_THAT(wide.out, HasSubstr(said));
+  EXPECT_THAT(wide.out, Not(HasSubstr("Left out")));
+}
+
+TEST(PlanTable, OfMixturesAndOfTablesFitsToo) {
+  for (const char* job : {"examples/tiny-moe-localhost-2.yaml", "examples/dlrm-criteo-zionex-128.yaml"}) {
+    const Ran ran = orrery({"plan", job}, columns(80));
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_LE(widest(ran.out), 80U) << ran.out;
+  }
+  EXPECT_THAT(orrery({"plan", "examples/dlrm-criteo-zionex-128.yaml"}, columns(200)).out, HasSubstr("samples/s/GPU"));
+  EXPECT_THAT(orrery({"plan", "examples/tiny-moe-localhost-2.yaml"}, columns(200)).out, HasSubstr("active"));
+}
+
+TEST(PlanTable, NearDuplicatesAreFoldedUnlessAllAreAskedFor) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", kGpu);
+  const auto rows = [](const std::string& text) {  // between the rule and the next blank line
+    const std::size_t rule = text.find("\xE2\x94\x80"), begin = text.find('\n', rule) + 1;
+    return std::count(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                      text.begin() + static_cast<std::ptrdiff_t>(text.find("\n\n", begin)), '\n');
+  };
+  const std::string all = orrery({"plan", job, "--all"}, columns(200)).out;
+  const std::string few = orrery({"plan", job}, columns(200)).out;
+  EXPECT_EQ(rows(all), 9) << all;
+  EXPECT_THAT(few, HasSubstr("--all shows them"));
+  EXPECT_THAT(all, Not(HasSubstr("--all shows them")));
+  const nlohmann::json plans = orrery({"plan", job, "--json"}).result().at("plans");
+  EXPECT_EQ(plans.size(), 10U) << "scripts get all, best first";
+  EXPECT_EQ(plans[0].at("row"), 1);
+  std::set<std::string> families;
+  const nlohmann::json more = orrery({"plan", job, "--json", "--top", "100"}).result().at("plans");
+  for (const nlohmann::json& one : more) families.insert(one.at("row").dump());
+  EXPECT_LT(families.size(), more.size()) << "several plans of a family stand under one row";
+  for (const char* key : {"tokens_per_s_per_device", "flops_per_s_per_device", "step_time_interval_s",
+                          "fits_probability", "cost_per_million_tokens_usd"})
+    EXPECT_TRUE(plans[0].contains(key)) << key;
+}
+
+TEST(PlanTable, EachRowIsWhatSimulateSays) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", kGpu), out = (scratch.path() / "third.yaml").string();
+  const Ran ran = orrery({"plan", job, "--pick", "3", "-o", out, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json kept = orrery({"simulate", out, "--json"}).result();
+  const Ran table = orrery({"plan", job, "--pick", "3", "-o", out}, columns(200));
+  EXPECT_THAT(table.out, HasSubstr("(row 3)"));
+  const std::string row = table.out.substr(table.out.find("\n3 ") + 1);
+  EXPECT_THAT(row.substr(0, row.find('\n')), HasSubstr(std::to_string(kept.at("plan").at("data").get<int>())));
+  EXPECT_GT(kept.at("step_time_s").get<double>(), ran.result().at("plans").at(0).at("step_time_s").get<double>());
+  EXPECT_EQ(orrery({"plan", job, "--pick", "900", "-o", out}).exit_code, 2);
+  EXPECT_EQ(orrery({"plan", job, "--pick", "2"}).exit_code, 2) << "picks what -o writes";
+}
+
+TEST(Infeasible, SaysNumbersTheLineAndWhatWouldDo) {
+  const Scratch scratch;
+  const std::string job =
+      scratch.file("job.yaml", "model: gpt3-175b\ncluster: dgx-a100\nbatch: 64\nsequence: 2048\nprecision: bf16\n");
+  const Ran ran = orrery({"plan", job}, columns(80));
+  EXPECT_EQ(ran.exit_code, 4);
+  EXPECT_THAT(ran.out, HasSubstr("No feasible plan"));
+  EXPECT_LE(widest(ran.out), 80U) << ran.out;
+  EXPECT_LE(widest(ran.err), 80U) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("GiB"));
+  EXPECT_THAT(ran.out, HasSubstr("devices of the kind would do"));
+  EXPECT_THAT(ran.err, HasSubstr(job + ":2:")) << "the line that names the cluster";
+  const nlohmann::json json = orrery({"plan", job, "--json"}).result();
+  const int devices = json.at("search").at("devices_that_do").get<int>();
+  EXPECT_GT(devices, 8);
+  EXPECT_EQ(orrery({"plan", job, "--gpus", std::to_string(devices)}).exit_code, 0);
+  const std::string bound = scratch.file("bound.yaml", std::string(kGpu) + "plan:\n  tensor: 3\n");
+  EXPECT_THAT(orrery({"plan", bound}).err, HasSubstr(bound + ":8:")) << "the line of the bound";
+}
+
+TEST(Set, PutsAValueOverTheJobAndIsJudgedLikeIt) {
+  const auto batch = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"plan", kTiny, "--json", "--top", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return orrery(arguments).result().at("plans").at(0).at("plan").at("job").at("batch").get<int>();
+  };
+  EXPECT_EQ(batch({"--set", "batch=16"}), 16);
+  EXPECT_EQ(batch({"--set", "batch=16", "--set", "batch=24", "--set", "plan.tensor=2"}), 24);
+  const Ran wrong = orrery({"plan", kTiny, "--set", "batch=16", "--set", "plan.tensor=two"});
+  EXPECT_EQ(wrong.exit_code, 3);
+  EXPECT_THAT(wrong.err, HasSubstr("--> --set:2:13"));
+  EXPECT_THAT(wrong.err, HasSubstr("plan.tensor=two"));
+  EXPECT_THAT(orrery({"plan", kTiny, "--set", "cluster=localhst-2"}).err, HasSubstr("did you mean `localhost-2`?"));
+  EXPECT_THAT(orrery({"plan", kTiny, "--set", "plan.tp=2"}).err, HasSubstr("here it is called `tensor`"));
+  EXPECT_EQ(orrery({"plan", kTiny, "--set", "batch"}).exit_code, 2);
+}
+
+TEST(WrongKind, APlanIsNoJobAndAJobNoPlan) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
+  const Ran ran = orrery({"plan", plan});
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("this is a plan, and a job is wanted"));
+  EXPECT_THAT(orrery({"simulate", kTiny}).err, HasSubstr("this is a job, and a plan is wanted"));
+}
+
+TEST(Outputs, WhatOrreryDidNotWriteStaysUnlessForced) {
+  const Scratch scratch;
+  const std::string mine = scratch.file("notes.yaml", "# my notes about orrery plans\n");
+  const Ran refused = orrery({"plan", kTiny, "-o", mine});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("U0003"));
+  EXPECT_EQ(text_of(mine), "# my notes about orrery plans\n");
+  EXPECT_EQ(orrery({"plan", kTiny, "-o", mine, "--force"}).exit_code, 0);
+  EXPECT_EQ(orrery({"plan", kTiny, "-o", mine}).exit_code, 0) << "now it is Orrery's";
+  EXPECT_EQ(orrery({"plan", kTiny, "-o", scratch.file("empty.yaml", "")}).exit_code, 0);
+}
+
+TEST(Outputs, EveryKindOfFileIsRecognisedAsOrrerysOwn) {
+  const Scratch scratch;
+  const auto at = [&](const char* name) { return (scratch.path() / name).string(); };
+  const std::string plan = at("plan.yaml");
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
+  const std::vector<std::vector<std::string>> commands = {
+      {"plan", kTiny, "-o", plan},
+      {"simulate", plan, "--trace", at("t.json"), "--timeline", at("l.json")},
+      {"probe", "-o", at("here.yaml")},
+      {"report", plan, "-o", at("r.html")},
+      {"export", plan, "--as", "megatron", "-o", at("m.sh")},
+      {"import", "--device", "a100-sxm4-80gb", "--nic-bandwidth", "200 Gb/s",
+       "tests/clusters/import/fixtures/dgx-a100.topo.txt", "-o", at("c.yaml")}};
+  for (const auto& one : commands) {
+    const int first = orrery(one).exit_code;
+    if (first == 3) continue;  // Megatron has no such plan
+    EXPECT_EQ(first, 0) << one[0];
+    EXPECT_EQ(orrery(one).exit_code, 0) << one[0] << ": a second time, over its own file";
+  }
+}
+
+TEST(Outputs, NoFoldersAreMadeOutsideTheCurrentOneUnlessForced) {
+  const Scratch scratch, elsewhere;
+  const std::string job = fs::path(ORRERY_SOURCE_DIR) / kTiny;
+  const Where here{scratch.path(), {}, {}};
+  EXPECT_EQ(orrery({"plan", job, "-o", "new/folder/plan.yaml"}, here).exit_code, 0);
+  const std::string out = (elsewhere.path() / "new" / "plan.yaml").string();
+  const Ran refused = orrery({"plan", job, "-o", out}, here);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("U0002"));
+  EXPECT_FALSE(fs::exists(elsewhere.path() / "new"));
+  EXPECT_EQ(orrery({"plan", job, "-o", out, "--force"}, here).exit_code, 0);
+}
+
+TEST(DryRun, WritesNothingAndSaysWhatItWould) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  const Ran ran = orrery({"plan", kTiny, "-o", plan, "--dry-run"});
+  EXPECT_EQ(ran.exit_code, 0);
+  EXPECT_THAT(ran.out, HasSubstr("Would write " + plan));
+  EXPECT_FALSE(fs::exists(plan));
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
+  const auto path = [&](const char* name) { return (scratch.path() / name).string(); };
+  for (const std::vector<std::string>& one :
+       std::vector<std::vector<std::string>>{{"init", path("x")},
+                                             {"simulate", plan, "--trace", path("x")},
+                                             {"report", plan, "-o", path("x")},
+                                             {"probe", "-o", path("x"), "--measure"},
+                                             {"train", plan, "--run", path("x")}}) {
+    std::vector<std::string> arguments = one;
+    arguments.push_back("--dry-run");
+    const Ran dry = orrery(arguments);
+    EXPECT_EQ(dry.exit_code, 0) << one[0] << dry.err;
+    EXPECT_THAT(dry.out, HasSubstr("Would")) << one[0];
+    EXPECT_FALSE(fs::exists(path("x"))) << one[0];
+  }
+  EXPECT_TRUE(orrery({"train", plan, "--run", path("x"), "--dry-run", "--json"}).result().contains("preflight"));
+}
+
+TEST(Preflight, APlanForGpusSaysSoAtOnceWhereThereAreNone) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", kGpu), plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", job, "--gpus", "512", "-o", plan}).exit_code, 0);
+  const Ran ran = orrery({"train", plan, "--run", (scratch.path() / "run").string()});
+  EXPECT_THAT(ran.err, ::testing::AnyOf(HasSubstr("R0010"), HasSubstr("R0012"))) << "no GPU, or far too few";
+  EXPECT_EQ(ran.exit_code, 6);
+  EXPECT_THAT(ran.err, HasSubstr("512"));
+  EXPECT_FALSE(fs::exists(scratch.path() / "run"));
+}
+
+TEST(Preflight, MoreThanEightRanksOnACoreNeedToBeMeant) {
+  const Scratch scratch;
+  // More ranks than eight on each of this machine's cores, whatever it has.
+  scratch.file("many.yaml", "name: many\nlike: localhost-8\nnode:\n  devices: 4096\n");
+  const std::string job = scratch.file(
+      "job.yaml", "model: tiny-gpt\ncluster: many.yaml\nbatch: 65536\nsequence: 8\nplan: {tensor: 1, pipeline: 1}\n");
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", job, "-o", plan}).exit_code, 0);
+  const Ran ran = orrery({"train", plan, "--run", (scratch.path() / "run").string()});
+  EXPECT_EQ(ran.exit_code, 6);
+  EXPECT_THAT(ran.err, HasSubstr("R0012"));
+  EXPECT_THAT(ran.err, HasSubstr("--oversubscribe"));
+  EXPECT_FALSE(fs::exists(scratch.path() / "run"));
+  const Ran meant = orrery({"train", plan, "--run", "x", "--dry-run", "--oversubscribe"});
+  EXPECT_THAT(meant.err, HasSubstr("R0011"));
+}
+
+TEST(ExplainPlan, BeginsWithWhatBindsAndHasTheNumbersOfSimulate) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", std::string(kGpu) + "plan: {pipeline: 4, recompute: full}\n");
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", job, "-o", plan}).exit_code, 0);
+  const Ran ran = orrery({"explain", plan});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const std::string first = ran.out.substr(0, ran.out.find('\n'));
+  EXPECT_THAT(first, HasSubstr(" binds: "));
+  EXPECT_THAT(ran.out, HasSubstr("one more node"));
+  EXPECT_THAT(ran.out, HasSubstr("10 GB more memory"));
+  EXPECT_THAT(ran.out, HasSubstr("recompute nothing"));
+  const nlohmann::json result = orrery({"explain", plan, "--json"}).result();
+  const nlohmann::json simulated = orrery({"simulate", plan, "--json"}).result();
+  for (const char* key : {"step_time_s", "bubble_fraction", "exposed_communication_s", "memory_peak_bytes"})
+    EXPECT_EQ(result.at("plan").at(key), simulated.at(key)) << key;
+  EXPECT_EQ(result.at("plan").at("breakdown_s"), simulated.at("breakdown_s"));
+  ASSERT_FALSE(result.at("neighbours").empty());
+  for (const nlohmann::json& one : result.at("neighbours"))
+    EXPECT_TRUE(one.at("step_time_s").is_number() || !one.at("code").get<std::string>().empty()) << one.dump();
+}
+
+TEST(ExplainPlan, ANeighbourIsWhatSimulateSaysOfIt) {
+  const Scratch scratch;
+  const std::string base = text_of(fs::path(ORRERY_SOURCE_DIR) / kTiny);
+  const std::string plan = (scratch.path() / "plan.yaml").string(), other = (scratch.path() / "other.yaml").string();
+  ASSERT_EQ(
+      orrery({"plan", kTiny, "-o", plan, "--set", "plan={data: 2, micro_batch: 1, recompute: none, zero_stage: 0}"})
+          .exit_code,
+      0);
+  ASSERT_EQ(
+      orrery({"plan", kTiny, "-o", other, "--set", "plan={data: 2, micro_batch: 2, recompute: none, zero_stage: 0}"})
+          .exit_code,
+      0);
+  const nlohmann::json neighbours = orrery({"explain", plan, "--json"}).result().at("neighbours");
+  const auto next = std::find_if(neighbours.begin(), neighbours.end(),
+                                 [](const auto& one) { return one.at("change") == "micro-batch 2"; });
+  ASSERT_NE(next, neighbours.end());
+  EXPECT_EQ(next->at("step_time_s"), orrery({"simulate", other, "--json"}).result().at("step_time_s"));
+}
+
+TEST(Memory, ProbeAndDoctorAgree) {
+  const double bytes = orrery({"probe", "--json"}).result().at("machine").at("memory_bytes").get<double>();
+  std::string said;
+  const nlohmann::json found = orrery({"doctor", "--json"}).result().at("capabilities");
+  for (const nlohmann::json& one : found)
+    if (one.at("name") == "memory") said = one.at("detail").get<std::string>();
+  EXPECT_NEAR(std::stod(said) * (said.find("GiB") != std::string::npos ? 1 << 30 : 1 << 20), bytes, 0.02 * bytes)
+      << said;
+}
+
+}  // namespace
+}  // namespace orrery::tests

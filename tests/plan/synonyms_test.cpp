@@ -1,0 +1,41 @@
+// Words of other tools in a job: the message names ours.
+#include "plan/synonyms.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/job.h"
+
+namespace orrery::plan {
+namespace {
+
+std::string said(const std::string& more) {
+  const auto job = parse_job("model: tiny-gpt\ncluster: localhost-2\nbatch: 8\n" + more, "job.yaml");
+  return job ? std::string("accepted") : base::render(job.error(), false);
+}
+
+TEST(Synonyms, KeysOfOtherToolsAreNamedInOurs) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(said("plan: {tp: 2}\n"), HasSubstr("unknown key `tp` in `plan`"));
+  EXPECT_THAT(said("plan: {tp: 2}\n"), HasSubstr("here it is called `tensor`"));
+  EXPECT_THAT(said("plan: {PP: 2}\n"), HasSubstr("here it is called `pipeline`"));
+  EXPECT_THAT(said("plan: {zero: 2}\n"), HasSubstr("here it is called `zero_stage`"));
+  EXPECT_THAT(said("training: {optimizer: {lr: 1e-3}}\n"), HasSubstr("here it is called `learning_rate`"));
+  EXPECT_THAT(said("training: {lr: 1e-3}\n"), HasSubstr("here it is called `optimizer: {learning_rate"));
+  EXPECT_THAT(said("dtype: bf16\n"), HasSubstr("here it is called `precision`"));
+}
+
+TEST(Synonyms, ValuesOfOtherToolsAreNamedInOursAndOnce) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(said("precision: BF16\n"), HasSubstr("did you mean `bf16`?"));
+  EXPECT_THAT(said("precision: float16\n"), HasSubstr("here it is called `fp16`"));
+  EXPECT_THAT(said("plan: {schedule: interleaved}\n"), HasSubstr("`1f1b` with `virtual_stages: 2`"));
+  EXPECT_THAT(said("plan: {schedule: [1f1b, interleaved]}\n"), HasSubstr("E0106"));
+  EXPECT_THAT(said("plan: {recompute: true}\n"), HasSubstr("here it is called `full`"));
+  const std::string once = said("precision: float16\n");
+  EXPECT_EQ(once.find("E0106"), once.rfind("E0106")) << once;
+  EXPECT_EQ(said("precision: fp16\nplan: {schedule: 1f1b, tensor: 2, zero_stage: 1}\n"), "accepted");
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -1,0 +1,104 @@
+/// What a stack does about all-to-alls of tokens and about experts shows in the replay, as in the closed form.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cost/estimate.h"
+#include "cost/exchange.h"
+#include "cost/habits.h"
+#include "cost/pipeline.h"
+#include "sim/simulate.h"
+#include "tests/sim/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+struct Told {
+  cost::Breakdown closed, replayed;
+  double closed_step = 0, replayed_step = 0;
+};
+
+/// A mixture on four nodes of H100, experts over several of them.
+Told told(const std::vector<std::pair<const char*, double>>& numbers, int tensor = 1, int zero = 1) {
+  auto model = std::make_shared<models::Model>(*testing::model("qwen3-30b-a3b"));
+  model->layers = 4;
+  const auto cluster = testing::cluster("hgx-h100-1024", 32);
+  cost::Stack stack = testing::stack("megatron-lm");
+  stack.memory = {};
+  for (const auto& [name, value] : numbers) stack.parameters.push_back({name, value, cost::Unit::number, "test"});
+  const cost::Pricing pricing(cluster, stack);
+  plan::PlanSpec spec;
+  spec.data = 32 / tensor;
+  spec.tensor = tensor;
+  spec.sequence_parallel = tensor > 1;
+  spec.expert = tensor > 1 ? 8 : 16;
+  spec.batch = 64;
+  spec.sequence = 4096;
+  spec.zero_stage = zero;
+  spec.flash = true;
+  spec.precision = models::DType::bf16;
+  auto made = plan::make_plan(model, cluster, spec);
+  if (!made) throw std::runtime_error(made.error().front().message);
+  const cost::Estimate estimate = cost::Estimator(model, pricing).time(*made);
+  const cost::Prediction replayed = simulate(*made, pricing, {.spans = false}).prediction;
+  return {estimate.breakdown, replayed.breakdown, estimate.step_time, replayed.step_time_s};
+}
+
+void expect_near(double a, double b, double share, const char* what) {
+  EXPECT_NEAR(a, b, share * b) << what;
+}
+
+TEST(MixtureReplay, WaitsForTwoHopsAsLongAsTheyArePriced) {
+  const Told each = told({}), once = told({{"stack.exchange_two_hop", 1}});
+  EXPECT_LT(once.replayed.exchange_communication, each.replayed.exchange_communication);
+  expect_near(each.replayed.exchange_communication, each.closed.exchange_communication, 0.03, "each copy by itself");
+  expect_near(once.replayed.exchange_communication, once.closed.exchange_communication, 0.03, "two hops");
+}
+
+TEST(MixtureReplay, WaitsForWhatComputeOfAnotherMicroBatchLeavesOfExchanges) {
+  const Told open = told({});
+  const Told hidden = told({{"stack.exchange_hidden", 1}, {"stack.exchange_compute", 0.25}});
+  expect_near(hidden.replayed.exchange_communication, hidden.closed.exchange_communication, 0.03, "a quarter");
+  EXPECT_LT(hidden.replayed.exchange_communication, 0.9 * open.replayed.exchange_communication);
+}
+
+TEST(MixtureReplay, SendsEachTensorRanksOwnRowsAndFewerBytesOnTheWayThere) {
+  const Told all = told({}, 4), own = told({{"stack.exchange_own_rows", 1}}, 4);
+  EXPECT_LT(own.replayed.exchange_communication, 0.6 * all.replayed.exchange_communication);
+  expect_near(own.replayed.exchange_communication, own.closed.exchange_communication, 0.05, "own rows");
+  const Told wide = told({}), narrow = told({{"stack.exchange_bytes", 1}});
+  expect_near(narrow.replayed.exchange_communication, 0.75 * wide.replayed.exchange_communication, 0.05,
+              "one of two bytes there, two of two back");
+}
+
+TEST(MixtureReplay, RunsExpertsAgainFromTheirRouterOn) {
+  const Told kept = told({}), again = told({{"stack.recomputes_experts", 1}});
+  EXPECT_EQ(kept.replayed.recompute, 0);
+  expect_near(again.replayed.recompute, again.closed.recompute, 0.03, "experts");
+  EXPECT_LT(again.replayed.recompute, again.replayed.forward) << "attention is kept";
+  expect_near(again.replayed.exchange_communication, 1.5 * kept.replayed.exchange_communication, 0.05,
+              "six all-to-alls where four were");
+}
+
+TEST(MixtureReplay, ReducesGradientsBesideTheNextLayerWhereTheStackDoes) {
+  const Told waits = told({}, 1, 3), beside = told({{"stack.reduce_beside", 1}}, 1, 3);
+  EXPECT_LT(beside.replayed_step, 0.97 * waits.replayed_step);
+  expect_near(beside.replayed_step, beside.closed_step, 0.08, "step");
+}
+
+TEST(Issuing, EndsAPassWhenTheDeviceHasFollowedTheHost) {
+  double issued = 0;
+  EXPECT_DOUBLE_EQ(cost::issued_end({}, 5, 2, -1, issued), 7) << "a host that is always ahead";
+  const cost::Issue slow{3, 3.5};
+  EXPECT_DOUBLE_EQ(cost::issued_end(slow, 5, 2, 5, issued), 8.5) << "it began when the message had come";
+  EXPECT_DOUBLE_EQ(issued, 8);
+  EXPECT_DOUBLE_EQ(cost::issued_end(slow, 20, 2, 12, issued), 22) << "it had a lead";
+  EXPECT_DOUBLE_EQ(issued, 15);
+  // What runs before the gradient comes is issued ahead: 10, when the device has the gradient, is the rest's begin.
+  issued = 6;
+  EXPECT_DOUBLE_EQ(cost::issued_end({3, 3.5, 2, 2.5, 1}, 9, 2, 10, issued), 13.5);
+  EXPECT_DOUBLE_EQ(issued, 13);
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Generates the golden numbers of a small recommendation model: the DLRM of tests/exec/recommender.h trained by PyTorch.
+"""Generates golden numbers of a small recommendation model: the DLRM of tests/exec/recommender.h, trained by PyTorch.
 
 dlrm_clicks.tsv holds the samples, in Criteo's form; dlrm_initial.safetensors the weights before step 1, with the public
-DLRM's names; dlrm_golden.json each step's loss by each optimizer, in float64, and dlrm_NAME_final.safetensors what 20 steps
-of it have made of the weights. Tables are torch's own EmbeddingBag with sparse gradients. Adam of tables is
+DLRM's names; dlrm_golden.json each step's loss by each optimizer, in float64, and dlrm_NAME_final.safetensors what 20
+steps of it have made of the weights. Tables are torch's own EmbeddingBag with sparse gradients. Adam of tables is
 torch.optim.SparseAdam (moments of rows that a step does not look up stay), whose epsilon stands beside the uncorrected
 moment: each step gives it epsilon * sqrt(1 - beta2^t), which makes it fbgemm's ADAM. Row-wise Adagrad is written out.
 """
@@ -66,7 +66,8 @@ def initial_weights():
     weights = {}
     for prefix, widths in (("bot_l.", [DENSE] + BOTTOM), ("top_l.", widths_of_top())):
         for i in range(len(widths) - 1):
-            weights[f"{prefix}{2 * i}.weight"] = torch.randn(widths[i + 1], widths[i]) * math.sqrt(2 / sum(widths[i : i + 2]))
+            deviation = math.sqrt(2 / sum(widths[i : i + 2]))
+            weights[f"{prefix}{2 * i}.weight"] = torch.randn(widths[i + 1], widths[i]) * deviation
             weights[f"{prefix}{2 * i}.bias"] = torch.randn(widths[i + 1]) * math.sqrt(1 / widths[i + 1])
     for t, (rows, _, _) in enumerate(TABLES):
         weights[f"emb_l.{t}.weight"] = torch.randn(rows, WIDTH) * 0.2

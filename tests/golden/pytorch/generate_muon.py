@@ -45,7 +45,7 @@ class Muon:
 
 
 def views(name, tensor, fused):
-    """The matrices (out, in) that a stored one is made of: Conv1D keeps them transposed, and q, k and v side by side."""
+    """The matrices (out, in) that a stored one is made of: Conv1D keeps them transposed, q, k and v side by side."""
     if not fused:
         return [tensor]
     return [part.T for part in tensor.split(tensor.size(1) // 3 if "c_attn" in name else tensor.size(1), dim=1)]

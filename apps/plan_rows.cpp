@@ -75,6 +75,27 @@ void rank(cost::SearchResult& result, const std::vector<bool>& is_final, plan::O
   result.plans = std::move(ranked);
 }
 
+reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster& cluster,
+                              const cost::Intervals& intervals) {
+  reports::Evidence out;
+  out.stack = stack.name;
+  if (cluster.device().kind == clusters::DeviceKind::gpu) {
+    out.one_node = cost::spread_of(intervals, stack, false);
+    out.several_nodes = cost::spread_of(intervals, stack, true);
+    out.word = cost::name_of(cost::basis_of(intervals, stack));
+    out.text = cost::basis_text(intervals, stack, cluster.nodes > 1);
+    if (out.word == "uncalibrated" && out.several_nodes)
+      out.text += "; intervals are those of other software's published runs";
+    return out;
+  }
+  const bool measured = std::any_of(cluster.sources.begin(), cluster.sources.end(),
+                                    [](const std::string& s) { return s.find("--measure") != s.npos; });
+  out.word = measured ? "calibrated" : "uncalibrated";
+  out.text = measured ? "this machine's cores as `orrery probe --measure` found them"
+                      : "nominal rates of cores: `orrery probe --measure -o here.yaml` measures this machine's";
+  return out;
+}
+
 }  // namespace
 
 reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& cluster,
@@ -90,28 +111,14 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   h.devices_per_node = cluster.devices_per_node;
   h.memory_bytes = cluster.device().memory.value;
   h.peak_flops = cluster.peak(models::name_of(job.job.precision)).value;
-  h.stack = job.stacks.named().name;
   h.precision = models::name_of(job.job.precision);
   h.samples = job.model->recommender.has_value();
   h.batch = job.job.batch;
   h.sequence = h.samples ? 1 : job.job.sequence;
-  if (cluster.device().kind == clusters::DeviceKind::gpu) {
-    const bool several = cluster.nodes > 1;
-    const cost::Stack& stack = job.stacks.named();
-    h.one_node = cost::spread_of(intervals, stack, false);
-    h.several_nodes = cost::spread_of(intervals, stack, true);
-    h.evidence = cost::name_of(cost::basis_of(intervals, stack));
-    h.evidence_text = cost::basis_text(intervals, stack, several);
-    if (h.evidence == "uncalibrated" && h.several_nodes)
-      h.evidence_text += "; intervals are those of other software's published runs";
-  } else {
-    const bool measured = std::any_of(cluster.sources.begin(), cluster.sources.end(),
-                                      [](const std::string& s) { return s.find("--measure") != s.npos; });
-    h.evidence = measured ? "calibrated" : "uncalibrated";
-    h.evidence_text = measured
-                          ? "this machine's cores as `orrery probe --measure` found them"
-                          : "nominal rates of cores: `orrery probe --measure -o here.yaml` measures this machine's";
-  }
+  h.evidence.clear();
+  for (const cost::Stack& stack : job.stacks.all()) h.evidence.push_back(evidence_of(stack, cluster, intervals));
+  for (std::size_t zero = 0; zero < h.by_zero.size(); ++zero)
+    h.by_zero.at(zero) = job.stacks.place_of(static_cast<int>(zero), cluster.nodes > 1);
   return h;
 }
 

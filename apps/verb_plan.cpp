@@ -113,7 +113,8 @@ nlohmann::json json_of(const cost::SearchResult& result, const ShownPlans& shown
   nlohmann::json out = reports::plan_json(first, whole_plan);
   for (std::size_t i = 0; i < first.plans.size(); ++i) {
     nlohmann::json& plan = out["plans"][i];
-    plan.update(reports::figures_json(reports::figures_of(first.plans[i], heading)));
+    plan.update(
+        reports::figures_json(reports::figures_of(first.plans[i], heading), heading.evidence_of(first.plans[i].spec)));
     plan["row"] = shown.row_of[i] < shown.rows.size() ? nlohmann::json(shown.row_of[i] + 1) : nlohmann::json(nullptr);
   }
   out["job"] = reports::heading_json(heading);

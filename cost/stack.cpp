@@ -91,6 +91,9 @@ std::string capabilities_text(const Capabilities& c) {
       kArchitectureWords.at(static_cast<std::size_t>(static_cast<int>(c.flash_from) - kFirstWord)));
 }
 
+/// Keys of Stack::by_zero.
+constexpr std::array<const char*, 4> kByZero = {"without_zero", "with_zero_1", "with_zero_2", "with_zero_3"};
+
 std::string interval_text(const Interval& i) {
   return fmt::format("{{low: {}, high: {}}}", i.low, i.high);
 }
@@ -115,8 +118,9 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   out += fmt::format("stack: {}\n", base::yaml_text(s.name));
   if (s.generic) out += "generic: true\n";
   out += fmt::format("flash: {}\nhost_inline: {}\n", s.flash, s.host_inline);
-  if (!s.without_zero.empty()) out += fmt::format("without_zero: {}\n", base::yaml_text(s.without_zero));
-  if (!s.with_zero_3.empty()) out += fmt::format("with_zero_3: {}\n", base::yaml_text(s.with_zero_3));
+  for (std::size_t zero = 0; zero < kByZero.size(); ++zero)
+    if (!s.by_zero.at(zero).empty())
+      out += fmt::format("{}: {}\n", kByZero.at(zero), base::yaml_text(s.by_zero.at(zero)));
   if (!s.within_node.empty()) out += fmt::format("within_node: {}\n", base::yaml_text(s.within_node));
   if (!(s.can == Capabilities())) out += capabilities_text(s.can);
   if (!(s.usual == Practice()))
@@ -152,8 +156,7 @@ Stack read_stack(const base::Cursor& root) {
     const base::Cursor at = root.optional(key);
     return at.exists() ? at.text() : std::string();
   };
-  s.without_zero = name_at("without_zero");
-  s.with_zero_3 = name_at("with_zero_3");
+  for (std::size_t zero = 0; zero < kByZero.size(); ++zero) s.by_zero.at(zero) = name_at(kByZero.at(zero));
   s.within_node = name_at("within_node");
   s.can = read_capabilities(root.optional("can"));
   if (const base::Cursor usual = root.optional("usual"); usual.exists())

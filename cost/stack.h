@@ -2,6 +2,7 @@
 /// Stack: the software that runs a schedule, as few named physical facts. Orrery's own executors are stacks
 /// like any other. Read from cost/stacks/NAME.yaml; its numbers are the stack.* coefficients and may be
 /// fitted.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,9 +54,10 @@ struct Stack {
   bool zero_gradients = true;
   Capabilities can = {};
   Practice usual = {};
-  /// Stacks that stand for this one where a plan partitions nothing, or parameters too, or stays within a node; empty:
-  /// this one (cost/stacks.h).
-  std::string without_zero = {}, with_zero_3 = {}, within_node = {};
+  /// Stacks that stand for this one where a plan is of a ZeRO stage, or stays within a node; empty: this one
+  /// (cost/stacks.h).
+  std::array<std::string, 4> by_zero = {};
+  std::string within_node = {};
   MemoryRecipe memory;  ///< what it keeps beyond the schedule's buffers
   /// stack.op_overhead      seconds an op costs beyond its arithmetic (launch gap, call, tiny-tensor costs)
   /// stack.load_overhead    seconds to read one micro-batch's tokens

@@ -23,7 +23,7 @@ Stacks::Stacks(Stack alone) {
 Stacks::Stacks(Stack named, const Find& find) : Stacks(std::move(named)) {
   const auto found = [&](const std::string& name) { return name.empty() ? nullptr : find(name); };
   for (std::size_t zero = 0; zero < kStages; ++zero) {
-    const Stack* other = found(zero == 0 ? all_.front().without_zero : zero == 3 ? all_.front().with_zero_3 : "");
+    const Stack* other = found(all_.front().by_zero.at(zero));
     const std::size_t place = other != nullptr ? add(*other) : 0;
     const Stack* within = found(all_[place].within_node);
     places_[1][zero] = place;
@@ -72,7 +72,9 @@ std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec
   const Stack& named = stacks.named();
   const Capabilities& can = named.can;
   std::vector<std::string> out;
-  const bool partitions = has(can.zero_stages, spec.zero_stage) || (spec.zero_stage == 3 && !named.with_zero_3.empty());
+  const auto stage = static_cast<std::size_t>(std::max(0, spec.zero_stage));
+  const bool stood_for = stage < named.by_zero.size() && !named.by_zero.at(stage).empty();
+  const bool partitions = stood_for || has(can.zero_stages, spec.zero_stage);
   if (!partitions)
     out.push_back(fmt::format("ZeRO {}", spec.zero_stage));
   else if (spec.pipeline > 1 && has(can.zero_stages, spec.zero_stage) &&

@@ -67,6 +67,7 @@ std::string pooled_of(const plan::Embedding& e) {
 struct Shown {
   const cost::Prediction& p;
   PlanFigures figures;
+  const Evidence* evidence;
 };
 
 /// A column of the table of plans: its head, its cell, and whether it is worth showing for these plans.
@@ -176,6 +177,12 @@ std::string with_commas(std::int64_t n) {
 
 }  // namespace
 
+const Evidence& PlanHeading::evidence_of(const plan::PlanSpec& spec) const {
+  const auto stage =
+      static_cast<std::size_t>(std::clamp<int>(spec.zero_stage, 0, static_cast<int>(by_zero.size()) - 1));
+  return evidence[by_zero.at(stage)];
+}
+
 PlanFigures figures_of(const cost::Prediction& p, const PlanHeading& heading) {
   PlanFigures out;
   const int ranks = p.spec.ranks();
@@ -184,7 +191,8 @@ PlanFigures figures_of(const cost::Prediction& p, const PlanHeading& heading) {
   out.flops_per_s_per_device = p.mfu * heading.peak_flops;
   const double tokens = p.tokens_per_s * p.step_time_s;
   if (tokens > 0) out.usd_per_million_tokens = p.cost_per_step_usd / tokens * kMillion;
-  const auto& spread = ranks > heading.devices_per_node ? heading.several_nodes : heading.one_node;
+  const Evidence& evidence = heading.evidence_of(p.spec);
+  const auto& spread = ranks > heading.devices_per_node ? evidence.several_nodes : evidence.one_node;
   if (!spread) return out;
   out.step_time_s = cost::around(p.step_time_s, spread->time);
   if (p.memory_capacity_bytes > 0 && p.memory_peak_bytes > 0)
@@ -208,7 +216,7 @@ std::vector<std::size_t> families(const std::vector<cost::Prediction>& plans,
   return out;
 }
 
-std::string heading_text(const PlanHeading& h, const TableStyle& style) {
+std::string heading_text(const PlanHeading& h, const Evidence& evidence, const TableStyle& style) {
   std::string model = fmt::format("{}: {} parameters", h.model, base::human_count(h.parameters));
   if (h.parameters_active < h.parameters && !h.samples)
     model += fmt::format(", {} of them active", base::human_count(h.parameters_active));
@@ -220,8 +228,8 @@ std::string heading_text(const PlanHeading& h, const TableStyle& style) {
                                       : fmt::format("{} sequences x {} = {} tokens a step", with_commas(h.batch),
                                                     with_commas(h.sequence), base::human_count(all));
   std::string out;
-  for (const std::string& line : {model + " " + machine, fmt::format("{}, {}, {}", h.stack, h.precision, batch),
-                                  "Evidence: " + h.evidence_text}) {
+  for (const std::string& line : {model + " " + machine, fmt::format("{}, {}, {}", h.stack(), h.precision, batch),
+                                  "Evidence: " + evidence.text}) {
     const std::string shown = style.unicode ? line : to_ascii(line);
     out += wrapped(shown, style.width, 2) + "\n";
   }
@@ -236,20 +244,23 @@ nlohmann::json heading_json(const PlanHeading& h) {
           {"device", h.device},
           {"devices", h.devices},
           {"nodes", h.nodes},
-          {"stack", h.stack},
+          {"stack", h.stack()},
           {"precision", h.precision},
           {"batch", h.batch},
           {"sequence", h.sequence},
-          {"evidence", h.evidence},
-          {"evidence_text", h.evidence_text}};
+          {"evidence", h.evidence.front().word},
+          {"evidence_text", h.evidence.front().text}};
 }
 
-nlohmann::json figures_json(const PlanFigures& f) {
+nlohmann::json figures_json(const PlanFigures& f, const Evidence& evidence) {
   nlohmann::json out = {{"tokens_per_s_per_device", f.tokens_per_s_per_device},
                         {"flops_per_s_per_device", f.flops_per_s_per_device},
                         {"cost_per_million_tokens_usd", f.usd_per_million_tokens},
                         {"step_time_interval_s", nullptr},
-                        {"fits_probability", nullptr}};
+                        {"fits_probability", nullptr},
+                        {"stack", evidence.stack},
+                        {"evidence", evidence.word},
+                        {"evidence_text", evidence.text}};
   if (f.step_time_s) out["step_time_interval_s"] = {f.step_time_s->low, f.step_time_s->high};
   if (f.fits_probability) out["fits_probability"] = *f.fits_probability;
   return out;
@@ -258,7 +269,8 @@ nlohmann::json figures_json(const PlanFigures& f) {
 Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<std::size_t>& rows,
                   const PlanHeading& heading, std::size_t folded) {
   std::vector<Shown> shown;
-  for (const std::size_t i : rows) shown.push_back({plans[i], figures_of(plans[i], heading)});
+  for (const std::size_t i : rows)
+    shown.push_back({plans[i], figures_of(plans[i], heading), &heading.evidence_of(plans[i].spec)});
   // Plans for several sizes of the cluster stand in one table (orrery plan --gpus 64,128).
   const int first = shown.empty() ? 0 : shown.front().p.spec.ranks();
   std::vector<PlanColumn> columns = {{"devices", 0, Align::right,
@@ -266,6 +278,9 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
                                       [=](const Shown& s) { return s.p.spec.ranks() != first; }}};
   for (auto& more : {columns_of_splits(), columns_of_figures(heading)})
     columns.insert(columns.end(), more.begin(), more.end());
+  const Evidence* of_first = shown.empty() ? nullptr : shown.front().evidence;
+  columns.push_back({"by", 5, Align::left, [](const Shown& s) { return s.evidence->stack; },
+                     [=](const Shown& s) { return s.evidence != of_first; }});
   std::erase_if(columns, [&](const PlanColumn& c) { return std::none_of(shown.begin(), shown.end(), c.worth); });
 
   Table table;
@@ -277,6 +292,10 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
     row.push_back(whole_number(static_cast<std::int64_t>(table.rows.size())));
     for (const PlanColumn& column : columns) row.push_back(column.cell(one));
   }
+  std::set<const Evidence*> said = {shown.empty() ? nullptr : shown.front().evidence};  // by the heading
+  for (const Shown& one : shown)
+    if (said.insert(one.evidence).second)
+      table.notes.push_back(fmt::format("Evidence of {}: {}.", one.evidence->stack, one.evidence->text));
   if (folded > 0)
     table.notes.push_back(
         fmt::format("Each row is the best of its family; {} more differ from theirs in micro-batch, virtual stages and "

@@ -1,6 +1,7 @@
 #pragma once
 /// Ranked plans as a table in the field's letters, with what stands above it: for what, on what, by what software, and
 /// what the predictions rest on.
+#include <array>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -13,6 +14,13 @@
 
 namespace orrery::reports {
 
+/// What the predictions of one stack rest on.
+struct Evidence {
+  std::string stack;
+  std::string word, text;                               ///< a word of docs/json.md, and in a sentence
+  std::optional<cost::Spread> one_node, several_nodes;  ///< of published runs; none on CPU ranks
+};
+
 /// What a search was asked, and what predictions alone do not say.
 struct PlanHeading {
   std::string model;
@@ -21,11 +29,14 @@ struct PlanHeading {
   int devices = 0, nodes = 0, devices_per_node = 0;
   double memory_bytes = 0;  ///< of a device
   double peak_flops = 0;    ///< of a device, FLOP/s at the precision; 0: unknown
-  std::string stack, precision;
+  std::string precision;
   std::int64_t batch = 0, sequence = 0;  ///< sequences of a step, tokens of each; of clicks samples, of one each
   bool samples = false;                  ///< a recommendation model, which has samples instead of tokens
-  std::string evidence, evidence_text;   ///< what the predictions rest on: a word of docs/json.md, and in a sentence
-  std::optional<cost::Spread> one_node, several_nodes;  ///< of published runs; none on CPU ranks
+  std::vector<Evidence> evidence = std::vector<Evidence>(1);  ///< of the stack that is asked for, then of its stand-ins
+  std::array<std::size_t, 4> by_zero = {};                    ///< which of them a plan has, by its ZeRO stage
+
+  [[nodiscard]] const std::string& stack() const { return evidence.front().stack; }
+  [[nodiscard]] const Evidence& evidence_of(const plan::PlanSpec& spec) const;
 };
 
 /// What follows from a prediction and its heading.
@@ -44,10 +55,10 @@ struct PlanFigures {
 [[nodiscard]] std::vector<std::size_t> families(const std::vector<cost::Prediction>& plans,
                                                 const std::vector<std::string>& compared);
 
-/// Two or three lines.
-[[nodiscard]] std::string heading_text(const PlanHeading& heading, const TableStyle& style);
+/// Two or three lines. `evidence`: of the plan in question, one of the heading's.
+[[nodiscard]] std::string heading_text(const PlanHeading& heading, const Evidence& evidence, const TableStyle& style);
 [[nodiscard]] nlohmann::json heading_json(const PlanHeading& heading);
-[[nodiscard]] nlohmann::json figures_json(const PlanFigures& figures);
+[[nodiscard]] nlohmann::json figures_json(const PlanFigures& figures, const Evidence& evidence);
 
 /// A row for each of `rows`, in their order; `folded` plans are like one of them.
 [[nodiscard]] Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<std::size_t>& rows,

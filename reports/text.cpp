@@ -42,7 +42,13 @@ std::string plan_text(const cost::SearchResult& result, const TableStyle& style)
 
 std::string plan_text(const cost::SearchResult& result, const Table& plans, const PlanHeading& heading_of,
                       const TableStyle& style) {
-  std::string out = heading_of.model.empty() ? "" : heading_text(heading_of, style) + "\n";
+  std::string out;
+  if (!heading_of.model.empty())
+    out = heading_text(
+              heading_of,
+              result.plans.empty() ? heading_of.evidence.front() : heading_of.evidence_of(result.plans.front().spec),
+              style) +
+          "\n";
   const auto lines = [&](const std::string& text, std::size_t indent) {
     out += wrapped(styled(text, style), style.width, indent) + "\n";
   };

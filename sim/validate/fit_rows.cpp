@@ -377,8 +377,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   out.stack = like;
   out.stack.name = options.name;
   out.stack.generic = false;
-  out.stack.without_zero.clear();
-  out.stack.with_zero_3.clear();
+  out.stack.by_zero = {};
   out.stack.within_node.clear();
   for (const Fit* fit : {&times, &memory}) {
     const Numbers numbers = fit->at(fit->theta);

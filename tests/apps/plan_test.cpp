@@ -80,6 +80,23 @@ TEST(Plan, WarnsWhereAJobNamesWhatItsSoftwareHasNot) {
   EXPECT_NE(ran.err.find("ZeRO 2"), std::string::npos) << ran.err;
 }
 
+TEST(Plan, OfPartitionedParametersSaysWhoseNumbersItTakes) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml",
+                                       "model: gpt2-124m\ncluster: dgx-a100\nbatch: 64\nstack: megatron-core\n"
+                                       "plan: {pipeline: 1, zero_stage: [1, 3], tensor: 1, micro_batch: 2}\n");
+  const Ran ran = orrery({"plan", job, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.result().at("job").at("stack"), "megatron-core");
+  for (const nlohmann::json& plan : ran.result().at("plans")) {
+    const bool whole = plan.at("zero_stage") == 1;
+    EXPECT_EQ(plan.at("stack"), whole ? "megatron-core" : "megatron-fsdp");
+    EXPECT_EQ(plan.at("evidence"), whole ? "published" : "uncalibrated");
+  }
+  const Ran read = orrery({"plan", job});
+  EXPECT_NE(read.out.find("of megatron-fsdp was ever compared"), std::string::npos) << read.out;
+}
+
 class Example : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Example, PlansAndKeepsItsPromisesToScripts) {

@@ -36,7 +36,7 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   ASSERT_TRUE(again.has_value()) << base::render(again.error(), false) << text;
   EXPECT_EQ(write_stack(*again, {"by hand"}), text);
   EXPECT_EQ(again->parameters, stack->parameters);
-  EXPECT_EQ(again->with_zero_3, "deepspeed");
+  EXPECT_EQ(again->by_zero[3], "deepspeed");
   EXPECT_EQ(again->within_node, "theirs");
   EXPECT_EQ(again->can, stack->can);
   EXPECT_EQ(again->usual, (Practice{true, 3}));

@@ -22,9 +22,12 @@ PlanHeading heading() {
   h.cluster = "dgx-a100-80gb", h.device = "A100-SXM4-80GB";
   h.devices = 128, h.nodes = 16, h.devices_per_node = 8;
   h.memory_bytes = 80.0 * (1 << 30), h.peak_flops = 312e12;
-  h.stack = "megatron-lm", h.precision = "bf16", h.batch = 64, h.sequence = 2048;
-  h.evidence = "published", h.evidence_text = "from 30 published runs of megatron-lm";
-  h.several_nodes = cost::Spread{"megatron-lm", true, {0.9, 1.1}, {0.95, 1.05}, 30};
+  h.precision = "bf16", h.batch = 64, h.sequence = 2048;
+  h.evidence = {{"megatron-lm",
+                 "published",
+                 "from 30 published runs of megatron-lm",
+                 {},
+                 cost::Spread{"megatron-lm", true, {0.9, 1.1}, {0.95, 1.05}, 30}}};
   return h;
 }
 
@@ -54,7 +57,8 @@ TEST(PlanTable, FitsEightyColumnsByLeavingOutTheLeastImportantAndSaysSo) {
 }
 
 TEST(PlanTable, TheHeadingSaysForWhatOnWhatAndOnWhatEvidence) {
-  const std::string text = heading_text(heading(), {true, false, 80});
+  const PlanHeading shown = heading();
+  const std::string text = heading_text(shown, shown.evidence.front(), {true, false, 80});
   EXPECT_LE(widest(text), 80U) << text;
   for (const char* said : {"sample: 7.00 B parameters", "128 x A100-SXM4-80GB", "16 nodes", "megatron-lm, bf16",
                            "64 sequences x 2,048 =", "Evidence: from 30 published runs"})
@@ -73,6 +77,25 @@ TEST(PlanTable, FoldsWhatDiffersInTheMicroBatchUnlessTheJobComparesIt) {
   EXPECT_THAT(families(all, {}), ElementsAre(0, 1, 2, 3)) << "ZeRO is another family";
 }
 
+TEST(PlanTable, APlanThatAnotherStackStandsForHasThatStacksEvidence) {
+  PlanHeading h = heading();
+  h.evidence.push_back({"fully-sharded",
+                        "uncalibrated",
+                        "no run of fully-sharded was ever compared",
+                        {},
+                        cost::Spread{"", true, {0.5, 2}, {0.9, 1.1}, 0}});
+  h.by_zero = {0, 0, 0, 1};
+  std::vector<cost::Prediction> all = plans();
+  for (cost::Prediction& one : all) one.spec.zero_stage = 0;
+  EXPECT_THAT(text_of(plans_table(all, {0, 1}, h), {true, false, 200}), Not(HasSubstr("by")));
+  all[1].spec.zero_stage = 3;
+  const std::string text = text_of(plans_table(all, {0, 1}, h), {true, false, 200});
+  EXPECT_THAT(text, HasSubstr("fully-sharded\n"));
+  EXPECT_THAT(text, HasSubstr("Evidence of fully-sharded: no run of fully-sharded was ever compared."));
+  EXPECT_NEAR(figures_of(all[1], h).step_time_s->high, 2 * all[1].step_time_s, 1e-9);
+  EXPECT_NEAR(figures_of(all[0], h).step_time_s->high, 1.1 * all[0].step_time_s, 1e-9);
+}
+
 TEST(PlanTable, FiguresFollowFromTheStepTime) {
   const cost::Prediction plan = plans().front();  // 1.7321 s, 128 ranks, 64 x 2048 tokens
   const PlanFigures f = figures_of(plan, heading());
@@ -83,7 +106,7 @@ TEST(PlanTable, FiguresFollowFromTheStepTime) {
   EXPECT_NEAR(f.step_time_s->low, 0.9 * 1.7321, 1e-9);
   EXPECT_GT(*f.fits_probability, 0.99) << "61 GiB of 80";
   PlanHeading unknown = heading();
-  unknown.several_nodes.reset();
+  unknown.evidence.front().several_nodes.reset();
   EXPECT_FALSE(figures_of(plan, unknown).step_time_s);
 }
 

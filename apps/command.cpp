@@ -9,7 +9,7 @@
 
 #include "apps/interrupt.h"
 #include "apps/output.h"
-#include "apps/verbs.h"
+#include "apps/verbs/verbs.h"
 #include "exec/failure.h"
 
 namespace orrery::apps {

@@ -11,7 +11,7 @@
 
 #include "apps/command_flags.h"
 #include "apps/exit_codes.h"
-#include "apps/usage.h"
+#include "apps/verbs/usage.h"
 #include "base/result.h"
 
 namespace orrery::apps {

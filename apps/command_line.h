@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "exec/sample.h"
+#include "exec/run/sample.h"
 
 namespace orrery::apps {
 

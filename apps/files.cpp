@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "exec/failure.h"
-#include "exec/files.h"
+#include "exec/files/files.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;

@@ -11,12 +11,12 @@
 #include "apps/files.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
-#include "cost/habits.h"
+#include "cost/parameters/habits.h"
 #include "models/read.h"
-#include "plan/asynchronous.h"
-#include "plan/lower.h"
-#include "plan/precision.h"
-#include "plan/recommender_rules.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/asynchronous.h"
+#include "plan/spec/precision.h"
+#include "plan/spec/recommender_rules.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;

@@ -15,17 +15,17 @@ namespace {
 
 /// What stands in the first lines of each kind of file that Orrery writes, and of no other's.
 constexpr const char* kMarks[] = {
-    "# A plan made by orrery:",                       // plan/plan_file.cpp
-    "`orrery init`",                                  // apps/verb_init.cpp
+    "# A plan made by orrery:",                       // plan/spec/plan_file.cpp
+    "`orrery init`",                                  // apps/verbs/init.cpp
     "`orrery probe",                                  // exec/probe/cluster_file.cpp
-    "`orrery import`",                                // apps/verb_import.cpp
-    "`orrery calibrate",                              // apps/calibrate_rows.cpp
-    "`orrery validate",                               // cost/intervals.cpp
+    "`orrery import`",                                // apps/verbs/import.cpp
+    "`orrery calibrate",                              // apps/verbs/calibrate_rows.cpp
+    "`orrery validate",                               // cost/parameters/intervals.cpp
     "`orrery export`",                                // reports/megatron.cpp
-    "# Coefficients that replace Orrery's defaults",  // cost/calibration.cpp
+    "# Coefficients that replace Orrery's defaults",  // cost/parameters/calibration.cpp
     "Orrery</title>",                                 // reports/html/page.cpp
     "{\"displayTimeUnit\":\"ms\",\"otherData\":{",    // reports/trace.cpp
-    "{\"format_version\":\"1.0\",\n\"origin\":\"",    // plan/timeline.cpp
+    "{\"format_version\":\"1.0\",\n\"origin\":\"",    // plan/schedule/timeline.cpp
 };
 constexpr std::size_t kBeginning = 4096;  // bytes
 

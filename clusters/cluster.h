@@ -1,6 +1,7 @@
 #pragma once
 /// Cluster: what a job runs on, as a graph of devices, switches, NICs and the links between them, plus what a device
-/// can do. Datasheet numbers only; fitted numbers live in calibration files (cost/calibration.h). It knows no layer.
+/// can do. Datasheet numbers only; fitted numbers live in calibration files (cost/parameters/calibration.h). It knows
+/// no layer.
 #include <boost/graph/adjacency_list.hpp>
 #include <cstdint>
 #include <map>

@@ -1,5 +1,5 @@
 # The command and the worker. CLI11 is costly to compile: it is included by apps/command_line.cpp alone.
-file(GLOB app_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/apps/*.cpp)
+file(GLOB app_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/apps/*.cpp ${PROJECT_SOURCE_DIR}/apps/verbs/*.cpp)
 list(FILTER app_sources EXCLUDE REGEX "/apps/main\\.cpp$")
 add_library(orrery_apps STATIC ${app_sources})
 add_library(orrery::apps ALIAS orrery_apps)

@@ -1,4 +1,4 @@
-# The CUDA module liborrery_cuda.so, opened at run time (exec/cuda_loader.h). It alone needs cuBLASLt and NCCL. libcuda and
+# The CUDA module liborrery_cuda.so, opened at run time (exec/engine/cuda_loader.h). It alone needs cuBLASLt and NCCL. libcuda and
 # NVML are never linked: a library that names them does not even load where there is no driver.
 find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib /usr/local/cuda/lib)

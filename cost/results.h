@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::cost {
 

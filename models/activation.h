@@ -1,6 +1,6 @@
 #pragma once
 /// The MLP's activations, each once: its name in model files, whether a gate multiplies it, what its operators count.
-/// Formulas are in exec/activations.h, for every backend. An activation is an entry here and a formula there.
+/// Formulas are in exec/engine/activations.h, for every backend. An activation is an entry here and a formula there.
 #include <cstdint>
 
 namespace orrery::models {

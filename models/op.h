@@ -111,7 +111,7 @@ enum class OpKind : std::uint8_t {
   gelu_erf_grad,    ///< in: dy, x. out: dx (may be dy)
   class_loss,       ///< in: logits (n,m), classes (n) int32. out: loss (1), accumulates scale*sum(log-sum-exp - logit)
   class_loss_grad,  ///< in: logits, classes, [scaling]. out: dlogits = scale*(softmax - onehot) (may be logits)
-  // -- compression (plan/compress.h, plan/encode.h), over flat ranges of `m` elements unless said otherwise
+  // -- compression (plan/lower/compress.h, plan/lower/encode.h), over flat ranges of `m` elements unless said otherwise
   convert,  ///< in: x (m). out: y (m), rounded to its own type. `dtype`: the narrower one
   /// in: pieces (n of m elements each). out: y (m): their sum, in fp32 and in their order, then rounded to its own
   /// type.
@@ -230,7 +230,7 @@ enum class OpKind : std::uint8_t {
   latent_pack_grad,  ///< in: dqkv (n,3*H*D). out: dq, dkv, dkey (n,rotary), which is summed over the heads
   head_values,       ///< in: y (n,H*D). out: (n,H*k), the first k columns of each head
   head_values_grad,  ///< in: dy (n,H*k). out: (n,H*D), whose other columns are 0
-  // -- Muon (Jordan et al. 2024): plan/whole_matrices.h says of which matrices, and who has what of them
+  // -- Muon (Jordan et al. 2024): plan/lower/whole_matrices.h says of which matrices, and who has what of them
   /// in: grad (m), coefficient (1), [scaling]. out: momentum (m), direction (m). Of matrices momentum moves towards the
   /// gradient, and the direction is the gradient moved towards it (Nesterov); elsewhere the direction is 0.
   muon_moments,

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "plan/plan.h"
-#include "plan/plan_file.h"
+#include "plan/spec/plan.h"
+#include "plan/spec/plan_file.h"
 
 namespace orrery::reports {
 

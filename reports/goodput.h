@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cost/goodput_forecast.h"
+#include "cost/run/goodput_forecast.h"
 #include "reports/table.h"
 
 namespace orrery::reports {

@@ -7,7 +7,7 @@
 
 #include "models/counts.h"
 #include "models/families.h"
-#include "plan/fields.h"
+#include "plan/spec/fields.h"
 #include "reports/tables.h"
 
 namespace orrery::reports {

@@ -1,8 +1,8 @@
 #pragma once
 /// Where a measured step's time went, in the same parts as a prediction's.
 #include "cost/results.h"
-#include "plan/schedule.h"
-#include "plan/timeline.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/timeline.h"
 
 namespace orrery::reports {
 

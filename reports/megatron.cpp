@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 #include "reports/handover.h"
 #include "reports/shell.h"
 

@@ -12,7 +12,7 @@
 #include <set>
 
 #include "base/units.h"
-#include "plan/fields.h"
+#include "plan/spec/fields.h"
 #include "reports/tables.h"
 
 namespace orrery::reports {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cost/intervals.h"
+#include "cost/parameters/intervals.h"
 #include "cost/results.h"
 #include "reports/table.h"
 

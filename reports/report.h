@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cost/results.h"
-#include "plan/schedule.h"
-#include "plan/timeline.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/timeline.h"
 
 namespace orrery::reports {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cost/parameters.h"
+#include "cost/parameters/parameters.h"
 #include "reports/json.h"
 #include "reports/tables.h"
 #include "reports/validation.h"

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
-#include "plan/place.h"
+#include "plan/schedule/place.h"
 
 namespace orrery::reports {
 namespace {

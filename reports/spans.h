@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/schedule.h"
-#include "plan/timeline.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/timeline.h"
 
 namespace orrery::reports {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "cost/results.h"
-#include "plan/schedule.h"
+#include "plan/schedule/schedule.h"
 #include "reports/table.h"
 
 namespace orrery::reports {

@@ -4,8 +4,8 @@
 /// never overlap; the same input gives the same bytes.
 #include <string>
 
-#include "plan/schedule.h"
-#include "plan/timeline.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/timeline.h"
 
 namespace orrery::reports {
 

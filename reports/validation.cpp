@@ -8,7 +8,7 @@
 #include <cmath>
 #include <map>
 
-#include "cost/parameters.h"
+#include "cost/parameters/parameters.h"
 #include "reports/tables.h"
 
 namespace orrery::reports {

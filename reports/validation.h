@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cost/row_fit.h"
-#include "cost/validation.h"
+#include "cost/fit/row_fit.h"
+#include "cost/parameters/validation.h"
 #include "reports/report.h"
 #include "reports/table.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cost/parameters.h"
+#include "cost/parameters/parameters.h"
 #include "reports/json.h"
 #include "reports/tables.h"
 #include "reports/validation.h"

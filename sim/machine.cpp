@@ -33,7 +33,7 @@ bool feeds(const Pending& earlier, const Pending& later, const RankClass& c) {
   });
 }
 
-// Whether a compute step must wait for a message before it in the program (rule 3 of plan/schedule.h).
+// Whether a compute step must wait for a message before it in the program (rule 3 of plan/schedule/schedule.h).
 bool conflicts(const Pending& message, const Step& compute, std::int32_t micro_batch, const RankClass& c) {
   if (!message.step->deaths.empty()) return true;
   const auto meets = [&](const std::vector<int>& mine, const std::vector<int>& theirs) {

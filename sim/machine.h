@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/periods.h"
+#include "plan/schedule/periods.h"
 #include "sim/replay.h"
 #include "sim/transfers.h"
 

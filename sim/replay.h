@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/timeline.h"
+#include "plan/schedule/timeline.h"
 #include "sim/flow_network.h"
 #include "sim/traffic.h"
 

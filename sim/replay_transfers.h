@@ -1,11 +1,12 @@
 #pragma once
-/// Replays collectives that are given as steps (plan/transfers.h) on a graph: every transfer takes its route's latency
-/// and then its share of the links that it crosses with whatever else is under way (sim/flow_network.h).
+/// Replays collectives that are given as steps (plan/transfers/transfers.h) on a graph: every transfer takes its
+/// route's latency and then its share of the links that it crosses with whatever else is under way
+/// (sim/flow_network.h).
 #include <vector>
 
 #include "base/units.h"
 #include "clusters/paths.h"
-#include "plan/transfers.h"
+#include "plan/transfers/transfers.h"
 #include "sim/flow_network.h"
 
 namespace orrery::sim {

@@ -1,9 +1,9 @@
 #pragma once
 /// Replays Schedules: one representative of each class of equal ranks runs its program under the rules of
-/// plan/schedule.h, classes meet in sends, receives and collectives, every compute step gets its time from
+/// plan/schedule/schedule.h, classes meet in sends, receives and collectives, every compute step gets its time from
 /// cost::Pricing, and messages share the cluster's links max-min fairly with all others under way at that moment. Alone
-/// on the network a message takes what cost/messages.h says. The clock is an integer count of picoseconds: equal
-/// inputs, equal bytes.
+/// on the network a message takes what cost/network/messages.h says. The clock is an integer count of picoseconds:
+/// equal inputs, equal bytes.
 ///
 /// Of a pipeline that never drains the step is one of many: neither filling nor draining is in it.
 ///
@@ -14,11 +14,11 @@
 #include <span>
 #include <vector>
 
-#include "cost/pricing.h"
+#include "cost/prices/pricing.h"
 #include "cost/results.h"
-#include "plan/plan.h"
-#include "plan/schedule.h"
-#include "plan/timeline.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/timeline.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::sim {
 

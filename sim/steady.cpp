@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/ensure.h"
-#include "plan/asynchronous.h"
+#include "plan/schedule/asynchronous.h"
 
 namespace orrery::sim {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "clusters/routes.h"
-#include "cost/pricing.h"
-#include "plan/schedule.h"
+#include "cost/prices/pricing.h"
+#include "plan/schedule/schedule.h"
 #include "sim/fabric.h"
 
 namespace orrery::sim {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cost/exchange.h"
+#include "cost/prices/exchange.h"
 #include "sim/flow_network.h"
 #include "sim/traffic.h"
 

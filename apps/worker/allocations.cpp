@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 
-#include "exec/allocation_hook.h"
+#include "exec/engine/allocation_hook.h"
 
 #ifdef __has_feature  // clang's way of saying what g++ says by a macro
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

@@ -21,24 +21,24 @@
 #include "apps/worker/probe.h"
 #include "clusters/read.h"
 #include "exec/cpu/blas_core.h"
-#include "exec/cuda_loader.h"
+#include "exec/engine/cuda_loader.h"
+#include "exec/engine/recorder.h"
+#include "exec/engine/thread_transport.h"
 #include "exec/events.h"
 #include "exec/failure.h"
-#include "exec/files.h"
-#include "exec/leave.h"
-#include "exec/lifeline.h"
+#include "exec/files/files.h"
+#include "exec/launch/lifeline.h"
+#include "exec/launch/process_tree.h"
 #include "exec/mpi/mpi_transport.h"
-#include "exec/process_tree.h"
-#include "exec/recorder.h"
-#include "exec/run.h"
-#include "exec/thread_transport.h"
-#include "plan/check.h"
-#include "plan/experts.h"
-#include "plan/lower.h"
-#include "plan/plan_file.h"
-#include "plan/recommender_rules.h"
-#include "plan/rehearse.h"
-#include "plan/serial.h"
+#include "exec/run/leave.h"
+#include "exec/run/run.h"
+#include "plan/lower/experts.h"
+#include "plan/lower/lower.h"
+#include "plan/lower/serial.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/rehearse.h"
+#include "plan/spec/plan_file.h"
+#include "plan/spec/recommender_rules.h"
 
 namespace orrery::worker {
 namespace {
@@ -170,7 +170,7 @@ struct Loaded {
   bool lowered = true;  ///< the schedule is the plan's, as whoever reads the run directory lowers it again
 };
 
-/// The plan's serial program in its place (plan/serial.h); its file is that of a plan of one rank.
+/// The plan's serial program in its place (plan/lower/serial.h); its file is that of a plan of one rank.
 base::Result<Loaded> serial_of(plan::PlanFile file, const plan::Plan& split, const plan::LowerOptions& lowering) {
   auto device = clusters::resized(file.cluster, 1);
   if (!device) return base::fail(device.error());
@@ -262,7 +262,7 @@ int train_on(Devices& devices, const Options& options, const Loaded& loaded, exe
   run.graphs = options.graphs;
   run.queue_messages = options.queue_messages;
   run.guards = {options.stop_on_spike, options.hash_every};
-  if (const char* const faults = std::getenv("ORRERY_FAULT")) run.faults = faults;  // of tests (exec/faults.h)
+  if (const char* const faults = std::getenv("ORRERY_FAULT")) run.faults = faults;  // of tests (exec/run/faults.h)
   if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
   run.timeline = loaded.lowered;
   run.report = print_event;

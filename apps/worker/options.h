@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "exec/sample.h"
+#include "exec/run/sample.h"
 
 namespace orrery::worker {
 

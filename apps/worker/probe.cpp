@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-#include "exec/cuda_loader.h"
+#include "exec/engine/cuda_loader.h"
 #include "exec/failure.h"
 #include "exec/probe/run_probe.h"
 

@@ -14,8 +14,8 @@
 #include "exec/cpu/blas_core.h"
 #include "exec/cpu/dispatch.h"
 #include "exec/cpu/onednn.h"
+#include "exec/engine/half.h"
 #include "exec/failure.h"
-#include "exec/half.h"
 
 // Weak: only OpenBLAS has threads of its own to turn off.
 extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));

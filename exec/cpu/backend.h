@@ -3,8 +3,8 @@
 /// by CBLAS, everything else by exec/cpu/simd.
 #include <chrono>
 
-#include "exec/backend.h"
 #include "exec/cpu/machine.h"
+#include "exec/engine/backend.h"
 
 namespace orrery::exec {
 

@@ -110,7 +110,7 @@ struct Kernels {
   void (*dropout_factors)(const DropoutDraw& draw, std::uint64_t first, Count count, float* factors);
   void (*relu)(const float* x, float* y, Count count);
   void (*relu_grad)(const float* dy, const float* y, float* dx, Count count);
-  /// Activations of exec/activations.h; the gated ones times `up`.
+  /// Activations of exec/engine/activations.h; the gated ones times `up`.
   void (*activate)(models::Function function, const float* x, float* y, Count count);
   void (*activate_grad)(models::Function function, const float* dy, const float* x, float* dx, Count count);
   void (*gate)(models::Function function, const float* gate, const float* up, float* y, Count count);

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "exec/backend.h"
 #include "exec/cpu/kernels.h"
 #include "exec/cpu/pool.h"
+#include "exec/engine/backend.h"
 #include "models/op.h"
 
 namespace orrery::exec {

@@ -7,7 +7,7 @@
 
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
-#include "exec/half.h"
+#include "exec/engine/half.h"
 #include "models/encoding.h"
 
 namespace orrery::exec {

@@ -3,7 +3,7 @@
 
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
-#include "exec/quantised.h"
+#include "exec/engine/quantised.h"
 
 namespace orrery::exec {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "exec/cpu/machine.h"
-#include "exec/half.h"
-#include "plan/table_layout.h"
+#include "exec/engine/half.h"
+#include "plan/spec/table_layout.h"
 
 namespace orrery::exec {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
 #include "exec/failure.h"
-#include "plan/table_layout.h"
+#include "plan/spec/table_layout.h"
 
 namespace orrery::exec {
 namespace {

@@ -4,9 +4,9 @@
 #include <array>
 #include <cstdint>
 
-#include "exec/backend.h"
 #include "exec/cpu/kernels.h"
-#include "exec/half.h"
+#include "exec/engine/backend.h"
+#include "exec/engine/half.h"
 #include "models/fp8.h"
 
 namespace orrery::exec {

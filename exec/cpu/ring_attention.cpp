@@ -1,5 +1,5 @@
 // Ring attention of context parallelism, one block of keys and values at a time. With the chunks of each rank as
-// plan/plan.h says, a causal mask leaves of the own block the lower triangle, of an earlier rank's block its first
+// plan/spec/plan.h says, a causal mask leaves of the own block the lower triangle, of an earlier rank's block its first
 // chunk for all queries, and of a later rank's block all of it for the second chunk of queries: the same work
 // everywhere. Blocks are merged by their log-sum-exp (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise
 // Transformers", arXiv:2310.01889; Dao et al., arXiv:2205.14135, section 3.1); backward takes the merged one, so that

@@ -5,7 +5,7 @@
 
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
-#include "exec/half.h"
+#include "exec/engine/half.h"
 
 namespace orrery::exec {
 namespace {

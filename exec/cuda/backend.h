@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "exec/backend.h"
 #include "exec/cuda/cudnn_attention.h"
 #include "exec/cuda/epilogues.h"
 #include "exec/cuda/fusion.h"
@@ -22,6 +21,7 @@
 #include "exec/cuda/kernels/updates.h"
 #include "exec/cuda/products.h"
 #include "exec/cuda/ranges.h"
+#include "exec/engine/backend.h"
 
 namespace orrery::exec::cuda {
 

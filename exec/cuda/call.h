@@ -6,9 +6,9 @@
 #include <type_traits>
 
 #include "base/ensure.h"
-#include "exec/backend.h"
 #include "exec/cuda/kernels/updates.h"
 #include "exec/cuda/products.h"
+#include "exec/engine/backend.h"
 
 namespace orrery::exec::cuda {
 

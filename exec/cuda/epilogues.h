@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "exec/backend.h"
 #include "exec/cuda/products.h"
+#include "exec/engine/backend.h"
 
 namespace orrery::exec::cuda {
 

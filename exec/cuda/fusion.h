@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "exec/backend.h"
+#include "exec/engine/backend.h"
 
 namespace orrery::exec::cuda {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "exec/cuda/check.h"
-#include "exec/request.h"
+#include "exec/engine/request.h"
 
 namespace orrery::exec::cuda {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "exec/backend.h"
+#include "exec/engine/backend.h"
 
 namespace orrery::exec::cuda {
 

@@ -9,7 +9,7 @@
 #include "exec/cuda/backend.h"
 #include "exec/cuda/cudnn_api.h"
 #include "exec/cuda/nccl_transport.h"
-#include "exec/cuda_loader.h"
+#include "exec/engine/cuda_loader.h"
 
 namespace orrery::exec::cuda {
 namespace {

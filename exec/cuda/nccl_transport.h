@@ -12,8 +12,8 @@
 #include "exec/cuda/rendezvous.h"
 #include "exec/cuda/staged_transport.h"
 #include "exec/cuda/watchdog.h"
-#include "exec/cuda_loader.h"
-#include "exec/transport.h"
+#include "exec/engine/cuda_loader.h"
+#include "exec/engine/transport.h"
 
 namespace orrery::exec::cuda {
 

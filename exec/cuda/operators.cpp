@@ -133,8 +133,9 @@ void run_attention(const Call& call) {
                    call.input<T>(2, s.y), saved(3), call.output<T>(0, s.packed), call.scratch);
 }
 
-/// What a causal mask leaves of a block, with the chunks of each rank as plan/plan.h says: of the own block the lower
-/// triangle, of an earlier rank's its first chunk, and of a later rank's all of it for the second chunk of queries.
+/// What a causal mask leaves of a block, with the chunks of each rank as plan/spec/plan.h says: of the own block the
+/// lower triangle, of an earlier rank's its first chunk, and of a later rank's all of it for the second chunk of
+/// queries.
 RingBlock block_of(const Op& op, int part) {
   ENSURE(op.context > 1 && op.ring_step < op.context && op.sequence % 2 == 0, "ring step {} of {} over {} tokens",
          op.ring_step, op.context, op.sequence);

@@ -4,7 +4,7 @@
 #include "exec/cuda/backend.h"
 #include "exec/cuda/call.h"
 #include "exec/cuda/dropout.h"
-#include "exec/quantised.h"
+#include "exec/engine/quantised.h"
 
 namespace orrery::exec::cuda {
 namespace {

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "exec/backend.h"
 #include "exec/cuda/handles.h"
 #include "exec/cuda/kernels/updates.h"
+#include "exec/engine/backend.h"
 
 namespace orrery::exec::cuda {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/transport.h"
+#include "exec/engine/transport.h"
 
 namespace orrery::exec::cuda {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "exec/cuda/backend.h"
-#include "exec/transport.h"
+#include "exec/engine/transport.h"
 
 namespace orrery::exec::cuda {
 

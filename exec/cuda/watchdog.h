@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "exec/request.h"
+#include "exec/engine/request.h"
 
 namespace orrery::exec::cuda {
 

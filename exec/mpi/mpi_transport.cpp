@@ -10,10 +10,10 @@
 #include <limits>
 
 #include "base/ensure.h"
+#include "exec/engine/reduce.h"
 #include "exec/failure.h"
 #include "exec/mpi/mpi_check.h"
 #include "exec/mpi/pairwise.h"
-#include "exec/reduce.h"
 
 namespace orrery::exec {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "exec/transport.h"
-#include "exec/waiter.h"
+#include "exec/engine/transport.h"
+#include "exec/engine/waiter.h"
 
 namespace orrery::exec {
 

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/ensure.h"
+#include "exec/engine/reduce.h"
 #include "exec/mpi/mpi_check.h"
-#include "exec/reduce.h"
 
 namespace orrery::exec {
 

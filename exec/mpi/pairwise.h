@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "exec/transport.h"
+#include "exec/engine/transport.h"
 
 namespace orrery::exec {
 

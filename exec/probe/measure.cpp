@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_tree.h"
-#include "exec/child.h"
 #include "exec/events.h"
 #include "exec/failure.h"
+#include "exec/launch/child.h"
 
 namespace orrery::exec {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/ensure.h"
-#include "exec/execute.h"
-#include "exec/measured.h"
+#include "exec/engine/execute.h"
+#include "exec/run/measured.h"
 
 namespace orrery::exec {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "exec/backend.h"
-#include "exec/transport.h"
-#include "exec/waiter.h"
+#include "exec/engine/backend.h"
+#include "exec/engine/transport.h"
+#include "exec/engine/waiter.h"
 
 namespace orrery::exec {
 

@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "base/ensure.h"
-#include "exec/half.h"
-#include "exec/measured.h"
+#include "exec/engine/half.h"
+#include "exec/run/measured.h"
 
 namespace orrery::exec {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/backend.h"
+#include "exec/engine/backend.h"
 #include "exec/probe/workload.h"
 
 namespace orrery::exec {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_tree.h"
-#include "exec/execute.h"
+#include "exec/engine/execute.h"
 #include "exec/failure.h"
-#include "exec/measured.h"
+#include "exec/run/measured.h"
 
 namespace orrery::exec {
 namespace {

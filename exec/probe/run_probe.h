@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "exec/backend.h"
+#include "exec/engine/backend.h"
+#include "exec/engine/transport.h"
+#include "exec/engine/waiter.h"
 #include "exec/probe/measured.h"
-#include "exec/transport.h"
-#include "exec/waiter.h"
 
 namespace orrery::exec {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/backend.h"
+#include "exec/engine/backend.h"
 #include "models/op.h"
 
 namespace orrery::exec {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cost/validation.h"
+#include "cost/parameters/validation.h"
 #include "reports/report.h"
 #include "reports/spans.h"
 #include "reports/table.h"

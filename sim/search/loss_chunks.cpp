@@ -2,8 +2,8 @@
 #include "sim/search/loss_chunks.h"
 
 #include "models/inputs.h"
-#include "plan/buckets.h"
-#include "plan/orders.h"
+#include "plan/lower/buckets.h"
+#include "plan/schedule/orders.h"
 
 namespace orrery::sim {
 

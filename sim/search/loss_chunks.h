@@ -2,8 +2,8 @@
 /// Where the search proposes the loss in chunks by itself: for plans that do not fit because of their logits. It costs
 /// next to nothing (a few launches, and sums into the table's gradient that are read again), so that such a plan stands
 /// beside the others; where all fits, logits stay whole.
-#include "cost/estimate.h"
-#include "plan/plan.h"
+#include "cost/estimate/estimate.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::sim {
 

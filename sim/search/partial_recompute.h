@@ -3,8 +3,8 @@
 #include <memory>
 #include <optional>
 
-#include "cost/estimate.h"
-#include "plan/plan.h"
+#include "cost/estimate/estimate.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::sim {
 

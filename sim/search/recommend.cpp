@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "cost/table_rows.h"
-#include "plan/rules.h"
+#include "cost/prices/table_rows.h"
+#include "plan/spec/rules.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {

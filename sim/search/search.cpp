@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "base/ensure.h"
-#include "plan/fields.h"
-#include "plan/rules.h"
+#include "plan/spec/fields.h"
+#include "plan/spec/rules.h"
 #include "sim/search/loss_chunks.h"
 #include "sim/search/partial_recompute.h"
 #include "sim/search/recommend.h"

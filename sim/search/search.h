@@ -7,10 +7,10 @@
 #include <memory>
 #include <string>
 
+#include "cost/prices/stacks.h"
 #include "cost/results.h"
-#include "cost/stacks.h"
-#include "plan/job.h"
-#include "plan/plan.h"
+#include "plan/spec/job.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::sim {
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "clusters/cluster.h"
-#include "cost/stacks.h"
+#include "cost/prices/stacks.h"
 #include "models/model.h"
-#include "plan/job.h"
-#include "plan/plan.h"
+#include "plan/spec/job.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::sim {
 

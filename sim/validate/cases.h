@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "cost/estimate.h"
-#include "cost/validation.h"
+#include "cost/estimate/estimate.h"
+#include "cost/parameters/validation.h"
 #include "sim/validate/rows.h"
 #include "sim/validate/translate.h"
 

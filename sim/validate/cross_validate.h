@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "cost/intervals.h"
-#include "cost/validation.h"
+#include "cost/parameters/intervals.h"
+#include "cost/parameters/validation.h"
 #include "sim/validate/fit.h"
 
 namespace orrery::sim {

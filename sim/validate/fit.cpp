@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/ensure.h"
-#include "cost/parameters.h"
+#include "cost/parameters/parameters.h"
 #include "sim/validate/grid_search.h"
 #include "sim/validate/validate.h"
 

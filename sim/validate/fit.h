@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "cost/validation.h"
+#include "cost/parameters/validation.h"
 #include "sim/validate/cases.h"
 
 namespace orrery::sim {

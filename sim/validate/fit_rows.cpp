@@ -11,8 +11,8 @@
 #include <string>
 #include <tuple>
 
-#include "cost/least_squares.h"
-#include "cost/parameters.h"
+#include "cost/fit/least_squares.h"
+#include "cost/parameters/parameters.h"
 #include "sim/validate/cases.h"
 #include "sim/validate/validate.h"
 
@@ -32,7 +32,7 @@ struct FreeNumber {
 };
 
 constexpr double kMicros = 1e-6;
-// Widths as in cost/parameters.cpp; of shares less, for their families agree on them within a tenth or two.
+// Widths as in cost/parameters/parameters.cpp; of shares less, for their families agree on them within a tenth or two.
 constexpr FreeNumber kTimes[] = {
     {"stack.matmul_share", 1, 0, 0.2, 0.3, 1.05},
     {"stack.elementwise_passes", 1, 0, 0.4, 0.5, 10},

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cost/intervals.h"
-#include "cost/row_fit.h"
+#include "cost/fit/row_fit.h"
+#include "cost/parameters/intervals.h"
 #include "sim/validate/rows.h"
 #include "sim/validate/translate.h"
 

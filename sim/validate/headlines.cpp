@@ -8,7 +8,7 @@
 
 #include "base/ensure.h"
 #include "base/yaml.h"
-#include "cost/estimate.h"
+#include "cost/estimate/estimate.h"
 #include "models/counts.h"
 #include "sim/simulate.h"
 

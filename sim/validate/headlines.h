@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cost/validation.h"
+#include "cost/parameters/validation.h"
 #include "sim/validate/translate.h"
 
 namespace orrery::sim {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cost/calibration.h"
+#include "cost/parameters/calibration.h"
 #include "models/model.h"
 #include "sim/validate/rows.h"
 

@@ -12,7 +12,7 @@
 
 #include "clusters/build.h"
 #include "clusters/read.h"
-#include "cost/habits.h"
+#include "cost/parameters/habits.h"
 #include "models/read.h"
 #include "sim/validate/mixture_rows.h"
 #include "sim/validate/translate_recommender.h"

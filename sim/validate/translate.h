@@ -11,11 +11,11 @@
 
 #include "base/result.h"
 #include "clusters/cluster.h"
-#include "cost/pricing.h"
-#include "cost/stack.h"
-#include "cost/stacks.h"
+#include "cost/parameters/stack.h"
+#include "cost/prices/pricing.h"
+#include "cost/prices/stacks.h"
 #include "models/model.h"
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 #include "sim/validate/rows.h"
 
 namespace orrery::sim {

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "cost/habits.h"
+#include "cost/parameters/habits.h"
 #include "models/read.h"
 
 namespace orrery::sim {

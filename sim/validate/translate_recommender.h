@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "cost/stack.h"
+#include "cost/parameters/stack.h"
 #include "models/model.h"
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 #include "sim/validate/rows.h"
 
 namespace orrery::sim {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cost/stack.h"
-#include "plan/plan.h"
+#include "cost/parameters/stack.h"
+#include "plan/spec/plan.h"
 #include "sim/validate/rows.h"
 
 namespace orrery::sim {

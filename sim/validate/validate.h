@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <functional>
 
-#include "cost/intervals.h"
-#include "cost/validation.h"
+#include "cost/parameters/intervals.h"
+#include "cost/parameters/validation.h"
 #include "sim/validate/cases.h"
 
 namespace orrery::sim {

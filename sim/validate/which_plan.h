@@ -3,7 +3,7 @@
 /// fastest.
 #include <vector>
 
-#include "cost/validation.h"
+#include "cost/parameters/validation.h"
 #include "sim/validate/cases.h"
 
 namespace orrery::sim {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "base/random.h"
-#include "cost/algorithms.h"
+#include "cost/network/algorithms.h"
 #include "sim/replay_transfers.h"
 #include "tests/clusters/support.h"
 

@@ -3,7 +3,7 @@
 // through the placement that lowering makes and through a model of PyTorch's caching allocator.
 #include <fmt/core.h>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/plan/fragmentation.h"
 #include "tests/plan/samples.h"
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "exec/cpu/backend.h"
-#include "plan/table_layout.h"
+#include "plan/spec/table_layout.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "cost/collectives.h"
+#include "cost/network/collectives.h"
 
 namespace orrery::cost {
 namespace {

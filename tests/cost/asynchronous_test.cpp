@@ -1,5 +1,5 @@
 /// The period of pipelines that never drain, drawn by hand.
-#include "cost/asynchronous.h"
+#include "cost/estimate/asynchronous.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 /// Where the closed form says that a step's time goes: by hand, and by the bubble of the textbook.
 #include <gtest/gtest.h>
 
-#include "cost/estimate.h"
-#include "cost/stage_times.h"
+#include "cost/estimate/estimate.h"
+#include "cost/estimate/stage_times.h"
 #include "tests/cost/support.h"
 #include "tests/plan/samples.h"
 

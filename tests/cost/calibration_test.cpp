@@ -1,10 +1,10 @@
 /// Calibration and stack files.
-#include "cost/calibration.h"
+#include "cost/parameters/calibration.h"
 
 #include <gtest/gtest.h>
 
-#include "cost/pricing.h"
-#include "cost/stack.h"
+#include "cost/parameters/stack.h"
+#include "cost/prices/pricing.h"
 #include "tests/cost/support.h"
 
 namespace orrery::cost {

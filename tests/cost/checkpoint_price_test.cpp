@@ -4,11 +4,11 @@
 
 #include <numeric>
 
-#include "cost/checkpoint.h"
-#include "cost/observations.h"
-#include "exec/checkpoint_parts.h"
+#include "cost/fit/observations.h"
+#include "cost/run/checkpoint.h"
+#include "exec/state/checkpoint_parts.h"
 #include "models/counts.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/cost/support.h"
 #include "tests/plan/samples.h"
 

@@ -1,6 +1,6 @@
 /// Collectives between GPUs: hand-worked times, what the tuner chooses, and what must hold always. What others measured
 /// is in measured_collectives_test.cpp.
-#include "cost/collectives.h"
+#include "cost/network/collectives.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 /// What a prediction says in dollars, joules, tokens and shares of a peak, worked by hand.
 #include <gtest/gtest.h>
 
-#include "cost/estimate.h"
+#include "cost/estimate/estimate.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::cost {

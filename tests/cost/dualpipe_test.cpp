@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cost/pipeline.h"
+#include "cost/estimate/pipeline.h"
 
 namespace orrery::cost {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "cost/pricing.h"
+#include "cost/prices/pricing.h"
 #include "tests/clusters/support.h"
 
 namespace orrery::cost {

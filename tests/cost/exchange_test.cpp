@@ -1,6 +1,6 @@
 /// How tokens travel to their experts: nodes a token goes to, two hops, own rows, overlap, and experts that are run
 /// again.
-#include "cost/exchange.h"
+#include "cost/prices/exchange.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <set>
 
 #include "base/random.h"
-#include "cost/layer_costs.h"
-#include "cost/pricing.h"
+#include "cost/estimate/layer_costs.h"
+#include "cost/prices/pricing.h"
 #include "models/read.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/clusters/support.h"
 
 namespace orrery::cost::exchange_test {

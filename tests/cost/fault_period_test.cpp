@@ -1,10 +1,10 @@
-/// Faults at a fixed period: the formula against runs that are simulated step by step, as exec/run.cpp goes.
+/// Faults at a fixed period: the formula against runs that are simulated step by step, as exec/run/run.cpp goes.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-#include "cost/goodput_forecast.h"
+#include "cost/run/goodput_forecast.h"
 
 namespace orrery::cost {
 namespace {

@@ -1,5 +1,5 @@
 /// Fluids of messages that share links, worked by hand; tests/sim/replay_transfers_test.cpp holds them to the replay.
-#include "cost/fluid.h"
+#include "cost/network/fluid.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 /// What failures leave of a run: the closed form against published vectors, against a simulation of failures that knows
 /// none of its formulas, and at the ends of its range.
-#include "cost/goodput.h"
+#include "cost/run/goodput.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "cost/goodput_forecast.h"
+#include "cost/run/goodput_forecast.h"
 
 namespace orrery::cost {
 namespace {

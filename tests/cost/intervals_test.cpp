@@ -1,5 +1,5 @@
 /// cost/intervals.yaml: what is read, what is refused, whose spread a stack gets.
-#include "cost/intervals.h"
+#include "cost/parameters/intervals.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "cost/collective_measurements.h"
+#include "cost/network/collective_measurements.h"
 #include "tests/clusters/support.h"
 
 namespace orrery::cost {

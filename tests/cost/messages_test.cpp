@@ -1,11 +1,11 @@
 /// Message times of CPU ranks by hand.
-#include "cost/messages.h"
+#include "cost/network/messages.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "cost/pricing.h"
+#include "cost/prices/pricing.h"
 #include "tests/cost/support.h"
 
 namespace orrery::cost {

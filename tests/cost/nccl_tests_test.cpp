@@ -1,5 +1,5 @@
 /// Output of nccl-tests: read strictly, and fitted to.
-#include "cost/nccl_tests.h"
+#include "cost/network/nccl_tests.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 #include "clusters/read.h"
 #include "clusters/routes.h"
-#include "cost/collectives.h"
-#include "cost/nccl_fit.h"
+#include "cost/fit/nccl_fit.h"
+#include "cost/network/collectives.h"
 
 namespace orrery::cost {
 namespace {

@@ -1,5 +1,5 @@
 /// What a fit reads from a timeline, on one small enough to work out by hand.
-#include "cost/observations.h"
+#include "cost/fit/observations.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 /// Formulas of single operators against numbers worked out by hand.
-#include "cost/operators.h"
+#include "cost/prices/operators.h"
 
 #include <gtest/gtest.h>
 
-#include "cost/block_kinds.h"
-#include "cost/pricing.h"
+#include "cost/estimate/block_kinds.h"
+#include "cost/prices/pricing.h"
 #include "tests/cost/support.h"
 
 namespace orrery::cost {

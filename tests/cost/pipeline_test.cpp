@@ -1,5 +1,5 @@
 /// The replay of turns against pipelines drawn by hand.
-#include "cost/pipeline.h"
+#include "cost/estimate/pipeline.h"
 
 #include <gtest/gtest.h>
 

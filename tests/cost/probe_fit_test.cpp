@@ -1,9 +1,9 @@
 /// A probe's times, made from known coefficients, give those prices back.
-#include "cost/probe_fit.h"
+#include "cost/fit/probe_fit.h"
 
 #include <gtest/gtest.h>
 
-#include "cost/pricing.h"
+#include "cost/prices/pricing.h"
 #include "exec/probe/workload.h"
 #include "models/expand.h"
 #include "tests/clusters/support.h"

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cost/intervals.h"
-#include "cost/least_squares.h"
-#include "cost/stack.h"
+#include "cost/fit/least_squares.h"
+#include "cost/parameters/intervals.h"
+#include "cost/parameters/stack.h"
 
 namespace orrery::cost {
 namespace {

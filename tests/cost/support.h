@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "clusters/cluster.h"
-#include "cost/stack.h"
+#include "cost/parameters/stack.h"
 
 namespace orrery::cost::testing {
 

@@ -1,9 +1,9 @@
 // Updates bucket by bucket: what Muon's wait for, worked by hand.
-#include "cost/update.h"
+#include "cost/estimate/update.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/optimizers.h"
+#include "plan/spec/optimizers.h"
 
 namespace orrery::cost {
 namespace {

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "exec/failure.h"
-#include "exec/file_system.h"
-#include "exec/files.h"
+#include "exec/files/file_system.h"
+#include "exec/files/files.h"
 #include "tests/durability/tiny_run.h"
 
 namespace orrery::exec {

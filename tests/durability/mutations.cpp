@@ -7,9 +7,9 @@
 #include <random>
 #include <regex>
 
-#include "exec/checkpoint_files.h"
-#include "exec/checksum.h"
-#include "exec/files.h"
+#include "exec/files/checksum.h"
+#include "exec/files/files.h"
+#include "exec/state/checkpoint_files.h"
 #include "tests/durability/tiny_run.h"
 
 namespace orrery::exec {

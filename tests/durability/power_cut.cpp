@@ -11,7 +11,7 @@
 #include <random>
 
 #include "exec/failure.h"
-#include "exec/file_system.h"
+#include "exec/files/file_system.h"
 #include "tests/durability/tiny_run.h"
 
 namespace orrery::exec {

@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "exec/checkpoint_files.h"
-#include "exec/initialise.h"
-#include "exec/logical.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/logical.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/state/checkpoint_files.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec::testing {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/generations.h"
+#include "exec/state/generations.h"
 
 namespace orrery::exec::testing {
 

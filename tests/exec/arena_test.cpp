@@ -1,5 +1,5 @@
 // The arena hands out what the placement says, keeps honest books, and stops on anything else.
-#include "exec/arena.h"
+#include "exec/engine/arena.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "plan/place.h"
+#include "plan/schedule/place.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

@@ -4,11 +4,11 @@
 
 #include <filesystem>
 
-#include "exec/checkpoint.h"
+#include "exec/engine/thread_transport.h"
 #include "exec/failure.h"
-#include "exec/initialise.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

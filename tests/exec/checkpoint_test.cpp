@@ -1,5 +1,5 @@
 // Checkpoints between plans: what one wrote another reads, bit for bit; what is damaged or incomplete is refused.
-#include "exec/checkpoint.h"
+#include "exec/state/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,15 +9,15 @@
 #include <sstream>
 #include <thread>
 
-#include "exec/checkpoint_manifest.h"
+#include "exec/engine/thread_transport.h"
 #include "exec/failure.h"
-#include "exec/files.h"
-#include "exec/gather_logical.h"
-#include "exec/generations.h"
-#include "exec/initialise.h"
-#include "exec/thread_transport.h"
-#include "plan/experts.h"
-#include "plan/lower.h"
+#include "exec/files/files.h"
+#include "exec/state/checkpoint_manifest.h"
+#include "exec/state/gather_logical.h"
+#include "exec/state/generations.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/experts.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

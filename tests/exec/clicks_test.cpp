@@ -1,5 +1,5 @@
 // Criteo's lines, good ones and bad ones.
-#include "exec/clicks.h"
+#include "exec/data/clicks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <fstream>
 #include <thread>
 
-#include "exec/click_reader.h"
+#include "exec/data/click_reader.h"
 #include "exec/failure.h"
 
 namespace orrery::exec {

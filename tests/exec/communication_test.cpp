@@ -1,5 +1,5 @@
 // Queues of messages: order within a stream, dependencies across streams, and what compute waits for.
-#include "exec/communication.h"
+#include "exec/engine/communication.h"
 
 #include <gtest/gtest.h>
 

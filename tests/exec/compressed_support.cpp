@@ -7,10 +7,10 @@
 #include <stdexcept>
 
 #include "base/random.h"
-#include "exec/half.h"
-#include "exec/initialise.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/half.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/compressed.h"
 
 namespace orrery::exec::testing {

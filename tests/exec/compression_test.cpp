@@ -7,11 +7,11 @@
 #include <cmath>
 #include <filesystem>
 
-#include "exec/checkpoint.h"
-#include "exec/checkpoint_files.h"
-#include "exec/initialise.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/checkpoint_files.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/compressed.h"
 
 namespace orrery::exec {

@@ -1,6 +1,6 @@
 // Copies run beside their caller and in order; what fails in them is thrown where they are asked after. The file of
 // offloaded state has room for all of it or says so at the start, and leaves no name behind.
-#include "exec/copies.h"
+#include "exec/engine/copies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <future>
 #include <vector>
 
+#include "exec/engine/waiter.h"
 #include "exec/failure.h"
-#include "exec/state_file.h"
-#include "exec/waiter.h"
+#include "exec/files/state_file.h"
 
 namespace orrery::exec {
 namespace {

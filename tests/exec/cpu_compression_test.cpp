@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "exec/half.h"
+#include "exec/engine/half.h"
 #include "models/encoding.h"
 #include "tests/exec/cpu_testing.h"
 

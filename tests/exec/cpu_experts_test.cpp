@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "exec/half.h"
+#include "exec/engine/half.h"
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {

@@ -1,6 +1,6 @@
 // The operators of latent attention against plain loops, and gradients as the transposes that they are: of a linear
 // operator f <dy, f(x)> = <f^T(dy), x>.
-#include "exec/half.h"
+#include "exec/engine/half.h"
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {

@@ -1,6 +1,6 @@
 // Kernels of optimizers beside AdamW against double precision, with ranges that cut parameters as shards do.
-#include "exec/half.h"
-#include "exec/quantised.h"
+#include "exec/engine/half.h"
+#include "exec/engine/quantised.h"
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {

@@ -1,5 +1,5 @@
 // Token files: each format read, each fault named, each order as promised.
-#include "exec/data.h"
+#include "exec/data/data.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

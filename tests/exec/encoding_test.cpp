@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "models/encoding.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

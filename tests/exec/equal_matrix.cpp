@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/rehearse.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/rehearse.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
 

@@ -2,7 +2,7 @@
 // weights, in shuffled order.
 #include <gtest/gtest.h>
 
-#include "plan/place.h"
+#include "plan/schedule/place.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
 

@@ -1,13 +1,13 @@
 // The executor on schedules made by hand: what overlaps, what waits, what is in flight when memory is handed on.
-#include "exec/execute.h"
+#include "exec/engine/execute.h"
 
 #include <gtest/gtest.h>
 
 #include "exec/cpu/backend.h"
+#include "exec/engine/ranges.h"
+#include "exec/engine/thread_transport.h"
 #include "exec/failure.h"
-#include "exec/initialise.h"
-#include "exec/ranges.h"
-#include "exec/thread_transport.h"
+#include "exec/state/initialise.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

@@ -5,9 +5,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "exec/safetensors.h"
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "exec/files/safetensors.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

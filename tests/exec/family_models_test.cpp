@@ -10,9 +10,9 @@
 #include <functional>
 
 #include "base/random.h"
-#include "exec/data.h"
-#include "exec/safetensors.h"
-#include "exec/weight_names.h"
+#include "exec/data/data.h"
+#include "exec/files/safetensors.h"
+#include "exec/state/weight_names.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
 

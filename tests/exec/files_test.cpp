@@ -1,5 +1,5 @@
 // The small pieces that durable saving is made of: agreeing on failures, checksums of parts, folders, removal.
-#include "exec/files.h"
+#include "exec/files/files.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,10 +7,10 @@
 #include <atomic>
 #include <fstream>
 
-#include "exec/agreement.h"
-#include "exec/checkpoint_manifest.h"
-#include "exec/checksum.h"
-#include "exec/thread_transport.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/files/checksum.h"
+#include "exec/state/agreement.h"
+#include "exec/state/checkpoint_manifest.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

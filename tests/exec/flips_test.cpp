@@ -8,11 +8,11 @@
 #include <map>
 #include <random>
 
-#include "exec/checksum.h"
-#include "exec/faults.h"
-#include "exec/files.h"
-#include "exec/held_states.h"
-#include "plan/lower.h"
+#include "exec/files/checksum.h"
+#include "exec/files/files.h"
+#include "exec/run/faults.h"
+#include "exec/state/held_states.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/guarded.h"
 
 namespace orrery::exec {

@@ -1,5 +1,5 @@
 // Which steps go into one graph: never a message that outlives it, never a step that waits for one outside.
-#include "exec/graph_runs.h"
+#include "exec/engine/graph_runs.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/run.h"
+#include "exec/run/run.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec::testing {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "plan/lower/lower.h"
 
 namespace orrery::exec::testing {
 

@@ -1,5 +1,5 @@
 // The guards of a run: each with a fault that it must find, and with what it must let pass.
-#include "exec/guards.h"
+#include "exec/run/guards.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,15 +10,15 @@
 #include <limits>
 #include <optional>
 
-#include "exec/checkpoint.h"
-#include "exec/faults.h"
-#include "exec/files.h"
-#include "exec/initialise.h"
-#include "exec/safetensors.h"
-#include "exec/spikes.h"
-#include "exec/state_hash.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/files/files.h"
+#include "exec/files/safetensors.h"
+#include "exec/run/faults.h"
+#include "exec/run/spikes.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/initialise.h"
+#include "exec/state/state_hash.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/guarded.h"
 
 namespace orrery::exec {

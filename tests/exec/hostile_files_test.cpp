@@ -6,12 +6,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "exec/data.h"
+#include "exec/data/data.h"
+#include "exec/data/tokenizer.h"
 #include "exec/events.h"
+#include "exec/files/safetensors.h"
 #include "exec/probe/measure.h"
-#include "exec/safetensors.h"
-#include "exec/tokenizer.h"
-#include "exec/weight_names.h"
+#include "exec/state/weight_names.h"
 #include "tests/base/peak.h"
 
 namespace orrery::exec {

@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "exec/safetensors.h"
+#include "exec/files/safetensors.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

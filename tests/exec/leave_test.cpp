@@ -1,5 +1,5 @@
 // A process that has to end ends, and sooner if it can by itself.
-#include "exec/leave.h"
+#include "exec/run/leave.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // The line between supervisor and ranks, the recorder behind it, and what they say of a rank that is gone.
-#include "exec/lifeline.h"
+#include "exec/launch/lifeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "exec/diagnose.h"
-#include "exec/process_tree.h"
+#include "exec/launch/diagnose.h"
+#include "exec/launch/process_tree.h"
 
 namespace orrery::exec {
 namespace {

@@ -1,12 +1,12 @@
 // Sharded, padded, flat storage against logical tensors: every element once, initial values the same however split.
-#include "exec/logical.h"
+#include "exec/engine/logical.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "base/random.h"
-#include "exec/initialise.h"
+#include "exec/state/initialise.h"
 
 namespace orrery::exec {
 namespace {

@@ -2,7 +2,7 @@
 // and less of it by the logits that are never made.
 #include <gtest/gtest.h>
 
-#include "plan/place.h"
+#include "plan/schedule/place.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/random.h"
-#include "exec/half.h"
+#include "exec/engine/half.h"
 #include "models/encoding.h"
 #include "tests/exec/cpu_testing.h"
 #include "tests/exec/training.h"

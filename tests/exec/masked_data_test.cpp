@@ -1,5 +1,5 @@
 // Masked sequences: as an independent program draws them, the same for any sharding, in the paper's proportions.
-#include "exec/masked_data.h"
+#include "exec/data/masked_data.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "exec/data.h"
-#include "exec/files.h"
+#include "exec/data/data.h"
+#include "exec/files/files.h"
 #include "models/inputs.h"
 
 namespace orrery::exec {

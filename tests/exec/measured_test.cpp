@@ -1,13 +1,13 @@
 // Measured timelines: clocks brought together, steps begun at zero, waiting told from transfer.
-#include "exec/measured.h"
+#include "exec/run/measured.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "exec/thread_transport.h"
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

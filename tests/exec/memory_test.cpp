@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "exec/allocation_hook.h"
+#include "exec/engine/allocation_hook.h"
 
 namespace orrery::exec {
 namespace {

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "exec/files.h"
-#include "plan/lower.h"
-#include "plan/place.h"
-#include "plan/whole_matrices.h"
+#include "exec/files/files.h"
+#include "plan/lower/lower.h"
+#include "plan/lower/whole_matrices.h"
+#include "plan/schedule/place.h"
 #include "tests/exec/cpu_testing.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
@@ -98,13 +98,14 @@ TEST(NewtonSchulz, TakesEachSingularValueAlongThePublishedPolynomial) {
 }
 
 TEST(NewtonSchulz, IsThatOfDoublePrecisionForWideAndTallMatrices) {
-  for (const auto& [rows, columns] : {std::pair(24, 100), std::pair(100, 24), std::pair(40, 40)}) {
+  for (const auto& shape : {std::pair(24, 100), std::pair(100, 24), std::pair(40, 40)}) {
+    const auto [rows, columns] = shape;
     SCOPED_TRACE(rows);
     Numbers g = testing::random_numbers(rows * columns, "gradient", 0.01);
     const Exact expected =
         orthogonalised(testing::exact(g), static_cast<std::size_t>(rows), static_cast<std::size_t>(columns));
     testing::on_every_backend([&](Backend& backend) {
-      const Op op = newton_schulz(rows, columns);
+      const Op op = newton_schulz(shape.first, shape.second);
       Numbers found(g.size()), workspace = workspace_of(op);
       testing::run(backend, op, {of(g)}, {of(found), of(workspace)});
       EXPECT_LT(testing::error_of(found, expected), 1e-4);

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "exec/failure.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
 

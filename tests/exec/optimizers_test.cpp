@@ -6,11 +6,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "exec/initialise.h"
-#include "exec/logical.h"
-#include "exec/quantised.h"
-#include "exec/safetensors.h"
-#include "plan/lower.h"
+#include "exec/engine/logical.h"
+#include "exec/engine/quantised.h"
+#include "exec/files/safetensors.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

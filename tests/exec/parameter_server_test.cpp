@@ -7,10 +7,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "exec/checkpoint.h"
-#include "exec/initialise.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

@@ -1,5 +1,5 @@
 // Expressions that come with a vocabulary.
-#include "exec/pretokenise.h"
+#include "exec/data/pretokenise.h"
 
 #include <gtest/gtest.h>
 

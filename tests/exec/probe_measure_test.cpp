@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "exec/engine/thread_transport.h"
 #include "exec/probe/measure.h"
 #include "exec/probe/run_probe.h"
-#include "exec/thread_transport.h"
 #include "models/fp8.h"
 
 namespace orrery::exec {

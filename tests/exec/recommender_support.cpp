@@ -10,7 +10,7 @@
 #include <set>
 
 #include "base/random.h"
-#include "exec/clicks.h"
+#include "exec/data/clicks.h"
 
 namespace orrery::exec::testing {
 namespace {

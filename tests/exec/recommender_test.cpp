@@ -8,14 +8,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "exec/checkpoint.h"
-#include "exec/click_generator.h"
-#include "exec/clicks.h"
-#include "exec/initialise.h"
-#include "exec/safetensors.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
-#include "plan/table_layout.h"
+#include "exec/data/click_generator.h"
+#include "exec/data/clicks.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/files/safetensors.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
+#include "plan/spec/table_layout.h"
 #include "tests/exec/recommender.h"
 
 namespace orrery::exec {

@@ -1,5 +1,5 @@
 // Starting again: from the newest checkpoint, and not for ever. Launchers here are scripts.
-#include "exec/restart.h"
+#include "exec/launch/restart.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

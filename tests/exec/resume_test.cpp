@@ -7,13 +7,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "exec/checkpoint.h"
-#include "exec/checkpoint_files.h"
-#include "exec/files.h"
-#include "exec/run.h"
-#include "exec/saving.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/files/files.h"
+#include "exec/launch/saving.h"
+#include "exec/run/run.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/checkpoint_files.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/runs.h"
 #include "tests/exec/training.h"
 

@@ -7,12 +7,12 @@
 #include <fstream>
 #include <map>
 
-#include "exec/checkpoint.h"
-#include "exec/checkpoint_files.h"
 #include "exec/failure.h"
-#include "exec/file_system.h"
-#include "exec/files.h"
-#include "exec/supervise.h"
+#include "exec/files/file_system.h"
+#include "exec/files/files.h"
+#include "exec/launch/supervise.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/checkpoint_files.h"
 #include "tests/exec/runs.h"
 
 namespace orrery::exec {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "exec/run.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/run/run.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec::testing {

@@ -1,5 +1,5 @@
 // safetensors: what is written is read back; what is malformed is refused with a reason.
-#include "exec/safetensors.h"
+#include "exec/files/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <fstream>
 
 #include "base/random.h"
-#include "exec/checksum.h"
-#include "exec/files.h"
+#include "exec/files/checksum.h"
+#include "exec/files/files.h"
 
 namespace orrery::exec {
 namespace {

@@ -1,5 +1,5 @@
 // Sampling: the forward pass is the trained model's, draws follow their probabilities, and greedy text is its argmax.
-#include "exec/sample.h"
+#include "exec/run/sample.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,12 +7,12 @@
 #include <cmath>
 #include <map>
 
-#include "exec/checkpoint.h"
-#include "exec/files.h"
-#include "exec/initialise.h"
-#include "exec/run.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/files/files.h"
+#include "exec/run/run.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

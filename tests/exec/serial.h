@@ -1,5 +1,5 @@
 #pragma once
-/// A plan's serial program (plan/serial.h), trained as its plan is.
+/// A plan's serial program (plan/lower/serial.h), trained as its plan is.
 #include "tests/exec/training.h"
 
 namespace orrery::exec::testing {

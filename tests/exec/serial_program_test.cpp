@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "plan/serial.h"
+#include "plan/lower/serial.h"
 #include "tests/exec/compressed.h"
 #include "tests/exec/serial.h"
 #include "tests/exec/stale.h"

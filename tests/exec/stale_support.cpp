@@ -6,9 +6,9 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "exec/initialise.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/stale.h"
 
 namespace orrery::exec::testing {

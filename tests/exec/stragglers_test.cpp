@@ -1,5 +1,5 @@
 // Who holds the others up.
-#include "exec/stragglers.h"
+#include "exec/run/stragglers.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "models/dtype.h"
-#include "plan/buckets.h"
-#include "plan/lower.h"
+#include "plan/lower/buckets.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

@@ -1,5 +1,5 @@
 // The supervisor against launchers that lie, hang, babble or die; no MPI needed.
-#include "exec/supervise.h"
+#include "exec/launch/supervise.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "exec/events.h"
-#include "exec/files.h"
-#include "exec/process_tree.h"
+#include "exec/files/files.h"
+#include "exec/launch/process_tree.h"
 
 namespace orrery::exec {
 namespace {

@@ -1,13 +1,13 @@
 // Ranks as threads: sums, gathers, messages, and what happens when ranks disagree or fail.
-#include "exec/thread_transport.h"
+#include "exec/engine/thread_transport.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <thread>
 
+#include "exec/engine/waiter.h"
 #include "exec/failure.h"
-#include "exec/waiter.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

@@ -1,5 +1,5 @@
 // Byte-pair encoding: GPT-2's pieces and tokens, the way back, and vocabulary files that are none.
-#include "exec/tokenizer.h"
+#include "exec/data/tokenizer.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/random.h"
-#include "exec/data.h"
-#include "exec/encode_data.h"
-#include "exec/files.h"
+#include "exec/data/data.h"
+#include "exec/data/encode_data.h"
+#include "exec/files/files.h"
 
 namespace orrery::exec {
 namespace {

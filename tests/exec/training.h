@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "clusters/cluster.h"
-#include "exec/gather_logical.h"
-#include "exec/trainer.h"
+#include "exec/run/trainer.h"
+#include "exec/state/gather_logical.h"
 #include "models/model.h"
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::exec::testing {
 

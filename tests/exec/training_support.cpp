@@ -13,16 +13,16 @@
 #include <thread>
 
 #include "clusters/read.h"
-#include "exec/initialise.h"
-#include "exec/safetensors.h"
-#include "exec/thread_transport.h"
+#include "exec/engine/thread_transport.h"
+#include "exec/files/safetensors.h"
+#include "exec/state/initialise.h"
 #include "models/inputs.h"
-#include "plan/check.h"
-#include "plan/experts.h"
-#include "plan/lower.h"
-#include "plan/plan_file.h"
-#include "plan/rehearse.h"
-#include "plan/serial.h"
+#include "plan/lower/experts.h"
+#include "plan/lower/lower.h"
+#include "plan/lower/serial.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/rehearse.h"
+#include "plan/spec/plan_file.h"
 
 namespace orrery::exec::testing {
 namespace {

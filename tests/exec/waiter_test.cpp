@@ -1,5 +1,5 @@
 // Waiting: prompt where cores suffice, asleep where they do not, never for ever.
-#include "exec/waiter.h"
+#include "exec/engine/waiter.h"
 
 #include <gtest/gtest.h>
 

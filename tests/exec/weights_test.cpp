@@ -5,16 +5,16 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "exec/checkpoint.h"
-#include "exec/export.h"
+#include "exec/engine/thread_transport.h"
 #include "exec/failure.h"
-#include "exec/files.h"
-#include "exec/initialise.h"
-#include "exec/thread_transport.h"
-#include "exec/weight_names.h"
+#include "exec/files/files.h"
+#include "exec/state/checkpoint.h"
+#include "exec/state/export.h"
+#include "exec/state/initialise.h"
+#include "exec/state/weight_names.h"
 #include "models/expand.h"
 #include "models/read.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
 

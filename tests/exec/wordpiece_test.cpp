@@ -1,5 +1,5 @@
 // Word pieces: as an independent program makes them, in both kinds of vocabulary files, and files that are none.
-#include "exec/wordpiece.h"
+#include "exec/data/wordpiece.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "exec/data.h"
-#include "exec/encode_data.h"
-#include "exec/files.h"
-#include "exec/tokenizer.h"
+#include "exec/data/data.h"
+#include "exec/data/encode_data.h"
+#include "exec/data/tokenizer.h"
+#include "exec/files/files.h"
 
 namespace orrery::exec {
 namespace {

@@ -1,5 +1,5 @@
 // A calibration that is accepted reads the same after writing.
-#include "cost/calibration.h"
+#include "cost/parameters/calibration.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(calibration) {

@@ -1,5 +1,5 @@
 // Measured collectives are refused, or every row has bytes and a bandwidth.
-#include "cost/collective_measurements.h"
+#include "cost/network/collective_measurements.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(collectives) {

@@ -1,7 +1,7 @@
 // A completed.json is no record, or reads the same after writing.
 #include <cmath>
 
-#include "exec/supervise.h"
+#include "exec/launch/supervise.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(completion) {

@@ -1,5 +1,5 @@
 // Intervals that are accepted read the same after writing.
-#include "cost/intervals.h"
+#include "cost/parameters/intervals.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(intervals) {

@@ -1,6 +1,6 @@
 // A job that is accepted reads the same after writing.
 
-#include "plan/job.h"
+#include "plan/spec/job.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(job) {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "exec/checkpoint_files.h"
-#include "exec/checkpoint_manifest.h"
 #include "exec/failure.h"
+#include "exec/state/checkpoint_files.h"
+#include "exec/state/checkpoint_manifest.h"
 #include "tests/fuzz/target.h"
 
 namespace exec = orrery::exec;

@@ -2,9 +2,9 @@
 // an error.
 #include <iterator>
 
-#include "apps/runs.h"
+#include "apps/verbs/runs.h"
 #include "exec/failure.h"
-#include "exec/metrics.h"
+#include "exec/run/metrics.h"
 #include "tests/fuzz/target.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // A log of nccl-tests, text or JSON, is refused, or every size in it has bytes and a time.
-#include "cost/nccl_tests.h"
+#include "cost/network/nccl_tests.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(nccl_tests) {

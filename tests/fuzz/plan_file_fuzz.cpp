@@ -1,7 +1,7 @@
 // A plan file that is accepted reads the same after writing, and make_plan takes or refuses it without harm.
 #include <memory>
 
-#include "plan/plan_file.h"
+#include "plan/spec/plan_file.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(plan_file) {

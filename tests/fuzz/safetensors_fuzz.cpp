@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "exec/failure.h"
-#include "exec/safetensors.h"
+#include "exec/files/safetensors.h"
 #include "tests/fuzz/target.h"
 
 namespace {

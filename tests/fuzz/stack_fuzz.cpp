@@ -1,5 +1,5 @@
 // A stack is refused, or every coefficient of it is a number.
-#include "cost/stack.h"
+#include "cost/parameters/stack.h"
 
 #include <cmath>
 

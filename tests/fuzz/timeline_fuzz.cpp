@@ -1,6 +1,6 @@
 // A timeline that is accepted reads the same after writing.
 
-#include "plan/timeline.h"
+#include "plan/schedule/timeline.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(timeline) {

@@ -2,8 +2,8 @@
 // that is accepted encodes a text into ids that it has, and decodes them to the same bytes.
 #include <vector>
 
+#include "exec/data/tokenizer.h"
 #include "exec/failure.h"
-#include "exec/tokenizer.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(tokenizer) {

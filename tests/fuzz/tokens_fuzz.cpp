@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "exec/data.h"
+#include "exec/data/data.h"
 #include "exec/failure.h"
 #include "tests/fuzz/target.h"
 

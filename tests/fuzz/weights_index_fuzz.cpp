@@ -1,6 +1,6 @@
 // An index of weight files (model.safetensors.index.json), whatever it names, opens files beside it or is refused.
 #include "exec/failure.h"
-#include "exec/weight_names.h"
+#include "exec/state/weight_names.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(weights_index) {

@@ -1,8 +1,8 @@
 // A vocab.txt of word pieces, and, behind the mark, a text for it: ids are of the vocabulary.
 #include <vector>
 
+#include "exec/data/tokenizer.h"
 #include "exec/failure.h"
-#include "exec/tokenizer.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(wordpiece) {

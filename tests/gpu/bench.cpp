@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "exec/cuda_loader.h"
+#include "exec/engine/cuda_loader.h"
+#include "exec/engine/half.h"
 #include "exec/failure.h"
-#include "exec/half.h"
 #include "models/op.h"
 
 namespace orrery::exec {

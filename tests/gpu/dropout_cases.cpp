@@ -3,7 +3,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "exec/half.h"
+#include "exec/engine/half.h"
 #include "models/encoding.h"
 #include "models/fp8.h"
 #include "tests/gpu/testing.h"

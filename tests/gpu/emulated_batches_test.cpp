@@ -7,10 +7,10 @@
 #include <optional>
 #include <random>
 
+#include "exec/engine/thread_transport.h"
 #include "exec/failure.h"
-#include "exec/initialise.h"
-#include "exec/thread_transport.h"
-#include "plan/lower.h"
+#include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {

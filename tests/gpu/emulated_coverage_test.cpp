@@ -10,7 +10,7 @@
 #include <set>
 
 #include "exec/cuda/nccl_transport.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
 #include "tests/gpu/testing.h"

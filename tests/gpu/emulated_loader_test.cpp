@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "exec/cuda_loader.h"
+#include "exec/engine/cuda_loader.h"
 
 namespace orrery::exec {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "exec/cuda/backend.h"
+#include "exec/engine/thread_transport.h"
 #include "exec/probe/run_probe.h"
-#include "exec/thread_transport.h"
 
 namespace orrery::exec {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/nccl_transport.h"
-#include "exec/thread_transport.h"
+#include "exec/engine/thread_transport.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec::gpu_test {

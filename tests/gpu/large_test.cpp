@@ -4,8 +4,8 @@
 
 #include <random>
 
+#include "exec/engine/half.h"
 #include "exec/failure.h"
-#include "exec/half.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "exec/cuda_loader.h"
+#include "exec/engine/cuda_loader.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {

@@ -1,7 +1,7 @@
 // A case in 16 bits: which operands are activations and weights, which are weights' gradients, and which stay in fp32.
 #include <map>
 
-#include "exec/half.h"
+#include "exec/engine/half.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {

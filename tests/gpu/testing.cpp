@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "exec/half.h"
+#include "exec/engine/half.h"
 
 namespace orrery::exec::gpu_test {
 namespace {

@@ -28,7 +28,7 @@ FOR_EAGER = 15  # seconds of the budget, kept for it until a mode has worked
 MOST_DRAWN = 1 << 23  # values at a time: some twenty temporaries of 8 bytes each
 
 
-# -- Orrery's initial weights: base/random.h, exec/initialise.h ------------------------------------------------------------
+# -- Orrery's initial weights: base/random.h, exec/state/initialise.h ------------------------------------------------------------
 def stream_of(name):
     """FNV-1a, 64 bits."""
     value = 0xCBF29CE484222325

@@ -24,7 +24,7 @@ refused() {  # refused FILE:LINE TEXT
   fi
 }
 
-plant sim/good.cpp <<<$'// Replays.\n#include <nlohmann/json.hpp>\n#include "cost/memory.h"\n#include "sim/replay.h"'
+plant sim/good.cpp <<<$'// Replays.\n#include <nlohmann/json.hpp>\n#include "cost/estimate/memory.h"\n#include "sim/replay.h"'
 accepted "sim includes cost"
 plant cost/arrow.cpp <<<$'// Upwards.\n\n#include "sim/simulate.h"'
 refused cost/arrow.cpp:3: 'cost may not know sim'
@@ -32,6 +32,10 @@ plant models/sideways.h <<<$'#pragma once\n/// Sideways.\n#include "clusters/clu
 refused models/sideways.h:3: 'models may not know clusters'
 plant exec/prices.cpp <<<$'// Decides.\n#include "cost/results.h"'
 refused exec/prices.cpp:2: 'exec may not know cost'
+plant plan/spec/job.cpp <<<$'// A room inside a room.\n#include "plan/lower/lower.h"'
+refused plan/spec/job.cpp:2: 'plan/spec may not know plan/lower'
+plant plan/lower/lower.cpp <<<$'// The other way.\n#include "plan/spec/job.h"'
+accepted "lowering knows plans"
 plant exec/ring.cpp <<<$'// Not the MPI transport.\n#include <mpi.h>'
 refused exec/ring.cpp:2: 'exec/mpi'
 plant exec/mpi/ring.cpp <<<$'// The MPI transport.\n#include <mpi.h>'

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/place.h"
 #include "tests/exec/stale.h"
 #include "tests/mpi/mpi_support.h"
 

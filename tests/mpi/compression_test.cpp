@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "exec/cuda_loader.h"
+#include "exec/engine/cuda_loader.h"
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {

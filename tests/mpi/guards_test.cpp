@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "exec/checkpoint.h"
+#include "exec/state/checkpoint.h"
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {

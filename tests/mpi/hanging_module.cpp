@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "exec/cuda_loader.h"
+#include "exec/engine/cuda_loader.h"
 
 namespace orrery::exec {
 namespace {

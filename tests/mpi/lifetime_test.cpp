@@ -6,9 +6,9 @@
 #include <sstream>
 #include <thread>
 
-#include "exec/files.h"
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "exec/files/files.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/place.h"
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {

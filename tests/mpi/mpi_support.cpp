@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "exec/safetensors.h"
+#include "exec/files/safetensors.h"
 
 namespace orrery::exec::testing {
 

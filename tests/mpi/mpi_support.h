@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "exec/supervise.h"
+#include "exec/launch/supervise.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec::testing {

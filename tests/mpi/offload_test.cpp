@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "exec/supervise.h"
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "exec/launch/supervise.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/place.h"
 #include "tests/exec/training.h"
 #include "tests/mpi/mpi_support.h"
 

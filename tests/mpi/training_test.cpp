@@ -5,9 +5,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "plan/lower.h"
-#include "plan/place.h"
-#include "plan/timeline.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/place.h"
+#include "plan/schedule/timeline.h"
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {

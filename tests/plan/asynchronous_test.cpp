@@ -1,14 +1,14 @@
 // Pipelines that never drain: how old the weights are that each mini-batch reads, what is held, that a run is sound,
 // and that the checker sees what is not.
-#include "plan/asynchronous.h"
+#include "plan/schedule/asynchronous.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/place.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

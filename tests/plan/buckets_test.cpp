@@ -1,11 +1,11 @@
 // Parameters in flat buckets: where they begin, which of them count in the norm, and by what the loss is divided.
-#include "plan/buckets.h"
+#include "plan/lower/buckets.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

@@ -1,12 +1,12 @@
 // The checker against sound schedules that are broken in one place: what it finds, by its code.
-#include "plan/check.h"
+#include "plan/schedule/check.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

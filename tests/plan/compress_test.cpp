@@ -7,11 +7,11 @@
 #include <set>
 
 #include "models/encoding.h"
-#include "plan/check.h"
-#include "plan/low_rank.h"
-#include "plan/lower.h"
-#include "plan/place.h"
-#include "plan/plan_file.h"
+#include "plan/lower/low_rank.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/place.h"
+#include "plan/spec/plan_file.h"
 #include "tests/clusters/support.h"
 #include "tests/plan/samples.h"
 

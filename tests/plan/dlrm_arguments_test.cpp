@@ -1,5 +1,5 @@
 // The public DLRM benchmark's command lines: what is read, what differs, and what is refused by name.
-#include "plan/dlrm_arguments.h"
+#include "plan/spec/dlrm_arguments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

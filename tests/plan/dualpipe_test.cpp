@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/orders.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/orders.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

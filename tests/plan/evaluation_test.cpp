@@ -4,9 +4,9 @@
 #include <map>
 #include <set>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/place.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

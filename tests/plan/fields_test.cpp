@@ -1,5 +1,5 @@
 // Every field of a plan goes through every form that a plan is written in, and stands on docs/plan-fields.md.
-#include "plan/fields.h"
+#include "plan/spec/fields.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "models/read.h"
-#include "plan/plan_file.h"
-#include "plan/timeline.h"
+#include "plan/schedule/timeline.h"
+#include "plan/spec/plan_file.h"
 #include "tests/clusters/support.h"
 
 namespace orrery::plan {
@@ -147,7 +147,8 @@ std::string values_of(const FieldInfo& field) {
 std::string page() {
   std::string out =
       "# Fields of a plan\n\n"
-      "Made from `plan/fields.h` by `test_plan` (`ORRERY_WRITE_DOCS=1`), which fails where the two differ. A job's "
+      "Made from `plan/spec/fields.h` by `test_plan` (`ORRERY_WRITE_DOCS=1`), which fails where the two differ. A "
+      "job's "
       "`plan:`\nbounds the first table's, a plan file says both, `timeline.json` and `--json` all three.\n"
       "[formats.md](formats.md) explains them.\n";
   const auto table = [&](const char* title, const auto& fields) {

@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "plan/place.h"
-#include "plan/schedule.h"
+#include "plan/schedule/place.h"
+#include "plan/schedule/schedule.h"
 #include "tests/plan/caching_allocator.h"
 
 namespace orrery::testing {

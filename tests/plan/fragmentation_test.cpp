@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::testing {

@@ -1,5 +1,5 @@
 // Job files: every key and default, what is refused with which words, and the learning rate.
-#include "plan/job.h"
+#include "plan/spec/job.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::plan {
 namespace {

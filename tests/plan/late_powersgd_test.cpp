@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/place.h"
-#include "plan/rehearse.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/place.h"
+#include "plan/schedule/rehearse.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

@@ -1,7 +1,7 @@
 // Latent attention in a plan: what a tensor group sums once a step; and models that are counted and not planned.
 #include <gtest/gtest.h>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

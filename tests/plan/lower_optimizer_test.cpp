@@ -1,15 +1,15 @@
 // The end of a step by optimizer and precision: sound on every split, its messages counted, its states no more than
 // asked for.
-#include "plan/lower_optimizer.h"
+#include "plan/lower/lower_optimizer.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <numeric>
 
-#include "plan/buckets.h"
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/lower/buckets.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

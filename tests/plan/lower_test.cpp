@@ -1,13 +1,13 @@
 // Lowered schedules: what runs, in which order, and what lives how long.
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "plan/check.h"
-#include "plan/orders.h"
-#include "plan/place.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/orders.h"
+#include "plan/schedule/place.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

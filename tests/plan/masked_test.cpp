@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/place.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

@@ -1,13 +1,13 @@
 // What leaves the device: which buffers, when their copies begin, when their memory is free again; and that a schedule
 // whose steps reach into another memory is refused.
-#include "plan/offload.h"
+#include "plan/lower/offload.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/place.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

@@ -1,15 +1,15 @@
 // A parameter server: how old the weights are that workers read, in which order their gradients are applied, what is
 // refused, and that the checker sees what is not so.
-#include "plan/parameter_server.h"
+#include "plan/lower/parameter_server.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "plan/asynchronous.h"
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/plan_file.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/asynchronous.h"
+#include "plan/schedule/check.h"
+#include "plan/spec/plan_file.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

@@ -1,11 +1,11 @@
 // Orders of passes that a user writes down.
-#include "plan/pass_order.h"
+#include "plan/spec/pass_order.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/orders.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/orders.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

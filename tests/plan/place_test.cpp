@@ -1,14 +1,14 @@
 // Where buffers lie: what a message still reads is apart from what the next one writes, and an arena has no end to
 // spare.
-#include "plan/place.h"
+#include "plan/schedule/place.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
-#include "plan/lower.h"
-#include "plan/rehearse.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/rehearse.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

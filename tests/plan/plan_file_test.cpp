@@ -1,5 +1,5 @@
 // Plan files: everything in one file, there and back.
-#include "plan/plan_file.h"
+#include "plan/spec/plan_file.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // Schedules rehearsed in their memory: every kind of plan comes to its end, and two planted ways of waiting for
 // oneself, which the checker does not see, do not.
-#include "plan/rehearse.h"
+#include "plan/schedule/rehearse.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

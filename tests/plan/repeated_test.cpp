@@ -2,11 +2,11 @@
 // rehearsals of long programs say what they say of short ones.
 #include <gtest/gtest.h>
 
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/orders.h"
-#include "plan/place.h"
-#include "plan/rehearse.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/schedule/orders.h"
+#include "plan/schedule/place.h"
+#include "plan/schedule/rehearse.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

@@ -1,5 +1,5 @@
 // The rules of a plan: each once, in order, and on the page of errors.
-#include "plan/rules.h"
+#include "plan/spec/rules.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/ensure.h"
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 
 namespace orrery::samples {
 

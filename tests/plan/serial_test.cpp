@@ -1,11 +1,11 @@
 // What of a split plan is in its serial program, and which plans have none.
-#include "plan/serial.h"
+#include "plan/lower/serial.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "plan/check.h"
+#include "plan/schedule/check.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

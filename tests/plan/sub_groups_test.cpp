@@ -3,8 +3,8 @@
 
 #include <map>
 
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

@@ -1,10 +1,10 @@
 // Words of other tools in a job: the message names ours.
-#include "plan/synonyms.h"
+#include "plan/spec/synonyms.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "plan/job.h"
+#include "plan/spec/job.h"
 
 namespace orrery::plan {
 namespace {

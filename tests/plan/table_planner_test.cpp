@@ -1,5 +1,5 @@
 // Placements of tables: against exhaustive search where that comes to an end, against the bound where it does not.
-#include "plan/table_planner.h"
+#include "plan/spec/table_planner.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "base/random.h"
-#include "plan/table_layout.h"
+#include "plan/spec/table_layout.h"
 
 namespace orrery::plan {
 namespace {

@@ -1,5 +1,5 @@
 // timeline.json: there and back, and files that are cut, foreign or hostile.
-#include "plan/timeline.h"
+#include "plan/schedule/timeline.h"
 
 #include <gtest/gtest.h>
 

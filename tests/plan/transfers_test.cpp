@@ -1,5 +1,5 @@
 /// Every collective's steps compute it, for many member counts; and the checker finds what is wrong.
-#include "plan/transfers.h"
+#include "plan/transfers/transfers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

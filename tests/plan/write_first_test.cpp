@@ -8,10 +8,10 @@
 #include <string>
 
 #include "base/index.h"
-#include "plan/asynchronous.h"
-#include "plan/check.h"
-#include "plan/lower.h"
-#include "plan/serial.h"
+#include "plan/lower/lower.h"
+#include "plan/lower/serial.h"
+#include "plan/schedule/asynchronous.h"
+#include "plan/schedule/check.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {

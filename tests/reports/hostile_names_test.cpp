@@ -15,7 +15,7 @@
 #include "clusters/read.h"
 #include "models/hugging_face.h"
 #include "models/read.h"
-#include "plan/plan_file.h"
+#include "plan/spec/plan_file.h"
 #include "reports/frameworks.h"
 #include "reports/html/page.h"
 #include "reports/shell.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "plan/fields.h"
+#include "plan/spec/fields.h"
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {

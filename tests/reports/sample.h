@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cost/results.h"
-#include "plan/schedule.h"
-#include "plan/timeline.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/timeline.h"
 #include "reports/report.h"
 
 namespace orrery::sample {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "cost/estimate.h"
-#include "plan/lower.h"
+#include "cost/estimate/estimate.h"
+#include "plan/lower/lower.h"
 #include "sim/simulate.h"
 #include "tests/plan/samples.h"
 

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "sim/simulate.h"
 #include "tests/plan/samples.h"
 

@@ -1,7 +1,7 @@
 // Sharing of links in the replay, worked by hand; and nothing is slowed down where nobody shares.
 #include <gtest/gtest.h>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "sim/fabric.h"
 #include "sim/simulate.h"
 #include "sim/transfers.h"

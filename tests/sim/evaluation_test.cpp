@@ -1,8 +1,8 @@
 // Evaluation is priced from its own schedule: the forward share of the step, and its messages.
 #include <gtest/gtest.h>
 
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "sim/simulate.h"
 #include "tests/plan/samples.h"
 

@@ -1,10 +1,10 @@
-/// What a step saves whose first micro-batch writes gradients (plan/write_first.h): in the closed form as in the
+/// What a step saves whose first micro-batch writes gradients (plan/lower/write_first.h): in the closed form as in the
 /// replay.
 #include <gtest/gtest.h>
 
 #include <memory>
 
-#include "cost/estimate.h"
+#include "cost/estimate/estimate.h"
 #include "sim/simulate.h"
 #include "tests/sim/search_support.h"
 

@@ -1,6 +1,6 @@
 /// The fit against timelines made from known coefficients, with noise and outliers: what it recovers, what it leaves
 /// alone, what it refuses, and what its result predicts for plans it has not seen.
-#include "cost/fit.h"
+#include "cost/fit/fit.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <map>
 
 #include "base/random.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "sim/simulate.h"
 #include "tests/sim/search_support.h"
 

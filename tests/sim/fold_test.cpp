@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
 #include "sim/fabric.h"
 #include "sim/replay.h"
 #include "sim/simulate.h"

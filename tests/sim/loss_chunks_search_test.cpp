@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "cost/estimate.h"
+#include "cost/estimate/estimate.h"
 #include "sim/search/search.h"
 #include "sim/search/space.h"
 #include "sim/simulate.h"

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "cost/estimate.h"
+#include "cost/estimate/estimate.h"
 #include "tests/sim/search_support.h"
 
 namespace orrery::sim {

@@ -3,10 +3,10 @@
 
 #include <cmath>
 
-#include "cost/estimate.h"
-#include "cost/exchange.h"
-#include "cost/habits.h"
-#include "cost/pipeline.h"
+#include "cost/estimate/estimate.h"
+#include "cost/estimate/pipeline.h"
+#include "cost/parameters/habits.h"
+#include "cost/prices/exchange.h"
 #include "sim/simulate.h"
 #include "tests/sim/search_support.h"
 

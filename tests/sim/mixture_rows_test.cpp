@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cost/estimate.h"
+#include "cost/estimate/estimate.h"
 #include "sim/simulate.h"
 #include "sim/validate/cases.h"
 #include "sim/validate/validate.h"

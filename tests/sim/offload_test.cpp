@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "clusters/host_paths.h"
-#include "cost/estimate.h"
+#include "cost/estimate/estimate.h"
 #include "sim/search/search.h"
 #include "sim/simulate.h"
 #include "tests/sim/search_support.h"

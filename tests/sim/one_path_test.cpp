@@ -10,7 +10,7 @@
 #include <sstream>
 #include <type_traits>
 
-#include "plan/fields.h"
+#include "plan/spec/fields.h"
 #include "sim/search/search.h"
 #include "sim/search/space.h"
 #include "sim/validate/validate.h"
@@ -146,7 +146,7 @@ TEST(OnePath, TheSearchKeepsWithinWhatTheSoftwareCanDo) {
   const auto both = [](const plan::PlanSpec& s) { return s.pipeline > 1 && s.zero_stage > 1; };
   EXPECT_FALSE(any(space("megatron-2021"), zero_3));
   EXPECT_FALSE(any(space("megatron-2021"), rows));
-  EXPECT_TRUE(any(space("megatron-core"), zero_3));
+  EXPECT_TRUE(any(space("megatron-fsdp"), zero_3));
   EXPECT_TRUE(any(space("megatron-core"), rows));
   EXPECT_FALSE(any(space("deepspeed"), split)) << "what its export has no word for";
   EXPECT_TRUE(any(space("deepspeed"), zero_3));

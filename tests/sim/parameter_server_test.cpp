@@ -1,9 +1,9 @@
 // A parameter server, predicted: what staleness hides, what it costs in memory, and both speeds of prediction.
 #include <gtest/gtest.h>
 
-#include "cost/estimate.h"
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "cost/estimate/estimate.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/place.h"
 #include "sim/simulate.h"
 #include "tests/plan/samples.h"
 

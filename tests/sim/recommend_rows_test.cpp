@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "cost/messages.h"
+#include "cost/network/messages.h"
 #include "sim/simulate.h"
 #include "sim/validate/headlines.h"
 #include "sim/validate/validate.h"

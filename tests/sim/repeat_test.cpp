@@ -5,8 +5,8 @@
 #include <map>
 #include <optional>
 
-#include "plan/check.h"
-#include "plan/lower.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "sim/fabric.h"
 #include "sim/replay.h"
 #include "sim/simulate.h"

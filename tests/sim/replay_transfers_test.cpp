@@ -1,5 +1,5 @@
-/// Steps replayed on graphs: by hand, against the closed forms of cost/algorithms.h over random graphs and sizes, and
-/// the two ways of replaying against each other.
+/// Steps replayed on graphs: by hand, against the closed forms of cost/network/algorithms.h over random graphs and
+/// sizes, and the two ways of replaying against each other.
 #include "sim/replay_transfers.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "cost/algorithms.h"
+#include "cost/network/algorithms.h"
 #include "tests/sim/random_cluster.h"
 
 namespace orrery::sim {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "cost/estimate.h"
+#include "cost/estimate/estimate.h"
 #include "sim/search/space.h"
 #include "sim/simulate.h"
 #include "tests/sim/search_support.h"

@@ -4,9 +4,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "cost/pricing.h"
+#include "cost/prices/pricing.h"
 #include "models/read.h"
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 #include "tests/clusters/support.h"
 
 namespace orrery::sim::testing {

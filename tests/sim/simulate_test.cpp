@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "cost/estimate.h"
-#include "plan/lower.h"
-#include "plan/place.h"
+#include "cost/estimate/estimate.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/place.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::sim {

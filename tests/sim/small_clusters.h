@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/random.h"
-#include "plan/plan.h"
+#include "plan/spec/plan.h"
 #include "tests/plan/samples.h"
 #include "tests/sim/search_support.h"
 

@@ -1,6 +1,6 @@
 // Activations, additions and the optimizer.
-#include "exec/activations.h"
 #include "exec/cpu/simd/functions.h"
+#include "exec/engine/activations.h"
 
 namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
 
@@ -25,7 +25,7 @@ ORRERY_INLINE F normal_distribution(F x) {
   return x < 0.0F ? tail : 1.0F - tail;
 }
 
-/// What exec/activations.h computes with.
+/// What exec/engine/activations.h computes with.
 struct LaneMath {
   static ORRERY_MEMBER Sigmoid sigmoid(F x) { return simd::ORRERY_SIMD_LEVEL::sigmoid(x); }
   static ORRERY_MEMBER F positive(F x) { return x <= 0.0F ? F{} : x; }

@@ -1,9 +1,9 @@
-// Activations by their formulas (exec/activations.h), caps of logits, and norms of the heads of q and k.
-#include "exec/activations.h"
+// Activations by their formulas (exec/engine/activations.h), caps of logits, and norms of the heads of q and k.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/functions_device.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/values.h"
+#include "exec/engine/activations.h"
 
 namespace orrery::exec::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
-/// Kernels of compression (plan/compress.h, plan/encode.h), over flat vectors of any floating type, which is the same
-/// for a whole launch: rounding, sums of pieces, PowerSGD's orthonormal columns and error, Gist's formats.
+/// Kernels of compression (plan/lower/compress.h, plan/lower/encode.h), over flat vectors of any floating type, which
+/// is the same for a whole launch: rounding, sums of pieces, PowerSGD's orthonormal columns and error, Gist's formats.
 #include "exec/cuda/kernels/updates.h"
 
 namespace orrery::exec::cuda {

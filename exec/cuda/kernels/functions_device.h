@@ -21,7 +21,7 @@ struct Sigmoid {
   float value, complement;
 };
 
-/// What exec/activations.h computes with.
+/// What exec/engine/activations.h computes with.
 template <class T>
 struct MathFor {
   static __device__ inline Sigmoid sigmoid(float x) {

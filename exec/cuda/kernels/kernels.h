@@ -200,8 +200,8 @@ void add(cudaStream_t stream, const T* a, const T* b, T* c, int64_t count);
 template <class T, class B>
 void add_bias_to_rows(cudaStream_t stream, const B* bias, T* y, int64_t rows, int64_t columns);
 
-// activations.cu: those of exec/activations.h, `gate` with x (rows, 2 columns); caps of logits; norms of heads, as
-// models/op.h has them. y and x may be the same but in `gate`, as dx and dy.
+// activations.cu: those of exec/engine/activations.h, `gate` with x (rows, 2 columns); caps of logits; norms of heads,
+// as models/op.h has them. y and x may be the same but in `gate`, as dx and dy.
 template <class T>
 void activate(cudaStream_t stream, models::Function function, const T* x, T* y, int64_t count);
 template <class T>
@@ -281,7 +281,8 @@ template <class T>
 void whole_cross_entropy(cudaStream_t stream, const WholeLoss<T>& loss);
 
 // masked.cu: BERT's token types, chosen rows, and loss over few classes. What data says is checked where it is made
-// (exec/masked_data.h); a type, row or class that there is not reads nothing and makes NaN, which the loss then shows.
+// (exec/data/masked_data.h); a type, row or class that there is not reads nothing and makes NaN, which the loss then
+// shows.
 template <class T>
 void type_add(cudaStream_t stream, const int32_t* types, const T* x, const T* table, T* y, int64_t rows,
               int64_t columns, int64_t kinds);

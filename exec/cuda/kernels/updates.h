@@ -121,7 +121,7 @@ void factor_norms(cudaStream_t stream, Floats gradient, Floats parameter, const 
 void adafactor(cudaStream_t stream, Floats gradient, const float* factors, const float* norms, const Target& target,
                const Tables& tables, const UpdateStep& step);
 
-// quantised.cu: exec/quantised.h's code books on the device.
+// quantised.cu: exec/engine/quantised.h's code books on the device.
 inline constexpr int kCodes = 256;
 struct DeviceBook {
   float values[kCodes];

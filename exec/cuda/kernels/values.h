@@ -1,6 +1,6 @@
 #pragma once
 /// Elements of tensors in kernels: fp32, fp16 and bf16 in memory, fp32 in registers; loads and stores of 16 bytes at a
-/// time where addresses allow it; stochastic rounding with the numbers of exec/half.h.
+/// time where addresses allow it; stochastic rounding with the numbers of exec/engine/half.h.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

@@ -3,7 +3,7 @@
 trained by PyTorch in float64, with the names and orientations of Hugging Face's BertForPreTraining. See README.md;
 optimizer as in generate.py, its stream of tokens too.
 
-The masked data is made here as exec/masked_data.h says, from the same counters (Philox 4x32-10), written anew: the losses
+The masked data is made here as exec/data/masked_data.h says, from the same counters (Philox 4x32-10), written anew: the losses
 agree only where both make the same sequences.
 """
 import json

@@ -2,7 +2,7 @@
 """Writes vocab.txt and encoded.json: what BERT's tokenizer makes of some texts, in lower case and as they are.
 
 The rules of google-research/bert's tokenization.py (Devlin et al. 2019), written anew over Python's own Unicode tables,
-where exec/wordpiece.cpp has tables of its own.
+where exec/data/wordpiece.cpp has tables of its own.
 """
 import json
 import os

@@ -1,8 +1,8 @@
 #pragma once
-/// bfloat16 as CUDA names it, converted by the host's own code (exec/half.h).
+/// bfloat16 as CUDA names it, converted by the host's own code (exec/engine/half.h).
 #include <cuda_runtime.h>
 
-#include "exec/half.h"
+#include "exec/engine/half.h"
 
 struct __nv_bfloat16 {
   std::uint16_t bits;

@@ -1,8 +1,8 @@
 #pragma once
-/// IEEE 754 binary16 as CUDA names it, converted by the host's own code (exec/half.h).
+/// IEEE 754 binary16 as CUDA names it, converted by the host's own code (exec/engine/half.h).
 #include <cuda_runtime.h>
 
-#include "exec/half.h"
+#include "exec/engine/half.h"
 
 struct __half {
   std::uint16_t bits;

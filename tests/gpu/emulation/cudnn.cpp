@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "exec/half.h"
+#include "exec/engine/half.h"
 
 struct CudnnHandle {
   cudaStream_t stream = nullptr;

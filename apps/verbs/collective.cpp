@@ -1,0 +1,213 @@
+// collective: what a collective takes on a cluster, by size, and how what others measured compares.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/verbs/verbs.h"
+#include "base/units.h"
+#include "clusters/read.h"
+#include "clusters/routes.h"
+#include "cost/network/collective_measurements.h"
+#include "cost/network/messages.h"
+#include "reports/table.h"
+
+namespace orrery::apps {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+base::Diagnostics wrong_usage(const std::string& message, const std::string& help) {
+  return {{base::Severity::error, "U0001", {}, message, help, {}}};
+}
+
+/// The cluster in the size that is asked for; it may be smaller than that when it was given link by link.
+base::Result<clusters::Cluster> sized(clusters::Cluster cluster, int nodes, int per_node, const base::Location& from) {
+  if (per_node > cluster.devices_per_node) {
+    return base::fail(base::Diagnostics{
+        {base::Severity::error,
+         "C10",
+         from,
+         fmt::format("{} devices of a node are asked for, it has {}", per_node, cluster.devices_per_node),
+         "ask for fewer",
+         {}}});
+  }
+  if (nodes <= cluster.nodes) return cluster;
+  auto larger = clusters::resized(cluster, nodes * cluster.devices_per_node);
+  if (larger) return larger;
+  for (base::Diagnostic& one : larger.error()) one.where = from;
+  return base::fail(larger.error());
+}
+
+json row_json(double bytes, int ranks, cost::Operation operation, const std::string& algorithm,
+              const std::string& protocol, double seconds) {
+  const double rate = bytes / seconds;
+  return {{"bytes", bytes},
+          {"algorithm", algorithm},
+          {"protocol", protocol},
+          {"time_s", seconds},
+          {"algorithm_bandwidth_bytes_per_s", rate},
+          {"bus_bandwidth_bytes_per_s", rate * cost::bus_factor(operation, ranks)}};
+}
+
+std::string gigabytes(double bytes_per_second) {
+  return fmt::format("{:.2f}", bytes_per_second / 1e9);
+}
+
+cost::Operation operation_of(const std::string& name) {
+  for (int i = 0; i < cost::kOperations; ++i)
+    if (name == cost::name_of(static_cast<cost::Operation>(i))) return static_cast<cost::Operation>(i);
+  return cost::Operation::all_reduce;  // the command line takes no other name
+}
+
+base::Result<std::vector<double>> sizes_of(const std::vector<std::string>& texts) {
+  std::vector<double> sizes;
+  for (const std::string& text : texts) {
+    double bytes = 0;
+    std::string error;
+    if (!base::parse_quantity(text, base::UnitKind::bytes, bytes, error) || bytes < 1)
+      return base::fail(wrong_usage("--sizes: '" + text + "': " + (error.empty() ? "less than a byte" : error),
+                                    "write sizes with their units: 64KiB,1MiB,100MB"));
+    sizes.push_back(bytes);
+  }
+  if (!sizes.empty()) return sizes;
+  for (double bytes = 1024; bytes <= 16.0 * 1024 * 1024 * 1024; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
+
+Outcome predict(const CollectiveOptions& options, const Context& context,
+                const std::vector<cost::Calibration>& calibrations) {
+  const base::Location from{options.cluster, 1, 1, 1};
+  auto loaded = load_cluster(context.catalog, options.cluster, from, fs::current_path());
+  if (!loaded) return bad_input(loaded.error());
+  const auto sizes = sizes_of(options.sizes);
+  if (!sizes) return {kUsage, {}, {}, sizes.error()};
+  const cost::Operation operation = operation_of(options.operation);
+  const bool send = operation == cost::Operation::send;
+  const int nodes = options.nodes > 0 ? options.nodes : send ? std::min(loaded->nodes, 2) : loaded->nodes;
+  const int per_node = options.per_node > 0 ? options.per_node : send ? (nodes > 1 ? 1 : 2) : loaded->devices_per_node;
+  const auto cluster = sized(std::move(*loaded), nodes, per_node, from);
+  if (!cluster) return bad_input(cluster.error());
+  const std::vector<int> members = cost::members_of(*cluster, nodes, per_node);
+  const auto ranks = static_cast<int>(members.size());
+  if (ranks < 2 || (send && ranks > 2))
+    return {kUsage,
+            {},
+            {},
+            wrong_usage(fmt::format("{} over {} ranks", options.operation, ranks),
+                        "choose ranks with --nodes and --per-node: two for send, two or more otherwise")};
+
+  Outcome outcome;
+  reports::Table table;
+  table.title =
+      fmt::format("{} over {} ranks of {}: {} x {}", options.operation, ranks, cluster->name, nodes, per_node);
+  table.columns = {
+      {"size"},      {"algorithm", reports::Align::left}, {"protocol", reports::Align::left}, {"time"}, {"algbw GB/s"},
+      {"busbw GB/s"}};
+  const cost::Calibration own = cost::merge(cost::defaults(*cluster), calibrations);
+  json rows = json::array();
+  for (const double bytes : *sizes) {
+    const cost::CollectivePrice price =
+        cost::price_of(*cluster, own, operation, base::Bytes{bytes}, members, options.algorithm);
+    rows.push_back(row_json(bytes, ranks, operation, price.algorithm, price.protocol, price.time.value));
+    const json& row = rows.back();
+    table.rows.push_back({base::human(base::Bytes{bytes}), price.algorithm, price.protocol,
+                          reports::time_text(price.time.value), gigabytes(row["algorithm_bandwidth_bytes_per_s"]),
+                          gigabytes(row["bus_bandwidth_bytes_per_s"])});
+  }
+  outcome.text = reports::text_of(table, context.terminal.style);
+  outcome.json = json{{"cluster", cluster->name},
+                      {"operation", options.operation},
+                      {"ranks", ranks},
+                      {"nodes", nodes},
+                      {"rows", rows},
+                      {"measured", nullptr}}
+                     .dump();
+  return outcome;
+}
+
+json json_of(const cost::CollectiveErrors& e) {
+  const auto value = [&](double x) { return e.judged > 0 ? json(x) : json(nullptr); };
+  return {{"judged", e.judged},
+          {"median_error", value(e.median)},
+          {"mean_error", value(e.mean)},
+          {"p90_error", value(e.p90)},
+          {"worst_error", value(e.worst)}};
+}
+
+Outcome compare(const CollectiveOptions& options, const Context& context,
+                const std::vector<cost::Calibration>& calibrations) {
+  const auto text = read_argument(options.measured);
+  if (!text) return bad_input(text.error());
+  const auto all = cost::parse_measured_collectives(*text, options.measured);
+  if (!all) return bad_input(all.error());
+  reports::Table table;
+  table.title = "Predicted and measured bandwidth on the bus, GB/s";
+  table.columns = {
+      {"series", reports::Align::left}, {"size"}, {"measured"}, {"predicted"}, {"error"}, {"by", reports::Align::left},
+      {"", reports::Align::left}};
+  std::vector<cost::PredictedCollective> every;
+  json series = json::array(), rows = json::array();
+  const fs::path folder = fs::absolute(options.measured).parent_path();
+  for (const cost::CollectiveSeries& one : *all) {
+    auto loaded = load_cluster(context.catalog, one.cluster, one.at, folder);
+    if (!loaded) return bad_input(loaded.error());
+    const auto cluster = sized(std::move(*loaded), one.nodes, one.per_node, one.at);
+    if (!cluster) return bad_input(cluster.error());
+    const auto predicted = cost::predict_series(one, *cluster, calibrations);
+    json entry = json_of(cost::errors_of(predicted));
+    entry["id"] = one.id;
+    entry["source"] = one.source;
+    entry["left_out"] = one.left_out.empty() ? json(nullptr) : json(one.left_out);
+    series.push_back(std::move(entry));
+    for (const cost::PredictedCollective& p : predicted) {
+      rows.push_back({{"series", p.series},
+                      {"bytes", p.bytes},
+                      {"measured_bytes_per_s", p.measured},
+                      {"predicted_bytes_per_s", p.predicted},
+                      {"time_s", p.seconds},
+                      {"error", p.error},
+                      {"algorithm", p.algorithm},
+                      {"protocol", p.protocol},
+                      {"standing", cost::name_of(p.standing)}});
+      table.rows.push_back({p.series, base::human(base::Bytes{p.bytes}), gigabytes(p.measured), gigabytes(p.predicted),
+                            fmt::format("{:+.1f} %", 100 * p.error), p.algorithm + " " + p.protocol,
+                            p.standing == cost::Standing::judged ? "" : cost::name_of(p.standing)});
+    }
+    every.insert(every.end(), predicted.begin(), predicted.end());
+  }
+  const cost::CollectiveErrors errors = cost::errors_of(every);
+  table.notes.push_back(fmt::format("{} rows judged: median error {}, mean {}, nine tenths within {}, worst {}",
+                                    errors.judged, reports::percent(errors.median), reports::percent(errors.mean),
+                                    reports::percent(errors.p90), reports::percent(errors.worst)));
+  json measured = json_of(errors);
+  measured["series"] = std::move(series);
+  measured["rows"] = std::move(rows);
+  Outcome outcome;
+  outcome.text = reports::text_of(table, context.terminal.style);
+  outcome.json = json{{"cluster", nullptr}, {"operation", nullptr},  {"ranks", nullptr},
+                      {"nodes", nullptr},   {"rows", json::array()}, {"measured", std::move(measured)}}
+                     .dump();
+  return outcome;
+}
+
+}  // namespace
+
+Outcome run_collective(const CollectiveOptions& options, const Context& context) {
+  if (options.cluster.empty() == options.measured.empty())
+    return {kUsage,
+            {},
+            {},
+            wrong_usage("a cluster or a file of measurements is needed, not both",
+                        "orrery collective hgx-h100, or orrery collective --measured FILE")};
+  const auto calibrations = load_calibrations(context.catalog, options.calibrations);
+  if (!calibrations) return bad_input(calibrations.error());
+  return options.measured.empty() ? predict(options, context, *calibrations) : compare(options, context, *calibrations);
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,187 @@
+// explain: whether a plan fits and why not, where its time and memory go, and how it differs from another.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/inputs.h"
+#include "apps/interrupt.h"
+#include "apps/verbs/verbs.h"
+#include "apps/verbs/what_if.h"
+#include "base/units.h"
+#include "reports/binding.h"
+#include "reports/json.h"
+#include "reports/tables.h"
+
+namespace orrery::apps {
+namespace {
+
+struct Explained {
+  std::string name;  ///< as the user named it
+  cost::Prediction prediction;
+  [[nodiscard]] bool fits() const { return prediction.memory_peak_bytes <= prediction.memory_capacity_bytes; }
+};
+
+/// By the replay that `simulate` prints.
+Explained explain(const LoadedPlan& loaded, const std::string& path,
+                  const std::vector<cost::Calibration>& calibrations) {
+  return Explained{path, replay_of(loaded, calibrations)};
+}
+
+/// What fills the device on the stage that needs most, largest first by purpose.
+base::Diagnostic does_not_fit(const Explained& one) {
+  const cost::MemoryRow* worst = nullptr;
+  for (const cost::MemoryRow& row : one.prediction.memory)
+    if (worst == nullptr || row.total > worst->total) worst = &row;
+  std::string parts;
+  if (worst != nullptr)
+    for (const auto& [purpose, bytes] : worst->by_purpose)
+      if (bytes > 0)
+        parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", purpose, base::human(base::Bytes{bytes}));
+  return {base::Severity::error,
+          "P91",
+          {one.name, 1, 1, 1},
+          fmt::format("stage {} needs {} of {}: {}", worst == nullptr ? 0 : worst->stage,
+                      base::human(base::Bytes{one.prediction.memory_peak_bytes}),
+                      base::human(base::Bytes{one.prediction.memory_capacity_bytes}), parts),
+          "a higher ZeRO stage, recomputation, a smaller micro-batch, or more tensor or pipeline ways need less",
+          {}};
+}
+
+nlohmann::json json_of(const Explained& one) {
+  nlohmann::json out = reports::simulate_json(one.prediction);
+  out["file"] = one.name;
+  out["fits"] = one.fits();
+  out["split"] = reports::spec_json(one.prediction.spec);
+  const reports::Binding binds = reports::binding_of(one.prediction);
+  out["binds"] = {{"part", binds.part}, {"seconds", binds.seconds}, {"share", binds.share}, {"text", binds.sentence}};
+  return out;
+}
+
+nlohmann::json json_of(const std::vector<Variation>& variations, const cost::Prediction& own) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const Variation& one : variations) {
+    nlohmann::json row = {{"change", one.change},         {"verdict", verdict(one, own)},  {"code", one.code},
+                          {"step_time_s", nullptr},       {"step_time_change_s", nullptr}, {"fits", nullptr},
+                          {"memory_peak_bytes", nullptr}, {"memory_over_bytes", nullptr},  {"split", nullptr}};
+    if (const auto& p = one.prediction) {
+      const double over = p->memory_peak_bytes - p->memory_capacity_bytes;
+      row["step_time_s"] = p->step_time_s;
+      row["step_time_change_s"] = p->step_time_s - own.step_time_s;
+      row["memory_peak_bytes"] = reports::whole(p->memory_peak_bytes);
+      row["memory_over_bytes"] = reports::whole(std::max(0.0, over));
+      row["fits"] = over <= 0;
+      row["split"] = reports::spec_json(p->spec);
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+reports::Table table_of(const char* title, const std::vector<Variation>& variations, const cost::Prediction& own,
+                        std::size_t width) {
+  using reports::Align;
+  constexpr std::size_t kBesideIt = 24, kLeast = 24;  // columns of the others but the first, with what is between
+  std::size_t first = 6;
+  for (const Variation& one : variations) first = std::max(first, one.change.size());
+  reports::Table table;
+  table.title = title;
+  table.columns = {{"change", Align::left},
+                   {"step"},
+                   {"memory"},
+                   {"against this plan", Align::left,
+                    width == 0 ? 0 : std::max(kLeast, width - std::min(width, first + kBesideIt))}};
+  for (const Variation& one : variations) {
+    const auto& p = one.prediction;
+    table.rows.push_back({one.change, p ? reports::time_text(p->step_time_s) : "—",
+                          p ? base::human(base::Bytes{p->memory_peak_bytes}) : "—", verdict(one, own)});
+    if (p && p->spec.ranks() != own.spec.ranks())
+      table.notes.push_back(fmt::format("{}: {}", one.change, plan::describe(p->spec)));
+  }
+  return table;
+}
+
+std::string difference(double a, double b) {
+  if (a == b) return "same";
+  if (a == 0) return "new";
+  return fmt::format("{:+.1f} %", 100 * (b - a) / a);
+}
+
+reports::Table comparison(const Explained& a, const Explained& b) {
+  using reports::Align;
+  reports::Table table;
+  table.title = "How the plans differ";
+  table.columns = {{"", Align::left}, {a.name}, {b.name}, {"difference"}};
+  const auto row = [&](const char* name, double x, double y, const auto& text) {
+    table.rows.push_back({name, text(x), text(y), difference(x, y)});
+  };
+  const auto seconds = [](double x) { return base::human(base::Seconds{x}); };
+  const auto bytes = [](double x) { return base::human(base::Bytes{x}); };
+  const auto share = [](double x) { return reports::percent(x); };
+  const cost::Prediction &p = a.prediction, &q = b.prediction;
+  row("step time", p.step_time_s, q.step_time_s, seconds);
+  row("memory peak", p.memory_peak_bytes, q.memory_peak_bytes, bytes);
+  row("MFU", p.mfu, q.mfu, share);
+  row("bubble", p.bubble_fraction, q.bubble_fraction, share);
+  row("exposed communication", p.exposed_communication_s, q.exposed_communication_s, seconds);
+  const auto before = reports::parts_of(p.breakdown), after = reports::parts_of(q.breakdown);
+  for (std::size_t i = 0; i < before.size(); ++i) row(before[i].name, before[i].seconds, after[i].seconds, seconds);
+  return table;
+}
+
+}  // namespace
+
+Outcome run_explain(const ExplainOptions& options, const Context& context) {
+  const auto calibrations = load_calibrations(context.catalog, options.calibrations);
+  if (!calibrations) return bad_input(calibrations.error());
+  const auto loaded = load_plan_argument(context.catalog, options.plan);
+  if (!loaded) return bad_input(loaded.error());
+  const Explained first = explain(*loaded, options.plan, *calibrations);
+
+  Outcome outcome;
+  nlohmann::json json = {{"plan", json_of(first)}, {"versus", nullptr}};
+  const reports::TableStyle& style = context.terminal.style;
+  const auto say = [&](const Explained& one) {
+    outcome.text += reports::wrapped(reports::binding_of(one.prediction).sentence, style.width) + "\n" +
+                    reports::wrapped(one.name + ": " + plan::describe(one.prediction.spec), style.width, 2) + "\n";
+    if (one.fits()) return;
+    outcome.diagnostics.push_back(does_not_fit(one));
+    outcome.exit_code = kInfeasible;
+  };
+  say(first);
+  if (options.versus.empty()) {
+    const Interrupt interrupt;
+    Progress progress(context.terminal.progress);
+    progress.line("replaying the plan on other machines");
+    const std::vector<Variation> machines = with_other_machines(*loaded, *calibrations);
+    const std::vector<Variation> others = neighbours(*loaded, *calibrations, [&](const std::string& what) {
+      progress.line("replaying: " + what);
+      return !Interrupt::requested();
+    });
+    progress.clear();
+    json["changes"] = json_of(machines, first.prediction);
+    json["neighbours"] = json_of(others, first.prediction);
+    outcome.text +=
+        "\n" + reports::text_of(reports::breakdown_table(first.prediction.breakdown), style) + "\n" +
+        reports::text_of(reports::memory_table(first.prediction.memory, first.prediction.memory_capacity_bytes), style);
+    if (!machines.empty())
+      outcome.text +=
+          "\n" + reports::text_of(table_of("On another machine", machines, first.prediction, style.width), style);
+    if (!others.empty())
+      outcome.text +=
+          "\n" + reports::text_of(table_of("Neighbours of this plan", others, first.prediction, style.width), style);
+    if (Interrupt::requested()) outcome.exit_code = kInterrupted;
+  } else {
+    const auto other = load_plan_argument(context.catalog, options.versus);
+    if (!other) return bad_input(other.error());
+    const Explained second = explain(*other, options.versus, *calibrations);
+    say(second);
+    json["versus"] = json_of(second);
+    outcome.text += "\n" + reports::text_of(comparison(first, second), style);
+  }
+  outcome.json = json.dump();
+  return outcome;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,96 @@
+// export: a run's weights in Hugging Face's files, or its plan in another framework's words.
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/verbs/verbs.h"
+#include "base/units.h"
+#include "exec/state/export.h"
+#include "exec/state/generations.h"
+#include "reports/frameworks.h"
+
+namespace orrery::apps {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Outcome export_plan(const ExportOptions& options, const Context& context) {
+  std::error_code error;
+  const fs::path given = options.run;
+  const std::string path = (fs::is_directory(given, error) ? given / "plan.yaml" : given).string();
+  const auto loaded = load_plan_argument(context.catalog, path);
+  if (!loaded) return bad_input(loaded.error());
+  const auto framework = options.as == "megatron" ? reports::Framework::megatron : reports::Framework::deepspeed;
+  auto settings = reports::settings_for(framework, loaded->file, loaded->plan, path);
+  if (!settings) return bad_input(settings.error());
+  Outcome outcome;
+  outcome.diagnostics = std::move(settings->warnings);
+  outcome.json = nlohmann::json{{"plan", path}, {"framework", options.as}, {"text", settings->text}}.dump();
+  if (options.output.empty()) {
+    outcome.text = std::move(settings->text);
+    return outcome;
+  }
+  context.outputs.write(options.output, settings->text);
+  if (framework == reports::Framework::megatron && !context.outputs.dry_run())
+    fs::permissions(options.output, fs::perms::owner_exec, fs::perm_options::add, error);
+  outcome.text = fmt::format("{} {}\n", context.outputs.wrote(), options.output);
+  return outcome;
+}
+
+}  // namespace
+
+Outcome run_export(const ExportOptions& options, const Context& context) {
+  if (!options.as.empty()) return export_plan(options, context);
+  if (options.output.empty())
+    return usage("`export` writes a run's weights into a folder", "name it with -o; or --as megatron, for the plan");
+  const fs::path run = options.run;
+  const auto loaded = load_plan(context.catalog, (run / "plan.yaml").string());
+  if (!loaded) return bad_input(loaded.error());
+  std::optional<fs::path> checkpoint;
+  Outcome outcome;
+  if (options.step > 0) {
+    checkpoint = run / "checkpoints" / fmt::format("step-{:06}", options.step);
+    if (std::error_code error; !fs::exists(*checkpoint / "manifest.json", error)) checkpoint.reset();
+  } else {
+    const exec::Resumed newest = exec::newest_whole(run / "checkpoints");
+    checkpoint = newest.from;
+    outcome.diagnostics = exec::passed_over(newest);
+  }
+  if (!checkpoint) {
+    outcome.exit_code = kBadInput;
+    outcome.diagnostics.push_back({base::Severity::error,
+                                   "E0619",
+                                   {options.run, 0, 0, 1},
+                                   options.step > 0 ? fmt::format("the run has no checkpoint of step {}", options.step)
+                                                    : "the run has no whole checkpoint to take the model from",
+                                   "`orrery train` saves one at its end, and as often as --checkpoint-every says",
+                                   {}});
+    return outcome;
+  }
+  if (const auto refused = context.outputs.refused_weights(options.output); !refused.empty())
+    return {kUsage, {}, {}, refused};
+  if (context.outputs.dry_run()) {
+    outcome.text = fmt::format("Would write the weights of {} into {}\n", checkpoint->string(), options.output);
+    outcome.json = nlohmann::json{{"run", options.run}, {"folder", options.output}}.dump();
+    return outcome;
+  }
+  const auto exported = exec::export_checkpoint(loaded->file.model, *checkpoint, options.output);
+  if (!exported) return bad_input(exported.error());
+  outcome.json = nlohmann::json{{"run", options.run},
+                                {"step", exported->step},
+                                {"folder", options.output},
+                                {"tensors", exported->tensors},
+                                {"parameters", exported->parameters},
+                                {"bytes", exported->bytes}}
+                     .dump();
+  outcome.text = fmt::format("{} after step {}: {} tensors, {} in {}\n", loaded->file.model.name, exported->step,
+                             exported->tensors, base::human(base::Bytes{static_cast<double>(exported->bytes)}),
+                             (fs::path(options.output) / "model.safetensors").string());
+  return outcome;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,98 @@
+// From flags and a plan to a forecast of its run.
+#include "apps/verbs/goodput.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/units.h"
+#include "reports/goodput.h"
+
+namespace orrery::apps {
+namespace {
+
+constexpr double kForever = std::numeric_limits<double>::infinity();
+
+/// Times from flags; the first that is none is kept.
+class Times {
+ public:
+  /// Seconds; `otherwise` where the flag is not given. `least` as the flag's lower bound, not taken itself.
+  double of(const char* flag, const std::string& text, double otherwise, bool zero = true) {
+    if (text.empty()) return otherwise;
+    double value = 0;
+    std::string why;
+    if (!base::parse_quantity(text, base::UnitKind::seconds, value, why))
+      refuse(fmt::format("{} `{}`: {}", flag, text, why));
+    else if (!std::isfinite(value) || value < 0 || (value == 0 && !zero))
+      refuse(fmt::format("{} `{}`: must be {}", flag, text, zero ? "0 s or more" : "above 0 s"));
+    return value;
+  }
+  [[nodiscard]] const std::string& wrong() const { return wrong_; }
+
+ private:
+  void refuse(std::string message) {
+    if (wrong_.empty()) wrong_ = std::move(message);
+  }
+  std::string wrong_;
+};
+
+cost::FailureModel failures_of(const FailureOptions& options, const clusters::Cluster& cluster, Times& times) {
+  cost::FailureModel model{{kForever, "none is expected"}, 0, std::nullopt};
+  if (!options.period.empty()) {
+    model.period = times.of("--fault-period", options.period, 0, false);
+  } else if (!options.mtbf.empty()) {
+    model.mtbf = {options.mtbf == "inf" ? kForever : times.of("--mtbf", options.mtbf, 0, false), "--mtbf"};
+  } else if (options.per_gpu_hour > 0) {
+    model = cost::failures_at(options.per_gpu_hour, cluster.size(), "--failures-per-gpu-hour");
+  } else if (!options.fleet.empty() || cluster.device().kind == clusters::DeviceKind::gpu) {
+    const cost::Fleet& fleet = *cost::fleet_named(options.fleet.empty() ? cost::fleets().front().name : options.fleet);
+    model = cost::failures_at(1 / fleet.gpu_hours, cluster.size(), fleet.source);
+  }
+  return model;
+}
+
+}  // namespace
+
+base::Result<bool> add_goodput(const FailureOptions& options, const LoadedPlan& loaded, const plan::Schedule& schedule,
+                               const cost::Pricing& pricing, double step_time_s, const reports::TableStyle& style,
+                               nlohmann::json& json, std::string& text) {
+  for (const auto& [flag, value] :
+       {std::pair{"--failures-per-gpu-hour", options.per_gpu_hour}, {"--run-tokens", options.tokens}})
+    if (!(value >= 0)) return base::fail("U0001", fmt::format("{}: not a number", flag), "write it like 2e-5");
+  const clusters::Cluster& cluster = loaded.file.cluster;
+  reports::CheckpointForecast checkpoint;
+  checkpoint.bytes_by_rank = cost::checkpoint_bytes_by_rank(schedule);
+  checkpoint.size = cost::checkpoint_size(checkpoint.bytes_by_rank, cluster.devices_per_node);
+  checkpoint.price = cost::checkpoint_price(checkpoint.size, pricing);
+  json["checkpoint"] = reports::checkpoint_json(checkpoint);
+  json["goodput"] = nullptr;
+  text += "\n" + reports::checkpoint_text(checkpoint, style);
+  if (!options.any() && cluster.device().kind != clusters::DeviceKind::gpu) return true;
+
+  Times times;
+  const plan::PlanSpec& spec = loaded.plan.spec();
+  cost::ForecastRequest asked;
+  asked.failures = failures_of(options, cluster, times);
+  asked.restart = cost::usual_restart(cluster.device().kind);
+  if (!options.restart_time.empty())
+    asked.restart = {times.of("--restart-time", options.restart_time, 0), "--restart-time"};
+  asked.step = times.of("--step-time", options.step_time, step_time_s, false);
+  asked.checkpoint = checkpoint.price;
+  if (!options.checkpoint_pause.empty())
+    asked.checkpoint = {times.of("--checkpoint-pause", options.checkpoint_pause, 0), checkpoint.price.write, 0};
+  asked.checkpoint.write = times.of("--checkpoint-write", options.checkpoint_write, checkpoint.price.write);
+  asked.every = options.checkpoint_every;
+  asked.tokens_per_step = static_cast<double>(spec.batch * spec.sequence);
+  asked.steps = options.tokens > 0 ? static_cast<std::int64_t>(std::ceil(options.tokens / asked.tokens_per_step))
+                                   : loaded.file.job.training.steps;
+  if (!times.wrong().empty())
+    return base::fail("U0001", times.wrong(), "write times with their units: '30 s', '1.5 min', '3 h'");
+  const cost::Forecast forecast = cost::forecast(asked);
+  json["goodput"] = reports::goodput_json(forecast);
+  text += reports::goodput_text(forecast, style);
+  return true;
+}
+
+}  // namespace orrery::apps

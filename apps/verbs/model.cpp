@@ -1,0 +1,71 @@
+// model: what a model is, in numbers.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/inputs.h"
+#include "apps/verbs/verbs.h"
+#include "base/units.h"
+#include "models/counts.h"
+#include "models/read.h"
+#include "reports/json.h"
+#include "reports/table.h"
+
+namespace orrery::apps {
+Outcome run_model(const ModelOptions& options, const Context& context) {
+  const auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".");
+  if (!model) return bad_input(model.error());
+  const std::int64_t sequence = options.sequence > 0 ? options.sequence : model->max_sequence;
+  const std::int64_t parameters = models::parameters(*model);
+  const std::int64_t active = models::parameters_active(*model);
+  const double flops = models::flops_per_token_forward(*model, sequence);
+
+  Outcome outcome;
+  const nlohmann::json json = reports::model_json(*model, sequence);
+  outcome.json = json.dump();
+
+  reports::Table table;
+  table.title = model->name;
+  table.columns = {{"", reports::Align::left}, {""}};
+  const auto row = [&](const char* name, std::string value) { table.rows.push_back({name, std::move(value)}); };
+  row("family", json.at("family").get<std::string>());
+  if (const auto& r = model->recommender) {
+    row("dense features", std::to_string(r->dense_features));
+    row("tables", fmt::format("{}, {} rows of {} values", r->tables.size(),
+                              base::human_count(static_cast<double>(r->rows())), r->embedding_dim));
+    row("lookups a sample", std::to_string(r->indices()));
+    row("bottom MLP", fmt::format("{}", fmt::join(r->bottom_widths(), "-")));
+    row("interaction", r->interaction == models::Interaction::dot
+                           ? std::string("dot")
+                           : fmt::format("{} cross layers of rank {}", r->cross_layers, r->cross_rank));
+    row("top MLP", fmt::format("{}", fmt::join(r->top_widths(), "-")));
+    row("parameters", fmt::format("{} ({})", base::human_count(static_cast<double>(parameters)), parameters));
+    row("parameters outside tables", base::human_count(static_cast<double>(models::dense_parameters(*r))));
+    row("parameters a sample meets", base::human_count(static_cast<double>(active)));
+    row("forward FLOPs per sample", base::human_count(flops));
+    for (const std::string& source : model->sources) table.notes.push_back("source: " + source);
+    outcome.text = reports::text_of(table, context.terminal.style);
+    return outcome;
+  }
+  row("layers", std::to_string(model->layers));
+  row("hidden width", std::to_string(model->hidden));
+  row("heads", model->heads == model->kv_heads
+                   ? std::to_string(model->heads)
+                   : fmt::format("{}, {} of keys and values", model->heads, model->kv_heads));
+  row("MLP width", std::to_string(model->ffn_hidden));
+  if (const models::Experts& e = model->experts; e.any())
+    row("experts",
+        fmt::format("{} of {}, {} wide{}, in {} layers", e.chosen, e.count, e.hidden,
+                    e.shared > 0 ? fmt::format(", and {} shared", e.shared) : "", e.layers_of(model->layers)));
+  row("vocabulary", std::to_string(model->vocab));
+  row("longest sequence", std::to_string(model->max_sequence));
+  row("parameters", fmt::format("{} ({})", base::human_count(static_cast<double>(parameters)), parameters));
+  if (active != parameters) row("parameters a token meets", base::human_count(static_cast<double>(active)));
+  row(fmt::format("forward FLOPs per token at {} tokens", sequence).c_str(), base::human_count(flops));
+  for (const std::string& source : model->sources) table.notes.push_back("source: " + source);
+  outcome.text = reports::text_of(table, context.terminal.style);
+  return outcome;
+}
+
+}  // namespace orrery::apps

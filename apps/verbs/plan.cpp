@@ -1,0 +1,206 @@
+// plan: searches for a job's best plans on its cluster, or on each of several sizes of it.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/interrupt.h"
+#include "apps/verbs/plan_advice.h"
+#include "apps/verbs/plan_json.h"
+#include "apps/verbs/plan_rows.h"
+#include "apps/verbs/verbs.h"
+#include "clusters/read.h"
+#include "reports/json.h"
+#include "reports/text.h"
+#include "sim/search/search.h"
+
+namespace orrery::apps {
+namespace {
+
+using ClusterPointer = std::shared_ptr<const clusters::Cluster>;
+
+/// The job's cluster in each asked size; as the cluster says when none is asked.
+base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster, const std::vector<int>& gpus,
+                                                   const std::string& job) {
+  if (gpus.empty()) return std::vector<ClusterPointer>{cluster};
+  std::vector<ClusterPointer> sizes;
+  base::Diagnostics found;
+  for (const int devices : gpus) {
+    auto size = clusters::resized(*cluster, devices);
+    if (size)
+      sizes.push_back(std::make_shared<const clusters::Cluster>(std::move(*size)));
+    else
+      for (base::Diagnostic one : size.error()) {
+        one.where = {job, 0, 0, 1};  // whose cluster it is
+        one.message += fmt::format(" (--gpus {})", devices);
+        found.push_back(std::move(one));
+      }
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return sizes;
+}
+
+sim::SearchOptions search_options(const PlanOptions& asked, Progress& progress) {
+  sim::SearchOptions options;
+  // More than are shown: of near-duplicates one is.
+  constexpr int kLookedAt = 160;
+  options.top = std::max(asked.top, kLookedAt);
+  options.memory_fraction = asked.memory_fraction;
+  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  options.stop = &Interrupt::requested();
+  options.now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  options.progress = [&progress](const sim::SearchProgress& state) {
+    const double share = state.total > 0 ? static_cast<double>(state.done) / static_cast<double>(state.total) : 0;
+    progress.line(fmt::format("{} {} {} of {}, {} feasible", bar(share, 30), state.phase, state.done, state.total,
+                              state.feasible));
+  };
+  return options;
+}
+
+/// One search after another; of several sizes, the best plan of each, ranked together.
+void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
+  if (only_best && one.plans.size() > 1) one.plans.resize(1);
+  std::move(one.plans.begin(), one.plans.end(), std::back_inserter(all.plans));
+  all.candidates += one.candidates;
+  all.feasible += one.feasible;
+  all.evaluated += one.evaluated;
+  all.simulated += one.simulated;
+  all.seconds += one.seconds;
+  all.interrupted = all.interrupted || one.interrupted;
+  if (one.optimality_gap && !all.interrupted)
+    all.optimality_gap = std::max(all.optimality_gap.value_or(0), *one.optimality_gap);
+  else if (all.interrupted)
+    all.optimality_gap.reset();
+  for (const auto& [reason, count] : one.rejected) all.rejected[reason] += count;
+  std::move(one.nearest.begin(), one.nearest.end(), std::back_inserter(all.nearest));
+}
+
+/// Where as much more memory as one in ten published runs of such software needed would not fit.
+std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<cost::Spread>& spread,
+                                      const std::string& job) {
+  if (!spread || best.memory_capacity_bytes <= 0) return std::nullopt;
+  const double share = best.memory_peak_bytes / best.memory_capacity_bytes;
+  if (share * spread->memory.high <= 1) return std::nullopt;
+  return base::Diagnostic{
+      base::Severity::warning,
+      "P110",
+      {job, 1, 1, 1},
+      fmt::format("the best plan fills {:.1f} % of a device's memory, and of published runs one in ten needed {:.1f} % "
+                  "more than "
+                  "was predicted",
+                  100 * share, 100 * (spread->memory.high - 1)),
+      fmt::format("`--memory-fraction {:.2f}` leaves room for that", std::floor(100 / spread->memory.high) / 100),
+      {}};
+}
+
+}  // namespace
+
+namespace {
+
+/// The whole result as JSON: plans as they rank, whatever the table folds, and under which of its rows each stands.
+nlohmann::json json_of(const cost::SearchResult& result, const ShownPlans& shown, const reports::PlanHeading& heading,
+                       int top, int devices_that_do, const reports::WholePlan& whole_plan) {
+  cost::SearchResult first = result;
+  if (first.plans.size() > static_cast<std::size_t>(top)) first.plans.resize(static_cast<std::size_t>(top));
+  nlohmann::json out = reports::plan_json(first, whole_plan);
+  for (std::size_t i = 0; i < first.plans.size(); ++i) {
+    nlohmann::json& plan = out["plans"][i];
+    plan.update(
+        reports::figures_json(reports::figures_of(first.plans[i], heading), heading.evidence_of(first.plans[i].spec)));
+    plan["row"] = shown.row_of[i] < shown.rows.size() ? nlohmann::json(shown.row_of[i] + 1) : nlohmann::json(nullptr);
+  }
+  out["job"] = reports::heading_json(heading);
+  out["search"]["devices_that_do"] = devices_that_do > 0 ? nlohmann::json(devices_that_do) : nlohmann::json(nullptr);
+  return out;
+}
+
+}  // namespace
+
+Outcome run_plan(const PlanOptions& options, const Context& context) {
+  Outcome outcome;
+  const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
+  if (!job) return bad_input(job.error());
+  const auto calibrations = load_calibrations(context.catalog, options.calibrations);
+  if (!calibrations) return bad_input(calibrations.error());
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
+  const auto sizes = sizes_of(job->cluster, options.gpus, options.job);
+  if (!sizes) return bad_input(sizes.error());
+
+  const bool several = sizes->size() > 1;
+  LoadedJob asked = *job;  // on the one size that is asked for
+  asked.cluster = sizes->front();
+  cost::SearchResult result;
+  ShownPlans shown;
+  int devices_that_do = 0;
+  {
+    const Interrupt interrupt;
+    Progress progress(context.terminal.progress);
+    for (const ClusterPointer& cluster : *sizes) {
+      if (result.interrupted) break;
+      const cost::Prices prices(cluster, job->stacks, *calibrations);
+      add(result, sim::search(job->model, cluster, job->job, prices, search_options(options, progress)), several);
+    }
+    const auto better = [&](const cost::Prediction& a, const cost::Prediction& b) {
+      return sim::objective_of(a, job->job.objective) < sim::objective_of(b, job->job.objective);
+    };
+    if (several) std::stable_sort(result.plans.begin(), result.plans.end(), better);
+    const double capacity = asked.cluster->device().memory.value * options.memory_fraction;
+    shown = shown_plans(result, asked, cost::Prices(asked.cluster, job->stacks, *calibrations), capacity, options.top,
+                        options.all || several, progress);
+    if (result.plans.empty() && !several && !result.interrupted)
+      devices_that_do = add_devices_that_do(result, asked, *calibrations, options.memory_fraction, progress);
+  }
+
+  const auto file_of = [&](const plan::PlanSpec& spec) {
+    const auto size =
+        std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.ranks(); });
+    return plan::PlanFile{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
+  };
+  const reports::PlanHeading heading = heading_of(asked, several ? *job->cluster : *asked.cluster, *intervals);
+  outcome.json = json_of(result, shown, heading, options.top, devices_that_do, [&](const plan::PlanSpec& spec) {
+                   return plan_file_json(file_of(spec));
+                 }).dump();
+  outcome.text = reports::plan_text(result, reports::plans_table(result.plans, shown.rows, heading, shown.folded),
+                                    heading, context.terminal.style);
+  if (result.plans.empty()) {
+    outcome.diagnostics.push_back(nothing_fits(result, *job));
+    outcome.exit_code = kInfeasible;
+  } else if (auto warning = changed_mathematics(result.plans.front().spec, options.job)) {
+    outcome.diagnostics.push_back(std::move(*warning));
+  }
+  if (!result.plans.empty())
+    if (auto warning = beyond_software(job->stacks, result.plans.front().spec, options.job))
+      outcome.diagnostics.push_back(std::move(*warning));
+  if (!result.plans.empty() && job->cluster->device().kind == clusters::DeviceKind::gpu) {
+    const cost::Prediction& best = result.plans.front();
+    const bool crosses = best.spec.ranks() > job->cluster->devices_per_node;
+    const cost::Stack& stack = job->stacks.of(best.spec.zero_stage, *job->cluster);
+    if (auto warning = tight(best, cost::spread_of(*intervals, stack, crosses), options.job))
+      outcome.diagnostics.push_back(std::move(*warning));
+  }
+  if (result.interrupted) outcome.exit_code = kInterrupted;
+  if (result.plans.empty() || options.output.empty()) return outcome;
+  const auto row = static_cast<std::size_t>(options.pick) - 1;
+  if (row >= shown.rows.size()) {
+    Outcome refused =
+        usage(fmt::format("there is no row {} to write: the table has {}", options.pick, shown.rows.size()),
+              "--all or a larger --top shows more");
+    refused.text = std::move(outcome.text);
+    return refused;
+  }
+  context.outputs.write(options.output, plan::write_plan_file(file_of(result.plans[shown.rows[row]].spec)));
+  outcome.text += fmt::format("\n{} {} (row {})    next: orrery simulate {}\n", context.outputs.wrote(), options.output,
+                              options.pick, options.output);
+  return outcome;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,198 @@
+// simulate: lowers a plan, proves the schedule, replays it, and says what came out.
+#include <fmt/core.h>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/verbs/goodput.h"
+#include "apps/verbs/verbs.h"
+#include "clusters/read.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "reports/json.h"
+#include "reports/text.h"
+#include "reports/trace.h"
+#include "sim/simulate.h"
+
+namespace orrery::apps {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point began) {
+  return std::chrono::duration<double>(Clock::now() - began).count();
+}
+
+base::Diagnostic problem(std::string code, const std::string& file, std::string message, std::string help) {
+  return {base::Severity::error, std::move(code), {file, 1, 1, 1}, std::move(message), std::move(help), {}};
+}
+
+/// Another plan's step beside the first's: its nodes and the first's in turn, so that both are under every leaf.
+base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedule& schedule,
+                                     const SimulateOptions& options, const Context& context,
+                                     const std::vector<cost::Calibration>& calibrations, bool spans,
+                                     sim::Simulation& changed) {
+  const auto second = load_plan_argument(context.catalog, options.beside);
+  if (!second) return tl::unexpected(second.error());
+  const clusters::Cluster &a = first.file.cluster, &b = second->file.cluster;
+  if (!a.shape || !(a.shape == b.shape) || !(a.devices == b.devices) || a.devices_per_node != b.devices_per_node) {
+    return tl::unexpected(
+        base::Diagnostics{problem("P93", options.beside, "the two plans are not for machines and switches of one kind",
+                                  "plan both for the same regular cluster; `plan --gpus N` takes part of one")});
+  }
+  for (const LoadedPlan* one : {&first, &*second})
+    if (one->plan.spec().asynchronous())
+      return tl::unexpected(base::Diagnostics{
+          problem("P34", options.beside, "a pipeline that never drains has no step that begins with another job's",
+                  "simulate it alone, or beside a plan of schedule: 1f1b")});
+  const auto both = clusters::resized(a, a.size() + b.size());
+  if (!both) return tl::unexpected(both.error());
+  const auto cluster = std::make_shared<const clusters::Cluster>(*both);
+  const cost::Pricing prices[2] = {cost::Pricing(cluster, first.stack, calibrations),
+                                   cost::Pricing(cluster, second->stack, calibrations)};
+  const plan::Schedule other = lower_for(second->plan, second->stack);
+  if (base::Diagnostics faults = plan::check(other); !faults.empty()) return tl::unexpected(faults);
+  std::vector<sim::JobInCompany> jobs = {{&first.plan, &schedule, &prices[0], {}},
+                                         {&second->plan, &other, &prices[1], {}}};
+  for (int node = 0, placed[2] = {0, 0}; node < cluster->nodes; ++node) {
+    const bool turn = node % 2 == 1;
+    const bool to_second = placed[1] < b.nodes && (turn || placed[0] == a.nodes);
+    ++placed[to_second ? 1 : 0];
+    for (int d = 0; d < a.devices_per_node; ++d)
+      jobs[to_second ? 1 : 0].devices.push_back(node * a.devices_per_node + d);
+  }
+  std::vector<sim::Simulation> results = sim::simulate(jobs, {.spans = spans});
+  changed = std::move(results[0]);
+  return std::move(results[1]);
+}
+
+/// What published runs of this software were of their predictions. Of CPU ranks and of a shared network there are none.
+std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Intervals& intervals, bool alone) {
+  const clusters::Cluster& cluster = loaded.file.cluster;
+  if (!alone || cluster.device().kind != clusters::DeviceKind::gpu) return std::nullopt;
+  return cost::spread_of(intervals, loaded.stack, cluster.size() > cluster.devices_per_node);
+}
+
+/// The forward passes of an evaluation, where the job asks for one: from the same lowering as the step.
+void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, double step_s, nlohmann::json& json,
+                    std::string& text) {
+  const auto& evaluation = loaded.file.job.training.evaluation;
+  if (!evaluation) return;
+  const plan::Schedule schedule = plan::lower(loaded.plan, {.forward_only = true});
+  const double batch_s = sim::simulate(loaded.plan, schedule, pricing, {.spans = false}).prediction.step_time_s;
+  const double time_s = batch_s * static_cast<double>(evaluation->batches);
+  json["evaluation"] = {{"time_s", time_s}, {"batch_time_s", batch_s}, {"every_steps", evaluation->every}};
+  text += fmt::format("\nEvaluation takes {:.4g} s after every {} steps: {:.2g} % of the run.\n", time_s,
+                      evaluation->every, 100 * time_s / (time_s + step_s * static_cast<double>(evaluation->every)));
+}
+
+/// The first steps of a run, where they are others than those behind them; and what the whole run takes.
+void add_start(const LoadedPlan& loaded, const plan::Schedule& schedule, const cost::Pricing& pricing, double step_s,
+               nlohmann::json& json, std::string& text) {
+  const std::int64_t steps = loaded.file.job.training.steps;
+  const std::int64_t first = std::min(steps, schedule.steady_from());
+  if (first == 0) return;
+  const sim::Simulation whole = sim::simulate(loaded.plan, schedule, pricing, {.spans = false, .training_step = 0});
+  const double first_s = whole.prediction.step_time_s;
+  const double run_s = static_cast<double>(first) * first_s + static_cast<double>(steps - first) * step_s;
+  json["start"] = {{"steps", first}, {"step_time_s", first_s}, {"run_time_s", run_s}};
+  text += fmt::format(
+      "\nThe first {} of {} steps reduce gradients whole and take {:.4g} s each, the others {:.4g} s: {:.4g} s in "
+      "all.\n",
+      first, steps, first_s, step_s, run_s);
+}
+
+nlohmann::json pair_of(const cost::Interval& interval) {
+  return nlohmann::json::array({interval.low, interval.high});
+}
+
+}  // namespace
+
+Outcome run_simulate(const SimulateOptions& options, const Context& context) {
+  const auto loaded = load_plan_argument(context.catalog, options.plan);
+  if (!loaded) return bad_input(loaded.error());
+  const auto calibrations = load_calibrations(context.catalog, options.calibrations);
+  if (!calibrations) return bad_input(calibrations.error());
+
+  const auto cluster = std::make_shared<const clusters::Cluster>(loaded->file.cluster);
+  const cost::Pricing pricing(cluster, loaded->stack, *calibrations);
+  const auto began = Clock::now();
+  const plan::Schedule schedule = lower_for(loaded->plan, loaded->stack);
+  if (base::Diagnostics faults = plan::check(schedule); !faults.empty())
+    return {kCheckFailed, {}, {}, std::move(faults)};
+  const bool spans = !options.trace.empty() || !options.timeline.empty();
+  sim::Simulation simulation = sim::simulate(loaded->plan, schedule, pricing, {.spans = spans});
+  const double alone = simulation.prediction.step_time_s;
+  std::optional<sim::Simulation> other;
+  if (!options.beside.empty()) {
+    auto found = beside(*loaded, schedule, options, context, *calibrations, spans, simulation);
+    if (!found) return bad_input(found.error());
+    other = std::move(*found);
+  }
+  simulation.prediction.simulation_seconds = since(began);
+
+  Outcome outcome;
+  nlohmann::json json = reports::simulate_json(simulation.prediction);
+  outcome.text = reports::prediction_text(simulation.prediction, context.terminal.style);
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
+  json["step_time_interval_s"] = json["memory_interval_bytes"] = json["evidence"] = json["evidence_text"] = nullptr;
+  if (const auto spread = spread_of(*loaded, *intervals, !other)) {
+    const auto time = cost::around(simulation.prediction.step_time_s, spread->time);
+    const auto memory = cost::around(simulation.prediction.memory_peak_bytes, spread->memory);
+    json["step_time_interval_s"] = pair_of(time);
+    json["memory_interval_bytes"] = pair_of(memory);
+    const bool several = loaded->file.cluster.size() > loaded->file.cluster.devices_per_node;
+    const std::string evidence = cost::basis_text(*intervals, loaded->stack, several);
+    json["evidence"] = cost::name_of(cost::basis_of(*intervals, loaded->stack));
+    json["evidence_text"] = evidence;
+    outcome.text += fmt::format("\nFour times of five a step takes from {:.4g} s to {:.4g} s.\nEvidence: {}.\n",
+                                time.low, time.high, evidence);
+  }
+  add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text);
+  add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text);
+  if (auto added = add_goodput(options.failures, *loaded, schedule, pricing, simulation.prediction.step_time_s,
+                               context.terminal.style, json, outcome.text);
+      !added)
+    return usage(added.error().front().message, added.error().front().help);
+  if (other) {
+    json["step_time_alone_s"] = alone;
+    json["beside"] = reports::simulate_json(other->prediction);
+    outcome.text += fmt::format("\nBeside {}, whose step takes {:.4g} s. Alone this one takes {:.4g} s.\n",
+                                options.beside, other->prediction.step_time_s, alone);
+  }
+  outcome.json = json.dump();
+  const auto wrote = [&](const std::string& what, const std::string& file, const std::string& text) {
+    context.outputs.write(file, text);
+    outcome.text += fmt::format("\n{} the {} {}\n", context.outputs.wrote(), what, file);
+  };
+  if (!options.trace.empty()) wrote("trace", options.trace, reports::trace_json(simulation.timeline, schedule));
+  if (!options.timeline.empty())
+    wrote("timeline", options.timeline, plan::write_timeline(simulation.timeline, schedule));
+  if (simulation.spans_left_out > 0)
+    outcome.diagnostics.push_back(base::Diagnostic{
+        base::Severity::warning,
+        "P98",
+        {options.plan, 1, 1, 1},
+        fmt::format("the timeline leaves out {} of {} spans: micro-batches that do as others before them",
+                    simulation.spans_left_out,
+                    simulation.spans_left_out + static_cast<std::int64_t>(simulation.timeline.spans.size())),
+        "what is predicted counts all of them; fewer micro-batches have a whole timeline",
+        {}});
+  if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
+    outcome.diagnostics.push_back(std::move(*warning));
+  if (loaded->warning) outcome.diagnostics.push_back(*loaded->warning);
+  if (const auto& p = simulation.prediction; p.memory_peak_bytes > p.memory_capacity_bytes)
+    outcome.diagnostics.push_back(base::Diagnostic{base::Severity::warning,
+                                                   "P92",
+                                                   {options.plan, 1, 1, 1},
+                                                   "the plan needs more memory than the device has",
+                                                   "`orrery explain " + options.plan + "` says what fills it",
+                                                   {}});
+  return outcome;
+}
+
+}  // namespace orrery::apps

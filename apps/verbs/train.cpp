@@ -1,0 +1,275 @@
+// train: starts the worker on this machine's ranks, shows progress, and reads back what it wrote.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/interrupt.h"
+#include "apps/verbs/preflight.h"
+#include "apps/verbs/verbs.h"
+#include "apps/verbs/verify_serial.h"
+#include "base/units.h"
+#include "clusters/read.h"
+#include "exec/data/encode_data.h"
+#include "exec/launch/restart.h"
+#include "exec/launch/supervise.h"
+#include "exec/run/sample_child.h"
+#include "plan/lower/serial.h"
+#include "plan/spec/recommender_rules.h"
+#include "reports/json.h"
+#include "reports/text.h"
+
+namespace orrery::apps {
+namespace {
+
+std::string progress_line(const exec::StepReport& report) {
+  const double share = report.steps > 0 ? static_cast<double>(report.step) / static_cast<double>(report.steps) : 0;
+  const double left = static_cast<double>(report.steps - report.step) * report.step_time_s;
+  const std::string again = report.lossless_again > 0
+                                ? fmt::format("  {} of {} ReLUs again", report.lossless_again, report.lossless_tensors)
+                                : "";
+  return fmt::format("{} {}/{}  loss {:.4f}  {} a step  {} tokens/s  {} left{}", bar(share, 24), report.step,
+                     report.steps, report.loss, base::human(base::Seconds{report.step_time_s}),
+                     base::human_count(report.tokens_per_s), base::human(base::Seconds{left}), again);
+}
+
+int exit_code_of(exec::RunEnd end) {
+  switch (end) {
+    case exec::RunEnd::completed: return kOk;
+    case exec::RunEnd::stopped: return kInterrupted;
+    case exec::RunEnd::failed: return kFailure;
+    case exec::RunEnd::timed_out: return kFailure;
+    case exec::RunEnd::not_started: return kMissing;
+  }
+  return kFailure;
+}
+
+reports::TrainSummary summary_of(const std::string& run, const exec::Completion& done) {
+  reports::TrainSummary summary;
+  summary.directory = run;
+  summary.steps = done.steps;
+  summary.first_loss = done.first_loss;
+  summary.final_loss = done.final_loss;
+  summary.step_time_s = done.step_time_s;
+  summary.tokens_per_s = done.tokens_per_s;
+  summary.memory_peak_bytes = done.memory_peak_bytes;
+  summary.completed = done.completed;
+  summary.backend = done.backend;
+  summary.lossless_tensors = done.lossless_tensors;
+  summary.lossless_again = done.lossless_again;
+  summary.lossless_densest = done.lossless_densest;
+  summary.bad_lines = done.bad_lines;
+  summary.checkpoints = done.checkpoints.count;
+  summary.checkpoint_pause_s = done.checkpoints.pause_s;
+  summary.checkpoint_write_s = done.checkpoints.write_s;
+  summary.checkpoint_bytes = done.checkpoints.bytes;
+  return summary;
+}
+
+/// The rest of a command line's wishes as a command of the worker's.
+exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& loaded) {
+  exec::TrainCommand command;
+  command.worker = program_folder() / "orrery-worker";
+  command.ranks = loaded.file.spec.ranks();
+  command.plan = options.plan;
+  command.run = options.run;
+  command.steps = options.steps.value_or(0);
+  command.threads = options.threads;
+  command.backend = loaded.file.cluster.device().kind == clusters::DeviceKind::gpu ? "cuda" : "cpu";
+  command.resume = options.resume;
+  command.overwrite = options.overwrite;
+  command.checkpoint_every = options.checkpoint_every;
+  command.keep = options.keep;
+  command.grace = std::chrono::seconds(options.grace_s);
+  command.deadline = std::chrono::seconds(options.deadline_s);
+  command.stop_on_spike = options.on_spike == "stop";
+  command.hash_every = options.hash_every.value_or(command.hash_every);
+  command.repeat = options.repeat || command.backend != "cuda";
+  command.progress_thread = loaded.stack.overlap_data;
+  command.recompute_whole_layer = loaded.stack.recompute_whole_layer;
+  command.zero_gradients = loaded.stack.zero_gradients;
+  return command;
+}
+
+/// Few enough for rounding to stay small.
+constexpr std::int64_t kComparedSteps = 20;
+
+/// Runs the same job on one rank, below the run's own directory, and compares. Diagnostics are appended.
+std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split, const LoadedPlan& loaded,
+                                                const exec::RunWatchers& watchers, Outcome& outcome) {
+  const auto add = [&](const base::Diagnostics& found) {
+    outcome.diagnostics.insert(outcome.diagnostics.end(), found.begin(), found.end());
+    outcome.exit_code = kFailure;
+    return std::nullopt;
+  };
+  exec::TrainCommand command = split;
+  command.run = split.run / "serial";
+  command.ranks = 1;
+  command.serial = true;
+  const exec::RunOutcome run = exec::supervise(command, watchers, &Interrupt::requested());
+  if (run.end != exec::RunEnd::completed) {
+    add(run.diagnostics);
+    return add({base::Diagnostic{
+        base::Severity::error, "R0005", {}, "the serial run failed: " + run.reason, run.error_tail, {}}});
+  }
+  auto compared = compare_with_serial(split.run, command.run, command.steps, serial_bounds(loaded.file.spec));
+  if (!compared) return add(compared.error());
+  if (!compared->equal) outcome.exit_code = kCheckFailed;
+  return *compared;
+}
+
+/// Text from the run, added to what the outcome says already.
+void add_sample(const TrainOptions& options, Outcome& outcome) {
+  exec::SampleCommand command;
+  command.worker = program_folder() / "orrery-worker";
+  command.run = options.run;
+  command.options = options.text;
+  command.threads = options.threads;
+  const exec::SampleOutcome sampled = exec::sample_with_worker(command, &Interrupt::requested());
+  outcome.diagnostics.insert(outcome.diagnostics.end(), sampled.diagnostics.begin(), sampled.diagnostics.end());
+  if (!sampled.text) {
+    outcome.exit_code = Interrupt::requested().load() ? kInterrupted
+                        : sampled.exit_code > 6       ? kFailure
+                                                      : std::max(sampled.exit_code, 1);
+    const bool said = std::any_of(sampled.diagnostics.begin(), sampled.diagnostics.end(),
+                                  [](const auto& one) { return one.severity == base::Severity::error; });
+    if (!said)
+      outcome.diagnostics.push_back(
+          {base::Severity::error, "R0005", {options.run, 0, 0, 1}, "no text was drawn", sampled.error_tail, {}});
+    return;
+  }
+  nlohmann::json result =
+      outcome.json.empty() ? nlohmann::json{{"run", options.run}} : nlohmann::json::parse(outcome.json);
+  result["sample"] = {{"prompt", options.text.prompt}, {"text", *sampled.text}};
+  outcome.json = result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  outcome.text += (outcome.text.empty() ? "" : "\n") + exec::printable(options.text.prompt) + *sampled.text + "\n";
+}
+
+/// Encoding a corpus takes longer than ranks wait for each other: it is done before they start.
+base::Result<bool> encode_text(const TrainOptions& options, const LoadedPlan& loaded, Progress& progress) {
+  if (loaded.file.job.training.tokenizer.empty()) return true;
+  struct Stopped {};
+  try {
+    const auto tokens = exec::job_tokens(
+        loaded.file.job.training, loaded.file.model.vocab, options.run, [&](std::int64_t done, std::int64_t all) {
+          if (Interrupt::requested()) throw Stopped();
+          progress.line(fmt::format("encoding text: {} of {}", base::human(base::Bytes{static_cast<double>(done)}),
+                                    base::human(base::Bytes{static_cast<double>(all)})));
+        });
+    progress.clear();
+    if (!tokens) return base::fail(tokens.error());
+  } catch (const Stopped&) {
+    progress.clear();
+  }
+  return true;
+}
+
+/// Before any rank was started.
+Outcome stopped_early(const TrainOptions& options) {
+  Outcome outcome;
+  outcome.exit_code = kInterrupted;
+  outcome.diagnostics.push_back({base::Severity::warning,
+                                 "R0005",
+                                 {options.plan, 0, 0, 1},
+                                 "stopped before the first step: there was nothing to save",
+                                 "start it again as it was started",
+                                 {}});
+  return outcome;
+}
+
+/// What would be run on what, or why it is not.
+Outcome not_run(const Preflight& before, const TrainOptions& options, const Context& context) {
+  Outcome outcome;
+  outcome.exit_code = before.missing() ? kMissing : kOk;
+  outcome.diagnostics = before.findings;
+  outcome.json = nlohmann::json{{"run", options.run}, {"preflight", preflight_json(before)}}.dump();
+  outcome.text = reports::text_of(preflight_table(before), context.terminal.style);
+  if (!before.missing()) outcome.text += fmt::format("\nWould train {} into {}\n", options.plan, options.run);
+  return outcome;
+}
+
+}  // namespace
+
+Outcome run_train(const TrainOptions& options, const Context& context) {
+  if (options.plan.empty()) {
+    Outcome outcome;
+    add_sample(options, outcome);
+    return outcome;
+  }
+  const auto loaded = load_plan(context.catalog, options.plan);
+  if (!loaded) return bad_input(loaded.error());
+  if (base::Diagnostics refused = plan::refused_execution(loaded->plan.model(), loaded->plan.spec()); !refused.empty())
+    return bad_input(refused);
+
+  const Preflight before = preflight(*loaded, options.plan, options.run, options.oversubscribe);
+  if (context.outputs.dry_run() || before.missing()) return not_run(before, options, context);
+
+  Progress progress(context.terminal.progress);
+  if (const auto encoded = encode_text(options, *loaded, progress); !encoded) return bad_input(encoded.error());
+  if (Interrupt::requested()) return stopped_early(options);
+
+  exec::TrainCommand command = command_for(options, *loaded);
+  if (options.verify_serial) {
+    auto device = clusters::resized(loaded->file.cluster, 1);
+    if (!device) return bad_input(device.error());
+    if (const auto serial = plan::serial_program(loaded->plan, std::move(*device)); !serial)
+      return bad_input(serial.error());
+    if (command.steps == 0) command.steps = std::min(kComparedSteps, loaded->file.job.training.steps);
+    command.dump_gradients = {1, command.steps};
+    command.checkpoint = false;
+  }
+
+  exec::RunWatchers watchers;
+  watchers.step = [&](const exec::StepReport& report) { progress.line(progress_line(report)); };
+  watchers.message = [&](const std::string& text) {
+    if (context.quiet) return;
+    progress.clear();
+    std::fprintf(stderr, "%s\n", text.c_str());
+  };
+  if (!options.repeat && command.repeat)
+    watchers.message("--no-repeat changes nothing: the CPU backend has only what repeats bit by bit");
+  const exec::RestartedOutcome restarted =
+      exec::supervise_with_restarts(command, {.most = options.restarts}, watchers, &Interrupt::requested());
+  const exec::RunOutcome& run = restarted.last;
+  progress.clear();
+
+  Outcome outcome;
+  outcome.exit_code = exit_code_of(run.end);
+  if (run.end == exec::RunEnd::failed &&
+      (run.worker_code == kBadInput || run.worker_code == kCheckFailed || run.worker_code == kMissing))
+    outcome.exit_code = run.worker_code;  // the worker's own codes mean the same; the launcher's may be a signal's
+  if (run.completion) {
+    reports::TrainSummary summary = summary_of(options.run, *run.completion);
+    summary.restarts = static_cast<std::int64_t>(restarted.failures.size());
+    if (options.verify_serial && run.end == exec::RunEnd::completed) {
+      summary.serial = verify(command, *loaded, watchers, outcome);
+      progress.clear();
+    }
+    outcome.json = reports::train_json(summary).dump();
+    outcome.text = reports::train_text(summary, context.terminal.style);
+  }
+  outcome.diagnostics.insert(outcome.diagnostics.begin(), run.diagnostics.begin(), run.diagnostics.end());
+  outcome.diagnostics.insert(outcome.diagnostics.begin(), before.findings.begin(), before.findings.end());
+  if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
+    outcome.diagnostics.insert(outcome.diagnostics.begin(), std::move(*warning));
+  for (base::Diagnostic& one : outcome.diagnostics)
+    if (one.where.file.empty()) one.where.file = options.plan;  // what has no place of its own is asked for there
+  const bool said = std::any_of(run.diagnostics.begin(), run.diagnostics.end(),
+                                [](const auto& one) { return one.severity == base::Severity::error; });
+  if (run.end != exec::RunEnd::completed && !said) {
+    const bool stopped = run.end == exec::RunEnd::stopped;
+    outcome.diagnostics.push_back(base::Diagnostic{stopped ? base::Severity::warning : base::Severity::error,
+                                                   "R0005",
+                                                   {},
+                                                   run.reason,
+                                                   stopped ? "go on with --resume" : run.error_tail,
+                                                   {}});
+  }
+  if (options.sample && run.end == exec::RunEnd::completed) add_sample(options, outcome);
+  return outcome;
+}
+
+}  // namespace orrery::apps

@@ -1,0 +1,16 @@
+#pragma once
+/// What a mixture of experts does besides at the end of a step. Private to cost/estimate/estimate.cpp.
+#include <vector>
+
+#include "cost/estimate/memory.h"
+#include "cost/estimate/stage_groups.h"
+#include "cost/prices/pricing.h"
+
+namespace orrery::cost {
+
+/// Seconds to sum up the choices of a stage's layers, and the squares that only some replicas have
+/// (plan/lower/lower_finish.cpp); 0 of a dense model.
+[[nodiscard]] double balancing_time(const Pricing& pricing, const models::Experts& experts, const plan::PlanSpec& spec,
+                                    const std::vector<LayerRun>& layers, const StageGroups& groups);
+
+}  // namespace orrery::cost

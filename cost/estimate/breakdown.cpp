@@ -1,0 +1,37 @@
+// Where a step's time goes, as means over its stages.
+#include <algorithm>
+
+#include "cost/estimate/stage_times.h"
+
+namespace orrery::cost {
+
+Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResult& passes, const Agreements& agree,
+                       double m, double step_time, double overhead) {
+  const auto n = static_cast<double>(stages.size());
+  Breakdown b;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const StageTimes& t = stages[s];
+    const bool tied = s == 0 || s + 1 == stages.size();
+    b.forward += m * (t.forward + t.input) / n;
+    b.recompute += m * t.recompute / n;
+    b.backward += m * t.backward / n;
+    b.optimizer += (t.begin + t.keep + t.norm + t.update) / n;
+    b.tensor_communication += m * t.tensor / n;
+    b.exchange_communication += m * t.exchange / n;
+    b.data_communication += (m * (t.data_forward + t.data_backward) + t.reduce + t.gather + agree.norm + agree.loss +
+                             (tied ? agree.embedding : 0)) /
+                            n;
+    b.pipeline_communication += passes.transfer[s] / n;
+    if (!passes.late_forward.empty()) {
+      b.forward += passes.late_forward[s] / n;
+      b.backward += passes.late_backward[s] / n;
+    }
+    b.copies += m * t.copies / n;
+  }
+  b.overhead = overhead;
+  const double used = b.forward + b.recompute + b.backward + b.optimizer + b.exposed() + b.overhead;
+  b.bubble = std::max(0.0, step_time - used);
+  return b;
+}
+
+}  // namespace orrery::cost

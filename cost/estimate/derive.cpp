@@ -1,0 +1,54 @@
+/// What a Prediction says beyond its step time and memory, and predictions made of estimates.
+#include "cost/estimate/estimate.h"
+#include "models/counts.h"
+
+namespace orrery::cost {
+
+void derive(Prediction& p, const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  const clusters::Cluster& cluster = plan.cluster();
+  const clusters::Device& device = cluster.device();
+  p.memory_capacity_bytes = device.memory.value;
+  if (p.step_time_s <= 0) return;
+  const double peak = cluster.peak(models::name_of(spec.precision)).value * cluster.size();
+  if (peak > 0) p.mfu = models::flops_per_step(plan.model(), spec.batch, spec.sequence) / (p.step_time_s * peak);
+  p.tokens_per_s = static_cast<double>(spec.batch * spec.sequence) / p.step_time_s;
+  constexpr double kSecondsPerHour = 3600;
+  p.cost_per_step_usd = device.price.value * cluster.size() * p.step_time_s / kSecondsPerHour;
+  p.energy_per_step_j = device.power.value * cluster.size() * p.step_time_s;
+}
+
+std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
+  std::vector<MemoryRow> rows;
+  for (int s = 0; s < plan.spec().pipeline; ++s) {
+    const StageMemory m = memory(plan, s);
+    MemoryRow row;
+    row.stage = s;
+    row.total = m.total();
+    row.host = m.host;
+    row.nvme = m.nvme;
+    row.by_purpose = {
+        {"parameters", m.parameters},   {"gradients", m.gradients}, {"optimizer_states", m.optimizer_states},
+        {"activations", m.activations}, {"workspace", m.workspace}, {"communication", m.communication},
+        {"scalars", m.input},           {"software", m.software}};
+    std::erase_if(row.by_purpose, [](const auto& entry) { return entry.second == 0; });
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Prediction Estimator::predict(const plan::Plan& plan) {
+  const Estimate e = estimate(plan);
+  Prediction p;
+  p.spec = plan.spec();
+  p.step_time_s = e.step_time;
+  p.memory_peak_bytes = e.memory_peak;
+  p.breakdown = e.breakdown;
+  p.bubble_fraction = e.bubble / e.step_time;
+  p.exposed_communication_s = e.breakdown.exposed();
+  p.memory = memory(plan);
+  derive(p, plan);
+  return p;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,588 @@
+/// The closed form: layers priced once, stages summed, the pipeline replayed by turns, the end of the step by hand.
+#include "cost/estimate/estimate.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/ensure.h"
+#include "cost/estimate/asynchronous.h"
+#include "cost/estimate/balancing.h"
+#include "cost/estimate/block_kinds.h"
+#include "cost/estimate/compression.h"
+#include "cost/estimate/issue.h"
+#include "cost/estimate/late_reductions.h"
+#include "cost/estimate/layer_costs.h"
+#include "cost/estimate/layer_key.h"
+#include "cost/estimate/memory.h"
+#include "cost/estimate/offload.h"
+#include "cost/estimate/parameter_server.h"
+#include "cost/estimate/pipeline.h"
+#include "cost/estimate/stage_groups.h"
+#include "cost/estimate/stage_times.h"
+#include "cost/estimate/update.h"
+#include "cost/prices/exchange.h"
+#include "models/inputs.h"
+#include "plan/lower/buckets.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/asynchronous.h"
+
+namespace orrery::cost {
+
+namespace {
+
+using base::Bytes;
+using models::LayerKind;
+using plan::CollectiveKind;
+
+}  // namespace
+
+struct Estimator::Memo {
+  std::shared_ptr<const models::Model> model;
+  const Pricing* pricing = nullptr;
+  std::map<LayerKey, LayerCosts> layers;
+  /// (replicas, tensor, pipeline, ranks among which ZeRO partitions) -> norm's and loss's messages
+  std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
+
+  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
+                          std::int64_t index = 0);
+  std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk);
+  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage);
+  std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
+  StageTimes times(const plan::Plan& plan, int stage);
+  void passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers);
+  void copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers);
+  void data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
+                     const StageGroups& groups);
+  void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
+              const StageGroups& groups);
+  /// Seconds to sum up a bucket's gradients once a step: over the replicas, or within ZeRO's sub-group, and then over
+  /// the copies of its shard. ZeRO 2 and 3 have done the first with every micro-batch.
+  double over_replicas(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
+    const models::DType gradient = plan::gradient_dtype(spec.precision);
+    if (spec.compresses())
+      return spec.zero_stage >= 2 ? 0 : compressed_reduction(b, spec, *pricing, groups.data).messages;
+    if (spec.has_server()) return message(CollectiveKind::all_to_all, b.elements, gradient, groups.data);
+    const std::vector<int>& members = groups.data_of(b.experts);
+    if (!partitions(spec)) return message(CollectiveKind::all_reduce, b.elements, gradient, members);
+    return message(CollectiveKind::all_reduce, b.shard, gradient, groups.copies) +
+           (spec.zero_stage == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, members) : 0);
+  }
+  /// The same with what goes before it: over the tensor group what its ranks have parts of.
+  double reduction(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
+    const bool with_passes = partitions(spec) && spec.zero_stage >= 2;
+    return over_replicas(b, spec, groups) +
+           (with_passes
+                ? 0
+                : message(CollectiveKind::all_reduce, b.partial, plan::gradient_dtype(spec.precision), groups.tensor));
+  }
+  Agreements agree(const plan::Plan& plan);
+  std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
+  StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
+  std::vector<StageTimes> all_times(const plan::Plan& plan);
+  double hop(const plan::Plan& plan, int from, int to) const;
+  SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
+  PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
+  double agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters, const plan::FactorCount& factors,
+                              const StageGroups& groups);
+  double op(const models::Op& o) const { return pricing->op_time(o).value; }
+  double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
+  double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group,
+                 plan::Stream stream = plan::Stream::data) const {
+    return group.size() < 2 || elements == 0
+               ? 0
+               : pricing->collective_time(kind, Bytes{static_cast<double>(elements * size_of(dtype))}, group, stream)
+                     .value;
+  }
+};
+
+const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
+                                         std::int64_t index) {
+  const models::ExpandOptions options = plan::expand_options(spec);
+  const bool block = kind == LayerKind::block;
+  const LayerKey key = layer_key(kind, block && model->windowed(index), block && model->experts.in_layer(index),
+                                 options, spec, recompute);
+  if (const auto found = layers.find(key); found != layers.end()) return found->second;
+  return layers
+      .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing,
+                                {strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
+                                 strided(0, spec.expert_stride(), spec.expert)},
+                                spec.splits_backward(), spec.optimizer, spec.compression))
+      .first->second;
+}
+
+std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, int chunk) {
+  const plan::PlanSpec& spec = plan.spec();
+  std::vector<LayerRun> out;
+  if (spec.begins(stage, chunk)) out.push_back({&layer(LayerKind::embedding, spec), 1});
+  const std::int64_t blocks = plan.chunk_layers(stage, chunk);
+  const std::int64_t again = spec.recompute_layers < 0 ? blocks : std::min(blocks, spec.recompute_layers);
+  const std::int64_t first = plan.first_layer(stage, chunk);
+  for (const BlockKind& kind : block_kinds(*model, first, again))
+    out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0), kind.index), kind.count});
+  for (const BlockKind& kind : block_kinds(*model, first + again, blocks - again))
+    out.push_back({&layer(LayerKind::block, spec, plan::Recompute::none, kind.index), kind.count});
+  if (spec.ends(stage, chunk)) out.push_back({&layer(LayerKind::head, spec), 1});
+  return out;
+}
+
+std::vector<std::vector<LayerRun>> Estimator::Memo::chunks(const plan::Plan& plan, int stage) {
+  std::vector<std::vector<LayerRun>> out;
+  for (int c = 0; c < plan.spec().virtual_stages; ++c) out.push_back(chunk(plan, stage, c));
+  return out;
+}
+
+std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) {
+  std::vector<LayerRun> out;
+  for (int c = 0; c < plan.spec().virtual_stages; ++c)
+    for (const LayerRun& run : chunk(plan, stage, c)) out.push_back(run);
+  return out;
+}
+
+void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers_of) {
+  const plan::PlanSpec& spec = plan.spec();
+  if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
+    t.input = op(models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context)) + dispatch();
+  }
+  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0;
+  double host_forward = 0, host_backward = 0;
+  double weights = 0, host_weights = 0;
+  double sent_forward = 0, sent_backward = 0;  // all-to-alls of tokens
+  const double issue = pricing->message_host_time(spec.tensor, spec.pipeline > 1).value;
+  for (const LayerRun& run : layers_of) {
+    const auto count = static_cast<double>(run.count);
+    t.forward += count * run.costs->forward.compute;
+    tensor_forward += count * run.costs->forward.messages;
+    t.backward += count * run.costs->backward.compute;
+    tensor_backward += count * run.costs->backward.messages;
+    sent_forward += count * run.costs->forward.exchanges;
+    sent_backward += count * (run.costs->backward.exchanges + run.costs->weights.exchanges);
+    host_forward += count * (run.costs->forward.host + issue * run.costs->forward.tensor_messages);
+    host_backward += count * (run.costs->backward.host + issue * run.costs->backward.tensor_messages);
+    t.recompute += count * run.costs->backward.recomputed;
+    weights += count * (run.costs->weights.compute + run.costs->weights.messages);
+    t.weights += count * run.costs->weights.compute;
+    tensor_weights += count * run.costs->weights.messages;
+    host_weights += count * (run.costs->weights.host + issue * run.costs->weights.tensor_messages);
+    if (run.costs->recomputation == plan::Recompute::full) {
+      t.recompute += count * run.costs->recompute.compute;
+      host_backward += count * (run.costs->recompute.host + issue * run.costs->recompute.tensor_messages);
+      tensor_backward += count * run.costs->recompute.messages;
+      sent_backward += count * run.costs->recompute.exchanges;
+    }
+  }
+  // Beside another micro-batch's compute they take a part of the device, and no more.
+  const double computed = t.forward + t.backward + t.recompute + t.weights;
+  const double left = exchange_left(*pricing, sent_forward + sent_backward, computed);
+  tensor_forward -= (1 - left) * sent_forward;
+  tensor_backward -= (1 - left) * sent_backward;
+  t.exchange = left * (sent_forward + sent_backward);
+  t.tensor = tensor_forward + tensor_backward + tensor_weights - t.exchange;
+  double forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
+  double backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
+  const Pass* ahead = run_ahead(*layers_of.back().costs);
+  if (ahead) t.prelude = ahead->compute + ahead->messages - (1 - left) * ahead->exchanges;
+  double late_weights = std::max(0.0, host_weights - weights);
+  if (spec.virtual_stages > 1 || spec.splits_backward()) {
+    t.forward_issue = {forward_issue(layers_of, issue, left)};
+    t.backward_issue = {backward_issue(layers_of, issue, left, t.prelude)};
+    t.weights_issue = {{host_weights, host_weights}};
+    late_weights = 0;
+  } else {
+    // The host waits for other stages only, so that without them it makes up in one pass for the other.
+    double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
+    if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
+    t.forward += std::max(0.0, late_forward);
+    forward_pass += std::max(0.0, late_forward);
+    t.backward += std::max(0.0, late_backward);
+    backward_pass += std::max(0.0, late_backward);
+  }
+  t.weights_pass = {weights + late_weights};
+  t.backward += t.weights + late_weights;  // from here on for the breakdown
+  t.forward_pass = {forward_pass};
+  t.backward_pass = {backward_pass};
+}
+
+void Estimator::Memo::copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
+                                 const std::vector<LayerRun>& layers_of) {
+  if (!plan.spec().offload.any()) return;
+  const bool head = layers_of.back().costs->kind == LayerKind::head;
+  const std::int64_t staying = staying_blocks(plan.spec(), stage, chunk, head, plan.micro_batches());
+  const CopyWaits waits = cost::copy_waits(layers_of, plan.spec(), staying, *pricing);
+  t.copies = waits.forward + waits.backward;
+  t.forward_pass.front() += waits.forward;
+  t.backward_pass.front() += waits.backward;
+}
+
+/// ZeRO-2 and 3 exchange with every micro-batch. A layer's parameters are gathered while the layer before it runs;
+/// its gradients are reduced before the next layer begins, because their memory is given back.
+void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
+                                    const StageGroups& groups) {
+  const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
+  if (zero < 2) return;
+  const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
+  double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters come
+  double hidden_by_backward = 0;
+  const bool overlaps = pricing->overlaps(plan::Stream::data);
+  const bool beside = overlaps && pricing->calibration().get("stack.reduce_beside", 0) != 0;
+  for (const LayerRun& run : layers_of) {
+    const LayerCosts& c = *run.costs;
+    const auto count = static_cast<double>(run.count);
+    double gather = 0, reduce = 0, touch = dispatch();
+    for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared}) {
+      const std::int64_t own = c.elements_of(of);
+      if (own == 0) continue;
+      const bool experts = of == LayerBucket::experts;
+      const std::vector<int>& members = groups.data_of(experts);
+      const int shards = spec.shards_of(experts);
+      const std::int64_t unit = shards * plan::parameter_alignment(spec.optimizer);
+      const std::int64_t elements = (own + unit - 1) / unit * unit;
+      if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, members);
+      const std::int64_t zeroed = pricing->stack().zero_gradients ? elements : c.zeroed_by_pass(of, elements);
+      if (zeroed > 0) touch += op(flat(models::OpKind::fill_zero, gradient, zeroed));
+      if (spec.compresses()) {
+        const ReductionTimes fewer =
+            compressed_reduction({elements, elements / spec.shards()}, spec, *pricing, groups.data);
+        reduce += fewer.messages;
+        touch += fewer.compute;
+        continue;
+      }
+      reduce += message(CollectiveKind::reduce_scatter, elements, gradient, members);
+      touch += op(flat(models::OpKind::accumulate_into, gradient, elements / shards));
+    }
+    reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, groups.tensor);
+    t.backward += count * touch;
+    const bool again = c.recomputation == plan::Recompute::full;
+    const double forward = overlaps ? c.forward.compute + c.forward.messages : 0;
+    const double backward = overlaps ? c.backward.compute + c.backward.recomputed + c.backward.messages +
+                                           (again ? c.recompute.compute + c.recompute.messages : 0)
+                                     : 0;
+    // Beside the next layer's backward pass, on the network that its gather needs too.
+    const double exposed = beside ? std::max(0.0, reduce - std::max(0.0, backward - gather)) : reduce;
+    t.data_backward += count * exposed;
+    // The first layer of a run waits behind the run before it, the others behind their like.
+    t.data_forward += std::max(0.0, gather - hidden_by_forward) + (count - 1) * std::max(0.0, gather - forward);
+    if (c.backward_reads_parameters)
+      t.data_backward += std::max(0.0, gather - hidden_by_backward) + (count - 1) * std::max(0.0, gather - backward);
+    hidden_by_forward = forward;
+    hidden_by_backward = backward;
+  }
+}
+
+void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
+                             const StageGroups& groups) {
+  const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
+  const models::DType gradient = plan::gradient_dtype(spec.precision);
+  t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
+  double clip = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
+  if (spec.precision == models::DType::fp16) {
+    clip += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
+            op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
+    clip += message(CollectiveKind::all_reduce, 1, models::DType::fp32, zero == 0 ? groups.data : groups.copies);
+  }
+  t.norm = clip + balancing_time(*pricing, model->experts, spec, layers_of, groups);
+  std::int64_t parameters = 0;
+  plan::FactorCount factors;
+  UpdateChain chain;
+  std::vector<ServedBucket> served;
+  for (const BucketSize& b : buckets_of(layers_of, spec)) {
+    const auto count = static_cast<double>(b.count);
+    const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
+    const bool adds_up = zero >= 2 || spec.offload.optimizer != plan::Space::device;  // over micro-batches, elsewhere
+    if (adds_up || pricing->stack().zero_gradients || !b.written)
+      t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
+    t.reduce += count * reduction(b, spec, groups);
+    if (zero < 2 && spec.compresses())
+      t.keep += count * compressed_reduction(b, spec, *pricing, groups.data).compute;
+    else if (zero == 1 && !spec.reduces_early() && !spec.has_server())
+      t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
+    t.norm += count * op(flat(models::OpKind::norm_squared, gradient, spec.has_server() ? b.elements : optimized));
+    const UpdateOps ops = update_ops(b, optimized, spec);
+    double update = (spec.has_server() ? spec.data : 1) * op(ops.update) + dispatch();
+    for (const models::Op& product : ops.products) update += op(product);
+    for (const models::Op& before : ops.before) t.norm += count * (op(before) + dispatch());
+    parameters += b.count * b.parameters;
+    factors.elements += b.count * b.factors.elements;
+    factors.met += b.count * b.factors.met;
+    const double gather = zero == 1 || zero == 2 ? parameter_gather(b, spec, *pricing, groups.data_of(b.experts)) : 0;
+    double directions = 0;
+    for (const models::Op& before : ops.directions) directions += op(before) + dispatch();
+    const double meet = message(CollectiveKind::all_gather, ops.gathered, models::DType::fp32, groups.parts);
+    if (spec.has_server()) served.push_back({b.count, reduction(b, spec, groups), update, gather});
+    chain.add({b.count, directions, meet, update, gather});
+  }
+  std::tie(t.update, t.gather) = chain.times(pricing->overlaps(plan::Stream::data));
+  if (spec.has_server()) serve(t, served, spec, *pricing);
+  t.norm += agreement_on_tensors(spec, parameters, factors, groups);
+  if (spec.offload.optimizer == plan::Space::device) return;
+  std::vector<double> reduce;
+  const std::vector<BucketSize> buckets = buckets_of(layers_of, spec);
+  for (const BucketSize& b : buckets) reduce.push_back(over_replicas(b, spec, groups));
+  const HostUpdate host = host_update(buckets, spec, reduce, *pricing);
+  t.update = host.update;
+  t.reduce += host.reduce;
+  t.keep = 0;
+  double norm = 0;
+  for (const BucketSize& b : buckets) {
+    const models::Op square = flat(models::OpKind::norm_squared, gradient, zero >= 1 ? b.shard : b.elements);
+    norm += static_cast<double>(b.count) * (pricing->on_host_time({&square, 1}).value - dispatch());
+  }
+  t.norm = clip + norm;
+}
+
+/// What optimizers that look at whole tensors sum up over the ranks that have parts of them, and what they make of it.
+double Estimator::Memo::agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters,
+                                             const plan::FactorCount& factors, const StageGroups& groups) {
+  if (!plan::traits_of(spec.optimizer).whole_tensors) return 0;
+  constexpr auto kSum = CollectiveKind::all_reduce;
+  constexpr auto kType = models::DType::fp32;
+  double t =
+      op(flat(models::OpKind::fill_zero, kType, 2 * parameters)) + message(kSum, 2 * parameters, kType, groups.parts);
+  if (spec.optimizer != plan::OptimizerKind::adafactor) return t;
+  t += op(flat(models::OpKind::fill_zero, kType, factors.elements)) + dispatch() +
+       op(flat(models::OpKind::factor_moments, kType, factors.elements)) +
+       message(kSum, factors.met, kType, groups.tensor);
+  if (partitions(spec)) t += message(kSum, factors.elements, kType, groups.data);
+  return t;
+}
+
+StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
+  const plan::PlanSpec& spec = plan.spec();
+  const StageGroups groups = stage_groups(plan, stage);
+  StageTimes t;
+  for (int c = 0; c < spec.virtual_stages; ++c) {
+    const std::vector<LayerRun> layers_of = chunk(plan, stage, c);
+    StageTimes one;
+    data_messages(one, spec, layers_of, groups);
+    passes(one, plan, layers_of);
+    copy_waits(one, plan, stage, c, layers_of);
+    for (double StageTimes::*part :
+         {&StageTimes::input, &StageTimes::forward, &StageTimes::recompute, &StageTimes::backward, &StageTimes::tensor,
+          &StageTimes::exchange, &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude,
+          &StageTimes::copies})
+      t.*part += one.*part;
+    t.forward_pass.push_back(one.forward_pass.front());
+    t.backward_pass.push_back(one.backward_pass.front());
+    t.weights_pass.push_back(one.weights_pass.front());
+    t.preludes.push_back(one.prelude);
+    for (std::vector<Issue> StageTimes::*all :
+         {&StageTimes::forward_issue, &StageTimes::backward_issue, &StageTimes::weights_issue})
+      (t.*all).insert((t.*all).end(), (one.*all).begin(), (one.*all).end());
+  }
+  finish(t, spec, this->stage(plan, stage), groups);
+  if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))
+    t.reduce =
+        late_reductions(chunks(plan, stage), spec, [&](const BucketSize& b) { return reduction(b, spec, groups); });
+  if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
+    t.keep += dispatch();
+    for (const BucketSize& b : buckets_of(this->stage(plan, stage), spec))
+      t.keep +=
+          static_cast<double>(b.count) * op(flat(models::OpKind::copy, plan::expand_options(spec).dtype, b.elements));
+  }
+  return t;
+}
+
+Agreements Estimator::Memo::agree(const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  Agreements a;
+  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.asynchronous() ? 1 : spec.pipeline,
+                                   partitions(spec) ? spec.shards() : 0);
+  const auto found = agreements.find(key);
+  if (found != agreements.end()) {
+    std::tie(a.norm, a.loss) = found->second;
+  } else {
+    a.norm = message(CollectiveKind::all_reduce, 1, models::DType::fp32, norm_members(spec));
+    a.loss = message(CollectiveKind::all_reduce, 1, models::DType::fp32, loss_members(spec));
+    agreements.emplace(key, std::make_pair(a.norm, a.loss));
+  }
+  const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
+  if (spec.head_stage() > 0 && table > 0) {
+    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec);
+    const std::int64_t elements = partitions(spec) ? buckets.front().shard : buckets.front().elements;
+    a.embedding = message(CollectiveKind::all_reduce, elements, plan::gradient_dtype(spec.precision),
+                          {plan.rank(0, 0, 0), plan.rank(spec.pipeline - 1, 0, 0)});
+  }
+  return a;
+}
+
+namespace {
+
+/// Whether a stage has the layers of the one before it, chunk by chunk; or as many of each at most.
+bool same_layers(const plan::Plan& plan, int stage) {
+  for (int c = 0; c < plan.spec().virtual_stages; ++c)
+    if (plan.chunk_layers(stage, c) != plan.chunk_layers(stage - 1, c)) return false;
+  return true;
+}
+bool no_more_layers(const plan::Plan& plan, int stage) {
+  for (int c = 0; c < plan.spec().virtual_stages; ++c)
+    if (plan.chunk_layers(stage, c) > plan.chunk_layers(stage - 1, c)) return false;
+  return true;
+}
+
+}  // namespace
+
+StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
+  return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
+                      pricing->stack().memory, question);
+}
+
+/// Bytes of the stage that needs most, and which it is.
+std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQuestion question) {
+  std::pair<double, int> out{0, 0};
+  const int last = plan.spec().pipeline - 1;
+  for (int s = 0; s <= last; ++s) {
+    // Of like stages the earlier holds more micro-batches.
+    if (s >= 2 && s < last && no_more_layers(plan, s)) continue;
+    const double bytes = memory(plan, s, question).total();
+    if (bytes > out.first) out = {bytes, s};
+  }
+  return out;
+}
+
+/// Seconds between a stage and another.
+double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
+  const plan::PlanSpec& spec = plan.spec();
+  const std::int64_t rows = spec.micro_batch * spec.tokens_per_rank() / (spec.shards_rows() ? spec.tensor : 1);
+  const Bytes boundary{static_cast<double>(rows * model->hidden * models::size_of(plan::expand_options(spec).dtype))};
+  const int per_node = std::max(1, pricing->cluster().devices_per_node);
+  const int first = plan.rank(from, 0, 0), second = plan.rank(to, 0, 0);
+  const Pricing::Boundary b =
+      pricing->boundary(boundary, spec.tensor, !spec.shards_rows(), first / per_node == second / per_node);
+  return pricing->send_time(b.sent, first, second).value + b.gather.value;
+}
+
+/// A training step of a pipeline that never drains.
+SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<StageTimes>& stages,
+                                   const Agreements& agree) {
+  AsynchronousTimes times;
+  times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);
+  times.tied = agree.embedding > 0;
+  const std::size_t last = stages.size() - 1;
+  for (std::size_t s = 0; s <= last; ++s) {
+    const StageTimes& t = stages[s];
+    times.forward.push_back(t.forward_pass.front());
+    times.backward.push_back(t.backward_pass.front());
+    times.prelude.push_back(t.prelude);
+    times.update.push_back(t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
+                           (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0));
+    if (s < last) times.hop.push_back(hop(plan, static_cast<int>(s), static_cast<int>(s) + 1));
+  }
+  return asynchronous_pipeline(times, plan.micro_batches());
+}
+
+/// The passes of all stages in their order.
+PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
+  const plan::PlanSpec& spec = plan.spec();
+  const int last = spec.pipeline - 1;
+  if (spec.virtual_stages > 1 || spec.splits_backward()) {
+    InterleavedTimes times;
+    times.overlaps = !spec.splits_backward() || pricing->overlaps(plan::Stream::pipeline_recv);
+    for (int s = 0; s <= last; ++s) {
+      times.forward.push_back(stages[static_cast<std::size_t>(s)].forward_pass);
+      times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
+      times.weights.push_back(stages[static_cast<std::size_t>(s)].weights_pass);
+      times.prelude.push_back(stages[static_cast<std::size_t>(s)].preludes);
+      times.forward_issue.push_back(stages[static_cast<std::size_t>(s)].forward_issue);
+      times.backward_issue.push_back(stages[static_cast<std::size_t>(s)].backward_issue);
+      times.weights_issue.push_back(stages[static_cast<std::size_t>(s)].weights_issue);
+      times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
+    }
+    return moves_pipeline(times, spec, plan.micro_batches());
+  }
+  PipelineTimes times;
+  times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);
+  for (int s = 0; s <= last; ++s) {
+    const StageTimes& t = stages[static_cast<std::size_t>(s)];
+    times.forward.push_back(t.forward_pass.front());
+    times.backward.push_back(t.backward_pass.front());
+    times.prelude.push_back(t.prelude);
+    if (s < last) times.hop.push_back(hop(plan, s, s + 1));
+  }
+  return pipeline(times, spec.order, plan.micro_batches());
+}
+
+/// Times of every stage; a stage like the one before it is not worked out again.
+std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
+  const int count = plan.spec().pipeline;
+  const int per_node = std::max(1, pricing->cluster().devices_per_node);
+  std::vector<StageTimes> out;
+  for (int s = 0; s < count; ++s) {
+    // Mirrored stages are each as far from their image as no other.
+    const bool like_previous = s >= 2 && s + 1 < count && same_layers(plan, s) && !plan.spec().mirrors() &&
+                               plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
+    out.push_back(like_previous ? out.back() : times(plan, s));
+  }
+  return out;
+}
+
+Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing)
+    : memo_(std::make_unique<Memo>()) {
+  memo_->model = std::move(model);
+  memo_->pricing = &pricing;
+}
+Estimator::~Estimator() = default;
+Estimator::Estimator(Estimator&&) noexcept = default;
+
+Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
+  Estimate e = time(plan);
+  std::tie(e.memory_peak, e.worst_stage) = memo_->worst(plan, question);
+  return e;
+}
+
+Estimate Estimator::time(const plan::Plan& plan) {
+  Memo& memo = *memo_;
+  std::vector<StageTimes> stages = memo.all_times(plan);
+  Agreements agree = memo.agree(plan);
+  const std::size_t last = stages.size() - 1;
+  Estimate e;
+  const double overhead = memo.pricing->step_overhead().value;
+  if (plan.spec().asynchronous() || plan.spec().has_server()) {
+    SteadyStep step = plan.spec().has_server() ? served_step(plan, *memo.pricing, stages.front(), agree)
+                                               : memo.steady(plan, stages, agree);
+    const auto m = static_cast<double>(plan.micro_batches());
+    e.step_time = step.period + overhead;
+    e.breakdown = breakdown_of(stages, {{}, std::move(step.transfer)}, agree, m, e.step_time, overhead);
+    e.bubble = e.breakdown.bubble;
+    return e;
+  }
+  const PipelineResult passes = memo.run(plan, stages);
+
+  std::vector<double> reduced;
+  for (std::size_t s = 0; s <= last; ++s)
+    reduced.push_back(stages[0].begin + passes.end[s] + stages[s].reduce + stages[s].keep);
+  if (agree.embedding > 0) reduced[0] = reduced[last] = std::max(reduced[0], reduced[last]) + agree.embedding;
+  double normed = 0, updated = 0;
+  for (std::size_t s = 0; s <= last; ++s) normed = std::max(normed, reduced[s] + stages[s].norm);
+  normed += agree.norm;
+  for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
+
+  e.step_time = updated + agree.loss + overhead;
+  e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
+  e.bubble = e.breakdown.bubble;
+  return e;
+}
+
+double Estimator::memory_peak(const plan::Plan& plan, MemoryQuestion question) {
+  return memo_->worst(plan, question).first;
+}
+
+StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
+  return memo_->memory(plan, stage, question);
+}
+
+bool Estimator::fits_beside(const plan::Plan& plan) {
+  if (!plan.spec().offload.any()) return true;
+  const clusters::Cluster& cluster = memo_->pricing->cluster();
+  const auto fits = [&](double rank, base::Bytes capacity) {
+    const int ranks = std::min(cluster.devices_per_node, plan.spec().ranks());
+    return capacity.value == 0 || rank * ranks <= capacity.value;
+  };
+  for (int stage = 0; stage < plan.spec().pipeline; ++stage) {
+    const StageMemory m = memory(plan, stage);
+    if (!fits(m.host, cluster.host_memory.capacity) || !fits(m.nvme, cluster.nvme.capacity)) return false;
+  }
+  return true;
+}
+
+}  // namespace orrery::cost

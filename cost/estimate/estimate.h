@@ -1,0 +1,68 @@
+#pragma once
+/// The closed form: step time and memory of one plan in microseconds of computing, for the search. It prices
+/// the same operators and messages as a replayed Schedule would, but sums instead of replaying. Layer
+/// programs and their prices are memoised by (layer kind, tensor ways, micro-batch, attention), so an
+/// Estimator is built once per search.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cost/parameters/memory_recipe.h"
+#include "cost/prices/pricing.h"
+#include "cost/results.h"
+#include "models/model.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::cost {
+
+/// Bytes of the worst rank of one stage at the moment of its peak, by purpose.
+struct StageMemory {
+  double parameters = 0, gradients = 0, optimizer_states = 0, activations = 0, workspace = 0, communication = 0;
+  double input = 0, software = 0;
+  double host = 0, nvme = 0;  ///< in other memories: not in the total
+  [[nodiscard]] double total() const {
+    return parameters + gradients + optimizer_states + activations + workspace + communication + input + software;
+  }
+};
+
+/// What the search needs of one plan; seconds, bytes.
+struct Estimate {
+  double step_time = 0;
+  double memory_peak = 0;  ///< worst stage, as asked
+  int worst_stage = 0;
+  double bubble = 0;    ///< seconds that ranks wait for another stage, mean over stages
+  Breakdown breakdown;  ///< mean over stages; sums to step_time
+};
+
+class Estimator {
+ public:
+  /// `pricing` must outlive the estimator. Not thread-safe (it memoises).
+  Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing);
+  ~Estimator();
+  Estimator(Estimator&&) noexcept;
+
+  [[nodiscard]] Estimate estimate(const plan::Plan& plan, MemoryQuestion question = {});
+  /// Without the memory, where many prices are tried on one plan.
+  [[nodiscard]] Estimate time(const plan::Plan& plan);
+  /// Bytes of the worst rank alone, for a search that need not time what does not fit.
+  [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
+  [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
+  /// Whether what the ranks of a node offload fits its host's memory and its drives, where the cluster says what they
+  /// hold.
+  [[nodiscard]] bool fits_beside(const plan::Plan& plan);
+  /// Of every stage, as the device holds it.
+  [[nodiscard]] std::vector<MemoryRow> memory(const plan::Plan& plan);
+  /// The full record, for reports: MFU, tokens/s, cost, energy, memory by stage, communication by dimension.
+  [[nodiscard]] Prediction predict(const plan::Plan& plan);
+
+ private:
+  struct Memo;
+  std::unique_ptr<Memo> memo_;
+};
+
+/// Fills what follows from step_time_s and the plan alone: mfu, tokens_per_s, cost_per_step_usd,
+/// energy_per_step_j, memory_capacity_bytes, and bubble_fraction is left as it is. Shared by the closed form
+/// and by the replay.
+void derive(Prediction& prediction, const plan::Plan& plan);
+
+}  // namespace orrery::cost

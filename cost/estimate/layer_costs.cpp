@@ -1,0 +1,424 @@
+/// Prices and lifetimes of one layer.
+#include "cost/estimate/layer_costs.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "cost/estimate/compression.h"
+#include "cost/prices/exchange.h"
+#include "plan/lower/buckets.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/place.h"
+
+namespace orrery::cost {
+
+namespace {
+
+plan::CollectiveKind kind_of(models::GroupCollective collective) {
+  switch (collective) {
+    case models::GroupCollective::all_reduce: return plan::CollectiveKind::all_reduce;
+    case models::GroupCollective::all_gather: return plan::CollectiveKind::all_gather;
+    case models::GroupCollective::reduce_scatter: return plan::CollectiveKind::reduce_scatter;
+    case models::GroupCollective::ring_shift: return plan::CollectiveKind::ring_shift;
+    case models::GroupCollective::all_to_all: return plan::CollectiveKind::all_to_all;
+  }
+  return plan::CollectiveKind::all_reduce;
+}
+
+/// What passes around the ring while a pass computes.
+class Ring {
+ public:
+  explicit Ring(bool overlaps) : overlaps_(overlaps) {}
+  void shift(int source, int target, double seconds) {
+    const auto made = arrived_.find(source);
+    const double begin = std::max({now_, free_, made == arrived_.end() ? 0 : made->second.at});
+    free_ = begin + seconds;
+    arrived_[target] = {overlaps_ ? free_ : 0, source};
+    if (!overlaps_) waited_ += seconds;
+  }
+  /// The first use of what has arrived: waits for it, and tells `touch` what was sent for it, which is freed then.
+  template <class Touch>
+  void use(int tensor, const Touch& touch) {
+    const auto found = arrived_.find(tensor);
+    if (found == arrived_.end() || found->second.source < 0) return;
+    waited_ += std::max(0.0, found->second.at - now_);
+    now_ = std::max(now_, found->second.at);
+    touch(found->second.source);
+    found->second.source = -1;
+  }
+  void pass(double seconds) { now_ += seconds; }
+  [[nodiscard]] double waited() const { return waited_; }
+
+ private:
+  struct Arrival {
+    double at = 0;
+    int source = -1;
+  };
+  bool overlaps_;
+  double now_ = 0, free_ = 0, waited_ = 0;
+  std::map<int, Arrival> arrived_;
+};
+
+/// All-to-alls of one pass over a layer.
+class Exchanges {
+ public:
+  Exchanges(const models::LayerProgram& program, const Pricing& pricing, const LayerGroups& groups)
+      : pricing_(pricing),
+        groups_(groups),
+        rows_(pricing, choice_of(program), static_cast<int>(groups.tensor.size()),
+              static_cast<int>(groups.experts.size()),
+              groups.experts.size() > 1 ? groups.experts[1] - groups.experts[0] : 0) {}
+  double time(const models::Part& part, double bytes, std::int64_t size) {
+    TokenExchange::Way way{base::Bytes{bytes}, base::Seconds{0}};
+    if (part.sent >= 0) {  // rows, not counts
+      way = rows_.way(next_, way.across, size);
+      next_ = next_ == Leg::there ? Leg::back : Leg::there;
+    }
+    return pricing_.exchange_time(way.across, groups_.experts, rows_.choice()).value + way.within.value;
+  }
+
+ private:
+  const Pricing& pricing_;
+  const LayerGroups& groups_;
+  TokenExchange rows_;
+  Leg next_ = Leg::there;
+};
+
+/// Walks over the parts of a pass as lowering does: a run of ops is a step, a message is a step.
+template <class Touch>
+Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, const Pricing& pricing,
+          const LayerGroups& groups, const Touch& touch) {
+  Pass pass;
+  Ring ring(pricing.overlaps(plan::Stream::context));
+  Exchanges rows(program, pricing, groups);
+  for (const models::Part& part : parts) {
+    if (part.is_communication()) {
+      const int whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
+      const auto bytes = static_cast<double>(program.tensors[static_cast<std::size_t>(whole)].bytes()) * part.expected;
+      const bool shifts = part.collective == models::GroupCollective::ring_shift;
+      const bool exchanges = part.collective == models::GroupCollective::all_to_all;
+      const std::vector<int>& members = shifts ? groups.context : groups.tensor;
+      const models::DType dtype = program.tensors[static_cast<std::size_t>(whole)].dtype;
+      const double seconds = exchanges
+                                 ? rows.time(part, bytes, models::size_of(dtype))
+                                 : pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members).value;
+      if (exchanges) pass.exchanges += seconds;
+      const bool meets = !shifts && !exchanges;  // of the tensor group
+      if (shifts) {
+        ring.shift(part.source, part.tensor, seconds);
+      } else {
+        pass.messages += seconds, ring.pass(seconds);
+        pass.segments.push_back({exchanges ? 0 : seconds, exchanges ? seconds : 0, 0, meets ? 1 : 0});
+      }
+      pass.tensor_messages += meets ? 1 : 0;
+      touch(part.sent, pass.steps);
+      touch(part.received, pass.steps);
+      pass.message_bytes += bytes;
+      ++pass.message_count;
+      touch(part.source, pass.steps);
+      touch(part.tensor, pass.steps++);
+      continue;
+    }
+    if (part.ops.empty()) continue;
+    const double seconds = pricing.compute_time(part.ops).value;
+    (part.recomputed ? pass.recomputed : pass.compute) += seconds;
+    const double host = pricing.host_time(part.ops).value;
+    pass.host += host;
+    pass.segments.push_back({seconds, 0, host, 0});
+    for (const models::Op& op : part.ops) {
+      for (const int t : op.in) touch(t, pass.steps);
+      for (const int t : op.out) touch(t, pass.steps);
+      for (const int t : op.in) ring.use(t, [&](int source) { touch(source, pass.steps); });
+    }
+    ring.pass(seconds);
+    ++pass.steps;
+  }
+  pass.messages += ring.waited();
+  if (ring.waited() > 0) pass.segments.push_back({ring.waited(), 0, 0, 0});
+  return pass;
+}
+
+void note(int& first, int& last, int step) {
+  if (first < 0) first = step;
+  last = step;
+}
+
+/// Inputs and output gradients of the products that make the weights' gradients.
+double weight_inputs(const models::LayerProgram& program) {
+  std::set<int> read;
+  for (const models::Part& part : program.backward)
+    for (const models::Op& op : part.ops)
+      if (op.kind == models::OpKind::matmul && op.trans_a && op.accumulate)
+        read.insert({models::owner_of(program, op.in[0]), models::owner_of(program, op.in[1])});
+  double bytes = 0;
+  for (const int tensor : read) bytes += static_cast<double>(program.tensors[static_cast<std::size_t>(tensor)].bytes());
+  return bytes;
+}
+
+/// What a framework keeps of a layer beside the tensors of its program: dropout's masks, copies of scores and of
+/// logits.
+class FrameworkLives {
+ public:
+  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
+                 const MemoryRecipe& recipe)
+      : costs_(costs), program_(program), life_of_(life_of), recipe_(recipe) {}
+
+  void add() {
+    std::vector<const models::Op*> forward;
+    bool biased = false;
+    for (const models::Part& part : program_.forward)
+      for (const models::Op& op : part.ops) {
+        forward.push_back(&op);
+        biased = biased || (op.kind == models::OpKind::add_bias && op.in.at(2) >= 0);
+        biased = biased || op.kind == models::OpKind::position_add;
+      }
+    const bool dropout = recipe_.dropout && biased;
+    if (recipe_.keeps_gathered)
+      for (const models::Part& part : program_.forward)
+        if (part.is_communication() && part.collective == models::GroupCollective::all_gather) gathered(part.tensor);
+    for (const models::Op* op : forward) {
+      const bool activation = op->kind == models::OpKind::gelu || op->kind == models::OpKind::gelu_erf ||
+                              op->kind == models::OpKind::swiglu || op->kind == models::OpKind::activate ||
+                              op->kind == models::OpKind::gate;
+      if (op->kind == models::OpKind::attention) scores(*op, dropout);
+      const bool branch = op->kind == models::OpKind::attention || activation;
+      if (dropout && branch && program_.kind == models::LayerKind::block) mask(life(op->out[0]));
+    }
+    if (dropout && program_.kind == models::LayerKind::embedding) {
+      Life whole;
+      whole.forward_first = whole.forward_last = std::max(0, costs_.forward.steps - 1);
+      whole.backward_first = whole.backward_last = 0;
+      mask(whole);
+    }
+    for (const auto* pass : {&program_.forward, &program_.backward})
+      for (const models::Part& part : *pass)
+        for (const models::Op& op : part.ops)
+          if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share their memory
+  }
+
+ private:
+  [[nodiscard]] Life life(int tensor) const {
+    return costs_.lives[static_cast<std::size_t>(life_of_[static_cast<std::size_t>(tensor)])];
+  }
+  [[nodiscard]] const models::Tensor& tensor(int index) const {
+    return program_.tensors[static_cast<std::size_t>(index)];
+  }
+  void keep(Life life, double bytes) {
+    life.bytes = bytes;
+    if (bytes > 0) costs_.lives.push_back(life);
+  }
+
+  /// A byte for each element of the residual, for as long as the branch's last product keeps its input.
+  void mask(const Life& as) {
+    keep(as, static_cast<double>(
+                 tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
+  }
+
+  /// From its product in forward to its weights' gradient; what recomputation makes anew it does not keep.
+  void gathered(int index) {
+    Life whole = life(index);
+    if (costs_.recomputation == plan::Recompute::full) return;
+    whole.forward_last = std::max(0, costs_.forward.steps - 1);
+    whole.backward_first = whole.backward_last = std::max(0, costs_.backward.steps - 1);
+    keep(whole, static_cast<double>(tensor(index).bytes()));
+  }
+
+  /// Unfused: scores before the softmax while it runs; with dropout the mask and what it leaves; the gradients of both.
+  void scores(const models::Op& op, bool dropout) {
+    if (op.flash) return;
+    const Life saved = life(op.out[1]);
+    const auto elements = static_cast<double>(tensor(op.out[1]).elements());
+    if (dropout) keep(saved, elements + saved.bytes);
+    Life before = saved;
+    before.backward_first = before.backward_last = -1;
+    before.forward_last = before.forward_first;
+    before.recompute_last = before.recompute_first;
+    keep(before, saved.bytes);
+    Life gradient = saved;
+    gradient.dropped = false;
+    gradient.forward_first = gradient.recompute_first = -1;
+    gradient.backward_first = gradient.backward_last;
+    keep(gradient, (dropout ? 2 : 1) * saved.bytes);
+  }
+
+  /// Cast to fp32 for the loss; backward has the copies, and the gradient cast back.
+  void logits(int index) {
+    const Life half = life(index);
+    const models::Tensor& t = tensor(index);
+    if (recipe_.loss_copies == 0 || t.dtype == models::DType::fp32) return;
+    const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
+    keep(half, single);
+    Life gradient = half;
+    gradient.forward_first = gradient.forward_last = -1;
+    keep(gradient, half.bytes + (recipe_.loss_copies - 1) * single);
+  }
+
+  LayerCosts& costs_;
+  const models::LayerProgram& program_;
+  const std::vector<int>& life_of_;
+  const MemoryRecipe& recipe_;
+};
+
+/// Whether what touches gradients first could write them: of the layer's own bucket, and of the tied table's.
+void find_first_writes(const std::vector<models::Part>& parts, const models::LayerProgram& program,
+                       std::set<int>& touched, LayerCosts& out) {
+  for (const models::Part& part : parts)
+    for (const models::Op& op : part.ops) {
+      const std::vector<std::size_t> sums = models::writable_sums(op);
+      for (std::size_t i = 0; i < op.out.size(); ++i) {
+        if (op.out[i] < 0) continue;
+        const models::Tensor& t = program.tensors[static_cast<std::size_t>(op.out[i])];
+        if (t.role != models::TensorRole::gradient || !touched.insert(op.out[i]).second) continue;
+        const models::Tensor& parameter = program.tensors[static_cast<std::size_t>(t.of)];
+        bool& written = parameter.shared        ? out.shared_written
+                        : parameter.expert >= 0 ? out.expert_written
+                                                : out.own_written;
+        written = written && std::find(sums.begin(), sums.end(), i) != sums.end();
+      }
+    }
+}
+
+/// Elements that lie between parameters of the own bucket, in the order in which it holds them; and which of these move
+/// as a whole.
+std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::OptimizerKind optimizer,
+                                  plan::WholeMatrices& whole) {
+  std::vector<std::int64_t> gaps;
+  std::int64_t end = 0;
+  for (const std::size_t i : plan::parameter_order(program, optimizer)) {
+    const models::Tensor& t = program.tensors[i];
+    if (t.role != models::TensorRole::parameter || t.shared || t.expert >= 0) continue;
+    const std::int64_t begin = plan::round_up(end, plan::parameter_alignment(optimizer));
+    if (begin > end) gaps.push_back(begin - end);
+    end = begin + t.elements();
+    plan::add_parameter(whole, optimizer, program.kind, t, begin);
+  }
+  return gaps;
+}
+
+void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorCount& factors,
+                   std::vector<plan::MatrixShape>& matrices) {
+  const auto count = [&](const models::Tensor& piece) {
+    matrices.push_back(plan::matrix_of(piece));
+    const plan::FactorCount one = plan::factor_count(piece);
+    ++tensors;
+    factors.elements += one.elements;
+    factors.met += one.met;
+  };
+  if (t.pieces.empty()) count(t);
+  for (const models::Tensor& piece : t.pieces) count(piece);
+}
+
+/// Backward runs a layer from its router on again before it: what that part makes does not wait for it.
+void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const Pricing& pricing,
+                       const LayerGroups& group) {
+  const std::vector<models::Part> parts = plan::parts_of_experts(program);
+  if (parts.empty()) return;
+  out.experts_again = walk(parts, program, pricing, group, [](int, int) {});
+  const Pass& again = out.experts_again;
+  out.backward.recomputed += again.compute + again.recomputed;
+  out.backward.host += again.host;
+  out.backward.messages += again.messages;
+  out.backward.exchanges += again.exchanges;
+  out.backward.message_bytes += again.message_bytes;
+  out.backward.message_count += again.message_count;
+  out.backward.tensor_messages += again.tensor_messages;
+  // The last steps of forward are the experts'; what was there before them is kept.
+  const int first = out.forward.steps - static_cast<int>(parts.size());
+  for (Life& life : out.lives)
+    if (life.forward_first > first && life.backward_first >= 0) life.dropped = true;
+}
+
+}  // namespace
+
+std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) const {
+  const bool own = of == LayerBucket::own;
+  const std::int64_t padding = elements - elements_of(of);
+  const std::size_t gaps = (own ? own_gaps.size() : 0) + (padding > 0 ? 1 : 0);
+  const bool written = own ? own_written : of == LayerBucket::experts ? expert_written : shared_written;
+  if (!written || gaps > 1) return elements;
+  return !own || own_gaps.empty() ? padding : own_gaps.front();
+}
+
+LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
+                       const LayerGroups& group, bool split, plan::OptimizerKind optimizer,
+                       const plan::Compression& compression) {
+  const std::int64_t alignment = plan::parameter_alignment(optimizer);
+  LayerCosts out;
+  out.recomputation = recomputation;
+  out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
+  out.kind = program.kind;
+  std::vector<int> life_of(program.tensors.size(), -1);
+  for (std::size_t i = 0; i < program.tensors.size(); ++i) {
+    const models::Tensor& t = program.tensors[i];
+    if (t.role == models::TensorRole::parameter) {
+      const bool expert = t.expert >= 0;
+      std::int64_t& elements = t.shared ? out.shared_elements : expert ? out.expert_elements : out.own_elements;
+      elements = plan::round_up(elements, alignment) + t.elements();
+      count_tensors(t,
+                    t.shared ? out.shared_parameters
+                    : expert ? out.expert_parameters
+                             : out.own_parameters,
+                    t.shared ? out.shared_factors
+                    : expert ? out.expert_factors
+                             : out.own_factors,
+                    t.shared ? out.shared_matrices
+                    : expert ? out.expert_matrices
+                             : out.own_matrices);
+      if (t.partial_gradient) out.partial_elements = plan::round_up(out.partial_elements, alignment) + t.elements();
+    } else if (t.part_of < 0 && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss &&
+               t.role != models::TensorRole::tally && t.role != models::TensorRole::load) {
+      life_of[i] = static_cast<int>(out.lives.size());
+      out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
+    }
+  }
+  const auto toucher = [&](int Life::*first, int Life::*last) {
+    return [&, first, last](int used, int step) {
+      const int tensor = models::owner_of(program, used);
+      if (tensor < 0 || life_of[static_cast<std::size_t>(tensor)] < 0) return;
+      Life& life = out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(tensor)])];
+      note(life.*first, life.*last, step);
+    };
+  };
+  out.forward = walk(program.forward, program, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
+  out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program,
+                       pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
+  std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
+  std::vector<models::Part> weights;
+  if (split) {
+    plan::SplitBackward parts = plan::split_backward(program, backward);
+    backward = std::move(parts.inputs);
+    weights = std::move(parts.weights);
+    out.weights = walk(weights, program, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
+  }
+  std::set<int> touched;
+  find_first_writes(backward, program, touched, out);
+  if (split) find_first_writes(weights, program, touched, out);
+  out.own_gaps = gaps_of(program, optimizer, out.whole);
+  out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
+  if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
+    run_experts_again(out, program, pricing, group);
+  for (Life& life : out.lives)  // what data says is loaded ahead of forward, though only backward may read it
+    if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
+      life.forward_first = life.forward_last = 0;
+  const int core = plan::core_tensor(program);
+  if (recomputation == plan::Recompute::selective && core >= 0)
+    out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(core)])].dropped = true;
+  if (pricing.stack().memory.stated) FrameworkLives(out, program, life_of, pricing.stack().memory).add();
+  const auto place = [&](int tensor) { return tensor < 0 ? -1 : life_of[static_cast<std::size_t>(tensor)]; };
+  out.x = place(program.x);
+  out.y = place(program.y);
+  out.dy = place(program.dy);
+  out.dx = place(program.dx);
+  add_encoding(out, program, life_of, compression, pricing);
+  out.weight_inputs = weight_inputs(program);
+  for (const models::Part& part : program.backward)
+    for (const models::Op& op : part.ops)
+      for (const int t : op.in)
+        if (t >= 0 && program.tensors[static_cast<std::size_t>(t)].role == models::TensorRole::parameter)
+          out.backward_reads_parameters = true;
+  return out;
+}
+
+}  // namespace orrery::cost

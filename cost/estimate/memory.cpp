@@ -1,0 +1,592 @@
+/// Memory of a stage by intervals of steps.
+#include "cost/estimate/memory.h"
+
+#include <algorithm>
+
+#include "cost/estimate/compression.h"
+#include "cost/estimate/offload.h"
+#include "cost/estimate/split_slabs.h"
+#include "cost/estimate/update.h"
+#include "plan/lower/buckets.h"
+#include "plan/lower/lower.h"
+#include "plan/schedule/asynchronous.h"
+#include "plan/schedule/orders.h"
+#include "plan/schedule/place.h"
+
+namespace orrery::cost {
+
+namespace {
+
+/// More equal layers in a row than this need no more memory at once.
+constexpr std::int64_t kDistinctInARow = 3;
+
+struct LiveSpan {
+  int from = 0, to = 0;
+  double bytes = 0;
+};
+
+/// Most bytes alive at once, over steps 0 to `steps`; what ends later ends with the pass, what begins later is not in
+/// it.
+double most_alive(const std::vector<LiveSpan>& intervals, int steps) {
+  std::vector<double> change(static_cast<std::size_t>(steps) + 2, 0);
+  for (const LiveSpan& i : intervals) {
+    if (i.from > steps) continue;
+    change[static_cast<std::size_t>(i.from)] += i.bytes;
+    change[static_cast<std::size_t>(std::min(i.to, steps)) + 1] -= i.bytes;
+  }
+  double alive = 0, most = 0;
+  for (const double c : change) {
+    alive += c;
+    most = std::max(most, alive);
+  }
+  return most;
+}
+
+/// The passes of a stage as lowering lays them out, with few of many equal layers.
+class Passes {
+ public:
+  /// `staying`: blocks at the top that keep on the device what the others send to the host.
+  Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, std::int64_t staying)
+      : spec_(spec),
+        messages_apart_(spec.virtual_stages > 1 || spec.splits_backward() || spec.asynchronous()),
+        zero_(spec.replicas() > 1 ? spec.zero_stage : 0),
+        compute_(plan::expand_options(spec).dtype),
+        gradient_(plan::gradient_dtype(spec.precision)) {
+    const std::int64_t distinct =
+        leaves() ? std::max<std::int64_t>(kDistinctInARow, staying + spec.offload.prefetch + 2) : kDistinctInARow;
+    for (const LayerRun& run : layers)
+      for (std::int64_t i = 0; i < std::min(run.count, distinct); ++i) layers_.push_back(run.costs);
+    leaving_.assign(layers_.size(), false);
+    for (std::size_t k = layers_.size(); k-- > 0;)
+      leaving_[k] = leaves() && layers_[k]->kind == models::LayerKind::block && staying-- <= 0;
+  }
+
+  [[nodiscard]] double forward() {
+    begin();
+    step();  // receive or load
+    if (gathers()) gather(*layers_.front(), false);
+    std::vector<int> starts;
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+      const LayerCosts& layer = *layers_[k];
+      starts.push_back(at_);
+      if (gathers() && k + 1 < layers_.size()) gather(*layers_[k + 1], false);
+      fetch_parameters(layer, starts, at_ + layer.forward.steps - 1);
+      const bool last = k + 1 == layers_.size();
+      for (std::size_t i = 0; i < layer.lives.size(); ++i) {
+        const Life& life = layer.lives[i];
+        const int index = static_cast<int>(i);
+        if (index == layer.x && !crosses(layer, index)) {
+          const LayerCosts* before = k > 0 ? layers_[k - 1] : nullptr;
+          const int born =
+              before ? starts[k - 1] + std::max(0, before->lives[static_cast<std::size_t>(before->y)].forward_first)
+                     : 0;
+          add(born, at_ + life.forward_last, life.bytes);
+        }
+        if (life.forward_first < 0 || crosses(layer, index) || index == layer.x) continue;
+        if (index == layer.y && (!last || messages_apart_)) continue;  // the next layer's x, or waits for its turn
+        add(at_ + life.forward_first, index == layer.y ? at_ + layer.forward.steps : at_ + life.forward_last,
+            life.bytes);
+      }
+      at_ += layer.forward.steps;
+      if (gathers()) end_gathered();
+    }
+    leave(starts);
+    wait_in_full(starts);
+    step();  // send
+    return most_alive(intervals_, at_);
+  }
+
+  [[nodiscard]] double backward() {
+    begin();
+    std::vector<int> starts;
+    int received = at_;  // where the gradient at hand was born
+    double received_bytes = 0;
+    step();
+    if (gathers()) gather(*layers_.back(), true);
+    for (std::size_t k = layers_.size(); k-- > 0;) {
+      const LayerCosts& layer = *layers_[k];
+      starts.push_back(at_);
+      if (leaving_[k]) come_back(layer, starts);
+      decode(k);
+      if (gathers() && k > 0) gather(*layers_[k - 1], true);
+      const int recompute = at_, backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
+      const int after = backward + layer.backward.steps;
+      for (std::size_t i = 0; i < layer.lives.size(); ++i)
+        live_in_backward(layer, static_cast<int>(i), recompute, backward);
+      const bool kept = layer.dy >= 0 && layer.lives[static_cast<std::size_t>(layer.dy)].weights_first >= 0;
+      if (layer.dy >= 0 && !kept && !(messages_apart_ && k + 1 == layers_.size())) {
+        const Life& dy = layer.lives[static_cast<std::size_t>(layer.dy)];
+        add(received, backward + std::max(0, dy.backward_last), received_bytes > 0 ? received_bytes : dy.bytes);
+      }
+      if (layer.dx >= 0) {
+        received = backward + std::max(0, layer.lives[static_cast<std::size_t>(layer.dx)].backward_first);
+        received_bytes = layer.lives[static_cast<std::size_t>(layer.dx)].bytes;
+      }
+      if (layer.backward_reads_parameters) fetch_parameters(layer, starts, after - 1);
+      at_ = after;
+      if (gathers() && layer.backward_reads_parameters) end_gathered();
+      reduce(layer, backward);
+      make_gradients(layer, backward);
+    }
+    for (const auto& [from, bytes] : made_) add(from, at_, bytes);
+    made_.clear();
+    step();  // accumulate the last, or send
+    if (layers_.front()->dx >= 0 && !messages_apart_) add(received, at_, received_bytes);
+    step();
+    return most_alive(intervals_, at_);
+  }
+
+  /// The second half of a split backward.
+  [[nodiscard]] double weights() {
+    begin();
+    for (std::size_t k = layers_.size(); k-- > 0;) {
+      for (const Life& life : layers_[k]->lives)
+        if (life.weights_first >= 0 && life.forward_first < 0 && life.backward_first < 0 && life.recompute_first < 0)
+          add(at_ + life.weights_first, at_ + life.weights_last, life.bytes);
+      at_ += layers_[k]->weights.steps;
+    }
+    return most_alive(intervals_, at_);
+  }
+
+ private:
+  [[nodiscard]] bool gathers() const { return zero_ == 3; }
+  [[nodiscard]] static bool recomputes(const LayerCosts& layer) { return layer.recomputation == plan::Recompute::full; }
+  [[nodiscard]] bool leaves() const { return spec_.offload.activations == plan::Space::host; }
+
+  /// Forward: what leaves for the host lives until the layer behind its own has run.
+  void leave(const std::vector<int>& starts) {
+    for (std::size_t k = 0; k < layers_.size(); ++k) {
+      if (!leaving_[k]) continue;
+      const LayerCosts& layer = *layers_[k];
+      const int end = k + 2 < starts.size() ? starts[k + 2] : at_;
+      for (std::size_t i = 0; i < layer.lives.size(); ++i) {
+        const int index = static_cast<int>(i);
+        if (index == layer.y || !crosses(layer, index)) continue;
+        int from = starts[k] + std::max(0, layer.lives[i].forward_first);
+        if (index == layer.x && k > 0) {
+          const LayerCosts& before = *layers_[k - 1];
+          from = starts[k - 1] + std::max(0, before.lives[static_cast<std::size_t>(before.y)].forward_first);
+        } else if (index == layer.x) {
+          from = 0;
+        }
+        add(from, end, layer.lives[i].bytes);
+      }
+    }
+  }
+  /// Backward: what left has come by the time that the layers ahead of its own begin.
+  void come_back(const LayerCosts& layer, const std::vector<int>& starts) {
+    const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch);
+    const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
+    const int backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
+    for (std::size_t i = 0; i < layer.lives.size(); ++i) {
+      const Life& life = layer.lives[i];
+      if (static_cast<int>(i) == layer.y || !crosses(layer, static_cast<int>(i))) continue;
+      const int read_again = recomputes(layer) ? at_ + std::max(0, life.recompute_last) : 0;
+      const int read = life.backward_last >= 0 ? backward + life.backward_last : 0;
+      add(from, life.weights_last >= 0 ? kToTheEnd : std::max(read_again, read), life.bytes);
+    }
+  }
+
+  /// What another stage has sent waits as it is.
+  [[nodiscard]] bool is_received(std::size_t k, int life) const { return k == 0 && life == layers_[0]->x; }
+  /// Forward: what is encoded is there in full until its last use, of what a layer makes for the next one by that.
+  void wait_in_full(const std::vector<int>& starts) {
+    for (std::size_t k = 0; k < layers_.size(); ++k)
+      for (std::size_t i = 0; i < layers_[k]->lives.size(); ++i) {
+        const Life& life = layers_[k]->lives[i];
+        if (life.encoded == 0 || is_received(k, static_cast<int>(i))) continue;
+        int from = starts[k] + std::max(0, life.forward_first);
+        if (static_cast<int>(i) == layers_[k]->x) from = 0;
+        if (static_cast<int>(i) == layers_[k]->x && k > 0) {
+          const LayerCosts& before = *layers_[k - 1];
+          from = starts[k - 1] + std::max(0, before.lives[static_cast<std::size_t>(before.y)].forward_first);
+        }
+        add(from, starts[k] + std::max(0, life.forward_last), life.bytes);
+      }
+  }
+  /// Backward: it is there again from its first use to its last.
+  void decode(std::size_t k) {
+    const LayerCosts& layer = *layers_[k];
+    const int backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
+    for (std::size_t i = 0; i < layer.lives.size(); ++i) {
+      const Life& life = layer.lives[i];
+      if (life.encoded == 0 || is_received(k, static_cast<int>(i))) continue;
+      const bool again = recomputes(layer) && life.recompute_first >= 0;
+      const int read_again = again ? at_ + life.recompute_last : 0;
+      const int read = life.backward_last >= 0 ? backward + life.backward_last : 0;
+      add(again ? at_ + life.recompute_first : backward + std::max(0, life.backward_first), std::max(read_again, read),
+          life.bytes);
+    }
+  }
+
+  void begin() {
+    intervals_.clear();
+    gathered_.clear();
+    at_ = 0;
+  }
+  void step() { ++at_; }
+  void add(int from, int to, double bytes) { intervals_.push_back({from, std::max(from, to), bytes}); }
+
+  void live_in_backward(const LayerCosts& layer, int index, int recompute, int backward) {
+    const Life& life = layer.lives[static_cast<std::size_t>(index)];
+    if (index == layer.x || index == layer.dy || index == layer.dx || life.weights_first >= 0) return;
+    if (recomputes(layer) && life.recompute_first >= 0) {
+      add(recompute + life.recompute_first,
+          std::max(recompute + life.recompute_last, life.backward_last >= 0 ? backward + life.backward_last : 0),
+          life.bytes);
+    } else if (life.backward_first >= 0 && !crosses(layer, index)) {
+      add(backward + life.backward_first, backward + life.backward_last, life.bytes);
+    }
+  }
+
+  [[nodiscard]] std::int64_t padded(std::int64_t elements, int shards) const {
+    return plan::round_up(elements, shards * plan::parameter_alignment(spec_.optimizer));
+  }
+  /// Parameters that live elsewhere come ahead of a layer's pass, as shards ahead of their gathering.
+  void fetch_parameters(const LayerCosts& layer, const std::vector<int>& starts, int last) {
+    if (spec_.offload.parameters == plan::Space::device) return;
+    const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch) + (gathers() ? 1 : 0);
+    const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
+    add(from, last, gathers() ? shard(layer, compute_) : full(layer, compute_));
+  }
+  /// Gradients whose sums are the host's live until the layer behind has run.
+  void make_gradients(const LayerCosts& layer, int backward) {
+    if (spec_.offload.optimizer == plan::Space::device || zero_ >= 2) return;
+    if (made_.size() >= 2) {
+      add(made_.front().first, at_ - 1, made_.front().second);
+      made_.erase(made_.begin());
+    }
+    made_.emplace_back(backward, full(layer, gradient_));
+  }
+  [[nodiscard]] double full(const LayerCosts& layer, models::DType dtype) const {
+    double sum = 0;
+    each_bucket(layer, [&](std::int64_t elements, int) { sum += arena_bytes(elements, dtype); });
+    return sum;
+  }
+  [[nodiscard]] double shard(const LayerCosts& layer, models::DType dtype) const {
+    double sum = 0;
+    each_bucket(layer, [&](std::int64_t elements, int shards) { sum += arena_bytes(elements, dtype) / shards; });
+    return sum;
+  }
+  /// Of each bucket that a layer uses its elements, padded, and among how many ranks they are partitioned.
+  template <class Visit>
+  void each_bucket(const LayerCosts& layer, const Visit& visit) const {
+    for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared}) {
+      const int shards = spec_.shards_of(of == LayerBucket::experts);
+      if (layer.elements_of(of) > 0) visit(padded(layer.elements_of(of), shards), shards);
+    }
+  }
+
+  void gather(const LayerCosts& layer, bool for_backward) {
+    if (for_backward && !layer.backward_reads_parameters) return;
+    // What no other rank has a part of is whole where it lies.
+    double bytes = 0;
+    each_bucket(layer, [&](std::int64_t elements, int shards) {
+      if (shards > 1) bytes += arena_bytes(elements, compute_);
+    });
+    gathered_.push_back({at_, 0, bytes});
+    step();
+  }
+  void end_gathered() {
+    gathered_.front().to = at_ - 1;
+    intervals_.push_back(gathered_.front());
+    gathered_.erase(gathered_.begin());
+  }
+
+  /// ZeRO-2 and 3: full gradients from the first backward step to their reduction; the reduced shard until the next
+  /// layer's is added up.
+  void reduce(const LayerCosts& layer, int backward) {
+    if (zero_ < 2) return;
+    step();  // adds up the layer before
+    if (layer.partial_elements > 0) step();
+    if (spec_.exchanges_by_node()) return reduce_by_node(layer, backward);
+    if (spec_.compresses()) {
+      const double half = full(layer, models::DType::bf16);
+      const int next = 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
+      const bool rounds = gradient_ == models::DType::fp32;
+      add(backward, at_ + (rounds ? 0 : 1), full(layer, gradient_));
+      if (rounds) add(at_, at_ + 1, half);
+      add(at_ + 1, at_ + 1 + next, half);
+      step();
+      return step();
+    }
+    const int added = at_ + 1 + layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
+    add(backward, layer.reduced_beside ? added : at_, full(layer, gradient_));
+    add(at_, added, shard(layer, gradient_));
+    step();
+  }
+
+  /// What a layer's ranks have added up within the node waits for the layer behind to be rounded and exchanged, and
+  /// what the exchange brings for the layer behind that to be added up.
+  void reduce_by_node(const LayerCosts& layer, int backward) {
+    const int between = layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
+    const auto part = static_cast<double>(spec_.compression.group);
+    step();  // the layer before is rounded
+    step();  // and exchanged
+    const int rounded = at_ + between + 2;
+    add(backward, at_, full(layer, gradient_));
+    add(at_, rounded, full(layer, gradient_) / part);
+    add(rounded, rounded + 1, full(layer, models::DType::bf16) / part);
+    add(rounded + 1, rounded + between + 3, full(layer, models::DType::bf16) / part);
+    step();
+  }
+
+  static constexpr int kToTheEnd = 1 << 30;
+  const plan::PlanSpec& spec_;
+  std::vector<bool> leaving_;
+  bool messages_apart_;  ///< what is received and sent lives between blocks, not within
+  int zero_;
+  models::DType compute_, gradient_;
+  std::vector<const LayerCosts*> layers_;
+  std::vector<LiveSpan> intervals_, gathered_;
+  std::vector<std::pair<int, double>> made_;  ///< gradients under way to the host: from when, bytes
+  int at_ = 0;
+};
+
+}  // namespace
+
+std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec) {
+  std::vector<BucketSize> out;
+  bool shared = false;
+  const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial, std::int64_t parameters,
+                       const plan::FactorCount& factors, bool embedding, bool written,
+                       const std::vector<plan::MatrixShape>& matrices, bool experts = false,
+                       const plan::WholeMatrices* whole = nullptr) {
+    if (elements == 0) return;
+    const int shards = spec.shards_of(experts);
+    const std::int64_t padded = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
+    out.push_back(
+        {padded, padded / shards, count, partial, parameters, factors, embedding, experts, written, &matrices, whole});
+  };
+  // A tied table's first gradient is the head's, whose products a pass in two has later than the input's scatter.
+  const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
+  const bool tables = top.kind == models::LayerKind::head && top.shared_written &&
+                      !(spec.splits_backward() && bottom.kind == models::LayerKind::embedding);
+  for (const LayerRun& run : layers) {
+    const LayerCosts& c = *run.costs;
+    if (!shared && c.shared_elements > 0) {
+      add(c.shared_elements, 1, 0, c.shared_parameters, c.shared_factors, true, tables, c.shared_matrices);
+      shared = true;
+    }
+    add(c.own_elements, run.count, c.partial_elements, c.own_parameters, c.own_factors,
+        c.kind == models::LayerKind::embedding, c.own_written, c.own_matrices, false,
+        c.whole.matrices.empty() ? nullptr : &c.whole);
+    add(c.expert_elements, run.count, 0, c.expert_parameters, c.expert_factors, false, c.expert_written,
+        c.expert_matrices, true);
+  }
+  return out;
+}
+
+namespace {
+
+/// Most bytes of the slabs of interleaved chunks (plan/schedule/place.h): what each keeps of a micro-batch, and the
+/// messages that wait for their turn. `saved`: by chunk, with the received input.
+double interleaved_slabs(const std::vector<double>& saved, double boundary, const plan::PlanSpec& spec, int stage,
+                         std::int64_t micro_batches) {
+  using Kind = plan::Move::Kind;
+  enum Slab { kept, input, output, gradient, input_gradient, slabs };
+  const auto chunks = static_cast<int>(saved.size());
+  std::vector<std::int64_t> sizes;
+  for (int c = 0; c < chunks; ++c) {
+    const double received = stage > 0 || c > 0 ? boundary : 0;
+    sizes.push_back(static_cast<std::int64_t>(saved[static_cast<std::size_t>(c)] - received));
+    sizes.insert(sizes.end(), slabs - 1, static_cast<std::int64_t>(boundary));
+  }
+  const std::vector<int> pool_of = plan::slab_pools(sizes);
+  std::vector<std::int64_t> alive(sizes.size(), 0), most(sizes.size(), 0), bytes(sizes.size(), 0);
+  const auto at = [](int i) { return static_cast<std::size_t>(i); };
+  for (std::size_t i = 0; i < sizes.size(); ++i) bytes[at(pool_of[i])] = std::max(bytes[at(pool_of[i])], sizes[i]);
+  const auto change = [&](int chunk, Slab slab, int by) {
+    const std::size_t pool = at(pool_of[at(chunk * slabs + slab)]);
+    alive[pool] += by;
+    most[pool] = std::max(most[pool], alive[pool]);
+  };
+  std::vector<std::pair<int, Slab>> leaving;      // sent, and not yet waited for by a pass
+  const std::int64_t enough = 3 * spec.pipeline;  // by then as many are in flight as ever will be
+  for (const plan::Move& move : plan::interleaved(stage, spec.pipeline, chunks, std::min(micro_batches, enough))) {
+    const int c = move.chunk;
+    const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == chunks;
+    if (move.kind == Kind::forward || move.kind == Kind::backward) {
+      for (const auto& [chunk, slab] : leaving) change(chunk, slab, -1);
+      leaving.clear();
+    }
+    switch (move.kind) {
+      case Kind::weights: break;  // of other orders
+      case Kind::receive_activation: change(c, input, 1); break;
+      case Kind::forward:
+        change(c, kept, 1);
+        if (!ends) change(c, output, 1);
+        break;
+      case Kind::send_activation: leaving.emplace_back(c, output); break;
+      case Kind::receive_gradient: change(c, gradient, 1); break;
+      case Kind::backward:
+        if (!ends) change(c, gradient, -1);
+        if (!begins) change(c, input_gradient, 1);
+        change(c, kept, -1);
+        if (!begins) change(c, input, -1);
+        break;
+      case Kind::send_gradient: leaving.emplace_back(c, input_gradient); break;
+    }
+  }
+  double sum = 0;
+  for (std::size_t i = 0; i < most.size(); ++i) sum += static_cast<double>(most[i]) * static_cast<double>(bytes[i]);
+  return sum;
+}
+
+}  // namespace
+
+namespace {
+
+/// Elements of a stage's parameters: all, what this rank optimizes, and of the largest matrix that is no block's.
+struct Elements {
+  double all = 0, optimized = 0, largest = 0;
+};
+
+/// What the framework has beside weights, optimizer states and activations, as `kind` counts it.
+void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
+                   MemoryKind kind, double in_flight) {
+  const models::DType compute = plan::expand_options(spec).dtype, gradient = plan::gradient_dtype(spec.precision);
+  const bool beside = recipe.gradients_beside && gradient != compute && spec.zero_stage < 3;
+  if (beside) m.gradients += elements.all * static_cast<double>(models::size_of(compute));
+  double bucket = 0;
+  if (spec.replicas() > 1 && recipe.reduce_bucket > 0) {
+    bucket = std::min(elements.all, static_cast<double>(recipe.reduce_bucket));
+    if (beside) bucket = std::max(bucket, elements.largest);
+    bucket *= static_cast<double>(models::size_of(gradient));
+  }
+  const double per_parameter = compute == models::DType::fp16   ? recipe.update_fp16
+                               : compute == models::DType::bf16 ? recipe.update_bf16
+                                                                : 0;
+  const double update = elements.optimized * per_parameter, passes = m.activations + m.workspace;
+  if (kind == MemoryKind::allocated) {
+    m.communication = std::max(0.0, update + bucket - passes);
+  } else {
+    m.communication = bucket + (recipe.update_in_one_piece ? update : std::max(0.0, update - passes));
+  }
+  const double lost = kind == MemoryKind::needed ? recipe.stuck : recipe.fragmentation;
+  const double between = recipe.pipeline_fragmentation * m.activations * (1 - 1 / std::max(1.0, in_flight));
+  if (kind != MemoryKind::allocated) m.communication += lost * passes + between;
+  if (kind != MemoryKind::device && kind != MemoryKind::needed) m.software = 0;
+}
+
+}  // namespace
+
+namespace {
+
+/// What a pipeline that never drains keeps: p - s micro-batches, what it has received for one more and one gradient, a
+/// buffer for each message that it sends, and versions of its weights.
+void add_asynchronous(StageMemory& m, double saved, double boundary, const plan::PlanSpec& spec, int stage) {
+  const bool first = stage == 0, last = stage + 1 == spec.pipeline;
+  m.activations = saved * (spec.pipeline - stage) + (first ? 0 : boundary) + (last ? 0 : boundary);
+  m.communication += (first ? 0 : boundary) + (last ? 0 : boundary);
+  m.parameters *= 1 + plan::weight_delay(spec, stage);
+}
+
+/// What a parameter server's worker keeps: versions of weights and of gradients on their way, and, as a shard of the
+/// server, what the workers have sent; and a coefficient of each, and losses.
+void add_server(StageMemory& m, const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  m.parameters *= 1 + spec.staleness;
+  for (const BucketSize& b : buckets)
+    m.communication += static_cast<double>(b.count) * arena_bytes(b.elements, plan::gradient_dtype(spec.precision));
+  m.gradients *= std::max(1, spec.staleness);
+  m.input += arena_bytes(spec.data, models::DType::fp32) + static_cast<double>(spec.staleness * plan::kAlignment);
+}
+
+}  // namespace
+
+StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
+                         std::int64_t micro_batches, double software, const MemoryRecipe& recipe,
+                         MemoryQuestion question) {
+  std::vector<LayerRun> layers;
+  for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
+  const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
+  const models::DType compute = plan::expand_options(spec).dtype;
+  const models::DType gradient = plan::gradient_dtype(spec.precision);
+  StageMemory m;
+  Elements elements;
+  double reduced = 0;
+  const std::vector<BucketSize> buckets = buckets_of(layers, spec);
+  for (const BucketSize& b : buckets) {
+    const auto count = static_cast<double>(b.count);
+    const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
+    if (spec.offload.parameters == plan::Space::device)
+      m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
+    if (spec.offload.optimizer == plan::Space::device) {
+      m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
+      m.optimizer_states +=
+          count * (state_bytes(b, optimized, spec, recipe.moment_bytes) + compression_states(b, spec));
+    }
+    const bool whole = !spec.compresses() || spec.plain_steps() > 0;
+    if (zero == 1 && !spec.reduces_early() && whole && !spec.has_server())
+      reduced = std::max(reduced, arena_bytes(b.shard, gradient));
+    elements.all += count * static_cast<double>(b.elements);
+    elements.optimized += count * static_cast<double>(optimized);
+  }
+  const double sent = spec.compresses() && zero < 2 ? compression_buffers(buckets, spec) : 0;
+  reduced = std::max({reduced, sent, gathered_pieces(buckets, spec)});
+  std::vector<double> saved;
+  double boundary = 0;
+  const TensorBytes of_tensors = tensor_bytes(buckets, spec);
+  m.optimizer_states += of_tensors.states;
+  const StatesElsewhere elsewhere = states_elsewhere(buckets, spec);
+  m.host += elsewhere.host;
+  m.nvme += elsewhere.nvme;
+  m.workspace = std::max({reduced, of_tensors.temporary, elsewhere.finish});
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const std::vector<LayerRun>& chunk = chunks[c];
+    const bool leaves = spec.offload.activations == plan::Space::host;
+    const bool head = chunk.back().costs->kind == models::LayerKind::head;
+    const std::int64_t staying = leaves ? staying_blocks(spec, stage, static_cast<int>(c), head, micro_batches) : 0;
+    Passes passes(chunk, spec, staying);
+    double slab = leaves ? -leaving_bytes(chunk, staying) : 0;
+    if (leaves)
+      m.host += leaving_bytes(chunk, staying) *
+                static_cast<double>(most_in_flight(spec, stage, static_cast<int>(c), micro_batches));
+    for (const LayerRun& run : chunk) {
+      slab += static_cast<double>(run.count) * saved_bytes(*run.costs);
+      if (run.costs->x >= 0) boundary = run.costs->lives[static_cast<std::size_t>(run.costs->x)].bytes;
+      const bool block = run.costs->kind == models::LayerKind::block;
+      const std::int64_t table = std::max(run.costs->shared_elements, block ? 0 : run.costs->own_elements);
+      elements.largest = std::max(elements.largest, static_cast<double>(table));
+    }
+    const LayerCosts& first = *chunk.front().costs;
+    if (first.x >= 0 && first.lives[static_cast<std::size_t>(first.x)].encoded > 0)  // received: it waits as it is
+      slab +=
+          first.lives[static_cast<std::size_t>(first.x)].bytes - first.lives[static_cast<std::size_t>(first.x)].encoded;
+    saved.push_back(slab);
+    const double beside = spec.reduces_early() ? sent : 0;  // while the last passes run
+    m.workspace = std::max({m.workspace, passes.forward(), passes.backward() + beside, passes.weights() + beside});
+  }
+  if (recipe.keeps_messages)
+    for (std::size_t c = 0; c < saved.size(); ++c) {
+      const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == saved.size();
+      saved[c] += (begins ? 0 : boundary) + (ends ? 0 : boundary);
+    }
+  if (spec.virtual_stages == 1 && question.zero_bubble != plan::ZeroBubble::none) {
+    // What a framework holds, which frees what it has sent and what the weights' gradients do not read.
+    const plan::Held held = plan::held(question.zero_bubble, stage, spec.pipeline, micro_batches);
+    double half = 0;
+    for (const LayerRun& run : layers) half += static_cast<double>(run.count) * run.costs->weight_inputs;
+    m.activations = saved.front() * static_cast<double>(held.whole) + half * static_cast<double>(held.for_weights);
+  } else if (spec.splits_backward()) {
+    m.activations = split_slabs(chunks, spec, stage, micro_batches);
+  } else if (spec.asynchronous()) {
+    add_asynchronous(m, saved.front(), boundary, spec, stage);
+  } else if (spec.virtual_stages > 1) {
+    m.activations = interleaved_slabs(saved, boundary, spec, stage, micro_batches);
+  } else {
+    m.activations =
+        saved.front() * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
+  }
+  // Loss, gradient norm, its square, clip coefficient, and loss scaling.
+  m.input = (spec.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
+  if (spec.has_server()) add_server(m, buckets, spec);
+  m.software = software;
+  const std::int64_t in_flight = spec.splits_backward() || spec.asynchronous() || spec.virtual_stages > 1
+                                     ? std::int64_t{spec.pipeline}
+                                     : plan::in_flight(spec.order, stage, spec.pipeline, micro_batches);
+  if (recipe.stated) add_framework(m, elements, spec, recipe, question.kind, static_cast<double>(in_flight));
+  return m;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,112 @@
+/// The replay of turns.
+#include "cost/estimate/pipeline.h"
+
+#include <algorithm>
+
+#include "base/ensure.h"
+#include "plan/schedule/orders.h"
+
+namespace orrery::cost {
+
+namespace {
+
+/// One stage's place in its turns.
+struct Stage {
+  std::vector<plan::Turn> turns;
+  std::size_t next = 0;
+  double computed = 0;   ///< end of its last pass
+  double sent = 0;       ///< end of its last hand-over
+  bool sending = false;  ///< its last hand-over has not been taken yet
+  double arrived = -1;   ///< end of the transfer that its next pass waits for; negative: not yet
+  double transfer = 0;
+  std::vector<double> forward_done, backward_done;  ///< by micro-batch; negative: not yet
+};
+
+class Replay {
+ public:
+  Replay(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches) : times_(times) {
+    const auto stages = static_cast<int>(times.forward.size());
+    for (int s = 0; s < stages; ++s) {
+      Stage stage;
+      stage.turns = plan::turns(order, s, stages, micro_batches);
+      stage.forward_done.assign(static_cast<std::size_t>(micro_batches), -1);
+      stage.backward_done = stage.forward_done;
+      stages_.push_back(std::move(stage));
+    }
+  }
+
+  PipelineResult run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t s = 0; s < stages_.size(); ++s)
+        while (advance(s)) moved = true;
+    }
+    PipelineResult result;
+    for (const Stage& stage : stages_) {
+      ENSURE(stage.next == stage.turns.size(), "a pipeline stopped at turn {} of {}", stage.next, stage.turns.size());
+      result.end.push_back(std::max(stage.computed, stage.sent));
+      result.transfer.push_back(stage.transfer);
+    }
+    return result;
+  }
+
+ private:
+  /// Runs one turn of stage `s` if everything it waits for is known.
+  bool advance(std::size_t s) {
+    Stage& stage = stages_[s];
+    if (stage.next == stage.turns.size()) return false;
+    const plan::Turn turn = stage.turns[stage.next];
+    const auto micro_batch = static_cast<std::size_t>(turn.micro_batch);
+    const bool receives = turn.forward ? s > 0 : s + 1 < stages_.size();
+    const double prelude = turn.forward ? 0 : times_.prelude[s];
+    // A host that waits for what it sent moves what it receives as well; else it is busy with the prelude first.
+    const bool posted = times_.overlaps || prelude == 0 || stage.sending || stage.sent > stage.computed;
+    const double begin = std::max(stage.computed, stage.sent);
+    if (receives && stage.arrived < 0) {
+      Stage& from = stages_[turn.forward ? s - 1 : s + 1];
+      const double ready = (turn.forward ? from.forward_done : from.backward_done)[micro_batch];
+      if (ready < 0) return false;
+      const double hop = times_.hop[turn.forward ? s - 1 : s];
+      stage.arrived = std::max(posted ? stage.computed : begin + prelude, ready) + hop;
+      stage.transfer += std::min(hop, std::max(0.0, stage.arrived - stage.computed - prelude));
+      from.sent = stage.arrived;
+      from.sending = false;
+    }
+    if (stage.sending) return false;
+    const double start = std::max({stage.computed, stage.sent, stage.arrived - prelude});
+    stage.arrived = -1;
+    stage.computed = start + (turn.forward ? times_.forward : times_.backward)[s];
+    (turn.forward ? stage.forward_done : stage.backward_done)[micro_batch] = stage.computed;
+    stage.sending = turn.forward ? s + 1 < stages_.size() : s > 0;
+    ++stage.next;
+    return true;
+  }
+
+  const PipelineTimes& times_;
+  std::vector<Stage> stages_;
+};
+
+}  // namespace
+
+PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches) {
+  const auto stages = static_cast<std::int64_t>(times.forward.size());
+  ENSURE(stages >= 1 && times.hop.size() + 1 == times.forward.size() && times.prelude.size() == times.forward.size(),
+         "{} stages with {} hops", stages, times.hop.size());
+  if (stages == 1) {
+    const auto m = static_cast<double>(micro_batches);
+    return {{m * (times.forward[0] + times.backward[0])}, {0}};
+  }
+  const std::int64_t filled = 4 * stages;  // by then one period of `stages` micro-batches is as the next
+  if (micro_batches <= filled) return Replay(times, order, micro_batches).run();
+  PipelineResult result = Replay(times, order, filled).run();
+  const PipelineResult before = Replay(times, order, filled - stages).run();
+  const double periods = static_cast<double>(micro_batches - filled) / static_cast<double>(stages);
+  for (std::size_t s = 0; s < result.end.size(); ++s) {
+    result.end[s] += periods * (result.end[s] - before.end[s]);
+    result.transfer[s] += periods * (result.transfer[s] - before.transfer[s]);
+  }
+  return result;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,150 @@
+/// Slabs by the pass that begins and the pass that ends them, counted over the order's moves.
+#include "cost/estimate/split_slabs.h"
+
+#include <algorithm>
+
+#include "plan/schedule/orders.h"
+#include "plan/schedule/place.h"
+
+namespace orrery::cost {
+
+namespace {
+
+using Kind = plan::Move::Kind;
+
+/// Of one chunk: what a micro-batch keeps, and in which pass what it has received or is handed on dies.
+struct Kept {
+  double to_inputs = 0, to_weights = 0, between = 0;  ///< from forward; from the inputs' to the weights' gradients
+  double boundary = 0;                                ///< of a message
+  bool x_to_weights = false, dy_to_weights = false;   ///< else they die in the pass before
+};
+
+const Life& life(const LayerCosts& layer, int index) {
+  return layer.lives[static_cast<std::size_t>(index)];
+}
+
+/// Tensors of a layer's own, not those that it shares with its neighbours.
+void add_own(Kept& kept, const LayerCosts& layer, double count) {
+  const bool again = layer.recomputation == plan::Recompute::full;
+  for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) {
+    if (i == layer.x || i == layer.y || i == layer.dy || i == layer.dx) continue;
+    const Life& l = life(layer, i);
+    const bool from_forward = !again && !l.dropped && l.forward_first >= 0;
+    const bool from_backward = l.backward_first >= 0 || (again && l.recompute_first >= 0);
+    if (from_forward && l.weights_first >= 0)
+      kept.to_weights += count * l.bytes;
+    else if (from_forward && from_backward)
+      kept.to_inputs += count * l.bytes;
+    else if (from_backward && l.weights_first >= 0)
+      kept.between += count * l.bytes;
+  }
+}
+
+Kept kept_of(const std::vector<LayerRun>& layers) {
+  Kept kept;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerCosts& layer = *layers[i].costs;
+    add_own(kept, layer, static_cast<double>(layers[i].count));
+    const bool first = i == 0, last = i + 1 == layers.size();
+    if (layer.x >= 0) {
+      const Life& x = life(layer, layer.x);
+      const auto inner = static_cast<double>(layers[i].count - (first ? 1 : 0));
+      kept.boundary = x.bytes;
+      (x.weights_first >= 0 ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
+      if (first) kept.x_to_weights = x.weights_first >= 0;
+    }
+    if (layer.dy >= 0) {
+      const Life& dy = life(layer, layer.dy);
+      const auto inner = static_cast<double>(layers[i].count - (last ? 1 : 0));
+      if (dy.weights_first >= 0) kept.between += inner * dy.bytes;
+      if (last) kept.dy_to_weights = dy.weights_first >= 0;
+    }
+  }
+  return kept;
+}
+
+enum Slab { to_inputs, to_weights, between, received, received_gradient, handed_on, handed_back, slabs };
+
+class Count {
+ public:
+  explicit Count(const std::vector<std::int64_t>& sizes)
+      : pool_of_(plan::slab_pools(sizes)), alive_(sizes.size(), 0), most_(alive_), bytes_(alive_) {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      std::int64_t& bytes = bytes_[static_cast<std::size_t>(pool_of_[i])];
+      bytes = std::max(bytes, sizes[i]);
+    }
+  }
+  void change(int chunk, Slab slab, int by) {
+    const auto pool = static_cast<std::size_t>(pool_of_[static_cast<std::size_t>(chunk * slabs + slab)]);
+    alive_[pool] += by;
+    most_[pool] = std::max(most_[pool], alive_[pool]);
+  }
+  [[nodiscard]] double sum() const {
+    double sum = 0;
+    for (std::size_t i = 0; i < most_.size(); ++i)
+      sum += static_cast<double>(most_[i]) * static_cast<double>(bytes_[i]);
+    return sum;
+  }
+
+ private:
+  std::vector<int> pool_of_;
+  std::vector<std::int64_t> alive_, most_, bytes_;
+};
+
+}  // namespace
+
+double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
+                   std::int64_t micro_batches) {
+  std::vector<Kept> kept;
+  std::vector<std::int64_t> sizes;
+  // Between two chunks of one stage, the fold of a V, nothing is sent.
+  const bool folds = spec.folds() && !spec.mirrors() && stage + 1 == spec.pipeline;
+  for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
+    kept.push_back(kept_of(chunks[static_cast<std::size_t>(c)]));
+    const Kept& k = kept.back();
+    const auto if_so = [&](bool there) { return there ? k.boundary : 0.0; };
+    for (const double bytes : {k.to_inputs + if_so(spec.sends(stage, c, true)), k.to_weights,
+                               k.between + if_so(spec.sends(stage, c, false)), if_so(spec.receives(stage, c, true)),
+                               if_so(spec.receives(stage, c, false)), if_so(folds && c == 0), if_so(folds && c == 1)})
+      sizes.push_back(static_cast<std::int64_t>(bytes));
+  }
+  Count count(sizes);
+  const std::int64_t enough = 4 * spec.pipeline;  // by then as many are in flight as ever will be
+  const auto moves = plan::moves_of(spec, std::min(micro_batches, enough));
+  for (const plan::Move& move : moves[static_cast<std::size_t>(stage)]) {
+    const int c = move.chunk;
+    const Kept& k = kept[static_cast<std::size_t>(c)];
+    const auto end = [&](Slab slab, bool here) {
+      if (here) count.change(c, slab, -1);
+    };
+    switch (move.kind) {
+      case Kind::receive_activation: count.change(c, received, 1); break;
+      case Kind::receive_gradient: count.change(c, received_gradient, 1); break;
+      case Kind::forward:
+        count.change(c, to_inputs, 1);
+        count.change(c, to_weights, 1);
+        if (folds && c == 0) count.change(0, handed_on, 1);
+        break;
+      case Kind::backward:
+      case Kind::weights: {
+        const bool weights = move.kind == Kind::weights;
+        if (!weights) {
+          count.change(c, between, 1);
+          if (folds && c == 1) count.change(1, handed_back, 1);
+        }
+        count.change(c, weights ? to_weights : to_inputs, -1);
+        if (weights) count.change(c, between, -1);
+        end(received, spec.receives(stage, c, true) && k.x_to_weights == weights);
+        end(received_gradient, spec.receives(stage, c, false) && k.dy_to_weights == weights);
+        if (folds && c == 1 && k.x_to_weights == weights) count.change(0, handed_on, -1);
+        if (folds && c == 0 && k.dy_to_weights == weights) count.change(1, handed_back, -1);
+        break;
+      }
+      case Kind::send_activation:
+      case Kind::send_gradient: break;  // freed with the passes
+    }
+  }
+  return count.sum();
+}
+
+}  // namespace orrery::cost

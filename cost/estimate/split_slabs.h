@@ -1,0 +1,16 @@
+#pragma once
+/// Memory that a stage keeps between the passes of a zero-bubble order, whose backward pass is two.
+#include <cstdint>
+#include <vector>
+
+#include "cost/estimate/memory.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::cost {
+
+/// Most bytes of the slabs (plan/schedule/place.h) of a stage: what lives from forward to the input's or the weights'
+/// gradients, from one of these to the other, and messages between passes. `chunks`: its layers in forward order.
+[[nodiscard]] double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
+                                 int stage, std::int64_t micro_batches);
+
+}  // namespace orrery::cost

@@ -1,0 +1,63 @@
+/// Groups of the mesh from their strides.
+#include "cost/estimate/stage_groups.h"
+
+namespace orrery::cost {
+
+namespace {
+
+/// Ranks of the group of rank 0 that runs over all stages, and over some of the ranks of each.
+std::vector<int> over_stages(const plan::PlanSpec& spec, int tensor, int replicas) {
+  std::vector<int> out;
+  for (int s = 0; s < (spec.asynchronous() ? 1 : spec.pipeline); ++s)  // whose stages do not agree on anything
+    for (int d = 0; d < replicas; ++d)
+      for (int t = 0; t < tensor; ++t) out.push_back((s * spec.replicas() + d) * spec.tensor + t);
+  return out;
+}
+
+/// Of a model that stands twice also the ranks that hold the same on the mirrored stage.
+std::vector<int> with_mirrored(std::vector<int> ranks, const plan::PlanSpec& spec, int stage) {
+  if (!spec.mirrors()) return ranks;
+  const int away = (spec.pipeline - 1 - 2 * stage) * spec.ranks_per_stage();
+  for (std::size_t i = 0, n = ranks.size(); i < n; ++i) ranks.push_back(ranks[i] + away);
+  return ranks;
+}
+
+}  // namespace
+
+std::vector<int> strided(int first, int stride, int size) {
+  std::vector<int> out;
+  for (int i = 0; i < size; ++i) out.push_back(first + i * stride);
+  return out;
+}
+
+StageGroups stage_groups(const plan::Plan& plan, int stage) {
+  const plan::PlanSpec& spec = plan.spec();
+  const int first = plan.rank(stage, 0, 0);
+  StageGroups out;
+  out.tensor = strided(first, 1, spec.tensor);
+  const int stride = spec.expert_stride();
+  out.experts = strided(first, stride, spec.expert);
+  const auto of_experts = [&] {
+    return spec.folds_experts() ? strided(first, stride * spec.expert, spec.expert_shards()) : out.data;
+  };
+  if (!partitions(spec)) {
+    out.data = with_mirrored(strided(first, spec.tensor, spec.replicas()), spec, stage);
+    out.expert_data = of_experts();
+    out.parts = out.tensor;
+    return out;
+  }
+  out.data = strided(first, spec.tensor, spec.shards());
+  out.expert_data = of_experts();
+  out.copies = with_mirrored(strided(first, spec.tensor * spec.shards(), spec.sub_groups()), spec, stage);
+  out.parts = strided(first, 1, spec.tensor * spec.shards());
+  return out;
+}
+
+std::vector<int> norm_members(const plan::PlanSpec& spec) {
+  return over_stages(spec, spec.tensor, partitions(spec) ? spec.shards() : 1);
+}
+std::vector<int> loss_members(const plan::PlanSpec& spec) {
+  return over_stages(spec, 1, spec.replicas());
+}
+
+}  // namespace orrery::cost

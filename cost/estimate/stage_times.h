@@ -1,0 +1,38 @@
+#pragma once
+/// What the closed form knows of a stage before it puts stages together. Private to cost/estimate/estimate.cpp.
+#include <vector>
+
+#include "cost/estimate/pipeline.h"
+#include "cost/results.h"
+
+namespace orrery::cost {
+
+/// Seconds of one stage: of one micro-batch's passes, and of the end of the training step.
+struct StageTimes {
+  double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch
+  double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
+  double exchange = 0;                                         ///< all-to-alls of one micro-batch
+  double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
+  double weights = 0;                          ///< of a split backward: its weights' gradients
+  double copies = 0;                           ///< that a micro-batch's passes wait for
+  double prelude = 0;                          ///< of a backward pass, before the received gradient is read
+  std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, of each chunk
+  std::vector<double> weights_pass;                 ///< of a split backward; then backward_pass is without it
+  std::vector<double> preludes;                     ///< of each chunk
+  std::vector<Issue> forward_issue, backward_issue, weights_issue;  ///< of each chunk, where stages wait for others
+  double begin = 0;                                                 ///< zeroing gradients
+  double reduce = 0, keep = 0, norm = 0;                            ///< messages; copies; squares
+  double update = 0, gather = 0;                                    ///< optimizer and what its gathers add
+};
+
+/// Messages at the end of the step that tie stages together: sums of the gradient's norm, of the loss, and of the tied
+/// table's two gradients.
+struct Agreements {
+  double norm = 0, loss = 0, embedding = 0;
+};
+
+/// Means over the stages; what no stage computes or transfers is waiting for another.
+[[nodiscard]] Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResult& passes,
+                                     const Agreements& agree, double m, double step_time, double overhead);
+
+}  // namespace orrery::cost

@@ -1,0 +1,156 @@
+/// Probed times as observations of cost/fit/fit.h.
+#include "cost/fit/probe_fit.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <deque>
+#include <numeric>
+
+#include "cost/fit/observations.h"
+
+namespace orrery::cost {
+
+namespace {
+
+/// Observations point at steps of a schedule; these are their steps.
+struct Steps {
+  std::deque<plan::Step> steps;
+  std::deque<plan::RankClass> classes;
+};
+
+Observation observe(const ProbedOperator& one, Steps& steps) {
+  plan::Step step;
+  step.kind = plan::StepKind::compute;
+  step.ops = {one.op};
+  steps.steps.push_back(std::move(step));
+  Observation o;
+  o.run = one.workload;
+  o.step = &steps.steps.back();
+  o.alone = true;
+  o.seconds = one.seconds;
+  o.count = one.count;
+  o.what = models::name_of(one.op.kind);
+  return o;
+}
+
+/// `step` moving `bytes` from one buffer; a small message counts as much as a large one.
+Observation moving(plan::Step step, double bytes, double seconds, int run, Steps& steps) {
+  constexpr double kFloat = 4;
+  plan::RankClass rank_class;
+  plan::Buffer buffer;
+  buffer.elements = static_cast<std::int64_t>(bytes / kFloat);
+  rank_class.buffers = {buffer};
+  steps.classes.push_back(std::move(rank_class));
+  step.source = step.target = {0, 0, buffer.elements};
+  steps.steps.push_back(std::move(step));
+  Observation o;
+  o.run = run;
+  o.step = &steps.steps.back();
+  o.rank_class = &steps.classes.back();
+  o.seconds = seconds;
+  o.count = 1 / seconds;
+  return o;
+}
+
+Observation observe(const ProbedMessage& one, int run, Steps& steps) {
+  plan::Step step;
+  step.kind = one.send ? plan::StepKind::send : plan::StepKind::collective;
+  step.collective = one.kind;
+  Observation o = moving(std::move(step), one.bytes, one.seconds, run, steps);
+  o.members.resize(static_cast<std::size_t>(one.ranks));
+  std::iota(o.members.begin(), o.members.end(), 0);
+  o.what = one.send ? "send" : plan::name_of(one.kind);
+  return o;
+}
+
+Observation observe(const ProbedCopy& one, int run, Steps& steps) {
+  plan::Step step;
+  step.kind = plan::StepKind::copy;
+  step.stream = one.to_host ? plan::Stream::to_host : plan::Stream::from_host;
+  Observation o = moving(std::move(step), one.bytes, one.seconds, run, steps);
+  o.what = one.to_host ? "copy to host" : "copy from host";
+  return o;
+}
+
+/// `before` with the spill size that, of some powers of four, lets the messages be met best; without one where none is
+/// better by a tenth.
+Pricing with_spill(const Pricing& before, const std::vector<Observation>& messages, const FitOptions& options) {
+  constexpr double kFirst = 1 << 18, kLast = 1 << 24, kStep = 4, kStart = 3e9, kWorthIt = 0.9;
+  const auto with = [&](double size) {
+    Calibration c;
+    if (size > 0) {
+      const std::string source =
+          fmt::format("measured {}: where the curve of messages bends (orrery probe)", options.date);
+      c.set("network.spill_size", size, source);
+      for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "send"})
+        c.set(fmt::format("network.{}.spill_bandwidth", operation), kStart, source);
+    }
+    return Pricing(before.shared_cluster(), before.stack(), {before.calibration(), c});
+  };
+  // Of the logarithms: a large message that is wrong by half counts as much as a small one.
+  const auto error_of = [&](double size) {
+    const Pricing start = with(size);
+    const Fitted fitted = fit_observations(messages, start, options, "");
+    const Pricing after(before.shared_cluster(), before.stack(), {start.calibration(), fitted.calibration});
+    double sum = 0;
+    for (const Observation& o : messages) sum += std::abs(std::log(predicted(o, after) / o.seconds));
+    return sum / static_cast<double>(messages.size());
+  };
+  double best = 0;
+  if (messages.empty()) return with(best);
+  double least = kWorthIt * error_of(0);
+  for (double size = kFirst; size <= kLast; size *= kStep) {
+    const double error = error_of(size);
+    if (error >= least) continue;
+    least = error;
+    best = size;
+  }
+  return with(best);
+}
+
+}  // namespace
+
+base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, const FitOptions& options) {
+  Steps steps;
+  std::vector<Observation> all;
+  int runs = 0;
+  for (const ProbedOperator& one : probed.operators) {
+    if (one.seconds <= 0) continue;
+    all.push_back(observe(one, steps));
+    runs = std::max(runs, one.workload + 1);
+  }
+  if (all.empty()) return base::fail("F04", "the probe has timed no operators", "run `orrery probe --measure` again");
+  const std::size_t operators = all.size();
+  std::vector<Observation> messages;
+  for (const ProbedMessage& one : probed.messages)
+    if (one.seconds > 0) messages.push_back(observe(one, runs, steps));
+  all.insert(all.end(), messages.begin(), messages.end());
+  std::size_t copies = 0;
+  for (const ProbedCopy& one : probed.copies) {
+    if (one.seconds <= 0) continue;
+    all.push_back(observe(one, runs + 1, steps));
+    ++copies;
+  }
+  const std::string source =
+      fmt::format("measured {}: {} operators, {} messages and {} copies one by one (orrery probe)", options.date,
+                  operators, messages.size(), copies);
+  const bool gpu = before.cluster().device().kind == clusters::DeviceKind::gpu;
+  // GPUs' messages have NCCL's protocols instead, which end where they end (cost/network/collectives.h).
+  const Pricing priced = with_spill(before, gpu ? std::vector<Observation>{} : messages, options);
+  Fitted out = fit_observations(all, priced, options, source);
+  const auto& known = priced.calibration().parameters;
+  if (const auto size = known.find("network.spill_size"); size != known.end())
+    out.calibration.parameters[size->first] = size->second;
+  const auto take = [&](const char* name, double value, const char* what) {
+    if (value < 0) return;
+    const std::string from = fmt::format("measured {}: {} (orrery probe)", options.date, what);
+    out.calibration.set(name, value, from);
+    out.result.parameters.push_back({name, before.calibration().get(name, 0), value, "", from});
+  };
+  take("device.neighbour_slowdown", probed.neighbour_slowdown, "a rank's layers when all ranks compute, over alone");
+  take("stack.rank_jitter", probed.rank_jitter, "the slowest of all ranks computing at once over their mean");
+  return out;
+}
+
+}  // namespace orrery::cost

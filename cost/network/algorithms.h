@@ -1,0 +1,59 @@
+#pragma once
+/// Each collective algorithm in closed form on a graph that is otherwise idle: latency per step plus bytes over the
+/// bottleneck (Hockney's alpha-beta model; Thakur, Rabenseifner and Gropp 2005), with both taken from the routes
+/// between members that the algorithm uses. No library's tuning is in it (cost/network/collectives.h has NCCL's): it
+/// says what the algorithm itself takes. sim/replay_transfers.h replays the same algorithms step by step.
+///
+/// A step's messages all begin together. On a link that they share the bytes queue: a link that is never idle has
+/// passed everything at max over j of (a_j + bytes of what begins at a_j or later / bandwidth), a_j being the messages'
+/// latencies; a step ends with its last link. That is exact where no message is held up by two different bottlenecks.
+/// Where links can be full and messages are not in step, no such formula is exact, and up to 10,000 messages are taken
+/// as the fluid that they are (cost/network/fluid.h); beyond, the formula is an estimate.
+#include <vector>
+
+#include "base/units.h"
+#include "clusters/paths.h"
+#include "plan/transfers/transfers.h"
+
+namespace orrery::cost {
+
+/// Where members stand: vertices of the graph, and for nvls the switch.
+struct Places {
+  std::vector<int> members;
+  int switch_vertex = -1;
+};
+
+[[nodiscard]] Places places_of(const clusters::Paths& paths, const std::vector<int>& devices, int switch_vertex = -1);
+
+/// n members, S bytes; P(x): the time of a step whose messages are of x bytes each.
+///   ring              all-reduce 2(n-1) P(S/n), all-gather and reduce-scatter half of it;
+///                     broadcast and reduce in k pieces: sum of t_i + (k-1) max t_i, t_i = a_i + S/k b_i of hop i
+///   halving-doubling  sum over d = n/2, n/4, ... 1 of P(S d/n), twice for all-reduce; P(S) twice beyond powers of two
+///   pat               sum over d of P(S/n ceil((n-d)/2d))
+///   binomial          sum over d of P(S)
+///   tree              two trees of S/2 in k pieces, up and down: sum over 2 depth + k - 1 steps
+///   nvls              the larger of up and down: S/k and S/kn up, S/kn and S/k down, over k+3 (k+1) steps
+///   direct            P of everybody's parts at once;   pairwise  sum over r of P of one part
+///   hierarchical      2 (g-1) P(S/g) in all nodes, 2 (n/g - 1) P(S/n) on all rings across nodes
+/// Where messages of a step differ in length, members run apart and a sum of P is too long: then each member's own time
+/// is followed from step to step, with every message at its even share of the links.
+/// `shape` as plan::steps_of takes it; `message` as cost::collective_time.
+[[nodiscard]] base::Seconds time_alone(plan::Algorithm algorithm, plan::Goal goal, const plan::GroupShape& shape,
+                                       clusters::Paths& paths, const Places& places, base::Bytes message);
+
+/// An uneven all-to-all: bytes from member i to member j at i n + j.
+[[nodiscard]] base::Seconds all_to_all_alone(plan::Algorithm algorithm, clusters::Paths& paths, const Places& places,
+                                             const std::vector<double>& bytes);
+
+/// A whole collective as one fluid activity, for the replay of many at once: `bytes` is what its busiest connection
+/// carries, a load's share how many times that crosses the link. Alone it takes rounds' latency and then
+/// bytes x max(share / bandwidth), so for the ring just what time_alone says.
+struct Activity {
+  base::Seconds latency;  ///< sum over rounds of the farthest message's
+  double bytes = 0;
+  std::vector<clusters::Load> loads;  ///< by link, each once
+};
+[[nodiscard]] Activity activity_of(const plan::Steps& steps, clusters::Paths& paths, const Places& places,
+                                   base::Bytes message);
+
+}  // namespace orrery::cost

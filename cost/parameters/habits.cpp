@@ -1,0 +1,22 @@
+// A stack's habits, from its file to what lowering asks for.
+#include "cost/parameters/habits.h"
+
+namespace orrery::cost {
+
+double number_of(const Stack& stack, std::string_view parameter, double otherwise) {
+  for (const Parameter& p : stack.parameters)
+    if (p.name == parameter) return p.value;
+  return otherwise;
+}
+
+plan::Schedule lower_for(const plan::Plan& plan, const Stack& stack) {
+  const plan::LowerOptions options{.recompute_whole_layer = stack.recompute_whole_layer,
+                                   .recompute_experts = number_of(stack, "stack.recomputes_experts", 0) != 0,
+                                   .reduce_beside = number_of(stack, "stack.reduce_beside", 0) != 0,
+                                   .zero_gradients = stack.zero_gradients};
+  const plan::RecommenderHabits habits{.reports = number_of(stack, "stack.reports", 1) != 0,
+                                       .exchanges_indices = number_of(stack, "stack.exchanges_indices", 1) != 0};
+  return plan::lower(plan, options, habits);
+}
+
+}  // namespace orrery::cost

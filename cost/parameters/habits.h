@@ -1,0 +1,16 @@
+#pragma once
+/// What of a stack decides how a plan is lowered.
+#include <string_view>
+
+#include "cost/parameters/stack.h"
+#include "plan/lower/recommender_habits.h"
+
+namespace orrery::cost {
+
+/// A number of the stack's own file, without calibrations; `otherwise` where it says nothing of it.
+[[nodiscard]] double number_of(const Stack& stack, std::string_view parameter, double otherwise);
+
+/// The plan's schedule as this software runs it.
+[[nodiscard]] plan::Schedule lower_for(const plan::Plan& plan, const Stack& stack);
+
+}  // namespace orrery::cost

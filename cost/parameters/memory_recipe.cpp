@@ -1,0 +1,46 @@
+/// Reads the `memory:` part of a stack file.
+#include "cost/parameters/memory_recipe.h"
+
+namespace orrery::cost {
+
+const char* name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::allocated: return "allocated";
+    case MemoryKind::reserved: return "reserved";
+    case MemoryKind::device: return "device";
+    case MemoryKind::needed: return "needed";
+  }
+  return "?";
+}
+
+MemoryKind memory_kind(const std::string& words, MemoryKind otherwise) {
+  const auto says = [&](const char* word) { return words.find(word) != std::string::npos; };
+  if (says("nvidia-smi") || says("device")) return MemoryKind::device;
+  if (says("reserved") || says("cached")) return MemoryKind::reserved;
+  if (says("allocated")) return MemoryKind::allocated;
+  return otherwise;
+}
+
+MemoryRecipe read_memory_recipe(const base::Cursor& at) {
+  MemoryRecipe r;
+  if (!at.exists()) return r;
+  constexpr double kMostBytes = 64, kMostCopies = 16, kMostElements = 1e12;
+  r.stated = true;
+  r.reported = static_cast<MemoryKind>(at.at("reported").choice({"allocated", "reserved", "device"}));
+  r.dropout = at.optional("dropout").boolean(false);
+  r.loss_copies = static_cast<int>(at.optional("loss_copies").integer(0, static_cast<std::int64_t>(kMostCopies)));
+  r.gradients_beside = at.optional("gradients_beside").boolean(false);
+  r.update_fp16 = at.optional("update_fp16").number(0, kMostBytes);
+  r.update_bf16 = at.optional("update_bf16").number(0, kMostBytes);
+  r.update_in_one_piece = at.optional("update_in_one_piece").boolean(false);
+  r.reduce_bucket = at.optional("reduce_bucket").integer(0, static_cast<std::int64_t>(kMostElements));
+  r.keeps_messages = at.optional("keeps_messages").boolean(false);
+  r.keeps_gathered = at.optional("keeps_gathered").boolean(false);
+  constexpr double kMostShare = 4;
+  r.fragmentation = at.optional("fragmentation").number(0, kMostShare);
+  r.pipeline_fragmentation = at.optional("pipeline_fragmentation").number(0, kMostShare);
+  r.stuck = at.optional("stuck").number(0, kMostShare);
+  return r;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,476 @@
+/// The formulas of cost/prices/operators.h.
+#include "cost/prices/operators.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "base/ensure.h"
+#include "models/fp8.h"
+
+namespace orrery::cost {
+
+using base::Seconds;
+
+namespace {
+
+std::size_t index_of(models::DType dtype) {
+  switch (dtype) {
+    case models::DType::bf16: return 1;
+    case models::DType::fp16: return 2;
+    case models::DType::fp8: return 3;
+    case models::DType::tf32: return 4;
+    case models::DType::fp32:
+    case models::DType::int32:
+    case models::DType::uint8:
+    case models::DType::int64: return 0;
+  }
+  return 0;
+}
+
+constexpr std::array<const char*, kRates> kDTypes = {"fp32", "bf16", "fp16", "fp8", "tf32"};
+
+/// The dtype that a product computes in.
+models::DType arithmetic(const models::Op& op) {
+  if (!op.rounded) return op.dtype;
+  return op.dtype == models::DType::fp32 ? models::DType::tf32 : models::DType::fp8;
+}
+
+}  // namespace
+
+DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c) {
+  const clusters::Device& device = cluster.device();
+  DeviceRates r;
+  r.gpu = device.kind == clusters::DeviceKind::gpu;
+  r.multiprocessors = std::max(1, device.multiprocessors);
+  for (std::size_t i = 0; i < kDTypes.size(); ++i) {
+    r.peak[i] = cluster.peak(kDTypes[i]).value;
+    // A CPU has no tf32: what asks for it gets fp32.
+    r.matmul[i] = r.peak[i] *
+                  c.get(fmt::format("device.matmul.{}.efficiency", kDTypes[i]), c.at("device.matmul.fp32.efficiency"));
+  }
+  r.memory = device.memory_bandwidth.value * c.at("device.memory.efficiency");
+  r.flash = c.at("device.attention.efficiency");
+  r.flash_grad = c.at("device.attention.grad_efficiency");
+  r.unfused = c.at("device.attention.unfused_efficiency");
+  r.misaligned = c.get("device.attention.misaligned_efficiency", r.unfused);
+  r.head_overhead = c.get("device.attention.head_overhead", 0);
+  if (r.gpu) {
+    r.elementwise_passes = c.get("stack.mlp_passes", c.get("stack.elementwise_passes", 1));
+    r.score_passes = c.get("stack.score_passes", 1);
+    r.lookup_passes = c.get("stack.lookup_passes", 1);
+    r.interaction_passes = c.get("stack.interaction_passes", r.elementwise_passes);
+    r.index_passes = c.get("stack.index_passes", 1);
+    r.softmax_multiple = c.get("stack.softmax_multiple", r.softmax_multiple);
+    r.softmax_longest = c.get("stack.softmax_longest", r.softmax_longest);
+    for (double& rate : r.matmul) rate *= c.get("stack.matmul_share", 1);
+    constexpr double kBest = 3;
+    const double generation = c.get("stack.attention_generation", kBest);
+    const double kernel = generation < 2   ? c.get("device.attention.generation_1", 1)
+                          : generation < 3 ? c.get("device.attention.generation_2", 1)
+                                           : 1;
+    r.flash *= kernel * c.get("stack.attention_share", 1);
+    r.flash_grad *= kernel * c.get("stack.attention_share", 1);
+    r.accumulation_bytes = c.get("stack.accumulation_bytes", 0);
+    r.casts_each = c.get("stack.fp8_casts", 0) != 0;
+    r.permute_passes = c.get("stack.permute_passes", 1);
+    r.grouped_share = c.get("stack.grouped_share", 1);
+    r.tf32_attention = c.get("stack.tf32_attention", 1) != 0;
+    r.k_half = c.at("device.matmul.k_half");
+    r.tile_rows = c.at("device.matmul.tile_rows");
+    r.tile_columns = c.at("device.matmul.tile_columns");
+    r.halving_loss = c.at("device.matmul.halving_loss");
+    const bool pads = c.get("stack.pads", 0) != 0;
+    r.narrow_load_loss = pads ? 0 : c.get("device.matmul.narrow_load_loss", 0);
+  } else {
+    r.operand_bandwidth = c.at("device.matmul.operand_bandwidth");
+    r.conversion = c.get("device.conversion.bandwidth", r.operand_bandwidth);
+    r.cache = c.at("device.cache.bandwidth");
+    r.cache_size = c.at("device.cache.size");
+  }
+  for (std::size_t i = 0; i < r.vector.size(); ++i)
+    r.vector[i] = c.get(std::string("device.vector.") + name_of(static_cast<Family>(i)) + ".rate", 0);
+  return r;
+}
+
+Seconds conversion_time(const DeviceRates& r, const models::Op& op) {
+  constexpr double kPanel = 256, kMoved = 6;
+  models::Op wide = op;
+  wide.dtype = models::DType::fp32;
+  double values = (models::bytes_of(wide) - models::bytes_of(op)) / 2;
+  if (op.kind == models::OpKind::matmul && op.rounded)
+    values += (models::is_fp8_product(op) ? 2 : 1) * static_cast<double>((op.m + op.n) * op.k);
+  if (op.kind == models::OpKind::matmul)
+    values +=
+        static_cast<double>(op.m) * static_cast<double>(op.k) * (std::ceil(static_cast<double>(op.n) / kPanel) - 1);
+  return Seconds{kMoved * values / r.conversion};
+}
+
+Seconds side_time(const DeviceRates& r, const models::Op& op) {
+  double bytes = 0;
+  const bool weight = op.trans_a && op.accumulate;
+  if (weight) bytes += static_cast<double>(op.m * op.n) * r.accumulation_bytes;
+  const auto read = static_cast<double>(models::size_of(op.dtype));
+  constexpr double kWritten = 2;  // in fp8, once as it is and once transposed for the weight's gradient
+  if (models::is_fp8_product(op) && r.casts_each)
+    bytes += static_cast<double>((op.m + op.n) * op.k) * (2 * read + 1);
+  else if (models::is_fp8_product(op) && !op.trans_a)
+    bytes += static_cast<double>(op.m * op.k) * (read + kWritten);
+  return Seconds{bytes / r.memory};
+}
+
+int cast_kernels(const DeviceRates& r, const models::Op& op) {
+  constexpr int kBeside = 4;  // maxima cleared and found, both operands rounded: exec/cuda/kernels/fp8.cu
+  return r.gpu && r.casts_each && models::is_fp8_product(op) ? kBeside : 0;
+}
+
+// Where a product's tiles leave multiprocessors idle, its inner dimension is cut, and the parts are added up in fp32
+// (cuBLAS's split-K; NVIDIA, CUTLASS, efficient_gemm.md, "Parallelized reductions"). `area`: seconds of a
+// multiprocessor for half a product of depth 1. Infinite where no part would be deep enough to be worth it.
+double split_k_time(const DeviceRates& r, double tiles, double area, double results, double k, double k_half) {
+  constexpr double kMostParts = 16, kPartial = 8;  // bytes of a partial result: written, and read
+  double best = std::numeric_limits<double>::infinity();
+  for (double parts = 2; parts <= kMostParts && parts * tiles <= 2 * r.multiprocessors; parts *= 2) {
+    if (tiles >= r.multiprocessors || k / parts < 4 * k_half) break;
+    const double waves = std::ceil(parts * tiles / r.multiprocessors);
+    best = std::min(best, waves * 2 * area * (k / parts + k_half) + parts * results * kPartial / r.memory);
+  }
+  return best;
+}
+
+Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType arithmetic, double m, double n,
+                        double k) {
+  const double rate = r.matmul[index_of(arithmetic)] / r.multiprocessors;  // of one multiprocessor
+  // Prologue and epilogue wait for memory, not for arithmetic: of slower arithmetic they are worth less depth.
+  const double slower = r.matmul[index_of(arithmetic)] / r.matmul[index_of(models::DType::fp16)];
+  const double k_half = r.k_half * std::min(1.0, slower);
+  double best = std::numeric_limits<double>::infinity();
+  double rows = r.tile_rows, columns = r.tile_columns, loss = 1;
+  constexpr double kSmallestTile = 32;
+  while (rows >= kSmallestTile && columns >= kSmallestTile) {
+    for (const bool turned : {false, true}) {
+      const double tile_m = turned ? columns : rows, tile_n = turned ? rows : columns;
+      const double tiles = std::ceil(m / tile_m) * std::ceil(n / tile_n);
+      const double waves = std::ceil(tiles / r.multiprocessors);
+      best = std::min(best, waves * 2 * tile_m * tile_n * (k + k_half) / (rate * loss));
+      best = std::min(best, split_k_time(r, tiles, tile_m * tile_n / (rate * loss), m * n, k, k_half));
+    }
+    (rows >= columns ? rows : columns) /= 2;
+    loss *= 1 - r.halving_loss;
+  }
+  const auto read = static_cast<double>(models::size_of(arithmetic)),
+             written = static_cast<double>(models::size_of(dtype));
+  return Seconds{std::max(best, ((m * k + k * n) * read + m * n * written) / r.memory)};
+}
+
+double alignment_share(const DeviceRates& r, const models::Op& op) {
+  constexpr std::int64_t kWidest = 16;
+  const std::int64_t rows[] = {op.trans_a ? op.m : op.k, op.trans_b ? op.k : op.n, op.n};
+  double share = 1;
+  for (std::int64_t width = kWidest, size = models::size_of(op.dtype); width > size; width /= 2)
+    if (std::any_of(std::begin(rows), std::end(rows), [&](std::int64_t row) { return row * size % width != 0; }))
+      share *= 1 - r.narrow_load_loss;
+  return share;
+}
+
+double missing_share(const DeviceRates& r, double bytes) {
+  return std::clamp(bytes / r.cache_size - 1, 0.0, 1.0);
+}
+
+Seconds cpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, double n, double k) {
+  const double arithmetic = 2 * m * n * k / r.matmul[index_of(dtype)];
+  const double operands = (m * k + k * n + m * n) * static_cast<double>(models::size_of(dtype));
+  return Seconds{arithmetic + operands / r.operand_bandwidth + missing_share(r, operands) * operands / r.memory};
+}
+
+/// Families that every framework runs as one kernel a tensor.
+bool moves_once(Family family) {
+  switch (family) {
+    case Family::optimizer:
+    case Family::factored:
+    case Family::quantised:
+    case Family::norm_squared:
+    case Family::embedding:
+    case Family::scores: return true;
+    case Family::copy:
+    case Family::reduction:
+    case Family::activation:
+    case Family::activation_grad:
+    case Family::normalisation:
+    case Family::normalisation_grad:
+    case Family::softmax: return false;
+  }
+  return false;
+}
+
+Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
+  if (r.gpu) return Seconds{bytes * (moves_once(family) ? 1 : r.elementwise_passes) / r.memory};
+  const double rate = r.vector[static_cast<std::size_t>(family)];
+  const double vector = rate > 0 ? bytes / rate : 0;
+  // The optimizer walks over more than any cache holds, one bucket after the other.
+  const bool updates = family == Family::optimizer || family == Family::factored || family == Family::quantised;
+  const double missing = updates ? 1 : missing_share(r, bytes);
+  return Seconds{vector + bytes * ((1 - missing) / r.cache + missing / r.memory)};
+}
+
+bool softmax_is_fused(const DeviceRates& r, const models::Op& op) {
+  return std::fmod(static_cast<double>(op.batch * op.heads), r.softmax_multiple) == 0 &&
+         static_cast<double>(op.sequence) <= r.softmax_longest;
+}
+
+/// What unfused attention moves of its scores: `score_passes` times the least, and where the softmax is no single
+/// kernel either, what its parts move. Megatron-LM's forward_torch_softmax casts to fp32, scales, masks, takes the
+/// softmax and casts back: 2+4, 4+4, 4+4, 4+4, 4+2 bytes a score where one kernel moves 2+2; backward likewise.
+double score_bytes(const DeviceRates& r, const models::Op& op, double scores) {
+  constexpr double kParts = 36, kOneKernel = 4;
+  const double more = softmax_is_fused(r, op) ? 0 : kParts - kOneKernel;
+  return models::bytes_of(op) * r.score_passes + scores * more;
+}
+
+/// On CPUs what drawing masks for `elements` values costs beside: an activation's arithmetic, without its memory. A GPU
+/// draws while it waits for memory.
+Seconds drawing_time(const DeviceRates& r, const models::Op& op, double elements) {
+  const double rate = r.vector[static_cast<std::size_t>(Family::activation)];
+  if (r.gpu || op.dropout == 0 || rate == 0) return Seconds{0};
+  return Seconds{elements * 2 * static_cast<double>(models::size_of(op.dtype)) / rate};
+}
+
+Seconds attention_time(const DeviceRates& r, const models::Op& op) {
+  const bool grad = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
+  const double peak = r.peak[index_of(r.tf32_attention ? arithmetic(op) : op.dtype)];
+  const double scores = static_cast<double>(op.batch * op.heads) * static_cast<double>(op.sequence * op.sequence);
+  // A kernel that keeps row statistics skips what the mask hides; one that keeps the matrix computes all of it.
+  const double flops = models::flops_of(op, !op.flash);
+  // Tensor cores are fed 16 bytes at a time (NVIDIA, Matrix Multiplication Background User's Guide, section 3).
+  constexpr std::int64_t kAligned = 16;
+  const bool aligned = op.head_dim * models::size_of(op.dtype) % kAligned == 0;
+  const double efficiency = op.flash ? (grad ? r.flash_grad : r.flash) : aligned ? r.unfused : r.misaligned;
+  const double arithmetic = flops / (peak * efficiency);
+  if (!r.gpu) {
+    // Each score that is not masked away passes the vector units' exponential once: read and written.
+    const double share = op.window > 0 ? models::seen_share(op) : op.flash && op.causal ? 0.5 : 1.0;
+    const double exponentials = share * scores * 2 * static_cast<double>(models::size_of(op.dtype));
+    const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
+    // Forward and backward draw once for each of them.
+    return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::scores).value +
+                   drawing_time(r, op, share * scores).value};
+  }
+  const double moved = (op.flash ? models::bytes_of(op) : score_bytes(r, op, scores)) / r.memory;
+  return Seconds{op.flash ? std::max(arithmetic, moved) : arithmetic + moved};
+}
+
+/// Products of each expert with its own rows, one behind the other on a CPU; on a GPU one kernel of all their tiles
+/// (CUTLASS's grouped GEMM). Rows are divided evenly: who is more loaded is in how many are expected.
+Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
+  const bool gradient = op.kind == models::OpKind::grouped_weight_grad;
+  const double products = (gradient ? op.out.size() > 1 : op.in.size() > 3) ? 2 : 1;
+  const auto experts = static_cast<double>(op.experts);
+  const double rows = op.expected * static_cast<double>(op.slots * op.capacity) / experts;
+  double m = rows, n = static_cast<double>(op.n), k = static_cast<double>(op.k);
+  if (gradient) m = static_cast<double>(op.m), k = rows;
+  (gradient ? m : op.trans_b ? n : k) *= products;
+  if (!r.gpu) return Seconds{experts * cpu_matmul_time(r, op.dtype, m, n, k).value};
+  const double padded = gradient ? m : std::ceil(m / r.tile_rows) * r.tile_rows;
+  const Seconds together = gpu_matmul_time(r, op.dtype, arithmetic(op), experts * padded, n, k);
+  // Tiles of one product would read its weights once; these read each expert's.
+  const double weights = (experts - 1) * n * (gradient ? m : k) * static_cast<double>(models::size_of(op.dtype));
+  const Seconds product{std::max(together.value / r.grouped_share, weights / r.memory)};
+  if (gradient || arithmetic(op) != models::DType::fp8) return product;
+  // What enters is cast as of other products: read once, written as it is and transposed (side_time).
+  return product + Seconds{experts * rows * k * static_cast<double>(models::size_of(op.dtype) + 2) / r.memory};
+}
+
+/// Bytes of rows that a lookup finds in the cache, an earlier one having brought them (op.capacity: rows that are
+/// touched at all), less what the cache itself takes: A100's L2 has 5,120 bytes a clock, 3.5 times its memory, and
+/// V100's 2,048, as much (NVIDIA, A100 architecture white paper, table 4).
+double cached_bytes(const models::Op& op) {
+  constexpr double kCache = 3.5;
+  const bool updates = op.kind == models::OpKind::embedding_bag_update;
+  if (op.capacity <= 0 || op.capacity >= op.n) return 0;
+  const auto again = static_cast<double>(op.n - op.capacity);
+  return (updates ? 2 : 1) * again * static_cast<double>(op.m * models::size_of(op.dtype)) * (1 - 1 / kCache);
+}
+
+/// Rows stand anywhere in the memory: what is read of it is whole sectors of 32 bytes on a GPU, lines of 64 on a CPU
+/// (NVIDIA, CUDA C++ Best Practices Guide, section 10.2.1; Intel 64 Optimization Manual, section 2).
+Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
+  const double grain = r.gpu ? 32 : 64, row = static_cast<double>(op.m * models::size_of(op.dtype));
+  const double more = row > 0 ? std::ceil(row / grain) * grain / row : 1;
+  if (r.gpu) return Seconds{(models::bytes_of(op) - cached_bytes(op)) * more * r.lookup_passes / r.memory};
+  const double bytes = models::bytes_of(op) * more;
+  const double rate = r.vector[static_cast<std::size_t>(Family::embedding)];
+  return Seconds{(rate > 0 ? bytes / rate : 0) + bytes / r.memory};
+}
+
+/// A small product of a sample's vectors with themselves: all pairs, of which half are kept.
+Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
+  const double arithmetic = 2 * models::flops_of(op) / r.matmul[index_of(op.dtype)];
+  if (r.gpu) return Seconds{std::max(arithmetic, models::bytes_of(op) * r.interaction_passes / r.memory)};
+  return Seconds{arithmetic + streaming_time(r, models::bytes_of(op), family_of(op.kind)).value};
+}
+
+/// Its products, and the passes over the matrix and the squares between them, in fp32.
+Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
+  constexpr auto kType = models::DType::fp32;
+  const auto shorter = static_cast<double>(std::min(op.m, op.n)), longer = static_cast<double>(std::max(op.m, op.n));
+  const auto product = [&](double m, double n, double k) {
+    return r.gpu ? gpu_matmul_time(r, kType, kType, m, n, k) : cpu_matmul_time(r, kType, m, n, k);
+  };
+  const Seconds products =
+      product(shorter, shorter, longer) + product(shorter, shorter, shorter) + product(shorter, longer, shorter);
+  const double size = static_cast<double>(models::size_of(kType));
+  const double sums = size * (3 * shorter * shorter + 2 * shorter * longer), ends = 6 * size * shorter * longer;
+  return Seconds{models::kNewtonSchulzSteps * (products.value + streaming_time(r, sums, Family::optimizer).value) +
+                 streaming_time(r, ends, Family::optimizer).value};
+}
+
+Seconds whole_time(const DeviceRates& r, const models::Op& op);
+
+Seconds device_time(const DeviceRates& r, const models::Op& op) {
+  // Of a grouped product the weights are read whole, however few rows there are.
+  const bool grouped = op.kind == models::OpKind::grouped_matmul || op.kind == models::OpKind::grouped_weight_grad;
+  const Seconds time = whole_time(r, op);
+  return grouped || op.expected >= 1 ? time : Seconds{op.expected * time.value};
+}
+
+Seconds whole_time(const DeviceRates& r, const models::Op& op) {
+  using K = models::OpKind;
+  const bool narrow = op.dtype == models::DType::bf16 || op.dtype == models::DType::fp16;
+  if (!r.gpu && narrow && op.kind != K::fill_zero && op.kind != K::copy) {
+    models::Op wide = op;
+    wide.dtype = models::DType::fp32;
+    wide.rounded = false;
+    return whole_time(r, wide) + conversion_time(r, op);
+  }
+  switch (op.kind) {
+    case K::matmul: {
+      const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
+      if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k) + (op.rounded ? conversion_time(r, op) : Seconds{0});
+      return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value / alignment_share(r, op) +
+                     side_time(r, op).value};
+    }
+    case K::attention:
+    case K::attention_grad:
+    case K::ring_attention:
+    case K::ring_attention_grad: return attention_time(r, op);
+    case K::grouped_matmul:
+    case K::grouped_weight_grad: return grouped_time(r, op);
+    case K::dispatch:
+    case K::combine:
+    case K::combine_weight_grad:
+      return Seconds{streaming_time(r, models::bytes_of(op), family_of(op.kind)).value *
+                     (r.gpu ? r.permute_passes : 1)};
+    case K::newton_schulz: return newton_schulz_time(r, op);
+    case K::embedding_bag:
+    case K::embedding_bag_squares:
+    case K::embedding_bag_update:
+    case K::embedding_lookup:
+    case K::embedding_lookup_grad: return lookup_time(r, op);
+    case K::bucketise_indices:
+      return (r.gpu ? r.index_passes : 1) * streaming_time(r, models::bytes_of(op), family_of(op.kind));
+    case K::interaction_dot:
+    case K::interaction_dot_grad: return interaction_time(r, op);
+    case K::add_bias:
+      return streaming_time(r, models::bytes_of(op), family_of(op.kind)) +
+             drawing_time(r, op, static_cast<double>(op.n * op.m));
+    case K::load_tokens:
+    case K::embedding:
+    case K::position_add:
+    case K::embedding_grad:
+    case K::position_grad:
+    case K::layer_norm:
+    case K::layer_norm_grad:
+    case K::rms_norm:
+    case K::rms_norm_grad:
+    case K::bias_grad:
+    case K::rope:
+    case K::rope_grad:
+    case K::split_kv:
+    case K::merge_kv:
+    case K::gelu:
+    case K::gelu_grad:
+    case K::swiglu:
+    case K::swiglu_grad:
+    case K::dropout:
+    case K::add:
+    case K::softmax_max:
+    case K::softmax_sum:
+    case K::cross_entropy:
+    case K::cross_entropy_grad:
+    case K::fill_zero:
+    case K::copy:
+    case K::accumulate_into:
+    case K::norm_squared:
+    case K::clip_coefficient:
+    case K::overflow:
+    case K::loss_scale:
+    case K::adamw:
+    case K::momentum_update:
+    case K::lamb_moments:
+    case K::lamb:
+    case K::factor_sums:
+    case K::factor_moments:
+    case K::factor_norms:
+    case K::adafactor:
+    case K::muon_moments:
+    case K::muon:
+    case K::type_add:
+    case K::type_grad:
+    case K::gather_rows:
+    case K::scatter_rows:
+    case K::tanh:
+    case K::tanh_grad:
+    case K::gelu_erf:
+    case K::gelu_erf_grad:
+    case K::class_loss:
+    case K::class_loss_grad:
+    case K::adamw_8bit:
+    case K::convert:
+    case K::sum_pieces:
+    case K::orthogonalise:
+    case K::add_scaled:
+    case K::encode:
+    case K::decode:
+    case K::relu:
+    case K::relu_grad:
+    case K::sparse_encode:
+    case K::sparse_decode:
+    case K::activate:
+    case K::activate_grad:
+    case K::gate:
+    case K::gate_grad:
+    case K::head_norm:
+    case K::head_norm_grad:
+    case K::load_clicks:
+    case K::table_update:
+    case K::pooled_join:
+    case K::pooled_split:
+    case K::cross:
+    case K::cross_grad:
+    case K::click_loss:
+    case K::click_loss_grad:
+    case K::encode_pooled:
+    case K::decode_pooled:
+    case K::soft_cap:
+    case K::route:
+    case K::route_grad:
+    case K::count_choices:
+    case K::place_rows:
+    case K::row_gate:
+    case K::row_gate_grad:
+    case K::balance_losses:
+    case K::balance_bias:
+    case K::split_columns:
+    case K::join_columns:
+    case K::latent_pack:
+    case K::latent_pack_grad:
+    case K::head_values:
+    case K::head_values_grad: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+  }
+  ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,118 @@
+#pragma once
+/// Pricing: seconds and bytes of the pieces of a Schedule on one cluster with one stack. Built once, asked
+/// often: op times are memoised by shape, collectives by (kind, bytes, group shape). What includes what, so
+/// that nothing is counted twice:
+///
+///   op_time            one operator alone: arithmetic or memory traffic, plus stack.op_overhead (and
+///   stack.load_overhead for load_tokens) compute_time(step) sum of its ops' op_time, plus stack.dispatch_overhead
+///   once. The stream is busy this long collective_time    from the moment the LAST member is ready to the end: latency
+///   and transfer, plus
+///                      stack.dispatch_overhead once where the host works inline. No waiting for members
+///   send_time          from the moment both ends are ready to the end on the receiver; same rule
+///   step_overhead      once per training step and rank, outside the schedule: add it to the replayed
+///   makespan software_memory    once per rank, beside the arena
+///
+/// Not thread-safe (it memoises): one Pricing per thread.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "clusters/cluster.h"
+#include "cost/network/messages.h"
+#include "cost/parameters/calibration.h"
+#include "cost/parameters/stack.h"
+#include "models/op.h"
+#include "plan/schedule/schedule.h"
+
+namespace orrery::cost {
+
+struct HostRates;
+struct TokenChoice;
+
+class Pricing {
+ public:
+  /// defaults(cluster), then the stack's own numbers, then `calibrations` in order (see merge).
+  Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
+          const std::vector<Calibration>& calibrations = {});
+  ~Pricing();
+  Pricing(const Pricing& other);  ///< with a memory of its own: for another thread
+  Pricing& operator=(const Pricing&) = delete;
+  Pricing(Pricing&&) noexcept;
+  Pricing& operator=(Pricing&&) noexcept;
+
+  [[nodiscard]] base::Seconds op_time(const models::Op& op) const;
+  [[nodiscard]] base::Seconds compute_time(const plan::Step& step) const;
+  [[nodiscard]] base::Seconds compute_time(std::span<const models::Op> ops) const;
+  /// What the host needs to issue them (stack.host_op_time) while it runs ahead of the device: a pass takes as long as
+  /// the slower of the two. Where it does not (stack.host_runs_ahead), compute_time has it and this is 0.
+  [[nodiscard]] base::Seconds host_time(std::span<const models::Op> ops) const;
+
+  /// What the host needs to issue a message within a tensor group (stack.host_message_time), in a stage of a pipeline
+  /// or in a plan of one stage. It adds to host_time.
+  [[nodiscard]] base::Seconds message_host_time(int ranks, bool pipelined) const;
+
+  /// `message` as Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`
+  /// are the group's ranks; other groups of the same shape are taken to run at the same time through the same
+  /// NICs.
+  /// On the data stream the stack may reach less of the network (stack.data_share) and gather a layer's parameters
+  /// tensor by tensor (stack.gather_messages).
+  [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
+                                              std::span<const int> members,
+                                              plan::Stream stream = plan::Stream::tensor) const;
+  [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
+                                              std::span<const int> members) const;
+  /// An all-to-all of tokens' rows, as the stack does it (stack.exchange_two_hop): `choice` says how many copies leave
+  /// a node. Where it is none, or the stack has no such way, the collective of the exchange stream.
+  [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,
+                                            const TokenChoice& choice) const;
+  [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
+  [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
+                                        int to) const;
+
+  /// A copy between a rank's memories (cost/network/copies.h): with the other ranks of its node copying too, and with
+  /// the links to itself. What is added up on the way costs the host's memory too.
+  [[nodiscard]] base::Seconds copy_time(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const;
+  [[nodiscard]] Alone copy_alone(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const;
+  /// Operators on the host's cores. CPU ranks: the same core as the device's.
+  [[nodiscard]] base::Seconds on_host_time(std::span<const models::Op> ops) const;
+
+  /// What one rank sends of the activations between two stages, and what it takes to have them whole again. Where the
+  /// stack scatters and gathers (stack.pipeline_scatter; Narayanan et al. 2021, section 4.1), tensor ranks hold the
+  /// same and send a part each to the next node. `whole`: every tensor rank holds all of it, no rows of its own.
+  struct Boundary {
+    base::Bytes sent;
+    base::Seconds gather;
+  };
+  [[nodiscard]] Boundary boundary(base::Bytes message, int tensor, bool whole, bool within_node) const;
+
+  /// The same with the network to itself; see cost/network/messages.h. The host's inline work is part of the latency.
+  [[nodiscard]] Alone collective_alone(plan::CollectiveKind kind, base::Bytes message, const clusters::Span& span,
+                                       int ranks, plan::Stream stream = plan::Stream::tensor) const;
+  [[nodiscard]] Alone send_alone(base::Bytes message, const clusters::Span& span) const;
+
+  /// Where ranks meet, each waits for the slowest: on a cluster of several ranks every op is longer by this share.
+  [[nodiscard]] double jitter() const;
+  /// While the other ranks compute, every op is longer by this share (device.neighbour_slowdown; 0 with one rank).
+  [[nodiscard]] double neighbour_slowdown() const;
+  [[nodiscard]] base::Seconds step_overhead() const;
+  [[nodiscard]] base::Bytes software_memory() const;
+  [[nodiscard]] bool overlaps(plan::Stream stream) const { return stack_.overlaps(stream); }
+
+  [[nodiscard]] const Stack& stack() const { return stack_; }
+  [[nodiscard]] const Calibration& calibration() const { return calibration_; }
+  [[nodiscard]] const clusters::Cluster& cluster() const { return *cluster_; }
+  [[nodiscard]] const std::shared_ptr<const clusters::Cluster>& shared_cluster() const { return cluster_; }
+
+ private:
+  struct Memo;
+  const HostRates& host() const;
+  std::shared_ptr<const clusters::Cluster> cluster_;
+  Stack stack_;
+  Calibration calibration_;
+  std::unique_ptr<Memo> memo_;
+};
+
+}  // namespace orrery::cost

@@ -1,0 +1,95 @@
+/// Stacks that stand for others.
+#include "cost/prices/stacks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace orrery::cost {
+
+namespace {
+
+bool has(const std::vector<int>& stages, int stage) {
+  return std::find(stages.begin(), stages.end(), stage) != stages.end();
+}
+
+}  // namespace
+
+Stacks::Stacks(Stack alone) {
+  all_.push_back(std::move(alone));
+}
+
+Stacks::Stacks(Stack named, const Find& find) : Stacks(std::move(named)) {
+  const auto found = [&](const std::string& name) { return name.empty() ? nullptr : find(name); };
+  for (std::size_t zero = 0; zero < kStages; ++zero) {
+    const Stack* other = found(all_.front().by_zero.at(zero));
+    const std::size_t place = other != nullptr ? add(*other) : 0;
+    const Stack* within = found(all_[place].within_node);
+    places_[1][zero] = place;
+    places_[0][zero] = within != nullptr ? add(*within) : place;
+  }
+}
+
+std::size_t Stacks::add(const Stack& stack) {
+  const auto same = std::find_if(all_.begin(), all_.end(), [&](const Stack& one) { return one.name == stack.name; });
+  if (same != all_.end()) return static_cast<std::size_t>(same - all_.begin());
+  all_.push_back(stack);
+  return all_.size() - 1;
+}
+
+std::size_t Stacks::place_of(int zero_stage, bool several_nodes) const {
+  return places_[several_nodes ? 1 : 0][std::min(static_cast<std::size_t>(std::max(0, zero_stage)), kStages - 1)];
+}
+
+const Stack& Stacks::of(int zero_stage, const clusters::Cluster& cluster) const {
+  return all_[place_of(zero_stage, cluster.size() > cluster.devices_per_node)];
+}
+
+Prices::Prices(const std::shared_ptr<const clusters::Cluster>& cluster, Stacks stacks,
+               const std::vector<Calibration>& calibrations)
+    : stacks_(std::move(stacks)) {
+  all_.reserve(stacks_.all().size());
+  for (const Stack& stack : stacks_.all()) all_.emplace_back(cluster, stack, calibrations);
+}
+
+Prices::Prices(const Pricing& alone) : stacks_(alone.stack()), all_{alone} {}
+
+std::size_t Prices::place_of(const plan::PlanSpec& spec) const {
+  const clusters::Cluster& cluster = named().cluster();
+  return stacks_.place_of(spec.zero_stage, cluster.size() > cluster.devices_per_node);
+}
+
+std::string usual_stack(const clusters::Device& device, bool has_tables) {
+  using clusters::Architecture;
+  if (device.kind == clusters::DeviceKind::cpu) return "orrery-cpu";
+  if (has_tables) return "generic-recommender";
+  if (device.architecture == Architecture::generic) return "generic-eager";
+  return device.architecture == Architecture::volta ? "megatron-2021" : "megatron-core";
+}
+
+std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec) {
+  const Stack& named = stacks.named();
+  const Capabilities& can = named.can;
+  std::vector<std::string> out;
+  const auto stage = static_cast<std::size_t>(std::max(0, spec.zero_stage));
+  const bool stood_for = stage < named.by_zero.size() && !named.by_zero.at(stage).empty();
+  const bool partitions = stood_for || has(can.zero_stages, spec.zero_stage);
+  if (!partitions)
+    out.push_back(fmt::format("ZeRO {}", spec.zero_stage));
+  else if (spec.pipeline > 1 && has(can.zero_stages, spec.zero_stage) &&
+           !has(can.pipelined_zero_stages, spec.zero_stage))
+    out.push_back(fmt::format("ZeRO {} in a pipeline", spec.zero_stage));
+  const auto add = [&](bool lacks, const char* what) {
+    if (lacks) out.emplace_back(what);
+  };
+  add(spec.tensor > 1 && !can.tensor, "tensor parallelism");
+  add(spec.pipeline > 1 && !can.pipeline, "pipelines");
+  add(spec.virtual_stages > 1 && !can.virtual_stages, "interleaved stages");
+  add(spec.context > 1 && !can.context, "context parallelism");
+  add(spec.expert > 1 && !can.expert, "expert parallelism");
+  add(spec.sequence_parallel && !can.sequence_parallel, "sequence parallelism");
+  return out;
+}
+
+}  // namespace orrery::cost

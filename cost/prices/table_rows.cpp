@@ -1,0 +1,64 @@
+// What each table costs where it stands.
+#include "cost/prices/table_rows.h"
+
+#include <algorithm>
+
+#include "plan/spec/table_layout.h"
+#include "plan/spec/table_planner.h"
+
+namespace orrery::cost {
+namespace {
+
+// The operators of one part of a table: its bags, and their update.
+double compute_of(const plan::TableReport& report, const plan::Plan& plan, const Pricing& pricing) {
+  const models::Recommender& model = *plan.model().recommender;
+  const models::Table& table = model.tables[static_cast<std::size_t>(report.table)];
+  const bool replicated = report.place.replicated;
+  const int rows = replicated ? plan.spec().data : report.place.row_parts();
+  models::Op op;
+  op.kind = models::OpKind::embedding_bag;
+  op.n = std::max<std::int64_t>(1, plan.spec().batch * table.multi_hot / rows);
+  op.m = std::max<std::int64_t>(1, model.embedding_dim / report.place.columns);
+  op.k = (replicated ? plan.spec().batch / plan.spec().data : plan.spec().batch) * op.m;
+  double seconds = pricing.op_time(op).value;
+  op.kind = models::OpKind::embedding_bag_update;
+  op.rule = plan::traits_of(plan.spec().optimizer).rule;
+  op.out = {0, 1, 2};
+  seconds += pricing.op_time(op).value;
+  return seconds;
+}
+
+}  // namespace
+
+void describe_tables(Prediction& prediction, const plan::Plan& plan, const Pricing& pricing) {
+  const auto& model = plan.model().recommender;
+  if (!model) return;
+  const plan::PlanSpec& spec = plan.spec();
+  const clusters::Cluster& cluster = pricing.cluster();
+  const clusters::LinkClass& link =
+      cluster.nodes > 1 && cluster.inter.bandwidth.value > 0 ? cluster.inter : cluster.intra;
+  std::vector<double> loads(static_cast<std::size_t>(spec.data), 0);
+  double everywhere = 0;
+  for (const plan::TableReport& report : plan::describe_tables(*model, cluster, spec)) {
+    TableRow row;
+    row.table = models::table_name(report.table);
+    row.rows = report.rows;
+    row.sharding = plan::name_of(report.option.sharding);
+    row.place = plan::text_of(report.place);
+    row.compute_s = compute_of(report, plan, pricing);
+    row.communication_s = link.bandwidth.value > 0 ? report.option.network / link.bandwidth.value : 0;
+    row.bytes = report.option.memory;
+    prediction.tables.push_back(std::move(row));
+    if (report.place.replicated)
+      everywhere += report.option.load;
+    else
+      for (const int rank : report.place.ranks) loads[static_cast<std::size_t>(rank)] += report.option.load;
+  }
+  const double most = everywhere + *std::max_element(loads.begin(), loads.end());
+  plan::PlanSpec free = spec;
+  free.embedding.sharding = plan::TableSharding::automatic;
+  const plan::TablePlan best = plan::plan_tables(plan::table_problem(*model, cluster, free), 0);
+  if (best.lower_bound > 0) prediction.placement_gap = most / best.lower_bound - 1;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,136 @@
+/// Bytes and seconds of a checkpoint.
+#include "cost/run/checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/lower/low_rank.h"
+
+namespace orrery::cost {
+
+namespace {
+
+constexpr double kBytesOfElement = 4;  // all states are saved in fp32
+
+/// What one rank writes: the counterpart of exec::owned_parts, in elements. A test holds the two to each other.
+class Owned {
+ public:
+  Owned(const plan::Schedule& schedule, int rank)
+      : schedule_(schedule),
+        spec_(schedule.spec),
+        class_(schedule.class_of(rank)),
+        rank_(rank),
+        tensor_rank_(rank % spec_.tensor),
+        replica_(rank / spec_.tensor % spec_.replicas()) {}
+
+  [[nodiscard]] std::int64_t elements() const {
+    std::int64_t sum = 0;
+    for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
+      const plan::Bucket& bucket = class_.buckets[b];
+      const int weights = bucket.master >= 0 ? bucket.master : bucket.shard >= 0 ? bucket.shard : bucket.parameters;
+      for (const int buffer : {weights, bucket.first_moment, bucket.second_moment})
+        if (buffer >= 0) sum += of_buffer(bucket, buffer, b);
+      if (bucket.stashed >= 0) sum += at(bucket.stashed).versions * of_buffer(bucket, bucket.stashed, b);
+      sum += of_compression(bucket);
+      if (class_.factors >= 0 && replica_ == 0) sum += of_factors(bucket);
+    }
+    if (class_.expert_biases >= 0 && replica_ == 0 && tensor_rank_ == 0) sum += at(class_.expert_biases).elements;
+    if (class_.scaling >= 0 && replica_ == 0 && tensor_rank_ == 0 && class_.stage == 0) sum += 4;
+    return sum;
+  }
+
+ private:
+  [[nodiscard]] const plan::Buffer& at(int buffer) const { return class_.buffers[static_cast<std::size_t>(buffer)]; }
+  [[nodiscard]] bool writes(const plan::ParameterRange& range) const {
+    return range.counts_in_norm && (!range.replicated || tensor_rank_ == 0);
+  }
+
+  /// A shard is its rank's, or of one of the sub-groups that have it; of what every replica has they take turns.
+  [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, int buffer, std::size_t place) const {
+    const bool second = buffer == bucket.second_moment;
+    const bool sharded = at(second ? bucket.first_moment : buffer).elements != bucket.elements;
+    const bool apart = bucket.experts && spec_.folds_experts();
+    const int ways = sharded ? spec_.sub_groups() : apart ? spec_.expert_shards() : spec_.replicas();
+    const int turn = sharded ? spec_.sub_group_of(rank_) : apart ? spec_.expert_shard_index(rank_) : replica_;
+    if (turn != static_cast<int>(place) % ways) return 0;
+    const std::int64_t begin = sharded ? spec_.shard_index_of(bucket.experts, rank_) * bucket.shard_elements() : 0;
+    const std::int64_t end = begin + at(buffer).elements;
+    std::int64_t sum = 0;
+    for (const plan::ParameterRange& range : bucket.ranges)
+      if (writes(range) && !(second && range.orthogonal))
+        sum += std::max<std::int64_t>(0, std::min(end, range.offset + range.elements) - std::max(begin, range.offset));
+    return sum;
+  }
+
+  /// PowerSGD: each replica's error, and Q, which all replicas have.
+  [[nodiscard]] std::int64_t of_compression(const plan::Bucket& bucket) const {
+    std::int64_t sum = 0;
+    for (const plan::ParameterRange& range : bucket.ranges) {
+      if (range.error < 0 || (range.replicated && tensor_rank_ != 0)) continue;
+      sum += range.elements;
+      const plan::MatrixShape matrix = plan::matrix_of(range.tensor);
+      if (replica_ == 0) sum += matrix.columns * plan::rank_of(matrix, spec_.compression);
+    }
+    return sum;
+  }
+
+  /// Adafactor: a matrix's sum, and its rows and columns, from each tensor rank where they are cut.
+  [[nodiscard]] std::int64_t of_factors(const plan::Bucket& bucket) const {
+    std::int64_t sum = 0;
+    const auto add = [&](const plan::ParameterRange& range, std::int64_t offset, std::int64_t elements, bool split) {
+      if (offset >= 0 && range.counts_in_norm && (split || tensor_rank_ == 0)) sum += elements;
+    };
+    for (const plan::ParameterRange& range : bucket.ranges) {
+      const models::Tensor& t = range.tensor;
+      const bool matrix = range.factor_rows >= 0;
+      add(range, range.factor_sum, matrix ? 1 : t.elements(), !matrix && t.split_axis >= 0);
+      if (matrix) add(range, range.factor_rows, t.shape[0], t.split_axis == 0);
+      if (matrix) add(range, range.factor_columns, t.shape[1], t.split_axis == 1);
+    }
+    return sum;
+  }
+
+  const plan::Schedule& schedule_;
+  const plan::PlanSpec& spec_;
+  const plan::RankClass& class_;
+  int rank_, tensor_rank_, replica_;
+};
+
+}  // namespace
+
+std::vector<double> checkpoint_bytes_by_rank(const plan::Schedule& schedule) {
+  std::vector<double> out;
+  for (int rank = 0; rank < schedule.spec.ranks(); ++rank)
+    out.push_back(kBytesOfElement * static_cast<double>(Owned(schedule, rank).elements()));
+  return out;
+}
+
+CheckpointSize checkpoint_size(const std::vector<double>& bytes_by_rank, int ranks_per_node) {
+  CheckpointSize size;
+  double node = 0;
+  for (std::size_t rank = 0; rank < bytes_by_rank.size(); ++rank) {
+    if (rank % static_cast<std::size_t>(std::max(1, ranks_per_node)) == 0) node = 0;
+    node += bytes_by_rank[rank];
+    size.bytes += bytes_by_rank[rank];
+    size.largest_rank = std::max(size.largest_rank, bytes_by_rank[rank]);
+    size.largest_node = std::max(size.largest_node, node);
+  }
+  return size;
+}
+
+CheckpointPrice checkpoint_price(const CheckpointSize& size, const Pricing& pricing) {
+  const Calibration& c = pricing.calibration();
+  CheckpointPrice price;
+  price.copy = size.largest_rank / c.at("device.checkpoint.copy_bandwidth");
+  if (pricing.cluster().device().kind == clusters::DeviceKind::gpu)
+    price.copy += pricing.copy_time(plan::Stream::to_host, base::Bytes{size.largest_rank}).value;
+  price.write = c.at("network.storage.write_latency") + size.largest_node / c.at("network.storage.write_bandwidth");
+  price.commit = c.at("network.storage.commit_time");
+  return price;
+}
+
+double persist_time(double write, double step) {
+  return step > 0 && std::isfinite(write / step) && std::isfinite(step) ? std::ceil(write / step) * step : write;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,107 @@
+#pragma once
+/// Training data: a stream of token ids in files, read at any position, and which of its tokens each step reads.
+/// Formats: llm.c .bin, Megatron .bin/.idx, and any text file or folder of files as bytes.
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "exec/data/clicks.h"
+#include "exec/data/masked_data.h"
+#include "plan/spec/job.h"
+
+namespace orrery::exec {
+
+/// A stream of token ids. Read with pread: nothing is mapped, so a file that shrinks is an error and not a signal.
+class TokenStream {
+ public:
+  /// A run of tokens of equal width in one file.
+  struct Segment {
+    int file = 0;            ///< index into `files`
+    std::int64_t first = 0;  ///< token number in the stream
+    std::int64_t tokens = 0;
+    std::int64_t offset = 0;  ///< bytes from the start of the file
+    int width = 1;            ///< bytes per token
+    bool is_signed = false;
+  };
+
+  /// Opens `path`: a folder (all regular files below it, sorted by path, as bytes), an llm.c or Megatron .bin, or any
+  /// other file as bytes. What is wrong with the files is in the result (codes E0611 …).
+  [[nodiscard]] static base::Result<TokenStream> open(const std::filesystem::path& path);
+
+  TokenStream() = default;  ///< of no tokens
+  TokenStream(TokenStream&&) noexcept;
+  TokenStream& operator=(TokenStream&&) noexcept;
+  ~TokenStream();
+
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] const std::string& format() const { return format_; }  ///< "llm.c", "megatron", "bytes"
+  /// Tokens [first, first + out.size()), wrapping at the end of the stream. Throws Failure when an id is not below
+  /// `vocab` (naming file and place) or a file cannot be read.
+  void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
+
+ private:
+  void read_run(const Segment& segment, std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
+  struct File {
+    std::string name;
+    int descriptor = -1;
+  };
+  friend struct TokenStreamBuilder;
+  std::vector<File> files_;
+  std::vector<Segment> segments_;
+  std::int64_t size_ = 0;
+  std::string format_;
+};
+
+/// Which tokens a training step reads. Sequence g of a step (0 <= g < batch) is, in sequential order, the tokens
+/// [(step * batch + g) * T, ...) of the stream (but see go_on_at); in shuffled order the windows of T tokens are
+/// visited in a permutation that depends on (seed, epoch) alone. Targets are the next tokens.
+class Batches {
+ public:
+  Batches(TokenStream stream, plan::DataOrder order, std::uint64_t seed, std::int64_t batch, std::int64_t sequence,
+          std::int64_t vocab);
+  /// Of samples of a recommendation model, in place of sequences: read by load_clicks.
+  Batches(std::shared_ptr<const ClickFile> clicks, plan::DataOrder order, std::uint64_t seed, std::int64_t batch);
+  [[nodiscard]] const ClickFile* clicks() const { return clicks_.get(); }
+  /// Samples that were skipped, where they may be.
+  [[nodiscard]] std::optional<std::int64_t> bad_lines() const {
+    return clicks_ && clicks_->skips() ? std::optional(clicks_->skipped()) : std::nullopt;
+  }
+  /// Samples [first, first + count) of a step.
+  void load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const;
+  /// Sequences [first, first + count) of a step; both spans hold count * T ids.
+  void load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
+            std::span<std::int32_t> targets) const;
+  /// The run has read so many sequences before step `step`, whose first is the next of them: where batches had another
+  /// size, that is not `step` batches of this one.
+  void go_on_at(std::int64_t step, std::int64_t sequences) { origin_ = sequences - step * batch_; }
+  /// Sequences of the run before a step.
+  [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return origin_ + step * batch_; }
+  /// From here on sequences are masked ones: `load_masked` makes them of windows of as many tokens as are text.
+  void mask(const Masking& masking);
+  [[nodiscard]] bool masked() const { return masking_.has_value(); }
+  void load_masked(std::int64_t step, std::int64_t first, std::int64_t count, const MaskedBatch& out) const;
+  /// First token of a sequence in the stream.
+  [[nodiscard]] std::int64_t position(std::int64_t step, std::int64_t sequence_index) const;
+  [[nodiscard]] const TokenStream& stream() const { return stream_; }
+
+ private:
+  TokenStream stream_;
+  std::shared_ptr<const ClickFile> clicks_;
+  plan::DataOrder order_;
+  std::uint64_t seed_;
+  std::int64_t batch_, sequence_, vocab_;
+  std::int64_t origin_ = 0;          ///< the number of the sequence with which step 0 would begin
+  std::int64_t stride_ = sequence_;  ///< tokens of the stream in a sequence
+  std::optional<Masking> masking_;
+};
+
+/// Element `index` of a permutation of [0, count) that depends on (seed, epoch): a Feistel network over the next power
+/// of four, walked until it lands inside (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002).
+[[nodiscard]] std::uint64_t permuted(std::uint64_t index, std::uint64_t count, std::uint64_t seed, std::uint64_t epoch);
+
+}  // namespace orrery::exec

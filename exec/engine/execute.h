@@ -1,0 +1,295 @@
+#pragma once
+/// Executor: walks one rank's program for one training step, exactly as plan/schedule/schedule.h says, and measures a
+/// span for every step it executes. It decides nothing.
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "exec/data/clicks.h"
+#include "exec/data/masked_data.h"
+#include "exec/engine/arena.h"
+#include "exec/engine/backend.h"
+#include "exec/engine/communication.h"
+#include "exec/engine/copies.h"
+#include "exec/engine/graph_runs.h"
+#include "exec/engine/ranges.h"
+#include "exec/engine/transport.h"
+#include "exec/engine/waiter.h"
+#include "plan/schedule/place.h"
+#include "plan/schedule/schedule.h"
+
+namespace orrery::exec {
+
+/// Nanoseconds on this process's steady clock.
+using Nanoseconds = std::int64_t;
+[[nodiscard]] Nanoseconds now();
+
+/// One executed step on this rank's own clock.
+struct RawSpan {
+  std::int32_t iteration = 0;
+  plan::StepRef at;
+  std::int32_t micro_batch = -1;
+  Nanoseconds ready = 0, end = 0;
+};
+
+/// What one operator of a compute step took on this rank: the mean of the middle half of its executions.
+struct OperatorRecord {
+  std::int32_t block = 0, step = 0, op = 0;
+  std::int64_t count = 0;
+  double seconds = 0;
+};
+
+/// When a training step began and ended on this rank's clock.
+struct IterationRecord {
+  std::int32_t iteration = 0;
+  Nanoseconds begin = 0, end = 0;
+};
+
+/// What a training step needs from outside the schedule.
+struct StepInput {
+  std::int64_t iteration = 0;
+  StepContext context;
+  /// Training steps of the run, all told: passes of later ones are not run ahead. Never: far away.
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
+  /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences. May be asked for the next
+  /// training step's already, below `end`; what fails then is asked for again in that step.
+  std::function<void(const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
+  /// The same of a masked-language model.
+  std::function<void(const Instance& of, const MaskedBatch& batch)> load_masked = {};
+  /// Samples of a recommendation model: this rank's part of the step.
+  std::function<void(const Instance& of, const ClickBatch& batch)> load_clicks = {};
+  /// Called with the logits of these samples and their labels, where somebody judges them. May be empty.
+  std::function<void(std::span<const float> logits, std::span<const float> labels)> see_clicks = {};
+  /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
+  std::function<void()> before_optimizer;
+  /// Called before each step of the program, on the rank's own thread; nothing is waited for. Empty but where a guard
+  /// or a test looks at one: a training step with it runs without graphs.
+  std::function<void(const plan::StepRef& at)> before_each = {};
+};
+
+class Executor {
+ public:
+  struct Options {
+    Arena::Check check = Arena::Check::none;
+    bool record = true;  ///< spans
+    /// thread: messages move while this rank computes; for transports whose calls return at once.
+    Communication::Progress progress = Communication::Progress::inlined;
+    std::size_t most_iterations = 1000;  ///< recording stops here: a long run must not fill the memory
+    const Arena* arena = nullptr;        ///< another executor's memories to work in, while that one rests
+    std::string state_file = {};         ///< this rank's file for what the plan has on NVMe
+    /// Messages of a transport that queues are ordered on the device; false: the host waits for them, as for any other.
+    bool queue_messages = true;
+    bool graphs = true;             ///< runs of steps as graphs, where backend and transport can
+    std::int64_t sample_every = 1;  ///< spans are recorded in training steps that are multiples of it
+  };
+  /// What became of graphs, over the run so far.
+  struct GraphCounts {
+    std::int64_t captured = 0, replayed = 0;  ///< graphs made, and launches of them
+    std::int64_t steps = 0, plain_steps = 0;  ///< of the program, in graphs and without, since graphs are in use
+    std::int64_t failed = 0;                  ///< runs that could not be captured, and run without
+    std::string reason;                       ///< of the last failure, or why there are no graphs; empty: there are
+  };
+
+  /// Collective: makes the groups of the schedule on all ranks. Allocates the arena.
+  Executor(const plan::Schedule& schedule, const plan::Placement& placement, Backend& backend, Transport& transport,
+           const Waiter& waiter, const Options& options);
+
+  /// One training step. Returns its duration on this rank.
+  std::chrono::nanoseconds run_step(const StepInput& input);
+
+  [[nodiscard]] Arena& arena() { return arena_; }
+  [[nodiscard]] const Arena& arena() const { return arena_; }
+  [[nodiscard]] const plan::RankClass& rank_class() const { return class_; }
+  [[nodiscard]] std::vector<RawSpan> spans() const { return {spans_.begin(), spans_.end()}; }
+  [[nodiscard]] const std::vector<IterationRecord>& iterations() const { return iterations_; }
+  /// Times of single operators; empty on asynchronous backends. The first training step does not count where there
+  /// are others: it touches pages.
+  [[nodiscard]] std::vector<OperatorRecord> operators() const;
+  /// Element offset within its bucket of this rank's shard.
+  [[nodiscard]] std::int64_t shard_offset(const plan::Bucket& bucket) const;
+  /// The step's mean loss and the global gradient norm, where this rank's class has them (NaN elsewhere).
+  [[nodiscard]] double loss() const { return loss_; }
+  [[nodiscard]] double gradient_norm() const { return norm_; }
+  /// fp16: the scale that the step's loss had, and whether its update was skipped.
+  struct LossScale {
+    double scale = 0;  ///< 0: gradients are not scaled
+    bool skipped = false;
+  };
+  [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
+  /// Of what the step kept without its zeros (models::OpKind::sparse_encode) on this rank.
+  struct Lossless {
+    std::int64_t tensors = 0;
+    std::int64_t again = 0;  ///< had more values than there is room for: backward computed them again
+    double densest = 0;      ///< the largest share of values that were not zero
+  };
+  [[nodiscard]] const Lossless& lossless() const { return lossless_; }
+  [[nodiscard]] const GraphCounts& graphs() const { return graph_counts_; }
+  /// What a mixture of experts did in the step.
+  struct ExpertUse {
+    double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< without its coefficient; NaN: a dense model
+    double z_loss = std::numeric_limits<double>::quiet_NaN();
+    /// Of each layer of this rank's stage that has experts: tokens of the whole step that chose each.
+    std::vector<std::pair<std::int64_t, std::vector<float>>> loads;
+  };
+  [[nodiscard]] const ExpertUse& expert_use() const { return expert_use_; }
+
+ private:
+  struct Place {
+    plan::StepRef at;
+    Instance of;
+  };
+  [[nodiscard]] const plan::Step& step_at(const Place& place) const;
+  [[nodiscard]] std::vector<Place> places(const StepInput& input) const;
+  void walk(std::span<const Place> places, const StepInput& input);
+  /// What must be before a step may run: births, and the messages that it waits for.
+  void arrive(const plan::Step& step, const Place& place);
+  void leave(const plan::Step& step, const Place& place, bool queues);
+  void fetch(int buffer);
+
+  // -- graphs (execute_graphs.cpp)
+  /// Training steps that walk the same places at the same addresses with the same constants.
+  struct Pattern {
+    std::int64_t phase = 0;  ///< of the rings in the arena
+    std::size_t turn = 0;    ///< how often the steps that run have changed so far (Step::from_step, until_step)
+    std::vector<std::int32_t> entries;
+    std::vector<double> constants;  ///< that operators take from the context, but for those that change by step
+    auto operator<=>(const Pattern&) const = default;
+  };
+  /// A span of a graph's step, by marks that the graph holds.
+  struct GraphSpan {
+    plan::StepRef at;
+    std::int32_t micro_batch = -1;
+    Backend::Mark from = 0, to = 0;
+  };
+  struct KeptGraph {
+    std::unique_ptr<Backend::Graph> graph;
+    std::vector<GraphSpan> spans;
+    bool failed = false;
+  };
+  struct PatternGraphs {
+    std::vector<GraphRun> runs;
+    std::vector<bool> messages;                    ///< by run: it has some
+    std::array<std::vector<KeptGraph>, 2> graphs;  ///< by run; the second with marks for spans
+  };
+  void prepare_graphs();
+  [[nodiscard]] std::string why_no_graphs() const;
+  [[nodiscard]] std::int64_t period() const;  ///< steps after which addresses repeat
+  [[nodiscard]] Pattern pattern_of(const StepInput& input) const;
+  void walk_by_graphs(std::span<const Place> places, const StepInput& input);
+  [[nodiscard]] PatternGraphs traced_walk(std::span<const Place> places, const StepInput& input);
+  [[nodiscard]] TracedStep traced(const Place& place, const StepInput& input, std::vector<Touch>& of_host, bool& frees);
+  void keep_books(std::span<const Place> places);
+  void fill_slots(std::span<const Place> places, const StepInput& input);
+  void run_graph(PatternGraphs& pattern, std::size_t run, std::span<const Place> places, const StepInput& input,
+                 bool ends_step);
+  [[nodiscard]] bool capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input, bool ends_step);
+  void read_ahead(std::span<const Place> places, const StepInput& input);
+  void run_one(const plan::Step& step, const Place& place, const StepInput& input);
+  void execute(const plan::Step& step, const Place& place, const StepInput& input);
+  void give_birth(const plan::Step& step, const Place& place);
+  void compute(const plan::Step& step, const Place& place, const StepInput& input);
+  void run_timed(const plan::Step& step, const Place& place, const StepInput& input);
+  void run_op(const models::Op& op, const Instance& of, const StepInput& input);
+  [[nodiscard]] StepContext context_of(const Instance& of, const StepInput& input) const;
+  void run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input);
+  void count_lossless(const models::Op& op, const Operand& bytes);
+  void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
+  void load_clicks(const models::Op& op, const Instance& of, const StepInput& input);
+  /// The micro-batch into tokens_ and what else there is: what becomes of the operator's outputs, in their order.
+  [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
+                                                                           const StepInput& input);
+  void fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input);
+  /// Outputs of load_tokens, one behind the other.
+  [[nodiscard]] std::vector<std::byte> batch_bytes(const models::Op& op, const Instance& of, const StepInput& input);
+  [[nodiscard]] std::size_t bytes_of_ids(int view) const;
+  [[nodiscard]] std::span<std::byte> slot_of(const models::Op& op, const Instance& of, const StepInput& input);
+  void keep_part(const models::Op& op, int part);
+  struct Ring {
+    int next = 0, previous = 0;
+  };
+  [[nodiscard]] Ring ring_of(const plan::Step& step) const;  ///< this rank's neighbours in a ring shift's group
+  void communicate(const plan::Step& step, const Place& place);
+  [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of, RawSpan* span);
+  [[nodiscard]] Communication::Start counted_exchange(const plan::Step& step, const Instance& of, GroupId group);
+  [[nodiscard]] bool queued(const plan::Step& step) const;
+  [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of, RawSpan* span);
+  [[nodiscard]] std::string summary_of_place(const Place& place) const;
+  [[nodiscard]] std::string summary(const plan::Step& step, const Instance& of) const;
+  void name_messages();
+  [[nodiscard]] std::string what_of(const plan::Step& step) const;
+  [[nodiscard]] std::int32_t block_of(const Place& place) const;
+  [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
+  [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, const Instance& of) const;
+  [[nodiscard]] Touch touch(int buffer, const Instance& of, bool writes) const;
+  [[nodiscard]] std::int64_t element_offset(const plan::View& view) const;
+  [[nodiscard]] Operand operand(int view, const Instance& of) const;
+  [[nodiscard]] std::byte* address(const plan::View& view, const Instance& of) const;
+  [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op, RangeGrain grain);
+  void make_groups();
+  void connect_peers();
+  void find_optimizer();
+  [[nodiscard]] bool host_shares() const;
+
+  const plan::Schedule& schedule_;
+  const plan::RankClass& class_;
+  Backend& backend_;
+  Transport& transport_;
+  Options options_;
+  int data_rank_ = 0, expert_rank_ = 0;  ///< which shards this rank has
+  std::int64_t steady_from_ = 0;  ///< spans are of one kind of training steps: those of a run's first ones only if it
+                                  ///< has no others
+  Arena arena_;
+  CopyEngines copies_;
+  std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
+  std::map<int, std::vector<ElementRange>> ranges_;         ///< by the first operand's view
+  plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
+  std::deque<RawSpan> spans_;  ///< a message in flight writes to its own while others come
+  std::vector<IterationRecord> iterations_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::vector<float>>> operators_;  ///< by block and step
+  bool recording_ = false;
+  bool opened_ = false;  ///< a step has run: entries that open a run have
+  std::int32_t current_iteration_ = 0;
+  struct Marked {
+    std::size_t span;
+    Backend::Mark from, to;
+  };
+  std::vector<Marked> marked_;     ///< asynchronous backends: resolved at the end of the step
+  std::array<bool, 2> fetched_{};  ///< loss and norm of this step are on their way
+  bool may_graph_ = false;
+  std::int64_t period_ = 1;
+  std::map<Pattern, PatternGraphs> patterns_;
+  std::vector<std::int64_t> turns_;  ///< training steps from which on other steps of the program run than before
+  bool host_shares_ = true;          ///< within a step its memory is not only the device's that copies there
+  /// Where graphs take batches from: by operator, micro-batch, and how many training steps ahead.
+  using BatchPlace = std::tuple<const models::Op*, std::int32_t, std::int64_t>;
+  std::map<BatchPlace, std::span<std::byte>> slots_;
+  /// What will be in a slot next: read and masked while the device computes.
+  struct ReadAhead {
+    std::int64_t step = -1;  ///< whose batch it is
+    std::vector<std::byte> bytes;
+  };
+  std::map<BatchPlace, ReadAhead> ahead_;
+  GraphCounts graph_counts_;
+  std::vector<float> dense_, labels_;
+  std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
+  double loss_, norm_;
+  Recorder* recorder_;                                             ///< null: nobody is told of messages
+  std::map<std::pair<std::int32_t, std::int32_t>, int> messages_;  ///< their numbers there, by block and step
+  LossScale loss_scale_;
+  void read_expert_use();
+  ExpertUse expert_use_;
+  Lossless lossless_;
+  Communication communication_;  ///< last: a thread of its own may still write spans
+};
+
+}  // namespace orrery::exec

@@ -1,0 +1,285 @@
+// The executor's communication steps: what they start, whom they meet, what they leave in the spans.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/ensure.h"
+#include "exec/engine/execute.h"
+
+namespace orrery::exec {
+namespace {
+
+std::int64_t micro_batches(const plan::PlanSpec& spec) {
+  return spec.batch / (spec.micro_batch * spec.data);
+}
+
+/// A tag of its own for every (step pair, micro-batch) that is in flight: of a step, or of as many steps as a pipeline
+/// that does not drain has stages.
+int message_tag(const plan::Step& step, const Instance& of, const plan::PlanSpec& spec) {
+  const std::int64_t at_once = micro_batches(spec) * (spec.asynchronous() ? spec.pipeline : 1);
+  const std::int64_t number = spec.asynchronous() ? of.step * micro_batches(spec) + of.micro_batch : of.micro_batch;
+  return static_cast<int>(step.tag * (at_once + 1) + number % at_once + 1);
+}
+
+/// Two requests as one.
+class Both : public Request {
+ public:
+  Both(std::unique_ptr<Request> a, std::unique_ptr<Request> b) : a_(std::move(a)), b_(std::move(b)) {}
+  bool test() override {
+    // Both are asked: each drives its own progress.
+    const bool a = a_->test(), b = b_->test();
+    return a && b;
+  }
+  Points ends() const override {
+    Points a = a_->ends(), b = b_->ends();
+    if (a.empty() || b.empty()) return {};
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+  /// Of the one that was started first: the message that is received is the one that is waited for.
+  std::optional<std::pair<Mark, Mark>> marks() const override { return a_->marks(); }
+
+ private:
+  std::unique_ptr<Request> a_, b_;
+};
+
+/// A request of the device's of which the host is to know: what was told of its end is then asked by `test`.
+class Asked : public Request {
+ public:
+  explicit Asked(std::unique_ptr<Request> request) : request_(std::move(request)) {}
+  bool test() override { return request_->test(); }
+
+ private:
+  std::unique_ptr<Request> request_;
+};
+
+}  // namespace
+
+void Executor::communicate(const plan::Step& step, const Place& place) {
+  Communication::Observer observer;
+  RawSpan* span = nullptr;
+  const std::size_t index = spans_.size();
+  if (recording_) span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.of.micro_batch, now(), 0});
+  const bool copy = step.kind == plan::StepKind::copy;
+  const bool queues = queued(step);
+  RawSpan* span_of_host = span;  // noted here; of copies and of the device's messages others note it
+  if (copy || queues) span_of_host = nullptr;
+  if (span_of_host != nullptr || recorder_ != nullptr) {
+    const int message = recorder_ != nullptr ? messages_.at({block_of(place), place.at.step}) : -1;
+    observer.started = [this, span_of_host, message, micro_batch = place.of.micro_batch] {
+      if (span_of_host != nullptr) span_of_host->ready = now();
+      if (recorder_ != nullptr) recorder_->began(message, micro_batch);
+    };
+    observer.finished = [this, span_of_host, message, micro_batch = place.of.micro_batch] {
+      if (span_of_host != nullptr) span_of_host->end = now();
+      if (recorder_ != nullptr) recorder_->ended(message, micro_batch);
+    };
+  }
+  // A message may leave only what has been computed.
+  Communication::Start start = starter(step, place.of, span);
+  if (transport_.queues() && !queues && !copy)
+    start = [start](const Points& behind) { return std::make_unique<Asked>(start(behind)); };
+  if (queues && span != nullptr)
+    start = [this, start, index](const Points& behind) {
+      auto request = start(behind);
+      if (const auto marks = request->marks()) marked_.push_back({index, marks->first, marks->second});
+      return request;
+    };
+  communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), std::move(start), observer,
+                        [this, &step, place] { return describe(step, place); },
+                        {backend_.point(), queues, copy && host_shares_});
+}
+
+/// Whether a message is the device's. Sums on the host and files are the host's own.
+bool Executor::queued(const plan::Step& step) const {
+  if (!options_.queue_messages) return false;
+  if (step.kind != plan::StepKind::copy) return transport_.queues();
+  const bool of_device = step.stream == plan::Stream::to_host || step.stream == plan::Stream::from_host;
+  return of_device && !step.accumulate && backend_.queues_copies();
+}
+
+Communication::Start Executor::copier(const plan::Step& step, const Instance& of, RawSpan* span) {
+  const std::byte* from = address(step.source, of);
+  std::byte* to = address(step.target, of);
+  const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
+  const auto bytes = static_cast<std::size_t>(step.source.elements * models::size_of(dtype));
+  if (queued(step))
+    return [this, lane = static_cast<std::size_t>(step.stream), to, from, bytes, marks = recording_](
+               const Points& behind) { return backend_.queue_copy(lane, to, from, bytes, behind, marks); };
+  StateFile* file = arena_.state_file();
+  std::function<void()> work;
+  if (step.stream == plan::Stream::to_nvme) {
+    work = [=] { file->write(to, {from, bytes}); };
+  } else if (step.stream == plan::Stream::from_nvme) {
+    work = [=] { file->read({to, bytes}, from); };
+  } else if (step.accumulate) {
+    work = [=, this, elements = step.source.elements] { add_between(backend_, to, from, elements, dtype); };
+  } else {
+    work = [=, this] { backend_.copy_between(to, from, bytes, false); };
+  }
+  // The thread that copies notes when: this one may see the end much later.
+  return [this, stream = step.stream, work, span](const Points&) {
+    return copies_.run(stream, [work, span] {
+      if (span != nullptr) span->ready = now();
+      work();
+      if (span != nullptr) span->end = now();
+    });
+  };
+}
+
+Communication::Start Executor::starter(const plan::Step& step, const Instance& of, RawSpan* span) {
+  if (step.kind == plan::StepKind::copy) return copier(step, of, span);
+  const std::string what = transport_.queues() ? summary(step, of) : std::string();  // nobody asks after it later
+  const plan::View& source = step.source;
+  const plan::View& target = step.target;
+  const std::byte* from = source.buffer >= 0 ? address(source, of) : nullptr;
+  std::byte* to = target.buffer >= 0 ? address(target, of) : nullptr;
+  const int stage = schedule_.spec.ranks_per_stage();
+  const int peer = transport_.rank() + step.peer * stage;
+  const int tag = message_tag(step, of, schedule_.spec);
+  if (step.kind == plan::StepKind::send) {
+    const models::DType dtype = class_.buffers[static_cast<std::size_t>(source.buffer)].dtype;
+    return [this, what, peer, tag, dtype, from, n = source.elements](const Points& behind) {
+      transport_.prepare({behind, what});
+      return transport_.send(peer, tag, dtype, from, n);
+    };
+  }
+  const models::DType dtype = class_.buffers[static_cast<std::size_t>(target.buffer)].dtype;
+  if (step.kind == plan::StepKind::recv)
+    return [this, what, peer, tag, dtype, to, n = target.elements](const Points& behind) {
+      transport_.prepare({behind, what});
+      return transport_.receive(peer, tag, dtype, to, n);
+    };
+  if (step.collective == plan::CollectiveKind::ring_shift)
+    return [this, what, ring = ring_of(step), dtype, from, to,
+            n = target.elements](const Points& behind) -> std::unique_ptr<Request> {
+      // Messages between two neighbours are all of this stream, which keeps them in order.
+      constexpr int kRingTag = 0;
+      transport_.prepare({behind, what});
+      auto receive = transport_.receive(ring.previous, kRingTag, dtype, to, n);
+      transport_.prepare({behind, what});
+      auto send = transport_.send(ring.next, kRingTag, dtype, from, n);
+      return std::make_unique<Both>(std::move(receive), std::move(send));
+    };
+  const GroupId group = groups_.at(std::make_pair(step.group, step.stream));
+  switch (step.collective) {
+    case plan::CollectiveKind::all_reduce:
+      return [this, what, group, reduce = step.reduce, dtype, to, n = target.elements](const Points& behind) {
+        transport_.prepare({behind, what});
+        return transport_.all_reduce(group, reduce, dtype, to, n);
+      };
+    case plan::CollectiveKind::all_gather:
+      return [this, what, group, dtype, from, to, n = source.elements](const Points& behind) {
+        transport_.prepare({behind, what});
+        return transport_.all_gather(group, dtype, from, to, n);
+      };
+    case plan::CollectiveKind::reduce_scatter:
+      return [this, what, group, dtype, from, to, n = target.elements](const Points& behind) {
+        transport_.prepare({behind, what});
+        return transport_.reduce_scatter(group, dtype, from, to, n);
+      };
+    case plan::CollectiveKind::all_to_all: {
+      if (step.counted.any()) return counted_exchange(step, of, group);
+      const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
+      return [this, what, group, dtype, from, to, n = source.elements / members](const Points& behind) {
+        transport_.prepare({behind, what});
+        return transport_.all_to_all(group, dtype, from, to, n);
+      };
+    }
+    case plan::CollectiveKind::ring_shift: break;
+  }
+  ENSURE(false, "unknown collective {}", static_cast<int>(step.collective));
+}
+
+// Counts are read when the message starts: by then whoever writes them has.
+Communication::Start Executor::counted_exchange(const plan::Step& step, const Instance& of, GroupId group) {
+  const std::byte* from = address(step.source, of);
+  std::byte* to = address(step.target, of);
+  const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
+  const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
+  const plan::View &sent = class_.views[static_cast<std::size_t>(step.counted.sent)],
+                   &received = class_.views[static_cast<std::size_t>(step.counted.received)];
+  const auto read = [=, this, unit = step.counted.unit, slot = step.source.elements / members](const plan::View& view,
+                                                                                               const std::byte* at) {
+    std::vector<std::int32_t> counts(static_cast<std::size_t>(view.elements));
+    backend_.copy_to_host(std::as_writable_bytes(std::span(counts)), at);
+    const std::int64_t width = view.elements / members;
+    std::vector<std::int64_t> out(static_cast<std::size_t>(members));
+    for (std::int64_t i = 0; i < members; ++i) {
+      for (std::int64_t j = 0; j < width; ++j)
+        out[static_cast<std::size_t>(i)] += unit * counts[static_cast<std::size_t>(i * width + j)];
+      if (out[static_cast<std::size_t>(i)] < 0 || out[static_cast<std::size_t>(i)] > slot)
+        throw Failure(fmt::format("rank {}: {}: {} values for a slot that has room for {}", transport_.rank(),
+                                  class_.buffers[static_cast<std::size_t>(view.buffer)].name,
+                                  out[static_cast<std::size_t>(i)], slot));
+    }
+    return out;
+  };
+  return [=, this, n = step.source.elements / members, sent_at = address(sent, of),
+          received_at = address(received, of)](const Points& behind) {
+    const std::vector<std::int64_t> out = read(sent, sent_at), in = read(received, received_at);
+    transport_.prepare({behind, {}});
+    return transport_.all_to_all_counted(group, dtype, from, to, n, out, in);
+  };
+}
+
+Executor::Ring Executor::ring_of(const plan::Step& step) const {
+  const std::vector<int> members = schedule_.groups[static_cast<std::size_t>(step.group)].members(transport_.rank());
+  const auto own = std::find(members.begin(), members.end(), transport_.rank());
+  ENSURE(own != members.end(), "rank {} is in no such ring", transport_.rank());
+  const std::size_t at = static_cast<std::size_t>(own - members.begin()), n = members.size();
+  return {members[(at + 1) % n], members[(at + n - 1) % n]};
+}
+
+// In a few words, for a message that the device is to do.
+std::string Executor::summary(const plan::Step& step, const Instance& of) const {
+  if (step.kind == plan::StepKind::collective)
+    return fmt::format("{} over group \"{}\", training step {}, micro-batch {}", plan::name_of(step.collective),
+                       schedule_.groups[static_cast<std::size_t>(step.group)].name, current_iteration_, of.micro_batch);
+  return fmt::format("{} {} rank {}, training step {}, micro-batch {}", plan::name_of(step.kind),
+                     step.kind == plan::StepKind::send ? "to" : "from",
+                     transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), current_iteration_,
+                     of.micro_batch);
+}
+
+// What the recorder's numbers of messages mean.
+void Executor::name_messages() {
+  if (recorder_ == nullptr) return;
+  for (std::size_t b = 0; b < class_.blocks.size(); ++b)
+    for (std::size_t s = 0; s < class_.blocks[b].steps.size(); ++s) {
+      const plan::Step& step = class_.blocks[b].steps[s];
+      if (step.kind == plan::StepKind::compute) continue;
+      messages_[{static_cast<std::int32_t>(b), static_cast<std::int32_t>(s)}] =
+          recorder_->name_message(fmt::format("{} ({})", what_of(step), class_.blocks[b].name));
+    }
+}
+
+// Which message, to whom, of what; not of which training step.
+std::string Executor::what_of(const plan::Step& step) const {
+  const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
+  std::string text;
+  if (step.kind == plan::StepKind::collective)
+    text = fmt::format("{} over group \"{}\"", plan::name_of(step.collective),
+                       schedule_.groups[static_cast<std::size_t>(step.group)].name);
+  else if (step.kind == plan::StepKind::copy)
+    text = fmt::format("copy {}", plan::name_of(step.stream));
+  else
+    text = fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
+                       step.kind == plan::StepKind::send ? "to" : "from",
+                       transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), step.tag);
+  return text + fmt::format(", buffer \"{}\", {} elements", class_.buffers[static_cast<std::size_t>(view.buffer)].name,
+                            view.elements);
+}
+
+std::int32_t Executor::block_of(const Place& place) const {
+  return class_.program[static_cast<std::size_t>(place.at.entry)].block;
+}
+
+std::string Executor::describe(const plan::Step& step, const Place& place) const {
+  return fmt::format("rank {}: {}, training step {}, entry {} ({}), step {}, micro-batch {}", transport_.rank(),
+                     what_of(step), current_iteration_ + 1, place.at.entry,
+                     class_.blocks[static_cast<std::size_t>(block_of(place))].name, place.at.step,
+                     place.of.micro_batch);
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,16 @@
+#pragma once
+/// Element-wise reduction of host vectors, in a fixed order: what a transport without MPI sums with.
+#include <cstddef>
+#include <cstdint>
+
+#include "models/dtype.h"
+#include "plan/schedule/schedule.h"
+
+namespace orrery::exec {
+
+/// into[i] = into[i] (+ or max) from[i]. bf16 and fp16 are summed in fp32 and rounded to nearest even. Throws Failure
+/// for fp8.
+void reduce_into(std::byte* into, const std::byte* from, std::int64_t elements, models::DType dtype,
+                 plan::Reduce reduce);
+
+}  // namespace orrery::exec

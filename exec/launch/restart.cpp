@@ -1,0 +1,64 @@
+// When to start again, and when to give up.
+#include "exec/launch/restart.h"
+
+#include <fmt/format.h>
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace orrery::exec {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool may_help(const RunOutcome& outcome) {
+  const bool asked_wrongly = outcome.worker_code > 1;
+  return (outcome.end == RunEnd::failed || outcome.end == RunEnd::timed_out) && !asked_wrongly;
+}
+
+/// False when it was cut short by a request to stop.
+bool pause(std::chrono::milliseconds length, const std::atomic<bool>* stop) {
+  constexpr std::chrono::milliseconds kLook{20};
+  const auto end = Clock::now() + length;
+  while (Clock::now() < end) {
+    if (stop && stop->load()) return false;
+    std::this_thread::sleep_for(std::min<Clock::duration>(kLook, end - Clock::now()));
+  }
+  return true;
+}
+
+}  // namespace
+
+RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPolicy& policy, const RunWatchers& watchers,
+                                         const std::atomic<bool>* stop) {
+  RestartedOutcome out;
+  int in_vain = 0;
+  for (;;) {
+    out.last = supervise(command, watchers, stop);
+    ::malloc_trim(0);  // what a failure's report took: a run may be started again for months
+    if (stop && stop->load()) return out;
+    if (!may_help(out.last) || static_cast<int>(out.failures.size()) >= policy.most) return out;
+    in_vain = out.last.checkpoint ? 1 : in_vain + 1;
+    if (in_vain >= policy.without_progress && !out.last.checkpoint) {
+      out.last.reason += fmt::format("; not started again: {} starts in a row brought no new checkpoint", in_vain);
+      return out;
+    }
+    // Until a start has come to its first step, the directory is as it was found: what was asked of it still holds.
+    if (out.last.trained) command.resume = true;
+    out.failures.push_back(out.last.reason);
+    const auto doubled = policy.first_pause * (1 << std::min(in_vain - 1, 16));
+    const auto wait = std::min<std::chrono::milliseconds>(doubled, policy.longest_pause);
+    if (watchers.message)
+      watchers.message(fmt::format("{}\nrestart {} of {} in {:.0f} s", out.last.reason, out.failures.size(),
+                                   policy.most, std::chrono::duration<double>(wait).count()));
+    if (!pause(wait, stop)) {
+      out.last.end = RunEnd::stopped;
+      out.last.reason = "stopped between two starts; --resume goes on from the newest checkpoint";
+      return out;
+    }
+  }
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,26 @@
+#pragma once
+/// What a run reads: its batches, and those it is evaluated on.
+#include <filesystem>
+#include <optional>
+
+#include "exec/data/data.h"
+#include "exec/engine/transport.h"
+#include "plan/spec/job.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::exec {
+
+struct RunData {
+  Batches batches;
+  std::optional<Batches> held_out;
+};
+
+/// Collective; what is wrong on one rank is on all. Text is encoded by rank 0 alone, into the run directory `run`.
+[[nodiscard]] base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& training,
+                                              Transport& transport, const std::filesystem::path& run);
+
+/// Warnings: a run of so many steps reads some of its data more than once, or lines of it are skipped.
+[[nodiscard]] base::Diagnostics data_warnings(const plan::Training& training, const plan::PlanSpec& spec,
+                                              const Batches& batches, std::int64_t steps);
+
+}  // namespace orrery::exec

@@ -1,0 +1,92 @@
+#pragma once
+/// Trainer: one rank of a training run: executor, data and optimizer settings put together. Without files of its own:
+/// exec/run/run.h adds the run directory.
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "exec/data/click_reader.h"
+#include "exec/data/data.h"
+#include "exec/engine/execute.h"
+#include "plan/schedule/place.h"
+#include "plan/spec/job.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::exec {
+
+struct StepResult {
+  double loss = 0;  ///< mean over the step's tokens, before the update
+  double gradient_norm =
+      0;  ///< before clipping; of an asynchronous pipeline over all stages, which each clip by their own
+  double learning_rate = 0;
+  double loss_scale = 0;        ///< fp16; 0: none
+  bool skipped = false;         ///< its gradients overflowed
+  Executor::Lossless lossless;  ///< of this rank
+  Executor::ExpertUse experts;  ///< as this rank's stage has it
+  double seconds = 0;           ///< of the slowest rank
+};
+
+class Trainer {
+ public:
+  /// Collective. `schedule` must be lower(plan), checked, and outlive the trainer; so must the rest but `batches`.
+  /// `held_out` where the job evaluates: the forward passes of the same plan are lowered for it, and run in the arena
+  /// of the training step, which is as large as both need.
+  Trainer(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
+          Transport& transport, const Waiter& waiter, Batches batches, const Executor::Options& options,
+          std::optional<Batches> held_out = std::nullopt);
+
+  /// The run's last step is `steps` - 1: a pipeline that does not drain between steps takes in nothing beyond.
+  void ends_after(std::int64_t steps) { end_ = steps; }
+
+  /// A resumed run goes on behind so many sequences (Batches::go_on_at).
+  void go_on_at(std::int64_t step, std::int64_t sequences) {
+    reader_.reset();
+    batches_.go_on_at(step, sequences);
+  }
+  [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return batches_.sequences_before(step); }
+  [[nodiscard]] const Batches& data() const { return batches_; }
+
+  /// One training step, counted from 0, as this rank saw it: loss and norm are NaN where its stage has none.
+  StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {},
+                       const std::function<void(const plan::StepRef&)>& before_each = {});
+  /// The same, agreed on by all ranks. Collective.
+  StepResult step(std::int64_t index, const std::function<void()>& before_optimizer = {});
+  /// Mean loss over the job's evaluation batches, in their order, with the parameters as they are. Collective.
+  [[nodiscard]] double evaluate();
+  /// Of the last evaluation of a recommendation model, on rank 0: the area under the ROC curve of all its samples.
+  [[nodiscard]] std::optional<double> area_under_curve() const { return auc_; }
+
+  [[nodiscard]] Executor& executor() { return executor_; }
+  [[nodiscard]] const Executor& executor() const { return executor_; }
+  [[nodiscard]] const plan::Placement& placement() const { return placement_; }
+  /// The highest end of anything handed out in the arena, bytes.
+  [[nodiscard]] std::int64_t arena_peak() const;
+
+ private:
+  /// Evaluation's own program and books.
+  struct HeldOut {
+    HeldOut(const plan::Plan& plan, const plan::Placement& step, const plan::RankClass& step_class, int rank,
+            Batches data);
+    Batches batches;
+    plan::Schedule schedule;
+    plan::Placement placement;
+    std::optional<Executor> executor;
+  };
+  void judge(const std::vector<float>& scores, const std::vector<float>& labels);
+  [[nodiscard]] StepInput input_of(const Batches& batches, std::int64_t index) const;
+  void read_ahead(StepInput& input);
+  const plan::Plan& plan_;
+  const plan::Training& training_;
+  Transport& transport_;
+  plan::Placement placement_;
+  std::unique_ptr<HeldOut> held_out_;
+  Batches batches_;
+  std::unique_ptr<ClickReader> reader_;  ///< of a recommendation model; made when the first step reads
+  Executor executor_;
+  std::optional<double> auc_;
+  std::int64_t end_ = std::numeric_limits<std::int64_t>::max();
+};
+
+}  // namespace orrery::exec

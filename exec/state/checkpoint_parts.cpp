@@ -1,0 +1,151 @@
+// Who writes which part.
+#include "exec/state/checkpoint_parts.h"
+
+#include <fmt/format.h>
+
+#include "exec/state/compression_states.h"
+#include "exec/state/table_shards.h"
+#include "plan/lower/experts.h"
+
+namespace orrery::exec {
+bool has_versions(State state) {
+  return state == State::stashed || state == State::error || state == State::low_rank_q;
+}
+
+const char* name_of(State state) {
+  switch (state) {
+    case State::weight: return "weight";
+    case State::first_moment: return "first_moment";
+    case State::second_moment: return "second_moment";
+    case State::stashed: return "stashed";
+    case State::factor_sum: return "factor_sum";
+    case State::factor_rows: return "factor_rows";
+    case State::factor_columns: return "factor_columns";
+    case State::scaling: return "loss_scaling";
+    case State::error: return "compression_error";
+    case State::low_rank_q: return "low_rank_q";
+  }
+  return "?";
+}
+
+int buffer_of(const plan::Bucket& bucket, State state) {
+  switch (state) {
+    case State::weight: return weight_buffer(bucket);
+    case State::first_moment: return bucket.first_moment;
+    case State::second_moment: return bucket.second_moment;
+    case State::stashed: return bucket.stashed;
+    case State::factor_sum:
+    case State::factor_rows:
+    case State::factor_columns:
+    case State::error:
+    case State::low_rank_q:
+    case State::scaling: break;
+  }
+  return -1;
+}
+
+std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
+  std::vector<OwnState> out;
+  const auto add = [&](State state, const plan::ParameterRange& of, int buffer, std::int64_t offset, int axis) {
+    if (offset < 0) return;
+    OwnState own{state, of, buffer, offset};
+    models::Tensor& t = own.range.tensor;
+    if (axis >= 0) {  // one axis of a matrix
+      const bool split = t.split_axis == axis;
+      t.shape = {t.shape[static_cast<std::size_t>(axis)]};
+      t.logical_shape = {t.logical_shape[static_cast<std::size_t>(axis)]};
+      t.split_axis = split ? 0 : -1;
+    } else if (of.factor_rows >= 0) {  // its sum
+      t.shape = t.logical_shape = {1};
+      t.split_axis = -1;
+    }
+    own.range.replicated = t.split_axis < 0;
+    out.push_back(std::move(own));
+  };
+  if (rank_class.factors >= 0)
+    for (const plan::Bucket& bucket : rank_class.buckets)
+      for (const plan::ParameterRange& range : bucket.ranges) {
+        add(State::factor_sum, range, rank_class.factors, range.factor_sum, -1);
+        add(State::factor_rows, range, rank_class.factors, range.factor_rows, 0);
+        add(State::factor_columns, range, rank_class.factors, range.factor_columns, 1);
+      }
+  for (plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) {
+    const std::int64_t offset = range.offset;
+    out.push_back({State::weight, std::move(range), rank_class.expert_biases, offset});
+  }
+  if (rank_class.scaling >= 0) {
+    plan::ParameterRange all;
+    all.name = name_of(State::scaling);
+    all.tensor.shape = all.tensor.logical_shape = {4};
+    all.replicated = true;
+    all.counts_in_norm = rank_class.stage == 0;
+    out.push_back({State::scaling, std::move(all), rank_class.scaling, 0});
+  }
+  return out;
+}
+
+std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const plan::Bucket& bucket) {
+  std::vector<SavedState> out;
+  for (const State state : kStates)
+    if (buffer_of(bucket, state) >= 0) out.push_back({state, 0});
+  if (bucket.stashed >= 0)
+    for (int v = 0; v < rank_class.buffers[static_cast<std::size_t>(bucket.stashed)].versions; ++v)
+      out.push_back({State::stashed, v});
+  return out;
+}
+
+std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
+  const plan::RankClass& rank_class = schedule.class_of(rank);
+  const int tensor_rank = rank % schedule.spec.tensor;
+  const plan::PlanSpec& spec = schedule.spec;
+  const int replica = rank / spec.tensor % spec.replicas();
+  std::vector<OwnedPart> out;
+  const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, std::int64_t begin,
+                         std::int64_t end, int buffer, std::int64_t offset) {
+    if ((range.replicated && tensor_rank != 0) || !range.counts_in_norm) return;
+    CheckpointPart part;
+    part.file = fmt::format("rank-{:05}.safetensors", rank);
+    const std::string version = saved.state == State::stashed ? fmt::format("-{}", saved.version) : "";
+    part.key = fmt::format("{}{}/{}/{}/{}-{}", name_of(saved.state), version, range.name, tensor_rank, begin, end);
+    part.state = saved.state;
+    part.version = saved.version;
+    part.tensor = range.tensor;
+    part.tensor.name = range.name;
+    part.tensor_rank = tensor_rank;
+    part.begin = begin;
+    part.end = end;
+    out.push_back({std::move(part), buffer, offset});
+  };
+  for (std::size_t b = 0; b < rank_class.buckets.size(); ++b)
+    for (const auto& [state, version] : saved_states(rank_class, rank_class.buckets[b])) {
+      const plan::Bucket& bucket = rank_class.buckets[b];
+      const int buffer = buffer_of(bucket, state);
+      // Of what every replica has, or every sub-group, they take turns.
+      const bool sharded = is_sharded(rank_class, bucket, buffer);
+      const bool apart = bucket.experts && spec.folds_experts();  // each part of the experts has replicas of its own
+      const int ways = sharded ? spec.sub_groups() : apart ? spec.expert_shards() : spec.replicas();
+      const int turn = sharded ? spec.sub_group_of(rank) : apart ? spec.expert_shard_index(rank) : replica;
+      if (turn != static_cast<int>(b) % ways) continue;
+      for (const Holding& holding : holdings(rank_class, bucket, buffer, spec.shard_index_of(bucket.experts, rank)))
+        write({state, version}, *holding.range, holding.local_begin, holding.local_end, buffer, holding.buffer_offset);
+    }
+  for (const OwnState& own : own_states(rank_class))  // the same on every replica
+    if (replica == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
+  for (OwnedPart& part : compression_parts(schedule, rank)) out.push_back(std::move(part));
+  for (const HeldShard& shard : held_shards(schedule, rank)) {
+    if (!shard.writes) continue;
+    CheckpointPart part;
+    part.file = fmt::format("rank-{:05}.safetensors", rank);
+    part.key = fmt::format("{}/{}/{}/{}-{}", name_of(shard.state), shard.range.name, shard.tensor_rank, shard.begin,
+                           shard.end);
+    part.state = shard.state;
+    part.tensor = shard.range.tensor;
+    part.tensor_rank = shard.tensor_rank;
+    part.begin = shard.begin;
+    part.end = shard.end;
+    out.push_back({std::move(part), shard.buffer, shard.offset});
+  }
+  return out;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,90 @@
+// Buffers of a class as parts with keys: what two ranks of equal keys hold is equal.
+#include "exec/state/held_states.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "exec/engine/logical.h"
+#include "exec/state/table_shards.h"
+
+namespace orrery::exec {
+namespace {
+
+class Collector {
+ public:
+  Collector(const plan::Schedule& schedule, int rank)
+      : class_(schedule.class_of(rank)), tensor_rank_(rank % schedule.spec.tensor), spec_(schedule.spec), rank_(rank) {}
+
+  /// A buffer that lies as the bucket's parameters do, whole or this rank's shard of it.
+  void by_tensor(const char* state, const plan::Bucket& bucket, int buffer) {
+    if (!held(buffer)) return;
+    for (int version = 0; version < class_.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
+      for (const Holding& holding : holdings(class_, bucket, buffer, spec_.shard_index_of(bucket.experts, rank_))) {
+        const plan::ParameterRange& range = *holding.range;
+        HeldPart part{
+            state, range.name, buffer, version, holding.buffer_offset, holding.local_end - holding.local_begin, {}};
+        part.key = fmt::format("{}/{}/{}/{}/{}-{}", state, version, range.name, range.replicated ? -1 : tensor_rank_,
+                               holding.local_begin, holding.local_end);
+        out_.push_back(std::move(part));
+      }
+  }
+
+  /// A buffer as a whole. `shared`: what tells those who hold the same apart from others; empty: nobody does.
+  void whole(const char* state, const std::string& of, int buffer, const std::string& shared) {
+    if (!held(buffer)) return;
+    const plan::Buffer& b = class_.buffers[static_cast<std::size_t>(buffer)];
+    for (int version = 0; version < b.versions; ++version)
+      out_.push_back({state, of, buffer, version, 0, b.elements,
+                      shared.empty() ? "" : fmt::format("{}/{}/{}/{}", state, version, of, shared)});
+  }
+
+  void bucket(const plan::Bucket& b) {
+    by_tensor("weight", b, b.parameters);
+    by_tensor("weight", b, b.shard);
+    by_tensor("master", b, b.master);
+    by_tensor("stashed", b, b.stashed);
+    by_tensor("first_moment", b, b.first_moment);
+    by_tensor("second_moment", b, b.second_moment);
+    const std::string place = fmt::format("{}.{}{}", class_.stage, tensor_rank_,
+                                          b.experts ? fmt::format(".{}", spec_.expert_index(rank_)) : "");
+    const bool sharded = b.first_moment >= 0 && is_sharded(class_, b, b.first_moment);
+    const std::string scales = sharded ? fmt::format("{}.{}", place, spec_.shard_index_of(b.experts, rank_)) : place;
+    whole("first_scale", b.name, b.first_scale, scales);
+    whole("second_scale", b.name, b.second_scale, scales);
+    whole("compression_error", b.name, b.error, "");
+    whole("low_rank_q", b.name, b.low_rank_q, place);
+  }
+
+  std::vector<HeldPart> all() {
+    for (const plan::Bucket& b : class_.buckets) bucket(b);
+    whole("factors", "factors", class_.factors, fmt::format("{}.{}", class_.stage, tensor_rank_));
+    whole("loss_scaling", "loss_scaling", class_.scaling, "all");
+    return std::move(out_);
+  }
+
+ private:
+  [[nodiscard]] bool held(int buffer) const {
+    return buffer >= 0 && class_.buffers[static_cast<std::size_t>(buffer)].persistent;
+  }
+  const plan::RankClass& class_;
+  int tensor_rank_;
+  const plan::PlanSpec& spec_;
+  int rank_;
+  std::vector<HeldPart> out_;
+};
+
+}  // namespace
+
+std::vector<HeldPart> held_parts(const plan::Schedule& schedule, int rank) {
+  std::vector<HeldPart> out = Collector(schedule, rank).all();
+  for (const HeldShard& shard : held_shards(schedule, rank))
+    out.push_back({name_of(shard.state), shard.range.name, shard.buffer, 0, shard.offset, shard.end - shard.begin,
+                   shard.writes && shard.state == State::weight
+                       ? ""
+                       : fmt::format("{}/{}/{}/{}-{}", name_of(shard.state), shard.range.name, shard.tensor_rank,
+                                     shard.begin, shard.end)});
+  return out;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,180 @@
+// Initial weights from safetensors files: Hugging Face's names and orientations, or our own.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include "exec/state/initialise.h"
+#include "exec/state/state_hash.h"
+#include "exec/state/table_shards.h"
+#include "exec/state/weight_names.h"
+#include "plan/lower/experts.h"
+
+namespace orrery::exec {
+namespace {
+
+constexpr const char* kCode = "E0602";
+
+/// Where a logical tensor stands: logical (o, i) is file element (i, row(o)) when transposed, else (row(o), i).
+struct Place {
+  const SafetensorsFile* file = nullptr;
+  const TensorEntry* entry = nullptr;
+  FilePlace in_file;
+  std::int64_t inner = 1;  ///< columns of the logical tensor
+};
+
+using Files = std::vector<const SafetensorsFile*>;
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+std::pair<const SafetensorsFile*, const TensorEntry*> find(const Files& files, const std::string& name) {
+  for (const SafetensorsFile* file : files)
+    if (const TensorEntry* entry = file->header().find(name)) return {file, entry};
+  // BERT's first files have TensorFlow's names of what a norm has.
+  constexpr std::pair<std::string_view, std::string_view> kOlder[] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                                                      {"LayerNorm.bias", "LayerNorm.beta"}};
+  for (const auto& [now, then] : kOlder)
+    if (name.ends_with(now)) return find(files, name.substr(0, name.size() - now.size()).append(then));
+  return {nullptr, nullptr};
+}
+
+// Our own name first, then each family's, as it is and without its prefix. The families' names differ.
+std::optional<Place> find_place(const Files& files, const plan::ParameterRange& range,
+                                const std::vector<models::WeightNames>& families, std::string& problem) {
+  const std::vector<std::int64_t>& shape = range.tensor.logical_shape;
+  const std::int64_t inner = shape.size() == 2 ? shape[1] : 1;
+  if (const auto [file, own] = find(files, range.name); own && own->shape == shape) return Place{file, own, {}, inner};
+  if (families.empty()) {
+    const auto entry = find(files, range.name).second;
+    problem = entry ? fmt::format("tensor \"{}\" has shape {}, expected {}", range.name, shape_text(entry->shape),
+                                  shape_text(shape))
+                    : fmt::format("no tensor \"{}\"", range.name);
+    return std::nullopt;
+  }
+  std::string looked_for;
+  for (const models::WeightNames& family : families) {
+    const FilePlace place = place_in_file(family, range.tensor);
+    auto [file, entry] = find(files, place.name);
+    if (!entry) std::tie(file, entry) = find(files, place.name.substr(place.prefix.size()));
+    if (!entry) {
+      const std::string name = place.name.substr(place.prefix.size());
+      if (looked_for.find("\"" + name + "\"") == std::string::npos)
+        looked_for += (looked_for.empty() ? "\"" : ", \"") + name + "\"";
+      continue;
+    }
+    if (entry->shape != place.shape) {
+      problem = fmt::format("tensor \"{}\" has shape {}, expected {}", entry->name, shape_text(entry->shape),
+                            shape_text(place.shape));
+      return std::nullopt;
+    }
+    return Place{file, entry, place, inner};
+  }
+  problem = fmt::format("no tensor {} (for {})", looked_for, range.name);
+  return std::nullopt;
+}
+
+/// The file's matrix is read once per tensor and kept while its rows are asked for: a transposed run touches all of it.
+struct Transposed {
+  const TensorEntry* entry = nullptr;
+  std::vector<float> values;
+};
+
+void copy_from(const Place& place, Transposed& cache, std::int64_t first, std::span<float> out) {
+  const FilePlace& at = place.in_file;
+  if (!at.transposed) {
+    const std::int64_t run = at.run > 0 ? at.run * place.inner : std::numeric_limits<std::int64_t>::max();
+    const auto size = static_cast<std::int64_t>(out.size());
+    for (std::int64_t done = 0; done < size;) {
+      const std::int64_t within = (first + done) % run, count = std::min(run - within, size - done);
+      const std::int64_t row = (first + done) / place.inner, column = (first + done) % place.inner;
+      const std::int64_t element = at.row(row) * place.inner + column;
+      const auto part = out.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count));
+      place.file->read(*place.entry, element, part);
+      require_finite(part, place.file->name(), place.entry->name, element);
+      done += count;
+    }
+    for (float& value : out) value = static_cast<float>(value + at.offset);
+    return;
+  }
+  if (cache.entry != place.entry) {
+    cache.values.resize(static_cast<std::size_t>(place.entry->elements()));
+    place.file->read(*place.entry, 0, cache.values);
+    require_finite(cache.values, place.file->name(), place.entry->name, 0);
+    cache.entry = place.entry;
+  }
+  for (std::size_t j = 0; j < out.size(); ++j) {
+    const std::int64_t o = (first + static_cast<std::int64_t>(j)) / place.inner;
+    const std::int64_t i = (first + static_cast<std::int64_t>(j)) % place.inner;
+    out[j] = cache.values[static_cast<std::size_t>(i * at.shape[1] + at.row(o))];
+  }
+}
+
+/// The model's family; of those whose names nobody else has, and where no model is given, any of these.
+std::vector<models::WeightNames> names_to_try(const models::Model* model) {
+  using models::Family;
+  std::vector<models::WeightNames> out;
+  constexpr Family kAnyOf[] = {Family::gpt, Family::llama, Family::bert};
+  if (model && model->recommender) return out;  // our own names are the public DLRM's
+  if (model) out.push_back(models::weight_names(*model));
+  if (!model || model->family == Family::mistral ||
+      std::find(std::begin(kAnyOf), std::end(kAnyOf), model->family) != std::end(kAnyOf))
+    for (const Family family : kAnyOf) out.push_back(models::traits_of(family).weights);
+  return out;
+}
+
+base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& schedule, const models::Model* model) {
+  const std::vector<models::WeightNames> families = names_to_try(model);
+  auto places = std::make_shared<std::map<std::string, Place>>();
+  base::Diagnostics wrong;
+  const auto look_up = [&](const plan::ParameterRange& range) {
+    if (places->count(range.name)) return;
+    std::string problem;
+    const std::optional<Place> place = find_place(files, range, families, problem);
+    if (place) {
+      (*places)[range.name] = *place;
+      return;
+    }
+    base::Diagnostic finding;
+    finding.code = kCode;
+    finding.where.file = files.front()->name();
+    finding.message = problem;
+    finding.help = families.empty()
+                       ? "initial_weights takes the names of the public DLRM's PyTorch state dict"
+                       : "initial_weights takes Hugging Face's names and orientations of the model's family";
+    wrong.push_back(finding);
+  };
+  for (const plan::RankClass& rank_class : schedule.classes) {
+    for (const plan::Bucket& bucket : rank_class.buckets)
+      for (const plan::ParameterRange& range : bucket.ranges) look_up(range);
+    for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) look_up(range);
+  }
+  for (const plan::ParameterRange& range : sharded_tables(schedule)) look_up(range);
+  if (!wrong.empty()) return base::fail(std::move(wrong));
+  auto cache = std::make_shared<Transposed>();
+  return LogicalSource([places, cache](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {
+    copy_from(places->at(range.name), *cache, first, out);
+  });
+}
+
+}  // namespace
+
+base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files, const plan::Schedule& schedule,
+                                        const models::Model* model) {
+  Files pointers;
+  for (const SafetensorsFile& file : files) pointers.push_back(&file);
+  return source_of(pointers, schedule, model);
+}
+
+base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule,
+                                        const models::Model* model) {
+  return source_of({&file}, schedule, model);
+}
+
+}  // namespace orrery::exec

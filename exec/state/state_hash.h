@@ -1,0 +1,34 @@
+#pragma once
+/// One look over what a rank holds from step to step: a hash of each part's bytes (XXH3, 64 bits), and where it has a
+/// value that is not a finite number. A single flipped bit always changes the hash.
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "exec/state/checkpoint.h"
+#include "exec/state/held_states.h"
+
+namespace orrery::exec {
+
+struct PartLook {
+  std::uint64_t hash = 0;
+  std::int64_t not_finite = -1;  ///< first such element within the part; -1: none
+};
+
+[[nodiscard]] std::uint64_t hash_of(std::string_view text);
+
+/// Looks at one part. Values of a device are copied to the host piece by piece.
+[[nodiscard]] PartLook look_at(const HeldPart& part, const CheckpointContext& context);
+/// At all parts, shared among `threads` where the memory is the host's.
+[[nodiscard]] std::vector<PartLook> look_at(std::span<const HeldPart> parts, const CheckpointContext& context,
+                                            int threads);
+
+/// The first of `values` that is not a finite number; -1: all are.
+[[nodiscard]] std::int64_t first_not_finite(std::span<const float> values);
+/// Throws InputFailure E0650 where one of `values` is not finite; they are the elements of `tensor` in `file` from
+/// `first` on.
+void require_finite(std::span<const float> values, const std::string& file, const std::string& tensor,
+                    std::int64_t first);
+
+}  // namespace orrery::exec

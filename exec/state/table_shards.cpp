@@ -1,0 +1,107 @@
+// Shards of tables as parts of logical tensors.
+#include "exec/state/table_shards.h"
+
+#include "models/recommender.h"
+#include "plan/spec/table_layout.h"
+
+namespace orrery::exec {
+namespace {
+
+plan::ParameterRange range_of_table(const plan::TableLayout& layout, int table, std::int64_t columns) {
+  const plan::TableLayout::Table& of = layout.tables[static_cast<std::size_t>(table)];
+  plan::ParameterRange range;
+  range.name = models::table_name(table);
+  range.tensor.name = range.name;
+  range.tensor.role = models::TensorRole::parameter;
+  range.tensor.shape = {of.rows, columns};
+  range.tensor.logical_shape = {of.rows, layout.embedding_dim};
+  range.tensor.split_axis = columns < layout.embedding_dim ? 1 : -1;
+  range.tensor.initial_stddev = models::table_stddev({of.rows, models::Pooling::sum, of.multi_hot});
+  range.elements = range.tensor.elements();
+  range.replicated = range.tensor.split_axis < 0;
+  return range;
+}
+
+// States that `weights` have, of values or rows as they are.
+class States {
+ public:
+  States(const plan::Schedule& schedule)
+      : layout_(*schedule.tables), adam_(schedule.spec.optimizer == plan::OptimizerKind::adam) {}
+
+  // Adam's second moments stand behind all first ones, of which there are `values`.
+  void add(std::vector<HeldShard>& out, const HeldShard& weights, const plan::TableShard& shard, int buffer,
+           std::int64_t values) const {
+    HeldShard held = weights;
+    held.range.tensor.initial_stddev = 0;
+    held.buffer = buffer;
+    held.state = State::first_moment;
+    if (!adam_) {
+      held.range = of_rows(shard.table);
+      held.tensor_rank = 0;
+      held.begin = shard.row_begin;
+      held.end = shard.row_end;
+      held.offset = shard.state;
+      held.writes = weights.writes && shard.first_columns;
+      out.push_back(held);
+      return;
+    }
+    out.push_back(held);
+    held.state = State::second_moment;
+    held.offset += values;
+    out.push_back(held);
+  }
+
+ private:
+  [[nodiscard]] plan::ParameterRange of_rows(int table) const {
+    plan::ParameterRange range = range_of_table(layout_, table, layout_.embedding_dim);
+    range.tensor.shape = range.tensor.logical_shape = {layout_.tables[static_cast<std::size_t>(table)].rows};
+    range.tensor.initial_stddev = 0;
+    range.elements = range.tensor.elements();
+    return range;
+  }
+  const plan::TableLayout& layout_;
+  bool adam_;
+};
+
+}  // namespace
+
+std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
+  std::vector<HeldShard> out;
+  if (!schedule.tables) return out;
+  const plan::TableLayout& layout = *schedule.tables;
+  const plan::RankClass& rank_class = schedule.class_of(rank);
+  const States states(schedule);
+  for (std::size_t i = layout.begin(rank); i < layout.end(rank); ++i) {
+    const plan::TableShard& shard = layout.shards[i];
+    HeldShard held;
+    held.range = range_of_table(layout, shard.table, shard.columns());
+    held.tensor_rank = static_cast<int>(shard.column_begin / shard.columns());
+    held.begin = shard.row_begin * shard.columns();
+    held.end = shard.row_end * shard.columns();
+    held.buffer = rank_class.tables;
+    held.offset = shard.offset;
+    out.push_back(held);
+    if (rank_class.table_states >= 0) states.add(out, held, shard, rank_class.table_states, layout.most_elements);
+  }
+  if (rank_class.replicated_states < 0) return out;
+  for (const plan::TableShard& shard : layout.replicated) {
+    HeldShard held;
+    held.range = range_of_table(layout, shard.table, layout.embedding_dim);
+    held.end = shard.elements();
+    held.offset = shard.offset;
+    held.writes = shard.table % layout.ranks == rank;
+    states.add(out, held, shard, rank_class.replicated_states, layout.replicated_elements);
+  }
+  return out;
+}
+
+std::vector<plan::ParameterRange> sharded_tables(const plan::Schedule& schedule) {
+  std::vector<plan::ParameterRange> out;
+  if (!schedule.tables) return out;
+  for (std::size_t t = 0; t < schedule.tables->tables.size(); ++t)
+    if (!schedule.tables->tables[t].replicated)
+      out.push_back(range_of_table(*schedule.tables, static_cast<int>(t), schedule.tables->embedding_dim));
+  return out;
+}
+
+}  // namespace orrery::exec

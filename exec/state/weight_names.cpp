@@ -1,0 +1,195 @@
+// Names in the families' files (models/families.h), and files in parts.
+#include "exec/state/weight_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "base/json.h"
+#include "exec/failure.h"
+#include "exec/files/files.h"
+
+namespace orrery::exec {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kMostIndex = 64U << 20;
+constexpr std::size_t kMostParts = 10'000;  // files of one model; the largest that are published have some hundred
+
+using Pairs = models::WeightNames::Pairs;
+
+const char* find(const Pairs& pairs, const std::string& logical) {
+  for (const auto& [name, file] : pairs)
+    if (logical == name) return file;
+  return nullptr;
+}
+
+/// Of several logical tensors that have one name in the file: whether this one is among them, and where it stands.
+void place_among(FilePlace& place, const models::WeightNames& names, const models::Tensor& tensor,
+                 const std::string& stem) {
+  if (tensor.group_rows > 0 && names.qkv != models::WeightNames::Qkv::apart) {
+    const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
+    place.shape[0] = groups * tensor.group_stride;
+    place.first = tensor.group_first;
+    if (names.qkv == models::WeightNames::Qkv::by_head)
+      place.run = tensor.group_rows, place.stride = tensor.group_stride;
+    else
+      place.first *= groups;
+    return;
+  }
+  const char *const gate = find(names.parts, "mlp.gate"), *const up = find(names.parts, "mlp.up");
+  if (gate == nullptr || up == nullptr || std::string(gate) != up) return;
+  if (stem != "mlp.gate" && stem != "mlp.up") return;
+  place.first = stem == "mlp.up" ? place.shape[0] : 0;
+  place.shape[0] *= 2;
+}
+
+bool is_norm(const std::string& stem) {
+  for (const char* one : {"ln_1", "ln_2", "ln_1_out", "ln_2_out", "ln_f", "ln_e", "attn.q_norm", "attn.k_norm",
+                          "attn.q_a_norm", "attn.kv_a_norm"})
+    if (stem == one) return true;
+  return false;
+}
+
+/// "mlp.experts.7.up" as the file's layer has it; empty where it is no expert's, or the file names none.
+std::string name_of_expert(const models::WeightNames& names, const std::string& stem) {
+  constexpr std::string_view kExperts = "mlp.experts.";
+  if (names.experts == nullptr || stem.rfind(kExperts, 0) != 0) return {};
+  const std::size_t dot = stem.find('.', kExperts.size());
+  if (dot == std::string::npos) return {};
+  const char* const part = find(names.expert_parts, stem.substr(dot + 1));
+  if (part == nullptr) return {};
+  return fmt::format("{}.{}.{}", names.experts, stem.substr(kExperts.size(), dot - kExperts.size()), part);
+}
+
+/// What `weight_map` names, each file once.
+std::set<std::string> files_of_index(base::JsonReader& in) {
+  std::set<std::string> names;
+  bool mapped = false;
+  in.open_object();
+  for (std::string key; in.key(key);) {
+    if (key != "weight_map") {
+      in.skip();
+      continue;
+    }
+    mapped = true;
+    in.open_object();
+    for (std::string tensor; in.key(tensor);) {
+      names.insert(in.text());
+      if (names.size() > kMostParts) in.error(fmt::format("more than {} files", kMostParts));
+    }
+  }
+  in.finish();
+  if (!mapped) in.error("it has no `weight_map`");
+  return names;
+}
+
+}  // namespace
+
+FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& tensor) {
+  const std::string& logical_name = tensor.name;
+  FilePlace place{.name = logical_name, .prefix = "", .shape = tensor.logical_shape};
+  if (const char* head = find(names.heads, logical_name)) {
+    place.name = head;
+    return place;
+  }
+  const std::size_t dot = logical_name.rfind('.');
+  if (dot == std::string::npos) return place;
+  const std::string kind = logical_name.substr(dot);  // ".weight", ".bias"
+  std::string stem = logical_name.substr(0, dot);
+  if (is_norm(stem) && kind == ".weight") place.offset = names.norm_offset;
+  if (const char* whole = find(names.whole, stem)) {
+    place.prefix = names.prefix;
+    place.name = place.prefix + whole + kind;
+    return place;
+  }
+  const std::size_t number = stem.find('.', 2);
+  if (stem.rfind("h.", 0) != 0 || number == std::string::npos) return place;
+  const std::string layer = stem.substr(2, number - 2);
+  stem = stem.substr(number + 1);
+  const std::string of_layer = fmt::format("{}{}{}.", names.prefix, names.layer, layer);
+  if (const std::string own = name_of_expert(names, stem); !own.empty()) {
+    place.prefix = names.prefix;
+    place.name = of_layer + own + kind;
+    return place;
+  }
+  if (const char* const other = find(names.parts, stem + kind)) {  // neither a weight nor a bias
+    place.prefix = names.prefix;
+    place.name = of_layer + other;
+    return place;
+  }
+  const char* const part = find(names.parts, stem);
+  if (part == nullptr) return place;
+  if (is_norm(stem) && kind == ".weight") place.offset = names.norm_offset;
+  place.prefix = names.prefix;
+  place.name = of_layer + part + kind;
+  place_among(place, names, tensor, stem);
+  place.transposed = names.transposed && place.shape.size() == 2;
+  if (place.transposed) std::reverse(place.shape.begin(), place.shape.end());
+  return place;
+}
+
+FilePlace place_in_file(models::Family family, const std::string& logical_name,
+                        const std::vector<std::int64_t>& logical_shape) {
+  models::Tensor tensor{.name = logical_name, .logical_shape = logical_shape};
+  constexpr const char* kParts[] = {".attn.q.", ".attn.k.", ".attn.v."};
+  for (std::int64_t i = 0; i < 3; ++i)
+    if (logical_name.find(kParts[i]) != std::string::npos)
+      tensor.group_rows = logical_shape[0], tensor.group_first = i * logical_shape[0],
+      tensor.group_stride = 3 * logical_shape[0];
+  return place_in_file(models::traits_of(family).weights, tensor);
+}
+
+base::Result<std::vector<SafetensorsFile>> open_weights(const fs::path& path) {
+  constexpr const char* kCode = "E0603";
+  const auto fault = [](const fs::path& file, const std::string& message) {
+    return base::fail(
+        {base::Diagnostic{base::Severity::error,
+                          kCode,
+                          {file.string(), 0, 0, 1},
+                          message,
+                          "give a .safetensors file, a model.safetensors.index.json, or the folder of one",
+                          {}}});
+  };
+  std::error_code error;
+  fs::path at = path;
+  if (fs::is_directory(path, error)) {
+    at = path / "model.safetensors";
+    if (!fs::exists(at, error)) at = path / "model.safetensors.index.json";
+    if (!fs::exists(at, error))
+      return fault(path, fmt::format("{} holds neither model.safetensors nor its index", path.string()));
+  }
+  std::vector<SafetensorsFile> files;
+  if (at.extension() != ".json") {
+    auto file = SafetensorsFile::open(at);
+    if (!file) return base::fail(file.error());
+    files.push_back(std::move(*file));
+    return files;
+  }
+  try {
+    const std::string text = read_file(at, kMostIndex);
+    base::JsonReader in(text, at.string());
+    const std::set<std::string> names = files_of_index(in);
+    if (in.failed()) {
+      const base::Diagnostic& wrong = in.errors().front();
+      return fault(at, fmt::format("{}:{}:{}: not an index of weights: {}", at.string(), wrong.where.line,
+                                   wrong.where.column, wrong.message));
+    }
+    for (const std::string& name : names) {
+      if (name.find('/') != std::string::npos)
+        return fault(at, fmt::format("{} leads out of its folder", base::quoted(name)));
+      auto file = SafetensorsFile::open(at.parent_path() / name);
+      if (!file) return base::fail(file.error());
+      files.push_back(std::move(*file));
+    }
+  } catch (const Failure& failure) {
+    return fault(at, failure.what());
+  }
+  return files;
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,151 @@
+// Lays the parameters of a stage out in flat buckets.
+#include "plan/lower/buckets.h"
+
+#include <algorithm>
+
+#include "plan/lower/whole_matrices.h"
+
+namespace orrery::plan {
+
+namespace {
+
+class Layout {
+ public:
+  Layout(const Plan& plan, int stage, bool trains)
+      : plan_(plan),
+        stage_(stage),
+        options_(expand_options(plan.spec())),
+        alignment_(parameter_alignment(plan.spec().optimizer)) {
+    options_.dropout = trains;
+  }
+
+  StageParameters build() {
+    const PlanSpec& spec = plan_.spec();
+    for (chunk_ = 0; chunk_ < spec.virtual_stages; ++chunk_) {
+      if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding, -1);
+      for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk_); ++i) {
+        add(models::LayerKind::block, plan_.first_layer(stage_, chunk_) + i);
+        result_.layers.back().recompute = spec.recompute_of(i);
+      }
+      if (spec.ends(stage_, chunk_)) add(models::LayerKind::head, -1);
+    }
+    for (Bucket& bucket : result_.buckets) {
+      bucket.shards = spec.shards_of(bucket.experts);
+      bucket.elements = round_up(bucket.elements, bucket.shards * alignment_);
+    }
+    result_.factors = place_factors(result_.buckets, spec.optimizer);
+    return std::move(result_);
+  }
+
+ private:
+  void add(models::LayerKind kind, std::int64_t layer) {
+    StageLayer stage_layer{
+        .kind = kind, .layer = layer, .chunk = chunk_, .program = models::expand(plan_.model(), kind, layer, options_)};
+    const std::vector<models::Tensor>& tensors = stage_layer.program.tensors;
+    stage_layer.bucket.assign(tensors.size(), -1);
+    stage_layer.offset.assign(tensors.size(), 0);
+    int own = -1, of_experts = -1;
+    for (const std::size_t i : parameter_order(stage_layer.program, plan_.spec().optimizer)) {
+      if (tensors[i].role == models::TensorRole::parameter) {
+        const bool expert = tensors[i].expert >= 0;
+        int& target = tensors[i].shared ? result_.shared : expert ? of_experts : own;
+        const bool fresh = target < 0;
+        if (fresh) {
+          target = new_bucket(tensors[i].shared ? "wte" : name(kind, layer) + (expert ? ".experts" : ""));
+          result_.buckets.back().embedding = tensors[i].shared || kind == models::LayerKind::embedding;
+          result_.buckets.back().experts = expert;
+        }
+        stage_layer.bucket[i] = target;
+        stage_layer.offset[i] = tensors[i].shared && !fresh ? 0 : append(target, kind, tensors[i]);
+        use(stage_layer, target);
+      } else if (tensors[i].role == models::TensorRole::gradient) {
+        const auto of = static_cast<std::size_t>(tensors[i].of);
+        stage_layer.bucket[i] = stage_layer.bucket[of];
+        stage_layer.offset[i] = stage_layer.offset[of];
+      }
+    }
+    result_.layers.push_back(std::move(stage_layer));
+  }
+
+  static void use(StageLayer& layer, int bucket) {
+    for (int known : layer.buckets)
+      if (known == bucket) return;
+    layer.buckets.push_back(bucket);
+  }
+
+  int new_bucket(const std::string& bucket_name) {
+    result_.buckets.push_back({.name = bucket_name});
+    return static_cast<int>(result_.buckets.size()) - 1;
+  }
+
+  std::int64_t append(int bucket_index, models::LayerKind kind, const models::Tensor& tensor) {
+    Bucket& bucket = result_.buckets[static_cast<std::size_t>(bucket_index)];
+    const std::int64_t start = round_up(bucket.elements, alignment_);
+    // The first stage's copy of the table counts in the norm, and the first copy of a mirrored model.
+    const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().mirrors() && chunk_ > 0);
+    std::int64_t offset = start;
+    const auto range = [&](const models::Tensor& piece) {
+      bucket.ranges.push_back(
+          {.name = piece.name,
+           .offset = offset,
+           .elements = piece.elements(),
+           .decay = piece.decay,
+           .counts_in_norm = !copy,
+           .replicated = piece.split_axis < 0 && (piece.expert < 0 || !plan_.spec().whole_experts()),
+           .orthogonal = moves_whole(plan_.spec().optimizer, kind, piece),
+           .tensor = piece});
+      offset += piece.elements();
+    };
+    if (tensor.pieces.empty()) range(tensor);
+    for (const models::Tensor& piece : tensor.pieces) range(piece);
+    bucket.elements = offset;
+    if (tensor.partial_gradient) bucket.partial_elements = offset;
+    return start;
+  }
+
+  static std::string name(models::LayerKind kind, std::int64_t layer) {
+    switch (kind) {
+      case models::LayerKind::embedding: return "embedding";
+      case models::LayerKind::block: return "h." + std::to_string(layer);
+      case models::LayerKind::head: return "head";
+    }
+    return "?";
+  }
+
+  const Plan& plan_;
+  int stage_, chunk_ = 0;
+  models::ExpandOptions options_;
+  std::int64_t alignment_;
+  StageParameters result_;
+};
+
+}  // namespace
+
+models::ExpandOptions expand_options(const PlanSpec& spec) {
+  const models::DType kept = spec.precision == models::DType::fp8    ? models::DType::bf16
+                             : spec.precision == models::DType::tf32 ? models::DType::fp32
+                                                                     : spec.precision;
+  return {.batch = spec.micro_batch,
+          .sequence = spec.tokens_per_rank(),
+          .context = spec.context,
+          .tensor = spec.tensor,
+          .dtype = kept,
+          .flash = spec.flash,
+          .products = kept == spec.precision ? models::DType::fp32 : spec.precision,
+          .sequence_parallel = spec.shards_rows(),
+          .vocab_multiple = spec.vocab_multiple,
+          .global_tokens = spec.batch * spec.sequence,
+          .expert = spec.expert,
+          .expert_bound = spec.expert_bound,
+          .whole_experts = spec.whole_experts(),
+          .imbalance = spec.expert_imbalance,
+          .loss_chunks = spec.loss_chunks,
+          // Backward follows at once, and no other rank has a part of the logits.
+          .loss_at_once = spec.pipeline == 1 && spec.tensor == 1};
+}
+
+StageParameters stage_parameters(const Plan& plan, int stage, bool trains) {
+  return Layout(plan, stage, trains).build();
+}
+
+}  // namespace orrery::plan

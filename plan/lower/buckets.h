@@ -1,0 +1,42 @@
+#pragma once
+/// Which parameters a pipeline stage holds, laid out in flat buckets: one per layer, one for a tied token table.
+#include <vector>
+
+#include "models/expand.h"
+#include "plan/lower/factors.h"
+#include "plan/schedule/schedule.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::plan {
+
+[[nodiscard]] constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes
+/// fp32), but for optimizers that want more: parameter_alignment().
+inline constexpr std::int64_t kParameterAlignment = 32;
+
+struct StageLayer {
+  models::LayerKind kind{};
+  std::int64_t layer = -1;  ///< block index of the model
+  int chunk = 0;
+  Recompute recompute = Recompute::none;
+  models::LayerProgram program;
+  std::vector<int> bucket = {};           ///< by tensor: its bucket (parameters and gradients), else -1
+  std::vector<std::int64_t> offset = {};  ///< by tensor: elements into the bucket
+  std::vector<int> buckets = {};          ///< buckets that this layer uses, each once
+};
+
+struct StageParameters {
+  std::vector<StageLayer> layers;  ///< in forward order
+  std::vector<Bucket> buckets;     ///< sizes and ranges; buffers not assigned yet
+  int shared = -1;                 ///< bucket of the tied token table, if the stage has it
+  FactorLayout factors;            ///< of optimizers that look at whole tensors
+};
+
+/// `trains`: false leaves out what only training does (dropout).
+[[nodiscard]] StageParameters stage_parameters(const Plan& plan, int stage, bool trains = true);
+[[nodiscard]] models::ExpandOptions expand_options(const PlanSpec& spec);
+
+}  // namespace orrery::plan

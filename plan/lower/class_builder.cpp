@@ -1,0 +1,148 @@
+// Buffers, views and steps of one class, and the lives of its buffers.
+#include "plan/lower/class_builder.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/ensure.h"
+#include "plan/schedule/rewrite.h"
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+int ClassBuilder::buffer(std::string name, Purpose purpose, DType dtype, std::int64_t elements, bool persistent) {
+  class_.buffers.push_back(
+      {.name = std::move(name), .purpose = purpose, .dtype = dtype, .elements = elements, .persistent = persistent});
+  return static_cast<int>(class_.buffers.size()) - 1;
+}
+View ClassBuilder::whole(int index) const {
+  return {index, 0, class_.buffers[static_cast<std::size_t>(index)].elements, false};
+}
+int ClassBuilder::view(const View& v) {
+  class_.views.push_back(v);
+  return static_cast<int>(class_.views.size()) - 1;
+}
+
+Step& ClassBuilder::push(Step step) {
+  class_.blocks.back().steps.push_back(std::move(step));
+  return class_.blocks.back().steps.back();
+}
+
+Step& ClassBuilder::compute(Phase phase, std::int32_t layer, std::string part, std::vector<Op> ops) {
+  Step step{
+      .kind = StepKind::compute, .stream = Stream::compute, .phase = phase, .layer = layer, .part = std::move(part)};
+  for (const Op& op : ops) {
+    for (int v : op.in)
+      if (v >= 0) note(step.reads, class_.views[static_cast<std::size_t>(v)].buffer);
+    for (int v : op.out)
+      if (v >= 0) note(step.writes, class_.views[static_cast<std::size_t>(v)].buffer);
+  }
+  step.ops = std::move(ops);
+  return push(std::move(step));
+}
+
+Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
+                               std::int32_t layer, std::int32_t bucket, Reduce reduce) {
+  Step step{.kind = StepKind::collective, .stream = stream, .phase = phase, .layer = layer, .bucket = bucket};
+  step.part = name_of(kind);
+  step.collective = kind;
+  step.reduce = reduce;
+  step.group = group;
+  step.source = source;
+  step.target = target;
+  step.reads = {source.buffer};
+  step.writes = {target.buffer};
+  return push(std::move(step));
+}
+
+Step& ClassBuilder::exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
+                             const Counted& counted) {
+  Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, layer, -1);
+  step.counted = counted;
+  if (!counted.any()) return step;
+  note(step.reads, view_at(counted.sent).buffer);
+  note(step.reads, view_at(counted.received).buffer);
+  return step;
+}
+
+void ClassBuilder::send(Phase phase, int peer, int tag, int source) {
+  Step step{.kind = StepKind::send, .stream = Stream::pipeline_send, .phase = phase, .part = "send"};
+  step.peer = peer;
+  step.tag = tag;
+  step.source = whole(source);
+  step.reads = {source};
+  push(std::move(step));
+}
+void ClassBuilder::receive(Phase phase, int peer, int tag, int target) {
+  Step step{.kind = StepKind::recv, .stream = Stream::pipeline_recv, .phase = phase, .part = "recv"};
+  step.peer = peer;
+  step.tag = tag;
+  step.target = whole(target);
+  step.writes = {target};
+  push(std::move(step));
+}
+
+Op ClassBuilder::flat(OpKind kind, DType dtype, std::int64_t m, std::vector<int> in, std::vector<int> out) {
+  Op op;
+  op.kind = kind;
+  op.dtype = dtype;
+  op.m = m;
+  op.in = std::move(in);
+  op.out = std::move(out);
+  return op;
+}
+Op ClassBuilder::zero_of(int index) {
+  const Buffer& b = class_.buffers[static_cast<std::size_t>(index)];
+  return flat(OpKind::fill_zero, b.dtype, b.elements, {}, {view(whole(index))});
+}
+
+void ClassBuilder::settle_lives() {
+  struct Use {
+    int first_block = -1, first_step = -1, last_block = -1, last_step = -1;
+  };
+  std::vector<Use> uses(class_.buffers.size());
+  std::map<int, int> shifted;  // what arrives from the ring, by what was sent meanwhile
+  for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
+    for (int s = 0; s < static_cast<int>(class_.blocks[static_cast<std::size_t>(b)].steps.size()); ++s) {
+      const Step& step = class_.blocks[static_cast<std::size_t>(b)].steps[static_cast<std::size_t>(s)];
+      const auto touch = [&](int index) {
+        Use& use = uses[static_cast<std::size_t>(index)];
+        if (use.first_block < 0) use.first_block = b, use.first_step = s;
+        use.last_block = b, use.last_step = s;
+      };
+      for (int index : step.reads) touch(index);
+      for (int index : step.writes) touch(index);
+      // What travels is freed where its successor is first read: a compute step before that must not wait for it.
+      if (step.kind == StepKind::collective && step.collective == CollectiveKind::ring_shift)
+        shifted[step.target.buffer] = step.source.buffer;
+      if (step.kind != StepKind::compute) continue;
+      for (int index : step.reads)
+        if (const auto found = shifted.find(index); found != shifted.end()) {
+          touch(found->second);
+          shifted.erase(found);
+        }
+    }
+  for (const Kept& kept : kept_) {
+    Use& use = uses[static_cast<std::size_t>(kept.buffer)];
+    if (std::pair(kept.block, kept.step) > std::pair(use.last_block, use.last_step))
+      use.last_block = kept.block, use.last_step = kept.step;
+  }
+  for (std::size_t index = 0; index < uses.size(); ++index) {
+    if (class_.buffers[index].persistent) continue;
+    const Use& use = uses[index];
+    ENSURE(use.first_block >= 0, "buffer {} is never used", class_.buffers[index].name);
+    class_.buffers[index].per_micro_batch = use.first_block != use.last_block;
+    step_at(use.first_block, use.first_step).births.push_back(static_cast<int>(index));
+    step_at(use.last_block, use.last_step).deaths.push_back(static_cast<int>(index));
+    if (class_.buffers[index].per_micro_batch || class_.buffers[index].purpose != Purpose::activations) continue;
+    class_.buffers[index].purpose = Purpose::workspace;  // an activation that does not wait for backward
+  }
+}
+Step& ClassBuilder::step_at(int block, int step) {
+  return class_.blocks[static_cast<std::size_t>(block)].steps[static_cast<std::size_t>(step)];
+}
+
+}  // namespace orrery::plan

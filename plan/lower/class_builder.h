@@ -1,0 +1,59 @@
+#pragma once
+/// How a RankClass is noted down: buffers, views, steps, and the lives of buffers, which follow from who uses them.
+/// Private to plan/: only lowering builds classes.
+#include <string>
+#include <vector>
+
+#include "plan/schedule/schedule.h"
+
+namespace orrery::plan {
+
+class ClassBuilder {
+ public:
+  [[nodiscard]] RankClass& result() { return class_; }
+
+  int buffer(std::string name, Purpose purpose, models::DType dtype, std::int64_t elements, bool persistent = false);
+  int view(const View& view);
+  [[nodiscard]] View whole(int buffer) const;
+  [[nodiscard]] const View& view_at(int view) const { return class_.views[static_cast<std::size_t>(view)]; }
+  [[nodiscard]] Bucket& bucket(int index) { return class_.buckets[static_cast<std::size_t>(index)]; }
+
+  /// Opens a block; the steps that follow go into it.
+  void open(std::string name) { class_.blocks.push_back({std::move(name), {}}); }
+  /// A compute step; what it reads and writes is read off its ops. `ops` name views.
+  Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<models::Op> ops);
+  Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
+                   std::int32_t layer, std::int32_t bucket, Reduce reduce = Reduce::sum);
+  /// An all-to-all, of whole pieces or of as much as counts say; that orders it behind who writes them.
+  Step& exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
+                 const Counted& counted = {});
+  void send(Phase phase, int peer, int tag, int source);
+  void receive(Phase phase, int peer, int tag, int target);
+
+  /// An operator over `m` elements of flat ranges.
+  [[nodiscard]] static models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m, std::vector<int> in,
+                                       std::vector<int> out);
+  [[nodiscard]] models::Op zero_of(int buffer);
+
+  /// The last step so far also needs `buffer`: it dies there or later.
+  void keep(int buffer) {
+    kept_.push_back(
+        {buffer, static_cast<int>(class_.blocks.size()) - 1, static_cast<int>(class_.blocks.back().steps.size()) - 1});
+  }
+
+  /// A buffer is born at its first use and dies at its last; one used in two blocks lives per micro-batch. Call once,
+  /// after the last step.
+  void settle_lives();
+
+ private:
+  Step& push(Step step);
+  Step& step_at(int block, int step);
+
+  struct Kept {
+    int buffer = -1, block = -1, step = -1;
+  };
+  RankClass class_;
+  std::vector<Kept> kept_;
+};
+
+}  // namespace orrery::plan

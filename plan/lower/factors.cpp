@@ -1,0 +1,51 @@
+// Places of norms and factors.
+#include "plan/lower/factors.h"
+
+#include "plan/lower/buckets.h"
+
+namespace orrery::plan {
+
+bool is_factored(const models::Tensor& tensor) {
+  return tensor.logical_shape.size() == 2 && tensor.logical_shape[0] > 1 && tensor.logical_shape[1] > 1;
+}
+
+FactorCount factor_count(const models::Tensor& tensor) {
+  if (!is_factored(tensor)) return {tensor.elements(), 0};
+  const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+  const std::int64_t across = tensor.split_axis == 0 ? columns : rows;
+  return {1 + rows + columns, tensor.split_axis < 0 ? 0 : 1 + across};
+}
+
+FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer) {
+  FactorLayout layout;
+  if (!traits_of(optimizer).whole_tensors) return layout;
+  for (Bucket& bucket : buckets)
+    for (ParameterRange& range : bucket.ranges) range.norms = layout.parameters++;
+  if (optimizer != OptimizerKind::adafactor) return layout;
+  for (const bool meets : {true, false}) {
+    const auto take = [&](std::int64_t& place, std::int64_t count, bool met) {
+      if (met != meets) return;
+      place = layout.factors.elements;
+      layout.factors.elements += count;
+    };
+    for (Bucket& bucket : buckets)
+      for (ParameterRange& range : bucket.ranges) {
+        const models::Tensor& t = range.tensor;
+        if (!is_factored(t)) {
+          take(range.factor_sum, t.elements(), false);
+          continue;
+        }
+        take(range.factor_sum, 1, t.split_axis >= 0);
+        take(range.factor_rows, t.shape[0], t.split_axis == 1);
+        take(range.factor_columns, t.shape[1], t.split_axis == 0);
+      }
+    if (meets) layout.factors.met = layout.factors.elements;
+  }
+  return layout;
+}
+
+std::int64_t parameter_alignment(OptimizerKind optimizer) {
+  return optimizer == OptimizerKind::adamw_8bit ? models::kQuantisedBlock : kParameterAlignment;
+}
+
+}  // namespace orrery::plan

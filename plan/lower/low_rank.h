@@ -1,0 +1,32 @@
+#pragma once
+/// PowerSGD's matrices (Vogels, Karimireddy, Jaggi 2019): which parameters travel as P and Q, how large these are, and
+/// where they stand.
+#include <cstdint>
+#include <vector>
+
+#include "plan/schedule/schedule.h"
+
+namespace orrery::plan {
+
+/// A parameter as a tensor rank has it: rows x columns of values; anything but a matrix is one column.
+struct MatrixShape {
+  std::int64_t rows = 0, columns = 1;
+  bool operator==(const MatrixShape&) const = default;
+};
+[[nodiscard]] MatrixShape matrix_of(const models::Tensor& tensor);
+
+/// Columns of its P and Q; 0: it travels whole, as what is no matrix does, and what they would shorten too little.
+[[nodiscard]] std::int64_t rank_of(const MatrixShape& matrix, const Compression& compression);
+
+/// Sums over the parameters of a bucket, each padded to kParameterAlignment: values of the error, of P, of Q, and of
+/// what travels whole.
+struct LowRankSizes {
+  std::int64_t error = 0, p = 0, q = 0, rest = 0;
+};
+/// Counts a parameter in; returns where its parts begin (-1 where it has none; `rest` -1 where it is compressed).
+LowRankSizes place_matrix(LowRankSizes& sizes, const MatrixShape& matrix, const Compression& compression);
+
+/// Gives the ranges of a bucket their places.
+LowRankSizes place_low_rank(Bucket& bucket, const Compression& compression);
+
+}  // namespace orrery::plan

@@ -1,0 +1,597 @@
+// Lowering of one plan. Reading order: lower() and StageLowering::build(), then forward_pass and backward_pass
+// (plan/lower/lower_finish.cpp: the end of the step), then the small helpers that make buffers, views and steps.
+//
+// Per stage: block "begin" zeroes gradients that the first micro-batch does not write (plan/lower/write_first.h);
+// "forward" and "backward" run once per micro-batch in the pipeline order, of each chunk when stages are interleaved;
+// "finish" reduces gradients, clips, updates and gathers. Births and deaths follow from who uses what.
+#include "plan/lower/lower.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/ensure.h"
+#include "models/inputs.h"
+#include "plan/lower/buckets.h"
+#include "plan/lower/class_builder.h"
+#include "plan/lower/compress.h"
+#include "plan/lower/encode.h"
+#include "plan/lower/groups.h"
+#include "plan/lower/lower_finish.h"
+#include "plan/lower/lower_optimizer.h"
+#include "plan/lower/lower_recommender.h"
+#include "plan/lower/offload.h"
+#include "plan/lower/parameter_server.h"
+#include "plan/lower/reduce_early.h"
+#include "plan/lower/shard_sums.h"
+#include "plan/lower/stage_layers.h"
+#include "plan/lower/write_first.h"
+#include "plan/schedule/asynchronous.h"
+#include "plan/schedule/orders.h"
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+using models::Tensor;
+using models::TensorRole;
+
+models::DType gradient_dtype(models::DType precision) {
+  return precision == DType::fp16 ? DType::fp16 : DType::fp32;
+}
+
+namespace {
+
+constexpr int kForwardTag = 0, kBackwardTag = 1;
+
+class StageLowering {
+ public:
+  /// `moves`: the stage's, where the order makes those of all stages together.
+  StageLowering(const Plan& plan, const LowerOptions& options, const Groups& groups, int stage, std::vector<Move> moves)
+      : plan_(plan),
+        spec_(plan.spec()),
+        options_(options),
+        groups_(groups),
+        stage_(stage),
+        moves_(std::move(moves)),
+        zero_(spec_.replicas() > 1 ? spec_.zero_stage : 0),
+        parameters_(stage_parameters(plan, stage, !options.forward_only)) {}
+
+  RankClass build() {
+    class_.stage = stage_;
+    class_.count = spec_.ranks_per_stage();
+    class_.representative = plan_.rank(stage_, 0, 0);
+    class_.buckets = parameters_.buckets;
+    forward_tensors_.resize(parameters_.layers.size());
+    backward_tensors_.resize(parameters_.layers.size());
+    persistent_buffers();
+    add_expert_buffers(build_, plan_.model(), parameters_.layers, options_.forward_only);
+    begin_block();
+    in_moves() ? chunk_blocks() : whole_blocks();
+    if (balances()) balance_block();
+    const StepEnd end{build_,
+                      groups_,
+                      spec_,
+                      plan_.model(),
+                      zero_,
+                      stage_,
+                      parameters_.shared,
+                      norm_squared_,
+                      coefficient_,
+                      parameters_.factors};
+    options_.forward_only ? lower_report(end) : lower_finish(end);
+    build_.settle_lives();
+    if (asynchronous())
+      make_asynchronous(plan_, stage_, block_of_, class_);
+    else
+      order();
+    if (spec_.has_server() && !options_.forward_only) serve(plan_, class_);
+    // A pass over evaluation data keeps what lasts where training has it; it saves nothing.
+    if (spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device)
+      offload_states(class_, spec_.offload);
+    if (spec_.offload.activations == Space::host && !options_.forward_only)
+      offload_activations(class_, spec_.offload.prefetch);
+    if (spec_.compression.activations != ActivationEncoding::none && !options_.forward_only)
+      encode_activations(class_, spec_.compression);
+    if (!options_.zero_gradients && !options_.forward_only) write_first(class_);
+    // Last: it divides what stands by then.
+    if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, spec_, zero_);
+    class_.program.fold();
+    return std::move(build_.result());
+  }
+
+ private:
+  // Layers [first, last) of the stage.
+  struct Chunk {
+    std::size_t first = 0, last = 0;
+  };
+
+  // -- one chunk of layers, or several in turn --------------------------------------------------------------------
+  bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward() || asynchronous(); }
+  // An evaluation drains: it is no step of the training.
+  bool asynchronous() const { return spec_.asynchronous() && !options_.forward_only; }
+
+  // Messages stand inside the passes: a receive at the start, a send at the end.
+  void whole_blocks() {
+    const Chunk all{0, parameters_.layers.size()};
+    build_.open("forward");
+    int x = -1;
+    // First: computing waits for the gradient that is on its way back, whose receiver may wait for this.
+    if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
+    load_inputs(all);
+    const int y = forward_pass(all, x);
+    if (stage_ + 1 < spec_.pipeline) send(y, Phase::forward, 0);
+    if (options_.forward_only) return;
+    build_.open("backward");
+    int dy = -1;
+    if (stage_ + 1 < spec_.pipeline) receive(dy = boundary("received_gradient"), Phase::backward, 0);
+    const int dx = backward_pass(all, dy);
+    if (stage_ > 0) send(dx, Phase::backward, 0);
+  }
+
+  // Messages stand between the passes, in blocks of their own: one that is sent waits for its turn
+  // (plan/schedule/orders.h). Blocks stand in the order in which a micro-batch runs through them. What the next chunk
+  // of this stage takes is handed on without a message.
+  void chunk_blocks() {
+    std::vector<Chunk> chunks;
+    std::vector<int> made;  // by chunk
+    for (int c = 0; c < spec_.virtual_stages; ++c) {
+      Chunk chunk{chunks.empty() ? 0 : chunks.back().last, 0};
+      chunk.last = chunk.first;
+      while (chunk.last < parameters_.layers.size() && parameters_.layers[chunk.last].chunk == c) ++chunk.last;
+      chunks.push_back(chunk);
+    }
+    int x = -1, dy = -1;
+    for (int c = 0; c < spec_.virtual_stages; ++c) {
+      const std::string suffix = "." + std::to_string(c);
+      if (spec_.receives(stage_, c, true)) {
+        open(Move::Kind::receive_activation, c, "receive_forward" + suffix);
+        receive(x = boundary("received" + suffix), Phase::forward, c);
+      }
+      open(Move::Kind::forward, c, "forward" + suffix);
+      load_inputs(chunks[static_cast<std::size_t>(c)]);
+      made.push_back(x = forward_pass(chunks[static_cast<std::size_t>(c)], x));
+      if (!spec_.sends(stage_, c, true)) continue;
+      open(Move::Kind::send_activation, c, "send_forward" + suffix);
+      send(x, Phase::forward, c);
+    }
+    if (options_.forward_only) return;
+    for (int c = spec_.virtual_stages; c-- > 0;)
+      dy = backward_blocks(c, chunks[static_cast<std::size_t>(c)], made[static_cast<std::size_t>(c)], dy);
+  }
+
+  // A stage whose passes are split computes on while what it has made is under way: it is freed where the receiver has
+  // long had it.
+  int backward_blocks(int c, const Chunk& chunk, int y, int dy) {
+    const std::string suffix = "." + std::to_string(c);
+    if (spec_.receives(stage_, c, false)) {
+      open(Move::Kind::receive_gradient, c, "receive_backward" + suffix);
+      receive(dy = boundary("received_gradient" + suffix), Phase::backward, c);
+    }
+    open(Move::Kind::backward, c, "backward" + suffix);
+    const int dx = backward_pass(chunk, dy);
+    const bool splits = spec_.splits_backward();
+    if (splits && spec_.sends(stage_, c, true)) build_.keep(y);
+    if (spec_.sends(stage_, c, false)) {
+      open(Move::Kind::send_gradient, c, "send_backward" + suffix);
+      send(dx, Phase::backward, c);
+    }
+    if (!splits) return dx;
+    open(Move::Kind::weights, c, "weights" + suffix);
+    weights_pass(chunk);
+    if (spec_.sends(stage_, c, false)) build_.keep(dx);
+    return dx;
+  }
+
+  void open(Move::Kind kind, int chunk, const std::string& name) {
+    block_of_[{kind, chunk}] = static_cast<std::int32_t>(class_.blocks.size());
+    build_.open(name);
+  }
+
+  int boundary(const std::string& name) {
+    return build_.buffer(name, Purpose::activations, compute_dtype(), boundary_elements());
+  }
+
+  // Of interleaved chunks the neighbour ahead of the last stage is the first, one chunk further; of folded ones the
+  // second goes back up the stages. A message is tagged with its sender's chunk.
+  void send(int buffer, Phase phase, int chunk) {
+    const bool forward = phase == Phase::forward;
+    build_.send(phase, to_neighbour(forward, chunk), 2 * chunk + (forward ? kForwardTag : kBackwardTag), buffer);
+  }
+  void receive(int buffer, Phase phase, int chunk) {
+    const bool forward = phase == Phase::forward;
+    const int sender = spec_.place_of(stage_, chunk) + (forward ? -1 : 1);
+    build_.receive(phase, to_neighbour(!forward, chunk),
+                   2 * (sender / spec_.pipeline) + (forward ? kForwardTag : kBackwardTag), buffer);
+  }
+  int to_neighbour(bool ahead, int chunk) const {
+    return spec_.stage_at(spec_.place_of(stage_, chunk) + (ahead ? 1 : -1)) - stage_;
+  }
+
+  // -- what lives for the whole run -------------------------------------------------------------------------------
+  bool partitions_parameters() const { return zero_ == 3; }
+  bool partitions_gradients() const { return zero_ >= 2; }
+  DType compute_dtype() const { return expand_options(spec_).dtype; }
+
+  void persistent_buffers() {
+    const DType gradient = gradient_dtype(spec_.precision);
+    for (Bucket& b : class_.buckets) {
+      const std::int64_t optimized = zero_ >= 1 ? b.shard_elements() : b.elements;
+      if (partitions_parameters())
+        b.shard = build_.buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
+      else
+        b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, compute_dtype(), b.elements, true);
+      if (options_.forward_only) continue;
+      if (partitions_gradients())
+        b.gradient_shard =
+            build_.buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
+      else
+        b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
+      b.partitioned = zero_ >= 1;
+      add_states(build_, spec_, b, optimized);
+      add_compression_states(build_, spec_, b);
+    }
+    if (spec_.optimizer == OptimizerKind::adafactor && !options_.forward_only)
+      class_.factors =
+          build_.buffer("factors", Purpose::optimizer_states, DType::fp32, parameters_.factors.factors.elements, true);
+    class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
+    if (options_.forward_only) return;
+    class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
+    norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
+    coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
+    if (spec_.precision == DType::fp16)
+      class_.scaling = build_.buffer("loss_scaling", Purpose::scalars, DType::fp32, 4, true);
+  }
+
+  // Whether gradients need the loads of the whole step, known behind its last forward pass.
+  bool balances() const { return class_.tally >= 0 && plan_.model().experts.aux_coefficient > 0; }
+  void balance_block() {
+    balance_ = static_cast<std::int32_t>(class_.blocks.size());
+    build_.open("balance");
+    pool_tallies(build_, groups_, class_, plan_.model().experts.count);
+  }
+
+  // -- layers ---------------------------------------------------------------------------------------------------
+  // Views of a layer's tensors in one context: forward, or recomputation and backward.
+  struct Context {
+    std::vector<int> views;       ///< by tensor, -1 = not made yet
+    std::vector<int> parameters;  ///< by bucket of the layer: buffer that holds the full values
+    std::vector<int> gradients;   ///< by bucket of the layer: buffer that takes gradients
+    const char* suffix = "";
+  };
+
+  int view_of(const StageLayer& layer, Context& context, int tensor) {
+    if (tensor < 0) return -1;
+    int& known = context.views[static_cast<std::size_t>(tensor)];
+    if (known >= 0) return known;
+    const Tensor& t = layer.program.tensors[static_cast<std::size_t>(tensor)];
+    if (t.part_of >= 0) {
+      const View whole = build_.view_at(view_of(layer, context, t.part_of));
+      known = build_.view({whole.buffer, whole.offset + t.first, t.elements(), false});
+    } else if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
+      const std::size_t at = place_of(layer, layer.bucket[static_cast<std::size_t>(tensor)]);
+      const int holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
+      known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements(), false});
+    } else if (t.role == TensorRole::loss) {
+      known = build_.view(build_.whole(class_.loss));
+    } else if (t.role == TensorRole::load) {
+      known = build_.view({class_.pooled, 0, t.elements(), false});
+    } else if (t.role == TensorRole::tally || t.role == TensorRole::balance) {
+      const auto place = std::find(class_.expert_layers.begin(), class_.expert_layers.end(), layer.layer);
+      const int buffer = t.role == TensorRole::tally ? class_.tally : class_.expert_biases;
+      known = build_.view({buffer, (place - class_.expert_layers.begin()) * t.elements(), t.elements(), false});
+    } else if (const auto read = inputs_.find(t.role); read != inputs_.end()) {
+      known = build_.view(build_.whole(read->second));
+    } else {
+      const bool kept = options_.keep_logits && layer.kind == models::LayerKind::head && t.name == "logits";
+      known = build_.view(build_.whole(build_.buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations,
+                                                     t.dtype, t.elements(), kept)));
+    }
+    return known;
+  }
+
+  void run_parts(const StageLayer& layer, Context& context, const std::vector<models::Part>& parts, Phase phase,
+                 std::vector<Op> first_ops = {}) {
+    const auto index = static_cast<std::int32_t>(layer.layer);
+    bool attention = false;
+    for (const models::Part& part : parts) {
+      if (part.is_communication()) {
+        const View target = build_.view_at(view_of(layer, context, part.tensor));
+        const View source = part.source >= 0 ? build_.view_at(view_of(layer, context, part.source)) : target;
+        const bool ring = part.collective == models::GroupCollective::ring_shift;
+        if (part.collective == models::GroupCollective::all_to_all) {
+          Counted counted;
+          if (part.sent >= 0)
+            counted = {view_of(layer, context, part.sent), view_of(layer, context, part.received),
+                       layer.program.tensors[static_cast<std::size_t>(part.tensor)].shape[1], part.expected};
+          build_.exchange(phase, Stream::exchange, groups_.expert, source, target, index, counted);
+          continue;
+        }
+        build_.collective(phase, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
+                          ring ? groups_.context : groups_.tensor, source, target, index, -1,
+                          part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum);
+        continue;
+      }
+      if (part.ops.empty() && first_ops.empty()) continue;
+      std::vector<Op> ops = std::move(first_ops);
+      first_ops = {};
+      for (Op op : part.ops) {
+        // Each token is counted once, and in training alone.
+        if (op.kind == OpKind::count_choices && (class_.tally < 0 || phase == Phase::recompute)) continue;
+        for (int& t : op.in) t = view_of(layer, context, t);
+        for (int& t : op.out) t = view_of(layer, context, t);
+        if ((op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) && class_.scaling >= 0)
+          op.in.push_back(build_.view({class_.scaling, 0, 1, false}));
+        ops.push_back(std::move(op));
+      }
+      std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
+      if (layer.kind == models::LayerKind::block && spec_.tensor > 1) name = name_of_part(ops, phase, attention);
+      build_.compute(part.recomputed ? Phase::recompute : phase, index, std::move(name), std::move(ops));
+    }
+  }
+
+  // The buffers that hold a layer's full parameters: the persistent ones, or gathered for this use under ZeRO-3.
+  std::vector<int> gather(const StageLayer& layer, const char* suffix) {
+    std::vector<int> holders;
+    for (int b : layer.buckets) {
+      const Bucket& bucket = build_.bucket(b);
+      const int group = groups_.data_of(bucket);
+      if (!partitions_parameters() || group < 0) {  // what no other rank has a part of is whole
+        holders.push_back(partitions_parameters() ? bucket.shard : bucket.parameters);
+        continue;
+      }
+      const int full = build_.buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
+                                     compute_dtype(), bucket.elements);
+      build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, group,
+                        build_.whole(build_.bucket(b).shard), build_.whole(full),
+                        static_cast<std::int32_t>(layer.layer), b);
+      holders.push_back(full);
+    }
+    return holders;
+  }
+
+  // -- blocks ---------------------------------------------------------------------------------------------------
+  void begin_block() {
+    build_.open("begin");
+    if (options_.forward_only) {
+      build_.compute(Phase::reporting, -1, "zero_loss", {build_.zero_of(class_.loss)});
+      return;
+    }
+    std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
+    if (class_.tally >= 0) ops.push_back(build_.zero_of(class_.tally));
+    for (const Bucket& b : class_.buckets)
+      ops.push_back(build_.zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
+    build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
+  }
+
+  // From x to the y that it returns; -1 where the model begins or ends.
+  int forward_pass(const Chunk& chunk, int x) {
+    std::vector<StageLayer>& layers = parameters_.layers;
+    std::vector<int> holders = gather(layers[chunk.first], ".forward");
+    for (std::size_t i = chunk.first; i < chunk.last; ++i) {
+      StageLayer& layer = layers[i];
+      Context& context = forward_tensors_[i];
+      context = new_context(layer, "");
+      context.parameters = std::move(holders);
+      if (i + 1 < chunk.last) holders = gather(layers[i + 1], ".forward");  // one layer ahead of its use
+      if (layer.program.x >= 0) context.views[static_cast<std::size_t>(layer.program.x)] = build_.view(build_.whole(x));
+      const bool evaluates = options_.forward_only && !layer.program.evaluation.empty();
+      run_parts(layer, context, evaluates ? layer.program.evaluation : layer.program.forward, Phase::forward);
+      if (layer.program.y >= 0) x = build_.view_at(view_of(layer, context, layer.program.y)).buffer;
+    }
+    return x;
+  }
+
+  Context new_context(const StageLayer& layer, const char* suffix) const {
+    Context context;
+    context.views.assign(layer.program.tensors.size(), -1);
+    context.suffix = suffix;
+    return context;
+  }
+
+  std::int64_t boundary_elements() const {
+    const std::int64_t rows = spec_.micro_batch * spec_.tokens_per_rank();
+    return (spec_.shards_rows() ? rows / spec_.tensor : rows) * plan_.model().hidden;
+  }
+
+  void load_inputs(const Chunk& chunk) {
+    const bool has_embedding = parameters_.layers[chunk.first].kind == models::LayerKind::embedding;
+    const bool has_head = parameters_.layers[chunk.last - 1].kind == models::LayerKind::head;
+    if (!has_embedding && !has_head) return;
+    Op load = models::load_of(plan_.model(), spec_.micro_batch, spec_.tokens_per_rank(), spec_.context);
+    for (const models::Input& input : models::inputs_of(plan_.model(), load.batch, load.sequence)) {
+      load.out.push_back(-1);
+      if (!(input.of_embedding ? has_embedding : has_head) || input.elements == 0) continue;
+      inputs_[input.role] = build_.buffer(input.name, Purpose::input, DType::int32, input.elements);
+      load.out.back() = build_.view(build_.whole(inputs_[input.role]));
+    }
+    build_.compute(Phase::input, -1, "load_tokens", {std::move(load)});
+  }
+
+  int backward_pass(const Chunk& chunk, int dy) {
+    std::vector<StageLayer>& layers = parameters_.layers;
+    std::vector<int> holders = gather_for_backward(layers[chunk.last - 1]);
+    for (std::size_t k = chunk.last; k-- > chunk.first;) {
+      StageLayer& layer = layers[k];
+      Context context = backward_context(k);
+      context.parameters = std::move(holders);
+      holders = k > chunk.first ? gather_for_backward(layers[k - 1]) : std::vector<int>{};
+      // Views of parameters made in forward name forward's gathered copy; they are made anew here.
+      for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
+        if (layer.bucket[t] >= 0) context.views[t] = -1;
+      std::vector<Op> zero = transient_gradients(layer, context);
+      if (layer.program.dy >= 0)
+        context.views[static_cast<std::size_t>(layer.program.dy)] = build_.view(build_.whole(dy));
+      if (recomputes(layer)) {
+        const std::vector<models::Part> parts =
+            options_.recompute_whole_layer ? layer.program.forward : needed_parts(layer.program);
+        run_parts(layer, context, parts, Phase::recompute);
+      }
+      if (options_.recompute_experts && !recomputes(layer)) experts_again(layer, context);
+      std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
+      if (spec_.splits_backward()) parts = split_backward(layer.program, parts).inputs;
+      run_parts(layer, context, parts, Phase::backward, std::move(zero));
+      backward_tensors_[k] = context;
+      if (layer.program.dx >= 0) dy = build_.view_at(view_of(layer, context, layer.program.dx)).buffer;
+      reduce_transient(layer, context);
+    }
+    compressed_.flush();
+    sums_.flush();
+    return dy;
+  }
+
+  // The last product stands alone: it frees the message that the pass before has sent, and must not hold up the others.
+  void weights_pass(const Chunk& chunk) {
+    for (std::size_t k = chunk.last; k-- > chunk.first;) {
+      StageLayer& layer = parameters_.layers[k];
+      const std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
+      std::vector<models::Part> weights = split_backward(layer.program, parts).weights;
+      const bool lowest = k == chunk.first;
+      if (lowest && !weights.empty() && weights.back().ops.size() > 1) {
+        weights.push_back({.ops = {weights.back().ops.back()}});
+        weights[weights.size() - 2].ops.pop_back();
+      }
+      run_parts(layer, backward_tensors_[k], weights, Phase::backward);
+    }
+  }
+
+  static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
+
+  // Into tensors of its own, which backward reads instead of forward's.
+  void experts_again(const StageLayer& layer, Context& context) {
+    const std::vector<models::Part> parts = parts_of_experts(layer.program);
+    for (const int t : made_by(layer.program, parts)) context.views[static_cast<std::size_t>(t)] = -1;
+    const char* suffix = std::exchange(context.suffix, ".recomputed");
+    run_parts(layer, context, parts, Phase::recompute);
+    context.suffix = suffix;
+  }
+
+  std::vector<int> gather_for_backward(const StageLayer& layer) {
+    if (backward_reads_parameters(layer)) return gather(layer, ".backward");
+    return std::vector<int>(layer.buckets.size(), -1);
+  }
+
+  // Backward reads what forward saved, or, recomputed, tensors of its own made from x.
+  Context backward_context(std::size_t k) {
+    const StageLayer& layer = parameters_.layers[k];
+    if (!recomputes(layer)) {
+      Context context = forward_tensors_[k];
+      context.suffix = "";
+      if (layer.recompute == Recompute::selective) {
+        const auto core = static_cast<std::size_t>(core_tensor(layer.program));
+        const Tensor& t = layer.program.tensors[core];
+        context.views[core] = build_.view(build_.whole(
+            build_.buffer(label(layer) + "." + t.name + ".recomputed", Purpose::activations, t.dtype, t.elements())));
+      }
+      return context;
+    }
+    Context context = new_context(layer, ".recomputed");
+    const auto x = static_cast<std::size_t>(layer.program.x);
+    context.views[x] = forward_tensors_[k].views[x];
+    return context;
+  }
+
+  // ZeRO-2 and 3: gradients of a layer live in a buffer of their own until they are reduced. Returns ops that zero
+  // them.
+  std::vector<Op> transient_gradients(const StageLayer& layer, Context& context) {
+    std::vector<Op> zero;
+    context.gradients.clear();
+    for (int b : layer.buckets) {
+      const Bucket& bucket = build_.bucket(b);
+      if (!partitions_gradients()) {
+        context.gradients.push_back(bucket.gradients);
+        continue;
+      }
+      const int full = build_.buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
+                                     gradient_dtype(spec_.precision), bucket.elements);
+      context.gradients.push_back(full);
+      zero.push_back(build_.zero_of(full));
+    }
+    return zero;
+  }
+
+  // ZeRO-2 and 3: reduce-scatter of a layer's gradients; the sum is added to the shard one layer later.
+  void reduce_transient(const StageLayer& layer, const Context& context) {
+    if (!partitions_gradients()) return;
+    if (spec_.compresses()) {
+      for (std::size_t i = 0; i < layer.buckets.size(); ++i)
+        compressed_.add(layer.buckets[i], context.gradients[i], static_cast<std::int32_t>(layer.layer));
+      return;
+    }
+    sums_.flush();
+    for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
+      const int b = layer.buckets[i];
+      const Bucket bucket = build_.bucket(b);
+      sum_partial(build_, groups_, bucket, context.gradients[i], static_cast<std::int32_t>(layer.layer), b);
+      const int group = groups_.data_of(bucket);
+      if (group < 0) {
+        sums_.add(context.gradients[i], context.gradients[i], b);
+        continue;
+      }
+      const int reduced = build_.buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
+                                        gradient_dtype(spec_.precision), bucket.shard_elements());
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, group,
+                        build_.whole(context.gradients[i]), build_.whole(reduced),
+                        static_cast<std::int32_t>(layer.layer), b);
+      sums_.add(reduced, context.gradients[i], b);
+    }
+  }
+
+  void order() {
+    class_.program.push_back({0, -1});
+    bool balanced = false;
+    if (in_moves()) {
+      for (const Move& move : moves_)
+        if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
+          class_.program.push_back({block->second, move.micro_batch});
+    } else {
+      for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
+        if (turn.forward || !options_.forward_only) {
+          if (!turn.forward && balance_ >= 0 && !balanced) class_.program.push_back({balance_, -1}), balanced = true;
+          class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
+        }
+    }
+    class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
+  }
+
+  const Plan& plan_;
+  const PlanSpec& spec_;
+  const LowerOptions& options_;
+  const Groups& groups_;
+  int stage_;
+  std::vector<Move> moves_;
+  int zero_;
+  StageParameters parameters_;
+  ClassBuilder build_;
+  RankClass& class_ = build_.result();
+  CompressedReduction compressed_{build_, groups_, spec_, zero_};  ///< ZeRO-2 and 3: of the layers of a pass
+  ShardSums sums_{build_, spec_, options_.reduce_beside};
+  std::vector<Context> forward_tensors_, backward_tensors_;
+  BlocksOfMoves block_of_;            ///< where messages stand apart
+  std::map<TensorRole, int> inputs_;  ///< buffers of what load_tokens reads
+  int norm_squared_ = -1, coefficient_ = -1;
+  std::int32_t balance_ = -1;  ///< block behind the last forward pass
+};
+
+}  // namespace
+
+Schedule lower(const Plan& plan, const LowerOptions& options) {
+  if (plan.model().recommender) return lower_recommender(plan, options);
+  Schedule schedule;
+  schedule.spec = plan.spec();
+  const Groups groups = make_groups(plan.spec(), plan.model().tied_embeddings, schedule.groups);
+  std::vector<std::vector<Move>> moves(static_cast<std::size_t>(plan.spec().pipeline));
+  if (plan.spec().splits_backward() || plan.spec().virtual_stages > 1)
+    moves = moves_of(plan.spec(), plan.micro_batches());
+  for (int stage = 0; stage < plan.spec().pipeline; ++stage)
+    schedule.classes.push_back(
+        StageLowering(plan, options, groups, stage, std::move(moves[static_cast<std::size_t>(stage)])).build());
+  return schedule;
+}
+
+Schedule lower(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits) {
+  return plan.model().recommender ? lower_recommender(plan, options, habits) : lower(plan, options);
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,252 @@
+// The end of a training step: gradients are reduced and clipped, parameters updated and gathered, the loss summed up.
+#include "plan/lower/lower_finish.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/lower/compress.h"
+#include "plan/lower/lower.h"
+#include "plan/lower/lower_optimizer.h"
+#include "plan/lower/parameter_server.h"
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+// Sequence parallelism: gradients of what is used row by row, of which each tensor rank saw some rows. On the data
+// stream, ahead of the reduction over replicas, which reads the sums.
+void sum_partial(ClassBuilder& build, const Groups& groups, const Bucket& bucket, int gradients, std::int32_t layer,
+                 int b) {
+  if (bucket.partial_elements == 0) return;
+  const View v{gradients, 0, bucket.partial_elements, false};
+  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups.tensor, v, v, layer, b);
+}
+
+void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, int b) {
+  const int copies = groups.copies_of(build.bucket(b));
+  if (copies < 0) return;
+  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, copies, shard, shard, -1, b);
+}
+
+std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets) {
+  std::vector<int> order(buckets.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto name = [&](int b) { return buckets[static_cast<std::size_t>(b)].name; };
+  if (spec.mirrors()) std::sort(order.begin(), order.end(), [&](int a, int b) { return name(a) < name(b); });
+  return order;
+}
+
+void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& rank_class, std::int64_t experts) {
+  const std::int64_t values = 2 * experts + 1;
+  Op sum = build.flat(OpKind::sum_pieces, DType::fp32, values, {build.view(build.whole(rank_class.tally))},
+                      {build.view(build.whole(rank_class.pooled))});
+  sum.n = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_class.expert_layers.size()));
+  build.compute(Phase::reporting, -1, "pool_tallies", {std::move(sum)});
+  for (const int group : {groups.loss, groups.counts})
+    if (group >= 0)
+      build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group,
+                       build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
+}
+
+void run_before(std::int64_t training_step, std::span<Step> steps) {
+  for (Step& step : steps) step.until_step = training_step;
+}
+void run_from(std::int64_t training_step, std::span<Step> steps) {
+  for (Step& step : steps) step.from_step = training_step;
+}
+
+namespace {
+
+class Finish {
+ public:
+  explicit Finish(const StepEnd& end)
+      : build_(end.build),
+        groups_(end.groups),
+        spec_(end.spec),
+        model_(end.model),
+        zero_(end.zero),
+        stage_(end.stage),
+        shared_(end.shared),
+        norm_squared_(end.norm_squared),
+        coefficient_(end.coefficient),
+        layout_(end.layout) {}
+
+  void run() {
+    build_.open("finish");
+    if (spec_.compresses())
+      compress_gradients();
+    else if (!spec_.reduces_early())
+      for (const int b : reduction_order(spec_, build_.result().buckets)) reduce_gradients(b);
+    if (shares_table()) {
+      const View v = optimized_gradient(build_, build_.bucket(shared_), zero_);
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
+                        shared_);
+    }
+    clip();
+    lower_update({build_, groups_, spec_, zero_, layout_, coefficient_});
+    if (build_.result().tally >= 0) balance();
+    report();
+  }
+
+  void report() {
+    if (groups_.loss >= 0 && (!spec_.asynchronous() || stage_ == spec_.head_stage()))
+      build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
+                        build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
+  }
+
+ private:
+  // What each layer's experts had to do, over all replicas; the losses; and the biases that even it out.
+  void balance() {
+    const RankClass& c = build_.result();
+    const models::Experts& experts = model_.experts;
+    if (experts.aux_coefficient <= 0) pool_tallies(build_, groups_, c, experts.count);
+    Op losses = build_.flat(OpKind::balance_losses, DType::fp32, experts.count, {build_.view(build_.whole(c.pooled))},
+                            {build_.view(build_.whole(c.balance))});
+    losses.n = spec_.batch * spec_.sequence * experts.layers_of(model_.layers);
+    build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
+    if (c.expert_layers.empty()) return;
+    for (const int group : {groups_.data, groups_.copies, groups_.counts})
+      if (group >= 0)
+        build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
+                          build_.whole(c.tally), -1, -1);
+    if (experts.bias_rate > 0) move_biases();
+  }
+
+  // Every rank moves its own copy, by the same loads.
+  void move_biases() {
+    const RankClass& c = build_.result();
+    const std::int64_t experts = model_.experts.count, values = 2 * experts + 1;
+    std::vector<Op> ops;
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(c.expert_layers.size()); ++i) {
+      ops.push_back(build_.flat(OpKind::balance_bias, DType::fp32, experts,
+                                {build_.view({c.tally, i * values, values, false})},
+                                {build_.view({c.expert_biases, i * experts, experts, false})}));
+      ops.back().scale = model_.experts.bias_rate;
+    }
+    build_.compute(Phase::optimizer, -1, "move_biases", std::move(ops));
+  }
+
+  bool shares_table() const {
+    return groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage());
+  }
+  void compress_gradients() {
+    if (zero_ >= 2 || spec_.reduces_early()) return;
+    if (spec_.plain_steps() > 0)
+      for (const int b : reduction_order(spec_, build_.result().buckets)) reduce_gradients(b);
+    std::vector<Step>& steps = build_.result().blocks.back().steps;
+    const std::size_t plain = steps.size();
+    CompressedReduction reduction(build_, groups_, spec_, zero_);
+    for (std::size_t b = 0; b < build_.result().buckets.size(); ++b)
+      reduction.add(static_cast<int>(b), build_.bucket(static_cast<int>(b)).gradients, -1);
+    reduction.flush();
+    run_before(spec_.plain_steps(), std::span(steps).first(plain));
+    run_from(spec_.plain_steps(), std::span(steps).subspan(plain));
+  }
+  void reduce_gradients(int b) {
+    const Bucket bucket = build_.bucket(b);
+    if (zero_ >= 2) return sum_copies(build_, groups_, build_.whole(bucket.gradient_shard), b);
+    sum_partial(build_, groups_, bucket, bucket.gradients, -1, b);
+    const int group = groups_.data_of(bucket);
+    if (group < 0) return;
+    if (zero_ == 0) {
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, group,
+                        build_.whole(bucket.gradients), build_.whole(bucket.gradients), -1, b);
+      return;
+    }
+    const DType dtype = gradient_dtype(spec_.precision);
+    const int reduced = build_.buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
+    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, group,
+                      build_.whole(bucket.gradients), build_.whole(reduced), -1, b);
+    sum_copies(build_, groups_, build_.whole(reduced), b);
+    Step& step =
+        build_.compute(Phase::gradient_reduce, -1, "keep_shard",
+                       {build_.flat(OpKind::copy, dtype, bucket.shard_elements(), {build_.view(build_.whole(reduced))},
+                                    {build_.view(optimized_gradient(build_, bucket, zero_))})});
+    step.bucket = b;
+  }
+
+  void clip() {
+    // Replicas that hold whole gradients have the same ones, but for those of their own experts.
+    const bool apart = zero_ == 0 && groups_.folds;
+    std::vector<Op> squares;
+    const auto square = [&](const Bucket& b, int into) {
+      const View v = optimized_gradient(build_, b, zero_);
+      squares.push_back(build_.flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {build_.view(v)},
+                                    {build_.view(build_.whole(into))}));
+      squares.back().accumulate = true;
+    };
+    if (apart) {
+      const int of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
+      squares.push_back(build_.zero_of(of_experts));
+      for (const Bucket& b : build_.result().buckets)
+        if (b.experts) square(b, of_experts);
+      build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
+      squares.clear();
+      if (groups_.expert >= 0)
+        build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
+                          build_.whole(of_experts), build_.whole(of_experts), -1, -1);
+      squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
+                                    {build_.view(build_.whole(norm_squared_))}));
+      // Each tensor rank has the whole experts' sum, and they are about to be summed up.
+      squares.back().scale = spec_.whole_experts() ? 1.0 / spec_.tensor : 1;
+    }
+    for (const Bucket& b : build_.result().buckets)
+      if (!apart || !b.experts) square(b, norm_squared_);
+    build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
+    if (groups_.norm >= 0)
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+    // Stages that clip by their own norms take one where they share a table, or its copies would part.
+    if (spec_.asynchronous() && shares_table())
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+    const int scaling = build_.result().scaling;
+    std::vector<int> in = {build_.view(build_.whole(norm_squared_))};
+    std::vector<Op> ops;
+    if (scaling >= 0) {
+      agree_on_overflow(scaling);
+      in.push_back(build_.view(build_.whole(scaling)));
+    }
+    ops.push_back(build_.flat(
+        OpKind::clip_coefficient, DType::fp32, 1, std::move(in),
+        {build_.view(build_.whole(build_.result().gradient_norm)), build_.view(build_.whole(coefficient_))}));
+    if (scaling >= 0)  // the coefficient has taken the old scale out; the next step takes the new one
+      ops.push_back(build_.flat(OpKind::loss_scale, DType::fp32, 4, {}, {build_.view(build_.whole(scaling))}));
+    build_.compute(Phase::optimizer, -1, "clip", std::move(ops));
+  }
+
+  // Whether the step is skipped must be one decision. Ranks that have summed one norm read the same; replicas, or
+  // sub-groups of them, that each have the norm of their own copy of the gradients ask one another.
+  void agree_on_overflow(int scaling) {
+    const View flag{scaling, 3, 1, false};
+    build_.compute(Phase::optimizer, -1, "overflow",
+                   {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
+                                {build_.view(flag)})});
+    if (const int others = zero_ == 0 ? groups_.data : groups_.copies; others >= 0)
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, others, flag, flag, -1, -1,
+                        Reduce::maximum);
+  }
+
+  ClassBuilder& build_;
+  const Groups& groups_;
+  const PlanSpec& spec_;
+  const models::Model& model_;
+  int zero_, stage_, shared_, norm_squared_, coefficient_;
+  const FactorLayout& layout_;
+};
+
+}  // namespace
+
+void lower_finish(const StepEnd& end) {
+  if (end.spec.has_server()) return lower_served(end);
+  Finish(end).run();
+}
+
+void lower_report(const StepEnd& end) {
+  end.build.open("finish");
+  Finish(end).report();
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,162 @@
+// A training step whose updates a sharded server makes, and the order of passes ahead of it.
+#include "plan/lower/parameter_server.h"
+
+#include <algorithm>
+
+#include "base/index.h"
+#include "plan/lower/lower.h"
+#include "plan/lower/lower_optimizer.h"
+#include "plan/schedule/asynchronous.h"
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+namespace {
+
+using base::at;
+
+enum BlockOf : std::int32_t { kBegin, kForward, kBackward, kPush, kFinish, kStart };
+
+constexpr const char* kLosses = "losses";
+
+int buffer_named(const RankClass& c, const std::string& name) {
+  for (std::size_t i = 0; i < c.buffers.size(); ++i)
+    if (c.buffers[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+// What one operand or step names of a buffer is of another from now on.
+void rename(RankClass& c, Block& block, int from, int to) {
+  for (Step& step : block.steps) {
+    for (Op& op : step.ops)
+      for (std::vector<int>* operands : {&op.in, &op.out})
+        for (int& operand : *operands) {
+          if (operand < 0 || c.views[at(operand)].buffer != from) continue;
+          View v = c.views[at(operand)];
+          v.buffer = to;
+          c.views.push_back(v);
+          operand = static_cast<int>(c.views.size()) - 1;
+        }
+    for (std::vector<int>* list : {&step.reads, &step.writes}) std::replace(list->begin(), list->end(), from, to);
+  }
+}
+
+// The step's loss is cleared where its first pass begins, its gradients only where those before them have left.
+Block without_loss(RankClass& c, int losses) {
+  Step& zero = c.blocks[kBegin].steps.front();
+  Block start{"start", {zero}};
+  const auto clears = [&](const Op& op, int buffer) { return c.views[at(op.out.front())].buffer == buffer; };
+  Step& first = start.steps.front();
+  first.part = "zero_loss";
+  first.phase = Phase::reporting;
+  std::erase_if(first.ops, [&](const Op& op) { return !clears(op, losses); });
+  first.writes = {losses};
+  std::erase_if(zero.ops, [&](const Op& op) { return clears(op, losses); });
+  std::erase(zero.writes, losses);
+  return start;
+}
+
+}  // namespace
+
+void lower_served(const StepEnd& end) {
+  ClassBuilder& build = end.build;
+  const Groups& groups = end.groups;
+  const DType gradient = gradient_dtype(end.spec.precision);
+  const int workers = end.spec.data;
+  const auto persistent = [&](std::string name, Purpose purpose, DType dtype, std::int64_t elements) {
+    return build.buffer(std::move(name), purpose, dtype, elements, true);
+  };
+  const int coefficients = persistent("clip_coefficients", Purpose::scalars, DType::fp32, workers);
+  const auto count = static_cast<int>(build.result().buckets.size());
+  for (int b = 0; b < count; ++b) {
+    const std::int64_t elements = build.bucket(b).elements;
+    const int received = persistent(build.bucket(b).name + ".received", Purpose::communication, gradient, elements);
+    build.bucket(b).received = received;
+  }
+
+  build.open("push");
+  std::vector<Op> squares = {build.zero_of(end.norm_squared)};
+  for (int b = 0; b < count; ++b) {
+    const Bucket& bucket = build.bucket(b);
+    sum_partial(build, groups, bucket, bucket.gradients, -1, b);
+    const View all = build.whole(bucket.gradients);
+    squares.push_back(build.flat(OpKind::norm_squared, gradient, all.elements, {build.view(all)},
+                                 {build.view(build.whole(end.norm_squared))}));
+    squares.back().accumulate = true;
+  }
+  build.compute(Phase::optimizer, -1, "norm", std::move(squares));
+  const View norm = build.whole(end.norm_squared);
+  if (groups.tensor >= 0)
+    build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups.tensor, norm, norm, -1, -1);
+  build.compute(
+      Phase::optimizer, -1, "clip",
+      {build.flat(OpKind::clip_coefficient, DType::fp32, 1, {build.view(norm)},
+                  {build.view(build.whole(build.result().gradient_norm)), build.view(build.whole(end.coefficient))})});
+  const int loss = build.result().loss;
+  if (end.spec.staleness > 0) {  // ahead of the pass that takes its place in the ring
+    const int losses = persistent(kLosses, Purpose::scalars, DType::fp32, 1);
+    build.compute(
+        Phase::reporting, -1, "loss",
+        {build.flat(OpKind::copy, DType::fp32, 1, {build.view(build.whole(losses))}, {build.view(build.whole(loss))})});
+  }
+  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_gather, groups.data,
+                   build.whole(end.coefficient), build.whole(coefficients), -1, -1);
+  for (int b = 0; b < count; ++b)
+    build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_to_all, groups.data,
+                     build.whole(build.bucket(b).gradients), build.whole(build.bucket(b).received), -1, b);
+
+  build.open("finish");
+  lower_update({build, groups, end.spec, 1, end.layout, coefficients, workers});
+  build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups.data, build.whole(loss),
+                   build.whole(loss), -1, -1);
+}
+
+void serve(const Plan& plan, RankClass& c) {
+  const std::int32_t s = plan.spec().staleness, workers = plan.spec().data;
+  const auto m = static_cast<std::int32_t>(plan.micro_batches());
+  // A worker's gradient is the mean over its own tokens; the reported loss stays the mean over all.
+  for (const BlockOf pass : {kForward, kBackward})
+    for (Step& step : c.blocks[pass].steps)
+      for (Op& op : step.ops)
+        if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers;
+  if (s > 0) {
+    make_versions(c, std::vector<int>(c.buckets.size(), s));
+    copy_versions(c, c.blocks[kPush], 0);
+    for (const BlockOf b : {kForward, kBackward}) read_versions(c, c.blocks[b]);
+    for (const Bucket& bucket : c.buckets) c.buffers[at(bucket.gradients)].versions = s;
+    const int losses = buffer_named(c, kLosses);
+    c.buffers[at(losses)].versions = s;
+    for (const BlockOf b : {kBegin, kForward, kBackward}) rename(c, c.blocks[b], c.loss, losses);
+    c.blocks.push_back(without_loss(c, losses));
+  }
+  c.program.clear();
+  const auto add = [&](std::int32_t block, std::int32_t micro_batch, std::int32_t ahead, bool opening) {
+    c.program.push_back({block, micro_batch, ahead, opening});
+  };
+  const auto passes = [&](std::int32_t ahead, bool opening) {
+    if (s > 0) add(kStart, -1, ahead, opening);
+    if (s == 0 || opening) add(kBegin, -1, ahead, opening);
+    for (std::int32_t i = 0; i < m; ++i) {
+      add(kForward, i, ahead, opening);
+      if (i == 0 && s > 0 && !opening) {
+        add(kFinish, -1, 0, false);
+        add(kBegin, -1, ahead, false);
+      }
+      add(kBackward, i, ahead, opening);
+    }
+  };
+  if (s == 0) {
+    passes(0, false);
+    add(kPush, -1, 0, false);
+    add(kFinish, -1, 0, false);
+    return;
+  }
+  for (std::int32_t ahead = 0; ahead < s; ++ahead) passes(ahead, true);
+  add(kPush, -1, 0, false);
+  passes(s, false);
+}
+
+}  // namespace orrery::plan

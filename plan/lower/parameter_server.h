@@ -1,0 +1,32 @@
+#pragma once
+/// Asynchronous data parallelism with a parameter server and bounded staleness, repeatable: which version of the
+/// weights a worker reads, and in which order the server applies gradients, is written in the schedule.
+///
+/// W = `data` workers compute, in training step t, gradients g_w of their own parts of the batch (means over their own
+/// tokens). The server is sharded over the workers themselves (every rank holds 1/W of the weights and of the
+/// optimizer's states, those shards that ZeRO 1 makes), as dedicated ranks would idle while gradients are computed. It
+/// applies each worker's gradient by itself, in the order of the workers: update u = t W + w is worker w's of step t, a
+/// step of the optimizer's own,
+///   theta^(u+1) = theta^(u) - update of g_w(theta^(max(0, t - s) W)),  s = staleness
+/// which is stale synchronous parallelism (Ho et al. 2013, NIPS, section 3: a worker at clock t sees all updates of
+/// clocks up to t - s - 1) at its bound: with s = 0 a worker reads what all updates of the step before have made; its
+/// gradient is s W + w updates old, at most (s + 1) W - 1, when it is applied. Servers of real clusters (Dean et al.
+/// 2012, DistBelief; Li et al. 2014) apply what comes when it comes; their runs do not repeat. Each worker clips its
+/// own gradient by its own norm.
+///
+/// With s > 0 a worker is s steps ahead of the server. In step t, in this order: gradients of step t, made s steps ago,
+/// are pushed (an all-to-all: shard j to rank j) while the forward pass of step t + s runs; the server updates; its
+/// shards are pulled (an all-gather) while the backward passes of step t + s run. A worker keeps s + 1 versions of the
+/// weights (s of them in the ring `Bucket::stashed`, see plan/schedule/asynchronous.h) and s of gradients.
+#include "plan/lower/lower_finish.h"
+#include "plan/schedule/schedule.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::plan {
+
+/// Private to plan/: blocks "push" (norm, clipping, gradients leave) and "finish" (updates, pull, loss).
+void lower_served(const StepEnd& end);
+/// Private to plan/: of a class lowered with them makes versions, who reads which, and the program.
+void serve(const Plan& plan, RankClass& rank_class);
+
+}  // namespace orrery::plan

@@ -1,0 +1,519 @@
+// A lowered step of one rank, and what of a split plan's mathematics is put into it.
+#include "plan/lower/serial.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/ensure.h"
+#include "base/index.h"
+#include "plan/lower/buckets.h"
+#include "plan/lower/class_builder.h"
+#include "plan/lower/compress.h"
+#include "plan/lower/low_rank.h"
+#include "plan/lower/lower_finish.h"
+#include "plan/lower/write_first.h"
+#include "plan/schedule/asynchronous.h"
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+namespace {
+
+using base::at;
+
+// What of a plan is left on one rank.
+PlanSpec alone(const PlanSpec& split, const models::Model& model) {
+  PlanSpec spec;
+  if (model.experts.aux_coefficient > 0) spec.order = Order::gpipe;
+  spec.micro_batch = model.recommender ? split.batch : split.micro_batch;
+  spec.vocab_multiple = split.vocab_multiple;
+  spec.batch = split.batch;
+  spec.sequence = split.sequence;
+  spec.precision = split.precision;
+  spec.flash = split.flash;
+  spec.optimizer = split.optimizer;
+  spec.momentum = split.momentum;
+  spec.rounding = split.rounding;
+  spec.compression.activations = split.compression.activations;
+  return spec;
+}
+
+class Program {
+ public:
+  Program(const Plan& split, RankClass lowered, int shared)
+      : split_(split), spec_(split.spec()), workers_(spec_.data), shared_(shared) {
+    class_ = std::move(lowered);
+    for (std::size_t b = 0; b < class_.blocks.size(); ++b)
+      places_[class_.blocks[b].name] = static_cast<std::int32_t>(b);
+    for (const Entry& entry : class_.program)
+      if (entry.micro_batch >= 0) passes_[entry.micro_batch].push_back(entry);
+  }
+
+  RankClass build() {
+    if (spec_.asynchronous() || spec_.has_server()) age_weights();
+    if (spec_.asynchronous()) clip_by_stages();
+    if (spec_.has_server())
+      serve();
+    else if (spec_.compresses())
+      compress();
+    return std::move(class_);
+  }
+
+ private:
+  /// A bucket's gradients as one replica makes them, apart from their sum: one, or, of a tied table, two.
+  struct Own {
+    int bucket = -1, gradients = -1;
+    bool of_head = false;
+    int pieces = -1, sent = -1;                    ///< 16 bits: all replicas' rounded ones, their sum
+    int p = -1, q = -1;                            ///< PowerSGD
+    std::vector<int> errors = std::vector<int>();  ///< by replica
+  };
+
+  // -- notes ------------------------------------------------------------------------------------------------------
+  Block& block(const char* name) { return class_.blocks[at(places_.at(name))]; }
+  [[nodiscard]] const Buffer& buffer_at(int index) const { return class_.buffers[at(index)]; }
+  int persistent(const std::string& name, Purpose purpose, DType dtype, std::int64_t elements) {
+    return build_.buffer(name, purpose, dtype, elements, true);
+  }
+  [[nodiscard]] int whole(int buffer) { return build_.view(build_.whole(buffer)); }
+  [[nodiscard]] int part(int buffer, std::int64_t offset, std::int64_t elements) {
+    return build_.view({buffer, offset, elements, false});
+  }
+  Step step_of(Phase phase, const char* name, std::vector<Op> ops) {
+    build_.open("");
+    Step step = build_.compute(phase, -1, name, std::move(ops));
+    class_.blocks.pop_back();
+    return step;
+  }
+  std::int32_t block_of(const std::string& name, Phase phase, std::vector<Op> ops) {
+    build_.open(name);
+    build_.compute(phase, -1, name, std::move(ops));
+    return static_cast<std::int32_t>(class_.blocks.size()) - 1;
+  }
+  // What a step reads and writes follows from its operators.
+  static void note(const RankClass& c, Step& step) {
+    const auto listed = [&](bool in) {
+      std::vector<int> out;
+      for (const Op& op : step.ops)
+        for (const int v : in ? op.in : op.out)
+          if (v >= 0 && std::find(out.begin(), out.end(), c.views[at(v)].buffer) == out.end())
+            out.push_back(c.views[at(v)].buffer);
+      return out;
+    };
+    step.reads = listed(true);
+    step.writes = listed(false);
+  }
+  static std::size_t place_of(const Block& block, const char* part) {
+    const auto found =
+        std::find_if(block.steps.begin(), block.steps.end(), [&](const Step& s) { return s.part == part; });
+    ENSURE(found != block.steps.end(), "a training step without its {}", part);
+    return static_cast<std::size_t>(found - block.steps.begin());
+  }
+  void enter(std::int32_t block, std::int32_t ahead = 0, bool opening = false) {
+    class_.program.push_back({block, -1, ahead, opening});
+  }
+  void pass(std::int64_t micro_batch) {
+    for (const Entry& entry : passes_.at(static_cast<std::int32_t>(micro_batch))) class_.program.push_back(entry);
+  }
+
+  // -- stages of an asynchronous pipeline ---------------------------------------------------------------------------
+  [[nodiscard]] int stage_of(const Step& step) const {
+    if (step.layer < 0) return step.part == "embedding" ? 0 : spec_.pipeline - 1;
+    int stage = 0;
+    while (stage + 1 < spec_.pipeline && split_.first_layer(stage + 1) <= step.layer) ++stage;
+    return stage;
+  }
+  [[nodiscard]] int delay_of(const Step& step) const { return weight_delay(spec_, stage_of(step)); }
+
+  void age_weights() {
+    std::vector<int> delays(class_.buckets.size(), 0);
+    for (const char* name : {"forward", "backward"})
+      for (const Step& step : block(name).steps)
+        for (std::size_t b = 0; b < class_.buckets.size(); ++b)
+          if (std::find(step.reads.begin(), step.reads.end(), class_.buckets[b].parameters) != step.reads.end())
+            delays[b] = std::max(delays[b], delay_of(step));
+    make_versions(class_, delays);
+    Block& finish = block("finish");
+    copy_versions(class_, finish, first_update(class_, finish));
+    for (const char* name : {"forward", "backward"})
+      read_versions(class_, block(name), [&](const Step& step) { return delay_of(step) > 0; });
+  }
+
+  // The ends of a model with a tied table clip together.
+  void clip_by_stages() {
+    const bool tied = shared_ >= 0;
+    std::vector<int> stage(class_.buckets.size(), -1);
+    for (const Step& step : block("forward").steps)
+      for (std::size_t b = 0; b < class_.buckets.size(); ++b)
+        for (const int buffer : {class_.buckets[b].parameters, class_.buckets[b].stashed})
+          if (stage[b] < 0 && buffer >= 0 &&
+              std::find(step.reads.begin(), step.reads.end(), buffer) != step.reads.end())
+            stage[b] = stage_of(step) == spec_.pipeline - 1 && tied ? 0 : stage_of(step);
+    const std::size_t clip = place_of(block("finish"), "clip"), norm = place_of(block("finish"), "norm");
+    const int coefficient = class_.views[at(block("finish").steps[clip].ops.front().out.at(1))].buffer;
+    const std::vector<Op> squares = block("finish").steps[norm].ops;  // one a bucket, in their order
+    const std::int64_t stages = spec_.pipeline;
+    const int totals = persistent("stage_norms_squared", Purpose::scalars, DType::fp32, stages),
+              norms = persistent("stage_norms", Purpose::scalars, DType::fp32, stages),
+              coefficients = persistent("stage_clip_coefficients", Purpose::scalars, DType::fp32, stages);
+    std::vector<Op> ops = {build_.zero_of(totals)};
+    for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
+      ops.push_back(squares.at(b));
+      ops.back().out = {part(totals, stage[b], 1)};
+    }
+    for (std::int64_t s = 0; s < stages; ++s)
+      ops.push_back(build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {part(totals, s, 1)},
+                                {part(norms, s, 1), part(coefficients, s, 1)}));
+    Step by_stage = step_of(Phase::optimizer, "clip_stages", std::move(ops));
+    Block& finish = block("finish");  // not before: a step is noted down in a block of its own
+    finish.steps.insert(finish.steps.begin() + static_cast<std::ptrdiff_t>(clip) + 1, std::move(by_stage));
+    for (std::size_t i = clip + 2; i < finish.steps.size(); ++i) {
+      Step& step = finish.steps[i];
+      if (step.bucket < 0) continue;
+      for (Op& op : step.ops)
+        for (int& operand : op.in)
+          if (operand >= 0 && class_.views[at(operand)].buffer == coefficient)
+            operand = part(coefficients, stage[at(step.bucket)], 1);
+      note(class_, step);
+    }
+  }
+
+  // -- replicas in turn ---------------------------------------------------------------------------------------------
+  // Passes write gradients of their own. `apart`: the tied table's as input are not those as head.
+  void own_gradients(bool apart) {
+    for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
+      const Bucket& bucket = class_.buckets[b];
+      const DType dtype = buffer_at(bucket.gradients).dtype;
+      for (const bool of_head : {false, true}) {
+        if (of_head && !(apart && static_cast<int>(b) == shared_)) continue;
+        Own one;
+        one.bucket = static_cast<int>(b);
+        one.of_head = of_head;
+        one.gradients = persistent(bucket.name + (of_head ? ".own_of_head" : ".own"), Purpose::gradients, dtype,
+                                   class_.buckets[b].elements);
+        own_.push_back(std::move(one));
+      }
+    }
+    for (Step& step : block("backward").steps) {
+      for (Op& op : step.ops)
+        for (int& operand : op.out) {
+          if (operand < 0) continue;
+          View v = class_.views[at(operand)];
+          const bool of_head = apart && op.kind != OpKind::embedding_grad;
+          for (const Own& one : own_)
+            if (v.buffer == class_.buckets[at(one.bucket)].gradients &&
+                one.of_head == (of_head && one.bucket == shared_))
+              v.buffer = one.gradients;
+          if (!(v == class_.views[at(operand)])) operand = build_.view(v);
+        }
+      note(class_, step);
+    }
+    std::vector<Op> zeros;
+    for (const Own& one : own_) zeros.push_back(build_.zero_of(one.gradients));
+    turn_ = block_of("turn", Phase::optimizer, std::move(zeros));
+  }
+
+  // Micro-batches [first, last) of every replica; after each, or each node of them that adds up first, its gradients
+  // are taken.
+  void turns(const std::vector<std::int32_t>& take, std::int64_t first, std::int64_t last) {
+    const int together = workers_ / static_cast<int>(take.size());
+    for (int w = 0; w < workers_; ++w) {
+      if (w % together == 0) enter(turn_);
+      for (std::int64_t i = first; i < last; ++i) pass(w * split_.micro_batches() + i);
+      if (w % together == together - 1) enter(take[at(w / together)]);
+    }
+  }
+
+  void compress() {
+    const int zero = spec_.zero_stage;
+    const bool ends_apart = zero >= 2 || (spec_.pipeline > 1 && spec_.head_stage() != 0);
+    own_gradients(shared_ >= 0 && ends_apart);
+    const bool low_rank = spec_.low_rank();
+    for (Own& one : own_) low_rank ? add_low_rank(one) : add_halves(one);
+    std::vector<std::int32_t> take;
+    for (int w = 0; w < senders(); ++w) {
+      std::vector<Op> ops;
+      for (const Own& one : own_) low_rank ? take_low_rank(one, w, ops) : take_half(one, w, ops);
+      take.push_back(block_of(fmt::format("take.{}", w), Phase::gradient_reduce, std::move(ops)));
+      if (spec_.plain_steps() > 0) take_whole(take.back());
+    }
+    std::vector<Op> ops;
+    for (const Own& one : own_) low_rank ? sum_low_rank(one, ops) : sum_halves(one, ops);
+    const std::int32_t sum = block_of("sum", Phase::gradient_reduce, std::move(ops));
+    run_from(spec_.plain_steps(), class_.blocks[at(sum)].steps);
+    class_.program.clear();
+    if (low_rank && ends_apart && shared_ >= 0) enter(begin_factors(), 0, true);
+    enter(places_.at("begin"));
+    const std::int64_t m = split_.micro_batches(), at_once = zero >= 2 ? 1 : m;
+    for (std::int64_t i = 0; i < m; i += at_once) {
+      turns(take, i, i + at_once);
+      enter(sum);
+    }
+    enter(places_.at("finish"));
+  }
+
+  // 16 bits.
+  [[nodiscard]] DType wire() const {
+    return spec_.compression.gradients == GradientCompression::fp16 ? DType::fp16 : DType::bf16;
+  }
+  [[nodiscard]] int senders() const {
+    return spec_.exchanges_by_node() ? workers_ / spec_.compression.group : workers_;
+  }
+  [[nodiscard]] DType gradient() const { return gradient_dtype(spec_.precision); }
+  [[nodiscard]] std::string name_of(const Own& one, const char* what) const {
+    return fmt::format("{}{}.{}", class_.buckets[at(one.bucket)].name, one.of_head ? ".of_head" : "", what);
+  }
+  void add_halves(Own& one) {
+    const std::int64_t n = class_.buckets[at(one.bucket)].elements;
+    one.pieces = persistent(name_of(one, "pieces"), Purpose::communication, wire(), n * senders());
+    if (gradient() == DType::fp32) one.sent = persistent(name_of(one, "sent"), Purpose::communication, wire(), n);
+  }
+  void take_half(const Own& one, int w, std::vector<Op>& ops) {
+    const std::int64_t n = class_.buckets[at(one.bucket)].elements;
+    ops.push_back(build_.flat(one.sent >= 0 ? OpKind::convert : OpKind::copy, wire(), n, {whole(one.gradients)},
+                              {part(one.pieces, w * n, n)}));
+  }
+  // Summed in fp32; what everybody gets without ZeRO is rounded once more.
+  void sum_halves(const Own& one, std::vector<Op>& ops) {
+    const Bucket& bucket = class_.buckets[at(one.bucket)];
+    const bool again = spec_.zero_stage == 0;
+    const int target = !again ? bucket.gradients : one.sent >= 0 ? one.sent : one.gradients;
+    Op sum = build_.flat(OpKind::sum_pieces, wire(), bucket.elements, {whole(one.pieces)}, {whole(target)});
+    sum.n = senders();
+    sum.accumulate = !again;
+    ops.push_back(std::move(sum));
+    if (!again) return;
+    if (one.sent >= 0)
+      ops.push_back(build_.flat(OpKind::convert, wire(), bucket.elements, {whole(one.sent)}, {whole(one.gradients)}));
+    ops.push_back(build_.flat(OpKind::accumulate_into, gradient(), bucket.elements, {whole(one.gradients)},
+                              {whole(bucket.gradients)}));
+  }
+
+  // PowerSGD, in the words of plan/lower/compress.h.
+  void add_low_rank(Own& one) {
+    Bucket& bucket = class_.buckets[at(one.bucket)];
+    const LowRankSizes sizes = place_low_rank(bucket, spec_.compression);
+    if (sizes.error == 0) return;
+    one.p = persistent(name_of(one, "low_rank_p"), Purpose::communication, DType::fp32, sizes.p);
+    one.q = persistent(name_of(one, "low_rank_q"), Purpose::optimizer_states, DType::fp32, sizes.q);
+    if (!one.of_head) bucket.low_rank_q = one.q;
+    for (int w = 0; w < workers_; ++w)
+      one.errors.push_back(persistent(name_of(one, "error") + fmt::format(".{}", w), Purpose::optimizer_states,
+                                      DType::fp32, sizes.error));
+    if (!one.of_head) bucket.error = one.errors.front();
+  }
+  // Both of a table's begin with the same factor.
+  std::int32_t begin_factors() {
+    std::vector<Op> ops;
+    for (const Own& one : own_)
+      if (one.of_head && one.q >= 0)
+        ops.push_back(build_.flat(OpKind::copy, DType::fp32, buffer_at(one.q).elements,
+                                  {whole(class_.buckets[at(one.bucket)].low_rank_q)}, {whole(one.q)}));
+    return block_of("begin_factors", Phase::optimizer, std::move(ops));
+  }
+  struct Matrix {
+    MatrixShape shape;
+    std::int64_t rank = 0;
+  };
+  [[nodiscard]] Matrix matrix(const ParameterRange& range) const {
+    const MatrixShape shape = matrix_of(range.tensor);
+    return {shape, rank_of(shape, spec_.compression)};
+  }
+  // (rows, rank) = M Q; (columns, rank) = M^T P; (rows, columns) = P Q^T
+  Op product_p(const Own& one, const ParameterRange& range, int w) {
+    const auto [shape, r] = matrix(range);
+    Op op;
+    op.kind = OpKind::matmul;
+    op.m = shape.rows, op.n = r, op.k = shape.columns;
+    op.accumulate = w > 0;
+    op.in = {part(one.errors[at(w)], range.error, range.elements), part(one.q, range.low_rank_q, shape.columns * r)};
+    op.out = {part(one.p, range.low_rank_p, shape.rows * r)};
+    return op;
+  }
+  Op product_q(const Own& one, const ParameterRange& range, int w) {
+    const auto [shape, r] = matrix(range);
+    Op op;
+    op.kind = OpKind::matmul;
+    op.m = shape.columns, op.n = r, op.k = shape.rows;
+    op.trans_a = true;
+    op.accumulate = w > 0;
+    op.in = {part(one.errors[at(w)], range.error, range.elements), part(one.p, range.low_rank_p, shape.rows * r)};
+    op.out = {part(one.q, range.low_rank_q, shape.columns * r)};
+    return op;
+  }
+  Op product_gradient(const Own& one, const ParameterRange& range) {
+    const auto [shape, r] = matrix(range);
+    Op op;
+    op.kind = OpKind::matmul;
+    op.m = shape.rows, op.n = shape.columns, op.k = r;
+    op.trans_b = true;
+    op.in = {part(one.p, range.low_rank_p, shape.rows * r), part(one.q, range.low_rank_q, shape.columns * r)};
+    op.out = {part(one.gradients, range.offset, range.elements)};
+    return op;
+  }
+  // What travels whole is in the sum at once.
+  void take_low_rank(const Own& one, int w, std::vector<Op>& ops) {
+    const Bucket bucket = class_.buckets[at(one.bucket)];
+    for (const ParameterRange& range : bucket.ranges) {
+      const int own = part(one.gradients, range.offset, range.elements);
+      const int into = range.error < 0 ? part(bucket.gradients, range.offset, range.elements)
+                                       : part(one.errors[at(w)], range.error, range.elements);
+      ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, range.elements, {own}, {into}));
+      if (range.error >= 0) ops.push_back(product_p(one, range, w));
+    }
+  }
+  // Before PowerSGD begins all is in the sum at once.
+  void take_whole(std::int32_t take) {
+    std::vector<Op> ops;
+    for (const Own& one : own_)
+      ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, class_.buckets[at(one.bucket)].elements,
+                                {whole(one.gradients)}, {whole(class_.buckets[at(one.bucket)].gradients)}));
+    Step plain = step_of(Phase::gradient_reduce, "take_whole", std::move(ops));
+    std::vector<Step>& steps = class_.blocks[at(take)].steps;
+    run_from(spec_.plain_steps(), steps);
+    steps.push_back(std::move(plain));
+    run_before(spec_.plain_steps(), std::span(steps).last(1));
+  }
+  void sum_low_rank(const Own& one, std::vector<Op>& ops) {
+    const Bucket bucket = class_.buckets[at(one.bucket)];
+    for (const ParameterRange& range : bucket.ranges) {
+      if (range.error < 0) continue;
+      const auto [shape, r] = matrix(range);
+      Op orthogonal = build_.flat(OpKind::orthogonalise, DType::fp32, shape.rows, {},
+                                  {part(one.p, range.low_rank_p, shape.rows * r)});
+      orthogonal.n = r;
+      ops.push_back(std::move(orthogonal));
+      for (int w = 0; w < workers_; ++w) ops.push_back(product_q(one, range, w));
+      ops.push_back(product_gradient(one, range));
+      const int own = part(one.gradients, range.offset, range.elements);
+      ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, range.elements, {own},
+                                {part(bucket.gradients, range.offset, range.elements)}));
+      for (int w = 0; w < workers_; ++w) {
+        ops.push_back(build_.flat(OpKind::add_scaled, DType::fp32, range.elements, {own},
+                                  {part(one.errors[at(w)], range.error, range.elements)}));
+        ops.back().scale = -1.0 / workers_;
+      }
+    }
+  }
+
+  // -- workers of a parameter server --------------------------------------------------------------------------------
+  void serve() {
+    for (const char* pass : {"forward", "backward"})
+      for (Step& step : block(pass).steps)
+        for (Op& op : step.ops)
+          if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers_;
+    own_gradients(false);
+    const int squared = persistent("worker_norm_squared", Purpose::scalars, DType::fp32, 1),
+              norms = persistent("worker_norms", Purpose::scalars, DType::fp32, workers_),
+              coefficients = persistent("clip_coefficients", Purpose::scalars, DType::fp32, workers_);
+    for (const Own& one : own_) {
+      Bucket& bucket = class_.buckets[at(one.bucket)];
+      bucket.received =
+          persistent(bucket.name + ".received", Purpose::communication, gradient(), bucket.elements * workers_);
+    }
+    std::vector<std::int32_t> take;
+    for (int w = 0; w < workers_; ++w) {
+      std::vector<Op> ops = {build_.zero_of(squared)};
+      for (const Own& one : own_) {
+        ops.push_back(build_.flat(OpKind::copy, gradient(), class_.buckets[at(one.bucket)].elements,
+                                  {whole(one.gradients)}, {received(one.bucket, w)}));
+        ops.push_back(build_.flat(OpKind::norm_squared, gradient(), class_.buckets[at(one.bucket)].elements,
+                                  {received(one.bucket, w)}, {whole(squared)}));
+        ops.back().accumulate = true;
+      }
+      ops.push_back(build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {whole(squared)},
+                                {part(norms, w, 1), part(coefficients, w, 1)}));
+      take.push_back(block_of(fmt::format("take.{}", w), Phase::optimizer, std::move(ops)));
+    }
+    update_in_turns(norms, coefficients);
+    class_.program.clear();
+    enter(places_.at("begin"));
+    turns(take, 0, split_.micro_batches());
+    enter(places_.at("finish"));
+  }
+  int received(int bucket, int w) {
+    const std::int64_t n = class_.buckets[at(bucket)].elements;
+    return part(class_.buckets[at(bucket)].received, w * n, n);
+  }
+  void update_in_turns(int norms, int coefficients) {
+    Op largest = build_.flat(OpKind::softmax_max, DType::fp32, workers_, {whole(norms)}, {whole(class_.gradient_norm)});
+    largest.n = 1;
+    largest.vocab = workers_;
+    Step worst = step_of(Phase::reporting, "norm", {std::move(largest)});
+    Block& finish = block("finish");
+    std::erase_if(finish.steps, [](const Step& step) { return step.part == "norm" || step.part == "clip"; });
+    finish.steps.insert(finish.steps.begin(), std::move(worst));
+    for (Step& step : finish.steps) {
+      if (step.bucket < 0) continue;
+      std::vector<Op> all;
+      for (const Op& op : step.ops)
+        for (int w = 0; w < workers_; ++w) {
+          all.push_back(op);
+          all.back().turn = w;
+          all.back().turns = workers_;
+          all.back().in.at(0) = received(step.bucket, w);
+          all.back().in.at(1) = part(coefficients, w, 1);
+        }
+      step.ops = std::move(all);
+      note(class_, step);
+    }
+  }
+
+  const Plan& split_;
+  const PlanSpec& spec_;
+  int workers_;
+  int shared_;
+  ClassBuilder build_;
+  RankClass& class_ = build_.result();
+  std::map<std::string, std::int32_t> places_;         ///< of blocks
+  std::map<std::int32_t, std::vector<Entry>> passes_;  ///< by micro-batch
+  std::vector<Own> own_;
+  std::int32_t turn_ = -1;
+};
+
+base::Diagnostics refused(const PlanSpec& spec) {
+  base::Diagnostics found;
+  const auto rule = [&](bool holds, const char* message, const char* help) {
+    if (!holds) found.push_back({base::Severity::error, "P94", {}, message, help, {}});
+  };
+  rule(!spec.low_rank() || spec.tensor == 1,
+       "PowerSGD of a matrix's parts, which tensor ranks have, is another approximation than of the whole: no serial "
+       "program has it",
+       "prove it with tensor: 1, or the tensor parallelism with compression: {gradients: none}");
+  rule(!spec.compresses() || spec.context == 1,
+       "ranks that have parts of a sequence compress gradients of their parts: no serial program has them",
+       "prove it with context: 1, or the context parallelism with compression: {gradients: none}");
+  rule(spec.precision != DType::fp8 || (spec.tensor == 1 && spec.context == 1),
+       "ranks that have parts of matrices round them to 8 bits by themselves: no serial program has their scales, nor "
+       "their order of sums, which decides where a value between two codes goes",
+       "prove it with precision: bf16, or fp8 with tensor: 1 and context: 1");
+  return found;
+}
+
+}  // namespace
+
+base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster device, const LowerOptions& options) {
+  const PlanSpec& spec = split.spec();
+  if (base::Diagnostics found = refused(spec); !found.empty()) return base::fail(std::move(found));
+  auto one = make_plan(std::make_shared<const models::Model>(split.model()),
+                       std::make_shared<const clusters::Cluster>(std::move(device)), alone(spec, split.model()));
+  if (!one) return base::fail(one.error());
+  const bool own = spec.asynchronous() || spec.has_server() || spec.compresses();
+  LowerOptions plain = options;
+  plain.zero_gradients = options.zero_gradients || own;
+  Schedule schedule = lower(*one, plain);
+  if (own && !options.forward_only) {
+    RankClass& only = schedule.classes.front();
+    only = Program(split, std::move(only), stage_parameters(*one, 0).shared).build();
+    schedule.spec.compression = spec.compression;  // of which rank factors are
+    if (!options.zero_gradients) write_first(only);
+  }
+  return SerialProgram{std::move(*one), std::move(schedule), own};
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,80 @@
+// Names and places of a stage's layers, and the buffers that a mixture of experts has besides.
+#include "plan/lower/stage_layers.h"
+
+#include <algorithm>
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+using models::TensorRole;
+
+std::string label(const StageLayer& layer) {
+  switch (layer.kind) {
+    case models::LayerKind::embedding: return "embedding";
+    case models::LayerKind::block: return "h." + std::to_string(layer.layer);
+    case models::LayerKind::head: return "head";
+  }
+  return "?";
+}
+
+std::size_t place_of(const StageLayer& layer, int bucket) {
+  return static_cast<std::size_t>(std::find(layer.buckets.begin(), layer.buckets.end(), bucket) -
+                                  layer.buckets.begin());
+}
+
+const char* name_of_part(const std::vector<Op>& ops, Phase phase, bool& attention) {
+  const auto has = [&](OpKind kind) {
+    return std::any_of(ops.begin(), ops.end(), [kind](const Op& op) { return op.kind == kind; });
+  };
+  const bool forward = phase != Phase::backward;
+  if (has(OpKind::attention) || has(OpKind::attention_grad) || has(OpKind::ring_attention) ||
+      has(OpKind::ring_attention_grad)) {
+    attention = true;
+    return "attention";
+  }
+  if (has(OpKind::matmul)) return attention == forward ? "mlp" : "attention";
+  return forward && has(OpKind::add_bias) ? "residual" : "norm";
+}
+
+CollectiveKind kind_of(models::GroupCollective collective) {
+  switch (collective) {
+    case models::GroupCollective::all_reduce: return CollectiveKind::all_reduce;
+    case models::GroupCollective::all_gather: return CollectiveKind::all_gather;
+    case models::GroupCollective::reduce_scatter: return CollectiveKind::reduce_scatter;
+    case models::GroupCollective::ring_shift: return CollectiveKind::ring_shift;
+    case models::GroupCollective::all_to_all: return CollectiveKind::all_to_all;
+  }
+  return CollectiveKind::all_reduce;
+}
+
+bool backward_reads_parameters(const StageLayer& layer) {
+  for (const models::Part& part : layer.program.backward)
+    for (const Op& op : part.ops)
+      for (int t : op.in)
+        if (t >= 0 && layer.program.tensors[static_cast<std::size_t>(t)].role == TensorRole::parameter) return true;
+  return false;
+}
+
+void add_expert_buffers(ClassBuilder& build, const models::Model& model, const std::vector<StageLayer>& layers_of,
+                        bool forward_only) {
+  RankClass& rank_class = build.result();
+  const models::Experts& experts = model.experts;
+  for (const StageLayer& layer : layers_of)
+    if (layer.kind == models::LayerKind::block && experts.in_layer(layer.layer))
+      rank_class.expert_layers.push_back(layer.layer);
+  const auto layers = static_cast<std::int64_t>(rank_class.expert_layers.size());
+  if (experts.balance_bias && layers > 0)
+    rank_class.expert_biases =
+        build.buffer("expert_biases", Purpose::parameters, DType::fp32, layers * experts.count, true);
+  // Losses are of all stages: each takes part in their sums.
+  if (!experts.any() || forward_only) return;
+  const std::int64_t values = 2 * experts.count + 1;
+  rank_class.tally =
+      build.buffer("expert_tally", Purpose::scalars, DType::fp32, std::max<std::int64_t>(1, layers) * values, true);
+  rank_class.pooled = build.buffer("expert_load", Purpose::scalars, DType::fp32, values, true);
+  rank_class.balance = build.buffer("balance_losses", Purpose::scalars, DType::fp32, 2, true);
+}
+
+}  // namespace orrery::plan

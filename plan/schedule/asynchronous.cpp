@@ -1,0 +1,287 @@
+// Asynchronous orders on top of a lowered training step: rings of weight versions, passes that read them, a program
+// that runs ahead; and the unrolling of such programs.
+#include "plan/schedule/asynchronous.h"
+
+#include <algorithm>
+
+#include "base/ensure.h"
+
+namespace orrery::plan {
+
+using Kind = Move::Kind;
+using models::Op;
+using models::OpKind;
+
+namespace {
+
+class Stashing {
+ public:
+  Stashing(const Plan& plan, int stage, const BlocksOfMoves& blocks, RankClass& rank_class)
+      : spec_(plan.spec()),
+        stage_(stage),
+        micro_batches_(static_cast<std::int32_t>(plan.micro_batches())),
+        ahead_(spec_.pipeline - 1 - stage),
+        delay_(weight_delay(spec_, stage)),
+        blocks_(blocks),
+        class_(rank_class) {}
+
+  void run() {
+    const auto finish = static_cast<std::int32_t>(class_.blocks.size()) - 1;
+    keep_sent(Kind::send_activation);
+    keep_sent(Kind::send_gradient);
+    if (stage_ != spec_.head_stage()) class_.loss = -1;
+    if (delay_ > 0) {
+      make_versions(class_, std::vector<int>(class_.buckets.size(), delay_));
+      Block& last = class_.blocks[at(finish)];
+      // The version that is overwritten has been read for the last time: by this training step's backward passes.
+      copy_versions(class_, last, first_update(class_, last));
+      read_versions(class_, class_.blocks[at(block(Kind::backward))]);
+      stashed_forward_ = block(Kind::forward);
+      if (latest_is_read()) {
+        stashed_forward_ = static_cast<std::int32_t>(class_.blocks.size());
+        class_.blocks.push_back(class_.blocks[at(block(Kind::forward))]);
+        class_.blocks.back().name += ".stashed";
+      }
+      read_versions(class_, class_.blocks[at(stashed_forward_)]);
+    }
+    program(finish);
+  }
+
+ private:
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+  [[nodiscard]] std::int32_t block(Kind kind) const { return blocks_.at({kind, 0}); }
+  [[nodiscard]] bool has(Kind kind) const { return blocks_.count({kind, 0}) > 0; }
+
+  // What a pass sends and does not read again has one buffer for the whole run: the next pass that writes it waits
+  // until it has been sent, a pass later, where a birth a pass would be a wait behind each.
+  void keep_sent(Kind kind) {
+    if (!has(kind)) return;
+    Step& send = class_.blocks[at(block(kind))].steps.front();
+    const int sent = send.source.buffer;
+    if (std::erase(send.deaths, sent) == 0) return;
+    for (Block& b : class_.blocks)
+      for (Step& step : b.steps) std::erase(step.births, sent);
+    Buffer& buffer = class_.buffers[at(sent)];
+    buffer.persistent = true;
+    buffer.per_micro_batch = false;
+    buffer.purpose = Purpose::communication;
+  }
+
+  // Training steps that forward pass `i` of a step is ahead of it.
+  [[nodiscard]] std::int32_t steps_ahead(std::int32_t i) const { return (i + ahead_) / micro_batches_; }
+  // Whether some forward pass reads the weights that its step then updates.
+  [[nodiscard]] bool latest_is_read() const { return steps_ahead(micro_batches_ - 1) >= delay_; }
+
+  // 1F1B from one training step into the next. What a pass takes has been received while an earlier one ran.
+  void program(std::int32_t finish) {
+    add({0, -1});
+    if (has(Kind::receive_activation)) pass(Kind::receive_activation, 0, true);
+    for (std::int32_t g = 0; g < ahead_; ++g) forward(g, true);
+    for (std::int32_t i = 0; i < micro_batches_; ++i) {
+      if (has(Kind::receive_gradient)) pass(Kind::receive_gradient, i, false);
+      forward(i + ahead_, false);
+      pass(Kind::backward, i, false);
+      if (has(Kind::send_gradient)) pass(Kind::send_gradient, i, false);
+    }
+    add({finish, -1});
+  }
+  void add(const Entry& entry) { class_.program.push_back(entry); }
+  Entry entry(std::int32_t of_block, std::int32_t g, bool opening) const {
+    return {of_block, g % micro_batches_, g / micro_batches_, opening};
+  }
+  void pass(Kind kind, std::int32_t g, bool opening) { add(entry(block(kind), g, opening)); }
+  // Micro-batch `g` from the training step's first. A run's first passes read the ring, which begins with the initial
+  // weights.
+  void forward(std::int32_t g, bool opening) {
+    const bool stashed = delay_ > 0 && g / micro_batches_ < delay_;
+    add(entry(stashed ? stashed_forward_ : block(Kind::forward), g, opening));
+    if (has(Kind::send_activation)) pass(Kind::send_activation, g, opening);
+    if (has(Kind::receive_activation)) pass(Kind::receive_activation, g + 1, opening);
+  }
+
+  const PlanSpec& spec_;
+  int stage_;
+  std::int32_t micro_batches_;
+  std::int32_t ahead_;  ///< micro-batches that forward passes are ahead of backward passes
+  int delay_;
+  const BlocksOfMoves& blocks_;
+  RankClass& class_;
+  std::int32_t stashed_forward_ = -1;
+};
+
+}  // namespace
+
+std::size_t first_update(const RankClass& c, const Block& block) {
+  const auto updates = [&](const Step& step) {
+    return std::any_of(c.buckets.begin(), c.buckets.end(), [&](const Bucket& b) {
+      return std::find(step.writes.begin(), step.writes.end(), b.parameters) != step.writes.end();
+    });
+  };
+  return static_cast<std::size_t>(std::find_if(block.steps.begin(), block.steps.end(), updates) - block.steps.begin());
+}
+
+void make_versions(RankClass& c, const std::vector<int>& delays) {
+  for (std::size_t i = 0; i < c.buckets.size(); ++i) {
+    Bucket& b = c.buckets[i];
+    if (delays[i] == 0) continue;
+    ENSURE(b.parameters >= 0, "bucket {} has no parameters to keep versions of", b.name);
+    Buffer versions = c.buffers[static_cast<std::size_t>(b.parameters)];
+    versions.name = b.name + ".stashed";
+    versions.versions = delays[i];
+    b.stashed = static_cast<int>(c.buffers.size());
+    c.buffers.push_back(std::move(versions));
+  }
+}
+
+void copy_versions(RankClass& c, Block& block, std::size_t place) {
+  const auto view = [&](int buffer) {
+    c.views.push_back({buffer, 0, c.buffers[static_cast<std::size_t>(buffer)].elements, false});
+    return static_cast<int>(c.views.size()) - 1;
+  };
+  Step copy;
+  copy.phase = Phase::optimizer;
+  copy.part = "stash";
+  for (const Bucket& b : c.buckets) {
+    if (b.stashed < 0) continue;
+    Op op;
+    op.kind = OpKind::copy;
+    op.dtype = c.buffers[static_cast<std::size_t>(b.parameters)].dtype;
+    op.m = b.elements;
+    op.in = {view(b.parameters)};
+    op.out = {view(b.stashed)};
+    copy.ops.push_back(std::move(op));
+    copy.reads.push_back(b.parameters);
+    copy.writes.push_back(b.stashed);
+  }
+  block.steps.insert(block.steps.begin() + static_cast<std::ptrdiff_t>(place), std::move(copy));
+}
+
+void read_versions(RankClass& c, Block& block, const std::function<bool(const Step&)>& read) {
+  std::map<int, int> stashed_of;
+  for (const Bucket& bucket : c.buckets)
+    if (bucket.stashed >= 0) stashed_of[bucket.parameters] = bucket.stashed;
+  for (Step& step : block.steps) {
+    if (!read(step)) continue;
+    for (Op& op : step.ops)
+      for (int& operand : op.in) {
+        if (operand < 0) continue;
+        View v = c.views[static_cast<std::size_t>(operand)];
+        const auto found = stashed_of.find(v.buffer);
+        if (found == stashed_of.end()) continue;
+        v.buffer = found->second;
+        c.views.push_back(v);
+        operand = static_cast<int>(c.views.size()) - 1;
+      }
+    for (int& buffer : step.reads)
+      if (const auto found = stashed_of.find(buffer); found != stashed_of.end()) buffer = found->second;
+  }
+}
+
+int weight_delay(const PlanSpec& spec, int stage) {
+  if (spec.has_server()) return spec.staleness;
+  switch (spec.order) {
+    case Order::pipedream: return spec.pipeline - 1 - stage;
+    case Order::pipedream_vertical: return spec.pipeline - 1;
+    case Order::pipedream_2bw: return 1;
+    case Order::gpipe:
+    case Order::one_f_one_b:
+    case Order::zb_h1:
+    case Order::zb_h2:
+    case Order::zb_v:
+    case Order::dualpipe_v:
+    case Order::dualpipe:
+    case Order::custom: break;
+  }
+  return 0;
+}
+
+int stages_with_norms(const Plan& plan) {
+  return plan.spec().pipeline - (plan.model().tied_embeddings && plan.spec().pipeline > 1 ? 1 : 0);
+}
+
+int steps_in_flight(const RankClass& rank_class) {
+  std::int32_t most = 0;
+  rank_class.program.each_kind(
+      [&](const Entry& entry, std::int64_t, std::int32_t) { most = std::max(most, entry.ahead); });
+  return most + 1;
+}
+
+bool is_asynchronous(const Schedule& schedule) {
+  return std::any_of(schedule.classes.begin(), schedule.classes.end(),
+                     [](const RankClass& c) { return steps_in_flight(c) > 1; }) ||
+         schedule.spec.asynchronous() || schedule.spec.has_server();
+}
+
+Walk unrolled(const RankClass& rank_class, std::int64_t steps, bool ends) {
+  const std::int32_t m = micro_batches_of(rank_class);
+  Walk out;
+  for (std::int32_t t = 0; t < steps; ++t)
+    for (std::size_t e = 0; e < rank_class.program.size(); ++e) {
+      Entry entry = rank_class.program[e];
+      if ((entry.opening && t > 0) || (ends && t + entry.ahead >= steps)) continue;
+      if (entry.micro_batch >= 0) entry.micro_batch += (t + entry.ahead) * m;
+      entry.ahead = 0;
+      entry.opening = false;
+      out.program.push_back(entry);
+      out.origins.push_back({t, static_cast<std::int32_t>(e)});
+    }
+  return out;
+}
+
+Unrolled unrolled(const Schedule& schedule, std::int64_t steps, bool ends) {
+  Unrolled out{schedule, {}};
+  for (RankClass& c : out.schedule.classes) {
+    Walk walk = unrolled(c, steps, ends);
+    c.program = Entries(walk.program);
+    out.origins.push_back(std::move(walk.origins));
+  }
+  return out;
+}
+
+std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t steps) {
+  constexpr int kNotRead = -2;
+  std::vector<std::vector<int>> all;
+  for (const RankClass& c : schedule.classes) {
+    std::map<int, std::int64_t> updates;                        // of parameters, by buffer: version that they hold
+    std::map<std::pair<int, std::int64_t>, std::int64_t> kept;  // version in a place of a ring
+    std::map<int, int> parameters_of;                           // by ring
+    for (const Bucket& b : c.buckets) {
+      updates[b.parameters] = 0;
+      if (b.stashed >= 0) parameters_of[b.stashed] = b.parameters;
+    }
+    std::vector<int> ages(static_cast<std::size_t>(steps), kNotRead);
+    for (std::int64_t t = 0; t < steps; ++t)
+      for (const Entry& entry : c.program) {
+        const std::int64_t of = t + entry.ahead;
+        if ((entry.opening && t > 0) || of >= steps) continue;
+        for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps) {
+          for (const int buffer : step.reads) {
+            if (entry.micro_batch < 0) break;
+            std::int64_t version = -1;
+            if (const auto ring = parameters_of.find(buffer); ring != parameters_of.end())
+              version = kept[{buffer, of % c.buffers[static_cast<std::size_t>(buffer)].versions}];
+            else if (const auto own = updates.find(buffer); own != updates.end())
+              version = own->second;
+            else
+              continue;
+            int& age = ages[static_cast<std::size_t>(of)];
+            const int now = static_cast<int>(of - version);
+            age = age == kNotRead || age == now ? now : -1;
+          }
+          for (const int buffer : step.writes) {
+            if (const auto ring = parameters_of.find(buffer); ring != parameters_of.end())
+              kept[{buffer, of % c.buffers[static_cast<std::size_t>(buffer)].versions}] = updates.at(ring->second);
+            if (const auto own = updates.find(buffer); own != updates.end()) own->second = t + 1;
+          }
+        }
+      }
+    all.push_back(std::move(ages));
+  }
+  return all;
+}
+
+void make_asynchronous(const Plan& plan, int stage, const BlocksOfMoves& blocks, RankClass& rank_class) {
+  Stashing(plan, stage, blocks, rank_class).run();
+}
+
+}  // namespace orrery::plan

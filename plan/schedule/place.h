@@ -1,0 +1,87 @@
+#pragma once
+/// Arena offsets: where each buffer instance of a class lives. One arena for each memory, three regions in each:
+/// persistent and step buffers; slabs of buffers that outlive their block (saved activations, messages that wait for
+/// their turn); buffers that live within one block, laid out once per block. Peak memory is read off this: simulator
+/// and executor use the same.
+#include <cstdint>
+#include <vector>
+
+#include "plan/schedule/schedule.h"
+
+namespace orrery::plan {
+
+inline constexpr std::int64_t kAlignment = 256;  ///< bytes; of every buffer in an arena
+
+/// One birth in program order. `micro_batch` goes on with the program's.
+struct Placed {
+  StepRef at;
+  std::int32_t buffer = -1;
+  std::int32_t micro_batch = -1;
+  std::int64_t offset = 0;  ///< bytes from the arena's start
+  std::int64_t bytes = 0;   ///< rounded up to kAlignment
+  /// What lives from training step to training step: instance i, counted over the run, lies i % ring strides further.
+  std::int32_t ring = 1;
+  std::int64_t stride = 0;  ///< bytes
+  bool operator==(const Placed&) const = default;
+};
+
+/// Places come again as slots do.
+template <>
+struct Progression<Placed> {
+  struct Advance {
+    std::int32_t entries = 0, micro_batches = 0;
+  };
+  [[nodiscard]] static std::optional<Advance> between(const Placed& a, const Placed& b) {
+    Placed moved = a;
+    moved.at.entry = b.at.entry;
+    moved.micro_batch = b.micro_batch;
+    if (!(moved == b) || b.at.entry <= a.at.entry || a.micro_batch < 0 || b.micro_batch <= a.micro_batch)
+      return std::nullopt;
+    return Advance{b.at.entry - a.at.entry, b.micro_batch - a.micro_batch};
+  }
+  [[nodiscard]] static Placed advanced(Placed a, const Advance& advance, std::int64_t times) {
+    a.at.entry += static_cast<std::int32_t>(advance.entries * times);
+    if (a.micro_batch >= 0) a.micro_batch += static_cast<std::int32_t>(advance.micro_batches * times);
+    return a;
+  }
+};
+using Births = Repeated<Placed>;
+
+/// The arena of a memory beside the device's.
+struct SpaceUse {
+  std::int64_t arena_bytes = 0, peak_live_bytes = 0;
+  std::vector<std::int64_t> by_purpose = {};
+};
+
+/// `arena_bytes`, `peak_live_bytes` and `by_purpose` are the device's; offsets count from the arena of a buffer's own
+/// space.
+struct Placement {
+  std::int64_t arena_bytes = 0;          ///< the arena's size = its high-water mark over one step
+  std::int64_t peak_live_bytes = 0;      ///< most bytes alive at once, without fragmentation
+  std::vector<std::int64_t> persistent;  ///< offset by buffer index, of version 0; -1 where not persistent
+  Births births;                         ///< every birth of one step in program order
+  std::vector<std::int64_t> by_purpose;  ///< bytes alive by Purpose at the moment of peak_live_bytes
+  SpaceUse host, nvme;
+  [[nodiscard]] std::int64_t arena_bytes_of(Space space) const {
+    return space == Space::device ? arena_bytes : (space == Space::host ? host : nvme).arena_bytes;
+  }
+  [[nodiscard]] std::int64_t peak_live_bytes_of(Space space) const {
+    return space == Space::device ? peak_live_bytes : (space == Space::host ? host : nvme).peak_live_bytes;
+  }
+};
+
+[[nodiscard]] Placement place(const RankClass& rank_class);
+/// The same sizes without the births: what micro-batches take that do as others before them is not looked at.
+[[nodiscard]] Placement sizes_of(const RankClass& rank_class);
+
+/// Where the buffers of an evaluation (LowerOptions::forward_only) lie in the arena of the training step of the same
+/// plan, which rests meanwhile: persistent buffers where those of the same name are, all others behind the last
+/// persistent one. `arena_bytes` is what the arena must hold; by_purpose and peak_live_bytes count the evaluation
+/// alone.
+[[nodiscard]] Placement place_beside(const RankClass& training, const Placement& placed, const RankClass& evaluation);
+
+/// Slabs of nearly equal size (within an eighth of the larger) share their slots, which have the largest one's size.
+/// For each slab the index of its pool, numbered from the largest; sizes of pools follow from the first of each.
+[[nodiscard]] std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs);
+
+}  // namespace orrery::plan

@@ -1,0 +1,27 @@
+#pragma once
+/// Rehearses a schedule in its memory: abstract ranks, one of each class, walk their programs and wait for exactly what
+/// the executor waits for (exec/engine/execute.cpp, exec/engine/communication.cpp). plan/schedule/check.h proves that
+/// messages meet; it does not know that two buffers may have one place. Here
+///  - a message starts once it is the first of its stream and no message before it, under way or waiting, uses memory
+///    that it writes, nor writes memory that it uses; what it gives birth to counts as written;
+///  - a message ends once its partners have started theirs: a send when it is received, a receive when it is sent, a
+///    collective when all stages of its group are there; copies end by themselves;
+///  - a compute step waits for every message that frees memory, for those that use what it writes, gives birth to or
+///    frees, and for those that write what it reads;
+///  - a training step ends when all its messages have.
+/// Cost: one walk over every rank class's program, each step against the few messages under way.
+#include <vector>
+
+#include "base/result.h"
+#include "plan/schedule/place.h"
+#include "plan/schedule/schedule.h"
+
+namespace orrery::plan {
+
+/// Empty where the run comes to its end; else one S21 for each rank that stops, with the step and what it waits for.
+/// `placements`: by class. Needs a schedule that check() finds sound.
+[[nodiscard]] base::Diagnostics rehearse(const Schedule& schedule, const std::vector<Placement>& placements);
+/// The same where place() puts each class.
+[[nodiscard]] base::Diagnostics rehearse(const Schedule& schedule);
+
+}  // namespace orrery::plan

@@ -1,0 +1,120 @@
+// Steps inserted and operands renamed in a lowered class.
+#include "plan/schedule/rewrite.h"
+
+#include <algorithm>
+
+#include "base/ensure.h"
+#include "base/index.h"
+
+namespace orrery::plan {
+
+namespace {
+
+using base::at;
+
+void rename(std::vector<int>& list, int from, int to) {
+  std::replace(list.begin(), list.end(), from, to);
+}
+
+}  // namespace
+
+std::vector<Life> lives_of(const RankClass& rank_class) {
+  std::vector<Life> lives(rank_class.buffers.size());
+  for (int b = 0; b < static_cast<int>(rank_class.blocks.size()); ++b)
+    for (int s = 0; s < static_cast<int>(rank_class.blocks[at(b)].steps.size()); ++s) {
+      const Step& step = rank_class.blocks[at(b)].steps[at(s)];
+      const Place here{b, s};
+      const auto use = [&](int buffer) {
+        std::vector<Place>& uses = lives[at(buffer)].uses;
+        if (uses.empty() || uses.back() != here) uses.push_back(here);
+      };
+      for (const int buffer : step.reads) use(buffer);
+      for (const int buffer : step.writes) use(buffer);
+      for (const int buffer : step.births) lives[at(buffer)].birth = here;
+      for (const int buffer : step.deaths) lives[at(buffer)].death = here;
+    }
+  return lives;
+}
+
+std::vector<Run> runs_of(const Block& block) {
+  const auto of_layers = [](const Step& step) {
+    return step.kind == StepKind::compute &&
+           (step.phase == Phase::forward || step.phase == Phase::backward || step.phase == Phase::recompute);
+  };
+  const bool layers = std::any_of(block.steps.begin(), block.steps.end(), of_layers);
+  std::vector<Run> runs;
+  for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
+    const Step& step = block.steps[at(s)];
+    if (step.kind != StepKind::compute || step.ops.empty() || (layers && !of_layers(step))) continue;
+    if (runs.empty() || !layers || runs.back().layer != step.layer) runs.push_back({step.layer, s, s});
+    runs.back().last = s;
+  }
+  return runs;
+}
+
+int run_at(const std::vector<Run>& runs, const Place& place) {
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    if (place.step <= runs[r].last) return static_cast<int>(r);
+  return -1;
+}
+
+Place behind_next_run(const std::vector<Run>& runs, const Place& place) {
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    if (runs[r].first > place.step) return {place.block, r + 1 < runs.size() ? runs[r + 1].first : runs[r].last + 1};
+  return {place.block, -1};
+}
+
+Step release_of(std::vector<int> buffers, Phase phase) {
+  Step step{.kind = StepKind::compute, .stream = Stream::compute, .phase = phase, .part = "release"};
+  step.deaths = std::move(buffers);
+  return step;
+}
+
+Step Rewrite::copy(Stream stream, int source, int target, const Step& beside) const {
+  Step step{.kind = StepKind::copy, .stream = stream, .phase = beside.phase, .layer = beside.layer};
+  step.source = {source, 0, class_.buffers[at(source)].elements, false};
+  step.target = {target, 0, class_.buffers[at(target)].elements, false};
+  step.reads = {source};
+  step.writes = {target};
+  return step;
+}
+
+void Rewrite::replace(const Place& place, int from, int to) {
+  Step& changed = step(place);
+  const auto renamed = [&](std::vector<int>& operands) {
+    for (int& v : operands) {
+      if (v < 0 || class_.views[at(v)].buffer != from) continue;
+      View view = class_.views[at(v)];
+      view.buffer = to;
+      class_.views.push_back(view);
+      v = static_cast<int>(class_.views.size()) - 1;
+    }
+  };
+  for (models::Op& op : changed.ops) {
+    renamed(op.in);
+    renamed(op.out);
+  }
+  for (View* view : {&changed.source, &changed.target})
+    if (view->buffer == from) view->buffer = to;
+  rename(changed.reads, from, to);
+  rename(changed.writes, from, to);
+}
+
+void Rewrite::replace_death(const Place& place, int from, int to) {
+  rename(step(place).deaths, from, to);
+}
+
+void Rewrite::apply() {
+  // From the last place back, so that places stay those that were found.
+  std::stable_sort(insertions_.begin(), insertions_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = insertions_.size(); i-- > 0;) {
+    std::vector<Step>& steps = class_.blocks[at(insertions_[i].first.block)].steps;
+    ENSURE(insertions_[i].first.step <= static_cast<int>(steps.size()), "no place {} among {} steps",
+           insertions_[i].first.step, steps.size());
+    steps.insert(steps.begin() + insertions_[i].first.step, std::move(insertions_[i].second));
+  }
+  insertions_.clear();
+}
+
+}  // namespace orrery::plan

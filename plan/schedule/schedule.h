@@ -1,0 +1,309 @@
+#pragma once
+/// Schedule: who does what, on which stream, after what, with how many bytes. The simulator and the executor eat the
+/// same Schedule, so they can disagree about how long a step takes, never about what it is.
+///
+/// Shape. Ranks equal in mesh role form a RankClass and share one copy. A class has buffers, blocks (bodies of steps)
+/// and a program: a list of (block, micro-batch), of which what repeats is kept once (plan/schedule/repeated.h).
+/// Micro-batches are therefore loops, of steps and of entries. Groups are strides, never lists of ranks.
+///
+/// Meaning of order, the same for every backend and for the simulator:
+///  1. Compute steps run in program order, on the compute stream.
+///  2. A communication step starts once all compute steps before it in program order have finished, and the step
+///     before it on its own stream has finished, and what it reads has been written.
+///  3. A compute step starts once every communication step before it in program order that wrote what it reads or
+///     writes, or that still uses what it writes or frees, has finished; and once every communication step before it
+///     that itself lists deaths has finished (its memory may be handed out again).
+/// "Communication" is here every step that is not compute: copies between a rank's memories are among them, each
+/// direction a stream of its own.
+/// A program is one training step. Where entries are of later steps, buffers of a micro-batch live from step to step,
+/// and every message is received in the step in which it is sent; plan/schedule/asynchronous.h unrolls it.
+/// Overlap is thus expressed by place in the program alone. A buffer is born just before the step that lists it in
+/// `births` and dies just after the step that lists it in `deaths`.
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/expand.h"
+#include "models/op.h"
+#include "plan/schedule/repeated.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::plan {
+
+struct TableLayout;  // plan/spec/table_layout.h
+
+enum class StepKind : std::uint8_t { compute, collective, send, recv, copy };
+enum class Stream : std::uint8_t {
+  compute,
+  tensor,
+  data,
+  pipeline_send,
+  pipeline_recv,
+  context,
+  exchange,   ///< all-to-alls of tokens to experts, of indices and vectors of embeddings
+  to_host,    ///< device -> host
+  from_host,  ///< host -> device
+  to_nvme,    ///< host -> files
+  from_nvme   ///< files -> host
+};
+inline constexpr std::size_t kStreams = 11;
+enum class Phase : std::uint8_t {
+  input,
+  forward,
+  recompute,
+  backward,
+  parameter_gather,
+  gradient_reduce,
+  optimizer,
+  reporting
+};
+/// ring_shift: what a member has goes to the next member of the group, the last one's to the first. all_to_all: of what
+/// a member has, piece i of as many as there are members goes to member i, and becomes piece `own index` there.
+enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
+enum class Reduce : std::uint8_t { sum, maximum };
+
+/// What a buffer is for: the lines of the memory report.
+enum class Purpose : std::uint8_t {
+  parameters,
+  gradients,
+  optimizer_states,
+  activations,
+  workspace,
+  communication,
+  input,
+  scalars
+};
+
+/// A buffer of a class. Persistent buffers live for the whole run; step buffers are born at the first block of the
+/// program and die at the last; others live from a birth to a death, once per micro-batch when `per_micro_batch`.
+struct Buffer {
+  std::string name;
+  Purpose purpose = Purpose::activations;
+  models::DType dtype = models::DType::fp32;
+  std::int64_t elements = 0;
+  bool persistent = false;
+  bool per_micro_batch = false;
+  Space space = Space::device;
+  /// Persistent: so many instances, each of elements; a step touches that of its training step modulo `versions`.
+  std::int32_t versions = 1;
+  [[nodiscard]] std::int64_t bytes() const { return elements * models::size_of(dtype); }
+};
+
+/// A run of elements in a buffer: what an operand index of an Op means.
+struct View {
+  int buffer = -1;
+  std::int64_t offset = 0;  ///< elements
+  std::int64_t elements = 0;
+  bool own = false;      ///< this rank's shard: offset + PlanSpec::shard_index_of(experts, rank) * elements
+  bool experts = false;  ///< of experts' parameters, which other ranks share
+  bool operator==(const View&) const = default;
+};
+
+/// A regular group: members of the rank's own group are base + sum(i_k * stride_k), where base is the rank with its
+/// own i_k = rank / stride_k % size_k taken out. Dimension order: the fastest stride first. Along a mirrored dimension
+/// members are the two whose i_k are x and size_k - 1 - x, and base has the smaller.
+struct Group {
+  std::string
+      name;  ///< "tensor", "context", "expert", "data", "shard", "replicate", "world", "model", "embedding", "loss"
+  struct Dimension {
+    int stride = 1;
+    int size = 1;
+    bool mirrored = false;  ///< of an even size
+    [[nodiscard]] int members() const { return mirrored ? 2 : size; }
+  };
+  std::vector<Dimension> dimensions;
+  int base_limit = 0;  ///< > 0: only ranks whose base is below it belong to such a group (first and last stage)
+  [[nodiscard]] int size() const;
+  [[nodiscard]] int base(int rank) const;
+  [[nodiscard]] bool contains(int rank) const;
+  /// Ranks of the group that `rank` belongs to, ascending; empty when it belongs to none. For exec and for
+  /// representatives: never called for every rank of a large cluster.
+  [[nodiscard]] std::vector<int> members(int rank) const;
+};
+
+/// Runs of a flat buffer that belong to one parameter, for the optimizer: weight decay and how its square counts in
+/// the global norm (0 where another rank counts it).
+struct ParameterRange {
+  std::string name;         ///< logical name, as in checkpoints: "h.3.mlp.fc.weight"
+  std::int64_t offset = 0;  ///< elements, within the flat bucket
+  std::int64_t elements = 0;
+  bool decay = false;
+  bool counts_in_norm = true;  ///< false on the tied table's copy on the last stage, and on a mirrored model's second
+  bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
+  bool orthogonal = false;     ///< a matrix that moves by what is made of it as a whole (Muon)
+  models::Tensor tensor;       ///< shapes, split and initial values
+  /// Adafactor: where in the class's factors stand its sum, its rows and its columns; without rows each element.
+  std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
+  /// PowerSGD: where in the bucket's error, in its P's and in its Q's the matrix stands; -1: it travels whole.
+  std::int64_t error = -1, low_rank_p = -1, low_rank_q = -1;
+  std::int64_t norms = -1;  ///< which pair of the class's `norms` is its own; -1: the optimizer looks at no tensor
+};
+
+/// A flat, padded run of parameters that is reduced, sharded and gathered as one: one per layer, one for a tied table.
+struct Bucket {
+  std::string name;
+  std::int64_t elements = 0;  ///< padded to a multiple of `shards`
+  int shards = 1;             ///< PlanSpec::shards_of(experts)
+  bool partitioned = false;   ///< a rank optimizes its shard alone (ZeRO)
+  /// From the start: gradients of which each tensor rank has a part, summed over the group (sequence parallelism).
+  std::int64_t partial_elements = 0;
+  std::vector<ParameterRange> ranges = {};
+  bool experts = false;     ///< of the rank's own experts: other ranks hold the same than of other parameters
+  bool embedding = false;   ///< has the tables of the input: 8-bit optimizers keep their states in fp32
+  int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
+  int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
+  int stashed = -1;         ///< buffer: earlier versions of the parameters, for passes in flight; -1: none
+  int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
+  int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
+  int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
+  /// Buffers; SGD's momentum is a first moment; bytes with adamw_8bit. Muon's matrices have no second moment: they
+  /// stand behind all else, and its buffer ends before them (plan/lower/whole_matrices.h).
+  int first_moment = -1, second_moment = -1;
+  int first_scale = -1, second_scale = -1;  ///< buffers of adamw_8bit: of each block
+  int error = -1;       ///< buffer: what PowerSGD has not sent yet, of this rank's own gradients; -1: none
+  int low_rank_q = -1;  ///< buffer: its factors Q, where the next step's begin
+  int received = -1;    ///< buffer of a parameter server: every worker's gradients of this rank's shard, in their order
+  [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
+};
+
+/// Behind the last training step of any run; and the step that all long runs come to.
+inline constexpr std::int64_t kEveryStep = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t kLateStep = kEveryStep - 1;
+
+/// A message whose size data decides, within a bound. Source and target of an all_to_all are as many slots as the group
+/// has members, each with room for the bound. Of slot i only the first runs of `unit` elements travel, as many as the
+/// counts of member i add up to: `sent` and `received` are views of int32, the same number of them for each member.
+/// An exchange of counts, a step like any other, comes before it.
+struct Counted {
+  int sent = -1, received = -1;  ///< -1: whole slots
+  std::int64_t unit = 1;
+  double expected = 1;  ///< share of the bound that is there, for who predicts
+  [[nodiscard]] bool any() const { return sent >= 0; }
+};
+
+/// One step of a block. `ops` name views by index into RankClass::views.
+struct Step {
+  StepKind kind = StepKind::compute;
+  Stream stream = Stream::compute;
+  Phase phase = Phase::forward;
+  std::int32_t layer = -1;           ///< block of the model; -1: embedding, head or none (see `part`)
+  std::int32_t bucket = -1;          ///< for gathers, reductions and the optimizer
+  std::string part = {};             ///< short name for people and spans: "attention", "mlp", "head", "all_reduce"
+  std::vector<models::Op> ops = {};  ///< compute
+  CollectiveKind collective{};       ///< collective
+  Reduce reduce = Reduce::sum;
+  int group = -1;  ///< collective: index into Schedule::groups
+  int peer = 0;    ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
+  int tag = 0;     ///< send, recv: pairs with the peer's step of equal tag and micro-batch
+  bool on_host = false;     ///< compute: on the host's cores, over buffers of the host
+  bool accumulate = false;  ///< copy: target += source; by the host's cores, so that the target is the host's
+  View source = {},
+       target =
+           {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
+                ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
+  Counted counted = {};                       ///< all_to_all
+  std::vector<int> reads = {}, writes = {};   ///< buffers, each once
+  std::vector<int> births = {}, deaths = {};  ///< buffers
+  /// Of a run only the training steps [from_step, until_step), by their number, run it.
+  std::int64_t from_step = 0, until_step = kEveryStep;
+  [[nodiscard]] bool runs_in(std::int64_t training_step) const {
+    return from_step <= training_step && training_step < until_step;
+  }
+  /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for
+  /// send and ring_shift; what a copy moves. Of a counted message those that are expected.
+  [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
+};
+
+struct Block {
+  std::string name;  ///< "begin", "forward", "backward", "finish"; of chunk c > 0 "forward.c", "backward.c"
+  std::vector<Step> steps;
+  /// The block whose place this one takes for some micro-batches: it has the same steps, of which some operators write
+  /// what they else add to, and reductions between them. -1: none. Stands behind it, and is a variant of no other.
+  std::int32_t variant_of = -1;
+};
+
+struct Entry {
+  std::int32_t block = 0;
+  std::int32_t micro_batch = -1;  ///< -1: none
+  /// Of which training step: so many after the one that runs (asynchronous pipelines, which do not drain between
+  /// steps). A run that ends before that step leaves the entry out.
+  std::int32_t ahead = 0;
+  bool opening = false;  ///< only in a run's first step, new or resumed: it fills the pipeline
+  bool operator==(const Entry&) const = default;
+};
+
+/// Entries repeat for later micro-batches.
+template <>
+struct Progression<Entry> {
+  using Advance = std::int32_t;  ///< micro-batches
+  [[nodiscard]] static std::optional<Advance> between(const Entry& a, const Entry& b) {
+    const bool later = a.block == b.block && a.ahead == b.ahead && a.opening == b.opening && a.micro_batch >= 0 &&
+                       b.micro_batch > a.micro_batch;
+    return later ? std::optional(b.micro_batch - a.micro_batch) : std::nullopt;
+  }
+  [[nodiscard]] static Entry advanced(Entry a, Advance advance, std::int64_t times) {
+    if (a.micro_batch >= 0) a.micro_batch += static_cast<std::int32_t>(advance * times);
+    return a;
+  }
+};
+using Entries = Repeated<Entry>;
+
+struct RankClass {
+  int stage = 0;
+  int count = 0;           ///< ranks of the class
+  int representative = 0;  ///< lowest rank of the class
+  std::vector<Buffer> buffers;
+  std::vector<View> views;
+  std::vector<Bucket> buckets;
+  std::vector<Block> blocks;
+  Entries program;
+  int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
+  int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
+  int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
+  /// Buffers of a recommendation model: a rank's parts of tables, and their states; -1: none. Those of tables that
+  /// every rank has are in `replicated_states`, their values in a bucket. States: one a row (Adagrad), or a first
+  /// moment of each value and behind all of these their second moments (Adam).
+  int tables = -1, table_states = -1, replicated_states = -1;
+  /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
+  /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
+  int tally = -1, pooled = -1, balance = -1;
+  int expert_biases = -1;  ///< buffer: of each of these layers the (E) of models::TensorRole::balance; -1: none
+  std::vector<std::int64_t> expert_layers = {};  ///< which layers these are
+  int scaling = -1;  ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
+};
+/// Of one training step: one more than the highest number, and at least 1.
+[[nodiscard]] std::int32_t micro_batches_of(const RankClass& rank_class);
+
+struct Schedule {
+  PlanSpec spec;
+  std::vector<Group> groups;
+  std::vector<RankClass> classes;             ///< one per pipeline stage
+  std::shared_ptr<const TableLayout> tables;  ///< of a recommendation model: what each rank has of its tables
+  [[nodiscard]] const RankClass& class_of(int rank) const;
+  [[nodiscard]] std::int64_t steps() const;  ///< executed steps over one rank of each class
+  /// The training step of a run from which on all run the same steps; 0 unless the first ones differ.
+  [[nodiscard]] std::int64_t steady_from() const;
+};
+
+/// A place in a program: which entry, which step of its block.
+struct StepRef {
+  std::int32_t entry = 0;
+  std::int32_t step = 0;
+  auto operator<=>(const StepRef&) const = default;
+};
+
+/// From which memory to which a stream copies; device to device for those that do not.
+struct CopyDirection {
+  Space from = Space::device, to = Space::device;
+};
+[[nodiscard]] CopyDirection direction_of(Stream stream);
+
+[[nodiscard]] const char* name_of(StepKind kind);
+[[nodiscard]] const char* name_of(Stream stream);
+[[nodiscard]] const char* name_of(Phase phase);
+[[nodiscard]] const char* name_of(CollectiveKind kind);
+[[nodiscard]] const char* name_of(Purpose purpose);
+
+}  // namespace orrery::plan

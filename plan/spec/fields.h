@@ -1,0 +1,171 @@
+#pragma once
+/// The fields of a plan, each written once: key, bounds, words, and what it says. Plan files, bounds of jobs,
+/// timeline.json, --json and docs/plan-fields.md are written and read by this table; a member of PlanSpec without a row
+/// here does not compile (plan/spec/fields.cpp). Private to plan/ and to what shows plans.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "plan/spec/plan.h"
+#include "plan/spec/words.h"
+
+namespace orrery::plan {
+
+/// What is the same for all types of values.
+struct FieldInfo {
+  const char* group = "";  ///< key of the map in which it stands; empty: in none
+  const char* key = "";
+  double low = 0, high = 0;                         ///< of a number that is given, inclusive
+  const std::vector<std::string>* words = nullptr;  ///< of an enumeration, in its order
+  bool always = true;     ///< plan files say it also where it is the default; in a group: where the group is said
+  const char* says = "";  ///< one line, for docs/plan-fields.md
+};
+
+/// `of` is a generic lambda from a PlanSpec to its member; from Bounds too, whose member holds the choices.
+template <class Of>
+struct Field : FieldInfo {
+  Of of;
+  /// int, std::int64_t, bool, double, an enumeration, PassOrder, TablePlacement, or std::vector<std::int64_t>
+  using Value = std::remove_cvref_t<std::invoke_result_t<Of, PlanSpec&>>;
+};
+template <class Of>
+Field(FieldInfo, Of) -> Field<Of>;
+
+// One row a field; OF: its member.
+// clang-format off
+#define OF(member) [](auto& s) -> auto& { return s.member; }
+
+/// What the search may choose, and a job may bound.
+inline constexpr auto kChosenFields = std::make_tuple(
+    Field{{"", "data", 1, kMostRanks, nullptr, true, "replicas of the model"}, OF(data)},
+    Field{{"", "tensor", 1, kMostRanks, nullptr, true, "ranks that split each layer's matrices"}, OF(tensor)},
+    Field{{"", "pipeline", 1, kMostRanks, nullptr, true, "stages of layers"}, OF(pipeline)},
+    Field{{"", "context", 1, kMostRanks, nullptr, true, "ranks that split the tokens of a sequence"}, OF(context)},
+    Field{{"", "expert", 1, kMostRanks, nullptr, true,
+           "ranks of data x context that split a layer's experts"}, OF(expert)},
+    Field{{"", "virtual_stages", 1, kMostLayers, nullptr, true,
+           "chunks of layers on each rank, run interleaved"}, OF(virtual_stages)},
+    Field{{"", "layers_per_stage", 0, kMostLayers, nullptr, false,
+           "blocks of each stage (of each chunk, with virtual stages); empty: as even as can be"},
+          OF(layers_per_stage)},
+    Field{{"", "ends_as_layers", 0, 0, nullptr, false,
+           "an even split counts embedding and head as a layer each"}, OF(ends_as_layers)},
+    Field{{"", "overlap_gradients", 0, 0, nullptr, false,
+           "gradients are reduced while the last micro-batch's backward pass runs"}, OF(overlap_gradients)},
+    Field{{"", "micro_batch", 1, kMostBatch, nullptr, true, "sequences of a micro-batch and replica"}, OF(micro_batch)},
+    Field{{"", "schedule", 0, 0, &kOrderWords, true, "order of a pipeline's passes"}, OF(order)},
+    Field{{"", "passes", 0, 0, nullptr, false,
+           "of a custom order: each rank's passes, `0F0 0F1 0B0 0B1`"}, OF(passes)},
+    Field{{"", "zero_stage", 0, 3, nullptr, true,
+           "what ZeRO partitions: 1 states, 2 gradients too, 3 parameters too"}, OF(zero_stage)},
+    Field{{"", "zero_group", 0, kMostRanks, nullptr, false,
+           "neighbouring replicas that partition among them; 0: all"}, OF(zero_group)},
+    Field{{"", "recompute", 0, 0, &kRecomputeWords, true, "what the backward pass computes again"}, OF(recompute)},
+    Field{{"", "recompute_layers", 0, kMostLayers, nullptr, false,
+           "of each stage the first so many; absent: all"}, OF(recompute_layers)},
+    Field{{"", "sequence_parallel", 0, 0, nullptr, true,
+           "norms and residuals by rows over the tensor group"}, OF(sequence_parallel)},
+    Field{{"", "flash", 0, 0, nullptr, true, "attention keeps row statistics instead of its scores"}, OF(flash)},
+    Field{{"", "staleness", 0, kMostStaleness, nullptr, false,
+           "a parameter server, and how many steps old a worker's weights are; absent: synchronous"}, OF(staleness)},
+    Field{{"offload", "activations", 0, 0, &kSpaceWords, true,
+           "where what blocks save for backward waits"}, OF(offload.activations)},
+    Field{{"offload", "optimizer", 0, 0, &kSpaceWords, true,
+           "where master values and moments live"}, OF(offload.optimizer)},
+    Field{{"offload", "parameters", 0, 0, &kSpaceWords, true, "where parameters live"}, OF(offload.parameters)},
+    Field{{"offload", "prefetch", 1, kMostPrefetch, nullptr, true,
+           "layers ahead of their use that values come back"}, OF(offload.prefetch)},
+    Field{{"compression", "gradients", 0, 0, &kGradientWords, true,
+           "how gradients travel between replicas"}, OF(compression.gradients)},
+    Field{{"compression", "activations", 0, 0, &kActivationWords, true,
+           "in what saved activations wait"}, OF(compression.activations)},
+    Field{{"compression", "rank", 1, kMostRankOfPowerSgd, nullptr, true,
+           "powersgd: columns of P and Q"}, OF(compression.rank)},
+    Field{{"compression", "minimum_rate", 1, kMostRate, nullptr, true,
+           "powersgd: matrices that shrink by less are sent whole"}, OF(compression.minimum_rate)},
+    Field{{"compression", "capacity", kLeastCapacity, 1, nullptr, true,
+           "lossless: share of values other than zero"}, OF(compression.capacity)},
+    Field{{"compression", "group", 0, kMostRanks, nullptr, false,
+           "bf16, fp16: neighbouring replicas that add up in full first; 0: none"}, OF(compression.group)},
+    Field{{"compression", "start", 0, kMostSteps, nullptr, false,
+           "powersgd: so many first steps reduce in full"}, OF(compression.start)},
+    Field{{"", "loss_chunks", 1, kMostLossChunks, nullptr, false,
+           "parts of the rows that have logits at a time"}, OF(loss_chunks)},
+    Field{{"embedding", "sharding", 0, 0, &kShardingWords, false,
+           "how tables of a recommendation model are split where no placement is given"}, OF(embedding.sharding)},
+    Field{{"embedding", "placement", 0, 0, nullptr, false,
+           "of each table: `replicated`, `whole 3`, `row 0-7`, `column 0 1`, `grid 2x4 0-7`"},
+          OF(embedding.placement)},
+    Field{{"embedding", "forward", 0, 0, &kPooledWords, false,
+           "in what pooled vectors travel"}, OF(embedding.forward)},
+    Field{{"embedding", "backward", 0, 0, &kPooledWords, false,
+           "in what their gradients travel"}, OF(embedding.backward)},
+    Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
+           "ranks that split an expert's matrices: 1, or 0: those of tensor"}, OF(expert_tensor)},
+    Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
+           "room for tokens of other ranks, over what a balanced router sends"}, OF(expert_bound)},
+    Field{{"", "expert_imbalance", 1, kMostBound, nullptr, false,
+           "tokens of the fullest rank over the mean, as predictions take them"}, OF(expert_imbalance)});
+
+/// What the plan file says besides, of which a job says batch, sequence and precision itself.
+inline constexpr auto kFixedFields = std::make_tuple(
+    Field{{"", "vocab_multiple", 1, 1 << 16, nullptr, true,
+           "the vocabulary is padded to a multiple of it"}, OF(vocab_multiple)},
+    Field{{"", "batch", 1, kMostBatch, nullptr, true, "sequences of a step over all ranks"}, OF(batch)},
+    Field{{"", "sequence", 1, kMostSequence, nullptr, true, "tokens of a sequence"}, OF(sequence)},
+    Field{{"", "precision", 0, 0, &kPrecisionWords, true, "in what layers compute"}, OF(precision)});
+
+/// What plan files leave to their job, and what has only the plan says by itself: timeline.json and --json.
+inline constexpr auto kJobFields = std::make_tuple(
+    Field{{"", "optimizer", 0, 0, &kOptimizerWords, false,
+           "whose states there are, and the steps of an update"}, OF(optimizer)},
+    Field{{"", "momentum", 0, 0, nullptr, false, "sgd: whether it has any"}, OF(momentum)},
+    Field{{"", "rounding", 0, 0, &kRoundingWords, false,
+           "how bf16 parameters without masters are rounded"}, OF(rounding)});
+
+#undef OF
+// clang-format on
+
+inline constexpr auto kFields = std::tuple_cat(kChosenFields, kFixedFields, kJobFields);
+
+/// `visit(field)` for each, in the order in which files say them.
+template <class Fields, class Visit>
+constexpr void for_each_field(const Fields& fields, const Visit& visit) {
+  std::apply([&](const auto&... field) { (visit(field), ...); }, fields);
+}
+
+/// A value that is written as rows of text, and read by its own `parse_rows`.
+template <class T>
+inline constexpr bool kIsRows = std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement>;
+template <class T>
+inline constexpr bool kIsList = false;
+template <class T>
+inline constexpr bool kIsList<std::vector<T>> = true;
+
+/// A value as files say it: "none", "true", "[1, 2]".
+template <class T>
+[[nodiscard]] std::string value_text(const FieldInfo& field, const T& value) {
+  if constexpr (std::is_same_v<T, models::DType>)
+    return models::name_of(value);
+  else if constexpr (std::is_enum_v<T>)
+    return field.words->at(static_cast<std::size_t>(value));
+  else if constexpr (kIsRows<T>)
+    return value.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(value.rows(), "\", \""));
+  else if constexpr (kIsList<T>)
+    return fmt::format("[{}]", fmt::join(value, ", "));
+  else
+    return fmt::format("{}", value);
+}
+
+/// Whether a number stands for "none" (its default is then below its bounds).
+template <class T>
+[[nodiscard]] bool is_absent(const FieldInfo& field, const T& value) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return static_cast<double>(value) < field.low;
+  return false;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,572 @@
+// make_plan: the only way to a Plan. Every rule that a split breaks is one diagnostic with a stable code.
+#include "plan/spec/plan.h"
+
+#include <fmt/core.h>
+
+#include <numeric>
+
+#include "base/ensure.h"
+#include "models/inputs.h"
+#include "plan/spec/recommender_rules.h"
+#include "plan/spec/rules.h"
+#include "plan/spec/server_rules.h"
+#include "plan/spec/table_planner.h"
+
+namespace orrery::plan {
+
+std::int64_t Plan::micro_batches() const {
+  return spec_.batch / (spec_.data * spec_.micro_batch);
+}
+
+std::int64_t Plan::first_layer(int stage, int chunk) const {
+  return std::accumulate(spec_.layers_per_stage.begin(),
+                         spec_.layers_per_stage.begin() + spec_.place_of(stage, chunk) % spec_.places(),
+                         std::int64_t{0});
+}
+
+std::int64_t Plan::layers(int stage) const {
+  std::int64_t sum = 0;
+  for (int chunk = 0; chunk < spec_.virtual_stages; ++chunk) sum += chunk_layers(stage, chunk);
+  return sum;
+}
+
+namespace {
+
+constexpr std::int64_t kEnds = 2;  // embedding and head
+
+class Rules {
+ public:
+  Rules(const models::Model& model, const clusters::Cluster& cluster, const PlanSpec& spec)
+      : model_(model), cluster_(cluster), spec_(spec) {}
+
+  base::Diagnostics broken() {
+    if (!positive()) return std::move(found_);
+    mesh();
+    tensor();
+    stages();
+    batch();
+    zero();
+    mirrored();
+    asynchronous();
+    context();
+    offload();
+    rounding();
+    whole_matrices();
+    masked();
+    distances();
+    compressed_gradients();
+    encoded_activations();
+    loss_chunks();
+    experts();
+    for (base::Diagnostic& one : refused_by_server(spec_)) found_.push_back(std::move(one));
+    for (base::Diagnostic& one : refused_without_tables(spec_)) found_.push_back(std::move(one));
+    return std::move(found_);
+  }
+
+ private:
+  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help) {
+    if (!holds) found_.push_back({base::Severity::error, code.text(), {}, message, help, {}});
+  }
+
+  bool positive() {
+    const bool all = spec_.data > 0 && spec_.tensor > 0 && spec_.pipeline > 0 && spec_.context > 0 &&
+                     spec_.expert > 0 && spec_.virtual_stages > 0 && spec_.micro_batch > 0 && spec_.batch > 0 &&
+                     spec_.sequence > 0;
+    rule(all, "P01", "every degree, the micro-batch, the batch and the sequence must be at least 1", "");
+    return all;
+  }
+
+  void mesh() {
+    rule(spec_.ranks() == cluster_.size(), "P02",
+         fmt::format("data {} x {}tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.data,
+                     spec_.context > 1 ? fmt::format("context {} x ", spec_.context) : "", spec_.tensor, spec_.pipeline,
+                     spec_.ranks(), cluster_.size()),
+         "change a degree, or the number of devices");
+  }
+
+  void tensor() {
+    const auto divides = [&](std::int64_t value, const char* what, RuleCode code) {
+      rule(value % spec_.tensor == 0, code, fmt::format("tensor {} does not divide {} {}", spec_.tensor, value, what),
+           "choose a tensor degree that divides heads, key/value heads and the MLP's width");
+    };
+    divides(model_.heads, "attention heads", "P03");
+    divides(model_.kv_heads, "key/value heads", "P04");
+    divides(model_.ffn_hidden, "columns of the MLP", "P05");
+    rule(!spec_.sequence_parallel || spec_.tensor > 1, "P14", "sequence parallelism has nothing to split with tensor 1",
+         "sequence_parallel: false");
+    rule(
+        !spec_.sequence_parallel || spec_.tokens_per_rank() % spec_.tensor == 0, "P15",
+        fmt::format("tensor {} does not divide the sequence of {}, whose parts sequence parallelism gives to its ranks",
+                    spec_.tensor, spec_.tokens_per_rank()),
+        "choose a tensor degree that divides the sequence");
+    rule(spec_.recompute_layers < 0 || spec_.recompute != Recompute::none, "P16",
+         "recompute_layers says how many blocks, but recompute is none", "recompute: full or selective");
+  }
+
+  void stages() {
+    const std::int64_t chunks = spec_.places();
+    const bool ends = spec_.ends_as_layers || !spec_.layers_per_stage.empty();
+    rule(chunks <= model_.layers + (ends ? kEnds : 0), "P06",
+         fmt::format("{} pipeline stages for {} layers leave a stage without a layer", chunks, model_.layers),
+         !ends && chunks <= model_.layers + kEnds
+             ? "use fewer stages, or ends_as_layers: true, which gives embedding and head stages of their own"
+             : "use fewer stages");
+    const bool folded = spec_.folds() && spec_.virtual_stages == 2;
+    const bool custom = spec_.order == Order::custom;
+    rule(custom != spec_.passes.empty(), "P111",
+         custom ? "a custom order without its passes" : fmt::format("{} with passes of its own", name_of(spec_.order)),
+         custom ? "passes: [...], or schedule: 1f1b" : "schedule: custom");
+    if (custom && !spec_.passes.empty())
+      rule(spec_.passes.stages() == spec_.pipeline && spec_.passes.chunks() == spec_.virtual_stages, "P112",
+           fmt::format("the order is of {} ranks with {} virtual stages each, the plan has {} with {}",
+                       spec_.passes.stages(), spec_.passes.chunks(), spec_.pipeline, spec_.virtual_stages),
+           fmt::format("pipeline: {} and virtual_stages: {}", spec_.passes.stages(), spec_.passes.chunks()));
+    rule(spec_.virtual_stages == 1 || folded || custom || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b),
+         "P17", "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
+         "virtual_stages: 1, or more pipeline stages and schedule: 1f1b");
+    rule(!spec_.splits_backward() || spec_.pipeline > 1, "P23",
+         fmt::format("{} orders the passes of a pipeline, and there is one stage", name_of(spec_.order)),
+         "more pipeline stages, or schedule: 1f1b");
+    rule(!spec_.folds() || custom || spec_.virtual_stages == 2, "P23",
+         fmt::format("{} leads up the stages again: each has two chunks", name_of(spec_.order)), "virtual_stages: 2");
+    rule(!spec_.splits_backward() || spec_.zero_stage <= 1, "P24",
+         fmt::format("{} adds up a layer's gradients when other micro-batches have passed it, where ZeRO {} has given "
+                     "their memory back",
+                     name_of(spec_.order), spec_.zero_stage),
+         "zero_stage: 1");
+    const std::vector<std::int64_t>& split = spec_.layers_per_stage;
+    if (split.empty()) return;
+    rule(static_cast<std::int64_t>(split.size()) == chunks, "P07",
+         fmt::format("layers_per_stage lists {} stages, the plan has {}", split.size(), chunks),
+         "one entry a stage; with virtual stages, one entry a chunk in the order of the model");
+    rule(std::accumulate(split.begin(), split.end(), std::int64_t{0}) == model_.layers, "P08",
+         fmt::format("layers_per_stage adds up to {}, the model has {} layers",
+                     std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers),
+         "");
+    // The first holds the embedding and the last the head, which is enough for a stage; both may be one stage's.
+    for (std::size_t i = 0; i < split.size(); ++i) {
+      const bool end = split.size() > 1 && (i == 0 || i + 1 == split.size());
+      rule(split[i] >= (end ? 0 : 1), "P06", "a pipeline stage without a layer", "");
+    }
+  }
+
+  void batch() {
+    const std::int64_t per_round = static_cast<std::int64_t>(spec_.data) * spec_.micro_batch;
+    rule(spec_.batch % per_round == 0, "P09",
+         fmt::format("data {} x micro-batch {} does not divide the batch of {}", spec_.data, spec_.micro_batch,
+                     spec_.batch),
+         "the batch is data x micro_batch x micro-batches");
+    constexpr std::int64_t kMostMicroBatches = 1 << 16;  // a program has steps for each
+    rule(spec_.batch / per_round <= kMostMicroBatches, "P13",
+         fmt::format("{} micro-batches a rank, more than {}", spec_.batch / per_round, kMostMicroBatches),
+         "use a larger micro-batch, more data parallelism or a smaller batch");
+    const bool custom = spec_.order == Order::custom;
+    rule(!custom || spec_.passes.empty() || spec_.passes.micro_batches() == spec_.batch / per_round, "P113",
+         fmt::format("the order is of {} micro-batches, the plan has {}", spec_.passes.micro_batches(),
+                     spec_.batch / per_round),
+         "another micro_batch or batch, or an order of as many");
+    rule(spec_.virtual_stages == 1 || spec_.folds() || custom || spec_.batch / per_round % spec_.pipeline == 0, "P18",
+         fmt::format(
+             "interleaved stages take as many micro-batches at a time as there are stages: {} does not divide {}",
+             spec_.pipeline, spec_.batch / per_round),
+         "a number of micro-batches that the pipeline divides, or virtual_stages: 1");
+    rule(model_.positions != models::Positions::learned || spec_.sequence <= model_.max_sequence, "P10",
+         fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence),
+         "");
+  }
+
+  void zero() {
+    rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage),
+         "0, 1, 2 or 3");
+    rule(spec_.zero_stage == 0 || spec_.replicas() > 1, "P12",
+         fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage), "use zero_stage 0");
+    const int group = spec_.zero_group;
+    rule(group == 0 || (group > 0 && spec_.replicas() % group == 0), "P40",
+         fmt::format("zero_group {} does not divide the {} replicas, whose sub-groups all have as many ranks", group,
+                     spec_.replicas()),
+         "choose a zero_group that divides data x context");
+    rule(group == 0 || (group > 1 && spec_.zero_stage > 0), "P41",
+         group == 1 ? "zero_group 1 leaves each rank all of the states"
+                    : fmt::format("zero_group {} says among how many ranks states are partitioned, and ZeRO 0 "
+                                  "partitions none",
+                                  group),
+         group == 1 ? "zero_stage: 0" : "zero_stage: 1, 2 or 3, or no zero_group");
+  }
+
+  void mirrored() {
+    if (!spec_.mirrors()) return;
+    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
+    rule(spec_.pipeline % 2 == 0, "P42",
+         fmt::format("dualpipe pairs stage s with stage p - 1 - s, and {} stages leave one alone", spec_.pipeline),
+         "an even number of pipeline stages, or schedule: dualpipe-v");
+    rule(passes % 2 == 0, "P43",
+         fmt::format("dualpipe gives half of the micro-batches to either end of the pipeline: {} are odd", passes),
+         "an even number of micro-batches, or schedule: dualpipe-v");
+  }
+
+  void asynchronous() {
+    if (!spec_.asynchronous()) return;
+    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
+    const char* name = name_of(spec_.order);
+    rule(spec_.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, and there is one stage", name),
+         "more pipeline stages, or schedule: 1f1b");
+    const bool pairs = spec_.order == Order::pipedream_2bw;
+    rule(pairs || passes == 1, "P31",
+         fmt::format("{} updates after every micro-batch, and a step has {}", name, passes),
+         "micro_batch: batch / data, or schedule: pipedream-2bw");
+    rule(!pairs || passes >= spec_.pipeline, "P31",
+         fmt::format("{} keeps two versions of the weights, which is enough from as many micro-batches a step as there "
+                     "are stages: {} of {}",
+                     name, passes, spec_.pipeline),
+         "a smaller micro_batch, or fewer stages");
+    rule(spec_.precision != models::DType::fp16, "P35",
+         fmt::format("fp16 scales its loss by what all stages agree on in every step, which would drain {}", name),
+         "precision: bf16");
+    rule(spec_.zero_stage <= 1, "P32",
+         fmt::format("{} keeps whole versions of the weights and their gradients, which ZeRO {} partitions", name,
+                     spec_.zero_stage),
+         "zero_stage: 1");
+  }
+
+  void context() {
+    const std::int64_t chunks = 2 * static_cast<std::int64_t>(spec_.context);
+    rule(spec_.context == 1 || spec_.sequence % chunks == 0, "P20",
+         fmt::format("context {} gives each rank two of {} chunks of a sequence, and {} tokens do not divide so",
+                     spec_.context, chunks, spec_.sequence),
+         "choose a context degree whose double divides the sequence");
+    rule(spec_.context == 1 || spec_.flash, "P22",
+         "context parallelism merges attention by its row statistics, which an unfused kernel does not keep",
+         "flash: true, or context: 1");
+  }
+
+  void offload() {
+    const Offload& o = spec_.offload;
+    rule(o.activations != Space::nvme, "P51", "activations leave for the host's memory, not for files",
+         "offload: {activations: host}");
+    rule(o.optimizer == Space::device || !spec_.splits_backward(), "P52",
+         fmt::format("{} adds up a layer's gradients when other micro-batches have passed it, and an offloaded "
+                     "optimizer has sent them to the host",
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or offload: {optimizer: none}");
+    const bool partitions_some = spec_.replicas() > 1 && (spec_.zero_stage == 1 || spec_.zero_stage == 2);
+    rule(o.parameters == Space::device || !partitions_some, "P53",
+         fmt::format("ZeRO {} keeps whole parameters on every device; those that live elsewhere are whole (0) or "
+                     "partitioned (3)",
+                     spec_.zero_stage),
+         "zero_stage: 3, or offload: {parameters: none}");
+    rule(o.parameters == Space::device || !spec_.splits_backward(), "P52",
+         fmt::format("{} reads a layer's parameters in two passes, for which they would come twice",
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or offload: {parameters: none}");
+    rule(
+        !o.any() || !spec_.asynchronous(), "P52",
+        fmt::format("{} keeps versions of weights on the device, of which none is offloaded yet", name_of(spec_.order)),
+        "schedule: 1f1b, or no offload");
+    const bool adam = spec_.optimizer == OptimizerKind::adamw || spec_.optimizer == OptimizerKind::adam;
+    rule(o.optimizer == Space::device || adam, "P55",
+         fmt::format("an offloaded optimizer is adamw, not {}", name_of(spec_.optimizer)),
+         "offload: {optimizer: none}, or the optimizer adamw");
+    rule(o.optimizer == Space::device || spec_.rounding == Rounding::nearest, "P56",
+         "an offloaded optimizer keeps fp32 masters, and stochastic rounding is for parameters without",
+         "rounding: nearest, or offload: {optimizer: none}");
+    const bool files = o.optimizer == Space::nvme || o.parameters == Space::nvme;
+    const bool gpu = cluster_.device().kind == clusters::DeviceKind::gpu;
+    rule(!files || !gpu || cluster_.nvme.read.value > 0, "P54",
+         fmt::format("the nodes of {} have no NVMe drives to offload to", cluster_.name),
+         "give the cluster's `node` an `nvme`, or offload to the host");
+    rule(o.prefetch >= 1, "P01", "offload.prefetch must be at least 1", "");
+  }
+
+  void rounding() {
+    rule(spec_.rounding == Rounding::nearest || spec_.precision == models::DType::bf16, "P50",
+         fmt::format("stochastic rounding is of bf16 parameters, the plan has them in {}",
+                     models::name_of(spec_.precision)),
+         "precision: bf16, or rounding: nearest");
+  }
+
+  void whole_matrices() {
+    if (!traits_of(spec_.optimizer).whole_matrices) return;
+    const char* name = name_of(spec_.optimizer);
+    rule(!spec_.asynchronous(), "P160",
+         fmt::format("{} gathers whole matrices between two steps, and the stages of {} never stop for it", name,
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or the optimizer adamw or lion");
+    rule(!spec_.exchanges_by_node(), "P161",
+         fmt::format("{} gathers whole matrices from shards that follow one another, and those of gradients exchanged "
+                     "by node do not",
+                     name),
+         "compression: {group: 0}, or the optimizer adamw or lion");
+    rule(model_.experts.count == 0, "P162",
+         fmt::format("{} does not gather the matrices of experts, which other ranks divide than the rest", name),
+         "the optimizer adamw or lion");
+  }
+
+  // A ring knows of a block of keys which chunk it is, not how far each key is away.
+  void distances() {
+    const bool windowed = model_.window > 0 && model_.window < spec_.sequence;
+    const bool slopes = model_.positions == models::Positions::alibi;
+    rule(spec_.context == 1 || !(windowed || slopes), "P104",
+         fmt::format("ring attention masks blocks of keys, and {} {}", model_.name,
+                     windowed ? fmt::format("sees {} tokens of {}", model_.window, spec_.sequence)
+                              : std::string("adds slopes on distances")),
+         "context: 1");
+  }
+
+  // The heads of a masked-language model take rows out of whole sequences.
+  void masked() {
+    if (model_.masked_fraction <= 0) return;
+    rule(spec_.context == 1, "P60",
+         fmt::format(
+             "{} predicts as many tokens of every sequence, wherever they are: ranks that have parts of one would "
+             "each have another number",
+             model_.name),
+         "context: 1");
+    rule(spec_.sequence >= models::kShortestMasked, "P61",
+         fmt::format("a sequence of {} has no room for [CLS], two segments and their [SEP]: {} tokens do",
+                     spec_.sequence, models::kShortestMasked),
+         "a longer sequence");
+  }
+
+  void compressed_gradients() {
+    const GradientCompression how = spec_.compression.gradients;
+    rule(spec_.compression.start == 0 || how == GradientCompression::powersgd, "P102",
+         fmt::format("start says behind how many steps PowerSGD begins, and this plan has gradients: {}", name_of(how)),
+         "compression: {gradients: powersgd}, or no start");
+    if (how == GradientCompression::none) return;
+    const bool low_rank = how == GradientCompression::powersgd, fp16 = spec_.precision == models::DType::fp16;
+    rule(spec_.replicas() > 1, "P70", "gradients that no other replica has need not travel",
+         "compression: {gradients: none}, or more data parallelism");
+    rule(!fp16 || how != GradientCompression::bf16, "P71",
+         "gradients of fp16 training are in fp16, whose small values bf16 would round away",
+         "compression: {gradients: fp16}");
+    rule(!low_rank || spec_.zero_stage <= 1, "P72",
+         fmt::format("PowerSGD needs whole gradients at the end of the step for its error, and ZeRO {} has given away "
+                     "all but a part",
+                     spec_.zero_stage),
+         "zero_stage: 1, or compression: {gradients: bf16}");
+    rule(!low_rank || !fp16, "P73",
+         "PowerSGD's error goes from step to step, and the scale of fp16's gradients changes between them",
+         "precision: bf16, or compression: {gradients: fp16}");
+    rule(spec_.shards() == spec_.replicas() && spec_.order != Order::dualpipe, "P79",
+         "gradients in fewer bits are summed over all replicas at once, not within ZeRO's sub-groups and then over "
+         "their "
+         "copies, nor over the two ends of a bidirectional pipeline",
+         "zero_group: 0 and another schedule, or compression: {gradients: none}");
+    const int group = spec_.compression.group;
+    rule(group == 0 || (!low_rank && !fp16 && group > 1 && group < spec_.replicas() && spec_.replicas() % group == 0),
+         "P97",
+         fmt::format("groups of {} of {} replicas cannot add up by themselves before they exchange in 16 bits: of fp32 "
+                     "gradients groups that divide the replicas can",
+                     group, spec_.replicas()),
+         "compression: {group: 0}");
+    rule(group == 0 || spec_.zero_stage < 3, "P101",
+         "ZeRO 3 gathers its parameters in every pass: ranks that exchange gradients by node would have to gather them "
+         "by node too, which is not built",
+         "zero_stage: 2, or compression: {group: 0}");
+    rule(spec_.offload.optimizer == Space::device, "P74",
+         "gradients are compressed on the device, and an offloaded optimizer sums them up on the host",
+         "offload: {optimizer: none}, or compression: {gradients: none}");
+  }
+
+  void encoded_activations() {
+    const ActivationEncoding how = spec_.compression.activations;
+    if (how == ActivationEncoding::none) return;
+    const bool narrow = spec_.precision != models::DType::fp32 && spec_.precision != models::DType::tf32;
+    rule(!narrow || how != ActivationEncoding::fp16, "P75",
+         fmt::format("activations of {} training are in 16 bits as they are", models::name_of(spec_.precision)),
+         "compression: {activations: fp10} or fp8");
+    rule(spec_.offload.activations == Space::device, "P76",
+         "saved activations wait on the host in full or on the device in fewer bits, not both",
+         "offload: {activations: none}, or compression: {activations: none}");
+    rule(
+        !spec_.splits_backward() && !spec_.asynchronous(), "P77",
+        fmt::format("{} reads what a layer saved in two passes, or steps later, for which it would be decoded and kept "
+                    "in full",
+                    name_of(spec_.order)),
+        "schedule: 1f1b, or compression: {activations: none}");
+    if (how == ActivationEncoding::lossless) lossless();
+  }
+
+  void lossless() {
+    rule(model_.activation == models::Activation::relu, "P95",
+         "lossless storage leaves out the zeros of a ReLU, and this model has another activation",
+         "a model with activation: relu, or compression: {activations: fp8}");
+    rule(spec_.precision != models::DType::fp8, "P99",
+         "where more than `capacity` is not zero the ReLU's product is computed again, and a product in fp8 has its "
+         "rounded operands no more",
+         "precision: bf16, or compression: {activations: none}");
+    rule(spec_.zero_stage < 3 && spec_.offload.parameters == Space::device && !spec_.shards_rows(), "P96",
+         "where more than `capacity` is not zero the ReLU is computed again from the MLP's input and weight, which "
+         "ZeRO 3, offloaded parameters and sequence parallelism have given away by then",
+         "zero_stage: 2, no offload: {parameters}, sequence_parallel: false; or compression: {activations: none}");
+  }
+
+  // Parts of the head's rows are equal, so that they share memory and kernels.
+  void loss_chunks() {
+    if (spec_.loss_chunks == 1) return;
+    const std::int64_t each = models::predictions_per_sequence(model_, spec_.sequence);
+    const std::int64_t rows = spec_.micro_batch * (each > 0 ? each : spec_.tokens_per_rank());
+    rule(spec_.loss_chunks > 0 && rows % spec_.loss_chunks == 0, "P85",
+         fmt::format("loss_chunks {} does not divide the {} rows of a micro-batch that the head has logits of",
+                     spec_.loss_chunks, rows),
+         "a divisor of these rows, or loss_chunks: 1");
+    rule(!spec_.splits_backward(), "P86",
+         fmt::format("{} makes weights' gradients in a pass of their own, for which all chunks' logits would be kept",
+                     name_of(spec_.order)),
+         "schedule: 1f1b, or loss_chunks: 1");
+  }
+
+  void experts() {
+    const models::Experts& e = model_.experts;
+    const char* const counted = "another model: `orrery model` counts this one, and no plan computes it";
+    rule(!model_.attention_sinks, "P140", "attention has no sinks yet: the learned logits that stand beside its scores",
+         counted);
+    rule(!e.expert_bias, "P141", "experts have no biases yet; a router's are there", counted);
+    rule(spec_.expert == 1 || e.any(), "P21",
+         fmt::format("expert {} divides experts, and the model has none", spec_.expert), "expert: 1");
+    if (!e.any()) return;
+    rule(e.count % spec_.expert == 0, "P121",
+         fmt::format("expert {} does not divide {} experts", spec_.expert, e.count),
+         "a divisor of the number of experts");
+    rule(spec_.expert_places() % spec_.expert == 0, "P122",
+         fmt::format("expert {} divides the ranks of data {} x context {}{}, which are {}", spec_.expert, spec_.data,
+                     spec_.context, spec_.whole_experts() ? fmt::format(" x tensor {}", spec_.tensor) : "",
+                     spec_.expert_places()),
+         spec_.whole_experts() ? "a divisor of data x context x tensor" : "a divisor of data x context");
+    rule(spec_.expert_tensor == 0 || spec_.expert_tensor == spec_.tensor || spec_.whole_experts(), "P119",
+         fmt::format("an expert's matrices are whole, or split as others over tensor {}: not over {}", spec_.tensor,
+                     spec_.expert_tensor),
+         "expert_tensor: 1, or none");
+    rule(!spec_.whole_experts() || spec_.shards_rows(), "P120",
+         "whole experts take the rows of each tensor rank, which all have the same without sequence parallelism",
+         "sequence_parallel: true, or no expert_tensor");
+    rule((e.hidden % spec_.tensor == 0 || spec_.whole_experts()) && e.shared % spec_.tensor == 0, "P123",
+         fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.tensor, e.hidden,
+                     e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""),
+         "another tensor degree");
+    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
+    rule(e.aux_coefficient <= 0 || passes == 1 || (spec_.order == Order::gpipe && spec_.virtual_stages == 1), "P124",
+         "the balancing loss is of all tokens of a step: its gradient is known behind the last forward pass",
+         "schedule: gpipe, one micro-batch a step, or a model with aux_coefficient: 0");
+    rule(e.capacity_factor <= 0 || (spec_.context == 1 && !spec_.whole_experts()), "P125",
+         "which tokens of a sequence an expert takes depends on those before, which other ranks have",
+         "context: 1, and no expert_tensor");
+    rule(spec_.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
+         "fp16 scales the loss, and the balancing losses join its gradient unscaled", "precision: bf16");
+    rule(
+        !spec_.has_server() && !spec_.asynchronous() && !spec_.mirrors(), "P128",
+        "a mixture of experts counts what its experts do in a step, whose passes are all of one version of the weights "
+        "and in one order of the layers",
+        "a synchronous schedule other than dualpipe");
+    if (!spec_.folds_experts()) return;
+    const auto apart = [&](bool holds, const char* what, const char* help) {
+      rule(holds, "P126", fmt::format("expert {}: {} not told apart by experts yet", spec_.expert, what), help);
+    };
+    apart(spec_.zero_group == 0, "ZeRO's sub-groups are", "no zero_group");
+    apart(!spec_.compresses(), "compressed gradients are", "compression: {gradients: none}");
+    apart(spec_.offload.optimizer == Space::device && spec_.offload.parameters == Space::device,
+          "states in other memories are", "offload of activations alone");
+    apart(spec_.zero_stage == 0 || !traits_of(spec_.optimizer).whole_tensors,
+          "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
+  }
+
+  const models::Model& model_;
+  const clusters::Cluster& cluster_;
+  const PlanSpec& spec_;
+  base::Diagnostics found_;
+};
+
+// As even as possible. The first and last stages also carry embedding and head: what is left over goes to the middle
+// from the front, so that the ends never have more than the others. Where the ends count as layers, the first stage has
+// one block less for the embedding and the last one less for the head (BLOOM: 70 layers on 12 stages as 5, 6 ... 6, 5),
+// none where there are as many stages as layers with both.
+std::vector<std::int64_t> even_split(std::int64_t layers, int stages, bool ends_as_layers) {
+  if (ends_as_layers && stages > 1) {
+    std::vector<std::int64_t> split = even_split(layers + kEnds, stages, false);
+    --split.front();
+    --split.back();
+    return split;
+  }
+  std::vector<std::int64_t> split(static_cast<std::size_t>(stages), layers / stages);
+  std::int64_t rest = layers % stages;
+  const int first = stages > 2 && rest <= stages - 2 ? 1 : 0;
+  for (int s = first; rest > 0; ++s, --rest) ++split[static_cast<std::size_t>(s)];
+  return split;
+}
+
+}  // namespace
+
+base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
+                             std::shared_ptr<const clusters::Cluster> cluster, PlanSpec spec) {
+  ENSURE(model && cluster, "a plan needs a model and a cluster");
+  if (spec.has_server()) {
+    if (spec.zero_stage == 0 && spec.data > 1) spec.zero_stage = 1;  // the server's shards are ZeRO 1's
+    spec.overlap_gradients = false;  // they are pushed behind the passes of another step
+  }
+  const auto& tables = model->recommender;
+  base::Diagnostics broken = tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
+  if (!broken.empty()) return base::fail(std::move(broken));
+  if (tables && spec.embedding.placement.empty()) spec.embedding.placement = place_tables(*tables, *cluster, spec);
+  if (spec.layers_per_stage.empty())
+    spec.layers_per_stage = even_split(model->layers, spec.places(), spec.ends_as_layers);
+  Plan plan;
+  plan.model_ = std::move(model);
+  plan.cluster_ = std::move(cluster);
+  plan.spec_ = std::move(spec);
+  return plan;
+}
+
+std::string describe(const PlanSpec& spec) {
+  std::string text;
+  const auto degree = [&](const char* name, int value) {
+    if (value == 1) return;
+    if (!text.empty()) text += " x ";
+    text += fmt::format("{} {}", name, value);
+  };
+  degree("data", spec.data);
+  degree("tensor", spec.tensor);
+  degree("pipeline", spec.pipeline);
+  degree("context", spec.context);
+  degree("expert", spec.expert);
+  if (text.empty()) text = "serial";
+  if (spec.pipeline > 1) text += fmt::format(", {}", name_of(spec.order));
+  if (spec.virtual_stages > 1 && !spec.folds()) text += fmt::format(" of {} chunks", spec.virtual_stages);
+  text += fmt::format(", micro-batch {}", spec.micro_batch);
+  if (spec.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.zero_stage);
+  if (spec.zero_group > 0) text += fmt::format(" over {}", spec.zero_group);
+  if (spec.has_server()) text += fmt::format(", parameter server of staleness {}", spec.staleness);
+  if (spec.sequence_parallel) text += ", sequence-parallel";
+  if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
+  if (spec.recompute_layers >= 0)
+    text += fmt::format(" of {} layers a {}", spec.recompute_layers, spec.virtual_stages > 1 ? "chunk" : "stage");
+  if (spec.reduces_early()) text += ", gradients overlapped";
+  const auto leaves = [&](const char* what, Space space) {
+    if (space != Space::device) text += fmt::format(", {} on {}", what, name_of(space));
+  };
+  leaves("activations", spec.offload.activations);
+  leaves("optimizer", spec.offload.optimizer);
+  leaves("parameters", spec.offload.parameters);
+  if (spec.low_rank())
+    text += fmt::format(", PowerSGD of rank {}{}", spec.compression.rank,
+                        spec.plain_steps() > 0 ? fmt::format(" from step {} on", spec.plain_steps() + 1) : "");
+  else if (spec.compresses())
+    text += fmt::format(", gradients in {}{}", name_of(spec.compression.gradients),
+                        spec.compression.group > 0 ? fmt::format(" by groups of {}", spec.compression.group) : "");
+  if (spec.compression.activations != ActivationEncoding::none)
+    text += spec.compression.activations == ActivationEncoding::lossless
+                ? ", activations without zeros"
+                : fmt::format(", activations in {}", name_of(spec.compression.activations));
+  const auto travels = [&](const char* what, PooledType type) {
+    if (type != PooledType::fp32) text += fmt::format(", {} in {}", what, name_of(type));
+  };
+  if (spec.embedding.sharding != TableSharding::automatic)
+    text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
+  travels("pooled vectors", spec.embedding.forward);
+  travels("their gradients", spec.embedding.backward);
+  if (spec.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.loss_chunks);
+  if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
+  if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));
+  return text;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,214 @@
+#pragma once
+/// Plan: how a model is split over a cluster, known to fit both. A PlanSpec is unchecked, as a file or the search
+/// proposes it; a Plan is made by make_plan and by nothing else. Rank order: tensor fastest, then context, data,
+/// pipeline: rank = ((stage * data + replica) * context + part) * tensor + shard. A layer's experts are divided among
+/// `expert` neighbouring ranks of data x context, as Megatron-Core folds them.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "clusters/cluster.h"
+#include "models/model.h"
+#include "plan/spec/job.h"
+#include "plan/spec/table_placement.h"
+
+namespace orrery::plan {
+
+struct PlanSpec {
+  int data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
+  int virtual_stages = 1;  ///< chunks of layers on each rank, run interleaved (Narayanan et al. 2021, section 2.2.2)
+  /// Blocks of each stage, in the order of the model; with virtual stages of each chunk: entry place_of(s, c) is chunk
+  /// c of rank s. Empty = as even as possible.
+  std::vector<std::int64_t> layers_per_stage;
+  bool ends_as_layers = false;   ///< an even split counts embedding and head as a layer each: fewer blocks beside them
+  std::int64_t micro_batch = 1;  ///< B: sequences per micro-batch and replica
+  Order order = Order::one_f_one_b;
+  PassOrder passes;  ///< of a custom order; else empty
+  int zero_stage = 0;
+  /// ZeRO: so many neighbouring replicas partition the states among them, and each such sub-group has a copy of its own
+  /// (MiCS, Zhang et al. 2022, section 3.2; HYBRID_SHARD of PyTorch's FSDP). 0: all replicas, without copies.
+  int zero_group = 0;
+  /// full: a block keeps its input alone. selective: an attention that keeps its (B,H,T,T) probabilities drops them and
+  /// computes them again in backward, QK^T to PV (Korthikanti et al. 2022, section 5); a flash kernel does so by
+  /// itself, so that with `flash` selective is none (as in Megatron-LM, which does not checkpoint a flash core).
+  Recompute recompute = Recompute::none;
+  std::int64_t recompute_layers = -1;  ///< of each stage, the first so many blocks are recomputed; -1: all
+  bool sequence_parallel = false;      ///< norms and residuals by rows over the tensor group (same paper, 4.2.2)
+  bool flash = true;                   ///< attention keeps row statistics; context parallelism needs them
+  Offload offload;                     ///< what lives outside the device's memory
+  /// Gradients are reduced while the last micro-batch's backward pass runs, each layer's as soon as it has them all
+  /// (ZeRO 0 and 1; ZeRO 2 and 3 reduce there anyway, and then add up over copies of their sub-groups).
+  bool overlap_gradients = false;
+  Compression compression;
+  std::int64_t vocab_multiple = 128;
+  std::int64_t batch = 1;     ///< sequences per step over all ranks
+  std::int64_t sequence = 1;  ///< T
+  models::DType precision = models::DType::fp32;
+  OptimizerKind optimizer = OptimizerKind::adamw;  ///< the job's: its states and steps are the schedule's
+  bool momentum = true;                            ///< sgd: whether it has any
+  Rounding rounding = Rounding::nearest;
+  /// Asynchronous data parallelism with a parameter server (plan/lower/parameter_server.h): so many steps old are the
+  /// weights of which a worker computes gradients; 0: those that all updates of the step before have made. -1:
+  /// synchronous.
+  int staleness = -1;
+  /// The head has logits of so many equal parts of a micro-batch's rows, one after the other, and each part's gradients
+  /// before the next (models/loss_chunks.h); 1: of all rows at once.
+  std::int64_t loss_chunks = 1;
+  Embedding embedding;  ///< of a recommendation model
+  /// Ranks that split an expert's matrices: those of `tensor` (0), or none (1), whose experts are whole and take the
+  /// rank's own rows of tokens (Megatron-Core's expert tensor parallelism of 1, folded over the attention's mesh).
+  int expert_tensor = 0;
+  /// Of a message of tokens a rank has room for so many times the rows that a balanced router sends it.
+  double expert_bound = 2;
+  /// Tokens of the rank that has most over the mean, as who predicts takes them; what runs is what data decides.
+  double expert_imbalance = 1;
+  bool operator==(const PlanSpec&) const = default;
+  /// States of a value for each parameter that the optimizer keeps.
+  [[nodiscard]] int moments() const {
+    return optimizer == OptimizerKind::sgd && !momentum ? 0 : traits_of(optimizer).moments;
+  }
+  /// Whether norms and residuals really hold a part of the rows: alone, a rank has all of them.
+  [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
+  /// Whether a backward pass is two: gradients of inputs, and of weights (the zero-bubble orders, DualPipe, and
+  /// those of a user's own, where they may follow at once).
+  [[nodiscard]] bool splits_backward() const {
+    return order == Order::zb_h1 || order == Order::zb_h2 || order == Order::custom || folds();
+  }
+  /// Whether a rank's second chunk runs up the stages: of a model folded into a V, so that the first stage has both its
+  /// ends, or of one that stands twice (mirrors()).
+  [[nodiscard]] bool folds() const {
+    return order == Order::zb_v || order == Order::dualpipe_v || mirrors() ||
+           (order == Order::custom && passes.folds());
+  }
+  /// Whether the model stands twice over the stages, down with the first chunk and up with the second, and half of the
+  /// micro-batches enter at either end: stages s and pipeline - 1 - s hold the same parameters.
+  [[nodiscard]] bool mirrors() const { return order == Order::dualpipe; }
+  /// Stages of the model in its own order: entries of layers_per_stage.
+  [[nodiscard]] int places() const { return mirrors() ? pipeline : pipeline * virtual_stages; }
+  /// Whether the pipeline never drains: gradients are of older weights than those that they update.
+  [[nodiscard]] bool asynchronous() const {
+    return order == Order::pipedream || order == Order::pipedream_vertical || order == Order::pipedream_2bw;
+  }
+  /// Whether replicas are workers that push their gradients to a parameter server, which applies them one by one.
+  [[nodiscard]] bool has_server() const { return staleness >= 0; }
+  /// Where a chunk stands in the model's order of virtual stages: down the stages with each chunk, or, folded into a V,
+  /// down with the first and up again with the second, so that one rank has both ends of the model. Of one that stands
+  /// twice the second copy's places follow the first's.
+  [[nodiscard]] int place_of(int stage, int chunk) const {
+    return folds() && chunk == 1 ? 2 * pipeline - 1 - stage : chunk * pipeline + stage;
+  }
+  [[nodiscard]] int stage_at(int place) const {
+    return folds() && place >= pipeline ? 2 * pipeline - 1 - place : place % pipeline;
+  }
+  [[nodiscard]] bool begins(int stage, int chunk) const { return place_of(stage, chunk) % places() == 0; }
+  [[nodiscard]] bool ends(int stage, int chunk) const { return (place_of(stage, chunk) + 1) % places() == 0; }
+  /// Whether what a chunk makes, forward or backward, goes to another rank.
+  [[nodiscard]] bool sends(int stage, int chunk, bool forward) const {
+    if (forward ? ends(stage, chunk) : begins(stage, chunk)) return false;
+    return stage_at(place_of(stage, chunk) + (forward ? 1 : -1)) != stage;
+  }
+  /// Whether what it takes comes from another rank.
+  [[nodiscard]] bool receives(int stage, int chunk, bool forward) const { return sends(stage, chunk, !forward); }
+  [[nodiscard]] int head_stage() const { return stage_at(pipeline * virtual_stages - 1); }
+  /// What is recomputed of the block at `place` of its stage.
+  [[nodiscard]] Recompute recompute_of(std::int64_t place) const {
+    if (recompute_layers >= 0 && place >= recompute_layers) return Recompute::none;
+    return recompute == Recompute::selective && flash ? Recompute::none : recompute;
+  }
+  [[nodiscard]] int ranks() const { return data * tensor * pipeline * context; }
+  /// Ranks that hold the same parameters and add up their gradients: those of data and of context parallelism.
+  [[nodiscard]] int replicas() const { return data * context; }
+  /// Ranks among which ZeRO partitions the states of a parameter: of each sub-group of the replicas.
+  [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
+  /// Whether experts are whole though other matrices are split over a tensor group.
+  [[nodiscard]] bool whole_experts() const { return expert_tensor == 1 && tensor > 1; }
+  /// Ranks of a stage that differ in the experts they have, or in the tokens they have them for, lie so far apart; and
+  /// how many they are.
+  [[nodiscard]] int expert_stride() const { return whole_experts() ? 1 : tensor; }
+  [[nodiscard]] int expert_places() const { return ranks_per_stage() / expert_stride(); }
+  /// Shards of experts' parameters, which only every so many-th of these ranks holds.
+  [[nodiscard]] int expert_shards() const { return expert_places() / expert; }
+  [[nodiscard]] int shards_of(bool experts) const { return experts && folds_experts() ? expert_shards() : shards(); }
+  /// Whether experts' parameters have other replicas than the rest.
+  [[nodiscard]] bool folds_experts() const { return expert > 1 || whole_experts(); }
+  /// Which of the parts of a layer's experts a rank has.
+  [[nodiscard]] int expert_index(int rank) const { return rank / expert_stride() % expert_places() % expert; }
+  [[nodiscard]] int sub_groups() const { return replicas() / shards(); }
+  /// Which of the shards a rank has, and in which sub-group. Where gradients are exchanged by node those of a node's
+  /// ranks lie a node's share apart: what a rank has added up within its node is then one piece, and so is what its
+  /// equals on all nodes gather.
+  [[nodiscard]] int shard_index(int rank) const {
+    const int place = rank / tensor % shards(), group = compression.group;
+    return exchanges_by_node() ? place % group * (shards() / group) + place / group : place;
+  }
+  [[nodiscard]] int expert_shard_index(int rank) const { return rank / expert_stride() % expert_places() / expert; }
+  [[nodiscard]] int shard_index_of(bool experts, int rank) const {
+    return experts && folds_experts() ? expert_shard_index(rank) : shard_index(rank);
+  }
+  [[nodiscard]] int sub_group_of(int rank) const { return rank / tensor % replicas() / shards(); }
+  /// Ranks that hold the same shard, or, without ZeRO, the same parameters: what they have summed by themselves they
+  /// add up among them.
+  [[nodiscard]] int copies() const { return sub_groups() * (mirrors() ? 2 : 1); }
+  /// Whether reductions stand within the last backward pass instead of behind it.
+  [[nodiscard]] bool reduces_early() const {
+    return overlap_gradients && replicas() * copies() > 1 && (zero_stage <= 1 || copies() > 1) && !asynchronous() &&
+           offload.optimizer == Space::device;
+  }
+  /// Whether gradients travel in fewer bits; and whether as matrices of low rank (PowerSGD).
+  [[nodiscard]] bool compresses() const { return compression.gradients != GradientCompression::none && replicas() > 1; }
+  [[nodiscard]] bool low_rank() const { return compresses() && compression.gradients == GradientCompression::powersgd; }
+  /// Whether gradients are added up within groups of replicas before they travel in 16 bits between them.
+  [[nodiscard]] bool exchanges_by_node() const { return compresses() && !low_rank() && compression.group > 1; }
+  /// Steps of a run before PowerSGD begins, whose gradients are reduced whole.
+  [[nodiscard]] std::int64_t plain_steps() const { return low_rank() ? compression.start : 0; }
+  [[nodiscard]] int ranks_per_stage() const { return data * context * tensor; }
+  /// Tokens that a rank has of a sequence (context parallelism).
+  [[nodiscard]] std::int64_t tokens_per_rank() const { return sequence / context; }
+};
+
+class Plan {
+ public:
+  [[nodiscard]] const PlanSpec& spec() const { return spec_; }
+  [[nodiscard]] const models::Model& model() const { return *model_; }
+  [[nodiscard]] const clusters::Cluster& cluster() const { return *cluster_; }
+  [[nodiscard]] std::int64_t micro_batches() const;  ///< m, per replica and step
+  /// Index of the first block of a stage's chunk.
+  [[nodiscard]] std::int64_t first_layer(int stage, int chunk = 0) const;
+  [[nodiscard]] std::int64_t chunk_layers(int stage, int chunk) const {
+    return spec_.layers_per_stage[static_cast<std::size_t>(spec_.place_of(stage, chunk) % spec_.places())];
+  }
+  [[nodiscard]] std::int64_t layers(int stage) const;  ///< of all chunks
+  [[nodiscard]] int rank(int stage, int replica, int shard, int part = 0) const {
+    return ((stage * spec_.data + replica) * spec_.context + part) * spec_.tensor + shard;
+  }
+  [[nodiscard]] int stage_of(int rank) const { return rank / spec_.ranks_per_stage(); }
+  [[nodiscard]] int replica_of(int rank) const { return rank / (spec_.context * spec_.tensor) % spec_.data; }
+  /// Which chunks of its sequences a rank has: `part` and 2 context - 1 - part of 2 context.
+  [[nodiscard]] int part_of(int rank) const { return rank / spec_.tensor % spec_.context; }
+  [[nodiscard]] int shard_of(int rank) const { return rank % spec_.tensor; }
+
+ private:
+  friend base::Result<Plan> make_plan(std::shared_ptr<const models::Model>, std::shared_ptr<const clusters::Cluster>,
+                                      PlanSpec);
+  Plan() = default;
+  std::shared_ptr<const models::Model> model_;
+  std::shared_ptr<const clusters::Cluster> cluster_;
+  PlanSpec spec_;
+};
+
+/// Checks everything that can be checked without a cost model: the mesh fills the cluster, heads, key/value heads and
+/// widths divide by `tensor`, layers cover the stages, the batch divides into micro-batches, the sequence fits the
+/// position table, what is not lowered yet is refused by name. Each violated rule is one diagnostic with a stable code
+/// (P01 …), so that the search can count reasons. Memory is not checked here: that is cost's and the search's.
+[[nodiscard]] base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
+                                           std::shared_ptr<const clusters::Cluster> cluster, PlanSpec spec);
+
+/// What of a job's training is the schedule's business: which states an optimizer has, and the steps of its update.
+void take_optimizer(PlanSpec& spec, const Training& training);
+
+/// "data 2 x tensor 4 x pipeline 8, 1f1b, micro-batch 1, zero 1, recompute full"
+[[nodiscard]] std::string describe(const PlanSpec& spec);
+
+}  // namespace orrery::plan

@@ -1,0 +1,115 @@
+// plan.yaml: four parts, each in the form that its own room reads and writes.
+#include "plan/spec/plan_file.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "clusters/read.h"
+#include "models/read.h"
+#include "plan/spec/fields_yaml.h"
+
+namespace orrery::plan {
+namespace {
+
+using base::Cursor;
+
+constexpr const char* kPlanVersion = "1.0";
+
+// Readers of 1.x read every 1.y that has no keys they do not know.
+void read_version(const Cursor& at) {
+  const std::string found = at.text(kPlanVersion);
+  if (found.rfind("1.", 0) != 0) {
+    at.error("E0123", fmt::format("format_version {} is not read by this version", base::quoted(found)), "1.0 is");
+  }
+}
+
+// The job says the same three: a file in which they differ would train something else than one of its halves says.
+template <class T>
+void same_as_job(const Cursor& at, const char* key, const T& here, const T& in_job) {
+  if (here != in_job && !at.findings().failed()) {
+    at.error("E0123", fmt::format("`plan.{}` and `job.{}` differ", key, key),
+             "give both the same value, or leave it out of `plan`");
+  }
+}
+
+PlanSpec read_spec(const Cursor& at, const Job& job) {
+  PlanSpec s;
+  const auto read = [&](const auto& field) { field.of(s) = read_value(field_of(at, field), field, field.of(s)); };
+  for_each_field(kChosenFields, read);
+  std::int64_t ranks = 1;
+  for (const int degree : {s.data, s.tensor, s.pipeline, s.context, s.expert}) {
+    ranks *= degree;  // below 2^48: the product before was within bounds
+    if (ranks <= kMostRanks) continue;
+    at.error("E0121", fmt::format("the degrees multiply to more than {} ranks", kMostRanks));
+    break;
+  }
+  read(std::get<0>(kFixedFields));  // the others are the job's too
+  const Cursor batch = at.optional("batch");
+  s.batch = batch.integer(1, kMostBatch, job.batch);
+  same_as_job(batch, "batch", s.batch, job.batch);
+  const Cursor sequence = job.sequence > 0 ? at.optional("sequence") : at.at("sequence");
+  s.sequence = sequence.integer(1, kMostSequence, job.sequence > 0 ? job.sequence : 1);
+  if (job.sequence > 0) same_as_job(sequence, "sequence", s.sequence, job.sequence);
+  check_tokens(at, s.batch, s.sequence);
+  const Cursor precision = at.optional("precision");
+  s.precision = choose_precision(precision, job.precision);
+  same_as_job(precision, "precision", s.precision, job.precision);
+  s.rounding = job.rounding;
+  take_optimizer(s, job.training);
+  return s;
+}
+
+PlanFile read_plan_file(const Cursor& root) {
+  PlanFile file;
+  read_version(root.at("format_version"));
+  file.job = read_job(root.at("job"));
+  file.spec = read_spec(root.at("plan"), file.job);
+  const Cursor model = root.at("model");
+  if (model.exists()) file.model = models::read_model(model);
+  if (file.job.training.dropout) file.model.dropout = *file.job.training.dropout;
+  const Cursor cluster = root.at("cluster");
+  // Self-contained: nothing in it is looked up in a catalogue.
+  if (cluster.exists()) file.cluster = clusters::read_cluster(cluster, [](const std::string&) { return std::nullopt; });
+  return file;
+}
+
+// A group stands in one line, and only where something in it is not the default.
+std::string write_spec(const PlanSpec& s) {
+  const PlanSpec defaults;
+  std::map<std::string, bool> said;
+  for_each_field(kFields, [&](const auto& field) { said[field.group] |= field.of(s) != field.of(defaults); });
+  std::string out, open;
+  const auto close = [&] { out += std::exchange(open, "").empty() ? "" : "}\n"; };
+  for_each_field(std::tuple_cat(kChosenFields, kFixedFields), [&](const auto& field) {
+    const std::string group = field.group;
+    if (group != open) close();
+    if (!field.always && field.of(s) == field.of(defaults)) return;
+    if (!group.empty() && !said[group]) return;
+    const std::string text = fmt::format("{}: {}", field.key, value_text(field, field.of(s)));
+    if (group.empty())
+      out += "  " + text + "\n";
+    else
+      out += (open.empty() ? "  " + group + ": {" : ", ") + text;
+    open = group;
+  });
+  close();
+  return out;
+}
+
+}  // namespace
+
+std::string write_plan_file(const PlanFile& file) {
+  return fmt::format(
+      "# A plan made by orrery: model, cluster and job in full, and how the model is split.\n"
+      "format_version: \"{}\"\nplan:\n{}job:\n{}model:\n{}cluster:\n{}",
+      kPlanVersion, write_spec(file.spec), write_job(file.job, 2), models::write_model(file.model, 2),
+      clusters::write_cluster(file.cluster, 2));
+}
+
+base::Result<PlanFile> parse_plan_file(std::string_view text, std::string name) {
+  return base::read_document<PlanFile>(text, std::move(name), read_plan_file);
+}
+
+}  // namespace orrery::plan

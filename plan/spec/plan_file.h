@@ -1,0 +1,23 @@
+#pragma once
+/// plan.yaml: self-contained: model, cluster, job and the chosen plan in full; works from any folder.
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "plan/spec/job.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::plan {
+
+struct PlanFile {
+  Job job;
+  models::Model model;
+  clusters::Cluster cluster;
+  PlanSpec spec;
+};
+
+[[nodiscard]] std::string write_plan_file(const PlanFile& file);
+[[nodiscard]] base::Result<PlanFile> parse_plan_file(std::string_view text, std::string name);
+
+}  // namespace orrery::plan

@@ -1,0 +1,152 @@
+// Rules of recommendation models, each a code.
+#include "plan/spec/recommender_rules.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/spec/rules.h"
+
+namespace orrery::plan {
+namespace {
+
+class TableRules {
+ public:
+  TableRules(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec)
+      : model_(model), cluster_(cluster), spec_(spec) {}
+
+  base::Diagnostics broken() {
+    const bool positive = spec_.data > 0 && spec_.micro_batch > 0 && spec_.batch > 0 && spec_.tensor > 0 &&
+                          spec_.pipeline > 0 && spec_.context > 0 && spec_.expert > 0 && spec_.virtual_stages > 0;
+    rule(positive, "P01", "every degree, the micro-batch and the batch must be at least 1", "");
+    if (!positive) return std::move(found_);
+    mesh();
+    unknown();
+    rule(spec_.precision != models::DType::fp8, "P133", "recommendation models are not computed in fp8",
+         "precision: fp32, which runs; tf32, bf16 and fp16 are predicted");
+    const bool sgd = spec_.optimizer == OptimizerKind::sgd;
+    const bool by_rows = spec_.optimizer == OptimizerKind::rowwise_adagrad || spec_.optimizer == OptimizerKind::adam;
+    rule((sgd && !spec_.momentum) || by_rows, "P134",
+         sgd ? "momentum moves rows that no sample has looked up: tables have none"
+             : fmt::format("{} is no optimizer of tables", name_of(spec_.optimizer)),
+         "optimizer: {name: sgd, momentum: 0}, rowwise_adagrad or adam");
+    placement();
+    return std::move(found_);
+  }
+
+ private:
+  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help) {
+    if (!holds) found_.push_back({base::Severity::error, code.text(), {}, message, help, {}});
+  }
+
+  void mesh() {
+    rule(spec_.tensor == 1 && spec_.pipeline == 1 && spec_.context == 1 && spec_.expert == 1 &&
+             spec_.virtual_stages == 1,
+         "P130", "a recommendation model has its MLPs on every rank and its tables shared out: there is `data` alone",
+         "leave tensor, pipeline, context and expert out");
+    rule(spec_.ranks() == cluster_.size(), "P02",
+         fmt::format("data {} is {} ranks, but the cluster has {} devices", spec_.data, spec_.ranks(), cluster_.size()),
+         "change data, or the number of devices");
+    rule(spec_.batch % spec_.data == 0, "P09",
+         fmt::format("data {} does not divide the batch of {}", spec_.data, spec_.batch), "choose another batch");
+    rule(spec_.batch % spec_.data != 0 || spec_.micro_batch == spec_.batch / spec_.data, "P131",
+         fmt::format("a recommendation model takes its samples at once: micro-batch {} of {} a rank", spec_.micro_batch,
+                     spec_.batch / spec_.data),
+         fmt::format("micro_batch: {}, or leave it out", spec_.batch / spec_.data));
+    rule(spec_.sequence == 1, "P131", "a sample is no sequence", "leave `sequence` out");
+  }
+
+  void unknown() {
+    const PlanSpec usual;
+    const bool plain = spec_.zero_stage == 0 && spec_.zero_group == 0 && spec_.recompute == Recompute::none &&
+                       spec_.recompute_layers < 0 && !spec_.sequence_parallel && !spec_.offload.any() &&
+                       spec_.compression == usual.compression && !spec_.has_server() && spec_.loss_chunks == 1 &&
+                       spec_.passes.empty() && (spec_.order == usual.order || spec_.order == Order::gpipe) &&
+                       spec_.rounding == Rounding::nearest;
+    rule(plain, "P132",
+         "ZeRO, recomputation, offload, compressed gradients, a parameter server and orders of a pipeline are of "
+         "transformers: a recommendation model has none of them yet",
+         "leave them out; `embedding` says how tables are placed, and in what their vectors travel");
+  }
+
+  void placement() {
+    const std::vector<TablePlace>& places = spec_.embedding.placement.places();
+    if (spec_.embedding.placement.empty()) return;
+    rule(places.size() == model_.tables.size(), "P135",
+         fmt::format("a placement of {} tables for a model with {}", places.size(), model_.tables.size()),
+         "a place for each table, or leave `placement` out");
+    if (places.size() != model_.tables.size()) return;
+    for (std::size_t t = 0; t < places.size(); ++t) {
+      const TablePlace& place = places[t];
+      if (place.replicated) continue;
+      const auto table = [&](const std::string& what) { return fmt::format("table {}: {}", t, what); };
+      const std::set<int> ranks(place.ranks.begin(), place.ranks.end());
+      rule(ranks.size() == place.ranks.size() && !ranks.empty() && *ranks.rbegin() < spec_.data, "P135",
+           table(fmt::format("{}: parts stand on different ranks below {}", text_of(place), spec_.data)),
+           "name each rank once");
+      rule(
+          model_.embedding_dim % place.columns == 0, "P135",
+          table(fmt::format("{} parts of columns do not divide embedding_dim {}", place.columns, model_.embedding_dim)),
+          "as many parts as divide it");
+      rule(place.ranks.empty() || place.row_parts() <= model_.tables[t].rows, "P135",
+           table(fmt::format("{} parts of {} rows", place.row_parts(), model_.tables[t].rows)),
+           "no more parts than rows");
+    }
+  }
+
+  const models::Recommender& model_;
+  const clusters::Cluster& cluster_;
+  const PlanSpec& spec_;
+  base::Diagnostics found_;
+};
+
+}  // namespace
+
+base::Diagnostics refused_tables(const models::Recommender& model, const clusters::Cluster& cluster,
+                                 const PlanSpec& spec) {
+  return TableRules(model, cluster, spec).broken();
+}
+
+base::Diagnostics refused_training(const Training& training) {
+  base::Diagnostics found;
+  const auto none = [&](bool given, const char* key, const char* why) {
+    if (given)
+      found.push_back({base::Severity::error,
+                       "E0662",
+                       {},
+                       fmt::format("`{}` of a recommendation model: {}", key, why),
+                       fmt::format("leave {} out", key),
+                       {}});
+  };
+  none(training.clip_norm.has_value(), "clip_norm",
+       "rows move where their gradient is summed, before the norm is known");
+  none(training.optimizer.weight_decay != 0, "weight_decay", "rows that no sample looks up do not move");
+  none(training.dropout.has_value(), "dropout", "there is none in it");
+  none(!training.tokenizer.empty(), "tokenizer", "its data is no text");
+  return found;
+}
+
+base::Diagnostics refused_execution(const models::Model& model, const PlanSpec& spec) {
+  if (!model.recommender || spec.precision == models::DType::fp32) return {};
+  return {{base::Severity::error,
+           "E0669",
+           {},
+           fmt::format("recommendation models are predicted in {}, and executed in fp32 alone",
+                       models::name_of(spec.precision)),
+           "precision: fp32; pooled vectors travel in fewer bits with embedding: {forward: fp16}",
+           {}}};
+}
+
+base::Diagnostics refused_without_tables(const PlanSpec& spec) {
+  base::Diagnostics found;
+  const auto rule = [&](bool holds, RuleCode code, const char* message, const char* help) {
+    if (!holds) found.push_back({base::Severity::error, code.text(), {}, message, help, {}});
+  };
+  rule(spec.embedding == Embedding{}, "P136", "places of tables, of a model that has none", "leave `embedding` out");
+  rule(spec.optimizer != OptimizerKind::rowwise_adagrad, "P137", "rowwise_adagrad, of a model that has no tables",
+       "adamw, or another of the optimizers of transformers");
+  return found;
+}
+
+}  // namespace orrery::plan

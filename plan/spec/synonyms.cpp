@@ -1,0 +1,124 @@
+// Two tables of words, and where they are looked up.
+#include "plan/spec/synonyms.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace orrery::plan {
+namespace {
+
+struct Key {
+  const char *map, *other, *ours;
+};
+constexpr Key kKeys[] = {
+    {"", "global_batch", "batch"},
+    {"", "global_batch_size", "batch"},
+    {"", "batch_size", "batch"},
+    {"", "gbs", "batch"},
+    {"", "seq", "sequence"},
+    {"", "seq_len", "sequence"},
+    {"", "seq_length", "sequence"},
+    {"", "sequence_length", "sequence"},
+    {"", "dtype", "precision"},
+    {"", "framework", "stack"},
+    {"", "lr", "training: {optimizer: {learning_rate: …}}"},
+    {"", "steps", "training: {steps: …}"},
+    {"plan", "dp", "data"},
+    {"plan", "data_parallel", "data"},
+    {"plan", "tp", "tensor"},
+    {"plan", "tensor_parallel", "tensor"},
+    {"plan", "pp", "pipeline"},
+    {"plan", "pipeline_parallel", "pipeline"},
+    {"plan", "cp", "context"},
+    {"plan", "ep", "expert"},
+    {"plan", "etp", "expert_tensor"},
+    {"plan", "sp", "sequence_parallel"},
+    {"plan", "vp", "virtual_stages"},
+    {"plan", "vpp", "virtual_stages"},
+    {"plan", "mbs", "micro_batch"},
+    {"plan", "micro_batch_size", "micro_batch"},
+    {"plan", "ga", "micro_batch: batch / (data x micro_batch) are accumulated"},
+    {"plan", "gradient_accumulation", "micro_batch: batch / (data x micro_batch) are accumulated"},
+    {"plan", "zero", "zero_stage"},
+    {"plan", "fsdp", "zero_stage: 3"},
+    {"plan", "activation_checkpointing", "recompute"},
+    {"training", "lr", "optimizer: {learning_rate: …}"},
+    {"training", "learning_rate", "optimizer: {learning_rate: …}"},
+    {"training", "iterations", "steps"},
+    {"training", "max_steps", "steps"},
+    {"training", "train_iters", "steps"},
+    {"training", "dataset", "data"},
+    {"training", "grad_clip", "clip_norm"},
+    {"optimizer", "lr", "learning_rate"},
+    {"optimizer", "eps", "epsilon"},
+    {"optimizer", "wd", "weight_decay"},
+    {"optimizer", "betas", "beta1 and beta2"},
+    {"optimizer", "type", "name"},
+};
+
+struct Value {
+  const char *key, *other, *ours;  ///< `other` in lower case
+};
+constexpr Value kValues[] = {
+    {"precision", "float32", "fp32"},
+    {"precision", "float", "fp32"},
+    {"precision", "single", "fp32"},
+    {"precision", "float16", "fp16"},
+    {"precision", "half", "fp16"},
+    {"precision", "bfloat16", "bf16"},
+    {"precision", "float8", "fp8"},
+    {"precision", "e4m3", "fp8"},
+    {"schedule", "interleaved", "1f1b` with `virtual_stages: 2"},
+    {"schedule", "interleaved-1f1b", "1f1b` with `virtual_stages: 2"},
+    {"schedule", "pipedream-flush", "1f1b"},
+    {"schedule", "zero-bubble", "zb-h1"},
+    {"schedule", "zerobubble", "zb-h1"},
+    {"schedule", "dualpipev", "dualpipe-v"},
+    {"recompute", "true", "full"},
+    {"recompute", "all", "full"},
+    {"recompute", "uniform", "full"},
+    {"recompute", "block", "full"},
+    {"recompute", "false", "none"},
+    {"recompute", "attention", "selective"},
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+}  // namespace
+
+void name_keys(const base::Cursor& map, const std::string& name) {
+  if (!map.is_map()) return;
+  for (const Key& one : kKeys)
+    for (const std::string& key : {std::string(one.other), upper(one.other)}) {
+      if (name != one.map || !map.has(key)) continue;
+      const base::Cursor at = map.optional(key);
+      const std::string in = name.empty() ? "" : fmt::format(" in `{}`", map.path());
+      at.error("E0103", fmt::format("unknown key {}{}", base::quoted(key), in),
+               fmt::format("here it is called `{}`", one.ours));
+      at.ignore();
+    }
+}
+
+bool is_other_word(const base::Cursor& value, const std::string& key) {
+  if (!value.is_scalar()) return false;
+  const std::string said = value.scalar_text();
+  for (const Value& one : kValues) {
+    if (key != one.key || lower(said) != one.other) continue;
+    value.error("E0106", fmt::format("`{}` has no value {}", value.path(), base::quoted(said)),
+                fmt::format("here it is called `{}`", one.ours));
+    return true;
+  }
+  return false;
+}
+
+}  // namespace orrery::plan

@@ -1,0 +1,150 @@
+// What a table costs a rank, by how it is split.
+#include <algorithm>
+#include <cmath>
+
+#include "plan/spec/table_layout.h"
+#include "plan/spec/table_planner.h"
+
+namespace orrery::plan {
+namespace {
+
+constexpr double kValue = 4, kIndex = 4;
+constexpr std::int64_t kNarrowest = 4;  // columns of a part: 16 bytes
+
+class Costs {
+ public:
+  Costs(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec)
+      : model_(model),
+        ranks_(spec.data),
+        per_node_(std::max(1, std::min(cluster.devices_per_node, spec.data))),
+        batch_(static_cast<double>(spec.batch)),
+        state_(spec.optimizer == OptimizerKind::rowwise_adagrad ? kValue : 0),
+        moments_(spec.optimizer == OptimizerKind::adam ? 2 : 0),
+        forward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.forward)))),
+        backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))) {
+    const clusters::LinkClass& link =
+        cluster.nodes > 1 && cluster.inter.bandwidth.value > 0 ? cluster.inter : cluster.intra;
+    weight_ = link.bandwidth.value > 0 ? cluster.device().memory_bandwidth.value / link.bandwidth.value : 1;
+  }
+
+  // `columns` times `rows` parts.
+  [[nodiscard]] TableOption split(const models::Table& table, TableSharding sharding, int columns, int rows) const {
+    TableOption option;
+    option.sharding = sharding;
+    option.columns = columns;
+    option.parts = columns * rows;
+    const double width = static_cast<double>(model_.embedding_dim) / columns;
+    const double part_rows = std::ceil(static_cast<double>(table.rows) / rows);
+    const double lookups = batch_ * static_cast<double>(table.multi_hot) / rows;
+    option.lookups = touched(lookups, width) + batch_ * width * kValue * 2;
+    // Indices come, sums go, gradients come; what stays on the rank does not travel. Of columns that are apart the
+    // squares of rows meet.
+    const double away = 1 - 1.0 / ranks_;
+    option.network = away * (lookups * kIndex + batch_ * width * (forward_ + backward_) + kIndex * batch_);
+    if (columns > 1 && state_ > 0) option.network += 2 * away * kValue * lookups;
+    option.memory = part_rows * ((1 + moments_) * width * kValue + state_);
+    option.load = option.lookups + weight_ * option.network;
+    return option;
+  }
+
+  [[nodiscard]] TableOption replicated(const models::Table& table) const {
+    TableOption option;
+    option.sharding = TableSharding::replicated;
+    option.parts = ranks_;
+    const double values = static_cast<double>(table.rows) * static_cast<double>(model_.embedding_dim);
+    const double lookups = batch_ / ranks_ * static_cast<double>(table.multi_hot);
+    // The gradient is whole: cleared, added up over ranks, applied.
+    const double passes = 6 + 2 * moments_;
+    option.lookups = touched(lookups, static_cast<double>(model_.embedding_dim)) + passes * kValue * values;
+    option.network = 2 * (1 - 1.0 / ranks_) * kValue * values;
+    option.memory = (2 + moments_) * values * kValue + static_cast<double>(table.rows) * state_;
+    option.load = option.lookups + weight_ * option.network;
+    return option;
+  }
+
+  [[nodiscard]] std::vector<TableOption> options(const models::Table& table, TableSharding sharding) const {
+    const int whole_rows = static_cast<int>(std::min<std::int64_t>(ranks_, table.rows));
+    const int node_rows = static_cast<int>(std::min<std::int64_t>(per_node_, table.rows));
+    const int nodes = ranks_ / per_node_;
+    switch (sharding) {
+      case TableSharding::whole: return {split(table, sharding, 1, 1)};
+      case TableSharding::row: return {split(table, sharding, 1, whole_rows)};
+      case TableSharding::column: return {split(table, sharding, most_columns(ranks_), 1)};
+      case TableSharding::node_row: return {split(table, sharding, 1, node_rows)};
+      case TableSharding::grid: return {split(table, sharding, most_columns(nodes), node_rows)};
+      case TableSharding::replicated: return {replicated(table)};
+      case TableSharding::automatic: break;
+    }
+    std::vector<TableOption> out = {split(table, TableSharding::whole, 1, 1)};
+    if (ranks_ == 1) return out;
+    for (int parts = 2; parts <= ranks_; parts *= 2)
+      if (model_.embedding_dim % parts == 0 && model_.embedding_dim / parts >= kNarrowest)
+        out.push_back(split(table, TableSharding::column, parts, 1));
+    if (nodes > 1 && node_rows == per_node_) out.push_back(split(table, TableSharding::node_row, 1, node_rows));
+    if (whole_rows == ranks_) out.push_back(split(table, TableSharding::row, 1, ranks_));
+    out.push_back(replicated(table));
+    return out;
+  }
+
+  [[nodiscard]] int ranks_per_node() const { return per_node_; }
+
+ private:
+  // Forward reads a row, backward reads its gradient, reads the row and writes it; moments as the row.
+  [[nodiscard]] double touched(double lookups, double width) const {
+    constexpr double kForward = 1, kBackward = 3;
+    return lookups * (width * kValue * (kForward + kBackward + 2 * moments_) + 2 * state_ + 4 * kIndex);
+  }
+  // The most parts, up to so many, that divide the columns.
+  [[nodiscard]] int most_columns(int ranks) const {
+    for (int parts = ranks; parts > 1; --parts)
+      if (model_.embedding_dim % parts == 0) return parts;
+    return 1;
+  }
+
+  const models::Recommender& model_;
+  int ranks_, per_node_;
+  double batch_, state_, moments_, forward_, backward_, weight_ = 1;
+};
+
+}  // namespace
+
+TableProblem table_problem(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
+  const Costs costs(model, cluster, spec);
+  TableProblem problem;
+  problem.ranks = spec.data;
+  problem.ranks_per_node = costs.ranks_per_node();
+  // MLPs with gradients and state, and as much again for activations and messages.
+  constexpr double kCopies = 3, kForTables = 0.9;
+  problem.capacity = kForTables * std::max(0.0, cluster.device().memory.value -
+                                                    kCopies * kValue * static_cast<double>(dense_parameters(model)));
+  for (const models::Table& table : model.tables)
+    problem.options.push_back(costs.options(table, spec.embedding.sharding));
+  return problem;
+}
+
+std::vector<TableReport> describe_tables(const models::Recommender& model, const clusters::Cluster& cluster,
+                                         const PlanSpec& spec) {
+  const Costs costs(model, cluster, spec);
+  std::vector<TableReport> out;
+  const std::vector<TablePlace>& places = spec.embedding.placement.places();
+  for (std::size_t t = 0; t < places.size(); ++t) {
+    const TablePlace& place = places[t];
+    const int rows = place.replicated ? 1 : place.row_parts();
+    const TableSharding sharding = place.columns > 1 && rows > 1 ? TableSharding::grid
+                                   : place.columns > 1           ? TableSharding::column
+                                   : rows == 1                   ? TableSharding::whole
+                                   : rows < spec.data            ? TableSharding::node_row
+                                                                 : TableSharding::row;
+    TableReport report{static_cast<std::int64_t>(t), model.tables[t].rows, place, {}};
+    report.option = place.replicated ? costs.replicated(model.tables[t])
+                                     : costs.split(model.tables[t], sharding, place.columns, rows);
+    out.push_back(std::move(report));
+  }
+  return out;
+}
+
+TablePlacement place_tables(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
+  return plan_tables(table_problem(model, cluster, spec)).placement;
+}
+
+}  // namespace orrery::plan

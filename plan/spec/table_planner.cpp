@@ -1,0 +1,370 @@
+// Branch and bound over tables, options and ranks; and, of what is too large for it, the greedy placement that the
+// bound of the rank with most is improved on by moving, splitting and exchanging tables.
+#include "plan/spec/table_planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "base/ensure.h"
+
+namespace orrery::plan {
+namespace {
+
+constexpr double kSlack = 1 + 1e-12;
+
+/// A table's option and ranks; empty ranks: all of them, alike.
+struct Choice {
+  std::size_t option = 0;
+  std::vector<int> ranks;
+};
+
+struct Ranks {
+  std::vector<double> load, memory;
+};
+
+class Planner {
+ public:
+  explicit Planner(const TableProblem& problem)
+      : p_(problem),
+        order_(problem.options.size()),
+        here_{std::vector<double>(count(), 0), std::vector<double>(count(), 0)} {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    const auto weight = [&](std::size_t t) { return least_total(t); };
+    std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
+    choices_.resize(p_.options.size());
+    left_.assign(order_.size() + 1, 0);
+    for (std::size_t i = order_.size(); i-- > 0;) left_[i] = left_[i + 1] + least_total(order_[i]);
+  }
+
+  TablePlan run(std::int64_t nodes) {
+    TablePlan plan;
+    plan.lower_bound = lower_bound();
+    // What fits below a target is placed by what it costs in all; how far above the bound the target is best, is tried.
+    bool any_fits = false;
+    for (const double above : {0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2}) {
+      here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
+      fits_ = greedy(plan.lower_bound * (1 + above));
+      improve();
+      const double load = most_load();
+      if (any_fits && !fits_) continue;
+      if (any_fits == fits_ && load >= best_load_) continue;
+      best_ = choices_;
+      best_load_ = load;
+      any_fits = fits_;
+    }
+    fits_ = any_fits;
+    if (nodes > 0 && best_load_ > plan.lower_bound * kSlack) plan.exact = branch_and_bound(nodes);
+    plan.exact |= fits_ && best_load_ <= plan.lower_bound * kSlack;
+    if (plan.exact) plan.lower_bound = fits_ ? best_load_ : plan.lower_bound;
+    write(plan);
+    return plan;
+  }
+
+ private:
+  [[nodiscard]] std::size_t count() const { return static_cast<std::size_t>(p_.ranks); }
+  [[nodiscard]] bool everywhere(const TableOption& o) const { return o.parts == p_.ranks; }
+  [[nodiscard]] double capacity() const {
+    return p_.capacity > 0 ? p_.capacity : std::numeric_limits<double>::infinity();
+  }
+  [[nodiscard]] double least_total(std::size_t t) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const TableOption& o : p_.options[t]) least = std::min(least, o.total());
+    return least;
+  }
+  // Of a placement whose rank with most has T no part costs more than T, so that the tables' least totals among such
+  // options are at most T times the ranks. The least T of which that holds is a bound.
+  [[nodiscard]] double lower_bound() const {
+    const auto holds = [&](double bound) {
+      double sum = 0;
+      for (const std::vector<TableOption>& options : p_.options) {
+        double least = std::numeric_limits<double>::infinity();
+        for (const TableOption& o : options)
+          if (o.load <= bound) least = std::min(least, o.total());
+        sum += least;
+      }
+      return sum <= bound * static_cast<double>(p_.ranks);
+    };
+    double low = left_.front() / static_cast<double>(p_.ranks), high = low;
+    if (holds(low)) return low;
+    while (!holds(high)) high *= 2;
+    constexpr int kHalvings = 50;
+    for (int i = 0; i < kHalvings; ++i) {
+      const double middle = (low + high) / 2;
+      (holds(middle) ? high : low) = middle;
+    }
+    return low;
+  }
+  [[nodiscard]] double most_load() const { return *std::max_element(here_.load.begin(), here_.load.end()); }
+
+  void add(std::size_t t, const Choice& choice, double sign) {
+    const TableOption& o = p_.options[t][choice.option];
+    if (choice.ranks.empty()) {
+      for (std::size_t r = 0; r < count(); ++r) here_.load[r] += sign * o.load, here_.memory[r] += sign * o.memory;
+      return;
+    }
+    for (const int r : choice.ranks) {
+      here_.load[static_cast<std::size_t>(r)] += sign * o.load;
+      here_.memory[static_cast<std::size_t>(r)] += sign * o.memory;
+    }
+  }
+
+  // The ranks with least load that have room, as many as the option has parts; ranks of one node where it says so.
+  [[nodiscard]] std::vector<int> lightest(const TableOption& o, bool& room) const {
+    room = true;
+    if (everywhere(o)) {
+      for (const double memory : here_.memory) room &= memory + o.memory <= capacity();
+      return {};
+    }
+    std::vector<int> ranks(count());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const auto full = [&](int r) { return here_.memory[static_cast<std::size_t>(r)] + o.memory > capacity(); };
+    if (o.sharding == TableSharding::node_row || o.sharding == TableSharding::grid) return lightest_nodes(o, room);
+    const auto parts = static_cast<std::ptrdiff_t>(o.parts);
+    std::partial_sort(ranks.begin(), ranks.begin() + parts, ranks.end(), [&](int a, int b) {
+      const auto key = [&](int r) { return std::tuple(full(r), here_.load[static_cast<std::size_t>(r)], r); };
+      return key(a) < key(b);
+    });
+    ranks.resize(static_cast<std::size_t>(o.parts));
+    for (const int r : ranks) room &= !full(r);
+    return ranks;
+  }
+  [[nodiscard]] std::vector<int> lightest_nodes(const TableOption& o, bool& room) const {
+    const int nodes = p_.ranks / p_.ranks_per_node, rows = o.parts / o.columns;
+    std::vector<std::tuple<bool, double, int>> weights;
+    for (int node = 0; node < nodes; ++node) {
+      double most = 0;
+      bool full = false;
+      for (int i = 0; i < rows; ++i) {
+        const auto r = static_cast<std::size_t>(node * p_.ranks_per_node + i);
+        most = std::max(most, here_.load[r]);
+        full |= here_.memory[r] + o.memory > capacity();
+      }
+      weights.emplace_back(full, most, node);
+    }
+    std::sort(weights.begin(), weights.end());
+    std::vector<int> ranks;
+    for (int c = 0; c < o.columns; ++c) {
+      const auto& [full, most, node] = weights[static_cast<std::size_t>(c)];
+      room &= !full;
+      for (int i = 0; i < rows; ++i) ranks.push_back(node * p_.ranks_per_node + i);
+    }
+    return ranks;
+  }
+
+  // How heavy the heaviest rank of a choice becomes.
+  [[nodiscard]] double load_with(const TableOption& o, const std::vector<int>& ranks) const {
+    double most = 0;
+    if (ranks.empty())
+      most = most_load();
+    else
+      for (const int r : ranks) most = std::max(most, here_.load[static_cast<std::size_t>(r)]);
+    return most + o.load;
+  }
+
+  // By falling weight: of the ways that leave all ranks below the target the one that costs least in all; where there
+  // is none, the one that comes least above it.
+  bool greedy(double target) {
+    bool all_fit = true;
+    for (const std::size_t t : order_) {
+      Choice best;
+      std::tuple<bool, double, double> best_key;
+      for (std::size_t i = 0; i < p_.options[t].size(); ++i) {
+        const TableOption& o = p_.options[t][i];
+        bool room = false;
+        std::vector<int> ranks = lightest(o, room);
+        const std::tuple key{!room, std::max(0.0, load_with(o, ranks) - target), o.total()};
+        if (i > 0 && !(key < best_key)) continue;
+        best_key = key;
+        best = {i, std::move(ranks)};
+      }
+      all_fit &= !std::get<0>(best_key);
+      choices_[t] = std::move(best);
+      add(t, choices_[t], 1);
+    }
+    return all_fit;
+  }
+
+  [[nodiscard]] bool on(std::size_t t, int rank) const {
+    const Choice& c = choices_[t];
+    return c.ranks.empty() || std::find(c.ranks.begin(), c.ranks.end(), rank) != c.ranks.end();
+  }
+
+  // The heaviest rank gives something away, as long as that makes it lighter.
+  void improve() {
+    constexpr int kMostTurns = 20'000;
+    for (int turn = 0; turn < kMostTurns; ++turn) {
+      const auto heaviest =
+          static_cast<int>(std::max_element(here_.load.begin(), here_.load.end()) - here_.load.begin());
+      if (!relieve(heaviest)) return;
+    }
+  }
+  bool relieve(int rank) {
+    const double before = most_load();
+    for (const std::size_t t : order_) {
+      if (!on(t, rank)) continue;
+      const Choice old = choices_[t];
+      add(t, old, -1);
+      const double others = most_load();
+      Choice best = old;
+      double best_load = before;
+      for (std::size_t i = 0; i < p_.options[t].size(); ++i) {
+        bool room = false;
+        std::vector<int> ranks = lightest(p_.options[t][i], room);
+        const double load = std::max(others, load_with(p_.options[t][i], ranks));
+        if ((room || !fits_) && load * kSlack < best_load) best_load = load, best = {i, std::move(ranks)};
+      }
+      choices_[t] = std::move(best);
+      add(t, choices_[t], 1);
+      if (best_load < before) return true;
+    }
+    return exchange(rank);
+  }
+  // Two tables of one part each change places.
+  bool exchange(int rank) {
+    const double before = most_load();
+    const auto r = static_cast<std::size_t>(rank);
+    for (const std::size_t a : order_) {
+      if (choices_[a].ranks.size() != 1 || choices_[a].ranks[0] != rank) continue;
+      const TableOption& mine = p_.options[a][choices_[a].option];
+      for (const std::size_t b : order_) {
+        if (choices_[b].ranks.size() != 1 || choices_[b].ranks[0] == rank) continue;
+        const TableOption& theirs = p_.options[b][choices_[b].option];
+        const auto other = static_cast<std::size_t>(choices_[b].ranks[0]);
+        const double less = mine.load - theirs.load, memory = mine.memory - theirs.memory;
+        if (less <= 0 || (here_.load[other] + less) * kSlack >= before) continue;
+        if (here_.memory[other] + memory > capacity() || here_.memory[r] - memory > capacity()) continue;
+        add(a, choices_[a], -1), add(b, choices_[b], -1);
+        std::swap(choices_[a].ranks, choices_[b].ranks);
+        add(a, choices_[a], 1), add(b, choices_[b], 1);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // -- branch and bound: true where it came to an end -------------------------------------------------------------
+  bool branch_and_bound(std::int64_t nodes) {
+    budget_ = nodes;
+    here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
+    if (!fits_) best_load_ = std::numeric_limits<double>::infinity();
+    const bool ended = branch(0);
+    return ended && std::isfinite(best_load_);
+  }
+  bool branch(std::size_t depth) {
+    if (--budget_ < 0) return false;
+    const double most = most_load();
+    const double sum = std::accumulate(here_.load.begin(), here_.load.end(), 0.0) + left_[depth];
+    if (std::max(most, sum / static_cast<double>(p_.ranks)) * kSlack >= best_load_) return true;
+    if (depth == order_.size()) {
+      best_load_ = most;
+      best_ = choices_;
+      fits_ = true;
+      return true;
+    }
+    const std::size_t t = order_[depth];
+    for (std::size_t i = 0; i < p_.options[t].size(); ++i) {
+      const TableOption& o = p_.options[t][i];
+      Choice choice{i, {}};
+      bool ended = true;
+      if (everywhere(o))
+        ended = take(depth, t, choice);
+      else if (o.sharding == TableSharding::node_row || o.sharding == TableSharding::grid)
+        ended = choose_nodes(depth, t, choice, 0);
+      else
+        ended = choose(depth, t, choice, 0);
+      if (!ended) return false;
+    }
+    return true;
+  }
+  bool take(std::size_t depth, std::size_t t, const Choice& choice) {
+    const TableOption& o = p_.options[t][choice.option];
+    bool room = true;
+    if (choice.ranks.empty())
+      for (const double memory : here_.memory) room &= memory + o.memory <= capacity();
+    for (const int r : choice.ranks) room &= here_.memory[static_cast<std::size_t>(r)] + o.memory <= capacity();
+    if (!room) return true;
+    const Ranks before = here_;  // sums that are added and taken off again would drift
+    choices_[t] = choice;
+    add(t, choice, 1);
+    const bool ended = branch(depth + 1);
+    here_ = before;
+    return ended;
+  }
+  // Sets of ranks, of which those that are alike so far stand for each other: the first of them is taken.
+  bool choose(std::size_t depth, std::size_t t, Choice& choice, int from) {
+    const TableOption& o = p_.options[t][choice.option];
+    if (static_cast<int>(choice.ranks.size()) == o.parts) return take(depth, t, choice);
+    std::set<std::pair<double, double>> seen;
+    for (int r = from; r < p_.ranks; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      if (alike_ && !seen.insert({here_.load[at], here_.memory[at]}).second) continue;
+      choice.ranks.push_back(r);
+      const bool ended = choose(depth, t, choice, r + 1);
+      choice.ranks.pop_back();
+      if (!ended) return false;
+    }
+    return true;
+  }
+  bool choose_nodes(std::size_t depth, std::size_t t, Choice& choice, int from) {
+    const TableOption& o = p_.options[t][choice.option];
+    if (static_cast<int>(choice.ranks.size()) == o.parts) return take(depth, t, choice);
+    const int rows = o.parts / o.columns;
+    for (int node = from; node < p_.ranks / p_.ranks_per_node; ++node) {
+      for (int i = 0; i < rows; ++i) choice.ranks.push_back(node * p_.ranks_per_node + i);
+      const bool ended = choose_nodes(depth, t, choice, node + 1);
+      choice.ranks.resize(choice.ranks.size() - static_cast<std::size_t>(rows));
+      if (!ended) return false;
+    }
+    return true;
+  }
+
+  void write(TablePlan& plan) {
+    std::vector<TablePlace> places;
+    here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
+    for (std::size_t t = 0; t < best_.size(); ++t) {
+      const TableOption& o = p_.options[t][best_[t].option];
+      add(t, best_[t], 1);
+      TablePlace place;
+      place.replicated = o.sharding == TableSharding::replicated;
+      place.columns = o.columns;
+      place.ranks = best_[t].ranks;
+      if (!place.replicated && place.ranks.empty()) {
+        place.ranks.resize(count());
+        std::iota(place.ranks.begin(), place.ranks.end(), 0);
+      }
+      places.push_back(std::move(place));
+      plan.chosen.push_back(o);
+    }
+    plan.load = most_load();
+    plan.memory = *std::max_element(here_.memory.begin(), here_.memory.end());
+    plan.fits = plan.memory <= capacity();
+    plan.placement = TablePlacement(std::move(places));
+  }
+
+  const TableProblem& p_;
+  std::vector<std::size_t> order_;  ///< tables, the heaviest first
+  std::vector<double> left_;        ///< least load of the tables from a place of the order on
+  Ranks here_;
+  std::vector<Choice> choices_, best_;
+  double best_load_ = std::numeric_limits<double>::infinity();
+  bool fits_ = true;
+  /// Ranks of equal load and memory may stand for each other, unless options tell nodes apart.
+  bool alike_ = std::none_of(p_.options.begin(), p_.options.end(), [](const std::vector<TableOption>& options) {
+    return std::any_of(options.begin(), options.end(), [](const TableOption& o) {
+      return o.sharding == TableSharding::node_row || o.sharding == TableSharding::grid;
+    });
+  });
+  std::int64_t budget_ = 0;
+};
+
+}  // namespace
+
+TablePlan plan_tables(const TableProblem& problem, std::int64_t nodes) {
+  ENSURE(problem.ranks > 0 && !problem.options.empty(), "{} tables on {} ranks", problem.options.size(), problem.ranks);
+  return Planner(problem).run(nodes);
+}
+
+}  // namespace orrery::plan

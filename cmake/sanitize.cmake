@@ -10,7 +10,7 @@ if(ORRERY_SANITIZE)
   set(ORRERY_HARDENING OFF)                      # a checked call is one that the sanitizers do not see
   set(ORRERY_WERROR OFF)                         # their code brings warnings of its own
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
-  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS ORRERY_SANITIZED)  # clang 14 has no macro that says so
   if(ORRERY_SANITIZE STREQUAL address)
     set(sanitizers -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all)
     if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)

@@ -3,7 +3,9 @@
 /// proposes it; a Plan is made by make_plan and by nothing else. Rank order: tensor fastest, then context, data,
 /// pipeline: rank = ((stage * data + replica) * context + part) * tensor + shard. A layer's experts are divided among
 /// `expert` neighbouring ranks of data x context, as Megatron-Core folds them.
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,6 +67,11 @@ struct PlanSpec {
   /// Tokens of the rank that has most over the mean, as who predicts takes them; what runs is what data decides.
   double expert_imbalance = 1;
   bool operator==(const PlanSpec&) const = default;
+  /// Of two degrees; the largest int where that is exceeded.
+  [[nodiscard]] static int product(int a, int b) {
+    constexpr int kMost = std::numeric_limits<int>::max();
+    return static_cast<int>(std::min<std::int64_t>(kMost, std::int64_t{a} * b));
+  }
   /// States of a value for each parameter that the optimizer keeps.
   [[nodiscard]] int moments() const {
     return optimizer == OptimizerKind::sgd && !momentum ? 0 : traits_of(optimizer).moments;
@@ -117,9 +124,10 @@ struct PlanSpec {
     if (recompute_layers >= 0 && place >= recompute_layers) return Recompute::none;
     return recompute == Recompute::selective && flash ? Recompute::none : recompute;
   }
-  [[nodiscard]] int ranks() const { return data * tensor * pipeline * context; }
+  /// A plan that nobody has checked may have any degrees: what no cluster has so many of stays at the most.
+  [[nodiscard]] int ranks() const { return product(replicas(), product(tensor, pipeline)); }
   /// Ranks that hold the same parameters and add up their gradients: those of data and of context parallelism.
-  [[nodiscard]] int replicas() const { return data * context; }
+  [[nodiscard]] int replicas() const { return product(data, context); }
   /// Ranks among which ZeRO partitions the states of a parameter: of each sub-group of the replicas.
   [[nodiscard]] int shards() const { return zero_group > 0 ? zero_group : replicas(); }
   /// Whether experts are whole though other matrices are split over a tensor group.

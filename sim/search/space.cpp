@@ -174,19 +174,18 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
   for (const int pipeline : degrees(b.pipeline, cluster.size(), can.pipeline))
     for (const int tensor : degrees(b.tensor, cluster.size(), can.tensor))
       for (const int context : contexts(job, model, fixed, rings, cluster.size()))
-        for (const int data : degrees(b.data, cluster.size()))
-          for (const int expert : expert_degrees(b, model, data * context * tensor, can.expert))
+        for (const int data : degrees(b.data, cluster.size())) {
+          plan::PlanSpec spec;
+          spec.data = data, spec.tensor = tensor, spec.pipeline = pipeline, spec.context = context;
+          if (!fixed && spec.ranks() != cluster.size()) continue;
+          for (const int expert : expert_degrees(b, model, spec.ranks() / pipeline, can.expert))
             for (const Chunks& layers : chunks(b, model, pipeline, can.virtual_stages)) {
-              plan::PlanSpec spec;
-              spec.data = data;
-              spec.tensor = tensor;
-              spec.pipeline = pipeline;
-              spec.context = context;
               spec.expert = expert;
               spec.virtual_stages = layers.virtual_stages;
               spec.ends_as_layers = layers.ends_as_layers;
-              if (fixed || spec.ranks() == cluster.size()) out.push_back(spec);
+              out.push_back(spec);
             }
+        }
   return out;
 }
 

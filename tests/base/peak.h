@@ -18,7 +18,7 @@ std::int64_t peak_mib(Work work) {
   if (child == 0) {
     rusage before{};
     ::getrusage(RUSAGE_SELF, &before);
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(ORRERY_SANITIZED)
     const rlimit bound{std::uint64_t{3} << 30, std::uint64_t{3} << 30};
     ::setrlimit(RLIMIT_AS, &bound);
 #endif

@@ -41,7 +41,8 @@ class Rank {
         backend_(make_cpu_backend(1)) {
     auto stream = TokenStream::open(trial.training.data);
     if (!stream) throw std::runtime_error(base::render(stream.error(), false));
-    trainer_.emplace(plan_, trial.training, schedule_, *backend_, *transport_, waiter_,
+    // Of its own copy: a trainer keeps the training that it is given.
+    trainer_.emplace(plan_, trial_.training, schedule_, *backend_, *transport_, waiter_,
                      Batches(std::move(*stream), plan::DataOrder::sequential, trial.training.seed, plan_.spec().batch,
                              plan_.spec().sequence, trial.model.vocab),
                      Executor::Options{});

@@ -35,6 +35,12 @@ std::string task_of(const Setup& s) {
   return key;
 }
 
+/// What is trained, in words. Each kind of model states other sizes.
+std::string model_of(const Setup& s) {
+  if (s.family == kRecommender) return fmt::format("{} {} tables", s.family, text_of(s.tables.count));
+  return fmt::format("{} {} x {}, sequence {}", s.family, text_of(s.layers), text_of(s.hidden), text_of(s.sequence));
+}
+
 /// All that it does.
 std::string plan_of(const Setup& s) {
   std::string key = fmt::format("{}|{}|{}|{}", s.recompute, s.schedule, s.offload, s.fsdp_sharding);
@@ -135,8 +141,7 @@ std::vector<cost::PlanGroup> which_plan(const std::vector<Row>& rows, const Case
     if (task.order.empty()) {
       order.push_back(key);
       task.source = s.source;
-      task.what = fmt::format("{} {} x {}, sequence {}, batch {}, {} {}", s.family, *s.layers, *s.hidden, *s.sequence,
-                              *s.batch, *s.gpus, s.gpu_type);
+      task.what = fmt::format("{}, batch {}, {} {}", model_of(s), *s.batch, *s.gpus, s.gpu_type);
     }
     const std::string plan = plan_of(s);
     Candidate& candidate = task.candidates[plan];

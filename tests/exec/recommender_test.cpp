@@ -148,7 +148,8 @@ TEST(Recommender, AdamHasTwoMomentsOfEachValueInMemory) {
     Trial trial = testing::click_trial(false, optimizer);
     split(trial, 2, sharding);
     std::int64_t bytes = 0;
-    for (const plan::Buffer& buffer : plan::lower(testing::plan_of(trial)).classes[0].buffers)
+    const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
+    for (const plan::Buffer& buffer : schedule.classes[0].buffers)
       if (buffer.purpose == purpose) bytes += buffer.bytes();
     return bytes;
   };

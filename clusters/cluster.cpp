@@ -100,6 +100,16 @@ const char* name_of(Architecture architecture) {
   return "";
 }
 
+const std::vector<std::string>& architecture_words() {
+  static const std::vector<std::string> words = [] {
+    std::vector<std::string> all;
+    for (int i = 0; i <= static_cast<int>(Architecture::generic); ++i)
+      all.emplace_back(name_of(static_cast<Architecture>(i)));
+    return all;
+  }();
+  return words;
+}
+
 const char* name_of(VertexKind kind) {
   switch (kind) {
     case VertexKind::device: return "device";

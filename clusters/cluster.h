@@ -176,7 +176,9 @@ struct Cluster {
 };
 
 [[nodiscard]] const char* name_of(Architecture architecture);  ///< "ampere"
-[[nodiscard]] const char* name_of(VertexKind kind);            ///< "pcie-switch"
-[[nodiscard]] const char* name_of(LinkKind kind);              ///< "inter-socket"
+/// Names of all architectures, in the order of the enumeration.
+[[nodiscard]] const std::vector<std::string>& architecture_words();
+[[nodiscard]] const char* name_of(VertexKind kind);  ///< "pcie-switch"
+[[nodiscard]] const char* name_of(LinkKind kind);    ///< "inter-socket"
 
 }  // namespace orrery::clusters

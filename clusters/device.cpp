@@ -44,10 +44,8 @@ Device read_device(const Cursor& at) {
   const Cursor architecture = at.optional("architecture");
   device.architecture = device.kind == DeviceKind::cpu ? Architecture::cpu : Architecture::ampere;
   if (architecture.exists() || device.kind == DeviceKind::gpu) {
-    device.architecture =
-        static_cast<Architecture>(at.at("architecture")
-                                      .choice({"cpu", "volta", "ampere", "hopper", "blackwell", "generic"},
-                                              static_cast<int>(device.architecture)));
+    device.architecture = static_cast<Architecture>(
+        at.at("architecture").choice(architecture_words(), static_cast<int>(device.architecture)));
   }
   device.peak = read_peaks(at.at("peak"));
   device.vector_peak =

@@ -184,7 +184,8 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     const cost::Prediction& best = result.plans.front();
     const bool crosses = best.spec.ranks() > job->cluster->devices_per_node;
     const cost::Stack& stack = job->stacks.of(best.spec.zero_stage, *job->cluster);
-    if (auto warning = tight(best, cost::spread_of(*intervals, stack, crosses), options.job))
+    const cost::Setting setting{&job->cluster->device(), job->model->experts.any()};
+    if (auto warning = tight(best, cost::spread_of(*intervals, stack, crosses, setting), options.job))
       outcome.diagnostics.push_back(std::move(*warning));
   }
   if (result.interrupted) outcome.exit_code = kInterrupted;

@@ -75,15 +75,16 @@ void rank(cost::SearchResult& result, const std::vector<bool>& is_final, plan::O
   result.plans = std::move(ranked);
 }
 
-reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster& cluster,
+reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster& cluster, bool mixture,
                               const cost::Intervals& intervals) {
   reports::Evidence out;
   out.stack = stack.name;
   if (cluster.device().kind == clusters::DeviceKind::gpu) {
-    out.one_node = cost::spread_of(intervals, stack, false);
-    out.several_nodes = cost::spread_of(intervals, stack, true);
+    const cost::Setting setting{&cluster.device(), mixture};
+    out.one_node = cost::spread_of(intervals, stack, false, setting);
+    out.several_nodes = cost::spread_of(intervals, stack, true, setting);
     out.word = cost::name_of(cost::basis_of(intervals, stack));
-    out.text = cost::basis_text(intervals, stack, cluster.nodes > 1);
+    out.text = cost::basis_text(intervals, stack, cluster.nodes > 1, false, setting);
     if (out.word == "uncalibrated" && out.several_nodes)
       out.text += "; intervals are those of other software's published runs";
     return out;
@@ -116,7 +117,8 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   h.batch = job.job.batch;
   h.sequence = h.samples ? 1 : job.job.sequence;
   h.evidence.clear();
-  for (const cost::Stack& stack : job.stacks.all()) h.evidence.push_back(evidence_of(stack, cluster, intervals));
+  for (const cost::Stack& stack : job.stacks.all())
+    h.evidence.push_back(evidence_of(stack, cluster, job.model->experts.any(), intervals));
   for (std::size_t zero = 0; zero < h.by_zero.size(); ++zero)
     h.by_zero.at(zero) = job.stacks.place_of(static_cast<int>(zero), cluster.nodes > 1);
   return h;

@@ -46,6 +46,7 @@ struct Work {
   const std::vector<sim::Row>& rows;
   const sim::Library library;
   const std::vector<cost::Stack>& stacks;
+  const std::optional<cost::Spread> elsewhere;  ///< of the intervals as they are: nothing here finds another
   sim::Cases cases;
   Progress progress;
 
@@ -81,6 +82,7 @@ void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   cost::Intervals intervals = sim::intervals_from(work.rows, work.cases, left_out, names);
   for (cost::Spread& spread : sim::generic_spreads(work.rows, work.library))
     intervals.spreads.push_back(std::move(spread));
+  intervals.elsewhere = work.elsewhere;
   work.outputs.write(work.options.intervals, cost::write_intervals(intervals));
 }
 
@@ -159,6 +161,7 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
             *rows,
             *library,
             library->stacks,
+            intervals->elsewhere,
             sim::make_cases(*rows, *library, [](std::size_t) { return Work::go_on(); }),
             Progress(context.terminal.progress)};
   const auto told = [&](std::size_t begun) {

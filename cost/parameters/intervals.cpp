@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/yaml.h"
@@ -17,6 +18,31 @@ constexpr double kLeast = 0.01, kMost = 100;  // factors beyond these would say 
 Interval read_interval(const base::Cursor& at) {
   Interval out{at.at("low").number(kLeast, kMost), at.at("high").number(kLeast, kMost)};
   if (out.high < out.low) at.error("E0105", fmt::format("`high` is {}, below `low`, which is {}", out.high, out.low));
+  return out;
+}
+
+/// FLOP/s; of devices without 16 bits what they have.
+double sixteen_bit_peak(const clusters::Device& device) {
+  for (const char* type : {"bf16", "fp16", "fp32"})
+    if (const auto found = device.peak.find(type); found != device.peak.end()) return found->second.value;
+  return 0;
+}
+
+Interval hull(const Interval& a, const Interval& b) {
+  return {std::min(a.low, b.low), std::max(a.high, b.high)};
+}
+
+constexpr double kTera = 1e12, kGiga = 1e9;
+
+Ground read_ground(const base::Cursor& at) {
+  constexpr double kMostRate = 1e18;
+  Ground out;
+  out.stack = at.at("stack").text();
+  out.device = at.at("device").text();
+  out.architecture = static_cast<clusters::Architecture>(at.at("architecture").choice(clusters::architecture_words()));
+  out.peak = at.at("peak").quantity(base::UnitKind::flops_per_second, 1, kMostRate);
+  out.memory_bandwidth = at.at("memory_bandwidth").quantity(base::UnitKind::bytes_per_second, 1, kMostRate);
+  out.mixtures = at.at("mixtures").boolean(false);
   return out;
 }
 
@@ -42,13 +68,47 @@ std::optional<Spread> spread_of(const Intervals& intervals, const std::string& s
   return other;
 }
 
-std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes) {
+Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures) {
+  return {stack, device.name, device.architecture, sixteen_bit_peak(device), device.memory_bandwidth.value, mixtures};
+}
+
+bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting) {
+  constexpr double kAlike = 1.5;
+  const auto alike = [](double a, double b) { return a <= kAlike * b && b <= kAlike * a; };
+  bool any = false;
+  for (const Ground& ground : intervals.grounds) {
+    if (ground.stack != stack) continue;
+    any = true;
+    const clusters::Device* device = setting.device;
+    const bool of_device = device == nullptr || (device->architecture == ground.architecture &&
+                                                 alike(sixteen_bit_peak(*device), ground.peak) &&
+                                                 alike(device->memory_bandwidth.value, ground.memory_bandwidth));
+    if (of_device && setting.mixture == ground.mixtures) return true;
+  }
+  return !any;
+}
+
+std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes,
+                                const Setting& setting) {
   if (stack.fitted)
     return Spread{stack.name, several_nodes, stack.fitted->time, stack.fitted->memory, stack.fitted->rows};
-  return spread_of(intervals, stack.name, several_nodes);
+  auto own = spread_of(intervals, stack.name, several_nodes);
+  if (!own || !intervals.elsewhere || has_ground(intervals, stack.name, setting)) return own;
+  own->time = hull(own->time, intervals.elsewhere->time);
+  own->memory = hull(own->memory, intervals.elsewhere->memory);
+  return own;
 }
 
 namespace {
+
+/// "H100-SXM5-80GB, H100-SXM5-80GB (mixtures)": what the stack's runs were of.
+std::string grounds_text(const Intervals& intervals, const std::string& stack) {
+  std::string out;
+  for (const Ground& ground : intervals.grounds)
+    if (ground.stack == stack)
+      out += fmt::format("{}{}{}", out.empty() ? "" : ", ", ground.device, ground.mixtures ? " (mixtures)" : "");
+  return out;
+}
 
 std::int64_t rows_of(const Intervals& intervals, const std::string& stack) {
   std::int64_t rows = 0;
@@ -65,9 +125,10 @@ Basis basis_of(const Intervals& intervals, const Stack& stack, bool stands_in) {
   return rows_of(intervals, stack.name) > 0 ? Basis::published : Basis::uncalibrated;
 }
 
-std::string basis_text(const Intervals& intervals, const Stack& stack, bool several_nodes, bool stands_in) {
+std::string basis_text(const Intervals& intervals, const Stack& stack, bool several_nodes, bool stands_in,
+                       const Setting& setting) {
   constexpr double kPercent = 100;
-  const auto spread = spread_of(intervals, stack, several_nodes);
+  const auto spread = spread_of(intervals, stack, several_nodes, setting);
   const std::string range = spread ? fmt::format("four of five runs left out took {:+.0f} to {:+.0f} % of it",
                                                  kPercent * (spread->time.low - 1), kPercent * (spread->time.high - 1))
                                    : std::string();
@@ -76,6 +137,9 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
       return fmt::format("calibrated here to {} runs (left-one-out error: median {:.1f} %, 90th percentile {:.1f} %)",
                          stack.fitted->rows, kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
     case Basis::published:
+      if (!has_ground(intervals, stack.name, setting))
+        return fmt::format("from {} published runs of {}, none of them like this (they were of {}): {}",
+                           rows_of(intervals, stack.name), stack.name, grounds_text(intervals, stack.name), range);
       return fmt::format("from {} published runs of {}: {}", rows_of(intervals, stack.name), stack.name, range);
     case Basis::generic: return fmt::format("generic: no run of this software is known; taken as {}", stack.name);
     case Basis::uncalibrated: return fmt::format("uncalibrated: no run of {} was ever compared", stack.name);
@@ -108,6 +172,10 @@ base::Result<Intervals> parse_intervals(std::string_view text, std::string file)
       spread.rows = item.at("rows").integer(0, std::int64_t{1} << 40);
       out.spreads.push_back(spread);
     }
+    if (const base::Cursor at = root.optional("elsewhere"); at.exists())
+      out.elsewhere = Spread{{}, false, read_interval(at.at("time")), read_interval(at.at("memory")), 0};
+    if (const base::Cursor at = root.optional("grounds"); at.exists())
+      for (const base::Cursor& item : at.items()) out.grounds.push_back(read_ground(item));
     return out;
   });
 }
@@ -124,6 +192,18 @@ std::string write_intervals(const Intervals& intervals) {
     out += fmt::format("  - {{{}several_nodes: {}, time: {}, memory: {}, rows: {}}}\n",
                        s.stack.empty() ? "" : fmt::format("stack: {}, ", s.stack), s.several_nodes, text(s.time),
                        text(s.memory), s.rows);
+  if (intervals.elsewhere)
+    out += fmt::format(
+        "# Of a stack's predictions for kinds of devices, and for mixtures, of which it has no run: "
+        "docs/validation.md.\n"
+        "elsewhere: {{time: {}, memory: {}}}\n",
+        text(intervals.elsewhere->time), text(intervals.elsewhere->memory));
+  if (!intervals.grounds.empty()) out += "# What the runs of a stack were of.\ngrounds:\n";
+  for (const Ground& g : intervals.grounds)
+    out += fmt::format(
+        "  - {{stack: {}, device: {}, architecture: {}, peak: {} TFLOPS, memory_bandwidth: {} GB/s, mixtures: {}}}\n",
+        base::yaml_text(g.stack), base::yaml_text(g.device), clusters::name_of(g.architecture), g.peak / kTera,
+        g.memory_bandwidth / kGiga, g.mixtures);
   return out;
 }
 

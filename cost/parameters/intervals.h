@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "clusters/cluster.h"
 #include "cost/parameters/stack.h"
 #include "cost/parameters/validation.h"
 
@@ -22,20 +23,43 @@ struct Spread {
   bool operator==(const Spread&) const = default;
 };
 
+/// What runs of a stack were of. Its numbers say less of another kind of device, and of mixtures where all were dense.
+struct Ground {
+  std::string stack, device;
+  clusters::Architecture architecture = clusters::Architecture::ampere;
+  double peak = 0, memory_bandwidth = 0;  ///< of the device: FLOP/s in 16 bits, bytes/s
+  bool mixtures = false;
+  bool operator==(const Ground&) const = default;
+};
+
 struct Intervals {
   std::vector<Spread> spreads;
+  std::vector<Ground> grounds;      ///< a stack that has none is taken at its word everywhere
+  std::optional<Spread> elsewhere;  ///< of a stack's predictions where it has no ground
 };
+
+/// What is predicted, as far as it matters for how sure that is. Without a device: what the stack's runs were of.
+struct Setting {
+  const clusters::Device* device = nullptr;
+  bool mixture = false;
+};
+[[nodiscard]] Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures);
+/// Whether some run of the stack was of such a model on a device like this: of the same architecture, peak and memory
+/// bandwidth within a factor of 1.5.
+[[nodiscard]] bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting);
 
 /// The spread of the stack, or that of software unknown; nothing when there is neither.
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes);
-/// The same of a stack at hand: what was fitted to runs has its own.
-[[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes);
+/// The same of a stack at hand: what was fitted to runs has its own; where it has no ground, it is as wide as
+/// `elsewhere` at least.
+[[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes,
+                                              const Setting& setting = {});
 
 /// What a prediction of a stack rests on. `stands_in`: it is not the software in question, but taken for it.
 [[nodiscard]] Basis basis_of(const Intervals& intervals, const Stack& stack, bool stands_in = false);
 /// The same in words, with how many runs and what was left out.
 [[nodiscard]] std::string basis_text(const Intervals& intervals, const Stack& stack, bool several_nodes,
-                                     bool stands_in = false);
+                                     bool stands_in = false, const Setting& setting = {});
 
 /// Probability that what is predicted to need `predicted` bytes fits `capacity`, where measured over predicted lies in
 /// `factors` four times of five and its logarithm is normal.

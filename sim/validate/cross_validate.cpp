@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <tuple>
 
 #include "sim/validate/validate.h"
 
@@ -264,6 +265,29 @@ cost::CrossValidation cross_validate(const std::vector<Row>& rows, const Cases& 
   return out;
 }
 
+std::vector<cost::Ground> grounds_of(const std::vector<Row>& rows, const Cases& cases) {
+  constexpr int kLeastRuns = 3;
+  std::vector<std::pair<cost::Ground, int>> all;
+  for (const Case& one : cases.ready) {
+    const cost::Stack& stack = one.subject.pricing->stack();
+    if (!rows[one.row].measured.seconds || stack.generic || one.subject.stands_in) continue;
+    const cost::Ground ground =
+        cost::ground_of(stack.name, one.subject.pricing->cluster().device(), one.subject.model->experts.any());
+    const auto same = std::find_if(all.begin(), all.end(), [&](const auto& known) { return known.first == ground; });
+    if (same == all.end())
+      all.emplace_back(ground, 1);
+    else
+      ++same->second;
+  }
+  std::vector<cost::Ground> out;
+  for (const auto& [ground, runs] : all)
+    if (runs >= kLeastRuns) out.push_back(ground);
+  std::sort(out.begin(), out.end(), [](const cost::Ground& a, const cost::Ground& b) {
+    return std::tie(a.stack, a.device, a.mixtures) < std::tie(b.stack, b.device, b.mixtures);
+  });
+  return out;
+}
+
 cost::Intervals intervals_from(const std::vector<Row>& rows, const Cases& cases, const cost::CrossValidation& left_out,
                                const std::vector<std::string>& stacks) {
   std::map<std::string, const cost::LeftOutPrediction*> by_id;
@@ -294,6 +318,7 @@ cost::Intervals intervals_from(const std::vector<Row>& rows, const Cases& cases,
       out.spreads.push_back({stack, several, rounded(spread_over(time, stack, several)),
                              rounded(spread_over(memory, stack, several)), own});
     }
+  out.grounds = grounds_of(rows, cases);
   return out;
 }
 

@@ -41,6 +41,10 @@ struct LogResidual {
 /// the stacks.
 [[nodiscard]] std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library);
 
+/// What the measured rows of each stack are of, three of a kind at least. Of generic stacks nothing: what they stand
+/// for has run anywhere.
+[[nodiscard]] std::vector<cost::Ground> grounds_of(const std::vector<Row>& rows, const Cases& cases);
+
 /// Intervals for predictions with numbers fitted to all rows: from the left-out residuals of step times, and, since no
 /// number is fitted to memory, from all residuals of memory. A spread for each of `stacks` and for any other, on one
 /// node and on several.

@@ -29,12 +29,16 @@ void score(cost::Validation& v) {
   for (auto& [source, errors] : sources) v.by_source.push_back({source, summary_of(std::move(errors))});
 }
 
+cost::Setting setting_of(const Case& one) {
+  return {&one.subject.pricing->cluster().device(), one.subject.model->experts.any()};
+}
+
 /// Of software that stands in for another no more is known than of any.
 std::optional<cost::Spread> spread_of_case(const cost::Intervals& intervals, const Case& one) {
   const cost::Stack& stack = one.subject.pricing->stack();
   const char* unknown = one.subject.model->recommender ? kGenericRecommender : kGenericEager;
   if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, unknown, several_nodes(one));
-  return cost::spread_of(intervals, stack, several_nodes(one));
+  return cost::spread_of(intervals, stack, several_nodes(one), setting_of(one));
 }
 
 /// A row that is predicted; what the prediction gives is filled in by Predicting.
@@ -50,7 +54,7 @@ cost::ValidatedRow described(const Row& row, const Case& one, const cost::Interv
   out.notes = one.subject.notes;
   out.out_of_memory = row.setup.kind == kOutOfMemory;
   out.evidence = cost::basis_of(intervals, stack, one.subject.stands_in);
-  out.evidence_text = cost::basis_text(intervals, stack, several_nodes(one), one.subject.stands_in);
+  out.evidence_text = cost::basis_text(intervals, stack, several_nodes(one), one.subject.stands_in, setting_of(one));
   return out;
 }
 

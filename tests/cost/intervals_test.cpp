@@ -8,7 +8,9 @@ namespace orrery::cost {
 namespace {
 
 Intervals sample() {
-  return {{{"", true, {0.5, 2}, {0.8, 1.5}, 0}, {"megatron-2021", true, {0.9, 1.125}, {0.8, 1.5}, 16}}};
+  Intervals out;
+  out.spreads = {{"", true, {0.5, 2}, {0.8, 1.5}, 0}, {"megatron-2021", true, {0.9, 1.125}, {0.8, 1.5}, 16}};
+  return out;
 }
 
 TEST(Intervals, ReadBackAsTheyWereWritten) {
@@ -22,6 +24,40 @@ TEST(Intervals, UnknownSoftwareHasTheSpreadOfAll) {
   EXPECT_EQ(spread_of(sample(), "something-new", true)->time, (Interval{0.5, 2}));
   EXPECT_FALSE(spread_of(sample(), "megatron-2021", false).has_value()) << "nothing is known of a single node";
   EXPECT_FALSE(spread_of({}, "megatron-2021", true).has_value());
+}
+
+TEST(Intervals, AreAsWideAsElsewhereWhereTheStackHasNoGround) {
+  clusters::Device a100;
+  a100.architecture = clusters::Architecture::ampere;
+  a100.peak["bf16"] = clusters::FlopsPerSecond{312e12};
+  a100.memory_bandwidth = clusters::BytesPerSecond{2039e9};
+  clusters::Device slower_memory = a100, halved = a100, smaller = a100;
+  slower_memory.memory_bandwidth = clusters::BytesPerSecond{864e9};
+  halved.peak["bf16"] = clusters::FlopsPerSecond{165e12};
+  smaller.memory_bandwidth =
+      clusters::BytesPerSecond{1555e9};  // an A100 of 40 GB is one of 80 GB as far as numbers carry
+  Intervals known = sample();
+  known.grounds = {{"megatron-2021", "A100-SXM4-80GB", clusters::Architecture::ampere, 312e12, 2039e9, false}};
+  known.elsewhere = Spread{{}, false, {0.95, 1.4}, {0.9, 1.25}, 0};
+  Stack stack;
+  stack.name = "megatron-2021";
+  const auto time = [&](const clusters::Device& device, bool mixture) {
+    return spread_of(known, stack, true, {&device, mixture})->time;
+  };
+  EXPECT_EQ(time(a100, false), (Interval{0.9, 1.125}));
+  EXPECT_EQ(time(smaller, false), (Interval{0.9, 1.125}));
+  EXPECT_EQ(time(slower_memory, false), (Interval{0.9, 1.4}));
+  EXPECT_EQ(time(halved, false), (Interval{0.9, 1.4}));
+  EXPECT_EQ(time(a100, true), (Interval{0.9, 1.4})) << "a mixture of experts";
+  EXPECT_THAT(basis_text(known, stack, true, false, {&a100, true}),
+              ::testing::HasSubstr("none of them like this (they were of A100-SXM4-80GB)"));
+  EXPECT_THAT(basis_text(known, stack, true, false, {&a100, false}), ::testing::Not(::testing::HasSubstr("none")));
+  stack.name = "another";
+  EXPECT_EQ(time(halved, true), (Interval{0.5, 2})) << "what has no ground at all is taken at its word";
+  const auto again = parse_intervals(write_intervals(known), "intervals.yaml");
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->grounds, known.grounds);
+  EXPECT_EQ(again->elsewhere, known.elsewhere);
 }
 
 TEST(Intervals, LieAroundThePrediction) {

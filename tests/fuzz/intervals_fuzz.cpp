@@ -11,5 +11,7 @@ FUZZ_TARGET(intervals) {
   }
   const std::string written = orrery::cost::write_intervals(*read);
   const auto again = orrery::cost::parse_intervals(written, "fuzz.yaml");
-  orrery::fuzz::must(again && again->spreads == read->spreads, "intervals read the same after writing");
+  orrery::fuzz::must(again && again->spreads == read->spreads && again->grounds == read->grounds &&
+                         again->elsewhere == read->elsewhere,
+                     "intervals read the same after writing");
 }

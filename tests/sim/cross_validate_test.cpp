@@ -144,6 +144,15 @@ TEST(Intervals, HaveASpreadForEachStackAndForAnyOther) {
   EXPECT_EQ(own->rows, 6);
   EXPECT_LT(own->time.low, own->time.high);
   EXPECT_TRUE(cost::spread_of(made, "another", true).has_value());
+  ASSERT_EQ(made.grounds.size(), 1U);
+  const clusters::Device& device = cases.ready.front().subject.pricing->cluster().device();
+  EXPECT_EQ(made.grounds.front(), cost::ground_of(kStack, device, false));
+}
+
+TEST(Intervals, TwoRunsOfAKindAreNoGround) {
+  const std::vector<Row> two = rows({"x"}, 0.06);
+  ASSERT_EQ(two.size(), 2U);
+  EXPECT_TRUE(grounds_of(two, make_cases(two, library())).empty());
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ Interval hull(const Interval& a, const Interval& b) {
   return {std::min(a.low, b.low), std::max(a.high, b.high)};
 }
 
-constexpr double kTera = 1e12, kGiga = 1e9;
+constexpr double kTeraflop = 1e12, kGigabyte = 1e9;
 
 Ground read_ground(const base::Cursor& at) {
   constexpr double kMostRate = 1e18;
@@ -202,8 +202,8 @@ std::string write_intervals(const Intervals& intervals) {
   for (const Ground& g : intervals.grounds)
     out += fmt::format(
         "  - {{stack: {}, device: {}, architecture: {}, peak: {} TFLOPS, memory_bandwidth: {} GB/s, mixtures: {}}}\n",
-        base::yaml_text(g.stack), base::yaml_text(g.device), clusters::name_of(g.architecture), g.peak / kTera,
-        g.memory_bandwidth / kGiga, g.mixtures);
+        base::yaml_text(g.stack), base::yaml_text(g.device), clusters::name_of(g.architecture), g.peak / kTeraflop,
+        g.memory_bandwidth / kGigabyte, g.mixtures);
   return out;
 }
 

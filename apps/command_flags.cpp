@@ -35,7 +35,8 @@ void add_calibrations(CLI::App& verb, std::vector<std::string>& files) {
       ->option_text("FILE");
 }
 
-void add_failures(CLI::App& simulate, FailureOptions& options) {
+/// `tokens`: the name of the flag that says how long the run is.
+void add_failures(CLI::App& simulate, FailureOptions& options, const char* tokens) {
   CLI::Option* mtbf = simulate.add_option("--mtbf", options.mtbf, "Mean time between failures of all devices together")
                           ->option_text("'3.1 h'|inf");
   CLI::Option* rate = simulate.add_option("--failures-per-gpu-hour", options.per_gpu_hour, "Of one device")
@@ -65,7 +66,7 @@ void add_failures(CLI::App& simulate, FailureOptions& options) {
       ->option_text("'80 ms'");
   simulate.add_option("--checkpoint-write", options.checkpoint_write, "In place of the predicted one")
       ->option_text("'2 s'");
-  simulate.add_option("--run-tokens", options.tokens, "Tokens of the run; default: of the job's steps")
+  simulate.add_option(tokens, options.tokens, "Tokens of the run; default: of the job's steps")
       ->check(CLI::Range(1.0, 1e18))
       ->option_text("N");
 }
@@ -119,7 +120,7 @@ void add_predicting(CLI::App& app, Verbs& verbs) {
           "--beside", verbs.simulate.beside,
           "Another job on the same machines and switches at the same time, its nodes among the first's in turn")
       ->option_text("PLAN");
-  add_failures(*simulate, verbs.simulate.failures);
+  add_failures(*simulate, verbs.simulate.failures, "--run-tokens");
   add_calibrations(*simulate, verbs.simulate.calibrations);
 
   CLI::App* explain = app.add_subcommand(
@@ -236,7 +237,7 @@ void add_learning(CLI::App& app, Verbs& verbs) {
 
   CLI::App* report = app.add_subcommand("report", "One HTML file: predicted and measured, side by side");
   report->add_option("INPUT", verbs.report.inputs,
-                     "Run directories and plan files; none is needed with --scaling or --job");
+                     "Run directories and plan files, several are compared; none is needed with --scaling or --job");
   report
       ->add_option("--hold-out", verbs.report.held_out,
                    "A further run, which the calibration has not seen; may be repeated")
@@ -251,6 +252,14 @@ void add_learning(CLI::App& app, Verbs& verbs) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
       ->option_text("N,N..");
+  add_failures(*report, verbs.report.failures, "--tokens,--run-tokens");
+  report->add_flag("--compute-optimal", verbs.report.compute_optimal,
+                   "A run of as many tokens as the model is best trained on (Hoffmann et al. 2022)");
+  report->add_option("--budget", verbs.report.budget_flops, "A run of so many FLOPs")
+      ->check(CLI::Range(1.0, 1e36))
+      ->option_text("FLOPS");
+  report->add_flag("--no-what-if", verbs.report.no_what_if,
+                   "Leave out what other numbers and splits would make of the plan");
   report->add_option("-o,--output", verbs.report.output, "HTML file to write")->required()->option_text("FILE.html");
   add_settings(*report, verbs.report.settings);
   add_calibrations(*report, verbs.report.calibrations);

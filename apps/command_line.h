@@ -109,6 +109,10 @@ struct ReportOptions {
   std::string job;                    ///< for ranked plans
   std::string scaling;                ///< a job whose cluster is the largest size of the strong scaling
   std::vector<int> gpus;              ///< its sizes; empty: halves
+  FailureOptions failures;            ///< of a whole run; its tokens are the run's
+  bool compute_optimal = false;       ///< as many tokens as the model is best trained on
+  double budget_flops = 0;            ///< of the run; 0: not given
+  bool no_what_if = false;            ///< leave out what other numbers and splits would make of the plan
   std::vector<std::string> settings;  ///< as PlanOptions::settings, over the jobs
   std::vector<std::string> calibrations;
   std::string output;

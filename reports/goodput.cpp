@@ -21,16 +21,6 @@ std::string styled(const std::string& text, const TableStyle& style) {
   return style.unicode ? text : to_ascii(text);
 }
 
-/// Hours and days as such.
-std::string long_time(double seconds) {
-  constexpr double kMinute = 60, kHour = 3600, kDay = 86400;
-  if (!std::isfinite(seconds)) return "for ever";
-  if (seconds < 2 * kMinute) return time_text(seconds);
-  if (seconds < 2 * kHour) return fmt::format("{:.3g} min", seconds / kMinute);
-  if (seconds < 2 * kDay) return fmt::format("{:.3g} h", seconds / kHour);
-  return fmt::format("{:.4g} days", seconds / kDay);
-}
-
 std::string every_text(std::int64_t steps, double interval) {
   return steps > 0 ? fmt::format("every {} steps ({})", steps, long_time(interval)) : "never";
 }
@@ -50,6 +40,15 @@ std::string failures_text(const cost::FailureModel& failures) {
 }
 
 }  // namespace
+
+std::string long_time(double seconds) {
+  constexpr double kMinute = 60, kHour = 3600, kDay = 86400;
+  if (!std::isfinite(seconds)) return "for ever";
+  if (seconds < 2 * kMinute) return time_text(seconds);
+  if (seconds < 2 * kHour) return fmt::format("{:.3g} min", seconds / kMinute);
+  if (seconds < 2 * kDay) return fmt::format("{:.3g} h", seconds / kHour);
+  return fmt::format("{:.4g} days", seconds / kDay);
+}
 
 json checkpoint_json(const CheckpointForecast& c) {
   json ranks = nullptr;

@@ -31,14 +31,6 @@ std::string size_text(double b) {
   return b > 0 && std::isfinite(b) ? base::human(base::Bytes{b}) : kNothing;
 }
 
-/// "16.1–18.9 s": the unit once where both have the same.
-std::string interval_text(const cost::Interval& interval) {
-  const std::string low = time_text(interval.low), high = time_text(interval.high);
-  const std::size_t a = low.find(' '), b = high.find(' ');
-  const bool same = a != low.npos && b != high.npos && low.substr(a) == high.substr(b);
-  return (same ? low.substr(0, a) : low) + "–" + high;
-}
-
 /// "activations, optimizer on nvme": what leaves the device; the host where nothing else is said.
 std::string offload_of(const plan::Offload& offload) {
   std::string text;
@@ -181,6 +173,13 @@ const Evidence& PlanHeading::evidence_of(const plan::PlanSpec& spec) const {
   const auto stage =
       static_cast<std::size_t>(std::clamp<int>(spec.zero_stage, 0, static_cast<int>(by_zero.size()) - 1));
   return evidence[by_zero.at(stage)];
+}
+
+std::string interval_text(const cost::Interval& interval) {
+  const std::string low = time_text(interval.low), high = time_text(interval.high);
+  const std::size_t a = low.find(' '), b = high.find(' ');
+  const bool same = a != low.npos && b != high.npos && low.substr(a) == high.substr(b);
+  return (same ? low.substr(0, a) : low) + "–" + high;
 }
 
 PlanFigures figures_of(const cost::Prediction& p, const PlanHeading& heading) {

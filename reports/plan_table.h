@@ -47,6 +47,8 @@ struct PlanFigures {
   std::optional<cost::Interval> step_time_s;
   std::optional<double> fits_probability;
 };
+/// "16.1–18.9 s": the unit once where both have the same.
+[[nodiscard]] std::string interval_text(const cost::Interval& interval);
 [[nodiscard]] PlanFigures figures_of(const cost::Prediction& prediction, const PlanHeading& heading);
 
 /// Of each plan the place, among `plans`, of the first of its family: plans that differ in nothing but the size of a

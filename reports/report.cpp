@@ -8,7 +8,9 @@
 #include <numeric>
 
 #include "base/units.h"
+#include "reports/binding.h"
 #include "reports/html/page.h"
+#include "reports/html/plan_charts.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 
@@ -24,17 +26,47 @@ std::string beside(const std::string& predicted, double prediction, double measu
   return fmt::format("predicted {} ({}{})", predicted, d < 0 ? "−" : "+", percent(std::abs(d)));
 }
 
+/// Rates, money and energy of a plan's page, and what its run comes to.
+std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, const ReportData& data) {
+  std::string out;
+  const char* unit = data.page && data.page->heading.samples ? "samples/s" : "tokens/s";
+  if (figures.tokens_per_s_per_device > 0)
+    out += tile("Of a device", number(figures.tokens_per_s_per_device),
+                figures.flops_per_s_per_device > 0
+                    ? fmt::format("{}, {}", unit, base::human(base::FlopsPerSecond{figures.flops_per_s_per_device}))
+                    : unit);
+  if (data.page && p.cost_per_step_usd > 0)
+    out += tile("Cost of a step", number(p.cost_per_step_usd) + " $",
+                fmt::format("{:.3g} $ a million {}", figures.usd_per_million_tokens,
+                            data.page->heading.samples ? "samples" : "tokens"));
+  if (data.page && p.energy_per_step_j > 0)
+    out += tile("Energy of a step", fmt::format("{:.4g} kWh", p.energy_per_step_j / 3.6e6), "devices at their power");
+  if (const auto& run = data.whole_run; run && !run->lengths.empty()) {
+    const RunLength& length = run->lengths.front();
+    out += tile("The run", long_time(length.run_s),
+                fmt::format("{} {}, {} steps", base::human_count(length.tokens),
+                            data.page && data.page->heading.samples ? "samples" : "tokens",
+                            number(static_cast<double>(length.steps))));
+    if (length.usd > 0)
+      out += tile("Cost of the run", number(length.usd) + " $", fmt::format("{} kWh", number(length.energy_j / 3.6e6)));
+    out += tile("Goodput", percent(run->forecast.now.useful), "time in steps that stand");
+  }
+  return out;
+}
+
 /// The figures that a reader wants first: measured where there was a run, with the prediction beside it.
 std::string tiles(const ReportData& data) {
   const cost::Prediction p = data.prediction.value_or(cost::Prediction{});
   const cost::MeasuredRun run = data.run.value_or(cost::MeasuredRun{});
+  const PlanFigures figures = data.page ? figures_of(p, data.page->heading) : PlanFigures{};
   const std::string predicted_time = time_text(p.step_time_s);
   std::string out;
   if (run.step_time_s > 0) {
     out += tile("Step time", time_text(run.step_time_s),
                 p.step_time_s > 0 ? beside(predicted_time, p.step_time_s, run.step_time_s) : "measured");
   } else if (p.step_time_s > 0) {
-    out += tile("Step time", predicted_time, "predicted");
+    out += tile("Step time", predicted_time,
+                figures.step_time_s ? "four of five runs: " + interval_text(*figures.step_time_s) : "predicted");
   }
   const double rate = run.tokens_per_s > 0 ? run.tokens_per_s : p.tokens_per_s;
   if (rate > 0)
@@ -45,12 +77,15 @@ std::string tiles(const ReportData& data) {
     out += tile("Memory peak", base::human(base::Bytes{run.memory_peak_bytes}),
                 bytes > 0 ? beside(base::human(base::Bytes{bytes}), bytes, run.memory_peak_bytes) : "measured");
   } else if (p.memory_peak_bytes > 0) {
-    out += tile("Memory peak", base::human(base::Bytes{p.memory_peak_bytes}),
-                p.memory_capacity_bytes > 0 ? percent(p.memory_peak_bytes / p.memory_capacity_bytes) + " of the device"
-                                            : "predicted");
+    std::string note = p.memory_capacity_bytes > 0
+                           ? percent(p.memory_peak_bytes / p.memory_capacity_bytes) + " of the device"
+                           : "predicted";
+    if (figures.fits_probability) note += fmt::format(", fits with probability {:.2f}", *figures.fits_probability);
+    out += tile("Memory peak", base::human(base::Bytes{p.memory_peak_bytes}), note);
   }
   if (data.prediction) out += tile("Bubble", percent(p.bubble_fraction), "of the step, predicted");
   if (p.mfu > 0) out += tile("MFU", percent(p.mfu), "model FLOPs of peak, predicted");
+  out += more_tiles(p, figures, data);
   const double held_out = held_out_error(data.runs);
   if (std::isfinite(held_out)) out += tile("Error of step time", percent(held_out), "median over runs held out");
   return out.empty() ? out : "<ul class=\"tiles\">\n" + out + "</ul>\n";
@@ -68,13 +103,76 @@ Table untitled(Table table) {
   return table;
 }
 
+/// What the figures on top rest on.
+std::string words_of(const ReportData& data) {
+  if (!data.page || !data.prediction) return "";
+  const Evidence& evidence = data.page->heading.evidence_of(data.prediction->spec);
+  std::string out = "<p class=\"words\">" + escaped(binding_of(*data.prediction).sentence) + "</p>\n";
+  const std::string software = evidence.stack.empty() ? "" : fmt::format("Software: {}. ", evidence.stack);
+  if (!evidence.text.empty())
+    out += "<p class=\"words\">" +
+           escaped(fmt::format("{}Evidence ({}): {}.", software, evidence.word, evidence.text)) + "</p>\n";
+  return out;
+}
+
+/// How several things differ, before anything else is said.
+std::string comparison_of(const ReportData& data, int& figure, bool drawn) {
+  if (data.compared.size() < 2) return "";
+  std::string out =
+      section("What differs", "Of the plans, the fields that are not the same.", {differences_table(data.compared)});
+  out += section("Beside each other", "", {compared_table(data.compared)});
+  out += html::figure_html(html::compared_breakdown_chart(data.compared), ++figure, drawn);
+  const auto known = [](const Compared& one) { return !one.prediction.memory.empty(); };
+  if (std::any_of(data.compared.begin(), data.compared.end(), known))
+    out += html::figure_html(html::compared_memory_chart(data.compared), ++figure, drawn);
+  return out;
+}
+
+std::string whole_run_of(const ReportData& data, int& figure, bool drawn) {
+  if (!data.whole_run) return "";
+  std::string out =
+      section("The whole run", "Tokens to train on, and what they take.", {lengths_table(*data.whole_run)});
+  out += section("Failures, checkpoints and restarts", "", {failures_table(*data.whole_run)});
+  if (data.whole_run->by_interval.size() > 1)
+    out += html::figure_html(html::goodput_chart(*data.whole_run), ++figure, drawn);
+  return out;
+}
+
+/// A plan's charts behind its timeline.
+void add_plan_charts(std::vector<html::Chart>& charts, const ReportData& data) {
+  const PlanPage& page = *data.page;
+  const auto parts = waterfall_of(*data.prediction, page.operators);
+  if (!parts.empty()) charts.push_back(html::waterfall_chart(parts));
+}
+
+void add_explaining_charts(std::vector<html::Chart>& charts, const ReportData& data) {
+  const PlanPage& page = *data.page;
+  if (!page.sensitivities.empty() || !page.neighbours.empty())
+    charts.push_back(html::tornado_chart(page, *data.prediction));
+  const auto plotted = [](const cost::OperatorRow& row) { return row.flops > 0 && row.bytes > 0 && row.seconds > 0; };
+  if (page.operators.peak_flops > 0 && page.operators.bandwidth > 0 &&
+      std::any_of(page.operators.rows.begin(), page.operators.rows.end(), plotted))
+    charts.push_back(html::roofline_chart(page.operators));
+  if (!data.prediction->links.empty()) charts.push_back(html::links_chart(data.prediction->links));
+}
+
 std::vector<html::Chart> charts_of(const ReportData& data) {
   std::vector<html::Chart> charts;
+  const bool whole = data.page && data.prediction;
   if (data.schedule && (data.predicted || data.measured)) charts.push_back(html::timeline_chart(data));
+  if (whole && !data.page->trace.empty() && !charts.empty()) charts.back().save = {"trace.json", data.page->trace};
+  if (whole) add_plan_charts(charts, data);
   if (data.prediction) {
     charts.push_back(html::breakdown_chart(data.prediction->breakdown, data.measured_breakdown));
     if (!data.prediction->memory.empty()) charts.push_back(html::memory_chart(*data.prediction, data.measured_memory));
+    if (whole && !data.prediction->memory.empty()) {
+      const auto fits = figures_of(*data.prediction, data.page->heading).fits_probability;
+      if (fits) charts.back().text += fmt::format(" It fits the device with a probability of {:.2f}.", *fits);
+    }
   }
+  if (whole) add_explaining_charts(charts, data);
+  if (data.search && !data.search->plans.empty() && data.search_heading)
+    charts.push_back(html::pareto_chart(*data.search, *data.search_heading));
   const bool any_run = std::any_of(data.runs.begin(), data.runs.end(), [](const auto& r) { return r.step_time_s > 0; });
   if (any_run) charts.push_back(html::runs_chart(data.runs));
   const auto judged = [](const cost::Residual& r) {
@@ -123,7 +221,8 @@ std::string tables_of(const ReportData& data) {
   }
   if (data.search) {
     const cost::SearchResult& s = *data.search;
-    std::vector<Table> tables{untitled(plans_table(s))};
+    std::vector<Table> tables;
+    if (!data.search_heading || s.plans.empty()) tables.push_back(untitled(plans_table(s)));
     if (!s.rejected.empty()) tables.push_back(rejections_table(s));
     out += section(
         "Plans considered",
@@ -146,7 +245,9 @@ std::string provenance_of(const ReportData& data, const ChartLibrary& library) {
   if (!library.parts.empty())
     table.rows.push_back({"charts", library.version, "drawn in this page; nothing is fetched"});
   if (table.rows.empty()) return "";
-  std::string out = section("Provenance", "Inputs, versions and sources of what this report shows.", {table});
+  std::vector<Table> tables{std::move(table)};
+  if (data.page && !data.page->coefficients.rows.empty()) tables.push_back(data.page->coefficients);
+  std::string out = section("Provenance", "Inputs, versions and sources of what this report shows.", tables);
   return out.replace(0, std::string("<section>").size(), "<section class=\"prov\">");
 }
 
@@ -156,10 +257,12 @@ std::string report_html(const ReportData& data, const ChartLibrary& library) {
   std::string lead = data.subtitle;
   const std::string split = data.prediction ? plan::describe(data.prediction->spec) : "";
   if (lead.find(split) == std::string::npos) lead += (lead.empty() ? "" : " ") + ("Plan: " + split + ".");
-  std::string body = tiles(data);
   int number_of_figure = 0;
-  for (const html::Chart& chart : charts_of(data))
-    body += html::figure_html(chart, ++number_of_figure, !library.parts.empty());
+  const bool drawn = !library.parts.empty();
+  std::string body = comparison_of(data, number_of_figure, drawn);
+  body += tiles(data) + words_of(data);
+  body += whole_run_of(data, number_of_figure, drawn);
+  for (const html::Chart& chart : charts_of(data)) body += html::figure_html(chart, ++number_of_figure, drawn);
   body += tables_of(data);
   body += provenance_of(data, library);
   return html::page_html(data.title, lead, body, library);

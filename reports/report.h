@@ -9,6 +9,7 @@
 #include "cost/results.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/timeline.h"
+#include "reports/plan_page.h"
 
 namespace orrery::reports {
 
@@ -47,6 +48,10 @@ struct ReportData {
   std::optional<cost::FitResult> fit;
   std::vector<cost::ScalingPoint> scaling;
   std::optional<cost::SearchResult> search;
+  std::optional<PlanHeading> search_heading;  ///< of `search`: what its plans are for
+  std::optional<PlanPage> page;               ///< of `prediction`
+  std::vector<Compared> compared;             ///< two or more: the page begins with how they differ
+  std::optional<WholeRun> whole_run;
   std::vector<Provenance> provenance;
 };
 

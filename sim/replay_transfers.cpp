@@ -17,7 +17,7 @@ namespace orrery::sim {
 
 namespace {
 
-std::size_t at(std::int64_t index) {
+std::size_t nth(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
@@ -45,7 +45,7 @@ Picoseconds ticks(double seconds) {
 
 Program make_program(const Placed& placed, clusters::Paths& paths, int first_end) {
   const plan::Steps& steps = *placed.steps;
-  ENSURE(placed.vertices.size() == at(steps.members + steps.switches), "{} places for {} members and {} switches",
+  ENSURE(placed.vertices.size() == nth(steps.members + steps.switches), "{} places for {} members and {} switches",
          placed.vertices.size(), steps.members, steps.switches);
   Program program{{}, first_end, steps.members + steps.switches, placed.start};
   std::unordered_map<std::int64_t, std::size_t> met;  // only looked up
@@ -64,7 +64,7 @@ Program make_program(const Placed& placed, clusters::Paths& paths, int first_end
         continue;
       }
       turn.moves.push_back({first_end + t.from, first_end + t.to, bytes,
-                            &paths.route(placed.vertices[at(t.from)], placed.vertices[at(t.to)]), 0, 0});
+                            &paths.route(placed.vertices[nth(t.from)], placed.vertices[nth(t.to)]), 0, 0});
     }
     for (Move& move : turn.moves) {
       move.latency = ticks(move.path->latency.value);
@@ -83,20 +83,20 @@ class Crowding {
     std::vector<double> together(bandwidths.size(), 0);
     std::vector<int> count(bandwidths.size(), 0);
     for_each_use(programs, [&](const Use& use, int link) {
-      together[at(link)] += use.bandwidth;
-      ++count[at(link)];
+      together[nth(link)] += use.bandwidth;
+      ++count[nth(link)];
     });
     first_.assign(1, 0);
     for (std::size_t l = 0; l < bandwidths.size(); ++l) {
       if (together[l] <= bandwidths[l] * (1 + kRounding)) count[l] = 0;
-      first_.push_back(first_.back() + at(count[l]));
+      first_.push_back(first_.back() + nth(count[l]));
     }
     uses_.resize(first_.back());
     std::vector<std::size_t> next(first_.begin(), first_.end() - 1);
     for_each_use(programs, [&](const Use& use, int link) {
-      if (first_[at(link)] < first_[at(link) + 1]) uses_[next[at(link)]++] = use;
+      if (first_[nth(link)] < first_[nth(link) + 1]) uses_[next[nth(link)]++] = use;
     });
-    most_.resize(programs.empty() ? 0 : at(programs.back().first_end + programs.back().ends));
+    most_.resize(programs.empty() ? 0 : nth(programs.back().first_end + programs.back().ends));
   }
 
   /// By link.
@@ -137,7 +137,7 @@ class Crowding {
     double potential = 0;
     ++inspection_;
     for (std::size_t u = first_[link]; u < first_[link + 1]; ++u) {
-      Most& own = most_[at(uses_[u].*end)];
+      Most& own = most_[nth(uses_[u].*end)];
       if (own.inspection != inspection_) own = {inspection_, 0, 0, 0};
       if (own.round != uses_[u].round) own.now = 0;
       own.round = uses_[u].round;
@@ -157,11 +157,11 @@ class Crowding {
 
 /// Every transfer at its own pace: when each end has finished each round.
 Picoseconds recur(const Program& program, std::int64_t& transfers) {
-  const std::size_t first = at(program.first_end);
-  std::vector<Picoseconds> ready(at(program.ends), program.start), next = ready;
+  const std::size_t first = nth(program.first_end);
+  std::vector<Picoseconds> ready(nth(program.ends), program.start), next = ready;
   for (const Turn& turn : program.turns) {
     std::vector<std::tuple<std::size_t, std::size_t, Picoseconds>> moves;
-    for (const Move& m : turn.moves) moves.emplace_back(at(m.from) - first, at(m.to) - first, m.latency + m.alone);
+    for (const Move& m : turn.moves) moves.emplace_back(nth(m.from) - first, nth(m.to) - first, m.latency + m.alone);
     transfers += static_cast<std::int64_t>(moves.size()) * turn.repeat;
     for (int repeat = 0; repeat < turn.repeat; ++repeat) {
       for (const auto& [from, to, duration] : moves) {
@@ -202,12 +202,13 @@ class Narrowed {
   [[nodiscard]] std::vector<Load> loads(const clusters::Paths::Path& path) const {
     std::vector<Load> result;
     for (const int link : path.links) {
-      if (!can_be_full_[at(link)]) continue;
-      const auto same = std::find_if(result.begin(), result.end(),
-                                     [&](const Load& other) { return crossed_[at(other.link)] == crossed_[at(link)]; });
+      if (!can_be_full_[nth(link)]) continue;
+      const auto same = std::find_if(result.begin(), result.end(), [&](const Load& other) {
+        return crossed_[nth(other.link)] == crossed_[nth(link)];
+      });
       if (same == result.end()) {
         result.push_back({link, 1});
-      } else if (std::tie(bandwidths_[at(link)], link) < std::tie(bandwidths_[at(same->link)], same->link)) {
+      } else if (std::tie(bandwidths_[nth(link)], link) < std::tie(bandwidths_[nth(same->link)], same->link)) {
         same->link = link;
       }
     }
@@ -217,9 +218,9 @@ class Narrowed {
  private:
   void cross(const clusters::Paths::Path& path, std::uint64_t number) {
     for (const int link : path.links) {
-      if (!can_be_full_[at(link)]) continue;
-      crossed_[at(link)].first += mix(0, number);
-      crossed_[at(link)].second += mix(1, number);
+      if (!can_be_full_[nth(link)]) continue;
+      crossed_[nth(link)].first += mix(0, number);
+      crossed_[nth(link)].second += mix(1, number);
     }
   }
 
@@ -275,8 +276,8 @@ class Playing {
 
   template <class LoadsOf>
   void add(const Program& program, int number, const LoadsOf& loads_of) {
-    ends_.resize(at(program.first_end + program.ends));
-    std::vector<int> last(at(program.ends), -1);  // the turn that an end's last list belongs to
+    ends_.resize(nth(program.first_end + program.ends));
+    std::vector<int> last(nth(program.ends), -1);  // the turn that an end's last list belongs to
     int index = 0;
     for (const Turn& turn : program.turns) {
       for (const Move& move : turn.moves) {
@@ -285,9 +286,9 @@ class Playing {
         if (fresh) path->second = network_.path(loads_of(*move.path), move.path->bandwidth.value);
         jobs_.push_back({&move, number, path->second, turn.repeat, 0});
         for (const int e : {move.from, move.to}) {
-          End& end = ends_[at(e)];
-          if (last[at(e - program.first_end)] != index) end.turns.emplace_back();
-          last[at(e - program.first_end)] = index;
+          End& end = ends_[nth(e)];
+          if (last[nth(e - program.first_end)] != index) end.turns.emplace_back();
+          last[nth(e - program.first_end)] = index;
           end.turns.back().push_back(job);
         }
       }
@@ -297,22 +298,22 @@ class Playing {
 
   /// An end begins the round that it stands at: it is ready for all its transfers there.
   void enter(int index, Picoseconds now) {
-    End& end = ends_[at(index)];
+    End& end = ends_[nth(index)];
     if (end.turn == end.turns.size()) return;
     const std::vector<int>& jobs = end.turns[end.turn];
     end.open = static_cast<int>(jobs.size());
     for (const int j : jobs) {
-      Job& job = jobs_[at(j)];
+      Job& job = jobs_[nth(j)];
       if (++job.arrived < 2) continue;
       job.arrived = 0;
       const int flow = network_.start(now, job.path, job.move->bytes, job.move->latency);
-      if (at(flow) >= job_of_.size()) job_of_.resize(at(flow) + 1);
-      job_of_[at(flow)] = j;
+      if (nth(flow) >= job_of_.size()) job_of_.resize(nth(flow) + 1);
+      job_of_[nth(flow)] = j;
     }
   }
 
   void leave(int index, Picoseconds now, int repeats) {
-    End& end = ends_[at(index)];
+    End& end = ends_[nth(index)];
     if (--end.open > 0) return;
     if (++end.repeat == repeats) {
       end.repeat = 0;
@@ -324,11 +325,11 @@ class Playing {
   void run_until(Picoseconds time) {
     for (auto next = network_.next(); next && *next <= time; next = network_.next()) {
       done_.clear();
-      for (const auto& completion : network_.advance(*next)) done_.push_back(job_of_[at(completion.flow)]);
+      for (const auto& completion : network_.advance(*next)) done_.push_back(job_of_[nth(completion.flow)]);
       result_.transfers += static_cast<std::int64_t>(done_.size());
       for (const int j : done_) {
-        const Job& job = jobs_[at(j)];
-        Picoseconds& last = result_.ends[at(job.program)];
+        const Job& job = jobs_[nth(j)];
+        Picoseconds& last = result_.ends[nth(job.program)];
         last = std::max(last, *next);
         leave(job.move->from, *next, job.repeat);
         leave(job.move->to, *next, job.repeat);

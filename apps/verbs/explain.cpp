@@ -11,8 +11,10 @@
 #include "apps/verbs/what_if.h"
 #include "base/units.h"
 #include "reports/binding.h"
+#include "reports/explanation.h"
 #include "reports/json.h"
 #include "reports/tables.h"
+#include "sim/explain/what_if.h"
 
 namespace orrery::apps {
 namespace {
@@ -57,49 +59,6 @@ nlohmann::json json_of(const Explained& one) {
   const reports::Binding binds = reports::binding_of(one.prediction);
   out["binds"] = {{"part", binds.part}, {"seconds", binds.seconds}, {"share", binds.share}, {"text", binds.sentence}};
   return out;
-}
-
-nlohmann::json json_of(const std::vector<Variation>& variations, const cost::Prediction& own) {
-  nlohmann::json out = nlohmann::json::array();
-  for (const Variation& one : variations) {
-    nlohmann::json row = {{"change", one.change},         {"verdict", verdict(one, own)},  {"code", one.code},
-                          {"step_time_s", nullptr},       {"step_time_change_s", nullptr}, {"fits", nullptr},
-                          {"memory_peak_bytes", nullptr}, {"memory_over_bytes", nullptr},  {"split", nullptr}};
-    if (const auto& p = one.prediction) {
-      const double over = p->memory_peak_bytes - p->memory_capacity_bytes;
-      row["step_time_s"] = p->step_time_s;
-      row["step_time_change_s"] = p->step_time_s - own.step_time_s;
-      row["memory_peak_bytes"] = reports::whole(p->memory_peak_bytes);
-      row["memory_over_bytes"] = reports::whole(std::max(0.0, over));
-      row["fits"] = over <= 0;
-      row["split"] = reports::spec_json(p->spec);
-    }
-    out.push_back(std::move(row));
-  }
-  return out;
-}
-
-reports::Table table_of(const char* title, const std::vector<Variation>& variations, const cost::Prediction& own,
-                        std::size_t width) {
-  using reports::Align;
-  constexpr std::size_t kBesideIt = 24, kLeast = 24;  // columns of the others but the first, with what is between
-  std::size_t first = 6;
-  for (const Variation& one : variations) first = std::max(first, one.change.size());
-  reports::Table table;
-  table.title = title;
-  table.columns = {{"change", Align::left},
-                   {"step"},
-                   {"memory"},
-                   {"against this plan", Align::left,
-                    width == 0 ? 0 : std::max(kLeast, width - std::min(width, first + kBesideIt))}};
-  for (const Variation& one : variations) {
-    const auto& p = one.prediction;
-    table.rows.push_back({one.change, p ? reports::time_text(p->step_time_s) : "—",
-                          p ? base::human(base::Bytes{p->memory_peak_bytes}) : "—", verdict(one, own)});
-    if (p && p->spec.ranks() != own.spec.ranks())
-      table.notes.push_back(fmt::format("{}: {}", one.change, plan::describe(p->spec)));
-  }
-  return table;
 }
 
 std::string difference(double a, double b) {
@@ -154,23 +113,26 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
     const Interrupt interrupt;
     Progress progress(context.terminal.progress);
     progress.line("replaying the plan on other machines");
-    const std::vector<Variation> machines = with_other_machines(*loaded, *calibrations);
-    const std::vector<Variation> others = neighbours(*loaded, *calibrations, [&](const std::string& what) {
+    const sim::Question question = question_of(*loaded, *calibrations);
+    const std::vector<cost::Variation> machines = sim::with_other_machines(question);
+    const std::vector<cost::Variation> others = sim::neighbours(question, [&](const std::string& what) {
       progress.line("replaying: " + what);
       return !Interrupt::requested();
     });
     progress.clear();
-    json["changes"] = json_of(machines, first.prediction);
-    json["neighbours"] = json_of(others, first.prediction);
+    json["changes"] = reports::variations_json(machines, first.prediction);
+    json["neighbours"] = reports::variations_json(others, first.prediction);
     outcome.text +=
         "\n" + reports::text_of(reports::breakdown_table(first.prediction.breakdown), style) + "\n" +
         reports::text_of(reports::memory_table(first.prediction.memory, first.prediction.memory_capacity_bytes), style);
     if (!machines.empty())
       outcome.text +=
-          "\n" + reports::text_of(table_of("On another machine", machines, first.prediction, style.width), style);
+          "\n" + reports::text_of(
+                     reports::variations_table("On another machine", machines, first.prediction, style.width), style);
     if (!others.empty())
-      outcome.text +=
-          "\n" + reports::text_of(table_of("Neighbours of this plan", others, first.prediction, style.width), style);
+      outcome.text += "\n" + reports::text_of(reports::variations_table("Neighbours of this plan", others,
+                                                                        first.prediction, style.width),
+                                              style);
     if (Interrupt::requested()) outcome.exit_code = kInterrupted;
   } else {
     const auto other = load_plan_argument(context.catalog, options.versus);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/units.h"
-#include "reports/goodput.h"
 
 namespace orrery::apps {
 namespace {
@@ -55,21 +54,19 @@ cost::FailureModel failures_of(const FailureOptions& options, const clusters::Cl
 
 }  // namespace
 
-base::Result<bool> add_goodput(const FailureOptions& options, const LoadedPlan& loaded, const plan::Schedule& schedule,
-                               const cost::Pricing& pricing, double step_time_s, const reports::TableStyle& style,
-                               nlohmann::json& json, std::string& text) {
+base::Result<RunForecast> forecast_of(const FailureOptions& options, const LoadedPlan& loaded,
+                                      const plan::Schedule& schedule, const cost::Pricing& pricing,
+                                      double step_time_s) {
   for (const auto& [flag, value] :
        {std::pair{"--failures-per-gpu-hour", options.per_gpu_hour}, {"--run-tokens", options.tokens}})
     if (!(value >= 0)) return base::fail("U0001", fmt::format("{}: not a number", flag), "write it like 2e-5");
   const clusters::Cluster& cluster = loaded.file.cluster;
-  reports::CheckpointForecast checkpoint;
+  RunForecast out;
+  reports::CheckpointForecast& checkpoint = out.checkpoint;
   checkpoint.bytes_by_rank = cost::checkpoint_bytes_by_rank(schedule);
   checkpoint.size = cost::checkpoint_size(checkpoint.bytes_by_rank, cluster.devices_per_node);
   checkpoint.price = cost::checkpoint_price(checkpoint.size, pricing);
-  json["checkpoint"] = reports::checkpoint_json(checkpoint);
-  json["goodput"] = nullptr;
-  text += "\n" + reports::checkpoint_text(checkpoint, style);
-  if (!options.any() && cluster.device().kind != clusters::DeviceKind::gpu) return true;
+  if (!options.any() && cluster.device().kind != clusters::DeviceKind::gpu) return out;
 
   Times times;
   const plan::PlanSpec& spec = loaded.plan.spec();
@@ -89,9 +86,21 @@ base::Result<bool> add_goodput(const FailureOptions& options, const LoadedPlan& 
                                    : loaded.file.job.training.steps;
   if (!times.wrong().empty())
     return base::fail("U0001", times.wrong(), "write times with their units: '30 s', '1.5 min', '3 h'");
-  const cost::Forecast forecast = cost::forecast(asked);
-  json["goodput"] = reports::goodput_json(forecast);
-  text += reports::goodput_text(forecast, style);
+  out.forecast = cost::forecast(asked);
+  return out;
+}
+
+base::Result<bool> add_goodput(const FailureOptions& options, const LoadedPlan& loaded, const plan::Schedule& schedule,
+                               const cost::Pricing& pricing, double step_time_s, const reports::TableStyle& style,
+                               nlohmann::json& json, std::string& text) {
+  const auto run = forecast_of(options, loaded, schedule, pricing, step_time_s);
+  if (!run) return tl::unexpected(run.error());
+  json["checkpoint"] = reports::checkpoint_json(run->checkpoint);
+  json["goodput"] = nullptr;
+  text += "\n" + reports::checkpoint_text(run->checkpoint, style);
+  if (!run->forecast) return true;
+  json["goodput"] = reports::goodput_json(*run->forecast);
+  text += reports::goodput_text(*run->forecast, style);
   return true;
 }
 

@@ -8,20 +8,24 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/verbs/plan_rows.h"
 #include "apps/verbs/report_data.h"
+#include "apps/verbs/report_plan.h"
 #include "apps/verbs/verbs.h"
+#include "apps/verbs/what_if.h"
 #include "clusters/read.h"
-#include "exec/probe/capabilities.h"
 #include "reports/json.h"
+#include "reports/measured.h"
 #include "reports/report.h"
 #include "reports/text.h"
 #include "sim/search/search.h"
-#include "sim/simulate.h"
 
 namespace orrery::apps {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kPlansShown = 60;  // of a search
 
 /// Best plan of each size of the job's cluster, beside the run of that very plan if there is one.
 base::Result<std::vector<cost::ScalingPoint>> scaling(const LoadedJob& job, std::vector<int> sizes,
@@ -71,28 +75,110 @@ Inputs sorted_out(const std::vector<std::string>& inputs) {
   return out;
 }
 
-/// A plan that nobody has run: its prediction and its timeline.
-void show_plan(reports::ReportData& data, const LoadedPlan& loaded, const Beliefs& beliefs) {
-  const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded.file.cluster), loaded.stack,
-                              beliefs.after);
-  data.schedule = lower_for(loaded.plan, loaded.stack);
-  sim::Simulation simulation = sim::simulate(loaded.plan, *data.schedule, pricing, {.spans = true});
-  data.prediction = std::move(simulation.prediction);
-  data.predicted = std::move(simulation.timeline);
+/// Plans that the inputs name, the first of each.
+base::Result<std::vector<LoadedPlan>> load_plans(const Catalog& catalog, const std::vector<std::string>& names) {
+  std::vector<LoadedPlan> out;
+  base::Diagnostics found;
+  for (const std::string& name : names) {
+    auto loaded = load_plan_argument(catalog, name);
+    if (loaded)
+      out.push_back(std::move(*loaded));
+    else
+      found.insert(found.end(), loaded.error().begin(), loaded.error().end());
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return out;
 }
 
-std::vector<reports::Provenance> provenance(const ReportOptions& options, const Context& context, std::size_t runs) {
-  std::vector<reports::Provenance> lines{{"orrery", ORRERY_VERSION, {}}};
-  for (const exec::Capability& one : exec::probe_capabilities(program_folder()))
-    if (one.name == "cores" || one.name == "memory" || one.name == "blas") lines.push_back({one.name, one.detail, {}});
-  if (!options.inputs.empty())
-    lines.push_back({runs > 0 ? "runs" : "plan", std::to_string(std::max<std::size_t>(1, runs)),
-                     options.inputs.front() + (options.inputs.size() > 1 ? " …" : "")});
-  if (!options.scaling.empty()) lines.push_back({"scaling", options.scaling, {}});
-  for (const std::string& file : options.calibrations) lines.push_back({"calibration", file, {}});
-  if (!options.job.empty()) lines.push_back({"job", options.job, {}});
-  for (const fs::path& root : context.catalog.roots()) lines.push_back({"catalogue", root.string(), {}});
-  return lines;
+bool same_plan(const LoadedPlan& a, const LoadedPlan& b) {
+  return a.plan.spec() == b.plan.spec() && a.file.model == b.file.model &&
+         clusters::write_cluster(a.file.cluster) == clusters::write_cluster(b.file.cluster);
+}
+
+/// What stands beside each other: plan files, and groups of runs that were not held out. Nothing where all are one
+/// plan.
+std::vector<reports::Compared> compared_of(const Inputs& inputs, const std::vector<LoadedPlan>& plans,
+                                           const std::vector<Group>& groups, const cost::Intervals& intervals,
+                                           const std::vector<cost::Calibration>& calibrations) {
+  std::vector<reports::Compared> out;
+  std::vector<const LoadedPlan*> seen;
+  const auto add = [&](const std::string& name, const LoadedPlan& loaded) {
+    seen.push_back(&loaded);
+    return reports::Compared{name, {}, heading_of(loaded, intervals), {}, {}};
+  };
+  for (const Group& group : groups) {
+    const Run& run = *group.runs.front();
+    if (run.held_out) continue;
+    out.push_back(add(run.directory, run.loaded));
+    out.back().prediction = group.predicted;
+    out.back().run = group.measured;
+    out.back().measured = reports::measured_breakdown(run.timeline, run.schedule);
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    out.push_back(add(inputs.plans[i], plans[i]));
+    out.back().prediction = replay_of(plans[i], calibrations);
+  }
+  const bool differ =
+      std::any_of(seen.begin(), seen.end(), [&](const LoadedPlan* one) { return !same_plan(*one, *seen.front()); });
+  // Of one plan alone: runs of it stand beside its prediction anyway, and of files the page says that they are the
+  // same.
+  if (!differ && !groups.empty()) out.clear();
+  return out;
+}
+
+/// The plan that is shown in full.
+struct Shown {
+  const LoadedPlan* loaded = nullptr;
+  const Run* run = nullptr;  ///< where it was run
+  std::string name;
+};
+
+/// A page's parts that are about the plan in full: its prediction where it was not run, what explains it, its run.
+base::Result<bool> add_plan(reports::ReportData& data, const Shown& shown, const ReportOptions& options,
+                            const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations,
+                            Progress& progress) {
+  PlanToShow plan = plan_to_show(shown.name, *shown.loaded, calibrations);
+  data.page = page_of(plan, intervals, calibrations, !options.no_what_if, progress);
+  if (asks_for_run(options)) {
+    auto run = whole_run_of(options, plan, shown.run);
+    if (!run) return tl::unexpected(run.error());
+    data.whole_run = std::move(*run);
+  }
+  if (shown.run != nullptr) return true;
+  data.title = fmt::format("{} on {}", shown.loaded->file.model.name, shown.loaded->file.cluster.name);
+  data.subtitle = plan::describe(shown.loaded->file.spec);
+  data.schedule = std::move(plan.schedule);
+  data.prediction = std::move(plan.prediction);
+  data.predicted = std::move(plan.timeline);
+  return true;
+}
+
+/// What of a page scripts want too.
+nlohmann::json json_of(const reports::ReportData& data, const std::string& path) {
+  nlohmann::json json = reports::report_json(path, data.runs, data.scaling);
+  json["plan"] = data.page && data.prediction ? reports::plan_page_json(*data.prediction, *data.page) : nullptr;
+  json["compared"] = reports::compared_json(data.compared);
+  json["whole_run"] = data.whole_run ? reports::whole_run_json(*data.whole_run) : nullptr;
+  json["search"] = data.search ? reports::plan_json(*data.search) : nullptr;
+  return json;
+}
+
+/// The page's tables that a terminal shows too.
+std::string text_of(const reports::ReportData& data, const reports::TableStyle& style) {
+  std::string out;
+  const auto add = [&](reports::Table table, const char* title) {
+    if (table.title.empty()) table.title = title;
+    out += (out.empty() ? "" : "\n") + reports::text_of(table, style);
+  };
+  if (data.compared.size() > 1) {
+    add(reports::differences_table(data.compared), "What differs");
+    add(reports::compared_table(data.compared), "Beside each other");
+  }
+  if (data.whole_run) {
+    add(reports::lengths_table(*data.whole_run), "The whole run");
+    add(reports::failures_table(*data.whole_run), "");
+  }
+  return out;
 }
 
 }  // namespace
@@ -102,8 +188,8 @@ Outcome run_report(const ReportOptions& options, const Context& context) {
   if (options.inputs.empty() && options.held_out.empty() && options.job.empty() && options.scaling.empty())
     return usage("there is nothing to report on",
                  "name a run directory, a plan file, or a job with --scaling or --job");
-  if (inputs.plans.size() > 1)
-    return usage("a report shows one plan in full, and two were given", "`orrery explain A --vs B` compares two");
+  if (asks_for_run(options) && options.inputs.empty())
+    return usage("a whole run is of a plan, and none was given", "name a plan file or a run directory");
   Outcome outcome;
   std::vector<std::string> left_out;
   base::Result<std::vector<Run>> runs = std::vector<Run>();
@@ -137,12 +223,27 @@ Outcome run_report(const ReportOptions& options, const Context& context) {
     data.subtitle = plan::describe(shown.file.spec);
     show(data, shown_of(groups), beliefs);
   }
-  if (!inputs.plans.empty() && groups.empty()) {
-    const auto loaded = load_plan_argument(context.catalog, inputs.plans.front());
-    if (!loaded) return bad_input(loaded.error());
-    data.title = fmt::format("{} on {}", loaded->file.model.name, loaded->file.cluster.name);
-    data.subtitle = plan::describe(loaded->file.spec);
-    show_plan(data, *loaded, beliefs);
+  const auto plans = load_plans(context.catalog, inputs.plans);
+  if (!plans) return bad_input(plans.error());
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
+  Shown full;
+  if (!groups.empty()) {
+    const Run& run = *shown_of(groups).runs.front();
+    full = {&run.loaded, &run, run.directory};
+  } else if (!plans->empty()) {
+    full = {&plans->front(), nullptr, inputs.plans.front()};
+  }
+  if (full.loaded != nullptr) {
+    const Interrupt interrupt;
+    Progress progress(context.terminal.progress && !context.quiet);
+    if (auto added = add_plan(data, full, options, *intervals, beliefs.after, progress); !added)
+      return usage(added.error().front().message, added.error().front().help);
+    if (options.inputs.size() > 1) data.compared = compared_of(inputs, *plans, groups, *intervals, beliefs.after);
+    if (Interrupt::requested()) {
+      outcome.exit_code = kInterrupted;
+      return outcome;
+    }
   }
   for (const Group& group : groups) data.runs.push_back(group.measured);
   if (!options.calibrations.empty() && !groups.empty()) {
@@ -156,7 +257,8 @@ Outcome run_report(const ReportOptions& options, const Context& context) {
     const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
     if (!job) return bad_input(job.error());
     const cost::Prices prices(job->cluster, job->stacks, beliefs.after);
-    data.search = sim::search(job->model, job->cluster, job->job, prices);
+    data.search = sim::search(job->model, job->cluster, job->job, prices, {.top = kPlansShown});
+    data.search_heading = heading_of(*job, *job->cluster, *intervals);
     name_after(data, *job);
   }
   if (!options.scaling.empty()) {
@@ -183,11 +285,12 @@ Outcome run_report(const ReportOptions& options, const Context& context) {
     data.scaling = std::move(*points);
     name_after(data, *job);
   }
-  data.provenance = provenance(options, context, runs->size());
+  data.provenance = provenance_of(options, context, full.loaded);
 
   context.outputs.write(options.output, reports::report_html(data, chart_library(outcome.diagnostics)));
-  outcome.json = reports::report_json(options.output, data.runs, data.scaling).dump();
-  if (!data.runs.empty()) outcome.text = reports::runs_text(data.runs, context.terminal.style);
+  outcome.json = json_of(data, options.output).dump();
+  outcome.text = text_of(data, context.terminal.style);
+  if (!data.runs.empty()) outcome.text += reports::runs_text(data.runs, context.terminal.style);
   if (!data.scaling.empty()) outcome.text += "\n" + reports::scaling_text(data.scaling, context.terminal.style);
   outcome.text += fmt::format("\n{} {}\n", context.outputs.wrote(), fs::absolute(options.output).string());
   return outcome;

@@ -61,7 +61,9 @@ constexpr Examples kExamples[] = {
     {"report",
      "  orrery report runs/first --calibration calibration.yaml -o report.html\n"
      "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"
-     "  orrery report plan.yaml -o plan.html                                     a plan as predicted"},
+     "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"
+     "  orrery report a.yaml b.yaml -o both.html                                 how plans differ\n"
+     "  orrery report plan.yaml --tokens 300e9 -o run.html                       a whole run, with failures"},
     {"validate",
      "  orrery validate                                        against the published runs that are carried\n"
      "  orrery validate mine.yaml --html page.html             against your own"},

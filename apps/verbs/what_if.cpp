@@ -1,205 +1,29 @@
-// Variations of a plan, each through make_plan and a replay.
+// A plan file as a question.
 #include "apps/verbs/what_if.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
-#include <cmath>
 #include <thread>
 
 #include "apps/interrupt.h"
-#include "base/units.h"
-#include "clusters/read.h"
-#include "sim/search/search.h"
 #include "sim/simulate.h"
 
 namespace orrery::apps {
-namespace {
 
-using ClusterPointer = std::shared_ptr<const clusters::Cluster>;
-constexpr double kMoreMemory = 10e9;  // bytes
-
-ClusterPointer shared(const clusters::Cluster& cluster) {
-  return std::make_shared<const clusters::Cluster>(cluster);
+sim::Question question_of(const LoadedPlan& loaded, const std::vector<cost::Calibration>& calibrations) {
+  return {std::make_shared<const models::Model>(loaded.file.model),
+          std::make_shared<const clusters::Cluster>(loaded.file.cluster),
+          loaded.file.job,
+          loaded.plan.spec(),
+          loaded.stacks,
+          calibrations,
+          &Interrupt::requested(),
+          static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
 }
-
-Variation variation_on(const LoadedPlan& loaded, std::string change, plan::PlanSpec spec, const ClusterPointer& cluster,
-                       const std::vector<cost::Calibration>& calibrations) {
-  Variation out{std::move(change), {}, {}, {}};
-  const auto made = plan::make_plan(std::make_shared<const models::Model>(loaded.file.model), cluster, std::move(spec));
-  if (!made) {
-    out.refusal = made.error().front().message;
-    out.code = made.error().front().code;
-    return out;
-  }
-  const cost::Stack& stack = loaded.stacks.of(made->spec().zero_stage, *cluster);
-  const cost::Pricing pricing(cluster, stack, calibrations);
-  out.prediction = sim::simulate(*made, lower_for(*made, stack), pricing, {.spans = false}).prediction;
-  return out;
-}
-
-/// The best plan of the job's search on another machine, replayed.
-Variation searched(const LoadedPlan& loaded, std::string change, const ClusterPointer& cluster,
-                   const std::vector<cost::Calibration>& calibrations) {
-  sim::SearchOptions options;
-  options.top = 1;
-  options.replay = 4;
-  options.stop = &Interrupt::requested();
-  options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  plan::Job job = loaded.file.job;
-  job.sequence = loaded.file.spec.sequence;
-  const cost::SearchResult found = sim::search(std::make_shared<const models::Model>(loaded.file.model), cluster, job,
-                                               cost::Prices(cluster, loaded.stacks, calibrations), options);
-  Variation out{std::move(change), {}, {}, {}};
-  if (!found.plans.empty())
-    out.prediction = found.plans.front();
-  else
-    out.refusal = found.nearest.empty() ? "no plan within the job's bounds" : found.nearest.front();
-  return out;
-}
-
-/// The machine with other values in its description; none where that has no such key.
-std::optional<clusters::Cluster> changed(const clusters::Cluster& cluster,
-                                         const std::vector<base::Override>& overrides) {
-  if (!cluster.shape) return std::nullopt;
-  const base::Document document = base::Document::parse(clusters::write_cluster(cluster), "cluster", overrides);
-  clusters::Cluster out =
-      clusters::read_cluster(document.root(), [](const std::string&) { return std::optional<std::string>(); });
-  (void)document.close();
-  if (document.findings().failed()) return std::nullopt;
-  return out;
-}
-
-/// What a split's fields become when degrees change: stages and the rest as the planner would have them.
-plan::PlanSpec with_mesh(plan::PlanSpec spec, int data, int tensor, int pipeline) {
-  if (pipeline != spec.pipeline) {
-    spec.layers_per_stage.clear();
-    spec.virtual_stages = pipeline == 1 ? 1 : spec.virtual_stages;
-  }
-  if (tensor == 1) spec.sequence_parallel = false;
-  if (tensor > 1 && spec.tensor == 1) spec.sequence_parallel = true;
-  if (data == 1) spec.zero_stage = 0;
-  spec.data = data, spec.tensor = tensor, spec.pipeline = pipeline;
-  return spec;
-}
-
-struct Neighbour {
-  std::string change;
-  plan::PlanSpec spec;
-};
-
-/// Ways through the mesh that keep the number of ranks: one degree doubled, another halved.
-void add_meshes(std::vector<Neighbour>& steps, const plan::PlanSpec& s) {
-  const auto add = [&](int data, int tensor, int pipeline) {
-    steps.push_back({fmt::format("DP {} TP {} PP {}", data, tensor, pipeline), with_mesh(s, data, tensor, pipeline)});
-  };
-  if (s.data % 2 == 0) add(s.data / 2, s.tensor * 2, s.pipeline), add(s.data / 2, s.tensor, s.pipeline * 2);
-  if (s.tensor % 2 == 0) add(s.data * 2, s.tensor / 2, s.pipeline), add(s.data, s.tensor / 2, s.pipeline * 2);
-  if (s.pipeline % 2 == 0) add(s.data * 2, s.tensor, s.pipeline / 2), add(s.data, s.tensor * 2, s.pipeline / 2);
-}
-
-void add_recomputation(std::vector<Neighbour>& steps, const plan::PlanSpec& s) {
-  using plan::Recompute;
-  const auto add = [&](Recompute kind, std::int64_t layers, const std::string& change) {
-    plan::PlanSpec other = s;
-    other.recompute = kind;
-    other.recompute_layers = static_cast<decltype(other.recompute_layers)>(layers);
-    steps.push_back({change, other});
-  };
-  const std::int64_t most = s.layers_per_stage.empty() ? 0 : s.layers_per_stage.front();
-  if (s.recompute == Recompute::full && most > 1) {
-    const std::int64_t now = s.recompute_layers < 0 ? most : s.recompute_layers;
-    if (now > 1) add(Recompute::full, now - 1, fmt::format("recompute {} of {} layers", now - 1, most));
-  }
-  if (s.recompute == Recompute::full) add(Recompute::selective, -1, "recompute attention alone");
-  if (s.recompute != Recompute::none) add(Recompute::none, -1, "recompute nothing");
-  if (s.recompute == Recompute::none) add(Recompute::selective, -1, "recompute attention");
-  if (s.recompute != Recompute::full) add(Recompute::full, -1, "recompute every layer");
-}
-
-std::vector<Neighbour> steps_from(const plan::PlanSpec& s) {
-  std::vector<Neighbour> steps;
-  add_recomputation(steps, s);
-  const auto add = [&](const std::string& change, const auto& edit) {
-    plan::PlanSpec other = s;
-    edit(other);
-    steps.push_back({change, other});
-  };
-  const std::int64_t per_replica = s.batch / std::max(1, s.data);
-  if (s.micro_batch * 2 <= per_replica)
-    add(fmt::format("micro-batch {}", s.micro_batch * 2), [](auto& o) { o.micro_batch *= 2; });
-  if (s.micro_batch % 2 == 0)
-    add(fmt::format("micro-batch {}", s.micro_batch / 2), [](auto& o) { o.micro_batch /= 2; });
-  if (s.data * s.context > 1) {
-    if (s.zero_stage < 3) add(fmt::format("ZeRO {}", s.zero_stage + 1), [](auto& o) { ++o.zero_stage; });
-    if (s.zero_stage > 0) add(fmt::format("ZeRO {}", s.zero_stage - 1), [](auto& o) { --o.zero_stage; });
-  }
-  if (s.pipeline > 1) {
-    const auto chunks = [&](int n) {
-      add(fmt::format("VP {}", n), [n](auto& o) { o.virtual_stages = n, o.layers_per_stage.clear(); });
-    };
-    chunks(s.virtual_stages * 2);
-    if (s.virtual_stages % 2 == 0) chunks(s.virtual_stages / 2);
-  }
-  add_meshes(steps, s);
-  return steps;
-}
-
-}  // namespace
 
 cost::Prediction replay_of(const LoadedPlan& loaded, const std::vector<cost::Calibration>& calibrations) {
-  const cost::Pricing pricing(shared(loaded.file.cluster), loaded.stack, calibrations);
+  const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded.file.cluster), loaded.stack,
+                              calibrations);
   return sim::simulate(loaded.plan, lower_for(loaded.plan, loaded.stack), pricing, {.spans = false}).prediction;
-}
-
-std::vector<Variation> with_other_machines(const LoadedPlan& loaded,
-                                           const std::vector<cost::Calibration>& calibrations) {
-  const clusters::Cluster& cluster = loaded.file.cluster;
-  std::vector<Variation> out;
-  const plan::PlanSpec& spec = loaded.file.spec;
-  const auto nodes = clusters::resized(cluster, cluster.size() + cluster.devices_per_node);
-  if (nodes) {
-    out.push_back(searched(loaded, "one more node", shared(*nodes), calibrations));
-    if (!out.back().prediction)
-      if (const auto twice = clusters::resized(cluster, 2 * cluster.size()))
-        out.push_back(searched(loaded, "twice the nodes", shared(*twice), calibrations));
-  }
-  using base::UnitKind;
-  const double memory = cluster.device().memory.value + kMoreMemory;
-  if (const auto larger = changed(cluster, {{"device.memory", base::quantity_text(memory, UnitKind::bytes)}}))
-    out.push_back(searched(loaded, "10 GB more memory", shared(*larger), calibrations));
-  if (cluster.nodes > 1 && cluster.shape && cluster.shape->node.nics > 0) {
-    const double nic = 2 * cluster.shape->node.nic_bandwidth.value;
-    if (const auto faster =
-            changed(cluster, {{"node.nics.bandwidth", base::quantity_text(nic, UnitKind::bytes_per_second)}}))
-      out.push_back(variation_on(loaded, "twice the NIC bandwidth", spec, shared(*faster), calibrations));
-  }
-  return out;
-}
-
-std::vector<Variation> neighbours(const LoadedPlan& loaded, const std::vector<cost::Calibration>& calibrations,
-                                  const std::function<bool(const std::string&)>& go_on) {
-  std::vector<Variation> out;
-  const ClusterPointer cluster = shared(loaded.file.cluster);
-  if (loaded.file.model.recommender) return out;
-  for (const Neighbour& one : steps_from(loaded.file.spec)) {
-    if (!go_on(one.change)) break;
-    out.push_back(variation_on(loaded, one.change, one.spec, cluster, calibrations));
-  }
-  return out;
-}
-
-std::string verdict(const Variation& one, const cost::Prediction& own) {
-  if (!one.prediction) return one.code.empty() ? one.refusal : fmt::format("breaks {}: {}", one.code, one.refusal);
-  const cost::Prediction& p = *one.prediction;
-  const double over = p.memory_peak_bytes - p.memory_capacity_bytes;
-  const double slower = p.step_time_s - own.step_time_s;
-  const std::string time =
-      std::abs(slower) < 1e-9 * own.step_time_s
-          ? "as fast"
-          : fmt::format("{} {}", base::human(base::Seconds{std::abs(slower)}), slower > 0 ? "slower" : "faster");
-  if (over > 0) return fmt::format("{} too much memory, and {}", base::human(base::Bytes{over}), time);
-  return time;
 }
 
 }  // namespace orrery::apps

@@ -6,6 +6,8 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 namespace orrery::exec {
@@ -29,6 +31,20 @@ bool pause(std::chrono::milliseconds length, const std::atomic<bool>* stop) {
   return true;
 }
 
+/// A line of restarts.jsonl: what this start cost the run. Only of one that trained: until then the directory is as it
+/// was found.
+void record(const std::filesystem::path& run, const RunOutcome& failed, double ran_s, double pause_s) {
+  if (!failed.trained || !std::filesystem::is_directory(run)) return;
+  const nlohmann::json line = {{"reason", failed.reason},
+                               {"from_step", failed.resumed_from},
+                               {"checkpoint_step", failed.checkpoint.value_or(failed.resumed_from)},
+                               {"ran_s", ran_s},
+                               {"pause_s", pause_s}};
+  // The disk may be what failed: the run goes on without the line.
+  std::ofstream(run / "restarts.jsonl", std::ios::app)
+      << line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) << std::endl;
+}
+
 }  // namespace
 
 RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPolicy& policy, const RunWatchers& watchers,
@@ -36,7 +52,9 @@ RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPoli
   RestartedOutcome out;
   int in_vain = 0;
   for (;;) {
+    const Clock::time_point began = Clock::now();
     out.last = supervise(command, watchers, stop);
+    const double ran_s = std::chrono::duration<double>(Clock::now() - began).count();
     ::malloc_trim(0);  // what a failure's report took: a run may be started again for months
     if (stop && stop->load()) return out;
     if (!may_help(out.last) || static_cast<int>(out.failures.size()) >= policy.most) return out;
@@ -50,6 +68,7 @@ RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPoli
     out.failures.push_back(out.last.reason);
     const auto doubled = policy.first_pause * (1 << std::min(in_vain - 1, 16));
     const auto wait = std::min<std::chrono::milliseconds>(doubled, policy.longest_pause);
+    record(command.run, out.last, ran_s, std::chrono::duration<double>(wait).count());
     if (watchers.message)
       watchers.message(fmt::format("{}\nrestart {} of {} in {:.0f} s", out.last.reason, out.failures.size(),
                                    policy.most, std::chrono::duration<double>(wait).count()));

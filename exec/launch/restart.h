@@ -20,8 +20,9 @@ struct RestartedOutcome {
   std::vector<std::string> failures;  ///< why each earlier start failed
 };
 
-/// As supervise(), again and again. What was asked for wrongly (exit codes 2, 3, 5, 6 of the worker) and what could not
-/// be started is not tried again. Restarts resume; the first start does as `command` says.
+/// As supervise(), again and again; what each failed start cost is a line of the run's restarts.jsonl. What was asked
+/// for wrongly (exit codes 2, 3, 5, 6 of the worker) and what could not be started is not tried again. Restarts resume;
+/// the first start does as `command` says.
 [[nodiscard]] RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPolicy& policy,
                                                        const RunWatchers& watchers, const std::atomic<bool>* stop);
 

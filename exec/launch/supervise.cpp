@@ -92,6 +92,7 @@ class Watch {
     if (what == "diagnostic") return diagnostic(event);
     started_ = true;
     if (what == "started") training_ = true;
+    if (what == "started") resumed_from_ = static_cast<std::int64_t>(number(event, "resumed_from"));
     if (what == "checkpoint") checkpoint_ = static_cast<std::int64_t>(number(event, "step"));
     if (what == "completed" || what == "stopped") finished_ = true;
     if (what == "step" && watchers_.step) watchers_.step(step_of(event));
@@ -148,6 +149,7 @@ class Watch {
   [[nodiscard]] bool training() const { return training_; }
   [[nodiscard]] bool finished() const { return finished_; }
   [[nodiscard]] std::optional<std::int64_t> checkpoint() const { return checkpoint_; }
+  [[nodiscard]] std::int64_t resumed_from() const { return resumed_from_; }
   [[nodiscard]] const std::vector<int>& wait_statuses() const { return wait_statuses_; }
   [[nodiscard]] const base::Diagnostics& diagnostics() const { return diagnostics_; }
   [[nodiscard]] const std::string& reason() const { return reason_; }
@@ -182,6 +184,7 @@ class Watch {
   Clock::time_point last_progress_ = Clock::now();
   bool started_ = false, training_ = false, finished_ = false;
   std::optional<std::int64_t> checkpoint_;
+  std::int64_t resumed_from_ = 0;
   std::vector<int> wait_statuses_;
   std::string reason_, tail_;
   base::Diagnostics diagnostics_;
@@ -322,6 +325,7 @@ class Supervision {
     out.worker_code = worker_code();
     out.trained = watch_.training();
     out.checkpoint = watch_.checkpoint();
+    out.resumed_from = watch_.resumed_from();
     out.error_tail = watch_.tail();
     out.diagnostics = watch_.diagnostics();
     out.completion = read_completion(command_.run);

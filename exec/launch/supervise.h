@@ -98,6 +98,7 @@ struct RunOutcome {
   int worker_code = 0;                     ///< the worker's own where it gave one: 1, 2, 3, 5, 6
   bool trained = false;                    ///< the first step was begun: the run directory is this run's
   std::optional<std::int64_t> checkpoint;  ///< step of the newest one that was acknowledged
+  std::int64_t resumed_from = 0;           ///< steps that an earlier start had done
   std::string reason;                      ///< one sentence; empty when completed
   base::Diagnostics diagnostics;           ///< the worker's, warnings included
   std::string error_tail;                  ///< last 16 KiB of standard error

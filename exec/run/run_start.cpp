@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostPlan = 64U << 20;
 constexpr const char* kRemoving = "removing";
-constexpr const char* kRecords[] = {"completed.json", "failure.json", "timeline.json", "metrics.jsonl", kSavedMark};
+constexpr const char* kRecords[] = {"completed.json", "failure.json",   "timeline.json",
+                                    "metrics.jsonl",  "restarts.jsonl", kSavedMark};
 
 bool there(const fs::path& path) {
   std::error_code error;

@@ -27,6 +27,9 @@ struct Chart {
   std::vector<LegendEntry> legend;
   std::string spec;         ///< the specification: JSON in ASCII
   std::vector<Table> data;  ///< opened on demand below the chart
+  /// A file that can be saved from the page: its name, and what is in it; no name: none.
+  std::pair<std::string, std::string> save = {};
+  bool pins = false;  ///< rows of the first table can be pinned: the plot's signal `pinned` lists them
 };
 
 [[nodiscard]] std::string colour_of(Activity activity);

@@ -72,20 +72,29 @@ std::string tile(const std::string& name, const std::string& value, const std::s
       escaped(name), escaped(value), escaped(note));
 }
 
-std::string table_html(const Table& table) {
+namespace {
+
+/// `pins`: a column of boxes in front, by which rows are pinned to the plot of that number; 0: none.
+std::string table_with_pins(const Table& table, int pins) {
   std::string out = "<div class=\"scroll\"><table>";
   if (!table.title.empty()) out += "<caption>" + escaped(table.title) + "</caption>";
   const bool headed =
       std::any_of(table.columns.begin(), table.columns.end(), [](const Column& c) { return !c.head.empty(); });
   if (headed) {
-    out += "<thead><tr>";
+    out += pins > 0 ? "<thead><tr><th scope=\"col\">pin</th>" : "<thead><tr>";
     for (const Column& column : table.columns)
       out += fmt::format("<th scope=\"col\"{}>{}</th>", class_of(column.align), escaped(column.head));
     out += "</tr></thead>";
   }
   out += "<tbody>\n";
+  std::size_t number = 0;
   for (const auto& row : table.rows) {
     out += "<tr>";
+    if (pins > 0) {
+      out += fmt::format("<td><input type=\"checkbox\" class=\"pin\" value=\"{}\" aria-label=\"pin row {}\"></td>",
+                         number, number + 1);
+      ++number;
+    }
     for (std::size_t i = 0; i < row.size(); ++i) {
       const Align align = table.columns[i].align;
       if (align == Align::bar) {
@@ -102,6 +111,30 @@ std::string table_html(const Table& table) {
   return out;
 }
 
+}  // namespace
+
+std::string table_html(const Table& table) {
+  return table_with_pins(table, 0);
+}
+
+namespace {
+
+/// For a data: address (RFC 3986, section 2.1).
+std::string percent_encoded(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string_view("-._~,:[]{}").find(c) != std::string_view::npos;
+    if (plain)
+      out += c;
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string figure_html(const Chart& chart, int number, bool drawn) {
   std::string out = fmt::format("<figure aria-labelledby=\"figure-{0}\">\n<h2 id=\"figure-{0}\">{1}</h2>\n", number,
                                 escaped(chart.title));
@@ -117,9 +150,18 @@ std::string figure_html(const Chart& chart, int number, bool drawn) {
     out += fmt::format("<script type=\"application/json\" class=\"spec\" data-plot=\"plot-{}\">", number);
     out += embedded(chart.spec) + "</script>\n";
   }
-  if (chart.data.empty()) return out + "</figure>\n";
+  if (!chart.save.first.empty())
+    out += fmt::format("<p><a class=\"save\" download=\"{0}\" href=\"data:application/json,{1}\">save {0}</a></p>\n",
+                       escaped(chart.save.first), percent_encoded(chart.save.second));
+  std::size_t shown = 0;
+  if (chart.pins && drawn && !chart.data.empty()) {
+    out += fmt::format("<div class=\"pins\" data-plot=\"plot-{}\">\n", number);
+    out += "<label><input type=\"checkbox\" class=\"only\"> pinned rows alone</label>\n";
+    out += table_with_pins(chart.data[shown++], number) + "</div>\n";
+  }
+  if (chart.data.size() == shown) return out + "</figure>\n";
   out += drawn ? "<details><summary>Data</summary>\n" : "<details open><summary>Data</summary>\n";
-  for (const Table& table : chart.data) out += table_html(table);
+  for (; shown < chart.data.size(); ++shown) out += table_html(chart.data[shown]);
   return out + "</details>\n</figure>\n";
 }
 

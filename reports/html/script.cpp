@@ -44,11 +44,49 @@ const part = (name, body) => {
 constexpr const char* kDraw = R"js(
 for (const name of ["vega-transforms", "vega-view-transforms", "vega-encode"])
   Object.assign(parts["vega-dataflow"].transforms, parts[name]);
-for (const spec of document.querySelectorAll("script.spec"))
-  new parts["vega-view"].View(parts["vega-parser"].parse(JSON.parse(spec.textContent), null, {ast: true}), {
+const views = {};
+for (const spec of document.querySelectorAll("script.spec")) {
+  const view = new parts["vega-view"].View(parts["vega-parser"].parse(JSON.parse(spec.textContent), null, {ast: true}), {
     expr: parts["vega-interpreter"].expressionInterpreter, renderer: "svg", hover: true,
     container: document.getElementById(spec.dataset.plot)
-  }).runAsync();
+  });
+  views[spec.dataset.plot] = view;
+  view.runAsync();
+}
+)js";
+
+// Rows that are pinned, by box or by a click on their marks; and a timeline that keys move.
+constexpr const char* kAct = R"js(
+for (const box of document.querySelectorAll(".pins")) {
+  const view = views[box.dataset.plot], pins = [...box.querySelectorAll(".pin")], only = box.querySelector(".only");
+  const show = () => {
+    const pinned = pins.filter((p) => p.checked);
+    view.signal("pinned", pinned.map((p) => Number(p.value))).runAsync();
+    for (const pin of pins) pin.closest("tr").hidden = only.checked && pinned.length > 0 && !pin.checked;
+  };
+  box.addEventListener("change", show);
+  view.addEventListener("click", (event, item) => {
+    const pin = item && item.datum && pins[item.datum.pin];
+    if (pin) { pin.checked = !pin.checked; show(); }
+  });
+  show();
+}
+for (const [id, view] of Object.entries(views)) {
+  let whole;
+  try { whole = view.signal("domain"); } catch { continue; }
+  const plot = document.getElementById(id);
+  plot.tabIndex = 0;
+  plot.addEventListener("keydown", (event) => {
+    const [a, b] = view.signal("domain"), length = b - a;
+    const [low, high] = whole;
+    const to = {"+": [a + length / 4, b - length / 4], "-": [a - length / 2, b + length / 2], "0": whole,
+      "ArrowLeft": [a - length / 4, b - length / 4], "ArrowRight": [a + length / 4, b + length / 4]}[event.key];
+    if (!to) return;
+    event.preventDefault();
+    const size = Math.min(to[1] - to[0], high - low), begin = Math.max(low, Math.min(to[0], high - size));
+    view.signal("domain", [begin, begin + size]).runAsync();
+  });
+}
 )js";
 
 }  // namespace
@@ -63,6 +101,7 @@ std::string script(const ChartLibrary& library) {
            "\n});\n";
   }
   out += kDraw;
+  out += kAct;
   out += "</script>\n";
   return out;
 }

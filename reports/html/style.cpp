@@ -9,7 +9,7 @@ const char* style() {
   return R"css(
 :root {
   color-scheme: light dark;
-  --paper: #ffffff; --page: #f5f6f8; --ink: #1c2430; --muted: #5d6877; --grid: #e6e9ee; --axis: #b4bcc8; --lane: #f2f4f7;
+  --paper: #ffffff; --page: #f5f6f8; --ink: #1c2430; --muted: #5d6877; --grid: #e6e9ee; --axis: #b4bcc8; --lane: #f2f4f7; --idle: #f6dfdb;
   --line: #dfe3e9; --accent: #2c5aa0; --good: #1f7a4d; --bad: #b3401f; --limit: #b3261e;
   --forward: #86b6e8; --backward: #2c5aa0; --recompute: #5fb3b3; --optimizer: #7b5ea7; --communication: #e8912d;
   --communication-2: #f2b872; --communication-3: #b8680f; --communication-4: #8c4a2f; --copies: #8a7fd1; --waiting: #cfd5dd; --other: #97a1af;
@@ -18,7 +18,7 @@ const char* style() {
   --m-workspace: #c9b458; --m-communication: #e8912d; --m-input: #97a1af; --m-scalars: #6c7786; --m-software: #cfd5dd; --m-fragmentation: #e0b4a8;
 }
 @media (prefers-color-scheme: dark) { :root {
-  --paper: #171c24; --page: #0f1319; --ink: #e6eaf0; --muted: #9aa6b6; --grid: #29313d; --axis: #4a5565; --lane: #1d232d;
+  --paper: #171c24; --page: #0f1319; --ink: #e6eaf0; --muted: #9aa6b6; --grid: #29313d; --axis: #4a5565; --lane: #1d232d; --idle: #4b2c2c;
   --line: #2a323e; --accent: #82b1ee; --good: #5cc08d; --bad: #ef8a62; --limit: #ff7b6e;
   --forward: #9cc6f2; --backward: #4a80cf; --recompute: #5fb3b3; --optimizer: #a286cf; --communication: #f0a04b;
   --communication-2: #f6c78d; --communication-3: #c67a24; --communication-4: #a9633f; --copies: #9d93e0; --waiting: #454f5e; --other: #77828f;
@@ -46,12 +46,19 @@ figure > p, section > p { color: var(--muted); margin: 0 0 12px; max-width: 85ch
 .tiles .name { color: var(--muted); font-size: 13px; display: block; }
 .tiles .value { font-size: 24px; font-weight: 620; letter-spacing: -.01em; font-variant-numeric: tabular-nums; display: block; line-height: 1.35; }
 .tiles .note { color: var(--muted); font-size: 13px; display: block; }
+p.words { margin: 0 0 12px; max-width: 85ch; }
+p.words + section, p.words + figure { margin-top: 20px; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 0 0 8px; padding: 0; list-style: none; font-size: 13px; color: var(--ink); }
 .legend li { display: flex; align-items: center; gap: 7px; }
 .legend svg { flex: none; display: block; }
 .plot { width: 100%; min-height: 60px; }
-.plot svg { display: block; max-width: 100%; -webkit-user-select: none; user-select: none; }
+.plot svg { display: block; max-width: 100%; height: auto; -webkit-user-select: none; user-select: none; }
 .plot text { font-variant-numeric: tabular-nums; }
+.plot:focus-visible { outline: 2px solid var(--accent); outline-offset: 3px; border-radius: 3px; }
+.pins label { font-size: 13px; color: var(--muted); display: inline-flex; gap: 6px; align-items: center; }
+.pins input { accent-color: var(--accent); width: 16px; height: 16px; margin: 2px; }
+.pins .scroll { max-height: 460px; overflow: auto; }
+a.save { color: var(--accent); font-size: 13px; }
 details { margin-top: 10px; }
 summary { color: var(--accent); cursor: pointer; font-size: 13px; width: max-content; }
 summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 3px; border-radius: 3px; }
@@ -73,6 +80,7 @@ footer { color: var(--muted); font-size: 13px; }
 @media print {
   :root { --page: #fff; } body { font-size: 12px; } main { max-width: none; padding: 0; }
   section, figure { break-inside: avoid; border: 0; padding: 8px 0; } summary { display: none; }
+  .pins .scroll { max-height: none; } .pins label, a.save { display: none; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
 )css";

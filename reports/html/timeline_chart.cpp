@@ -186,7 +186,7 @@ json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::
               "encode": {
                 "update": {
                   "x": {"value": 0}, "x2": {"signal": "width"}, "y": {"scale": "row", "field": "row"},
-                  "fill": {"value": "var(--lane)"}
+                  "fill": {"value": "var(--idle)"}
                 }
               }
             },
@@ -337,11 +337,13 @@ Chart timeline_chart(const ReportData& data) {
   chart.title = panels.size() == 2 ? "Timeline, predicted and measured" : "Timeline";
   chart.text =
       "One training step on one time axis. Each rank has a tall lane for computation, numbered by micro-batch, "
-      "and a thin lane for each communication stream. Drag to zoom, double-click to reset.";
+      "and a thin lane for each communication stream. Drag to zoom, double-click to reset; with the keyboard + and −, "
+      "arrows and 0.";
   std::set<Activity> used;
   for (const Panel& panel : panels)
     for (const Bar& bar : panel.bars) used.insert(bar.activity());
   for (const Activity activity : used) chart.legend.push_back({name_of(activity), colour_of(activity)});
+  chart.legend.push_back({"idle: bubbles, and waits for messages", "var(--idle)"});
   for (const Panel& panel : panels) chart.description += fmt::format("{}, {} ranks. ", panel.title, panel.ranks.size());
 
   json spec = base_spec(height, {label_width(labels), 20, 0, 48});

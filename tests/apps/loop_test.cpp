@@ -55,6 +55,24 @@ TEST_F(Loop, VerifiesASplitRunAgainstTheSerialOne) {
   EXPECT_EQ(again.exit_code, 2) << "there is nothing to resume";
 }
 
+TEST_F(Loop, ReportsRestartsOfARunBesideThePrediction) {
+  const std::string file = plan("plain", "{data: 2, micro_batch: 1}", "2");
+  ASSERT_EQ(orrery({"train", file, "--run", path("run"), "--steps", "4"}).exit_code, 0);
+  const std::vector<std::string> asked = {"report", path("run"), "--tokens", "1e6", "-o", path("page.html"), "--json"};
+  const nlohmann::json calm = orrery(asked).result().at("whole_run").at("measured");
+  EXPECT_EQ(calm.at("restarts"), 0);
+  EXPECT_GT(calm.at("goodput").get<double>(), 0);
+  EXPECT_GT(calm.at("checkpoints").get<int>(), 0);
+  scratch_.file("run/restarts.jsonl",
+                "{\"reason\":\"rank 1 was killed by signal 9\",\"from_step\":0,\"checkpoint_step\":2,\"ran_s\":3.5,"
+                "\"pause_s\":1}\nnot a line\n");
+  const nlohmann::json failed = orrery(asked).result().at("whole_run").at("measured");
+  EXPECT_EQ(failed.at("restarts"), 1) << "a line cut short counts nothing";
+  EXPECT_NEAR(failed.at("lost_s").get<double>(), 4.5 - 2 * failed.at("step_time_s").get<double>(), 1e-9);
+  EXPECT_LT(failed.at("goodput").get<double>(), calm.at("goodput").get<double>());
+  EXPECT_THAT(text_of(path("page.html")), HasSubstr("rank 1 was killed by signal 9"));
+}
+
 TEST_F(Loop, VerifiesPlansThatChangeTheMathematicsByTheirSerialPrograms) {
   for (const auto& [name, bounds] : std::vector<std::pair<std::string, std::string>>{
            {"pipedream", "{pipeline: 2, schedule: pipedream, micro_batch: 4}"},

@@ -7,6 +7,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 namespace orrery::exec {
 namespace {
@@ -61,6 +62,29 @@ TEST_F(Restarts, ResumeFromTheSecondStartOnAndAreCounted) {
   ASSERT_EQ(all.size(), 4U);
   EXPECT_THAT(all[0], Not(HasSubstr("--resume")));
   for (std::size_t i = 1; i < all.size(); ++i) EXPECT_THAT(all[i], HasSubstr("--resume"));
+}
+
+TEST_F(Restarts, LeaveALineEachOfWhatTheyCost) {
+  policy_.most = 2;
+  const std::string started = "echo \"{\\\"event\\\":\\\"started\\\",\\\"resumed_from\\\":$((n * 10 - 10))}\"\n";
+  const std::string saved = "echo \"{\\\"event\\\":\\\"checkpoint\\\",\\\"step\\\":$((n * 10))}\"\n";
+  (void)supervise_with_restarts(command(started + saved + "sleep 0.2; exit 1"), policy_, {}, nullptr);
+  std::ifstream in(folder_ / "run" / "restarts.jsonl");
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(lines.size(), 2U) << "the third start was not followed by another";
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(lines[i].at("from_step"), 10 * i);
+    EXPECT_EQ(lines[i].at("checkpoint_step"), 10 * i + 10);
+    EXPECT_GT(lines[i].at("ran_s").get<double>(), 0.15);
+    EXPECT_FALSE(lines[i].at("reason").get<std::string>().empty());
+  }
+}
+
+TEST_F(Restarts, ThatNeverTrainedLeaveTheDirectoryAsItIs) {
+  policy_.most = 1;
+  (void)supervise_with_restarts(command("exit 1"), policy_, {}, nullptr);
+  EXPECT_FALSE(fs::exists(folder_ / "run" / "restarts.jsonl"));
 }
 
 TEST_F(Restarts, OfAStartThatNeverBeganToTrainAskForTheSameAgain) {

@@ -1,0 +1,200 @@
+/// Variations, sensitivities, operators and the waterfall, as tables and as JSON.
+#include "reports/explanation.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/units.h"
+#include "reports/json.h"
+#include "reports/tables.h"
+
+namespace orrery::reports {
+namespace {
+
+using nlohmann::json;
+
+std::string rate_text(double flops_per_s) {
+  return flops_per_s > 0 ? base::human(base::FlopsPerSecond{flops_per_s}) : "—";
+}
+
+std::string share_text(double x, double of) {
+  return of > 0 ? percent(x / of) : "—";
+}
+
+/// Where a waterfall puts an operator's time above its FLOPs at the peak.
+enum class Kind { product, attention, memory };
+Kind kind_of(const std::string& op) {
+  if (op.find("attention") != op.npos) return Kind::attention;
+  return op == "matmul" || op.rfind("grouped_", 0) == 0 ? Kind::product : Kind::memory;
+}
+
+std::string signed_time(double seconds) {
+  return (seconds < 0 ? "−" : "+") + time_text(std::abs(seconds));
+}
+
+}  // namespace
+
+std::string verdict(const cost::Variation& one, const cost::Prediction& own) {
+  if (!one.prediction) return one.code.empty() ? one.refusal : fmt::format("breaks {}: {}", one.code, one.refusal);
+  const cost::Prediction& p = *one.prediction;
+  const double over = p.memory_peak_bytes - p.memory_capacity_bytes;
+  const double slower = p.step_time_s - own.step_time_s;
+  const std::string time =
+      std::abs(slower) < 1e-9 * own.step_time_s
+          ? "as fast"
+          : fmt::format("{} {}", base::human(base::Seconds{std::abs(slower)}), slower > 0 ? "slower" : "faster");
+  if (over > 0) return fmt::format("{} too much memory, and {}", base::human(base::Bytes{over}), time);
+  return time;
+}
+
+Table variations_table(const std::string& title, const std::vector<cost::Variation>& variations,
+                       const cost::Prediction& own, std::size_t width) {
+  constexpr std::size_t kBesideIt = 24, kLeast = 24;  // columns of the others but the first, with what is between
+  std::size_t first = 6;
+  for (const cost::Variation& one : variations) first = std::max(first, one.change.size());
+  Table table;
+  table.title = title;
+  table.columns = {{"change", Align::left},
+                   {"step"},
+                   {"memory"},
+                   {"against this plan", Align::left,
+                    width == 0 ? 0 : std::max(kLeast, width - std::min(width, first + kBesideIt))}};
+  for (const cost::Variation& one : variations) {
+    const auto& p = one.prediction;
+    table.rows.push_back({one.change, p ? time_text(p->step_time_s) : "—",
+                          p ? base::human(base::Bytes{p->memory_peak_bytes}) : "—", verdict(one, own)});
+    if (p && p->spec.ranks() != own.spec.ranks())
+      table.notes.push_back(fmt::format("{}: {}", one.change, plan::describe(p->spec)));
+  }
+  return table;
+}
+
+json variations_json(const std::vector<cost::Variation>& variations, const cost::Prediction& own) {
+  json out = json::array();
+  for (const cost::Variation& one : variations) {
+    json row = {{"change", one.change},         {"verdict", verdict(one, own)},  {"code", one.code},
+                {"step_time_s", nullptr},       {"step_time_change_s", nullptr}, {"fits", nullptr},
+                {"memory_peak_bytes", nullptr}, {"memory_over_bytes", nullptr},  {"split", nullptr}};
+    if (const auto& p = one.prediction) {
+      const double over = p->memory_peak_bytes - p->memory_capacity_bytes;
+      row["step_time_s"] = p->step_time_s;
+      row["step_time_change_s"] = p->step_time_s - own.step_time_s;
+      row["memory_peak_bytes"] = whole(p->memory_peak_bytes);
+      row["memory_over_bytes"] = whole(std::max(0.0, over));
+      row["fits"] = over <= 0;
+      row["split"] = spec_json(p->spec);
+    }
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+Table sensitivities_table(const std::vector<cost::Sensitivity>& all, const cost::Prediction& own) {
+  Table table{"Numbers that the step time hangs on",
+              {{"number", Align::left},
+               {"value"},
+               {fmt::format("÷ {:g}", cost::kSensitivityFactor)},
+               {fmt::format("× {:g}", cost::kSensitivityFactor)},
+               {"is", Align::left},
+               {"source", Align::left}},
+              {},
+              {}};
+  for (const cost::Sensitivity& one : all)
+    table.rows.push_back({one.what, one.value, signed_time(one.less_s - own.step_time_s),
+                          signed_time(one.more_s - own.step_time_s), one.meaning, one.source});
+  return table;
+}
+
+json sensitivities_json(const std::vector<cost::Sensitivity>& all) {
+  json out = json::array();
+  for (const cost::Sensitivity& one : all)
+    out.push_back({{"number", one.what},
+                   {"value", one.value},
+                   {"source", one.source},
+                   {"factor", cost::kSensitivityFactor},
+                   {"step_time_less_s", one.less_s},
+                   {"step_time_more_s", one.more_s}});
+  return out;
+}
+
+Table operators_table(const cost::Operators& operators) {
+  Table table{"Operators of a step, mean rank",
+              {{"operator", Align::left},
+               {"pass", Align::left},
+               {"count"},
+               {"time"},
+               {"rate"},
+               {"of peak"},
+               {"bytes"},
+               {"FLOP/byte"}},
+              {},
+              {}};
+  for (const cost::OperatorRow& row : operators.rows) {
+    const double rate = row.seconds > 0 ? row.flops / row.seconds : 0;
+    table.rows.push_back({row.name, row.phase, number(row.count), time_text(row.seconds), rate_text(rate),
+                          share_text(rate, operators.peak_flops), base::human(base::Bytes{row.bytes}),
+                          row.bytes > 0 ? number(row.flops / row.bytes) : "—"});
+  }
+  table.notes.push_back("Bytes are those that a kernel alone would read and write, each once.");
+  return table;
+}
+
+json operators_json(const cost::Operators& operators) {
+  json out = json::array();
+  for (const cost::OperatorRow& row : operators.rows)
+    out.push_back({{"operator", row.name},
+                   {"pass", row.phase},
+                   {"count", row.count},
+                   {"time_s", row.seconds},
+                   {"flops", row.flops},
+                   {"bytes", row.bytes}});
+  return out;
+}
+
+std::vector<WaterfallPart> waterfall_of(const cost::Prediction& p, const cost::Operators& operators) {
+  if (!(p.mfu > 0) || !(operators.peak_flops > 0)) return {};
+  const cost::Breakdown& b = p.breakdown;
+  const double ideal = p.mfu * p.step_time_s;
+  const double masked = operators.masked_flops / operators.peak_flops;
+  double below[3] = {0, 0, 0};
+  for (const cost::OperatorRow& row : operators.rows)
+    if (row.phase == "forward" || row.phase == "backward")
+      below[static_cast<int>(kind_of(row.name))] += row.seconds - row.flops / operators.peak_flops;
+  const double rest = b.forward + b.backward - ideal + masked - below[0] - below[1] - below[2];
+  std::vector<WaterfallPart> out = {
+      {"model FLOPs at peak", ideal},           {"attention that masks leave out", -masked},
+      {"matrix products below peak", below[0]}, {"attention below peak", below[1]},
+      {"operators bound by memory", below[2]},  {"issuing, jitter and FLOPs beside the model's", rest},
+      {"recomputation", b.recompute},           {"optimizer", b.optimizer}};
+  static const std::set<std::string> kSaid = {"forward", "backward", "recompute", "optimizer"};
+  for (const Part& part : parts_of(b))
+    if (kSaid.count(part.name) == 0) out.push_back({part.name, part.seconds});
+  std::erase_if(out, [](const WaterfallPart& part) { return part.seconds == 0; });
+  return out;
+}
+
+Table waterfall_table(const std::vector<WaterfallPart>& parts) {
+  Table table{"", {{"part", Align::left}, {"time"}, {"so far"}, {"of the step"}}, {}, {}};
+  double step = 0, at = 0;
+  for (const WaterfallPart& part : parts) step += part.seconds;
+  for (const WaterfallPart& part : parts) {
+    const bool first = &part == &parts.front();
+    at += part.seconds;
+    table.rows.push_back({part.name, first ? time_text(part.seconds) : signed_time(part.seconds), time_text(at),
+                          share_text(part.seconds, step)});
+  }
+  table.rows.push_back({"step", time_text(step), time_text(step), percent(1)});
+  return table;
+}
+
+json waterfall_json(const std::vector<WaterfallPart>& parts) {
+  json out = json::array();
+  for (const WaterfallPart& part : parts) out.push_back({{"part", part.name}, {"seconds", part.seconds}});
+  return out;
+}
+
+}  // namespace orrery::reports

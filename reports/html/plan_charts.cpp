@@ -1,0 +1,346 @@
+/// What a plan's step is made of, and what it hangs on.
+#include "reports/html/plan_charts.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "base/units.h"
+#include "reports/html/bars.h"
+#include "reports/tables.h"
+
+namespace orrery::reports::html {
+namespace {
+
+constexpr int kRowBars = 14;  // pixels
+
+std::string signed_seconds(double s) {
+  return (s < 0 ? "−" : "+") + time_text(std::abs(s));
+}
+
+std::string dumped(const json& spec) {
+  return spec.dump(-1, ' ', true, json::error_handler_t::replace);
+}
+
+std::string waterfall_colour(const std::string& part) {
+  static const std::vector<std::pair<std::string, std::string>> kColours = {{"model FLOPs", "forward"},
+                                                                            {"masks leave out", "good"},
+                                                                            {"below peak", "backward"},
+                                                                            {"bound by memory", "backward"},
+                                                                            {"issuing", "other"},
+                                                                            {"recomputation", "recompute"},
+                                                                            {"optimizer", "optimizer"},
+                                                                            {"tensor communication", "communication"},
+                                                                            {"all-to-all", "communication-4"},
+                                                                            {"data communication", "communication-2"},
+                                                                            {"pipeline comm", "communication-3"},
+                                                                            {"copies", "copies"},
+                                                                            {"bubble", "waiting"}};
+  for (const auto& [word, colour] : kColours)
+    if (part.find(word) != part.npos) return "var(--" + colour + ")";
+  return "var(--other)";
+}
+
+std::string pass_colour(const std::string& pass) {
+  return pass == "forward" || pass == "backward" || pass == "recompute" || pass == "optimizer" ? "var(--" + pass + ")"
+                                                                                               : "var(--other)";
+}
+
+json log_scale(const char* name, double low, double high, const json& range) {
+  json scale = {{"name", name}, {"type", "log"}, {"base", 10}, {"nice", false}, {"zero", false}};
+  scale["domain"] = {low, high};
+  scale["range"] = range;
+  return scale;
+}
+
+}  // namespace
+
+Chart waterfall_chart(const std::vector<WaterfallPart>& parts) {
+  Chart chart;
+  chart.title = "From the peak to the step";
+  chart.text =
+      "The model's FLOPs at the device's peak are the least that a step can take. Each part below leads on from the "
+      "one "
+      "above, to the step; mean over ranks.";
+  double at = 0, low = 0, high = 0;
+  for (const WaterfallPart& part : parts) {
+    at += part.seconds;
+    low = std::min(low, at), high = std::max(high, at);
+  }
+  const double step = at;
+  const Unit unit = time_unit(high);
+  std::vector<BarRow> rows;
+  std::vector<RowBar> bars;
+  at = 0;
+  for (const WaterfallPart& part : parts) {
+    const std::string share = percent(step > 0 ? part.seconds / step : 0);
+    const std::string value = rows.empty() ? time_text(part.seconds) : signed_seconds(part.seconds);
+    bars.push_back({rows.size(), at * unit.factor, (at + part.seconds) * unit.factor, waterfall_colour(part.name),
+                    fmt::format("{}\n{} ({} of the step)", part.name, value, share)});
+    rows.push_back({part.name, value});
+    chart.description += fmt::format("{} {}, ", part.name, value);
+    at += part.seconds;
+  }
+  bars.push_back({rows.size(), 0, step * unit.factor, "var(--axis)", "step\n" + time_text(step)});
+  rows.push_back({"the step", time_text(step)});
+  chart.description += "the step " + time_text(step);
+  chart.spec =
+      bars_spec(rows, bars, {"time (" + unit.name + ")", low * unit.factor, high * unit.factor, 0, true, ""}, kRowBars);
+  chart.data = {waterfall_table(parts)};
+  return chart;
+}
+
+Chart tornado_chart(const PlanPage& page, const cost::Prediction& own) {
+  Chart chart;
+  chart.title = "What the step hangs on";
+  chart.text = fmt::format(
+      "Step time against this plan's, each change alone and replayed. Numbers of the machine and of the prices a "
+      "factor "
+      "of {:g} less and more; below them other splits. Left of the line is faster.",
+      cost::kSensitivityFactor);
+  chart.legend = {{"less of it", "var(--communication)"},
+                  {"more of it", "var(--backward)"},
+                  {"another split", "var(--optimizer)"},
+                  {"another split that does not fit", "var(--waiting)"}};
+  const double step = own.step_time_s;
+  double low = 0, high = 0;
+  std::vector<BarRow> rows;
+  std::vector<RowBar> bars;
+  const auto change = [&](double seconds) {
+    const double share = step > 0 ? 100 * (seconds - step) / step : 0;
+    low = std::min(low, share), high = std::max(high, share);
+    return share;
+  };
+  for (const cost::Sensitivity& one : page.sensitivities) {
+    const auto add = [&](double seconds, const char* colour, const char* what, double top) {
+      bars.push_back({rows.size(), 0, change(seconds), colour,
+                      fmt::format("{} {} {:g}\n{} ({})", one.what, what, cost::kSensitivityFactor, time_text(seconds),
+                                  signed_seconds(seconds - step)),
+                      top, top + 0.5});
+    };
+    add(one.less_s, "var(--communication)", "÷", 0);
+    add(one.more_s, "var(--backward)", "×", 0.5);
+    rows.push_back({one.what, one.value});
+    chart.description += fmt::format("{}: {} with less, {} with more. ", one.what, signed_seconds(one.less_s - step),
+                                     signed_seconds(one.more_s - step));
+  }
+  std::vector<const cost::Variation*> made;
+  for (const cost::Variation& one : page.neighbours)
+    if (one.prediction) made.push_back(&one);
+  std::stable_sort(made.begin(), made.end(), [&](const auto* a, const auto* b) {
+    return std::abs(a->prediction->step_time_s - step) > std::abs(b->prediction->step_time_s - step);
+  });
+  for (const cost::Variation* one : made) {
+    const cost::Prediction& p = *one->prediction;
+    const bool fits = p.memory_peak_bytes <= p.memory_capacity_bytes;
+    bars.push_back({rows.size(), 0, change(p.step_time_s), fits ? "var(--optimizer)" : "var(--waiting)",
+                    fmt::format("{}\n{}", one->change, verdict(*one, own)), 0.2, 0.8});
+    rows.push_back({one->change, signed_seconds(p.step_time_s - step)});
+    chart.description += fmt::format("{}: {}. ", one->change, verdict(*one, own));
+  }
+  const double margin = 0.04 * std::max(high - low, 1e-6);
+  chart.spec = bars_spec(rows, bars, {"step time (% against this plan)", low - margin, high + margin, 0, true, ""}, 16);
+  if (!page.sensitivities.empty()) chart.data.push_back(sensitivities_table(page.sensitivities, own));
+  if (!page.neighbours.empty())
+    chart.data.push_back(variations_table("Neighbours of this plan", page.neighbours, own, 0));
+  return chart;
+}
+
+Chart roofline_chart(const cost::Operators& operators) {
+  constexpr int kHeight = 340;
+  constexpr double kTera = 1e12, kShown = 2e-3;  // of the operators' time: smaller ones stand in the table alone
+  Chart chart;
+  chart.title = "Roofline by operator";
+  chart.text =
+      "FLOP/s that each operator reaches over its FLOPs for each byte that it must move. The line is what the device's "
+      "memory and its peak allow; the area of a dot is the operator's share of the time.";
+  const double total = std::accumulate(operators.rows.begin(), operators.rows.end(), 0.0,
+                                       [](double sum, const cost::OperatorRow& row) { return sum + row.seconds; });
+  const double ridge = operators.peak_flops / operators.bandwidth;
+  double x0 = ridge / 4, x1 = ridge * 4, y0 = operators.peak_flops / 10;
+  json values = json::array();
+  std::set<std::string> named;  // once each: passes of one operator lie close together
+  for (const cost::OperatorRow& row : operators.rows) {
+    if (!(row.flops > 0 && row.bytes > 0 && row.seconds > kShown * total)) continue;
+    const double x = row.flops / row.bytes, y = row.flops / row.seconds;
+    x0 = std::min(x0, x / 2), x1 = std::max(x1, x * 2), y0 = std::min(y0, y / 2);
+    const double share = row.seconds / total;
+    values.push_back(
+        {{"x", x},
+         {"y", y / kTera},
+         {"s", 30 + 1600 * share},
+         {"c", pass_colour(row.phase)},
+         {"label", share > 0.04 && named.insert(row.name).second ? row.name : ""},
+         {"tip", fmt::format("{}, {}\n{} ({} of the operators' time)\n{}, {} of peak\n{} FLOP/byte", row.name,
+                             row.phase, time_text(row.seconds), percent(share), base::human(base::FlopsPerSecond{y}),
+                             percent(y / operators.peak_flops), number(x))}});
+    chart.description += fmt::format("{} {}: {} of peak. ", row.name, row.phase, percent(y / operators.peak_flops));
+  }
+  for (const char* pass : {"forward", "backward", "recompute", "optimizer"})
+    if (std::any_of(operators.rows.begin(), operators.rows.end(), [&](const auto& r) { return r.phase == pass; }))
+      chart.legend.push_back({pass, pass_colour(pass), "dot"});
+  const double y1 = operators.peak_flops * 1.6;
+  json spec = base_spec(kHeight, {70, 20, 12, 48});
+  spec["scales"] = json::array({log_scale("x", x0, x1, "width"), log_scale("y", y0 / kTera, y1 / kTera, {kHeight, 0})});
+  spec["axes"] = json::parse(R"json([
+      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "title": "FLOP/byte", "format": "~g"},
+      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "title": "TFLOP/s", "format": "~g"}
+    ])json");
+  spec["axes"][0]["values"] = log_ticks(x0, x1);
+  spec["axes"][1]["values"] = log_ticks(y0 / kTera, y1 / kTera);
+  const auto roof = [&](double x) { return std::min(operators.peak_flops, operators.bandwidth * x) / kTera; };
+  json line = json::array();
+  for (const double x : {std::max(x0, y0 / operators.bandwidth), ridge, x1}) line.push_back({{"x", x}, {"y", roof(x)}});
+  spec["data"] = json::array({{{"name", "roof"}, {"values", line}}, {{"name", "operators"}, {"values", values}}});
+  spec["marks"] = json::parse(R"json([
+      {
+        "type": "line", "from": {"data": "roof"}, "interactive": false,
+        "encode": {"update": {
+          "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "stroke": {"value": "var(--limit)"},
+          "strokeWidth": {"value": 1.5}
+        }}
+      },
+      {
+        "type": "symbol", "from": {"data": "operators"},
+        "encode": {
+          "update": {
+            "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "size": {"field": "s"},
+            "fill": {"field": "c"}, "stroke": {"value": "var(--paper)"}, "strokeWidth": {"value": 1},
+            "tooltip": {"field": "tip"}, "fillOpacity": {"value": 0.9}
+          },
+          "hover": {"fillOpacity": {"value": 0.6}}
+        }
+      },
+      {
+        "type": "text", "from": {"data": "operators"}, "interactive": false,
+        "encode": {"update": {
+          "x": {"signal": "scale('x', datum.x) - sqrt(datum.s) / 2 - 4"}, "y": {"scale": "y", "field": "y"},
+          "align": {"value": "right"}, "baseline": {"value": "middle"}, "text": {"field": "label"}
+        }}
+      }
+    ])json");
+  chart.spec = dumped(spec);
+  chart.data = {operators_table(operators)};
+  return chart;
+}
+
+Chart links_chart(const std::vector<cost::LinkRow>& links) {
+  Chart chart;
+  chart.title = "Load of the network";
+  chart.text =
+      "Of each kind of link: how much of its capacity the step uses, on the mean and on the "
+      "busiest.";
+  chart.legend = {{"mean", "var(--backward)"}, {"busiest", "var(--forward)"}};
+  std::vector<BarRow> rows;
+  std::vector<RowBar> bars;
+  double high = 0;
+  for (const cost::LinkRow& link : links) {
+    const std::string tip = fmt::format("{}\n{} a step over all of them\nmean {}, busiest {}", link.name,
+                                        base::human(base::Bytes{link.bytes}), percent(link.mean_utilisation),
+                                        percent(link.peak_utilisation));
+    bars.push_back({rows.size(), 0, 100 * link.peak_utilisation, "var(--forward)", tip, 0, 1});
+    bars.push_back({rows.size(), 0, 100 * link.mean_utilisation, "var(--backward)", tip, 0.25, 0.75});
+    rows.push_back({link.name, percent(link.peak_utilisation)});
+    high = std::max({high, 100 * link.peak_utilisation, 100 * link.mean_utilisation});
+    chart.description += fmt::format("{}: mean {}, busiest {}. ", link.name, percent(link.mean_utilisation),
+                                     percent(link.peak_utilisation));
+  }
+  chart.spec = bars_spec(rows, bars, {"used over the step (%)", 0, std::max(high * 1.05, 1e-3), 0, true, ""}, kRowBars);
+  Table table = links_table(links);
+  table.title.clear();
+  chart.data = {std::move(table)};
+  return chart;
+}
+
+Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading) {
+  constexpr int kHeight = 320;
+  Chart chart;
+  chart.title = "Plans: time and memory";
+  chart.text =
+      "Each dot is a plan. Those that no other plan beats in time, memory and money are filled. Pin plans in the "
+      "table, or "
+      "by clicking on their dots, to compare them.";
+  chart.legend = {{"not beaten by any", "var(--backward)", "dot"},
+                  {"beaten", "var(--other)", "ring"},
+                  {"pinned", "var(--limit)", "ring"}};
+  double longest = 0, least = 0, most = 0, capacity = 0;
+  for (const cost::Prediction& p : search.plans) {
+    longest = std::max(longest, p.step_time_s);
+    least = least > 0 ? std::min(least, p.step_time_s) : p.step_time_s;
+    most = std::max(most, p.memory_peak_bytes);
+    capacity = std::max(capacity, p.memory_capacity_bytes);
+  }
+  const Unit time = time_unit(longest), bytes = byte_unit(std::max(most, capacity));
+  const auto beats = [](const cost::Prediction& a, const cost::Prediction& b) {
+    const bool no_worse = a.step_time_s <= b.step_time_s && a.memory_peak_bytes <= b.memory_peak_bytes &&
+                          a.cost_per_step_usd <= b.cost_per_step_usd;
+    return no_worse && (a.step_time_s < b.step_time_s || a.memory_peak_bytes < b.memory_peak_bytes ||
+                        a.cost_per_step_usd < b.cost_per_step_usd);
+  };
+  json values = json::array();
+  std::vector<std::size_t> rows(search.plans.size());
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  for (const std::size_t i : rows) {
+    const cost::Prediction& p = search.plans[i];
+    const bool beaten =
+        std::any_of(search.plans.begin(), search.plans.end(), [&](const auto& other) { return beats(other, p); });
+    const PlanFigures figures = figures_of(p, heading);
+    std::string tip = fmt::format("{}. {}\n{}, {}", i + 1, plan::describe(p.spec), time_text(p.step_time_s),
+                                  base::human(base::Bytes{p.memory_peak_bytes}));
+    if (figures.usd_per_million_tokens > 0)
+      tip += fmt::format(", {:.3g} $ a million tokens", figures.usd_per_million_tokens);
+    values.push_back({{"x", p.memory_peak_bytes * bytes.factor},
+                      {"y", p.step_time_s * time.factor},
+                      {"pin", i},
+                      {"front", !beaten},
+                      {"tip", tip}});
+    if (!beaten)
+      chart.description += fmt::format("Plan {}: {}, {}. ", i + 1, time_text(p.step_time_s),
+                                       base::human(base::Bytes{p.memory_peak_bytes}));
+  }
+  json spec = base_spec(kHeight, {72, 24, 12, 48});
+  spec["signals"].push_back({{"name", "pinned"}, {"value", json::array()}});
+  const double right = std::max(most, std::min(capacity, most * 1.5)) * bytes.factor * 1.03;
+  spec["scales"] = json::parse(R"json([
+      {"name": "x", "type": "linear", "range": "width", "nice": false, "zero": true},
+      {"name": "y", "type": "linear", "nice": true, "zero": false}
+    ])json");
+  spec["scales"][0]["domain"] = {0, right};
+  spec["scales"][1]["domain"] = {0.98 * least * time.factor, 1.02 * longest * time.factor};
+  spec["scales"][1]["range"] = {kHeight, 0};
+  spec["axes"] = json::parse(R"json([
+      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "tickCount": {"signal": "max(3, width / 110)"}},
+      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "tickCount": 6}
+    ])json");
+  spec["axes"][0]["title"] = "memory of a device (" + bytes.name + ")";
+  spec["axes"][1]["title"] = "step time (" + time.name + ")";
+  spec["data"] = json::array({{{"name", "plans"}, {"values", values}}});
+  spec["marks"] = json::parse(R"json([
+      {
+        "type": "symbol", "from": {"data": "plans"},
+        "encode": {
+          "update": {
+            "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "cursor": {"value": "pointer"},
+            "size": {"signal": "indexof(pinned, datum.pin) >= 0 ? 150 : 70"},
+            "fill": {"signal": "datum.front ? 'var(--backward)' : 'var(--paper)'"},
+            "stroke": {"signal": "indexof(pinned, datum.pin) >= 0 ? 'var(--limit)' : datum.front ? 'var(--paper)' : 'var(--other)'"},
+            "strokeWidth": {"signal": "indexof(pinned, datum.pin) >= 0 ? 3 : 1.5"},
+            "tooltip": {"field": "tip"}, "fillOpacity": {"value": 1}
+          },
+          "hover": {"fillOpacity": {"value": 0.6}}
+        }
+      }
+    ])json");
+  chart.spec = dumped(spec);
+  Table table = plans_table(search.plans, rows, heading);
+  table.title.clear();
+  chart.data = {std::move(table)};
+  chart.pins = true;
+  return chart;
+}
+
+}  // namespace orrery::reports::html

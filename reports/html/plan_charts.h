@@ -1,0 +1,21 @@
+#pragma once
+/// Charts of a plan's page, of comparisons and of whole runs. Each expects the part of the data that it shows.
+#include "reports/explanation.h"
+#include "reports/html/chart.h"
+#include "reports/plan_page.h"
+
+namespace orrery::reports::html {
+
+[[nodiscard]] Chart waterfall_chart(const std::vector<WaterfallPart>& parts);
+[[nodiscard]] Chart tornado_chart(const PlanPage& page, const cost::Prediction& own);
+[[nodiscard]] Chart roofline_chart(const cost::Operators& operators);
+[[nodiscard]] Chart links_chart(const std::vector<cost::LinkRow>& links);
+/// Plans by memory and step time; rows of its table can be pinned.
+[[nodiscard]] Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading);
+
+[[nodiscard]] Chart compared_breakdown_chart(const std::vector<Compared>& all);
+[[nodiscard]] Chart compared_memory_chart(const std::vector<Compared>& all);
+
+[[nodiscard]] Chart goodput_chart(const WholeRun& run);
+
+}  // namespace orrery::reports::html

@@ -13,6 +13,7 @@
 #include "reports/goodput.h"
 #include "reports/plan_table.h"
 #include "reports/table.h"
+#include "reports/topology.h"
 
 namespace orrery::reports {
 
@@ -22,6 +23,7 @@ struct PlanPage {
   cost::Operators operators;
   std::vector<cost::Variation> neighbours;
   std::vector<cost::Sensitivity> sensitivities;
+  Topology topology;   ///< with the load of the plan's step; no tiers: not drawn
   Table coefficients;  ///< name, value, source of each that prices were made of
   std::string trace;   ///< Chrome trace of the timeline, to be saved from the page; empty: none
 };

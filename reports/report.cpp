@@ -153,6 +153,7 @@ void add_explaining_charts(std::vector<html::Chart>& charts, const ReportData& d
   if (page.operators.peak_flops > 0 && page.operators.bandwidth > 0 &&
       std::any_of(page.operators.rows.begin(), page.operators.rows.end(), plotted))
     charts.push_back(html::roofline_chart(page.operators));
+  if (!page.topology.links.empty()) charts.push_back(html::topology_chart(page.topology, page.heading.cluster));
   if (!data.prediction->links.empty()) charts.push_back(html::links_chart(data.prediction->links));
 }
 
@@ -160,7 +161,12 @@ std::vector<html::Chart> charts_of(const ReportData& data) {
   std::vector<html::Chart> charts;
   const bool whole = data.page && data.prediction;
   if (data.schedule && (data.predicted || data.measured)) charts.push_back(html::timeline_chart(data));
-  if (whole && !data.page->trace.empty() && !charts.empty()) charts.back().save = {"trace.json", data.page->trace};
+  if (whole && !charts.empty()) {
+    if (!data.page->trace.empty())
+      charts.back().save = {"trace.json", data.page->trace};
+    else
+      charts.back().text += " `orrery simulate PLAN --trace FILE` writes it for Perfetto.";
+  }
   if (whole) add_plan_charts(charts, data);
   if (data.prediction) {
     charts.push_back(html::breakdown_chart(data.prediction->breakdown, data.measured_breakdown));

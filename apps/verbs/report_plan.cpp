@@ -62,6 +62,7 @@ reports::PlanPage page_of(const PlanToShow& shown, const cost::Intervals& interv
   reports::PlanPage page;
   page.heading = heading_of(*shown.loaded, intervals);
   page.operators = sim::operators_of(shown.schedule, shown.pricing);
+  page.topology = reports::topology_of(shown.loaded->file.cluster, shown.prediction.links);
   page.coefficients = coefficients_of(shown.pricing);
   if (!shown.timeline.spans.empty()) {
     std::string trace = reports::trace_json(shown.timeline, shown.schedule);

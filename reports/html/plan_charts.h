@@ -10,6 +10,7 @@ namespace orrery::reports::html {
 [[nodiscard]] Chart tornado_chart(const PlanPage& page, const cost::Prediction& own);
 [[nodiscard]] Chart roofline_chart(const cost::Operators& operators);
 [[nodiscard]] Chart links_chart(const std::vector<cost::LinkRow>& links);
+[[nodiscard]] Chart topology_chart(const Topology& topology, const std::string& cluster);
 /// Plans by memory and step time; rows of its table can be pinned.
 [[nodiscard]] Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading);
 

@@ -63,8 +63,9 @@ TEST_F(Report, OfAPlanExplainsWhereItsTimeGoesAndWhatItHangsOn) {
   EXPECT_FALSE(shown.at("sensitivities").empty());
   EXPECT_FALSE(shown.at("operators").empty());
   const std::string html = text_of(page_);
-  for (const char* heading : {"Timeline", "From the peak to the step", "Where the step goes", "Memory by stage",
-                              "What the step hangs on", "Roofline by operator", "Load of the network", "Provenance"})
+  for (const char* heading :
+       {"Timeline", "From the peak to the step", "Where the step goes", "Memory by stage", "What the step hangs on",
+        "Roofline by operator", "Topology with the load of its links", "Load of the network", "Provenance"})
     EXPECT_THAT(html, HasSubstr(std::string(">") + heading + "</h2>"));
   EXPECT_THAT(html, ::testing::ContainsRegex("<td>plan</td><td>sha256 [0-9a-f]{64}</td>"));
   EXPECT_THAT(html, HasSubstr("device.matmul.")) << "coefficients with their sources";

@@ -1,4 +1,5 @@
-/// Writes a report of the sample records: make_sample_report LIBRARY_FOLDER OUTPUT.html. For the browser test, and to
+/// Writes a report of the sample records: make_sample_report LIBRARY_FOLDER OUTPUT.html [plan]; `plan`: a plan's page
+/// beside another's, with a search and a whole run, in place of runs. For the browser test, and to
 /// look at a report while changing it.
 #include <fstream>
 #include <iostream>
@@ -9,8 +10,8 @@
 
 int main(int argc, char** argv) {
   using namespace orrery;
-  if (argc != 3) {
-    std::cerr << "usage: make_sample_report LIBRARY_FOLDER OUTPUT.html\n";
+  if (argc != 3 && argc != 4) {
+    std::cerr << "usage: make_sample_report LIBRARY_FOLDER OUTPUT.html [plan]\n";
     return 2;
   }
   reports::ChartLibrary library;
@@ -25,6 +26,15 @@ int main(int argc, char** argv) {
     text << file.rdbuf();
     library.parts.push_back(text.str());
   }
-  std::ofstream(argv[2], std::ios::binary) << reports::report_html(sample::report(), library);
+  reports::ReportData data = sample::report();
+  if (argc == 4) {
+    data = sample::plan_report();
+    data.compared = sample::compared();
+    data.whole_run = sample::whole_run();
+    data.search = sample::search();
+    data.search_heading = data.page->heading;
+    data.page->trace = "{}";
+  }
+  std::ofstream(argv[2], std::ios::binary) << reports::report_html(data, library);
   return 0;
 }

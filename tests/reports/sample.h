@@ -26,6 +26,13 @@ namespace orrery::sample {
 /// All of the above in one report.
 [[nodiscard]] reports::ReportData report();
 
+/// A plan's page: a prediction with all that explains it, and no run.
+[[nodiscard]] cost::Operators operators();
+[[nodiscard]] reports::PlanPage plan_page();
+[[nodiscard]] reports::ReportData plan_report();
+[[nodiscard]] std::vector<reports::Compared> compared();  ///< two plans
+[[nodiscard]] reports::WholeRun whole_run();
+
 /// Compares with tests/golden/reports/NAME; rewrites it instead when ORRERY_UPDATE_GOLDEN is set.
 void expect_golden(const std::string& name, const std::string& actual);
 

@@ -171,6 +171,95 @@ reports::ReportData report() {
   return d;
 }
 
+cost::Operators operators() {
+  cost::Operators out;
+  out.peak_flops = 312e12;
+  out.bandwidth = 2e12;
+  out.rows = {{"matmul", "backward", 400, 0.5, 0.36 * 312e12, 1e12},
+              {"matmul", "forward", 200, 0.25, 0.18 * 312e12, 5e11},
+              {"attention_grad", "backward", 20, 0.1, 0.04 * 312e12, 2e11},
+              {"layer_norm", "forward", 80, 0.05, 1e9, 1e11},
+              {"adamw", "optimizer", 1, 0.015, 2e9, 3e10}};
+  out.masked_flops = 0.02 * 312e12;
+  return out;
+}
+
+reports::PlanPage plan_page() {
+  reports::PlanPage out;
+  out.heading.model = "gpt3-22b";
+  out.heading.cluster = "selene-128";
+  out.heading.device = "A100";
+  out.heading.devices = 128;
+  out.heading.devices_per_node = 8;
+  out.heading.peak_flops = 312e12;
+  reports::Evidence& evidence = out.heading.evidence.front();
+  evidence.stack = "megatron-core";
+  evidence.word = "published";
+  evidence.text = "from 38 published runs <of it>";
+  evidence.several_nodes = cost::Spread{"megatron-core", true, {0.9, 1.11}, {0.95, 1.08}, 38};
+  out.operators = operators();
+  cost::Prediction other = prediction();
+  other.step_time_s *= 1.1;
+  other.memory_peak_bytes *= 2;
+  out.neighbours = {{"micro-batch 2", other, "", ""}, {"VP 3", std::nullopt, "chunks are not whole", "P18"}};
+  out.sensitivities = {{"bandwidth of NICs", "25 GB/s", "selene", "", 1.9, 1.6},
+                       {"device.gemm.efficiency", "0.8", "datasheet", "share of the peak", 2.1, 1.5}};
+  out.topology.tiers = {{clusters::VertexKind::device, 128},
+                        {clusters::VertexKind::nvswitch, 96},
+                        {clusters::VertexKind::nic, 128},
+                        {clusters::VertexKind::leaf, 8}};
+  out.topology.links = {
+      {clusters::VertexKind::device, clusters::VertexKind::nvswitch, "nvlink3", 128, 3e11, prediction().links[0]},
+      {clusters::VertexKind::device, clusters::VertexKind::nic, "pcie", 128, 3e10, std::nullopt},
+      {clusters::VertexKind::nic, clusters::VertexKind::leaf, "hdr200", 128, 2.5e10, prediction().links[1]}};
+  out.coefficients = {
+      "Coefficients", {{"name", reports::Align::left}, {"value"}, {"source", reports::Align::left}}, {}, {}};
+  out.coefficients.rows = {{"device.gemm.efficiency", "0.8", "a <source>"}};
+  return out;
+}
+
+reports::ReportData plan_report() {
+  reports::ReportData data = report();
+  data.measured.reset();
+  data.measured_breakdown.reset();
+  data.measured_memory.clear();
+  data.run.reset();
+  data.runs.clear();
+  data.fit.reset();
+  data.scaling.clear();
+  data.losses.clear();
+  data.search.reset();
+  data.page = plan_page();
+  return data;
+}
+
+std::vector<reports::Compared> compared() {
+  reports::Compared a{"plans/a.yaml", prediction(), plan_page().heading, {}, {}};
+  reports::Compared b{"plans/<b>.yaml", prediction(), plan_page().heading, {}, {}};
+  b.prediction.spec.micro_batch = 4;
+  b.prediction.spec.recompute = plan::Recompute::full;
+  b.prediction.step_time_s *= 2;
+  b.heading.cluster = "selene-256";
+  return {a, b};
+}
+
+reports::WholeRun whole_run() {
+  reports::WholeRun run;
+  run.devices = 16;
+  run.devices_per_node = 8;
+  run.forecast.asked.failures.mtbf = {86400, "a fleet"};
+  run.forecast.asked.restart = {600, "a source"};
+  run.forecast.system = {86400, 600, 1, 20};
+  run.forecast.now = cost::goodput(600, run.forecast.system);
+  run.forecast.best = run.forecast.now;
+  run.forecast.failures = 3;
+  run.lengths = {{"given", "--tokens", 7e9, 140e9, 1000, 864000, 1234, 3.6e9, 2.1, true},
+                 {"best model", "a law", 3e9, 60e9, 0, 0, 0, 0, 0, false}};
+  for (const double interval : {60.0, 600.0, 6000.0})
+    run.by_interval.emplace_back(interval, cost::goodput(interval, run.forecast.system).useful);
+  return run;
+}
+
 void expect_golden(const std::string& name, const std::string& actual) {
   const std::string path = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/reports/" + name;
   if (std::getenv("ORRERY_UPDATE_GOLDEN")) {

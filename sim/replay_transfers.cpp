@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "base/ensure.h"
+#include "base/index.h"
 #include "sim/max_min.h"
 #include "sim/symmetry.h"
 
@@ -17,9 +18,7 @@ namespace orrery::sim {
 
 namespace {
 
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
+using base::at;
 
 struct Move {  // a transfer on the graph
   int from = 0, to = 0;

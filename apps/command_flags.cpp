@@ -312,7 +312,23 @@ void add_looking(CLI::App& app, Verbs& verbs) {
       ->option_text("S,S..");
   collective->add_option("--algorithm", o.algorithm, "As NCCL_ALGO: ring, tree, nvls, nvls-tree, pairwise ..")
       ->option_text("NAME");
+  CLI::Option* replay = collective->add_flag(
+      "--replay", o.replay, "The algorithm itself too, else all that do it: in closed form, and replayed on the links");
+  collective->add_option("--pieces", o.pieces, "Pieces that follow each other on trees, chains and through switches")
+      ->check(CLI::Range(1, 1024))
+      ->needs(replay)
+      ->option_text("K");
+  collective
+      ->add_option("--channels", o.channels, "The message in parts, each over the nodes' devices in another order")
+      ->check(CLI::Range(1, 64))
+      ->needs(replay)
+      ->option_text("C");
+  collective->add_option("--tasks", o.tasks, "So many at once, the ranks dealt out to them in turn")
+      ->check(CLI::Range(1, 4096))
+      ->needs(replay)
+      ->option_text("T");
   collective->add_option("--measured", o.measured, "Instead of CLUSTER: predict the rows of this file")
+      ->excludes(replay)
       ->option_text("FILE");
   add_calibrations(*collective, o.calibrations);
 

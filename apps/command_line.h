@@ -144,6 +144,9 @@ struct CollectiveOptions {
   int nodes = 0;                   ///< 0: all
   int per_node = 0;                ///< devices of a node; 0: all
   std::vector<std::string> sizes;  ///< "1MiB"; empty: 1 KiB to 16 GiB
+  bool replay = false;             ///< the algorithm itself too: in closed form, and replayed on the links
+  int pieces = 0;                  ///< of `replay`: that a message is cut into; 0: by its size
+  int channels = 1, tasks = 1;     ///< of `replay`
   std::string measured;            ///< a file of measurements to compare with, instead of a cluster
   std::vector<std::string> calibrations;
 };

@@ -7,12 +7,18 @@ find_library(HWLOC_LIBRARY hwloc REQUIRED)
 # PCRE2 splits text by Unicode classes before byte-pair encoding.
 find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
+# Categories, lower case and decompositions of all scripts, for BERT's word pieces.
+find_path(UTF8PROC_INCLUDE utf8proc.h REQUIRED)
+find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
+# CRC-32 of checkpoints.
+find_package(ZLIB REQUIRED)
 # XXH3, in one header, for hashes of weights that replicas compare.
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)
 orrery_room(exec DEPENDS base models clusters plan
-            LINK Threads::Threads ${CMAKE_DL_LIBS} ${HWLOC_LIBRARY} ${PCRE2_LIBRARY}
+            LINK Threads::Threads ${CMAKE_DL_LIBS} ${HWLOC_LIBRARY} ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY} ZLIB::ZLIB
             EXCLUDE "/exec/mpi/" "/exec/cuda/" "/exec/cpu/")
-orrery_unity(orrery_exec ALONE completion compression_states encode_data faults guards held_states initial_weights
+target_link_libraries(orrery_exec PRIVATE Eigen3::Eigen)  # fp16 without a processor's instructions
+orrery_unity(orrery_exec ALONE half completion compression_states encode_data faults guards held_states initial_weights
              initialise measure message_timer op_timer safetensors safetensors_header sample spikes state_hash
              tokenizer_open)
 

@@ -14,6 +14,7 @@
 #include "plan/schedule/check.h"
 #include "plan/schedule/place.h"
 #include "sim/fabric.h"
+#include "sim/link_rows.h"
 #include "sim/replay.h"
 #include "sim/steady.h"
 
@@ -181,36 +182,11 @@ class Summary {
     }
   }
 
-  using LinkKind = std::pair<clusters::LinkKind, int>;  // and the tier of the network
-  static LinkKind kind_of(const Direction& d) { return {d.kind, d.tier}; }
-  [[nodiscard]] std::string name_of(const LinkKind& kind) const {
-    if (kind.first != clusters::LinkKind::network) return clusters::name_of(kind.first);
-    if (kind.second == 0) return cluster_.inter.name;
-    return kind.second == 1 ? "leaf-spine" : "spine-core";
-  }
-
-  // Means over all links of a class in the cluster, idle ones included.
   void links(cost::Prediction& p) const {
-    struct Row {
-      double bytes = 0, capacity = 0, peak = 0;
-    };
-    std::map<LinkKind, Row> rows;
-    const std::vector<double>& carried = replay_.carried[static_cast<std::size_t>(job_)];
-    for (std::size_t l = 0; l < carried.size(); ++l) {
-      if (carried[l] == 0) continue;
-      const Direction& d = fabric_->direction(replay_.links[l]);
-      Row& row = rows[kind_of(d)];
-      row.bytes += carried[l];
-      row.peak = std::max(row.peak, carried[l] / (d.bandwidth * p.step_time_s));
-    }
-    for (int i = 0; i < fabric_->directions(); ++i) {
-      const Direction& d = fabric_->direction(i);
-      if (const auto row = rows.find(kind_of(d)); row != rows.end()) row->second.capacity += d.bandwidth;
-    }
-    std::map<std::string, Row> named;
-    for (const auto& [kind, row] : rows) named[name_of(kind)] = row;
-    for (const auto& [name, row] : named)
-      p.links.push_back({name, row.bytes, row.bytes / (row.capacity * p.step_time_s), row.peak});
+    std::vector<Carried> carried;
+    const std::vector<double>& bytes = replay_.carried[static_cast<std::size_t>(job_)];
+    for (std::size_t l = 0; l < bytes.size(); ++l) carried.push_back({replay_.links[l], bytes[l]});
+    p.links = link_rows(*fabric_, cluster_, carried, p.step_time_s);
   }
 
   // CPU ranks share one memory: each rank's part of it is the link.

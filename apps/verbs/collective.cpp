@@ -8,6 +8,7 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
+#include "apps/verbs/collective_replay.h"
 #include "apps/verbs/verbs.h"
 #include "base/units.h"
 #include "clusters/read.h"
@@ -110,24 +111,33 @@ Outcome predict(const CollectiveOptions& options, const Context& context,
       {"size"},      {"algorithm", reports::Align::left}, {"protocol", reports::Align::left}, {"time"}, {"algbw GB/s"},
       {"busbw GB/s"}};
   const cost::Calibration own = cost::merge(cost::defaults(*cluster), calibrations);
+  const auto library = [&](base::Bytes message, const std::vector<int>& among) {
+    return cost::price_of(*cluster, own, operation, message, among, options.algorithm);
+  };
   json rows = json::array();
   for (const double bytes : *sizes) {
-    const cost::CollectivePrice price =
-        cost::price_of(*cluster, own, operation, base::Bytes{bytes}, members, options.algorithm);
+    const cost::CollectivePrice price = library(base::Bytes{bytes}, members);
     rows.push_back(row_json(bytes, ranks, operation, price.algorithm, price.protocol, price.time.value));
     const json& row = rows.back();
     table.rows.push_back({base::human(base::Bytes{bytes}), price.algorithm, price.protocol,
                           reports::time_text(price.time.value), gigabytes(row["algorithm_bandwidth_bytes_per_s"]),
                           gigabytes(row["bus_bandwidth_bytes_per_s"])});
   }
+  json result{{"cluster", cluster->name},
+              {"operation", options.operation},
+              {"ranks", ranks},
+              {"nodes", nodes},
+              {"rows", rows},
+              {"measured", nullptr},
+              {"replay", nullptr}};
+  if (options.replay) {
+    const auto replayed = replay_on_links(options, *cluster, operation, members, *sizes, library);
+    if (!replayed) return {kUsage, {}, {}, replayed.error()};
+    table = replayed->table;
+    result["replay"] = json::parse(replayed->json);
+  }
   outcome.text = reports::text_of(table, context.terminal.style);
-  outcome.json = json{{"cluster", cluster->name},
-                      {"operation", options.operation},
-                      {"ranks", ranks},
-                      {"nodes", nodes},
-                      {"rows", rows},
-                      {"measured", nullptr}}
-                     .dump();
+  outcome.json = result.dump();
   return outcome;
 }
 
@@ -191,7 +201,8 @@ Outcome compare(const CollectiveOptions& options, const Context& context,
   Outcome outcome;
   outcome.text = reports::text_of(table, context.terminal.style);
   outcome.json = json{{"cluster", nullptr}, {"operation", nullptr},  {"ranks", nullptr},
-                      {"nodes", nullptr},   {"rows", json::array()}, {"measured", std::move(measured)}}
+                      {"nodes", nullptr},   {"rows", json::array()}, {"measured", std::move(measured)},
+                      {"replay", nullptr}}
                      .dump();
   return outcome;
 }

@@ -70,7 +70,9 @@ constexpr Examples kExamples[] = {
     {"model",
      "  orrery model llama3-8b\n"
      "  orrery model config.json --sequence 4096"},
-    {"collective", "  orrery collective hgx-h100 --op all_gather --nodes 4"},
+    {"collective",
+     "  orrery collective hgx-h100 --op all_gather --nodes 4\n"
+     "  orrery collective hgx-h100 --nodes 4 --algorithm ring --replay --channels 8   what the links make of it"},
     {"probe", "  orrery probe --measure -o here.yaml --calibration here-calibration.yaml"},
     {"import",
      "  orrery import topology.xml fabric.txt -o cluster.yaml  a cluster file from dumps of real machines\n"

@@ -2,34 +2,36 @@
 // spaces, lower and strip, split at punctuation, longest match first.
 #include "exec/data/wordpiece.h"
 
-#include <algorithm>
+#include <utf8proc.h>
 
-#include "exec/data/pretokenise.h"
-#include "exec/data/wordpiece_tables.h"
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/ensure.h"
 
 namespace orrery::exec {
 namespace {
 
 constexpr std::size_t kLongestWord = 100;  // characters; longer ones are unknown
 constexpr char32_t kReplacement = 0xfffd;
+constexpr int kMostParts = 8;  // of a character that is decomposed; Unicode 15 has 4
 
-template <class Runs>
-bool within(const Runs& runs, char32_t c) {
-  const auto point = static_cast<std::int32_t>(c);
-  const auto after =
-      std::upper_bound(runs.begin(), runs.end(), point, [](std::int32_t p, const auto& run) { return p < run[0]; });
-  return after != runs.begin() && point <= (*(after - 1))[1];
+utf8proc_category_t category_of(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
-
-bool is_space(char32_t c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || within(kSpaces, c);
+bool is_space(char32_t c, utf8proc_category_t category) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || category == UTF8PROC_CATEGORY_ZS;
 }
-bool is_unseen(char32_t c) {
-  return c < 0x20 || c == 0x7f || c == kReplacement || within(kUnseen, c);
+bool is_unseen(char32_t c, utf8proc_category_t category) {
+  return c == kReplacement || category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
+         category == UTF8PROC_CATEGORY_CO;
 }
+/// Of ASCII all signs, which Unicode has among its symbols too.
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return (c > 0x20 && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') || (c > 'z' && c < 0x7f);
-  return within(kPunctuation, c);
+  const utf8proc_category_t category = category_of(c);
+  return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
 }
 /// The blocks of CJK ideographs, which are written without spaces.
 bool is_ideograph(char32_t c) {
@@ -50,59 +52,28 @@ void append_plain(char32_t c, std::u32string& out) {
     out += c >= 'A' && c <= 'Z' ? c + 0x20 : c;
     return;
   }
-  // Hangul syllables by the standard's rule (Unicode, section 3.12).
-  constexpr char32_t kFirst = 0xac00, kSyllables = 11172, kVowels = 21, kTails = 28;
-  if (c >= kFirst && c < kFirst + kSyllables) {
-    const char32_t at = c - kFirst;
-    out += 0x1100 + at / (kVowels * kTails);
-    out += 0x1161 + at % (kVowels * kTails) / kTails;
-    if (at % kTails != 0) out += 0x11a7 + at % kTails;
-    return;
-  }
-  const auto point = static_cast<std::int32_t>(c);
-  const auto many = std::lower_bound(kLongLetters.begin(), kLongLetters.end(), point,
-                                     [](const LongLetter& letter, std::int32_t p) { return letter.from < p; });
-  if (many != kLongLetters.end() && many->from == point) {
-    for (const std::int32_t part : many->to)
-      if (part != 0) out += static_cast<char32_t>(part);
-    return;
-  }
-  // Runs of every second letter interleave: one that begins before may reach beyond the next.
-  auto run = std::upper_bound(kLetters.begin(), kLetters.end(), point,
-                              [](std::int32_t p, const LetterRun& letters) { return p < letters.first; });
-  for (int back = 0; back < 2 && run != kLetters.begin(); ++back) {
-    --run;
-    if (point > run->last || (point - run->first) % run->step != 0) continue;
-    if (run->to != 0) out += static_cast<char32_t>(run->to + (point - run->first) / run->step * run->rise);
-    return;
-  }
-  out += c;
+  std::array<utf8proc_int32_t, kMostParts> parts{};
+  int boundary = 0;
+  const utf8proc_ssize_t count = utf8proc_decompose_char(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)),
+                                                         parts.data(), kMostParts, UTF8PROC_DECOMPOSE, &boundary);
+  ENSURE(count >= 0 && count <= kMostParts, "U+{:04X} in {} parts", static_cast<std::uint32_t>(c), count);
+  for (const utf8proc_int32_t part : std::span(parts).first(static_cast<std::size_t>(count)))
+    if (utf8proc_category(part) != UTF8PROC_CATEGORY_MN) out += static_cast<char32_t>(part);
 }
 
-char32_t decode(std::string_view sequence) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(sequence[i]); };
-  if (sequence.size() == 1) return byte(0);
-  char32_t out = byte(0) & (0xffU >> (sequence.size() + 1));
-  for (std::size_t i = 1; i < sequence.size(); ++i) out = out << 6 | (byte(i) & 0x3fU);
-  return out;
+/// Takes a character off the text; a byte that begins none is the replacement character.
+char32_t take(std::string_view& text) {
+  utf8proc_int32_t c = 0;
+  const utf8proc_ssize_t length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                                   static_cast<utf8proc_ssize_t>(text.size()), &c);
+  text.remove_prefix(static_cast<std::size_t>(std::max<utf8proc_ssize_t>(1, length)));
+  return length > 0 ? static_cast<char32_t>(c) : kReplacement;
 }
 
 void encode_to(char32_t c, std::string& out) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xc0 | c >> 6);
-    out += static_cast<char>(0x80 | (c & 0x3f));
-  } else if (c < 0x10000) {
-    out += static_cast<char>(0xe0 | c >> 12);
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3f));
-    out += static_cast<char>(0x80 | (c & 0x3f));
-  } else {
-    out += static_cast<char>(0xf0 | c >> 18);
-    out += static_cast<char>(0x80 | (c >> 12 & 0x3f));
-    out += static_cast<char>(0x80 | (c >> 6 & 0x3f));
-    out += static_cast<char>(0x80 | (c & 0x3f));
-  }
+  std::array<utf8proc_uint8_t, 4> bytes{};
+  const utf8proc_ssize_t length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data());
+  for (utf8proc_ssize_t i = 0; i < length; ++i) out += static_cast<char>(bytes[static_cast<std::size_t>(i)]);
 }
 
 }  // namespace
@@ -119,12 +90,11 @@ void WordPiece::encode(std::string_view text, std::vector<std::int32_t>& out) co
     current.clear();
   };
   while (!text.empty()) {
-    const std::size_t length = sequence_at(text);
-    const char32_t c = length == 0 ? kReplacement : decode(text.substr(0, length));
-    text.remove_prefix(std::max<std::size_t>(1, length));
-    if (is_space(c)) {
+    const char32_t c = take(text);
+    const utf8proc_category_t category = category_of(c);
+    if (is_space(c, category)) {
       end_word();
-    } else if (is_unseen(c)) {
+    } else if (is_unseen(c, category)) {
       continue;
     } else if (is_ideograph(c)) {
       end_word();

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #endif
 
+#include <Eigen/Core>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -26,26 +27,11 @@ std::uint16_t to_bf16(float value) {
 }
 
 float from_fp16(std::uint16_t bits) {
-  const int exponent = (bits >> 10) & 0x1f, fraction = bits & 0x3ff;
-  const float sign = (bits & 0x8000U) != 0 ? -1.0F : 1.0F;
-  if (exponent == 0x1f) return fraction == 0 ? sign * INFINITY : std::copysign(NAN, sign);
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
-  return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  return static_cast<float>(std::bit_cast<Eigen::half>(bits));
 }
 
 std::uint16_t to_fp16(float value) {
-  const std::uint32_t sign = (std::bit_cast<std::uint32_t>(value) >> 16) & 0x8000U;
-  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00U);
-  const float magnitude = std::abs(value);
-  constexpr float kOverflows = 65520;  // halfway between the largest number and the next that there would be
-  if (magnitude >= kOverflows) return static_cast<std::uint16_t>(sign | 0x7c00U);
-  constexpr float kSmallestNormal = 0x1p-14F;
-  int exponent = -14;
-  if (magnitude >= kSmallestNormal) exponent = std::ilogb(magnitude);
-  // Whole steps of the last place; nearbyint rounds to even. Carries run into the exponent as they should.
-  const auto steps = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
-  const std::uint32_t base = magnitude >= kSmallestNormal ? static_cast<std::uint32_t>(exponent + 14) << 10 : 0;
-  return static_cast<std::uint16_t>(sign | (base + steps));
+  return std::bit_cast<std::uint16_t>(Eigen::half(value));
 }
 
 bool is_16_bit(models::DType dtype) {
@@ -64,7 +50,7 @@ void put(std::byte* stored, std::size_t i, std::uint16_t bits) {
 }
 
 // fp16 by the processor's own conversions, eight at a time; they return how many they did. Sums of gradients over MPI
-// spent most of their time in the arithmetic above.
+// spent most of their time in conversions one by one.
 #if defined(__x86_64__)
 bool converts_fp16() {
   static const bool can = [] {  // __builtin_cpu_supports("f16c") is unknown to clang before 15

@@ -20,7 +20,7 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::size_t kMostLine = 1 << 20;        // a longer line is cut: nothing of ours is that long
+constexpr std::size_t kMostOfChild = 1 << 20;     // a longer line is cut: nothing of ours is that long
 constexpr std::chrono::milliseconds kDrain{500};  // for output of grandchildren that outlive the child
 
 std::array<int, 2> make_pipe() {
@@ -125,7 +125,7 @@ void Child::read_from(Pipe& pipe, const std::function<void(const std::string&)>&
   for (std::size_t end = 0; (end = pipe.rest.find('\n', begin)) != std::string::npos; begin = end + 1)
     line(pipe.rest.substr(begin, end - begin));
   pipe.rest.erase(0, begin);
-  if (pipe.rest.size() > kMostLine) pipe.rest.resize(kMostLine);
+  if (pipe.rest.size() > kMostOfChild) pipe.rest.resize(kMostOfChild);
 }
 
 bool Child::pump(std::chrono::milliseconds wait, const std::function<void(const std::string&)>& out_line,

@@ -2,7 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cost/network/algorithms.h"
+#include "cost/network/collective_measurements.h"
+#include "cost/network/messages.h"
+#include "sim/replay_transfers.h"
 #include "tests/apps/command.h"
+#include "tests/clusters/support.h"
 
 namespace orrery::tests {
 namespace {
@@ -47,6 +52,76 @@ TEST(Collective, ComparesWithWhatWasMeasured) {
                                        "error", "algorithm", "protocol", "standing"});
   EXPECT_EQ(measured.at("rows")[0].at("standing"), "small");
   EXPECT_THAT(orrery({"collective", "--measured", file}).out, ::testing::HasSubstr("1 rows judged"));
+}
+
+// What is printed is what the rooms' functions say of the same case.
+TEST(Collective, ReplaysWithTheLibraryTheClosedFormAndTheLinksBeside) {
+  const Ran ran =
+      orrery({"collective", "hgx-h200", "--replay", "--algorithm", "ring", "--sizes", "4KiB,1GiB", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const clusters::Cluster cluster = clusters::testing::catalog("hgx-h200");
+  const std::vector<int> members = cost::members_of(cluster, 1, 8);
+  clusters::Paths paths(cluster);
+  const plan::Steps ring = plan::ring_all_reduce(8);
+  ASSERT_EQ(ran.result().at("replay").at("rows").size(), 2U);
+  for (const nlohmann::json& row : ran.result().at("replay").at("rows")) {
+    expect_keys(row, {"bytes", "algorithm", "pieces", "library_time_s", "library_algorithm", "library_protocol",
+                      "closed_form_s", "replay_s", "latency_s", "messages", "binds", "bound_share", "links"});
+    const base::Bytes bytes{row.at("bytes").get<double>()};
+    const auto replay = sim::replay_transfers({sim::placed(ring, paths, members, bytes)}, paths);
+    EXPECT_DOUBLE_EQ(row.at("replay_s").get<double>(), sim::seconds(replay.ends.front()));
+    EXPECT_DOUBLE_EQ(row.at("closed_form_s").get<double>(),
+                     cost::time_alone(plan::Algorithm::ring, plan::Goal::all_reduce, {8, 8, 1}, paths,
+                                      cost::places_of(paths, members), bytes)
+                         .value);
+    EXPECT_DOUBLE_EQ(
+        row.at("library_time_s").get<double>(),
+        cost::price_of(cluster, cost::defaults(cluster), cost::Operation::all_reduce, bytes, members, "ring")
+            .time.value);
+    expect_keys(row.at("links")[0], {"class", "bytes", "mean_utilisation", "peak_utilisation"});
+    // A ring's GPU sends 2 (n-1)/n of the message up its NVLinks, 450 GB/s.
+    EXPECT_NEAR(row.at("links")[0].at("peak_utilisation").get<double>(),
+                bytes.value * 14 / 8 / 450e9 / row.at("replay_s").get<double>(), 1e-6);
+  }
+  EXPECT_EQ(ran.result().at("replay").at("rows")[0].at("binds"), "latency");
+  EXPECT_EQ(ran.result().at("replay").at("rows")[1].at("binds"), "nvlink");
+  const std::string text = orrery({"collective", "hgx-h200", "--replay", "--sizes", "1GiB"}).out;
+  for (const char* algorithm : {"ring", "tree", "halving-doubling", "nvls", "hierarchical"})
+    EXPECT_THAT(text, ::testing::HasSubstr(algorithm));
+}
+
+TEST(Collective, ReplaysEveryOperationThatHasAlgorithms) {
+  for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"}) {
+    const Ran ran = orrery({"collective", "hgx-h200", "--nodes", "2", "--op", operation, "--replay", "--channels", "2",
+                            "--tasks", "2", "--pieces", "4", "--sizes", "16MiB", "--json"});
+    ASSERT_EQ(ran.exit_code, 0) << operation << ran.err;
+    const nlohmann::json replay = ran.result().at("replay");
+    EXPECT_EQ(replay.at("tasks"), 2);
+    EXPECT_EQ(replay.at("channels"), 2);
+    EXPECT_GE(replay.at("rows").size(), 2U);
+    for (const nlohmann::json& row : replay.at("rows"))
+      EXPECT_GE(row.at("replay_s").get<double>(), 0.99 * row.at("closed_form_s").get<double>()) << operation << row;
+  }
+}
+
+TEST(Collective, RefusesReplaysThatThereAreNot) {
+  const auto refused = [](std::vector<std::string> more, const std::string& why) {
+    std::vector<std::string> all = {"collective", "hgx-h200", "--nodes", "3", "--sizes", "1MiB"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Ran ran = orrery(all);
+    EXPECT_EQ(ran.exit_code, 2) << why;
+    EXPECT_THAT(ran.err, ::testing::HasSubstr(why));
+  };
+  refused({"--replay", "--algorithm", "tree", "--op", "all_gather"}, "tree does no all_gather");
+  refused({"--replay", "--algorithm", "tree", "--op", "all_gather"}, "among these ranks: ring, pat, direct");
+  refused({"--replay", "--algorithm", "pat", "--op", "all_reduce"}, "pat does no all_reduce");
+  refused({"--replay", "--algorithm", "nvls-tree"}, "no algorithm `nvls-tree`");
+  refused({"--replay", "--algorithm", "nvls"}, "within a node");
+  refused({"--replay", "--algorithm", "halving-doubling", "--op", "all_gather"}, "power of two");
+  EXPECT_THAT(orrery({"collective", "hgx-h200", "--replay", "--op", "send"}).err,
+              ::testing::HasSubstr("send is one message"));
+  refused({"--replay", "--tasks", "5"}, "not dealt out to 5");
+  refused({"--tasks", "2"}, "--replay");
 }
 
 TEST(Collective, SaysWhatIsWrong) {

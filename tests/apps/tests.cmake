@@ -2,7 +2,7 @@
 include(GoogleTest)
 file(GLOB cli_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp)
 add_executable(test_apps ${cli_sources})
-target_link_libraries(test_apps PRIVATE orrery_flags GTest::gtest GTest::gmock GTest::gtest_main)
+target_link_libraries(test_apps PRIVATE orrery::sim orrery_flags GTest::gtest GTest::gmock GTest::gtest_main)
 target_compile_definitions(test_apps PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                            ORRERY_BUILD_DIR="${PROJECT_BINARY_DIR}" ORRERY_BINARY="$<TARGET_FILE:orrery>")
 orrery_unity(test_apps ALONE plan_test probe_test recommend_test)

@@ -78,6 +78,7 @@ TEST(Checksum, OfTwoRunsIsThatOfBothTogether) {
               crc(all))
         << at;
   EXPECT_EQ(crc("123456789"), 0xcbf43926U);
+  EXPECT_EQ(crc32({}, 0xcbf43926U), 0xcbf43926U);
 }
 
 TEST(Files, RemovingATreeTakesLinksAndNotWhatTheyPointTo) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "exec/engine/half.h"
 #include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
@@ -34,6 +35,47 @@ void expect_memory_as_predicted(const Outcome& outcome) {
     const auto predicted = static_cast<double>(outcome.placements[rank].arena_bytes);
     EXPECT_NEAR(static_cast<double>(outcome.memory[rank].peak_extent), predicted, 0.02 * predicted) << "rank " << rank;
     EXPECT_EQ(outcome.memory[rank].peak_live, outcome.placements[rank].peak_live_bytes) << "rank " << rank;
+  }
+}
+
+// IEEE 754 binary16: 10 bits of fraction, 2^-24 the least, 65504 the largest.
+TEST(Halves, RoundToNearestEvenAndEndInInfinity) {
+  EXPECT_EQ(to_fp16(1), 0x3c00);
+  EXPECT_EQ(to_fp16(-2), 0xc000);
+  EXPECT_EQ(to_fp16(1 + 0x1p-11F), 0x3c00);
+  EXPECT_EQ(to_fp16(1 + 3 * 0x1p-11F), 0x3c02);
+  EXPECT_EQ(to_fp16(0x1p-24F), 1);
+  EXPECT_EQ(to_fp16(0x1p-25F), 0);
+  EXPECT_EQ(to_fp16(3 * 0x1p-25F), 2);
+  EXPECT_EQ(to_fp16(65519), 0x7bff);
+  EXPECT_EQ(to_fp16(65520), 0x7c00);
+  EXPECT_EQ(to_fp16(-INFINITY), 0xfc00);
+  EXPECT_TRUE(std::isnan(from_fp16(to_fp16(NAN))));
+}
+
+// An array has its eights by the processor where it can; what is left over one by one.
+TEST(Halves, OfAnArrayAreThoseOneByOne) {
+  std::vector<std::uint16_t> all(65536), back(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    std::vector<float> values(all.size());
+    widen(dtype, reinterpret_cast<const std::byte*>(all.data()), values);
+    narrow(dtype, values, reinterpret_cast<std::byte*>(back.data()));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const float one = dtype == DType::bf16 ? from_bf16(all[i]) : from_fp16(all[i]);
+      ASSERT_EQ(std::isnan(values[i]), std::isnan(one)) << i;
+      if (std::isnan(one)) continue;
+      ASSERT_EQ(values[i], one) << i;
+      ASSERT_EQ(back[i], all[i]) << i;
+      ASSERT_EQ(dtype == DType::bf16 ? to_bf16(one) : to_fp16(one), all[i]) << i;
+    }
+    std::vector<float> between(all.size() - 1);
+    for (std::size_t i = 0; i < between.size(); ++i) between[i] = 0.5F * values[i] + 0.4999F * values[i + 1];
+    narrow(dtype, between, reinterpret_cast<std::byte*>(back.data()));
+    for (std::size_t i = 0; i < between.size(); ++i) {
+      if (std::isnan(between[i])) continue;
+      ASSERT_EQ(dtype == DType::bf16 ? to_bf16(between[i]) : to_fp16(between[i]), back[i]) << between[i];
+    }
   }
 }
 

@@ -1,0 +1,31 @@
+#pragma once
+/// collective --replay: beside the library's time, what algorithms themselves take on the cluster's links.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "apps/command_line.h"
+#include "base/result.h"
+#include "clusters/cluster.h"
+#include "cost/network/messages.h"
+#include "reports/table.h"
+
+namespace orrery::apps {
+
+/// What the library takes for a message among these ranks.
+using LibraryPrice = std::function<cost::CollectivePrice(base::Bytes message, const std::vector<int>& ranks)>;
+
+struct ReplayedOnLinks {
+  reports::Table table;
+  std::string json;  ///< `result.replay`
+};
+
+/// By size, the algorithm that is asked for, or all that do the operation among these ranks. Errors are of usage: an
+/// algorithm that is none, or does not do it here.
+[[nodiscard]] base::Result<ReplayedOnLinks> replay_on_links(const CollectiveOptions& options,
+                                                            const clusters::Cluster& cluster, cost::Operation operation,
+                                                            const std::vector<int>& ranks,
+                                                            const std::vector<double>& sizes,
+                                                            const LibraryPrice& library);
+
+}  // namespace orrery::apps

@@ -1,0 +1,21 @@
+#pragma once
+/// Links by class, from what each direction of a link carried: how busy the links of a replay were.
+#include <vector>
+
+#include "clusters/cluster.h"
+#include "cost/results.h"
+#include "sim/fabric.h"
+
+namespace orrery::sim {
+
+struct Carried {
+  int link = 0;  ///< a direction of the fabric
+  double bytes = 0;
+};
+
+/// Rows by name: each kind of link, and of the network each tier ("infiniband", "leaf-spine", "spine-core"). Means are
+/// over all links of a class in the cluster, idle ones included. `seconds`: of the replay.
+[[nodiscard]] std::vector<cost::LinkRow> link_rows(const Fabric& fabric, const clusters::Cluster& cluster,
+                                                   const std::vector<Carried>& carried, double seconds);
+
+}  // namespace orrery::sim

@@ -104,12 +104,21 @@ struct CalibrateOptions {
 };
 
 struct ReportOptions {
-  std::vector<std::string> inputs;    ///< run directories and plan files
-  std::vector<std::string> held_out;  ///< of the runs, those that the calibration has not seen
-  std::string job;                    ///< for ranked plans
-  std::string scaling;                ///< a job whose cluster is the largest size of the strong scaling
-  std::vector<int> gpus;              ///< its sizes; empty: halves
-  std::vector<std::string> settings;  ///< as PlanOptions::settings, over the jobs
+  std::vector<std::string> inputs;               ///< run directories and plan files
+  std::vector<std::string> held_out;             ///< of the runs, those that the calibration has not seen
+  std::string job;                               ///< for ranked plans
+  std::vector<std::string> scaling;              ///< jobs on more and more devices; folders among them are runs
+  std::vector<int> gpus;                         ///< their sizes; empty: each cluster and halves of it
+  std::vector<std::string> models, clusters;     ///< in place of the jobs' own; empty: those
+  std::vector<std::int64_t> sequences, batches;  ///< the same
+  bool strong = false, weak = false;             ///< neither: strong
+  bool hold_plan = false;                        ///< one plan at all sizes, but for `data`
+  std::string tokens;                            ///< of a run: "300B"
+  double deadline_days = 0;                      ///< of that run; 0: none
+  std::optional<double> co2;                     ///< g/kWh; absent: the world's average
+  std::vector<std::string> measured;             ///< files of rows to show beside the points
+  std::string format = "html";                   ///< of the output: html, md, csv, json
+  std::vector<std::string> settings;             ///< as PlanOptions::settings, over the jobs
   std::vector<std::string> calibrations;
   std::string output;
 };

@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "reports/html/page.h"
+#include "reports/html/scaling_charts.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 
@@ -82,8 +83,8 @@ std::vector<html::Chart> charts_of(const ReportData& data) {
   };
   if (data.fit && std::any_of(data.fit->residuals.begin(), data.fit->residuals.end(), judged))
     charts.push_back(html::residuals_chart(*data.fit));
-  if (!data.scaling.empty() && data.scaling.front().best.step_time_s > 0)
-    charts.push_back(html::scaling_chart(data.scaling));
+  if (data.scaling)
+    for (html::Chart& chart : html::scaling_charts(*data.scaling)) charts.push_back(std::move(chart));
   if (data.losses.size() > 1) charts.push_back(html::loss_chart(data.losses));
   return charts;
 }
@@ -157,6 +158,7 @@ std::string report_html(const ReportData& data, const ChartLibrary& library) {
   const std::string split = data.prediction ? plan::describe(data.prediction->spec) : "";
   if (lead.find(split) == std::string::npos) lead += (lead.empty() ? "" : " ") + ("Plan: " + split + ".");
   std::string body = tiles(data);
+  if (data.scaling) body += html::scaling_sections(*data.scaling);
   int number_of_figure = 0;
   for (const html::Chart& chart : charts_of(data))
     body += html::figure_html(chart, ++number_of_figure, !library.parts.empty());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cost/results.h"
+#include "cost/scaling.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/timeline.h"
 
@@ -45,7 +46,7 @@ struct ReportData {
   std::vector<ExpertLoad> expert_loads;               ///< of the run's last step, by layer
   std::vector<cost::MeasuredRun> runs;
   std::optional<cost::FitResult> fit;
-  std::vector<cost::ScalingPoint> scaling;
+  std::optional<cost::ScalingStudy> scaling;
   std::optional<cost::SearchResult> search;
   std::vector<Provenance> provenance;
 };

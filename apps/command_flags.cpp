@@ -1,8 +1,14 @@
 // Every verb's flags. CLI11 is slow to compile: it stays in this file and in the one that parses.
 #include "apps/command_flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <map>
+#include <string>
+
+#include "base/result.h"
+#include "base/units.h"
 
 namespace orrery::apps {
 namespace {
@@ -36,6 +42,24 @@ void add_calibrations(CLI::App& verb, std::vector<std::string>& files) {
 }
 
 /// `tokens`: the name of the flag that says how long the run is.
+/// "300e9", "300B", "1.5T" as a number's digits; what is wrong where it is no count.
+std::string as_count(std::string& text) {
+  std::string digits = text;
+  double factor = 1;
+  if (const auto unit = std::string("kKmMbBgGtT").find(text.empty() ? ' ' : text.back()); unit != std::string::npos) {
+    constexpr double kFactors[] = {1e3, 1e6, 1e9, 1e9, 1e12};
+    factor = kFactors[unit / 2];
+    digits.pop_back();
+  }
+  while (!digits.empty() && digits.back() == ' ') digits.pop_back();
+  double number = 0;
+  constexpr double kMost = 1e18;
+  if (!base::parse_number(digits, number) || number * factor < 1 || number * factor > kMost)
+    return fmt::format("{} is no count; 300B, 1.5T or 300e9 is", base::quoted(text));
+  text = fmt::format("{:.17g}", number * factor);
+  return {};
+}
+
 void add_failures(CLI::App& simulate, FailureOptions& options, const char* tokens) {
   CLI::Option* mtbf = simulate.add_option("--mtbf", options.mtbf, "Mean time between failures of all devices together")
                           ->option_text("'3.1 h'|inf");
@@ -67,8 +91,8 @@ void add_failures(CLI::App& simulate, FailureOptions& options, const char* token
   simulate.add_option("--checkpoint-write", options.checkpoint_write, "In place of the predicted one")
       ->option_text("'2 s'");
   simulate.add_option(tokens, options.tokens, "Tokens of the run; default: of the job's steps")
-      ->check(CLI::Range(1.0, 1e18))
-      ->option_text("N");
+      ->transform(CLI::Validator(as_count, ""))
+      ->option_text("300B|300e9");
 }
 
 void add_beginning(CLI::App& app, InitOptions& options) {
@@ -214,6 +238,55 @@ void add_exporting(CLI::App& app, ExportOptions& options) {
       ->option_text("PATH");
 }
 
+/// Flags of `report --scaling`; all of them need it.
+void add_scaling(CLI::App& report, ReportOptions& o) {
+  CLI::Option* scaling =
+      report.add_option("--scaling", o.scaling, "Job files: their best plans on more and more devices")
+          ->option_text("JOB…");
+  const auto list = [&](const char* flag, auto& into, const char* says, const char* value) {
+    return report.add_option(flag, into, says)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->needs(scaling)
+        ->option_text(value);
+  };
+  list("--gpus", o.gpus, "Sizes: 64,128,256; default: the cluster and halves of it", "N,N..")
+      ->check(CLI::Range(1, 1 << 20));
+  list("--models", o.models, "In place of the jobs' model", "MODEL,..");
+  list("--clusters", o.clusters, "In place of the jobs' cluster, in the same sizes", "CLUSTER,..");
+  list("--sequence", o.sequences, "In place of the jobs' sequence", "N,N..")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+  list("--batch", o.batches, "In place of the jobs' batch; with --weak that of the smallest size", "N,N..")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32));
+  report.add_flag("--strong", o.strong, "The same batch at all sizes (default)")->needs(scaling);
+  report.add_flag("--weak", o.weak, "A batch that grows with the devices, from the smallest size on")->needs(scaling);
+  report
+      .add_flag_callback(
+          "--both", [&o] { o.strong = o.weak = true; }, "Strong and weak")
+      ->needs(scaling);
+  report.add_flag("--hold-plan", o.hold_plan, "One plan at all sizes: only `data` grows, and with --weak the batch")
+      ->needs(scaling);
+  CLI::Option* tokens = report.get_option("--tokens");
+  report.add_option("--deadline", o.deadline_days, "Days: the cheapest, smallest and fastest way to make it")
+      ->needs(tokens)
+      ->check(CLI::Range(1e-6, 1e6))
+      ->option_text("DAYS");
+  report.add_option("--co2", o.co2, "Of the electricity; default: the world's average")
+      ->needs(tokens)
+      ->check(CLI::Range(0.0, 1e5))
+      ->option_text("G_PER_KWH");
+  report
+      .add_option("--measured", o.measured,
+                  "Rows as validate reads them, shown beside points of the same job; may be repeated")
+      ->allow_extra_args(false)
+      ->needs(scaling)
+      ->option_text("FILE");
+  report.add_option("--format", o.format, "html (default), md, csv or json: of the scaling alone")
+      ->check(CLI::IsMember({"html", "md", "csv", "json"}))
+      ->needs(scaling)
+      ->option_text("html|md|csv|json");
+}
+
 void add_learning(CLI::App& app, Verbs& verbs) {
   CLI::App* calibrate = app.add_subcommand("calibrate", "Fit coefficients to measured runs");
   CLI::Option* runs = calibrate->add_option("RUN", verbs.calibrate.runs, "Run directories");
@@ -244,14 +317,6 @@ void add_learning(CLI::App& app, Verbs& verbs) {
       ->allow_extra_args(false)
       ->option_text("RUN");
   report->add_option("--job", verbs.report.job, "Job file, for the ranked plans")->option_text("JOB");
-  report->add_option("--scaling", verbs.report.scaling, "Job file on a larger cluster: strong scaling up to its size")
-      ->option_text("JOB");
-  report
-      ->add_option("--gpus", verbs.report.gpus,
-                   "Sizes of the scaling: 64,128,256; default: the cluster and halves of it")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
-      ->option_text("N,N..");
   add_failures(*report, verbs.report.failures, "--tokens,--run-tokens");
   report->add_flag("--compute-optimal", verbs.report.compute_optimal,
                    "A run of as many tokens as the model is best trained on (Hoffmann et al. 2022)");
@@ -260,7 +325,10 @@ void add_learning(CLI::App& app, Verbs& verbs) {
       ->option_text("FLOPS");
   report->add_flag("--no-what-if", verbs.report.no_what_if,
                    "Leave out what other numbers and splits would make of the plan");
-  report->add_option("-o,--output", verbs.report.output, "HTML file to write")->required()->option_text("FILE.html");
+  add_scaling(*report, verbs.report);
+  report->add_option("-o,--output", verbs.report.output, "File to write; - for standard output, of md, csv and json")
+      ->required()
+      ->option_text("FILE");
   add_settings(*report, verbs.report.settings);
   add_calibrations(*report, verbs.report.calibrations);
 }

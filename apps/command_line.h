@@ -104,16 +104,24 @@ struct CalibrateOptions {
 };
 
 struct ReportOptions {
-  std::vector<std::string> inputs;    ///< run directories and plan files
-  std::vector<std::string> held_out;  ///< of the runs, those that the calibration has not seen
-  std::string job;                    ///< for ranked plans
-  std::string scaling;                ///< a job whose cluster is the largest size of the strong scaling
-  std::vector<int> gpus;              ///< its sizes; empty: halves
-  FailureOptions failures;            ///< of a whole run; its tokens are the run's
-  bool compute_optimal = false;       ///< as many tokens as the model is best trained on
-  double budget_flops = 0;            ///< of the run; 0: not given
-  bool no_what_if = false;            ///< leave out what other numbers and splits would make of the plan
-  std::vector<std::string> settings;  ///< as PlanOptions::settings, over the jobs
+  std::vector<std::string> inputs;               ///< run directories and plan files
+  std::vector<std::string> held_out;             ///< of the runs, those that the calibration has not seen
+  std::string job;                               ///< for ranked plans
+  std::vector<std::string> scaling;              ///< jobs on more and more devices; folders among them are runs
+  std::vector<int> gpus;                         ///< their sizes; empty: each cluster and halves of it
+  std::vector<std::string> models, clusters;     ///< in place of the jobs' own; empty: those
+  std::vector<std::int64_t> sequences, batches;  ///< the same
+  bool strong = false, weak = false;             ///< neither: strong
+  bool hold_plan = false;                        ///< one plan at all sizes, but for `data`
+  double deadline_days = 0;                      ///< of that run; 0: none
+  std::optional<double> co2;                     ///< g/kWh; absent: the world's average
+  std::vector<std::string> measured;             ///< files of rows to show beside the points
+  std::string format = "html";                   ///< of the output: html, md, csv, json
+  FailureOptions failures;                       ///< of a whole run; its tokens are the run's
+  bool compute_optimal = false;                  ///< as many tokens as the model is best trained on
+  double budget_flops = 0;                       ///< of the run; 0: not given
+  bool no_what_if = false;                       ///< leave out what other numbers and splits would make of the plan
+  std::vector<std::string> settings;             ///< as PlanOptions::settings, over the jobs
   std::vector<std::string> calibrations;
   std::string output;
 };

@@ -24,6 +24,9 @@ constexpr const char* kMarks[] = {
     "`orrery export`",                                // reports/megatron.cpp
     "# Coefficients that replace Orrery's defaults",  // cost/parameters/calibration.cpp
     "Orrery</title>",                                 // reports/html/page.cpp
+    "A scaling study by `orrery report`",             // reports/scaling_text.cpp
+    "model,parameters,cluster,device,scaling,",       // reports/scaling_files.cpp
+    "\"1.0\",\"scaling_study\":",                     // reports/scaling_files.cpp
     "{\"displayTimeUnit\":\"ms\",\"otherData\":{",    // reports/trace.cpp
     "{\"format_version\":\"1.0\",\n\"origin\":\"",    // plan/schedule/timeline.cpp
 };
@@ -92,7 +95,7 @@ std::vector<std::string> outputs_of(const Verb& verb) {
     Paths operator()(const PlanOptions& o) const { return {o.output}; }
     Paths operator()(const SimulateOptions& o) const { return {o.trace, o.timeline}; }
     Paths operator()(const CalibrateOptions& o) const { return {o.output}; }
-    Paths operator()(const ReportOptions& o) const { return {o.output}; }
+    Paths operator()(const ReportOptions& o) const { return {o.output == "-" ? std::string() : o.output}; }
     Paths operator()(const ValidateOptions& o) const { return {o.html, o.intervals}; }
     Paths operator()(const ProbeOptions& o) const { return {o.output, o.calibration}; }
     Paths operator()(const ImportOptions& o) const { return {o.output}; }

@@ -136,10 +136,4 @@ struct MeasuredRun {
   double predicted_before_s = 0, predicted_after_s = 0, predicted_memory_bytes = 0;
 };
 
-struct ScalingPoint {
-  int ranks = 0;
-  Prediction best;
-  double measured_step_time_s = 0;  ///< 0: not measured
-};
-
 }  // namespace orrery::cost

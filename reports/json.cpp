@@ -8,6 +8,7 @@
 #include "models/counts.h"
 #include "models/families.h"
 #include "plan/spec/fields.h"
+#include "reports/scaling.h"
 #include "reports/tables.h"
 
 namespace orrery::reports {
@@ -276,7 +277,7 @@ json calibrate_json(const cost::FitResult& fit) {
 }
 
 json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,
-                 const std::vector<cost::ScalingPoint>& scaling) {
+                 const cost::ScalingStudy* scaling) {
   json run_rows = json::array();
   for (const cost::MeasuredRun& r : runs) {
     run_rows.push_back({{"plan", spec_json(r.spec)},
@@ -291,16 +292,10 @@ json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& 
                         {"used_in_fit", r.used_in_fit},
                         {"oversubscribed", r.oversubscribed}});
   }
-  json points = json::array();
-  for (const cost::ScalingPoint& p : scaling) {
-    json point = {{"ranks", p.ranks}, {"plan", spec_json(p.best.spec)}, {"predicted_s", p.best.step_time_s}};
-    point["measured_s"] = p.measured_step_time_s > 0 ? json(p.measured_step_time_s) : json(nullptr);
-    points.push_back(std::move(point));
-  }
-  return {{"path", path},
-          {"runs", std::move(run_rows)},
-          {"held_out_error", held_out_error(runs)},
-          {"scaling", std::move(points)}};
+  json out = {{"path", path}, {"runs", std::move(run_rows)}, {"held_out_error", held_out_error(runs)}};
+  out["scaling"] = scaling != nullptr ? scaling_points_json(*scaling) : json::array();
+  out["study"] = scaling != nullptr ? scaling_json(*scaling) : json(nullptr);
+  return out;
 }
 
 }  // namespace orrery::reports

@@ -12,6 +12,10 @@
 #include "models/model.h"
 #include "reports/text.h"
 
+namespace orrery::cost {
+struct ScalingStudy;
+}
+
 namespace orrery::reports {
 
 inline constexpr const char* kFormatVersion = "1.0";
@@ -35,8 +39,8 @@ using WholePlan = std::function<nlohmann::json(const plan::PlanSpec&)>;
 [[nodiscard]] nlohmann::json simulate_json(const cost::Prediction& prediction);
 [[nodiscard]] nlohmann::json train_json(const TrainSummary& summary);
 [[nodiscard]] nlohmann::json calibrate_json(const cost::FitResult& fit);
-/// `report`: where it was written and what it compares.
+/// `report`: where it was written and what it compares; `scaling`: null where no study is asked for.
 [[nodiscard]] nlohmann::json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,
-                                         const std::vector<cost::ScalingPoint>& scaling);
+                                         const cost::ScalingStudy* scaling);
 
 }  // namespace orrery::reports

@@ -11,6 +11,7 @@
 #include "reports/binding.h"
 #include "reports/html/page.h"
 #include "reports/html/plan_charts.h"
+#include "reports/html/scaling_charts.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 
@@ -186,8 +187,8 @@ std::vector<html::Chart> charts_of(const ReportData& data) {
   };
   if (data.fit && std::any_of(data.fit->residuals.begin(), data.fit->residuals.end(), judged))
     charts.push_back(html::residuals_chart(*data.fit));
-  if (!data.scaling.empty() && data.scaling.front().best.step_time_s > 0)
-    charts.push_back(html::scaling_chart(data.scaling));
+  if (data.scaling)
+    for (html::Chart& chart : html::scaling_charts(*data.scaling)) charts.push_back(std::move(chart));
   if (data.losses.size() > 1) charts.push_back(html::loss_chart(data.losses));
   return charts;
 }
@@ -267,6 +268,7 @@ std::string report_html(const ReportData& data, const ChartLibrary& library) {
   const bool drawn = !library.parts.empty();
   std::string body = comparison_of(data, number_of_figure, drawn);
   body += tiles(data) + words_of(data);
+  if (data.scaling) body += html::scaling_sections(*data.scaling);
   body += whole_run_of(data, number_of_figure, drawn);
   for (const html::Chart& chart : charts_of(data)) body += html::figure_html(chart, ++number_of_figure, drawn);
   body += tables_of(data);

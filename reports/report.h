@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cost/results.h"
+#include "cost/scaling.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/timeline.h"
 #include "reports/plan_page.h"
@@ -46,7 +47,7 @@ struct ReportData {
   std::vector<ExpertLoad> expert_loads;               ///< of the run's last step, by layer
   std::vector<cost::MeasuredRun> runs;
   std::optional<cost::FitResult> fit;
-  std::vector<cost::ScalingPoint> scaling;
+  std::optional<cost::ScalingStudy> scaling;
   std::optional<cost::SearchResult> search;
   std::optional<PlanHeading> search_heading;  ///< of `search`: what its plans are for
   std::optional<PlanPage> page;               ///< of `prediction`

@@ -331,31 +331,4 @@ Table runs_table(const std::vector<cost::MeasuredRun>& runs) {
   return table;
 }
 
-Table scaling_table(const std::vector<cost::ScalingPoint>& points) {
-  Table table;
-  table.title = "Strong scaling";
-  table.columns = {{"ranks", Align::right},      {"predicted", Align::right}, {"speed-up", Align::right},
-                   {"efficiency", Align::right}, {"measured", Align::right},  {"speed-up", Align::right},
-                   {"efficiency", Align::right}, {"plan", Align::left}};
-  if (points.empty()) return table;
-  const cost::ScalingPoint& first = points.front();
-  const auto scaled = [&](double reference, double time, int ranks, auto&& push) {
-    const double speedup = time > 0 && reference > 0 ? reference / time : 0;
-    push(speedup > 0 ? fmt::format("× {:.2f}", speedup) : kNone);
-    push(speedup > 0 ? percent(speedup * first.ranks / ranks) : kNone);
-  };
-  for (const cost::ScalingPoint& point : points) {
-    auto& row = table.rows.emplace_back();
-    const auto push = [&](std::string cell) { row.push_back(std::move(cell)); };
-    push(integer(point.ranks));
-    push(seconds_or_none(point.best.step_time_s));
-    scaled(first.best.step_time_s, point.best.step_time_s, point.ranks, push);
-    push(seconds_or_none(point.measured_step_time_s));
-    scaled(first.measured_step_time_s, point.measured_step_time_s, point.ranks, push);
-    push(plan::describe(point.best.spec));
-  }
-  table.notes.push_back("Speed-up and efficiency against the first row; the batch stays the same.");
-  return table;
-}
-
 }  // namespace orrery::reports

@@ -29,8 +29,6 @@ namespace orrery::reports {
 [[nodiscard]] Table operators_table(const std::vector<cost::Residual>& operators);  ///< by kind, times summed
 /// Predicted against measured, one row per run; runs used in the fit and those that cannot be judged are marked.
 [[nodiscard]] Table runs_table(const std::vector<cost::MeasuredRun>& runs);
-/// Strong scaling: step time and efficiency against the smallest rank count, predicted and measured.
-[[nodiscard]] Table scaling_table(const std::vector<cost::ScalingPoint>& points);
 
 /// The parts of a breakdown in their order of display, as (name, seconds).
 struct Part {

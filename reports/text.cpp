@@ -136,10 +136,6 @@ std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableSty
   return out;
 }
 
-std::string scaling_text(const std::vector<cost::ScalingPoint>& points, const TableStyle& style) {
-  return text_of(scaling_table(points), style);
-}
-
 std::string train_text(const TrainSummary& summary, const TableStyle& style) {
   Table table;
   table.rows = {{"run", summary.directory},

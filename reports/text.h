@@ -23,7 +23,6 @@ struct PlanHeading;
 [[nodiscard]] std::string fit_text(const cost::FitResult& fit, const TableStyle& style);
 /// Predicted against measured with the median error of the runs that may be judged.
 [[nodiscard]] std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableStyle& style);
-[[nodiscard]] std::string scaling_text(const std::vector<cost::ScalingPoint>& points, const TableStyle& style);
 /// What `train` returns, read back from the run directory by apps.
 /// A split run beside the serial run of the same job: largest relative differences.
 struct SerialComparison {

@@ -48,9 +48,7 @@ base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster
 
 sim::SearchOptions search_options(const PlanOptions& asked, Progress& progress) {
   sim::SearchOptions options;
-  // More than are shown: of near-duplicates one is.
-  constexpr int kLookedAt = 160;
-  options.top = std::max(asked.top, kLookedAt);
+  options.top = std::max(asked.top, kPlansLookedAt);
   options.memory_fraction = asked.memory_fraction;
   options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   options.stop = &Interrupt::requested();

@@ -13,6 +13,9 @@ namespace orrery::apps {
 [[nodiscard]] reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& cluster,
                                               const cost::Intervals& intervals);
 
+/// Plans that a search returns for them: more than are shown, as of near-duplicates one is.
+inline constexpr int kPlansLookedAt = 160;
+
 struct ShownPlans {
   std::vector<std::size_t> rows;    ///< places in SearchResult::plans, best first
   std::vector<std::size_t> row_of;  ///< of each plan the place, in `rows`, of its family; rows.size(): not shown

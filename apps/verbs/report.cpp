@@ -11,12 +11,14 @@
 #include "apps/verbs/plan_rows.h"
 #include "apps/verbs/report_data.h"
 #include "apps/verbs/report_plan.h"
+#include "apps/verbs/report_scaling.h"
 #include "apps/verbs/verbs.h"
 #include "apps/verbs/what_if.h"
 #include "clusters/read.h"
 #include "reports/json.h"
 #include "reports/measured.h"
 #include "reports/report.h"
+#include "reports/scaling.h"
 #include "reports/text.h"
 #include "sim/search/search.h"
 
@@ -27,35 +29,8 @@ namespace fs = std::filesystem;
 
 constexpr int kPlansShown = 60;  // of a search
 
-/// Best plan of each size of the job's cluster, beside the run of that very plan if there is one.
-base::Result<std::vector<cost::ScalingPoint>> scaling(const LoadedJob& job, std::vector<int> sizes,
-                                                      const Beliefs& beliefs, const std::vector<Group>& groups,
-                                                      Progress& progress) {
-  std::vector<cost::ScalingPoint> points;
-  if (sizes.empty()) sizes = scaling_sizes(job.cluster->size());
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  for (const int size : sizes) {
-    if (Interrupt::requested()) break;
-    progress.line(fmt::format("planning for {} devices", size));
-    auto cluster = clusters::resized(*job.cluster, size);
-    if (!cluster) return base::fail(cluster.error());
-    const auto shared = std::make_shared<const clusters::Cluster>(std::move(*cluster));
-    const cost::Prices prices(shared, job.stacks, beliefs.after);
-    const cost::SearchResult found = sim::search(job.model, shared, job.job, prices, {.top = 1});
-    if (found.plans.empty()) continue;
-    cost::ScalingPoint point{size, found.plans.front(), 0};
-    for (const Group& group : groups)
-      if (group.measured.spec == point.best.spec) point.measured_step_time_s = group.measured.step_time_s;
-    points.push_back(std::move(point));
-  }
-  progress.clear();
-  return points;
-}
-
 /// A page of nothing but a job is called after it; beside runs of something else it says so.
-void name_after(reports::ReportData& data, const LoadedJob& job) {
-  const std::string name = fmt::format("{} on {}", job.model->name, job.cluster->name);
+void name_after(reports::ReportData& data, const std::string& name) {
   if (data.title.empty()) data.title = name;
   if (data.title != name && data.subtitle.find(name) == std::string::npos)
     data.subtitle += fmt::format("; beside it {}", name);
@@ -155,7 +130,7 @@ base::Result<bool> add_plan(reports::ReportData& data, const Shown& shown, const
 
 /// What of a page scripts want too.
 nlohmann::json json_of(const reports::ReportData& data, const std::string& path) {
-  nlohmann::json json = reports::report_json(path, data.runs, data.scaling);
+  nlohmann::json json = reports::report_json(path, data.runs, data.scaling ? &*data.scaling : nullptr);
   json["plan"] = data.page && data.prediction ? reports::plan_page_json(*data.prediction, *data.page) : nullptr;
   json["compared"] = reports::compared_json(data.compared);
   json["whole_run"] = data.whole_run ? reports::whole_run_json(*data.whole_run) : nullptr;
@@ -183,12 +158,19 @@ std::string text_of(const reports::ReportData& data, const reports::TableStyle& 
 
 }  // namespace
 
-Outcome run_report(const ReportOptions& options, const Context& context) {
+Outcome run_report(const ReportOptions& asked, const Context& context) {
+  const ReportOptions options = with_runs_apart(asked);
+  if (auto refused = refused_scaling(options, context)) return *refused;
   const Inputs inputs = sorted_out(options.inputs);
   if (options.inputs.empty() && options.held_out.empty() && options.job.empty() && options.scaling.empty())
     return usage("there is nothing to report on",
                  "name a run directory, a plan file, or a job with --scaling or --job");
-  if (asks_for_run(options) && options.inputs.empty())
+  // Of a scaling, tokens are each point's.
+  FailureOptions but_tokens = options.failures;
+  but_tokens.tokens = 0;
+  const bool of_scaling =
+      !options.scaling.empty() && !but_tokens.any() && !options.compute_optimal && options.budget_flops <= 0;
+  if (asks_for_run(options) && options.inputs.empty() && !of_scaling)
     return usage("a whole run is of a plan, and none was given", "name a plan file or a run directory");
   Outcome outcome;
   std::vector<std::string> left_out;
@@ -259,39 +241,40 @@ Outcome run_report(const ReportOptions& options, const Context& context) {
     const cost::Prices prices(job->cluster, job->stacks, beliefs.after);
     data.search = sim::search(job->model, job->cluster, job->job, prices, {.top = kPlansShown});
     data.search_heading = heading_of(*job, *job->cluster, *intervals);
-    name_after(data, *job);
+    name_after(data, fmt::format("{} on {}", job->model->name, job->cluster->name));
   }
   if (!options.scaling.empty()) {
-    const auto job = load_job(context.catalog, options.scaling, outcome.diagnostics, options.settings);
-    if (!job) return bad_input(job.error());
-    const Interrupt interrupt;
-    Progress progress(context.terminal.progress && !context.quiet);
-    auto points = scaling(*job, options.gpus, beliefs, groups, progress);
-    if (!points) return bad_input(points.error());
-    if (Interrupt::requested()) {
+    auto study = scaling_study_of(options, context, beliefs, groups, outcome.diagnostics);
+    if (!study) return bad_input(study.error());
+    if (study->interrupted) {
       outcome.exit_code = kInterrupted;
       return outcome;
     }
-    if (points->empty()) {
+    if (!cost::any_plan(*study)) {
       outcome.exit_code = kInfeasible;
-      outcome.diagnostics.push_back({base::Severity::error,
-                                     "P90",
-                                     {options.scaling, 1, 1, 1},
-                                     "no size of the cluster has a plan that is feasible",
-                                     "`orrery plan` says why; --gpus names larger sizes",
-                                     {}});
+      outcome.diagnostics.push_back(nothing_scales(*study, options.scaling.front()));
+      outcome.json = reports::report_json("", data.runs, &*study).dump();
       return outcome;
     }
-    data.scaling = std::move(*points);
-    name_after(data, *job);
+    data.scaling = std::move(*study);
+    name_after(data, title_of(*data.scaling));
   }
   data.provenance = provenance_of(options, context, full.loaded);
 
-  context.outputs.write(options.output, reports::report_html(data, chart_library(outcome.diagnostics)));
+  const cost::ScalingStudy* study = data.scaling ? &*data.scaling : nullptr;
   outcome.json = json_of(data, options.output).dump();
+  const std::string file = options.format == "html" || study == nullptr
+                               ? reports::report_html(data, chart_library(outcome.diagnostics))
+                               : scaling_file(*study, options.format);
+  if (options.output == "-") {
+    outcome.text = file;
+    return outcome;
+  }
+  context.outputs.write(options.output, file);
   outcome.text = text_of(data, context.terminal.style);
   if (!data.runs.empty()) outcome.text += reports::runs_text(data.runs, context.terminal.style);
-  if (!data.scaling.empty()) outcome.text += "\n" + reports::scaling_text(data.scaling, context.terminal.style);
+  if (study != nullptr)
+    outcome.text += (outcome.text.empty() ? "" : "\n") + reports::scaling_text(*study, context.terminal.style);
   outcome.text += fmt::format("\n{} {}\n", context.outputs.wrote(), fs::absolute(options.output).string());
   return outcome;
 }

@@ -141,13 +141,4 @@ cost::FitResult fit_of(const std::vector<Run>& runs, const cost::Pricing& before
   return result;
 }
 
-std::vector<int> scaling_sizes(int devices) {
-  std::vector<int> sizes;
-  for (int size = devices; size > 0; size /= 2) {
-    sizes.insert(sizes.begin(), size);
-    if (size % 2 != 0) break;
-  }
-  return sizes;
-}
-
 }  // namespace orrery::apps

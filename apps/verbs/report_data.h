@@ -35,7 +35,4 @@ void show(reports::ReportData& data, const Group& group, const Beliefs& beliefs)
 [[nodiscard]] cost::FitResult fit_of(const std::vector<Run>& runs, const cost::Pricing& before,
                                      const cost::Pricing& after);
 
-/// Sizes of a cluster for strong scaling: halves of it down to one device, ascending.
-[[nodiscard]] std::vector<int> scaling_sizes(int devices);
-
 }  // namespace orrery::apps

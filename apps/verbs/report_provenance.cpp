@@ -58,7 +58,7 @@ std::vector<reports::Provenance> provenance_of(const ReportOptions& options, con
     }
   for (const std::string& file : options.calibrations) add_input(lines, "calibration", file);
   if (!options.job.empty()) add_input(lines, "job", options.job);
-  if (!options.scaling.empty()) add_input(lines, "scaling", options.scaling);
+  for (const std::string& job : options.scaling) add_input(lines, "scaling", job);
   if (shown != nullptr) add_sources(lines, *shown);
   for (const fs::path& root : context.catalog.roots()) lines.push_back({"catalogue", root.string(), {}});
   return lines;

@@ -7,13 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace orrery::cost {
+#include "cost/interval.h"
 
-/// A range that a measured value lies in with a chance of 80 %: from the 10th to the 90th percentile.
-struct Interval {
-  double low = 0, high = 0;
-  bool operator==(const Interval&) const = default;
-};
+namespace orrery::cost {
 
 /// What a prediction rests on.
 enum class Basis : std::uint8_t {

@@ -63,7 +63,6 @@ struct Unit {
 [[nodiscard]] Chart memory_chart(const cost::Prediction& prediction, const std::vector<MeasuredMemory>& measured);
 [[nodiscard]] Chart runs_chart(const std::vector<cost::MeasuredRun>& runs);
 [[nodiscard]] Chart residuals_chart(const cost::FitResult& fit);
-[[nodiscard]] Chart scaling_chart(const std::vector<cost::ScalingPoint>& points);
 [[nodiscard]] Chart published_scatter(const cost::Validation& validation);
 [[nodiscard]] Chart sources_chart(const cost::Validation& validation);
 [[nodiscard]] Chart loss_chart(const std::vector<double>& losses);

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
@@ -155,6 +158,151 @@ TEST_F(Report, OfSizesThatNothingFitsSaysSo) {
   const Ran ran = orrery({"report", "--scaling", large, "--gpus", "1", "-o", page_});
   EXPECT_EQ(ran.exit_code, 4);
   EXPECT_THAT(ran.err, HasSubstr("error[P90]"));
+}
+
+/// Jobs on more and more devices; a smaller space, so that a point takes no time.
+class ReportScaling : public ::testing::Test {
+ protected:
+  ReportScaling()
+      : job_(scratch_.file("job.yaml",
+                           "model: gpt2-124m\ncluster: hgx-h100\nbatch: 64\nsequence: 1024\nprecision: bf16\n"
+                           "plan: {tensor: 1, pipeline: 1, recompute: none}\n")),
+        page_((scratch_.path() / "page.html").string()) {}
+  [[nodiscard]] Ran report(std::vector<std::string> more) const {
+    std::vector<std::string> all = {"report", "--scaling", job_};
+    all.insert(all.end(), more.begin(), more.end());
+    if (std::find(all.begin(), all.end(), "-o") == all.end()) all.insert(all.end(), {"-o", page_, "--json"});
+    return orrery(all);
+  }
+  Scratch scratch_;
+  std::string job_, page_;
+};
+
+TEST_F(ReportScaling, TellsOfEachSizeWhatPlanTellsOfIt) {
+  const Ran ran = report({"--gpus", "2,8"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  for (const nlohmann::json& point : ran.result().at("study").at("series").at(0).at("points")) {
+    const std::string size = std::to_string(point.at("devices").get<int>());
+    const nlohmann::json plan = orrery({"plan", job_, "--gpus", size, "--json"}).result().at("plans").at(0);
+    for (const char* key : {"step_time_s", "memory_peak_bytes", "mfu", "tokens_per_s", "tokens_per_s_per_device",
+                            "step_time_interval_s", "evidence", "cost_per_step_usd", "energy_per_step_j", "stack"})
+      EXPECT_EQ(point.at(key), plan.at(key)) << key << " at " << size;
+    for (const char* key : {"data", "tensor", "micro_batch", "zero_stage"})
+      EXPECT_EQ(point.at("plan").at(key), plan.at(key)) << key << " at " << size;
+  }
+}
+
+TEST_F(ReportScaling, SweepsModelsClustersSequencesAndBatches) {
+  const Ran ran = report({"--gpus", "4,8", "--models", "gpt2-124m,gpt2-355m", "--clusters", "hgx-h100,dgx-a100",
+                          "--sequence", "512,1024", "--batch", "32", "--both"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const nlohmann::json series = ran.result().at("study").at("series");
+  ASSERT_EQ(series.size(), 16U) << "two models x clusters x sequences, strong and weak";
+  std::set<std::string> seen;
+  for (const nlohmann::json& one : series) {
+    EXPECT_EQ(one.at("batch"), 32);
+    EXPECT_EQ(one.at("points").size(), 2U);
+    EXPECT_EQ(one.at("points").at(1).at("batch"), one.at("scaling") == "weak" ? 64 : 32);
+    seen.insert(one.at("model").get<std::string>() + one.at("cluster").get<std::string>() + one.at("sequence").dump() +
+                one.at("scaling").get<std::string>());
+  }
+  EXPECT_EQ(seen.size(), 16U);
+  EXPECT_THAT(text_of(page_), HasSubstr("2 models on 2 clusters"));
+  EXPECT_THAT(text_of(page_), HasSubstr("MFU by model and cluster"));
+}
+
+TEST_F(ReportScaling, TakesSeveralJobsAndRunsBesideThem) {
+  const std::string other =
+      scratch_.file("other.yaml",
+                    "model: gpt2-355m\ncluster: hgx-h100\nbatch: 64\nsequence: 1024\nprecision: bf16\n"
+                    "plan: {tensor: 1, pipeline: 1}\n");
+  const Ran ran = orrery({"report", "--scaling", job_, other, "--gpus", "8", "-o", page_, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  EXPECT_EQ(ran.result().at("study").at("series").size(), 2U);
+  const std::string folder = (scratch_.path() / "run").string();
+  std::filesystem::create_directory(folder);
+  EXPECT_EQ(orrery({"report", "--scaling", job_, folder, "--gpus", "8", "-o", page_}).exit_code, 3)
+      << "an empty folder is a run that cannot be read, not a job";
+}
+
+TEST_F(ReportScaling, CostsARunAndFindsTheWaysToADeadline) {
+  const Ran ran = report({"--gpus", "1,8", "--tokens", "10B", "--deadline", "1", "--co2", "100"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const nlohmann::json study = ran.result().at("study");
+  EXPECT_EQ(study.at("tokens"), 1e10);
+  for (const nlohmann::json& point : study.at("series").at(0).at("points")) {
+    const nlohmann::json run = point.at("run");
+    const double seconds = 1e10 / point.at("tokens_per_s").get<double>();
+    EXPECT_NEAR(run.at("days").get<double>(), seconds / 86400, 1e-9 * seconds);
+    const double kwh =
+        point.at("energy_per_step_j").get<double>() / 3.6e6 * seconds / point.at("step_time_s").get<double>();
+    EXPECT_NEAR(run.at("energy_kwh").get<double>(), kwh, 1e-9 * kwh);
+    EXPECT_NEAR(run.at("co2_kg").get<double>(), kwh / 10, 1e-9 * kwh);
+  }
+  EXPECT_EQ(study.at("ways").at(0).at("fastest").at("devices"), 8);
+  EXPECT_EQ(report({"--gpus", "1", "--tokens", "300e9"}).result().at("study").at("tokens"), 3e11);
+}
+
+TEST_F(ReportScaling, WritesMarkdownCsvAndJsonToFilesAndMarkdownAndCsvToStandardOutput) {
+  const Ran csv = report({"--gpus", "4,8", "--format", "csv", "-o", "-"});
+  ASSERT_EQ(csv.exit_code, 0) << csv.err;
+  EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 3) << csv.out;
+  EXPECT_EQ(csv.out.rfind("model,parameters,cluster,device,scaling,", 0), 0U);
+  EXPECT_THAT(report({"--gpus", "4,8", "--format", "md", "-o", "-"}).out, HasSubstr("# gpt2-124m on hgx-h100"));
+  for (const char* format : {"md", "csv", "json"}) {
+    const std::string file = (scratch_.path() / "study").string() + "." + format;
+    for (int twice = 0; twice < 2; ++twice)
+      EXPECT_EQ(report({"--gpus", "8", "--format", format, "-o", file}).exit_code, 0)
+          << "what Orrery wrote it may write again: " << format;
+    EXPECT_FALSE(text_of(file).empty());
+  }
+  const std::string theirs = scratch_.file("theirs.csv", "a,b\n1,2\n");
+  EXPECT_EQ(report({"--gpus", "8", "--format", "csv", "-o", theirs}).exit_code, 2);
+  EXPECT_EQ(text_of(theirs), "a,b\n1,2\n");
+}
+
+TEST_F(ReportScaling, PutsRowsOfTheSameJobBesideItsPoints) {
+  const std::string rows = scratch_.file(
+      "rows.yaml",
+      "results:\n"
+      "- {id: mine, source: our cluster, kind: training, verified: true, family: gpt, layers: 12, hidden: 768, heads: "
+      "12,\n"
+      "   vocab: 50257, seq_len: 1024, gpu_type: H100-SXM5-80GB, gpus_per_node: 8, gpus: 8, tp: 2, pp: 1, dp: 4,\n"
+      "   zero_stage: 0, micro_batch: 4, global_batch: 64, recompute_kind: none, precision_kind: bf16,\n"
+      "   stack: megatron-core, derived_iter_time_s: 0.1}\n"
+      "- {id: not-mine, source: our cluster, kind: training, verified: true, family: gpt, layers: 12, hidden: 768,\n"
+      "   heads: 12, vocab: 50257, seq_len: 1024, gpu_type: H100-SXM5-80GB, gpus_per_node: 8, gpus: 8, tp: 2, pp: 1,\n"
+      "   dp: 4, zero_stage: 0, micro_batch: 4, global_batch: 128, recompute_kind: none, precision_kind: bf16,\n"
+      "   stack: megatron-core, derived_iter_time_s: 0.2}\n");
+  const Ran ran = report({"--gpus", "4,8", "--measured", rows});
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const nlohmann::json measured = ran.result().at("study").at("series").at(0).at("measured");
+  ASSERT_EQ(measured.size(), 1U) << measured.dump();
+  EXPECT_EQ(measured[0].at("source"), "our cluster (mine)");
+  EXPECT_EQ(measured[0].at("devices"), 8);
+  EXPECT_EQ(measured[0].at("measured_s"), 0.1);
+  EXPECT_GT(measured[0].at("predicted_s"), 0);
+  EXPECT_THAT(measured[0].at("plan_text").get<std::string>(), HasSubstr("tensor 2")) << "another plan than the best";
+  EXPECT_THAT(text_of(page_), HasSubstr("our cluster (mine)"));
+}
+
+TEST_F(ReportScaling, RefusesWhatCannotBeMeant) {
+  const auto refused = [&](std::vector<std::string> more, const char* why) {
+    more.insert(more.end(), {"-o", page_});
+    const Ran ran = report(std::move(more));
+    EXPECT_EQ(ran.exit_code, 2) << why;
+    EXPECT_THAT(ran.err, HasSubstr(why));
+  };
+  refused({"--weak", "--batch", "32,64"}, "weak scaling grows the batch itself");
+  refused({"--models", ""}, "--models has an empty name");
+  refused({"--models", "gpt2-142m"}, "did you mean `gpt2-124m`");
+  refused({"--clusters", "hgx-h101"}, "--clusters");
+  refused({"--tokens", "many"}, "`many` is no count");
+  refused({"--deadline", "30"}, "--tokens");
+  refused({"--gpus", ""}, "--gpus");
+  EXPECT_EQ(report({"-o", "-"}).exit_code, 2) << "no page on standard output";
+  EXPECT_EQ(orrery({"report", "--weak", "-o", page_}).exit_code, 2) << "needs --scaling";
+  EXPECT_FALSE(std::filesystem::exists(page_));
 }
 
 }  // namespace

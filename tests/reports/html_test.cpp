@@ -46,13 +46,14 @@ std::vector<nlohmann::json> specs(const std::string& page) {
 
 TEST(Report, HasAChartForEachPartAndATableBehindEachChart) {
   const std::string page = report_html(sample::report(), library());
-  EXPECT_EQ(specs(page).size(), 7U);
-  EXPECT_EQ(count(page, "<figure"), 7U);
-  EXPECT_EQ(count(page, "<details><summary>Data</summary>\n<div class=\"scroll\"><table>"), 7U);
-  EXPECT_EQ(count(page, "role=\"img\" aria-label=\""), 7U);
+  EXPECT_EQ(specs(page).size(), 10U);
+  EXPECT_EQ(count(page, "<figure"), 10U);
+  EXPECT_EQ(count(page, "<details><summary>Data</summary>\n<div class=\"scroll\"><table>"), 10U);
+  EXPECT_EQ(count(page, "role=\"img\" aria-label=\""), 10U);
   for (const char* heading :
        {"Timeline, predicted and measured", "Where the step goes", "Memory by stage", "Predicted against measured",
-        "Calibration", "Strong scaling", "Training loss", "Calibrated parameters", "Plans considered", "Provenance"})
+        "Calibration", "Throughput a device", "Scaling efficiency", "Device time a token by cause", "Memory by size",
+        "Training loss", "Calibrated parameters", "Plans considered", "Provenance"})
     EXPECT_THAT(page, HasSubstr(heading));
 }
 
@@ -66,11 +67,11 @@ TEST(Report, LeavesOutWhatIsAbsent) {
   data.measured.reset();
   data.run.reset();
   data.fit.reset();
-  data.scaling.clear();
+  data.scaling.reset();
   const std::string page = report_html(data, library());
   EXPECT_EQ(count(page, "<figure"), 5U);
   EXPECT_THAT(page, Not(HasSubstr("Measured —")));
-  EXPECT_THAT(page, Not(HasSubstr("Strong scaling")));
+  EXPECT_THAT(page, Not(HasSubstr("Scaling efficiency")));
 }
 
 TEST(Report, DrawsNeitherTimelineWithoutItsSchedule) {
@@ -83,7 +84,7 @@ TEST(Report, ShowsOpenTablesWhereTheLibraryIsAbsent) {
   const std::string page = report_html(sample::report(), {});
   EXPECT_EQ(specs(page).size(), 0U);
   EXPECT_EQ(count(page, "<script"), 0U);
-  EXPECT_EQ(count(page, "<details open>"), 7U);
+  EXPECT_EQ(count(page, "<details open>"), 10U);
   EXPECT_THAT(page, HasSubstr("tables only"));
 }
 
@@ -97,9 +98,9 @@ TEST(Report, EscapesTextsFromInputs) {
   EXPECT_THAT(page, HasSubstr("<h1>&lt;b&gt;&amp;&quot;&#39;&lt;/b&gt;</h1>"));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
-  EXPECT_EQ(count(page, "<script"), 8U) << "seven specifications and the library";
-  EXPECT_EQ(count(page, "</script"), 8U);
-  EXPECT_EQ(specs(page).size(), 7U) << "each is still valid JSON";
+  EXPECT_EQ(count(page, "<script"), 11U) << "ten specifications and the library";
+  EXPECT_EQ(count(page, "</script"), 11U);
+  EXPECT_EQ(specs(page).size(), 10U) << "each is still valid JSON";
 }
 
 TEST(Report, KeepsTheLibraryInsideItsElement) {

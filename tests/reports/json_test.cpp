@@ -124,12 +124,13 @@ TEST(Json, WritesNullForWhatIsNotANumber) {
 }
 
 TEST(Json, MatchesItsGoldenFiles) {
+  const cost::ScalingStudy study = sample::scaling();
   sample::expect_golden("plan.json", pretty(envelope("plan", plan_json(sample::search()), {})));
   sample::expect_golden("simulate.json", pretty(envelope("simulate", simulate_json(sample::prediction()), {})));
   sample::expect_golden("train.json", pretty(envelope("train", train_json(trained()), {})));
   sample::expect_golden("calibrate.json", pretty(envelope("calibrate", calibrate_json(sample::fit()), {})));
   sample::expect_golden("report.json",
-                        pretty(envelope("report", report_json("report.html", sample::runs(), sample::scaling()), {})));
+                        pretty(envelope("report", report_json("report.html", sample::runs(), &study), {})));
 }
 
 /// Every key of `value`, at any depth, except below those whose keys are data.
@@ -158,10 +159,11 @@ TEST(JsonDocumentation, NamesEveryKey) {
   models::Model model;
   model.layers = model.hidden = model.heads = model.kv_heads = model.head_dim = model.ffn_hidden = model.vocab = 4;
   model.max_sequence = 4;
+  const cost::ScalingStudy study = sample::scaling();
   std::set<std::string> keys;
   for (const json& result : {plan_json(sample::search()), simulate_json(sample::prediction()), train_json(trained()),
                              calibrate_json(sample::fit()), model_json(model, 4),
-                             report_json("", sample::runs(), sample::scaling()), envelope("x", nullptr, {})})
+                             report_json("", sample::runs(), &study), envelope("x", nullptr, {})})
     collect(result, keys);
   EXPECT_GT(keys.size(), 60U);
   for (const std::string& key : keys) EXPECT_TRUE(named(key)) << "docs/json.md does not name `" << key << "`";

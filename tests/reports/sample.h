@@ -15,7 +15,8 @@ namespace orrery::sample {
 [[nodiscard]] cost::Prediction prediction();  ///< 4 stages
 [[nodiscard]] cost::FitResult fit();
 [[nodiscard]] std::vector<cost::MeasuredRun> runs();
-[[nodiscard]] std::vector<cost::ScalingPoint> scaling();
+/// Five sizes of one series: the last without a plan, two measured.
+[[nodiscard]] cost::ScalingStudy scaling();
 
 /// Two stages of two replicas, four micro-batches, 1F1B, with a gradient all-reduce and an optimizer step.
 [[nodiscard]] plan::Schedule schedule();

@@ -132,17 +132,64 @@ std::vector<cost::MeasuredRun> runs() {
   return out;
 }
 
-std::vector<cost::ScalingPoint> scaling() {
-  std::vector<cost::ScalingPoint> out;
-  const std::tuple<int, double, double> points[] = {{1, 0.209, 0.212}, {2, 0.114, 0.118}, {4, 0.066, 0}, {8, 0.041, 0}};
-  for (const auto& [ranks, time, measured] : points) {
+cost::ScalingStudy scaling() {
+  cost::ScalingStudy study;
+  cost::ScalingSeries& series = study.series.emplace_back();
+  series.model = "tiny-gpt";
+  series.parameters = 1.2e6;
+  series.cluster = "localhost-8";
+  series.device = "CPU rank";
+  series.precision = "fp32";
+  series.memory_bytes = 1 * kGiB;
+  series.sequence = 2048;
+  series.batch = 64;
+  series.pays_up_to = 4;
+  series.stops_paying_at = 8;
+  const std::tuple<int, double> sizes[] = {{1, 0.209}, {2, 0.114}, {4, 0.066}, {8, 0.052}};
+  for (const auto& [devices, time] : sizes) {
+    const bool first = series.points.empty();
     cost::ScalingPoint p;
-    p.ranks = ranks;
-    p.best = one(spec(ranks, 1, 1), time, 0.2);
-    p.measured_step_time_s = measured;
-    out.push_back(p);
+    p.devices = devices;
+    p.nodes = 1;
+    p.batch = 64;
+    p.best = one(spec(devices, 1, 1), time, 0.2);
+    p.best->mfu = 0.084 / (time * devices);
+    p.best->memory_capacity_bytes = kGiB;
+    p.best->memory = {{0, 0.2 * kGiB, 0, 0, {{"parameters", 0.15 * kGiB}, {"activations", 0.05 * kGiB}}}};
+    p.stack = "orrery-cpu";
+    p.evidence = "calibrated";
+    p.evidence_text = "this machine's cores";
+    p.factors = cost::Interval{0.9, 1.1};
+    p.step_time_s = cost::Interval{0.9 * time, 1.1 * time};
+    p.tokens_per_s_per_device = p.best->tokens_per_s / devices;
+    p.tokens_per_s_per_device_interval =
+        cost::Interval{p.tokens_per_s_per_device / 1.1, p.tokens_per_s_per_device / 0.9};
+    p.efficiency = 0.209 / (time * devices);
+    p.efficiency_interval = first ? cost::Interval{1, 1} : cost::Interval{p.efficiency * 0.88, p.efficiency * 1.12};
+    const double compute = 1 / (64 * 2048 / 0.209);
+    p.seconds_by_cause[static_cast<std::size_t>(cost::Cause::compute)] = compute;
+    p.seconds_by_cause[static_cast<std::size_t>(cost::Cause::data)] = 1 / p.tokens_per_s_per_device - compute;
+    if (!first) {
+      const cost::ScalingPoint& before = series.points.back();
+      p.before = static_cast<int>(series.points.size()) - 1;
+      p.efficiency_lost[static_cast<std::size_t>(cost::Cause::data)] = before.efficiency - p.efficiency;
+      p.marginal = p.best->tokens_per_s / before.best->tokens_per_s - 1;
+      p.grown = {{"data", before.devices, devices}};
+    }
+    p.run = cost::RunCost{1e9 / p.best->tokens_per_s, std::nullopt, 12.5, 3.6e9, 4.8e5};
+    series.points.push_back(std::move(p));
   }
-  return out;
+  cost::ScalingPoint& none = series.points.emplace_back();
+  none.devices = 16;
+  none.batch = 64;
+  none.reason = "none of 12 plans is feasible: 12 memory: does not fit the device";
+  series.measured = {{"runs/2", "data 2, micro-batch 1", 2, 64, 0.118, 0.114, false, true},
+                     {"A paper (pub1)", "tensor 4, micro-batch 1", 4, 64, 0.071, 0.069, true, false}};
+  study.tokens = 1e9;
+  study.co2_grams_per_kwh = 480;
+  study.co2_source = "a source";
+  study.ways = {{"tiny-gpt", cost::Place{0, 0}, cost::Place{0, 0}, cost::Place{0, 3}, std::nullopt}};
+  return study;
 }
 
 reports::ReportData report() {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reports/scaling.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 #include "tests/reports/sample.h"

@@ -1,0 +1,12 @@
+#pragma once
+/// A range that a measured value is expected in.
+
+namespace orrery::cost {
+
+/// A range that a measured value lies in with a chance of 80 %: from the 10th to the 90th percentile.
+struct Interval {
+  double low = 0, high = 0;
+  bool operator==(const Interval&) const = default;
+};
+
+}  // namespace orrery::cost

@@ -1,0 +1,154 @@
+#pragma once
+/// A scaling study as plain records: how a job does on more and more devices, what each size loses to what, and what a
+/// run would take there. sim/scaling/ makes one, reports/ shows it. Seconds, bytes, dollars, joules; docs/formulas.md
+/// has the definitions. "Tokens" are samples where a model has tables instead of tokens.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cost/interval.h"
+#include "cost/results.h"
+
+namespace orrery::cost {
+
+/// strong: the same batch on more devices; weak: the batch grows with them.
+enum class Scaling : std::uint8_t { strong, weak };
+[[nodiscard]] constexpr const char* name_of(Scaling scaling) {
+  return scaling == Scaling::strong ? "strong" : "weak";
+}
+
+/// Where device time goes. What a prediction cannot tell apart has no cause of its own: contention for links is in the
+/// communication that it slows, stages of unlike length are in the bubble.
+enum class Cause : std::uint8_t {
+  compute,
+  recompute,
+  optimizer,
+  bubble,
+  tensor,
+  context,
+  exchange,
+  data,
+  pipeline,
+  copies,
+  host,
+};
+struct CauseWords {
+  Cause cause;
+  const char *key, *name, *says;  ///< of JSON and CSV, of people, and what it is
+};
+inline constexpr std::array<CauseWords, 11> kCauses{{
+    {Cause::compute, "compute", "compute", "forward and backward; smaller pieces run at a lower rate"},
+    {Cause::recompute, "recompute", "recomputation", "forward passes that are done again"},
+    {Cause::optimizer, "optimizer", "optimizer", "the update, and what stands beside it"},
+    {Cause::bubble, "bubble", "bubble", "waiting for another stage; imbalance of stages is in it"},
+    {Cause::tensor, "tensor", "tensor comm.", "exposed communication of tensor parallelism"},
+    {Cause::context, "context", "context comm.", "exposed communication of context parallelism"},
+    {Cause::exchange, "exchange", "all-to-all", "exposed exchange of tokens with experts, or of embeddings"},
+    {Cause::data, "data", "data comm.", "exposed reduction and gathering over replicas"},
+    {Cause::pipeline, "pipeline", "pipeline comm.", "exposed messages between stages"},
+    {Cause::copies, "copies", "copies", "exposed copies of what is offloaded"},
+    {Cause::host, "host", "host", "the software's cost of a step outside the schedule"},
+}};
+using ByCause = std::array<double, kCauses.size()>;  ///< in the order of kCauses
+
+/// A degree of the plan that is not what it was at the size before.
+struct Grown {
+  std::string dimension;  ///< "data", "tensor", "pipeline", "context", "expert"
+  int from = 1, to = 1;
+};
+
+/// A whole run, on a size.
+struct RunCost {
+  double seconds = 0;
+  std::optional<Interval> seconds_interval;
+  double usd = 0;     ///< 0: the devices have no price
+  double joules = 0;  ///< 0: their power is not known
+  double co2_grams = 0;
+};
+
+/// A run that was measured of the same job at some size, whatever its plan.
+struct MeasuredPoint {
+  std::string source;  ///< run directory, or a published row's name
+  std::string plan;    ///< in words
+  int devices = 0;
+  std::int64_t batch = 0;
+  double step_time_s = 0;
+  double predicted_s = 0;  ///< of that very plan; 0: not predicted
+  bool published = false;  ///< a row of a file; its kind may have been used to choose the stack's numbers
+  bool best_plan = false;  ///< its plan is the point's
+};
+
+struct ScalingPoint {
+  int devices = 0, nodes = 0;
+  std::int64_t batch = 0;          ///< sequences of a step
+  std::optional<Prediction> best;  ///< nothing: `reason` says why
+  std::string reason;
+  std::string stack, evidence, evidence_text;  ///< what the prediction rests on, as `plan` says it
+  std::optional<Interval> factors;             ///< measured over predicted step times of such software
+  std::optional<Interval> step_time_s, tokens_per_s_per_device_interval;
+  double tokens_per_s_per_device = 0;
+  double efficiency = 0;  ///< tokens/s a device over that of the series' first point that has a plan
+  std::optional<Interval> efficiency_interval;
+  ByCause seconds_by_cause{};  ///< device-seconds a token; their sum is 1 / tokens_per_s_per_device
+  /// Against the point before that has a plan: place of it in the series (-1: none), what each cause adds in
+  /// device-seconds a token, and in efficiency lost: sums are the whole change of either.
+  int before = -1;
+  ByCause seconds_added{}, efficiency_lost{};
+  double marginal = std::numeric_limits<double>::quiet_NaN();  ///< throughput gained over devices added
+  std::vector<Grown> grown;
+  std::optional<RunCost> run;  ///< of a budget of tokens
+};
+
+/// One job over the sizes.
+struct ScalingSeries {
+  std::size_t job = 0;  ///< whose place it is among those given
+  std::string model, cluster, device, precision;
+  double parameters = 0;
+  double memory_bytes = 0;  ///< of a device
+  std::int64_t sequence = 0;
+  std::int64_t batch = 0;  ///< at the smallest size; weak: it grows from there
+  bool samples = false;    ///< a recommendation model
+  Scaling scaling = Scaling::strong;
+  std::string held;                  ///< the plan that is held, in words; empty: each size has its best
+  std::vector<ScalingPoint> points;  ///< by size, ascending
+  std::vector<MeasuredPoint> measured;
+  int pays_up_to = 0;       ///< devices up to which all growth pays (ScalingStudy::pays); 0: no two sizes
+  int stops_paying_at = 0;  ///< the first size that does not; 0: none
+};
+
+/// A point of a study.
+struct Place {
+  std::size_t series = 0, point = 0;
+};
+
+/// Ways to train one model on the budget, within the deadline where there is one.
+struct Ways {
+  std::string model;
+  std::optional<Place> cheapest, smallest, fastest;  ///< smallest: fewest devices; nothing: no point meets the deadline
+  std::optional<Place> nearest;                      ///< then the one that misses it least
+};
+
+struct ScalingStudy {
+  std::vector<ScalingSeries> series;
+  /// Growth pays where at least this share of the devices added becomes throughput.
+  double pays = 0.5;
+  std::optional<double> tokens;  ///< budget
+  std::optional<double> deadline_s;
+  double co2_grams_per_kwh = 0;
+  std::string co2_source;
+  std::vector<Ways> ways;    ///< by model; of a budget alone
+  bool interrupted = false;  ///< points are missing
+};
+
+[[nodiscard]] inline bool any_plan(const ScalingStudy& study) {
+  for (const ScalingSeries& one : study.series)
+    for (const ScalingPoint& point : one.points)
+      if (point.best) return true;
+  return false;
+}
+
+}  // namespace orrery::cost

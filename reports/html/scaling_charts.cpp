@@ -1,0 +1,381 @@
+/// Scaling studies on the page: curves, bars and maps in panels.
+#include "reports/html/scaling_charts.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/units.h"
+#include "plan/spec/plan.h"
+#include "reports/html/page.h"
+#include "reports/html/panels.h"
+#include "reports/scaling.h"
+
+namespace orrery::reports::html {
+namespace {
+
+constexpr int kPanelHeight = 200;
+constexpr double kRoom = 1.08;  // above the highest mark
+
+using Points = std::vector<const cost::ScalingPoint*>;
+
+Points points_of(const cost::ScalingSeries& series) {
+  Points out;
+  for (const cost::ScalingPoint& point : series.points)
+    if (point.best && point.tokens_per_s_per_device > 0) out.push_back(&point);
+  return out;
+}
+
+/// Places of the series that have anything to show.
+std::vector<std::size_t> drawn_series(const cost::ScalingStudy& study) {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < study.series.size(); ++i)
+    if (!points_of(study.series[i]).empty()) out.push_back(i);
+  return out;
+}
+
+json field_of(const char* scale, const char* field) {
+  return {{"scale", scale}, {"field", field}};
+}
+
+json left_axis(const std::string& title, const char* format) {
+  return {{"orient", "left"}, {"scale", "y"},     {"grid", true},   {"gridScale", "x"}, {"domain", false},
+          {"ticks", false},   {"format", format}, {"tickCount", 5}, {"title", title}};
+}
+
+/// Of a curve over sizes: its points, band and what was measured.
+struct Curve {
+  json points = json::array(), band = json::array(), measured = json::array(), sizes = json::array();
+  double ideal = 0, high = 0;
+  int first = 0, last = 0;
+};
+
+std::string tip_of(const cost::ScalingSeries& series, const cost::ScalingPoint& p) {
+  std::string tip = fmt::format("{} devices\n{}\n{}, {} {}/s a device", p.devices, plan::describe(p.best->spec),
+                                time_text(p.best->step_time_s), number(p.tokens_per_s_per_device),
+                                series.samples ? "samples" : "tokens");
+  tip += fmt::format("\nefficiency {}", percent(p.efficiency));
+  return tip;
+}
+
+Curve curve_of(const cost::ScalingSeries& series, bool efficiency) {
+  Curve out;
+  const Points points = points_of(series);
+  out.first = points.front()->devices;
+  out.last = std::max(points.back()->devices, out.first + 1);
+  out.ideal = efficiency ? 1 : points.front()->tokens_per_s_per_device;
+  out.high = out.ideal;
+  for (const cost::ScalingPoint* p : points) {
+    const double value = efficiency ? p->efficiency : p->tokens_per_s_per_device;
+    const auto& interval = efficiency ? p->efficiency_interval : p->tokens_per_s_per_device_interval;
+    out.sizes.push_back(p->devices);
+    out.high = std::max(out.high, value);
+    out.points.push_back({{"n", p->devices}, {"v", value}, {"tip", tip_of(series, *p)}});
+    if (!interval) continue;
+    out.high = std::max(out.high, interval->high);
+    out.band.push_back({{"n", p->devices}, {"low", interval->low}, {"high", interval->high}});
+  }
+  if (efficiency) return out;
+  for (const cost::MeasuredPoint& m : series.measured) {
+    const double value = static_cast<double>(m.batch * series.sequence) / (m.step_time_s * m.devices);
+    out.high = std::max(out.high, value);
+    out.measured.push_back({{"n", m.devices},
+                            {"v", value},
+                            {"tip", fmt::format("{} devices, measured\n{}\n{}\n{}", m.devices, m.source, m.plan,
+                                                time_text(m.step_time_s))}});
+  }
+  return out;
+}
+
+void draw(json& group, Curve curve, const std::string& y_title, const char* format, int height) {
+  group["data"] = json::array({{{"name", "points"}, {"values", std::move(curve.points)}},
+                               {{"name", "band"}, {"values", std::move(curve.band)}},
+                               {{"name", "measured"}, {"values", std::move(curve.measured)}}});
+  group["scales"] =
+      json::array({{{"name", "x"},
+                    {"type", "log"},
+                    {"base", 2},
+                    {"domain", {curve.first, curve.last}},
+                    {"range", json::array({0, {{"signal", "panel"}}})},
+                    {"padding", 18}},
+                   {{"name", "y"}, {"type", "linear"}, {"domain", {0, curve.high * kRoom}}, {"range", {height, 0}}}});
+  group["axes"] = json::array({left_axis(y_title, format),
+                               {{"orient", "bottom"},
+                                {"scale", "x"},
+                                {"format", "d"},
+                                {"title", "devices"},
+                                {"labelOverlap", true},
+                                {"values", std::move(curve.sizes)}}});
+  group["marks"] = json::parse(R"json([
+      {"type": "area", "from": {"data": "band"}, "encode": {"update": {
+        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "low"}, "y2": {"scale": "y", "field": "high"},
+        "fill": {"value": "var(--forward)"}, "fillOpacity": {"value": 0.35}}}},
+      {"type": "rule", "encode": {"update": {
+        "x": {"value": 0}, "x2": {"signal": "panel"}, "stroke": {"value": "var(--muted)"},
+        "strokeWidth": {"value": 1}, "strokeDash": {"value": [5, 4]}}}},
+      {"type": "line", "from": {"data": "points"}, "encode": {"update": {
+        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"},
+        "stroke": {"value": "var(--backward)"}, "strokeWidth": {"value": 2}}}},
+      {"type": "symbol", "from": {"data": "points"}, "encode": {"update": {
+        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"},
+        "fill": {"value": "var(--backward)"}, "size": {"value": 50}, "tooltip": {"field": "tip"}}}},
+      {"type": "symbol", "from": {"data": "measured"}, "encode": {"update": {
+        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"},
+        "fill": {"value": "var(--paper)"}, "stroke": {"value": "var(--ink)"}, "strokeWidth": {"value": 2},
+        "size": {"value": 90}, "fillOpacity": {"value": 0}, "tooltip": {"field": "tip"}}}}
+    ])json");
+  group["marks"][1]["encode"]["update"]["y"] = {{"scale", "y"}, {"value", curve.ideal}};
+}
+
+bool any_band(const cost::ScalingStudy& study) {
+  return std::any_of(study.series.begin(), study.series.end(), [](const auto& s) {
+    return std::any_of(s.points.begin(), s.points.end(), [](const auto& p) { return p.step_time_s.has_value(); });
+  });
+}
+
+std::string description_of(const cost::ScalingStudy& study) {
+  std::string out;
+  for (const std::size_t i : drawn_series(study)) {
+    out += series_name(study, i) + ": ";
+    for (const cost::ScalingPoint* p : points_of(study.series[i]))
+      out += fmt::format("{} devices {} ({}). ", p->devices, time_text(p->best->step_time_s), percent(p->efficiency));
+  }
+  return out;
+}
+
+/// The tables of all series, each under its name where there are several.
+template <class Make>
+std::vector<Table> tables_of_series(const cost::ScalingStudy& study, const Make& make) {
+  std::vector<Table> out;
+  for (const std::size_t i : drawn_series(study)) {
+    Table table = make(study.series[i]);
+    if (table.rows.empty()) continue;
+    table.title = study.series.size() > 1 ? series_name(study, i) : "";
+    out.push_back(std::move(table));
+  }
+  return out;
+}
+
+Chart curves_chart(const cost::ScalingStudy& study, bool efficiency) {
+  Chart chart;
+  const std::vector<std::size_t> series = drawn_series(study);
+  const bool clicks = study.series[series.front()].samples;
+  chart.title = efficiency ? "Scaling efficiency" : "Throughput a device";
+  chart.text = efficiency ? "Throughput a device over that of the smallest size that has a plan; the dashed line is "
+                            "ideal."
+                          : "What each device does as more of them share the work; the dashed line is ideal: as much "
+                            "as at the smallest size.";
+  chart.description = description_of(study);
+  chart.legend = {{"predicted", "var(--backward)", "dot"}};
+  if (any_band(study)) chart.legend.push_back({"four of five runs", "var(--forward)", "box"});
+  const bool measured =
+      std::any_of(study.series.begin(), study.series.end(), [](const auto& s) { return !s.measured.empty(); });
+  if (measured && !efficiency) chart.legend.push_back({"measured, whatever its plan", "var(--ink)", "ring"});
+  chart.legend.push_back({"ideal", "var(--muted)", "dashed"});
+  const Panels panels(series.size(), kPanelHeight);
+  json spec = panels_spec(panels);
+  for (const std::size_t i : series)
+    draw(add_panel(spec, panels, series.size() > 1 ? series_name(study, i) : ""), curve_of(study.series[i], efficiency),
+         efficiency ? "efficiency"
+         : clicks   ? "samples/s a device"
+                    : "tokens/s a device",
+         efficiency ? "%" : "~s", kPanelHeight);
+  chart.spec = text_of_spec(spec);
+  if (efficiency)
+    chart.data = tables_of_series(study, losses_table);
+  else
+    chart.data = tables_of_series(study, sizes_table);
+  return chart;
+}
+
+std::string colour_of_cause(cost::Cause cause) {
+  switch (cause) {
+    case cost::Cause::compute: return "var(--backward)";
+    case cost::Cause::recompute: return "var(--recompute)";
+    case cost::Cause::optimizer: return "var(--optimizer)";
+    case cost::Cause::bubble: return "var(--waiting)";
+    case cost::Cause::tensor: return "var(--communication)";
+    case cost::Cause::context: return "var(--bad)";
+    case cost::Cause::exchange: return "var(--communication-4)";
+    case cost::Cause::data: return "var(--communication-3)";
+    case cost::Cause::pipeline: return "var(--communication-2)";
+    case cost::Cause::copies: return "var(--copies)";
+    case cost::Cause::host: return "var(--other)";
+  }
+  return "var(--other)";
+}
+
+/// Bars over sizes, stacked of boxes {n, from, to, fill, tip}; `limit`: a line across, 0 for none.
+void draw_bars(json& group, json boxes, json sizes, double high, double limit, const std::string& y_title, int height) {
+  group["data"] = json::array({{{"name", "boxes"}, {"values", std::move(boxes)}}});
+  group["scales"] = json::array(
+      {{{"name", "x"},
+        {"type", "band"},
+        {"domain", std::move(sizes)},
+        {"range", json::array({0, {{"signal", "panel"}}})},
+        {"padding", 0.3}},
+       {{"name", "y"}, {"type", "linear"}, {"domain", {0, std::max(high, limit) * kRoom}}, {"range", {height, 0}}}});
+  group["axes"] = json::array(
+      {left_axis(y_title, ".3~r"),
+       {{"orient", "bottom"}, {"scale", "x"}, {"title", "devices"}, {"labelOverlap", true}, {"ticks", false}}});
+  json bar = {{"type", "rect"}, {"from", {{"data", "boxes"}}}};
+  bar["encode"]["update"] = {{"x", field_of("x", "n")},     {"width", {{"scale", "x"}, {"band", 1}}},
+                             {"y", field_of("y", "from")},  {"y2", field_of("y", "to")},
+                             {"fill", {{"field", "fill"}}}, {"tooltip", {{"field", "tip"}}}};
+  group["marks"].push_back(std::move(bar));
+  if (limit <= 0) return;
+  json rule = {{"type", "rule"}};
+  rule["encode"]["update"] = {{"x", {{"value", 0}}},
+                              {"x2", {{"signal", "panel"}}},
+                              {"y", {{"scale", "y"}, {"value", limit}}},
+                              {"stroke", {{"value", "var(--limit)"}}},
+                              {"strokeDash", {{"value", {5, 4}}}},
+                              {"strokeWidth", {{"value", 1.5}}}};
+  group["marks"].push_back(std::move(rule));
+}
+
+Chart causes_chart(const cost::ScalingStudy& study) {
+  Chart chart;
+  const std::vector<std::size_t> series = drawn_series(study);
+  const char* piece = study.series[series.front()].samples ? "sample" : "token";
+  chart.title = fmt::format("Device time a {} by cause", piece);
+  chart.text =
+      "What a device spends on each of them, over all devices; a bar as high as the first is ideal scaling. What each "
+      "cause takes from size to size stands in the tables of efficiency lost.";
+  chart.description = description_of(study);
+  const Panels panels(series.size(), kPanelHeight);
+  json spec = panels_spec(panels);
+  std::set<cost::Cause> used;
+  for (const std::size_t i : series) {
+    const Points points = points_of(study.series[i]);
+    double high = 0;
+    for (const cost::ScalingPoint* p : points) high = std::max(high, 1 / p->tokens_per_s_per_device);
+    const Unit unit = time_unit(high);
+    json boxes = json::array(), sizes = json::array();
+    for (const cost::ScalingPoint* p : points) {
+      sizes.push_back(p->devices);
+      double from = 0;
+      for (const cost::CauseWords& cause : cost::kCauses) {
+        const double seconds = p->seconds_by_cause.at(static_cast<std::size_t>(cause.cause));
+        if (seconds <= 0) continue;
+        used.insert(cause.cause);
+        boxes.push_back({{"n", p->devices},
+                         {"from", from * unit.factor},
+                         {"to", (from + seconds) * unit.factor},
+                         {"fill", colour_of_cause(cause.cause)},
+                         {"tip", fmt::format("{} devices: {}\n{} ({})\n{}", p->devices, cause.name, time_text(seconds),
+                                             percent(seconds * p->tokens_per_s_per_device), cause.says)}});
+        from += seconds;
+      }
+    }
+    draw_bars(add_panel(spec, panels, series.size() > 1 ? series_name(study, i) : ""), std::move(boxes),
+              std::move(sizes), high * unit.factor, 0, fmt::format("device time ({})", unit.name), kPanelHeight);
+  }
+  for (const cost::CauseWords& cause : cost::kCauses)
+    if (used.count(cause.cause) > 0) chart.legend.push_back({cause.name, colour_of_cause(cause.cause)});
+  chart.spec = text_of_spec(spec);
+  chart.data = tables_of_series(study, causes_table);
+  return chart;
+}
+
+const cost::MemoryRow* fullest_row(const cost::ScalingPoint& point) {
+  const cost::MemoryRow* most = nullptr;
+  for (const cost::MemoryRow& row : point.best->memory)
+    if (most == nullptr || row.total > most->total) most = &row;
+  return most;
+}
+
+Chart size_memory_chart(const cost::ScalingStudy& study) {
+  Chart chart;
+  chart.title = "Memory by size";
+  chart.text = "The fullest device of each size by purpose, and a device's capacity.";
+  const std::vector<std::size_t> series = drawn_series(study);
+  const Panels panels(series.size(), kPanelHeight);
+  json spec = panels_spec(panels);
+  std::vector<cost::MemoryRow> all;
+  for (const std::size_t i : series)
+    for (const cost::ScalingPoint* p : points_of(study.series[i]))
+      if (const cost::MemoryRow* row = fullest_row(*p)) all.push_back(*row);
+  const std::vector<std::string> purposes = purposes_in_order(all);
+  for (const std::size_t i : series) {
+    const Points points = points_of(study.series[i]);
+    const double capacity = study.series[i].memory_bytes;
+    double high = capacity;
+    for (const cost::ScalingPoint* p : points) high = std::max(high, p->best->memory_peak_bytes);
+    const Unit unit = byte_unit(high);
+    json boxes = json::array(), sizes = json::array();
+    for (const cost::ScalingPoint* p : points) {
+      sizes.push_back(p->devices);
+      chart.description += fmt::format("{}: {} devices {}. ", series_name(study, i), p->devices,
+                                       base::human(base::Bytes{p->best->memory_peak_bytes}));
+      const cost::MemoryRow* row = fullest_row(*p);
+      double from = 0;
+      for (const std::string& purpose : purposes) {
+        const double bytes = row != nullptr && row->by_purpose.count(purpose) > 0 ? row->by_purpose.at(purpose) : 0;
+        if (bytes <= 0) continue;
+        boxes.push_back(
+            {{"n", p->devices},
+             {"from", from * unit.factor},
+             {"to", (from + bytes) * unit.factor},
+             {"fill", colour_of_purpose(purpose)},
+             {"tip", fmt::format("{} devices: {}\n{}", p->devices, purpose, base::human(base::Bytes{bytes}))}});
+        from += bytes;
+      }
+    }
+    draw_bars(add_panel(spec, panels, series.size() > 1 ? series_name(study, i) : ""), std::move(boxes),
+              std::move(sizes), high * unit.factor, capacity * unit.factor, fmt::format("memory ({})", unit.name),
+              kPanelHeight);
+  }
+  for (const std::string& purpose : purposes) {
+    std::string name = purpose;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    chart.legend.push_back({name, colour_of_purpose(purpose)});
+  }
+  chart.legend.push_back({"capacity", "var(--limit)", "dashed"});
+  chart.spec = text_of_spec(spec);
+  chart.data = tables_of_series(study, size_memory_table);
+  return chart;
+}
+
+}  // namespace
+
+std::vector<Chart> scaling_charts(const cost::ScalingStudy& study) {
+  if (drawn_series(study).empty()) return {};
+  std::vector<Chart> out{curves_chart(study, false), curves_chart(study, true), causes_chart(study),
+                         size_memory_chart(study)};
+  if (std::optional<Chart> map = scaling_map(study)) out.push_back(std::move(*map));
+  return out;
+}
+
+std::string scaling_sections(const cost::ScalingStudy& study) {
+  std::string out;
+  const auto list = [](const std::vector<std::string>& lines) {
+    std::string text = lines.empty() ? "" : "<ul>\n";
+    for (const std::string& line : lines) text += "<li>" + escaped(line) + "</li>\n";
+    return lines.empty() ? text : text + "</ul>\n";
+  };
+  const std::vector<std::string> ways = run_advice(study);
+  if (!ways.empty()) out += "<section>\n<h2>Ways to train on the budget</h2>\n" + list(ways) + "</section>\n";
+  for (std::size_t i = 0; i < study.series.size(); ++i) {
+    const cost::ScalingSeries& series = study.series[i];
+    const bool several = study.series.size() > 1;
+    out += "<section>\n<h2>" + escaped(several ? series_name(study, i) : "What growth brings") + "</h2>\n";
+    for (const std::string& line : series_heading(series)) out += "<p>" + escaped(line) + "</p>\n";
+    out += list(growth_advice(study, series));
+    for (Table table : {losses_table(series), run_costs_table(series), measured_table(series)})
+      if (!table.rows.empty()) out += table_html(table);
+    for (const cost::ScalingPoint& point : series.points)
+      if (!point.best)
+        out += "<p class=\"note\">" + escaped(fmt::format("{} devices: {}", point.devices, point.reason)) + "</p>\n";
+    out += "</section>\n";
+  }
+  std::string notes;
+  for (const std::string& line : scaling_caveats(study)) notes += "<p class=\"note\">" + escaped(line) + "</p>\n";
+  return out + "<section>\n<h2>What the figures leave out</h2>\n" + notes + "</section>\n";
+}
+
+}  // namespace orrery::reports::html

@@ -1,0 +1,20 @@
+#pragma once
+/// The charts and words of a scaling study on the page.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cost/scaling.h"
+#include "reports/html/chart.h"
+
+namespace orrery::reports::html {
+
+/// Throughput a device, efficiency, device time by cause and memory over sizes, a panel for each series; and a map
+/// where two of model, cluster, sequence and batch are swept. Series without a plan are left out.
+[[nodiscard]] std::vector<Chart> scaling_charts(const cost::ScalingStudy& study);
+/// That map; nothing where fewer are swept.
+[[nodiscard]] std::optional<Chart> scaling_map(const cost::ScalingStudy& study);
+/// What the study says in sentences, and the tables that are to be read without opening anything.
+[[nodiscard]] std::string scaling_sections(const cost::ScalingStudy& study);
+
+}  // namespace orrery::reports::html

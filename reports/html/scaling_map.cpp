@@ -1,0 +1,135 @@
+/// The map of a scaling study over two of its swept dimensions.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "plan/spec/plan.h"
+#include "reports/html/panels.h"
+#include "reports/html/scaling_charts.h"
+#include "reports/scaling.h"
+
+namespace orrery::reports::html {
+namespace {
+
+/// A dimension that jobs may be swept over.
+struct Swept {
+  const char* name;
+  std::string (*value)(const cost::ScalingSeries&);
+};
+constexpr Swept kSwept[] = {
+    {"model", [](const cost::ScalingSeries& s) { return s.model; }},
+    {"cluster", [](const cost::ScalingSeries& s) { return s.cluster; }},
+    {"sequence", [](const cost::ScalingSeries& s) { return fmt::format("{}", s.sequence); }},
+    {"batch", [](const cost::ScalingSeries& s) { return fmt::format("{}", s.batch); }},
+};
+
+/// Values of a dimension in the order in which they were given.
+std::vector<std::string> values_of(const cost::ScalingStudy& study, const Swept& swept) {
+  std::vector<std::string> out;
+  for (const cost::ScalingSeries& series : study.series)
+    if (std::find(out.begin(), out.end(), swept.value(series)) == out.end()) out.push_back(swept.value(series));
+  return out;
+}
+
+/// What a panel is of: a size, and what else the series in it share.
+using PanelKey = std::pair<int, std::string>;
+
+std::string rest_of(const cost::ScalingSeries& series, const cost::ScalingStudy& study,
+                    const std::vector<const Swept*>& axes) {
+  std::string out;
+  for (const Swept& one : kSwept)
+    if (std::none_of(axes.begin(), axes.end(), [&](const Swept* axis) { return axis->name == one.name; }) &&
+        values_of(study, one).size() > 1)
+      out += fmt::format(", {} {}", one.name, one.value(series));
+  const bool both = std::any_of(study.series.begin(), study.series.end(),
+                                [&](const auto& other) { return other.scaling != series.scaling; });
+  return both ? out + fmt::format(", {} scaling", cost::name_of(series.scaling)) : out;
+}
+
+json map_scales(const std::vector<std::string>& x, const std::vector<std::string>& y, int height) {
+  return json::array({{{"name", "x"},
+                       {"type", "band"},
+                       {"domain", x},
+                       {"range", json::array({0, {{"signal", "panel"}}})},
+                       {"padding", 0.04}},
+                      {{"name", "y"}, {"type", "band"}, {"domain", y}, {"range", {0, height}}, {"padding", 0.04}}});
+}
+
+json map_marks() {
+  return json::parse(R"json([
+      {"type": "rect", "from": {"data": "cells"}, "encode": {"update": {
+        "x": {"scale": "x", "field": "x"}, "width": {"scale": "x", "band": 1},
+        "y": {"scale": "y", "field": "y"}, "height": {"scale": "y", "band": 1},
+        "fill": {"value": "var(--forward)"}, "fillOpacity": {"field": "share"},
+        "stroke": {"value": "var(--line)"}, "tooltip": {"field": "tip"}}}},
+      {"type": "text", "from": {"data": "cells"}, "encode": {"update": {
+        "x": {"scale": "x", "field": "x", "band": 0.5}, "y": {"scale": "y", "field": "y", "band": 0.5},
+        "align": {"value": "center"}, "baseline": {"value": "middle"}, "text": {"field": "text"}}}}
+    ])json");
+}
+
+}  // namespace
+
+std::optional<Chart> scaling_map(const cost::ScalingStudy& study) {
+  std::vector<const Swept*> axes;
+  for (const Swept& one : kSwept)
+    if (values_of(study, one).size() > 1 && axes.size() < 2) axes.push_back(&one);
+  if (axes.size() < 2) return std::nullopt;
+  const std::vector<std::string> x = values_of(study, *axes[0]), y = values_of(study, *axes[1]);
+  std::map<PanelKey, json> cells;
+  Table table{"",
+              {{"devices", Align::right},
+               {axes[0]->name, Align::left},
+               {axes[1]->name, Align::left},
+               {"MFU", Align::right},
+               {"a device", Align::right},
+               {"plan", Align::left}},
+              {},
+              {}};
+  Chart chart;
+  double most = 0;
+  for (const cost::ScalingSeries& series : study.series)
+    for (const cost::ScalingPoint& p : series.points)
+      if (p.best) most = std::max(most, p.best->mfu);
+  if (most <= 0) return std::nullopt;
+  for (const cost::ScalingSeries& series : study.series)
+    for (const cost::ScalingPoint& p : series.points) {
+      const std::string at_x = axes[0]->value(series), at_y = axes[1]->value(series);
+      json& panel = cells.try_emplace({p.devices, rest_of(series, study, axes)}, json::array()).first->second;
+      const double mfu = p.best ? p.best->mfu : 0;
+      panel.push_back({{"x", at_x},
+                       {"y", at_y},
+                       {"share", mfu / most},
+                       {"text", p.best ? percent(mfu) : "—"},
+                       {"tip", fmt::format("{}, {}: {} devices\n{}", at_x, at_y, p.devices,
+                                           p.best ? plan::describe(p.best->spec) : p.reason)}});
+      chart.description += fmt::format("{}, {}, {} devices: {}. ", at_x, at_y, p.devices,
+                                       p.best ? percent(mfu) : std::string("no plan"));
+      table.rows.push_back({fmt::format("{}", p.devices), at_x, at_y, p.best ? percent(mfu) : "—",
+                            p.best ? number(p.tokens_per_s_per_device) : "—",
+                            p.best ? plan::describe(p.best->spec) : p.reason});
+    }
+  constexpr int kCell = 34;
+  const auto height = static_cast<int>(kCell * y.size());
+  chart.title = fmt::format("MFU by {} and {}", axes[0]->name, axes[1]->name);
+  chart.text = "A map for each size: model FLOPs over the devices' peak, of the best plan. A dash: no plan fits.";
+  const Panels panels(cells.size(), height, label_width(y));
+  json spec = panels_spec(panels);
+  for (auto& [key, values] : cells) {
+    json& group = add_panel(spec, panels, fmt::format("{} devices{}", key.first, key.second));
+    group["data"] = json::array({{{"name", "cells"}, {"values", std::move(values)}}});
+    group["scales"] = map_scales(x, y, height);
+    group["axes"] = json::array(
+        {{{"orient", "left"}, {"scale", "y"}, {"domain", false}, {"ticks", false}},
+         {{"orient", "bottom"}, {"scale", "x"}, {"domain", false}, {"ticks", false}, {"labelOverlap", true}}});
+    group["marks"] = map_marks();
+  }
+  chart.spec = text_of_spec(spec);
+  chart.data = {std::move(table)};
+  return chart;
+}
+
+}  // namespace orrery::reports::html

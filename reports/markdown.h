@@ -1,0 +1,15 @@
+#pragma once
+/// Tables as Markdown (GitHub's, which pandoc and others read too).
+#include <string>
+#include <string_view>
+
+#include "reports/table.h"
+
+namespace orrery::reports {
+
+/// Text that stands for itself: no mark-up, no line breaks, no end of a cell.
+[[nodiscard]] std::string markdown_text(std::string_view text);
+/// Title in bold, the table, its notes as a list.
+[[nodiscard]] std::string markdown_of(const Table& table);
+
+}  // namespace orrery::reports

@@ -1,0 +1,149 @@
+// A scaling study as text, Markdown, CSV, JSON and charts.
+#include "reports/scaling.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "reports/html/scaling_charts.h"
+#include "reports/markdown.h"
+#include "tests/reports/sample.h"
+
+namespace orrery::reports {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+/// Two models on two clusters.
+cost::ScalingStudy several() {
+  cost::ScalingStudy study = sample::scaling();
+  for (const char* model : {"tiny-gpt", "other"})
+    for (const char* cluster : {"localhost-8", "larger"}) {
+      cost::ScalingSeries series = sample::scaling().series[0];
+      series.model = model;
+      series.cluster = cluster;
+      study.series.push_back(std::move(series));
+    }
+  study.series.erase(study.series.begin());
+  return study;
+}
+
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+TEST(ScalingText, FitsEightyColumns) {
+  std::istringstream lines(scaling_text(several(), {true, false, 80}));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(display_width(line), 80U) << line;
+}
+
+TEST(ScalingText, SaysWhereGrowthStopsPayingAndWhatItCosts) {
+  const std::string text = scaling_text(sample::scaling(), {false, false, 0});
+  EXPECT_THAT(text, HasSubstr("Growth pays up to 4 devices; 8 is the first size"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("2 -> 4 devices: data 2 -> 4; 73 % of what is added becomes throughput; most is lost to data comm."));
+  EXPECT_THAT(text, HasSubstr("16 devices: none of 12 plans is feasible"));
+  EXPECT_THAT(text, HasSubstr("A paper (pub1)"));
+  EXPECT_THAT(text, HasSubstr("480 g/kWh (a source)"));
+}
+
+TEST(ScalingText, OfADeadlineThatNothingMeetsNamesTheNearest) {
+  cost::ScalingStudy study = sample::scaling();
+  study.deadline_s = 864;
+  study.ways = {{"tiny-gpt", {}, {}, {}, cost::Place{0, 3}}};
+  ASSERT_THAT(run_advice(study), SizeIs(1));
+  EXPECT_THAT(run_advice(study)[0], HasSubstr("within 0.01 days: no size does it. Nearest: 8 devices"));
+}
+
+TEST(ScalingNames, AreWhatTellsSeriesApart) {
+  const cost::ScalingStudy study = several();
+  EXPECT_EQ(series_name(study, 0), "tiny-gpt on localhost-8");
+  EXPECT_EQ(series_name(study, 3), "other on larger");
+  cost::ScalingStudy batches = sample::scaling();
+  batches.series.push_back(batches.series[0]);
+  batches.series[1].batch = 128;
+  EXPECT_EQ(series_name(batches, 1), "batch 128");
+}
+
+TEST(ScalingTables, LossesSumToTheChange) {
+  const Table table = losses_table(sample::scaling().series[0]);
+  ASSERT_EQ(table.rows.size(), 3U);
+  for (const auto& row : table.rows) EXPECT_EQ(row[2], row[3]) << "one cause takes all";
+}
+
+TEST(ScalingCsv, HasALineForEachPointAndAsManyFieldsAsItsHead) {
+  cost::ScalingStudy study = sample::scaling();
+  study.series[0].model = "a \"b\"; c";
+  std::istringstream lines(scaling_csv(study));
+  std::vector<std::size_t> fields;
+  for (std::string line; std::getline(lines, line);) {
+    std::size_t n = 1;
+    bool quoted = false;
+    for (const char c : line) {
+      if (c == '"') quoted = !quoted;
+      if (c == ',' && !quoted) ++n;
+    }
+    fields.push_back(n);
+  }
+  ASSERT_THAT(fields, SizeIs(6));
+  EXPECT_THAT(fields, Each(fields.front()));
+  EXPECT_THAT(scaling_csv(study), HasSubstr("\"a \"\"b\"\"; c\""));
+}
+
+TEST(ScalingMarkdown, HasTablesThatNoNameBreaks) {
+  cost::ScalingStudy study = sample::scaling();
+  study.series[0].measured[0].source = "a|b\n# c <script>";
+  const std::string text = scaling_markdown(study, "tiny-gpt on localhost-8");
+  EXPECT_THAT(text, HasSubstr("# tiny-gpt on localhost-8\n"));
+  EXPECT_THAT(text, HasSubstr("a\\|b \\# c \\<script\\>"));
+  EXPECT_THAT(text, HasSubstr("| devices | step |"));
+}
+
+TEST(ScalingJson, KeepsPointsWithoutAPlanInTheStudyAlone) {
+  const nlohmann::json study = scaling_json(sample::scaling());
+  EXPECT_EQ(study["series"][0]["points"].size(), 5U);
+  EXPECT_TRUE(study["series"][0]["points"][4]["plan"].is_null());
+  EXPECT_THAT(study["series"][0]["points"][4]["reason"].get<std::string>(), HasSubstr("memory"));
+  const nlohmann::json points = scaling_points_json(sample::scaling());
+  ASSERT_EQ(points.size(), 4U);
+  EXPECT_EQ(points[1]["measured_s"], 0.118) << "of that very plan";
+  EXPECT_TRUE(points[2]["measured_s"].is_null()) << "another plan was measured";
+  EXPECT_EQ(nlohmann::json::parse(scaling_json_file(sample::scaling(), "t"))["scaling_study"]["study"], study);
+}
+
+TEST(ScalingCharts, HaveAPanelForEachSeriesAndAMapOfTwoSweptDimensions) {
+  const auto one = html::scaling_charts(sample::scaling());
+  EXPECT_THAT(one, SizeIs(4)) << "nothing is swept";
+  const auto charts = html::scaling_charts(several());
+  ASSERT_THAT(charts, SizeIs(5));
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(nlohmann::json::parse(charts[i].spec)["marks"].size(), 4U) << charts[i].title;
+  EXPECT_EQ(charts[4].title, "MFU by model and cluster");
+  const nlohmann::json map = nlohmann::json::parse(charts[4].spec);
+  ASSERT_EQ(map["marks"].size(), 5U) << "a map for each size";
+  EXPECT_EQ(map["marks"][0]["data"][0]["values"].size(), 4U);
+  EXPECT_EQ(map["marks"][4]["data"][0]["values"][0]["text"], "—") << "no plan fits";
+}
+
+TEST(ScalingCharts, DrawBandsAndMeasurementsWhereThereAreAny) {
+  const nlohmann::json spec = nlohmann::json::parse(html::scaling_charts(sample::scaling())[0].spec);
+  const nlohmann::json& data = spec["marks"][0]["data"];
+  EXPECT_EQ(data[0]["values"].size(), 4U);
+  EXPECT_EQ(data[1]["values"].size(), 4U);
+  EXPECT_EQ(data[2]["values"].size(), 2U);
+  cost::ScalingStudy bare = sample::scaling();
+  bare.series[0].points.clear();
+  EXPECT_THAT(html::scaling_charts(bare), SizeIs(0));
+  EXPECT_EQ(times(html::scaling_sections(sample::scaling()), "A paper (pub1)"), 1U);
+}
+
+}  // namespace
+}  // namespace orrery::reports

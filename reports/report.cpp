@@ -158,10 +158,11 @@ std::string report_html(const ReportData& data, const ChartLibrary& library) {
   const std::string split = data.prediction ? plan::describe(data.prediction->spec) : "";
   if (lead.find(split) == std::string::npos) lead += (lead.empty() ? "" : " ") + ("Plan: " + split + ".");
   std::string body = tiles(data);
-  if (data.scaling) body += html::scaling_sections(*data.scaling);
+  if (data.scaling) body += html::scaling_lead(*data.scaling);
   int number_of_figure = 0;
   for (const html::Chart& chart : charts_of(data))
     body += html::figure_html(chart, ++number_of_figure, !library.parts.empty());
+  if (data.scaling) body += html::scaling_sections(*data.scaling);
   body += tables_of(data);
   body += provenance_of(data, library);
   return html::page_html(data.title, lead, body, library);

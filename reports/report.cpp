@@ -268,9 +268,10 @@ std::string report_html(const ReportData& data, const ChartLibrary& library) {
   const bool drawn = !library.parts.empty();
   std::string body = comparison_of(data, number_of_figure, drawn);
   body += tiles(data) + words_of(data);
-  if (data.scaling) body += html::scaling_sections(*data.scaling);
+  if (data.scaling) body += html::scaling_lead(*data.scaling);
   body += whole_run_of(data, number_of_figure, drawn);
   for (const html::Chart& chart : charts_of(data)) body += html::figure_html(chart, ++number_of_figure, drawn);
+  if (data.scaling) body += html::scaling_sections(*data.scaling);
   body += tables_of(data);
   body += provenance_of(data, library);
   return html::page_html(data.title, lead, body, library);

@@ -21,6 +21,10 @@ std::string count_text(std::int64_t n) {
   return fmt::format("{}", n);
 }
 
+std::string devices_text(int n) {
+  return fmt::format("{} device{}", n, n == 1 ? "" : "s");
+}
+
 std::string points_text(double fraction) {
   const double points = 100 * fraction;
   return std::abs(points) < 0.05 ? "0" : fmt::format("{:+.1f}", points);
@@ -106,7 +110,7 @@ std::vector<std::string> series_heading(const cost::ScalingSeries& s) {
                   base::human_count(s.parameters), s.cluster, s.device, base::human(base::Bytes{s.memory_bytes}));
   std::string second = fmt::format(
       "{}, {} {}{}", s.precision, s.batch, s.samples ? "samples" : "sequences",
-      weak ? fmt::format(" at {} devices, growing with them", s.points.empty() ? 0 : s.points.front().devices)
+      weak ? fmt::format(" at {}, growing with them", devices_text(s.points.empty() ? 0 : s.points.front().devices))
            : " a step");
   if (!s.samples) second += fmt::format(", {} tokens each", s.sequence);
   if (!s.held.empty()) second += "; held but for `data`: " + s.held;
@@ -160,7 +164,7 @@ Table sizes_table(const cost::ScalingSeries& series) {
                   "devices added, from the row before.",
                   rate));
   for (const cost::ScalingPoint& point : series.points)
-    if (!point.best) table.notes.push_back(fmt::format("{} devices: {}.", point.devices, point.reason));
+    if (!point.best) table.notes.push_back(fmt::format("{}: {}.", devices_text(point.devices), point.reason));
   return table;
 }
 

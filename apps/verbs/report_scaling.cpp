@@ -163,6 +163,9 @@ std::optional<Outcome> refused_scaling(const ReportOptions& options, const Conte
     if (std::find(list->begin(), list->end(), "") != list->end())
       return usage(fmt::format("{} has an empty name", list == &options.models ? "--models" : "--clusters"),
                    "names stand between commas: a,b");
+  if (std::count(options.scaling.begin(), options.scaling.end(), "-") > 0 &&
+      options.scaling.size() * sweeps_of(options).size() > 1)
+    return usage("standard input is read once, and is wanted several times", "write the job to a file");
   if (options.weak && options.batches.size() > 1)
     return usage("weak scaling grows the batch itself, and --batch lists several",
                  "one --batch, that of the smallest size; or --strong");

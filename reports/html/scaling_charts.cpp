@@ -341,6 +341,12 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
   return chart;
 }
 
+std::string list_html(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) out += "<li>" + escaped(line) + "</li>\n";
+  return out.empty() ? out : "<ul>\n" + out + "</ul>\n";
+}
+
 }  // namespace
 
 std::vector<Chart> scaling_charts(const cost::ScalingStudy& study) {
@@ -351,21 +357,19 @@ std::vector<Chart> scaling_charts(const cost::ScalingStudy& study) {
   return out;
 }
 
+std::string scaling_lead(const cost::ScalingStudy& study) {
+  const std::vector<std::string> ways = run_advice(study);
+  return ways.empty() ? "" : "<section>\n<h2>Ways to train on the budget</h2>\n" + list_html(ways) + "</section>\n";
+}
+
 std::string scaling_sections(const cost::ScalingStudy& study) {
   std::string out;
-  const auto list = [](const std::vector<std::string>& lines) {
-    std::string text = lines.empty() ? "" : "<ul>\n";
-    for (const std::string& line : lines) text += "<li>" + escaped(line) + "</li>\n";
-    return lines.empty() ? text : text + "</ul>\n";
-  };
-  const std::vector<std::string> ways = run_advice(study);
-  if (!ways.empty()) out += "<section>\n<h2>Ways to train on the budget</h2>\n" + list(ways) + "</section>\n";
   for (std::size_t i = 0; i < study.series.size(); ++i) {
     const cost::ScalingSeries& series = study.series[i];
     const bool several = study.series.size() > 1;
     out += "<section>\n<h2>" + escaped(several ? series_name(study, i) : "What growth brings") + "</h2>\n";
     for (const std::string& line : series_heading(series)) out += "<p>" + escaped(line) + "</p>\n";
-    out += list(growth_advice(study, series));
+    out += list_html(growth_advice(study, series));
     for (Table table : {losses_table(series), run_costs_table(series), measured_table(series)})
       if (!table.rows.empty()) out += table_html(table);
     for (const cost::ScalingPoint& point : series.points)

@@ -300,6 +300,7 @@ TEST_F(ReportScaling, RefusesWhatCannotBeMeant) {
   refused({"--tokens", "many"}, "`many` is no count");
   refused({"--deadline", "30"}, "--tokens");
   refused({"--gpus", ""}, "--gpus");
+  EXPECT_EQ(orrery({"report", "--scaling", "-", "--batch", "8,16", "-o", page_}).exit_code, 2) << "is read once";
   EXPECT_EQ(report({"-o", "-"}).exit_code, 2) << "no page on standard output";
   EXPECT_EQ(orrery({"report", "--weak", "-o", page_}).exit_code, 2) << "needs --scaling";
   EXPECT_FALSE(std::filesystem::exists(page_));

@@ -28,7 +28,8 @@ json scaling_marks() {
         ],
         "axes": [
           {
-            "orient": "left", "scale": "y", "grid": true, "gridScale": "x", "domain": false, "ticks": false, "format": "~g"
+            "orient": "left", "scale": "y", "grid": true, "gridScale": "x", "domain": false, "ticks": false,
+             "format": "~g"
           },
           {"orient": "bottom", "scale": "x", "format": "d", "title": "ranks"}
         ],
@@ -83,7 +84,8 @@ json scaling_marks() {
         ],
         "axes": [
           {
-            "orient": "left", "scale": "y", "grid": true, "gridScale": "x", "domain": false, "ticks": false, "format": "%",
+            "orient": "left", "scale": "y", "grid": true, "gridScale": "x", "domain": false, "ticks": false,
+             "format": "%",
             "tickCount": 5
           },
           {"orient": "bottom", "scale": "x", "format": "d", "title": "ranks"}

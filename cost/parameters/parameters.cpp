@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/ensure.h"
 #include "base/units.h"
@@ -13,6 +14,23 @@ namespace orrery::cost {
 namespace {
 
 constexpr double kTera = 1e12;
+
+/// Between what a value may lie, and the width of its prior, for coefficients that are alike.
+struct Range {
+  Unit unit;
+  double low, high, prior;
+};
+constexpr Range kZeroToOne{Unit::number, 0, 1, 0};                      // a switch, or a share that is not fitted
+constexpr Range kOfDatasheet{Unit::number, 1e-3, 1.5, 0.3};             // what a link gives
+constexpr Range kOfPeak{Unit::number, 1e-4, 20, 0.7};                   // what a kernel reaches
+constexpr Range kHostTime{Unit::seconds, 0, 1, 1.0};                    // of an operator or a step on the host
+constexpr Range kMessageTime{Unit::seconds, 0, 10, 1.0};                // of a message beyond its bytes
+constexpr Range kRate{Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0};  // of a link or a memory
+constexpr Range kPasses{Unit::number, 0.1, 100, 0.4};                   // how often operators move their bytes
+
+ParameterKind ranged(const Range& range, std::string name, std::string meaning) {
+  return {std::move(name), range.unit, range.low, range.high, range.prior, std::move(meaning)};
+}
 
 /// What limits vector work of one family, for all families.
 void add_vector_rates(std::vector<ParameterKind>& all) {
@@ -25,19 +43,19 @@ void add_vector_rates(std::vector<ParameterKind>& all) {
 
 void add_device(std::vector<ParameterKind>& all) {
   for (const char* dtype : {"fp32", "bf16", "fp16", "fp8", "tf32"}) {
-    all.push_back({fmt::format("device.matmul.{}.efficiency", dtype), Unit::number, 1e-4, 20, 0.7,
-                   "best matrix-product rate over the datasheet's peak"});
+    all.push_back(ranged(kOfPeak, fmt::format("device.matmul.{}.efficiency", dtype),
+                         "best matrix-product rate over the datasheet's peak"));
   }
   all.push_back({"device.matmul.k_half", Unit::number, 0, 1e5, 0.5,
                  "inner dimension at which a GPU tile reaches half its rate (prologue and epilogue)"});
   all.push_back({"device.matmul.tile_rows", Unit::number, 1, 4096, 0, "rows of a GPU output tile"});
   all.push_back({"device.matmul.tile_columns", Unit::number, 1, 4096, 0, "columns of a GPU output tile"});
   all.push_back(
-      {"device.matmul.halving_loss", Unit::number, 0, 1, 0, "share of the rate lost each time a GPU tile is halved"});
+      ranged(kZeroToOne, "device.matmul.halving_loss", "share of the rate lost each time a GPU tile is halved"));
   all.push_back(
-      {"device.matmul.narrow_load_loss", Unit::number, 0, 1, 0,
-       "GPUs: share of a product's rate lost each time that its rows' length in bytes divides by half as much, "
-       "below 16"});
+      ranged(kZeroToOne, "device.matmul.narrow_load_loss",
+             "GPUs: share of a product's rate lost each time that its rows' length in bytes divides by half as much, "
+             "below 16"));
   all.push_back({"device.matmul.operand_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
                  "CPU: bytes per second of packing A and B and of writing C"});
   all.push_back({"device.conversion.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
@@ -52,65 +70,64 @@ void add_device(std::vector<ParameterKind>& all) {
                  "bytes per second at which a rank copies what it saves to memory of its own, while steps wait"});
   all.push_back({"device.neighbour_slowdown", Unit::number, 0, 10, 1.0,
                  "CPU: share by which computing takes longer while the other ranks compute (clock, caches, memory)"});
-  all.push_back({"device.attention.efficiency", Unit::number, 1e-4, 20, 0.7,
-                 "attention forward with row statistics: rate over the matrix peak"});
-  all.push_back({"device.attention.grad_efficiency", Unit::number, 1e-4, 20, 0.7,
-                 "attention backward with row statistics: rate over the matrix peak"});
+  all.push_back(ranged(kOfPeak, "device.attention.efficiency",
+                       "attention forward with row statistics: rate over the matrix peak"));
+  all.push_back(ranged(kOfPeak, "device.attention.grad_efficiency",
+                       "attention backward with row statistics: rate over the matrix peak"));
   for (const char* generation : {"1", "2"})
     all.push_back({fmt::format("device.attention.generation_{}", generation), Unit::number, 1e-2, 1, 0.3,
                    "what FlashAttention of this generation reaches of the best attention kernel's rate"});
-  all.push_back({"device.attention.misaligned_efficiency", Unit::number, 1e-4, 20, 0.7,
-                 "as unfused_efficiency, of heads whose width is no multiple of 16 bytes"});
-  all.push_back({"device.attention.unfused_efficiency", Unit::number, 1e-4, 20, 0.7,
-                 "batched products of attention that keeps its matrix: rate over the matrix peak"});
-  all.push_back({"device.attention.head_overhead", Unit::seconds, 0, 1, 1.0,
-                 "CPU: cost per sequence and head beyond arithmetic"});
+  all.push_back(ranged(kOfPeak, "device.attention.misaligned_efficiency",
+                       "as unfused_efficiency, of heads whose width is no multiple of 16 bytes"));
+  all.push_back(ranged(kOfPeak, "device.attention.unfused_efficiency",
+                       "batched products of attention that keeps its matrix: rate over the matrix peak"));
+  all.push_back(
+      ranged(kHostTime, "device.attention.head_overhead", "CPU: cost per sequence and head beyond arithmetic"));
 }
 
 void add_network(std::vector<ParameterKind>& all) {
   // The CPU ranks' MPI: one latency and one bandwidth for each operation (cost/network/collectives.h says how they
   // enter).
   for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "send"}) {
-    all.push_back({fmt::format("network.{}.latency", operation), Unit::seconds, 0, 10, 1.0,
-                   "CPU ranks: latency of one round of the operation"});
-    all.push_back({fmt::format("network.{}.bandwidth", operation), Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
-                   "CPU ranks: bytes per second through one rank, once under way"});
-    all.push_back({fmt::format("network.{}.spill_bandwidth", operation), Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
-                   "CPU ranks: bytes per second that what exceeds network.spill_size costs besides"});
+    all.push_back(ranged(kMessageTime, fmt::format("network.{}.latency", operation),
+                         "CPU ranks: latency of one round of the operation"));
+    all.push_back(ranged(kRate, fmt::format("network.{}.bandwidth", operation),
+                         "CPU ranks: bytes per second through one rank, once under way"));
+    all.push_back(ranged(kRate, fmt::format("network.{}.spill_bandwidth", operation),
+                         "CPU ranks: bytes per second that what exceeds network.spill_size costs besides"));
   }
   all.push_back(
       {"network.spill_size", Unit::bytes, 0, kTera, 0,
        "CPU ranks: message size from which buffers leave the caches and the library asks the system for memory"});
-  all.push_back({"network.intra.efficiency", Unit::number, 1e-3, 1.5, 0.3,
-                 "large-message bandwidth within a node over the datasheet's"});
-  all.push_back({"network.inter.efficiency", Unit::number, 1e-3, 1.5, 0.3,
-                 "large-message bandwidth between nodes over the datasheet's"});
-  all.push_back({"network.inter.hop_latency", Unit::seconds, 0, 10, 1.0,
-                 "GPUs: a hop between nodes, beyond NCCL's figure for InfiniBand; Simple pays it twice"});
-  all.push_back({"network.inter.simple_hop_latency", Unit::seconds, 0, 10, 1.0,
-                 "GPUs: what a hop between nodes takes in Simple beyond that"});
-  all.push_back({"network.inter.ll128", Unit::number, 0, 1, 0, "GPUs: whether LL128 may leave a node (0 or 1)"});
-  all.push_back({"network.ll128.ramps", Unit::number, 0, 1, 0,
-                 "GPUs: whether all-reduces of rings in LL128 lose at middle sizes, as Simple ones do (0 or 1)"});
-  all.push_back({"network.collnet", Unit::number, 0, 1, 0, "GPUs: whether the network's switches reduce (0 or 1)"});
-  all.push_back({"network.hierarchical", Unit::number, 0, 1, 0,
-                 "GPUs: whether collectives in two levels are tried: within nodes, then between them (0 or 1)"});
-  all.push_back({"network.send.efficiency", Unit::number, 1e-3, 1.5, 0.3,
-                 "GPUs: bandwidth of one large message within a node over the datasheet's"});
+  all.push_back(
+      ranged(kOfDatasheet, "network.intra.efficiency", "large-message bandwidth within a node over the datasheet's"));
+  all.push_back(
+      ranged(kOfDatasheet, "network.inter.efficiency", "large-message bandwidth between nodes over the datasheet's"));
+  all.push_back(ranged(kMessageTime, "network.inter.hop_latency",
+                       "GPUs: a hop between nodes, beyond NCCL's figure for InfiniBand; Simple pays it twice"));
+  all.push_back(ranged(kMessageTime, "network.inter.simple_hop_latency",
+                       "GPUs: what a hop between nodes takes in Simple beyond that"));
+  all.push_back(ranged(kZeroToOne, "network.inter.ll128", "GPUs: whether LL128 may leave a node (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "network.ll128.ramps",
+                       "GPUs: whether all-reduces of rings in LL128 lose at middle sizes, as Simple ones do (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "network.collnet", "GPUs: whether the network's switches reduce (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "network.hierarchical",
+                       "GPUs: whether collectives in two levels are tried: within nodes, then between them (0 or 1)"));
+  all.push_back(ranged(kOfDatasheet, "network.send.efficiency",
+                       "GPUs: bandwidth of one large message within a node over the datasheet's"));
   all.push_back({"network.send.channel_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.3,
                  "GPUs: one channel of a message within a node; up to 64 MiB have four"});
-  all.push_back({"network.all_to_all.efficiency", Unit::number, 1e-3, 1.5, 0.3,
-                 "GPUs: all-to-all between nodes over what the NICs give to other collectives"});
-  all.push_back(
-      {"network.copy.latency", Unit::seconds, 0, 10, 1.0, "a copy between a rank's memories, beyond its bytes"});
-  all.push_back({"network.copy.bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
-                 "CPU ranks: bytes per second of a copy between the device's arena and the host's"});
-  all.push_back({"network.copy.file_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0,
-                 "CPU ranks: bytes per second of a copy between the host's arena and a file"});
-  all.push_back({"network.copy.efficiency", Unit::number, 1e-3, 1.5, 0.3,
-                 "GPUs: large copies between device and host over the slowest link's datasheet"});
-  all.push_back({"network.copy.nvme_efficiency", Unit::number, 1e-3, 1.5, 0.3,
-                 "GPUs: large copies between host and drives over the drives' datasheets"});
+  all.push_back(ranged(kOfDatasheet, "network.all_to_all.efficiency",
+                       "GPUs: all-to-all between nodes over what the NICs give to other collectives"));
+  all.push_back(ranged(kMessageTime, "network.copy.latency", "a copy between a rank's memories, beyond its bytes"));
+  all.push_back(ranged(kRate, "network.copy.bandwidth",
+                       "CPU ranks: bytes per second of a copy between the device's arena and the host's"));
+  all.push_back(ranged(kRate, "network.copy.file_bandwidth",
+                       "CPU ranks: bytes per second of a copy between the host's arena and a file"));
+  all.push_back(ranged(kOfDatasheet, "network.copy.efficiency",
+                       "GPUs: large copies between device and host over the slowest link's datasheet"));
+  all.push_back(ranged(kOfDatasheet, "network.copy.nvme_efficiency",
+                       "GPUs: large copies between host and drives over the drives' datasheets"));
   // Disks differ by more than anything else here: wide priors.
   all.push_back({"network.storage.write_latency", Unit::seconds, 0, 1000, 2.0,
                  "a checkpoint's files created and synced, beyond their bytes"});
@@ -125,7 +142,7 @@ void add_network(std::vector<ParameterKind>& all) {
 }
 
 void add_stack(std::vector<ParameterKind>& all) {
-  all.push_back({"stack.op_overhead", Unit::seconds, 0, 1, 1.0, "an op's cost beyond its arithmetic"});
+  all.push_back(ranged(kHostTime, "stack.op_overhead", "an op's cost beyond its arithmetic"));
   all.push_back({"stack.host_op_time", Unit::seconds, 0, 1, 0.7,
                  "GPUs: what the host needs to issue one op (its kernels, and the framework's calls around them)"});
   all.push_back(
@@ -133,40 +150,43 @@ void add_stack(std::vector<ParameterKind>& all) {
        "GPUs: what the host needs to issue an op of a backward pass, of host_op_time: autograd's C++ walks the "
        "graph that Python has built"});
   all.push_back(
-      {"stack.host_runs_ahead", Unit::number, 0, 1, 0,
-       "GPUs: whether the host issues operators while the device is at earlier ones or waits for a message; 0: "
-       "each run of operators takes the longer of the two, as where layers are timed one by one"});
+      ranged(kZeroToOne, "stack.host_runs_ahead",
+             "GPUs: whether the host issues operators while the device is at earlier ones or waits for a message; 0: "
+             "each run of operators takes the longer of the two, as where layers are timed one by one"));
   all.push_back({"stack.host_message_time", Unit::seconds, 0, 1, 0.7,
                  "GPUs: what the host needs to issue a message within a tensor group"});
   all.push_back(
-      {"stack.pipeline_message_time", Unit::seconds, 0, 1, 1.0,
-       "GPUs: what it needs besides for each rank of the group, where stages of a pipeline wait on the host"});
-  all.push_back({"stack.tensor_hop_time", Unit::seconds, 0, 1, 1.0,
-                 "GPUs: what each further rank adds to a message of a tensor group that reaches beyond a node"});
-  all.push_back({"stack.recomputes", Unit::number, 0, 1, 0,
-                 "whether recomputation that a published run states is part of its figures (0 or 1)"});
-  all.push_back({"stack.cuts_vocabulary", Unit::number, 0, 1, 0,
-                 "1: tensor ranks get a whole number of rows of the vocabulary each and the rest is left out; 0: it is "
-                 "padded"});
-  all.push_back({"stack.elementwise_passes", Unit::number, 0.1, 100, 0.4,
-                 "GPUs: how often elementwise and normalisation ops move their bytes, where kernels are not fused or "
-                 "dropout is drawn"});
+      ranged(kHostTime, "stack.pipeline_message_time",
+             "GPUs: what it needs besides for each rank of the group, where stages of a pipeline wait on the host"));
+  all.push_back(ranged(kHostTime, "stack.tensor_hop_time",
+                       "GPUs: what each further rank adds to a message of a tensor group that reaches beyond a node"));
+  all.push_back(ranged(kZeroToOne, "stack.recomputes",
+                       "whether recomputation that a published run states is part of its figures (0 or 1)"));
+  all.push_back(
+      ranged(kZeroToOne, "stack.cuts_vocabulary",
+             "1: tensor ranks get a whole number of rows of the vocabulary each and the rest is left out; 0: it is "
+             "padded"));
+  all.push_back(
+      ranged(kPasses, "stack.elementwise_passes",
+             "GPUs: how often elementwise and normalisation ops move their bytes, where kernels are not fused or "
+             "dropout is drawn"));
   all.push_back({"stack.mlp_passes", Unit::number, 0.1, 100, 0.6,
                  "GPUs: recommendation models: in place of elementwise_passes, of what is done between products of "
                  "MLPs and of cross layers; below 1 where products do it on their way out"});
-  all.push_back({"stack.score_passes", Unit::number, 0.1, 100, 0.4,
-                 "GPUs: how often unfused attention moves its score matrix beyond the least"});
+  all.push_back(ranged(kPasses, "stack.score_passes",
+                       "GPUs: how often unfused attention moves its score matrix beyond the least"));
   all.push_back({"stack.attention_share", Unit::number, 0.01, 2, 0.3,
                  "GPUs: what the attention kernel reaches of the best that is known for the device"});
   all.push_back({"stack.attention_generation", Unit::number, 1, 3, 0,
                  "GPUs: generation of the stack's FlashAttention kernel; 3: the best known for the device"});
   all.push_back({"stack.accumulation_bytes", Unit::number, 0, 100, 0,
                  "GPUs: bytes a micro-batch moves for each weight to add up gradients, where no product does it"});
-  all.push_back({"stack.tf32_attention", Unit::number, 0, 1, 0,
-                 "GPUs: 1: attention of a tf32 plan is computed in tf32 as its other products are; 0: in fp32"});
-  all.push_back({"stack.fp8_casts", Unit::number, 0, 1, 0,
-                 "GPUs: 1: each product in fp8 rounds both its operands, by scales of what they are; 0: what enters is "
-                 "cast once, by scales of steps before, and weights once a step"});
+  all.push_back(ranged(kZeroToOne, "stack.tf32_attention",
+                       "GPUs: 1: attention of a tf32 plan is computed in tf32 as its other products are; 0: in fp32"));
+  all.push_back(
+      ranged(kZeroToOne, "stack.fp8_casts",
+             "GPUs: 1: each product in fp8 rounds both its operands, by scales of what they are; 0: what enters is "
+             "cast once, by scales of steps before, and weights once a step"));
   all.push_back({"stack.token_share_from", Unit::number, 0, 1e9, 0,
                  "sequence length from which the software leaves padding out"});
   all.push_back({"stack.token_share", Unit::number, 0.01, 1, 0,
@@ -177,24 +197,28 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "GPUs: latency of collectives beside NCCL's, of software that has kernels of its own for them"});
   all.push_back({"stack.exchange_share", Unit::number, 0.01, 10, 0.5,
                  "GPUs: what all-to-alls of tokens or of pooled vectors reach of the library's best"});
-  all.push_back({"stack.lookup_passes", Unit::number, 0.1, 100, 0.4,
-                 "GPUs: how often lookups and updates of embedding tables move their bytes: sorting, merging, what is "
-                 "written in between"});
+  all.push_back(
+      ranged(kPasses, "stack.lookup_passes",
+             "GPUs: how often lookups and updates of embedding tables move their bytes: sorting, merging, what is "
+             "written in between"));
   all.push_back({"stack.interaction_passes", Unit::number, 0.1, 100, 0.5,
                  "GPUs: how often the dot interaction moves its bytes; not stated: as elementwise ops"});
   all.push_back({"stack.index_passes", Unit::number, 0.1, 1000, 0.7,
                  "GPUs: how often the indices that a rank looks through are read and written"});
-  all.push_back({"stack.exchanges_indices", Unit::number, 0, 1, 0,
-                 "recommendation models: 1: ranks send each other the indices of their samples; 0: each reads those of "
-                 "the whole batch"});
-  all.push_back({"stack.whole_tables", Unit::number, 0, 1, 0,
-                 "recommendation models: 1: a published run's tables are whole on a rank; 0: as the planner places "
-                 "them"});
-  all.push_back({"stack.reports", Unit::number, 0, 1, 0,
-                 "recommendation models: 1: a step ends in the norm of the gradients and the loss over all ranks, as "
-                 "Orrery's own runs have it"});
-  all.push_back({"stack.pads", Unit::number, 0, 1, 0,
-                 "GPUs: 1: operands of products are padded to rows of whole 16 bytes (479 columns to 480)"});
+  all.push_back(
+      ranged(kZeroToOne, "stack.exchanges_indices",
+             "recommendation models: 1: ranks send each other the indices of their samples; 0: each reads those of "
+             "the whole batch"));
+  all.push_back(
+      ranged(kZeroToOne, "stack.whole_tables",
+             "recommendation models: 1: a published run's tables are whole on a rank; 0: as the planner places "
+             "them"));
+  all.push_back(
+      ranged(kZeroToOne, "stack.reports",
+             "recommendation models: 1: a step ends in the norm of the gradients and the loss over all ranks, as "
+             "Orrery's own runs have it"));
+  all.push_back(ranged(kZeroToOne, "stack.pads",
+                       "GPUs: 1: operands of products are padded to rows of whole 16 bytes (479 columns to 480)"));
   all.push_back({"stack.gather_messages", Unit::number, 1, 1000, 0,
                  "GPUs: messages in which a layer's parameters are gathered, where partitions are not coalesced"});
   all.push_back({"stack.tensor_hidden", Unit::number, 0, 1, 0.5,
@@ -205,22 +229,24 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "GPUs: unfused attention has a fused softmax where batch times heads is a multiple of this"});
   all.push_back({"stack.softmax_longest", Unit::number, 1, 1e9, 0,
                  "GPUs: unfused attention has a fused softmax up to this sequence length"});
-  all.push_back({"stack.pipeline_scatter", Unit::number, 0, 1, 0,
-                 "GPUs: whether tensor ranks send a part each of what another node's stage gets, which gathers it "
-                 "there (0 or 1)"});
-  all.push_back({"stack.exchange_two_hop", Unit::number, 0, 1, 0,
-                 "GPUs: whether a token goes to a node once, and there over NVLink to its experts (0 or 1)"});
-  all.push_back({"stack.exchange_own_rows", Unit::number, 0, 1, 0,
-                 "GPUs: whether of experts that a tensor group divides each rank sends its own rows alone, and the "
-                 "group gathers what has come (0 or 1)"});
-  all.push_back({"stack.exchange_hidden", Unit::number, 0, 1, 0,
-                 "GPUs: share of all-to-alls of tokens that run beside another micro-batch's compute"});
-  all.push_back({"stack.exchange_compute", Unit::number, 0, 1, 0,
-                 "GPUs: share of the multiprocessors that such an all-to-all takes from compute"});
+  all.push_back(
+      ranged(kZeroToOne, "stack.pipeline_scatter",
+             "GPUs: whether tensor ranks send a part each of what another node's stage gets, which gathers it "
+             "there (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "stack.exchange_two_hop",
+                       "GPUs: whether a token goes to a node once, and there over NVLink to its experts (0 or 1)"));
+  all.push_back(
+      ranged(kZeroToOne, "stack.exchange_own_rows",
+             "GPUs: whether of experts that a tensor group divides each rank sends its own rows alone, and the "
+             "group gathers what has come (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "stack.exchange_hidden",
+                       "GPUs: share of all-to-alls of tokens that run beside another micro-batch's compute"));
+  all.push_back(ranged(kZeroToOne, "stack.exchange_compute",
+                       "GPUs: share of the multiprocessors that such an all-to-all takes from compute"));
   all.push_back({"stack.exchange_bytes", Unit::number, 0, 4, 0,
                  "GPUs: bytes of a value that goes to experts; 0: the plan's own. What comes back has the plan's"});
-  all.push_back({"stack.permute_passes", Unit::number, 0.1, 100, 0.4,
-                 "GPUs: how often rows are moved where tokens are put in the order of experts, and back"});
+  all.push_back(ranged(kPasses, "stack.permute_passes",
+                       "GPUs: how often rows are moved where tokens are put in the order of experts, and back"));
   all.push_back(
       {"stack.grouped_share", Unit::number, 0.1, 2, 0.3, "GPUs: what grouped products reach of other matrix products"});
   all.push_back({"stack.expert_calls", Unit::number, 0, 10'000, 0.7,
@@ -228,24 +254,24 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.group_calls", Unit::number, 0, 10'000, 0.7,
                  "GPUs: calls more of a router that chooses groups of experts first, where its kernels are not fused"});
   all.push_back(
-      {"stack.groups_unfused", Unit::number, 0, 1, 0, "GPUs: whether such a router's kernels are not fused (0 or 1)"});
+      ranged(kZeroToOne, "stack.groups_unfused", "GPUs: whether such a router's kernels are not fused (0 or 1)"));
   all.push_back({"stack.latent_calls", Unit::number, 0, 10'000, 0.7,
                  "GPUs: calls of the host for a layer's latent attention, beside one an operator"});
-  all.push_back({"stack.reduce_beside", Unit::number, 0, 1, 0,
-                 "GPUs: whether ZeRO 2 and 3 reduce a layer's gradients while the next layer runs (0 or 1)"});
-  all.push_back({"stack.graphed", Unit::number, 0, 1, 0,
-                 "GPUs: whether all but what stands in experts' slots is replayed as graphs (0 or 1)"});
-  all.push_back({"stack.recomputes_experts", Unit::number, 0, 1, 0,
-                 "whether backward runs a layer again from its router on (0 or 1)"});
-  all.push_back({"stack.dispatch_overhead", Unit::seconds, 0, 1, 1.0, "a schedule step's cost to its rank"});
+  all.push_back(ranged(kZeroToOne, "stack.reduce_beside",
+                       "GPUs: whether ZeRO 2 and 3 reduce a layer's gradients while the next layer runs (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "stack.graphed",
+                       "GPUs: whether all but what stands in experts' slots is replayed as graphs (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "stack.recomputes_experts",
+                       "whether backward runs a layer again from its router on (0 or 1)"));
+  all.push_back(ranged(kHostTime, "stack.dispatch_overhead", "a schedule step's cost to its rank"));
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});
   all.push_back({"stack.rank_jitter", Unit::number, 0, 10, 1.0,
                  "share by which the slowest of several ranks exceeds their mean between two meetings"});
   all.push_back({"stack.context_memory", Unit::bytes, 0, kTera, 0,
                  "bytes per rank outside the arena: context, libraries, communicators"});
-  all.push_back({"stack.workspace_share", Unit::number, 0, 1, 0,
-                 "share of the device's memory that kernels take for themselves, beside stack.context_memory"});
+  all.push_back(ranged(kZeroToOne, "stack.workspace_share",
+                       "share of the device's memory that kernels take for themselves, beside stack.context_memory"));
   all.push_back({"stack.workspace_most", Unit::bytes, 0, kTera, 0, "the most of that, whatever the device has"});
 }
 

@@ -80,8 +80,12 @@ struct UpdateClock {
   double time = 1;  ///< updates so far, this one included
 };
 [[nodiscard]] UpdateClock clock_of(const Call& call, std::size_t index);
-/// Constants of Adam's kind, but for decay. `coefficient`: input operand 1, if any.
+/// What clipping leaves of gradients: input operand 1, or 1.
+[[nodiscard]] float coefficient_of(const Call& call);
+/// Constants of Adam's kind, but for decay and the gradients' coefficient.
 [[nodiscard]] AdamWFactors adam_factors(const Call& call, const UpdateClock& clock);
+/// The same of AdamW, the gradients' coefficient and the learning rate in them.
+[[nodiscard]] AdamWFactors adamw_factors(const Call& call, const UpdateClock& clock);
 /// What compute reads, where the update is of a master: output operand `index`, if there is one.
 void write_copy(Machine& machine, const Call& call, const float* parameter, std::size_t index);
 

@@ -10,11 +10,6 @@ namespace {
 
 constexpr double kEpsilon1 = 1e-30, kEpsilon2 = 1e-3;  // the paper's, section 9
 
-double coefficient_of(const Call& call) {
-  const float* coefficient = call.optional_input(1, 1);
-  return coefficient == nullptr ? 1.0 : static_cast<double>(coefficient[0]);
-}
-
 double count_of(const ElementRange& range) {
   return static_cast<double>(range.all_rows) * static_cast<double>(range.all_columns);
 }

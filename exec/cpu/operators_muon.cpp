@@ -19,8 +19,7 @@ void run_muon_moments(Machine& machine, const Call& call) {
   });
   if (clock_of(call, 2).skips) return;
   const float* gradient = call.input(0, m);
-  const float* scale = call.optional_input(1, 1);
-  const float coefficient = scale == nullptr ? 1.0F : scale[0];
+  const float coefficient = coefficient_of(call);
   float* momentum = call.output(0, m);
   const auto rest = static_cast<float>(1 - call.context.momentum);
   const ElementRange all{0, m, false, 1};
@@ -161,14 +160,11 @@ void run_muon(Machine& machine, const Call& call) {
   const UpdateClock clock = clock_of(call, 3);
   if (clock.skips) return;
   const float* gradient = call.input(0, m);
-  const float* coefficient = call.optional_input(1, 1);
   const float* direction = call.input(2, m);
   float* parameter = call.output(0, m);
   float* first = call.output(1, m);
   float* second = rest > 0 ? call.output(2, rest) : nullptr;
-  AdamWFactors factors = adam_factors(call, clock);
-  factors.gradient = coefficient == nullptr ? 1.0F : coefficient[0];
-  factors.step = static_cast<float>(context.learning_rate / (1 - std::pow(context.beta1, clock.time)));
+  AdamWFactors factors = adamw_factors(call, clock);
   const ElementRange all{0, m, false, 1};
   for (const ElementRange& range : ranges_of(call, all)) {
     const bool whole = range.orthogonal > 0;

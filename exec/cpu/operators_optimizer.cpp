@@ -113,6 +113,11 @@ UpdateClock clock_of(const Call& call, std::size_t index) {
   return clock;
 }
 
+float coefficient_of(const Call& call) {
+  const float* coefficient = call.optional_input(1, 1);
+  return coefficient == nullptr ? 1.0F : coefficient[0];
+}
+
 AdamWFactors adam_factors(const Call& call, const UpdateClock& clock) {
   const StepContext& context = call.context;
   AdamWFactors factors;
@@ -123,6 +128,13 @@ AdamWFactors adam_factors(const Call& call, const UpdateClock& clock) {
   factors.step = static_cast<float>(1 / (1 - std::pow(context.beta1, clock.time)));
   factors.denominator = static_cast<float>(1 / std::sqrt(1 - std::pow(context.beta2, clock.time)));
   factors.epsilon = static_cast<float>(context.epsilon);
+  return factors;
+}
+
+AdamWFactors adamw_factors(const Call& call, const UpdateClock& clock) {
+  AdamWFactors factors = adam_factors(call, clock);
+  factors.gradient = coefficient_of(call);
+  factors.step = static_cast<float>(call.context.learning_rate / (1 - std::pow(call.context.beta1, clock.time)));
   return factors;
 }
 
@@ -142,12 +154,9 @@ void run_adamw(Machine& machine, const Call& call) {
   // Where the update is another memory's, its copy has no other values to keep.
   if (clock.skips) return write_copy(machine, call, parameter, 3);
   const float* gradient = call.input(0, m);
-  const float* coefficient = call.optional_input(1, 1);
   float* first = call.output(1, m);
   float* second = call.output(2, m);
-  AdamWFactors factors = adam_factors(call, clock);
-  factors.gradient = coefficient == nullptr ? 1.0F : coefficient[0];
-  factors.step = static_cast<float>(context.learning_rate / (1 - std::pow(context.beta1, clock.time)));
+  AdamWFactors factors = adamw_factors(call, clock);
   const ElementRange all{0, m, false, 1};
   for (const ElementRange& range : ranges_of(call, all)) {
     factors.keep = range.decay ? static_cast<float>(1 - context.learning_rate * context.weight_decay) : 1.0F;

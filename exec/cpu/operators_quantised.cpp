@@ -37,15 +37,12 @@ void run_adamw_8bit(Machine& machine, const Call& call) {
   const UpdateClock clock = clock_of(call, 2);
   if (clock.skips) return;
   const float* gradient = call.input(0, m);
-  const float* coefficient = call.optional_input(1, 1);
   float* parameter = call.output(0, m);
   std::uint8_t* const first = codes(call, 1);
   std::uint8_t* const second = codes(call, 2);
   float* first_scale = call.output(3, m / block);
   float* second_scale = call.output(4, m / block);
-  AdamWFactors all = adam_factors(call, clock);
-  all.gradient = coefficient == nullptr ? 1.0F : coefficient[0];
-  all.step = static_cast<float>(context.learning_rate / (1 - std::pow(context.beta1, clock.time)));
+  const AdamWFactors all = adamw_factors(call, clock);
   const ElementRange everything{0, m, false, 1};
   for (const ElementRange& range : joined(ranges_of(call, everything))) {
     ENSURE(range.begin % block == 0, "a parameter begins at {}, within a block", range.begin);

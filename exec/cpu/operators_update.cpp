@@ -58,8 +58,7 @@ void run_momentum_update(Machine& machine, const Call& call) {
   const StepContext& context = call.context;
   if (clock_of(call, 2).skips) return;
   const float* gradient = call.input(0, m);
-  const float* scale = call.optional_input(1, 1);
-  const float coefficient = scale == nullptr ? 1.0F : scale[0];
+  const float coefficient = coefficient_of(call);
   float* parameter = call.output(0, m);
   float* momentum = call.out.size() > 1 && call.out[1].data != nullptr ? call.output(1, m) : nullptr;
   const ElementRange all{0, m, false, 1};
@@ -90,12 +89,11 @@ void run_lamb_moments(Machine& machine, const Call& call) {
   const UpdateClock clock = clock_of(call, 3);
   if (clock.skips) return;
   const float* gradient = call.input(0, m);
-  const float* coefficient = call.optional_input(1, 1);
   const float* parameter = call.input(2, m);
   float* first = call.output(0, m);
   float* second = call.output(1, m);
   AdamWFactors factors = adam_factors(call, clock);
-  factors.gradient = coefficient == nullptr ? 1.0F : coefficient[0];
+  factors.gradient = coefficient_of(call);
   const ElementRange all{0, m, false, 1, 0};
   for (const ElementRange& range : ranges_of(call, all)) {
     if (range.begin == range.end) continue;

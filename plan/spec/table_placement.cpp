@@ -92,7 +92,7 @@ base::Result<TablePlacement> TablePlacement::parse_rows(const std::vector<Cell>&
     else
       found.push_back(
           {base::Severity::error,
-           "E0130",
+           "E0126",
            row.where,
            fmt::format("{} is no place of a table", base::quoted(row.text)),
            "`replicated`, `whole 3`, `row 0-7`, `column 0 2 4`, or `grid 2x4 0-7`: 2 parts of columns, each "

@@ -44,7 +44,7 @@ class TablePlacement {
   TablePlacement() = default;
   explicit TablePlacement(std::vector<TablePlace> places);
   /// One text a table: "replicated", "whole 3", "row 0-7", "column 0 2 4", "grid 2x4 0-7" (2 parts of columns, each of
-  /// 4 of rows). Diagnostics of code E0130.
+  /// 4 of rows). Diagnostics of code E0126.
   [[nodiscard]] static base::Result<TablePlacement> parse_rows(const std::vector<Cell>& rows);
   [[nodiscard]] bool empty() const { return places_ == nullptr; }
   [[nodiscard]] const std::vector<TablePlace>& places() const;

@@ -39,10 +39,12 @@ json scatter_panel(const std::string& title, const std::string& field, int index
       "scales": [{"name": "x", "type": "log", "range": [0, {"signal": "panel"}]}, {"name": "y", "type": "log"}],
       "axes": [
         {
-          "orient": "left", "scale": "y", "grid": true, "gridScale": "x", "domain": false, "ticks": false, "format": "~g"
+          "orient": "left", "scale": "y", "grid": true, "gridScale": "x", "domain": false, "ticks": false,
+           "format": "~g"
         },
         {
-          "orient": "bottom", "scale": "x", "grid": true, "gridScale": "y", "domain": false, "ticks": false, "format": "~g"
+          "orient": "bottom", "scale": "x", "grid": true, "gridScale": "y", "domain": false, "ticks": false,
+           "format": "~g"
         }
       ],
       "marks": [

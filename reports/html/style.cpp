@@ -9,22 +9,28 @@ const char* style() {
   return R"css(
 :root {
   color-scheme: light dark;
-  --paper: #ffffff; --page: #f5f6f8; --ink: #1c2430; --muted: #5d6877; --grid: #e6e9ee; --axis: #b4bcc8; --lane: #f2f4f7; --idle: #f6dfdb;
+  --paper: #ffffff; --page: #f5f6f8; --ink: #1c2430; --muted: #5d6877; --grid: #e6e9ee; --axis: #b4bcc8;
+  --lane: #f2f4f7; --idle: #f6dfdb;
   --line: #dfe3e9; --accent: #2c5aa0; --good: #1f7a4d; --bad: #b3401f; --limit: #b3261e;
   --forward: #86b6e8; --backward: #2c5aa0; --recompute: #5fb3b3; --optimizer: #7b5ea7; --communication: #e8912d;
-  --communication-2: #f2b872; --communication-3: #b8680f; --communication-4: #8c4a2f; --copies: #8a7fd1; --waiting: #cfd5dd; --other: #97a1af;
+  --communication-2: #f2b872; --communication-3: #b8680f; --communication-4: #8c4a2f; --copies: #8a7fd1;
+  --waiting: #cfd5dd; --other: #97a1af;
   --on-forward: #16233a; --on-backward: #ffffff;
   --m-parameters: #2c5aa0; --m-optimizer_states: #7b5ea7; --m-gradients: #86b6e8; --m-activations: #5fb3b3;
-  --m-workspace: #c9b458; --m-communication: #e8912d; --m-input: #97a1af; --m-scalars: #6c7786; --m-software: #cfd5dd; --m-fragmentation: #e0b4a8;
+  --m-workspace: #c9b458; --m-communication: #e8912d; --m-input: #97a1af; --m-scalars: #6c7786; --m-software: #cfd5dd;
+  --m-fragmentation: #e0b4a8;
 }
 @media (prefers-color-scheme: dark) { :root {
-  --paper: #171c24; --page: #0f1319; --ink: #e6eaf0; --muted: #9aa6b6; --grid: #29313d; --axis: #4a5565; --lane: #1d232d; --idle: #4b2c2c;
+  --paper: #171c24; --page: #0f1319; --ink: #e6eaf0; --muted: #9aa6b6; --grid: #29313d; --axis: #4a5565;
+  --lane: #1d232d; --idle: #4b2c2c;
   --line: #2a323e; --accent: #82b1ee; --good: #5cc08d; --bad: #ef8a62; --limit: #ff7b6e;
   --forward: #9cc6f2; --backward: #4a80cf; --recompute: #5fb3b3; --optimizer: #a286cf; --communication: #f0a04b;
-  --communication-2: #f6c78d; --communication-3: #c67a24; --communication-4: #a9633f; --copies: #9d93e0; --waiting: #454f5e; --other: #77828f;
+  --communication-2: #f6c78d; --communication-3: #c67a24; --communication-4: #a9633f; --copies: #9d93e0;
+  --waiting: #454f5e; --other: #77828f;
   --on-forward: #0e1828; --on-backward: #ffffff;
   --m-parameters: #4a80cf; --m-optimizer_states: #a286cf; --m-gradients: #9cc6f2; --m-workspace: #cdbb6a;
-  --m-communication: #f0a04b; --m-input: #77828f; --m-scalars: #9aa6b6; --m-software: #454f5e; --m-fragmentation: #9c6f63;
+  --m-communication: #f0a04b; --m-input: #77828f; --m-scalars: #9aa6b6; --m-software: #454f5e;
+  --m-fragmentation: #9c6f63;
 } }
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; }
@@ -39,12 +45,15 @@ h1 { font-size: 30px; line-height: 1.2; margin: 0; font-weight: 650; letter-spac
 header p.lead { color: var(--muted); margin: 8px 0 0; max-width: 75ch; }
 h2 { font-size: 19px; margin: 0 0 4px; font-weight: 620; letter-spacing: -.005em; }
 h3 { font-size: 14px; margin: 18px 0 6px; font-weight: 600; }
-section, figure { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 22px 24px; margin: 0 0 20px; }
+section, figure { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 22px 24px;
+margin: 0 0 20px; }
 figure > p, section > p { color: var(--muted); margin: 0 0 12px; max-width: 85ch; font-size: 14px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(156px, 1fr)); gap: 12px; margin: 0 0 20px; padding: 0; list-style: none; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(156px, 1fr)); gap: 12px; margin: 0 0 20px;
+padding: 0; list-style: none; }
 .tiles li { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px; }
 .tiles .name { color: var(--muted); font-size: 13px; display: block; }
-.tiles .value { font-size: 24px; font-weight: 620; letter-spacing: -.01em; font-variant-numeric: tabular-nums; display: block; line-height: 1.35; }
+.tiles .value { font-size: 24px; font-weight: 620; letter-spacing: -.01em; font-variant-numeric: tabular-nums;
+display: block; line-height: 1.35; }
 .tiles .note { color: var(--muted); font-size: 13px; display: block; }
 p.words { margin: 0 0 12px; max-width: 85ch; }
 p.words + section, p.words + figure { margin-top: 20px; }
@@ -65,7 +74,8 @@ summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 3px; b
 .scroll { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; font-size: 13px; min-width: 40%; }
 caption { text-align: left; font-weight: 600; padding: 6px 0; }
-th { text-align: left; font-weight: 600; color: var(--muted); border-bottom: 1px solid var(--axis); vertical-align: bottom; }
+th { text-align: left; font-weight: 600; color: var(--muted); border-bottom: 1px solid var(--axis);
+vertical-align: bottom; }
 th, td { padding: 5px 14px 5px 0; white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 0; white-space: normal; }
 td { border-bottom: 1px solid var(--line); vertical-align: top; }
@@ -76,7 +86,8 @@ td.b span { display: block; height: 9px; margin-top: 5px; background: var(--back
 p.note { color: var(--muted); font-size: 13px; margin: 6px 0 0; overflow-wrap: anywhere; }
 .prov td { overflow-wrap: anywhere; white-space: normal; }
 footer { color: var(--muted); font-size: 13px; }
-@media (max-width: 640px) { main { padding: 20px 10px; } section, figure { padding: 16px 14px; } h1 { font-size: 24px; } }
+@media (max-width: 640px) { main { padding: 20px 10px; } section, figure { padding: 16px 14px; }
+h1 { font-size: 24px; } }
 @media print {
   :root { --page: #fff; } body { font-size: 12px; } main { max-width: none; padding: 0; }
   section, figure { break-inside: avoid; border: 0; padding: 8px 0; } summary { display: none; }

@@ -214,7 +214,8 @@ json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::
                 },
                 "update": {
                   "x": {"signal": "(scale('x', datum.a) + scale('x', datum.b)) / 2"},
-                  "opacity": {"signal": "scale('x', datum.b) - scale('x', datum.a) > 8 + 7 * length(datum.label) ? 1 : 0"}
+                  "opacity":
+                    {"signal": "scale('x', datum.b) - scale('x', datum.a) > 8 + 7 * length(datum.label) ? 1 : 0"}
                 }
               }
             }
@@ -244,13 +245,15 @@ json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::
 
 /// Drag over the plot to zoom, double click to reset; both panels follow.
 json zoom_signals(double end) {
-  json signals = json::parse(R"json([
+  json signals =
+      json::parse(R"json([
       {
         "name": "domain",
         "on": [
           {
             "events": "window:mouseup",
-            "update": "brush && abs(brush[1] - brush[0]) > 4 ? [invert('x', min(brush[0], brush[1])), invert('x', max(brush[0], brush[1]))] : domain"
+            "update": "brush && abs(brush[1] - brush[0]) > 4 ? )json"
+                  R"json([invert('x', min(brush[0], brush[1])), invert('x', max(brush[0], brush[1]))] : domain"
           }
         ]
       },

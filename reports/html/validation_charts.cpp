@@ -61,8 +61,10 @@ Chart published_scatter(const cost::Validation& v) {
   spec["scales"] = json::array({{{"name", "x"}, {"type", "log"}, {"range", "width"}, {"domain", domain}},
                                 {{"name", "y"}, {"type", "log"}, {"range", {kHeight, 0}}, {"domain", domain}}});
   spec["axes"] = json::parse(R"json([
-      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "format": "~g", "title": "predicted (s)"},
-      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "ticks": false, "format": "~g", "title": "measured (s)"}
+      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "format": "~g",
+       "title": "predicted (s)"},
+      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "ticks": false, "format": "~g",
+       "title": "measured (s)"}
     ])json");
   spec["axes"][0]["values"] = spec["axes"][1]["values"] = log_ticks(domain[0], domain[1]);
   spec["marks"] = json::parse(R"json([
@@ -111,7 +113,8 @@ Chart sources_chart(const cost::Validation& v) {
   spec["scales"] = json::array({{{"name", "x"}, {"type", "log"}, {"range", "width"}, {"domain", domain}},
                                 {{"name", "y"}, {"type", "band"}, {"range", {0, height}}, {"domain", sources}}});
   spec["axes"] = json::parse(R"json([
-      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "format": "~g", "title": "predicted over measured",
+      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "format": "~g",
+       "title": "predicted over measured",
        "values": [0.25, 0.5, 0.7, 0.85, 1, 1.15, 1.5, 2, 4]},
       {"orient": "left", "scale": "y", "domain": false, "ticks": false, "labelColor": "var(--ink)", "labelPadding": 8,
        "labelLimit": 330}
@@ -125,7 +128,8 @@ Chart sources_chart(const cost::Validation& v) {
         "fill": {"value": "var(--backward)"}, "fillOpacity": {"value": 0.4}, "tooltip": {"field": "tip"}},
         "hover": {"fillOpacity": {"value": 1}}}},
       {"type": "rect", "from": {"data": "medians"}, "interactive": false, "encode": {"update": {
-        "x": {"scale": "x", "field": "r", "offset": -1.5}, "width": {"value": 3}, "y": {"scale": "y", "field": "s", "band": 0.15},
+        "x": {"scale": "x", "field": "r", "offset": -1.5}, "width": {"value": 3}, "y": {"scale": "y", "field": "s",
+         "band": 0.15},
         "height": {"scale": "y", "band": 0.7}, "fill": {"value": "var(--communication)"}}}}
     ])json");
   chart.legend = {{"a run", "var(--backward)", "dot"}, {"median", "var(--communication)", "tick"}};

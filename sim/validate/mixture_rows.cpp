@@ -48,7 +48,7 @@ bool says(const std::string& text, const char* part) {
 }
 
 /// What a framework's own recipe of a model does, where a row says nothing of it.
-struct Practice {
+struct Recipe {
   const char* framework;  ///< a word of the row's
   const char* model;      ///< the beginning of its letters
   const char* device;     ///< of its devices' name
@@ -56,7 +56,7 @@ struct Practice {
   bool two_hop, graphed, unfused;
   const char* source;
 };
-constexpr Practice kPractices[] = {
+constexpr Recipe kRecipes[] = {
     {"nemo", "deepseekv3", "H", "mla_up_proj, layernorm, moe, mlp", true, false, true,
      "NVIDIA NeMo, nemo/collections/llm/recipes/deepseek_v3.py"},
     // DeepEP did not reach beyond a tray then (Megatron-LM, discussions/deepseek-v3-gb200-optimization, 1).
@@ -66,9 +66,9 @@ constexpr Practice kPractices[] = {
      "Megatron-MoE-ModelZoo, best_practice/qwen3/readme.md: HybridEP, graphs of attention and router"},
 };
 
-const Practice* practice_of(const Setup& s) {
+const Recipe* recipe_of(const Setup& s) {
   const std::string model = letters_of(s.model);
-  for (const Practice& known : kPractices)
+  for (const Recipe& known : kRecipes)
     if (says(s.framework, known.framework) && model.rfind(known.model, 0) == 0 &&
         s.gpu_type.rfind(known.device, 0) == 0)
       return &known;
@@ -106,8 +106,8 @@ std::string latent_line(const Setup& s) {
                      s.latent_q.value_or(0), *s.latent_kv, *s.latent_nope, *s.latent_rope, *s.latent_value);
 }
 
-void take_practice(Setup& s, std::vector<std::string>& notes) {
-  const Practice* known = practice_of(s);
+void take_recipe(Setup& s, std::vector<std::string>& notes) {
+  const Recipe* known = recipe_of(s);
   if (!known) return;
   notes.push_back(fmt::format("what it leaves open as by its recipe ({})", known->source));
   if (!s.recompute.empty() || *known->recompute == 0) return;
@@ -128,7 +128,7 @@ std::vector<cost::Parameter> numbers_of_row(const Setup& s) {
     if (is) out.push_back({name, 1, cost::Unit::number, source});
   };
   const std::string told = s.section + " " + s.overlap;
-  const Practice* known = practice_of(s);
+  const Recipe* known = recipe_of(s);
   add("stack.exchange_two_hop", says(told, "deepep") || says(told, "hybridep") || (known && known->two_hop),
       "the row's words, or its recipe's");
   add("stack.exchange_hidden", says(s.overlap, "1f1b") && (says(s.overlap, "all-to-all") || says(s.overlap, "a2a")),

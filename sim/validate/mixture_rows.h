@@ -20,7 +20,7 @@ namespace orrery::sim {
 [[nodiscard]] std::string latent_line(const Setup& setup);
 
 /// Fills what a row of a mixture leaves open and its software's own recipe says, and notes it.
-void take_practice(Setup& setup, std::vector<std::string>& notes);
+void take_recipe(Setup& setup, std::vector<std::string>& notes);
 
 /// Whether "selective" of the row has the core of the attention run again: it does unless words name other modules.
 [[nodiscard]] bool recomputes_core(const Setup& setup);

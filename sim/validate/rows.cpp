@@ -50,13 +50,59 @@ std::optional<bool> switch_at(const RowFields& row, const char* key) {
   return std::nullopt;
 }
 
+/// A whole number of a row.
+template <class Of>
+struct Integer {
+  std::optional<std::int64_t> Of::*member;
+  const char* key;
+  std::int64_t low = 1;
+};
+constexpr Integer<Setup> kIntegers[] = {
+    {&Setup::layers, "layers"},
+    {&Setup::hidden, "hidden"},
+    {&Setup::heads, "heads"},
+    {&Setup::kv_heads, "kv_heads"},
+    {&Setup::head_dim, "head_dim"},
+    {&Setup::ffn_hidden, "ffn_hidden"},
+    {&Setup::vocab, "vocab"},
+    {&Setup::sequence, "seq_len"},
+    {&Setup::experts, "experts"},
+    {&Setup::experts_per_token, "moe_topk"},
+    {&Setup::moe_every, "moe_every"},
+    {&Setup::expert_ffn, "expert_ffn"},
+    {&Setup::shared_experts, "shared_experts", 0},
+    {&Setup::shared_expert_ffn, "shared_expert_ffn", 0},
+    {&Setup::latent_q, "mla.q_lora", 0},
+    {&Setup::latent_kv, "mla.kv_lora"},
+    {&Setup::latent_nope, "mla.nope"},
+    {&Setup::latent_rope, "mla.rope"},
+    {&Setup::latent_value, "mla.v"},
+    {&Setup::first_dense, "dense_layers", 0},
+    {&Setup::gpus, "gpus"},
+    {&Setup::gpus_per_node, "gpus_per_node"},
+    {&Setup::tensor, "tp"},
+    {&Setup::pipeline, "pp"},
+    {&Setup::data, "dp"},
+    {&Setup::context, "cp"},
+    {&Setup::expert, "ep"},
+    {&Setup::expert_tensor, "etp"},
+    {&Setup::virtual_stages, "virtual_stages"},
+    {&Setup::zero_stage, "zero_stage", 0},
+    {&Setup::zero_group, "zero_group"},
+    {&Setup::micro_batch, "micro_batch"},
+    {&Setup::batch, "global_batch"},
+};
+constexpr Integer<Setup::Tables> kIntegersOfTables[] = {
+    {&Setup::Tables::count, "embedding_tables"},
+    {&Setup::Tables::dim, "embedding_dim"},
+    {&Setup::Tables::lookups, "multi_hot_lookups_per_sample"},
+    {&Setup::Tables::dense, "dense_features"},
+    {&Setup::Tables::cross_layers, "cross_layers", 0},
+    {&Setup::Tables::cross_rank, "cross_low_rank"},
+};
+
 void read_tables(const RowFields& row, Setup::Tables& t) {
-  t.count = integer_at(row, "embedding_tables");
-  t.dim = integer_at(row, "embedding_dim");
-  t.lookups = integer_at(row, "multi_hot_lookups_per_sample");
-  t.dense = integer_at(row, "dense_features");
-  t.cross_layers = integer_at(row, "cross_layers", 0);
-  t.cross_rank = integer_at(row, "cross_low_rank");
+  for (const auto& [member, key, low] : kIntegersOfTables) t.*member = integer_at(row, key, low);
   constexpr double kMostRowsM = 1e7, kMostGigabytes = 1e6;
   t.rows_m = number_at(row, "table_rows_total_m", 1e-6, kMostRowsM);
   t.gigabytes = number_at(row, "model_size_gb", 1e-6, kMostGigabytes);
@@ -98,40 +144,8 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.routing = row.stated("moe_routing");
   s.memory_kind = row.stated("peak_mem_kind");
   s.fsdp_sharding = row.stated("fsdp_sharding");
-  s.layers = integer_at(row, "layers");
-  s.hidden = integer_at(row, "hidden");
-  s.heads = integer_at(row, "heads");
-  s.kv_heads = integer_at(row, "kv_heads");
-  s.head_dim = integer_at(row, "head_dim");
-  s.ffn_hidden = integer_at(row, "ffn_hidden");
-  s.vocab = integer_at(row, "vocab");
+  for (const auto& [member, key, low] : kIntegers) s.*member = integer_at(row, key, low);
   if (row.stated("vocab_note") == "assumed") s.vocab.reset();
-  s.sequence = integer_at(row, "seq_len");
-  s.experts = integer_at(row, "experts");
-  s.experts_per_token = integer_at(row, "moe_topk");
-  s.moe_every = integer_at(row, "moe_every");
-  s.expert_ffn = integer_at(row, "expert_ffn");
-  s.shared_experts = integer_at(row, "shared_experts", 0);
-  s.shared_expert_ffn = integer_at(row, "shared_expert_ffn", 0);
-  s.latent_q = integer_at(row, "mla.q_lora", 0);
-  s.latent_kv = integer_at(row, "mla.kv_lora");
-  s.latent_nope = integer_at(row, "mla.nope");
-  s.latent_rope = integer_at(row, "mla.rope");
-  s.latent_value = integer_at(row, "mla.v");
-  s.first_dense = integer_at(row, "dense_layers", 0);
-  s.gpus = integer_at(row, "gpus");
-  s.gpus_per_node = integer_at(row, "gpus_per_node");
-  s.tensor = integer_at(row, "tp");
-  s.pipeline = integer_at(row, "pp");
-  s.data = integer_at(row, "dp");
-  s.context = integer_at(row, "cp");
-  s.expert = integer_at(row, "ep");
-  s.expert_tensor = integer_at(row, "etp");
-  s.virtual_stages = integer_at(row, "virtual_stages");
-  s.zero_stage = integer_at(row, "zero_stage", 0);
-  s.zero_group = integer_at(row, "zero_group");
-  s.micro_batch = integer_at(row, "micro_batch");
-  s.batch = integer_at(row, "global_batch");
   s.sequence_parallel = switch_at(row, "sequence_parallel");
   s.flash_attention = switch_at(row, "flash_attention");
   s.interleaved = switch_at(row, "interleaved");

@@ -374,7 +374,7 @@ Result<Subject> Translator::translate(const Setup& given) {
   if (given.family == kRecommender) return translate_tables(given);
   std::vector<std::string> notes;
   Setup s = given;
-  if (s.experts) take_practice(s, notes);
+  if (s.experts) take_recipe(s, notes);
   const auto [named, stands_in] = stack_of(s, notes);
   if (!named) return fail("V01", "there is no stack to take it for");
   auto cluster = cluster_of(s, notes);

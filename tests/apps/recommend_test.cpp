@@ -160,7 +160,7 @@ TEST_F(LoopOfClicks, WhatItHasNotIsRefusedByName) {
   EXPECT_THAT(refused("rowwise_adagrad", "adamw, weight_decay: 0", 4), HasSubstr("P134"));
   EXPECT_THAT(refused("steps: 6,", "steps: 6, clip_norm: 1.0,", 3), HasSubstr("E0662"));
   EXPECT_THAT(refused("sharding: row", "placement: [\"row 0-1\", \"whole 7\"]", 4), HasSubstr("ranks below 2"));
-  EXPECT_THAT(refused("sharding: row", "placement: [\"row 0-1\", \"half\"]", 3), HasSubstr("E0130"));
+  EXPECT_THAT(refused("sharding: row", "placement: [\"row 0-1\", \"half\"]", 3), HasSubstr("E0126"));
   EXPECT_THAT(refused("steps: 6,", "steps: 6, bad_lines: keep,", 3), HasSubstr("other.yaml:5:"));
   EXPECT_THAT(refused("rowwise_adagrad", "adam, weight_decay: 0.1", 3), HasSubstr("E0121"));
 }

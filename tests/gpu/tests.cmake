@@ -1,7 +1,9 @@
 # CUDA tests. test_cuda_emulated compiles exec/cuda as C++ against tests/gpu/emulation and needs neither nvcc nor a GPU;
 # test_gpu opens the module and is skipped (77) where there is no GPU.
 set(gpu_dir ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
-set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/family_cases.cpp ${gpu_dir}/feature_cases.cpp ${gpu_dir}/dropout_cases.cpp ${gpu_dir}/narrowed_cases.cpp ${gpu_dir}/rounded_cases.cpp ${gpu_dir}/update_cases.cpp ${gpu_dir}/operators_test.cpp)
+set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/family_cases.cpp ${gpu_dir}/feature_cases.cpp
+               ${gpu_dir}/dropout_cases.cpp ${gpu_dir}/narrowed_cases.cpp ${gpu_dir}/rounded_cases.cpp
+               ${gpu_dir}/update_cases.cpp ${gpu_dir}/operators_test.cpp)
 
 if(ORRERY_HAVE_CPU_BACKEND)
   file(GLOB emulated_cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cuda/*.cpp)
@@ -11,17 +13,23 @@ if(ORRERY_HAVE_CPU_BACKEND)
   foreach(kernel ${emulated_kernels})
     get_filename_component(name ${kernel} NAME_WE)
     set(wrapper ${CMAKE_CURRENT_BINARY_DIR}/emulated_${name}.cpp)
-    file(CONFIGURE OUTPUT ${wrapper} CONTENT "// ${name}.cu, compiled as C++ against the emulated runtime.\n#include \"${kernel}\"\n" @ONLY)
+    file(CONFIGURE OUTPUT ${wrapper} CONTENT
+         "// ${name}.cu, compiled as C++ against the emulated runtime.\n#include \"${kernel}\"\n" @ONLY)
     list(APPEND emulated_cuda ${wrapper})
   endforeach()
   list(APPEND emulated_tests ${CMAKE_CURRENT_SOURCE_DIR}/exec/training_support.cpp)
-  add_executable(test_cuda_emulated ${gpu_common} ${emulated_tests} ${emulated_cuda} ${gpu_dir}/emulation/emulation.cpp ${gpu_dir}/emulation/cublaslt.cpp ${gpu_dir}/emulation/cudnn.cpp ${gpu_dir}/emulation/nccl.cpp ${gpu_dir}/emulation/settings.cpp)
+  add_executable(test_cuda_emulated ${gpu_common} ${emulated_tests} ${emulated_cuda} ${gpu_dir}/emulation/emulation.cpp
+                 ${gpu_dir}/emulation/cublaslt.cpp ${gpu_dir}/emulation/cudnn.cpp ${gpu_dir}/emulation/nccl.cpp
+                 ${gpu_dir}/emulation/settings.cpp)
   target_include_directories(test_cuda_emulated SYSTEM BEFORE PRIVATE ${gpu_dir}/emulation)
   target_compile_definitions(test_cuda_emulated PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_compile_options(test_cuda_emulated PRIVATE -O2 -Wno-unknown-pragmas -Wno-subobject-linkage)
-  target_link_libraries(test_cuda_emulated PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main orrery_flags)
-  orrery_unit_test(test_cuda_emulated cuda_emulated Cuda/* EmulatedCudnn* HostWaits* Plans/* TrainingBy* GraphsOfATraining*
-                   OnDevices* EmulatedTraining* EmulatedProbe* Gradients/* MaskedTraining* EmulatedDropoutOf* GraphsWith* Sampling*)
+  target_link_libraries(test_cuda_emulated PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main
+                        orrery_flags)
+  orrery_unit_test(test_cuda_emulated cuda_emulated Cuda/* EmulatedCudnn* HostWaits* Plans/* TrainingBy*
+                   GraphsOfATraining*
+                   OnDevices* EmulatedTraining* EmulatedProbe* Gradients/* MaskedTraining*
+                   EmulatedDropoutOf* GraphsWith* Sampling*)
 endif()
 
 if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)
@@ -35,7 +43,8 @@ if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)
   set_tests_properties(gpu.operators PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
 endif()
 
-# The half of scripts/gpu-check that runs on a GPU machine, with fake programs; and what a rank's end does to the other, on CPUs.
+# The half of scripts/gpu-check that runs on a GPU machine, with fake programs; and what a rank's end does to the
+# other, on CPUs.
 add_test(NAME unit.gpu_check COMMAND ${gpu_dir}/check_test.py)
 set_tests_properties(unit.gpu_check PROPERTIES LABELS unit TIMEOUT 300)
 if(TARGET test_gpu)

@@ -13,6 +13,7 @@ orrery_lint(faults_are_planted_and_taken_back ${CMAKE_CURRENT_LIST_DIR}/plant_fa
 find_program(CLANG_FORMAT clang-format)
 if(CLANG_FORMAT)
   orrery_lint(format ${PROJECT_SOURCE_DIR}/scripts/check-format)
+  orrery_lint(format_finds_what_is_planted ${CMAKE_CURRENT_LIST_DIR}/check_format_test.sh)
 endif()
 if(ORRERY_HARDENING AND NOT CMAKE_BUILD_TYPE STREQUAL Debug)
   orrery_lint(hardening ${CMAKE_CURRENT_LIST_DIR}/hardening_test.sh ${PROJECT_BINARY_DIR} ${CMAKE_CXX_COMPILER})

@@ -5,7 +5,8 @@ if(ORRERY_HAVE_WORKER)
                           ${CMAKE_CURRENT_LIST_DIR}/asynchronous_test.cpp ${CMAKE_CURRENT_LIST_DIR}/precision_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/compression_test.cpp ${CMAKE_CURRENT_LIST_DIR}/offload_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/guards_test.cpp ${CMAKE_CURRENT_LIST_DIR}/device_failure_test.cpp
-                          ${CMAKE_CURRENT_LIST_DIR}/mpi_support.cpp ${CMAKE_CURRENT_LIST_DIR}/../exec/training_support.cpp
+                          ${CMAKE_CURRENT_LIST_DIR}/mpi_support.cpp
+                          ${CMAKE_CURRENT_LIST_DIR}/../exec/training_support.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/../exec/stale_support.cpp)
   target_link_libraries(test_mpi PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main orrery_flags)
   target_compile_definitions(test_mpi PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
@@ -26,7 +27,8 @@ if(ORRERY_HAVE_WORKER)
   set_tests_properties(mpi.training PROPERTIES LABELS mpi RUN_SERIAL ON TIMEOUT 300)
   add_test(NAME slow.memory COMMAND test_mpi --gtest_filter=Slow*-SlowCompressionCurves*)
   set_tests_properties(slow.memory PROPERTIES LABELS slow RUN_SERIAL ON TIMEOUT 600)
-  # 500 steps of nine runs: only with scripts/test --long. That compression equals its serial program is tested in test_exec.
+  # 500 steps of nine runs: only with scripts/test --long. That compression equals its serial program is
+  # tested in test_exec.
   add_test(NAME long.compression_curves COMMAND test_mpi --gtest_filter=SlowCompressionCurves*)
   set_tests_properties(long.compression_curves PROPERTIES LABELS long RUN_SERIAL ON TIMEOUT 600)
 endif()

@@ -137,7 +137,7 @@ TEST(TablePlacement, IsWrittenAsItIsRead) {
                           "all 3", "replicated 2", "row 0-99999999"}) {
     const auto found = TablePlacement::parse_rows({{bad, {"p.yaml", 3, 7, 1}}});
     ASSERT_FALSE(found) << bad;
-    EXPECT_EQ(found.error().front().code, "E0130");
+    EXPECT_EQ(found.error().front().code, "E0126");
     EXPECT_EQ(found.error().front().where.line, 3);
   }
 }

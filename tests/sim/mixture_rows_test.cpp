@@ -153,11 +153,11 @@ TEST(MixtureRows, RunTheCoreOfAttentionAgainOnlyWhereTheirWordsDoNotNameOthers) 
 TEST(MixtureRows, TakeTheirRecipesRecomputationWhereTheyStateNone) {
   auto open = row("  framework: NeMo 2/Megatron-Core\n").setup;
   std::vector<std::string> notes;
-  take_practice(open, notes);
+  take_recipe(open, notes);
   EXPECT_EQ(open.recompute, "selective");
   EXPECT_THAT(notes, Contains(HasSubstr("recipe")));
   auto stated = row("  framework: NeMo 2/Megatron-Core\n  recompute_kind: none\n").setup;
-  take_practice(stated, notes);
+  take_recipe(stated, notes);
   EXPECT_EQ(stated.recompute, "none");
 }
 

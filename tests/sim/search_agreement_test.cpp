@@ -174,7 +174,9 @@ INSTANTIATE_TEST_SUITE_P(
         // ZeRO 2 reduces with every micro-batch, of which small ones are issued too slowly: 10.5 %.
         Space{"context parallelism on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
               models::DType::bf16, 3, true,
-              [](plan::Bounds& b) { b.context = {2, 4}, b.virtual_stages = {1}, b.recompute = {plan::Recompute::none}; },
+              [](plan::Bounds& b) {
+                b.context = {2, 4}, b.virtual_stages = {1}, b.recompute = {plan::Recompute::none};
+              },
               0.11},
         Space{"context parallelism over nodes", "llama2-7b", "hgx-h100-1024", 32, "megatron-lm", 8, 32, 8192,
               models::DType::bf16, 3, true,
@@ -191,7 +193,8 @@ INSTANTIATE_TEST_SUITE_P(
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
                 b.order = {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::zb_v, plan::Order::dualpipe_v};
               }, kHostTime},
-        // Transfers move while a rank waits; which of the two ways of a folded pipeline goes first, the sum guesses: 8.2 %.
+        // Transfers move while a rank waits; which of the two ways of a folded pipeline goes first, the sum guesses:
+        // 8.2 %.
         Space{"zero bubble on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32, models::DType::fp32,
               1, true,
               [](plan::Bounds& b) {
@@ -222,8 +225,8 @@ INSTANTIATE_TEST_SUITE_P(
                 b.data = {16, 32, 64}, b.zero_stage = {1, 2, 3}, b.zero_group = {8}, b.virtual_stages = {1};
                 b.order = {plan::Order::one_f_one_b};
               }, kHostTime},
-        // Under ZeRO 2 and 3 the copies' sums wait behind the gathers on one stream, which the closed form does not see:
-        // up to 30 % fast, so they are left out here.
+        // Under ZeRO 2 and 3 the copies' sums wait behind the gathers on one stream, which the closed form does not
+        // see: up to 30 % fast, so they are left out here.
         Space{"sub-groups added up within backward", "gpt2-1558m", "hgx-h100-1024", 64, "megatron-lm", 0, 128, 1024,
               models::DType::bf16, 1, true,
               [](plan::Bounds& b) {
@@ -232,7 +235,9 @@ INSTANTIATE_TEST_SUITE_P(
               }, kHostTime},
         Space{"sub-groups on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 1,
               true,
-              [](plan::Bounds& b) { b.data = {4, 8}, b.zero_stage = {1, 2, 3}, b.zero_group = {2}, b.virtual_stages = {1}; }},
+              [](plan::Bounds& b) {
+                b.data = {4, 8}, b.zero_stage = {1, 2, 3}, b.zero_group = {2}, b.virtual_stages = {1};
+              }},
         Space{"DualPipe on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 16, 64, 1024, models::DType::bf16, 1,
               true,
               [](plan::Bounds& b) {
@@ -274,8 +279,8 @@ INSTANTIATE_TEST_SUITE_P(
         Space{"the ends count as layers", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 22, 64, 1024, models::DType::bf16,
               3, true,
               [](plan::Bounds& b) { b.pipeline = {4, 8}, b.virtual_stages = {1}, b.ends_as_layers = true; }, kHostTime},
-        // The closed form has all devices of a node copy at once. Stages of a pipeline and shards of tensors do not, and
-        // the replay knows: there it is up to 28 % (tensor 4) and 131 % (8 stages) below.
+        // The closed form has all devices of a node copy at once. Stages of a pipeline and shards of tensors do not,
+        // and the replay knows: there it is up to 28 % (tensor 4) and 131 % (8 stages) below.
         Space{"activations on the host of a DGX-2", "gpt2-124m", "dgx-2", 0, "megatron-lm", 0, 64, 1024,
               models::DType::fp16, 1, true,
               [](plan::Bounds& b) {

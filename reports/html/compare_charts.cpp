@@ -155,8 +155,10 @@ Chart goodput_chart(const WholeRun& run) {
   y["range"] = {kHeight, 0};
   spec["scales"] = json::array({x, y});
   spec["axes"] = json::parse(R"json([
-      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "title": "minutes between checkpoints", "format": "~g"},
-      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "title": "goodput (%)", "tickCount": 5}
+      {"orient": "bottom", "scale": "x", "grid": true, "domain": false,
+       "title": "minutes between checkpoints", "format": "~g"},
+      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false,
+       "title": "goodput (%)", "tickCount": 5}
     ])json");
   spec["axes"][0]["values"] = log_ticks(low / 60, high / 60);
   json taken = json::array();

@@ -188,7 +188,8 @@ Chart roofline_chart(const cost::Operators& operators) {
   spec["scales"] = json::array({log_scale("x", x0, x1, "width"), log_scale("y", y0 / kTera, y1 / kTera, {kHeight, 0})});
   spec["axes"] = json::parse(R"json([
       {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "title": "FLOP/byte", "format": "~g"},
-      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "title": "TFLOP/s", "format": "~g"}
+      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false,
+       "title": "TFLOP/s", "format": "~g"}
     ])json");
   spec["axes"][0]["values"] = log_ticks(x0, x1);
   spec["axes"][1]["values"] = log_ticks(y0 / kTera, y1 / kTera);
@@ -327,7 +328,10 @@ Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading)
             "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "cursor": {"value": "pointer"},
             "size": {"signal": "indexof(pinned, datum.pin) >= 0 ? 150 : 70"},
             "fill": {"signal": "datum.front ? 'var(--backward)' : 'var(--paper)'"},
-            "stroke": {"signal": "indexof(pinned, datum.pin) >= 0 ? 'var(--limit)' : datum.front ? 'var(--paper)' : 'var(--other)'"},
+            "stroke": {
+              "signal":
+                "indexof(pinned, datum.pin) >= 0 ? 'var(--limit)' : datum.front ? 'var(--paper)' : 'var(--other)'"
+            },
             "strokeWidth": {"signal": "indexof(pinned, datum.pin) >= 0 ? 3 : 1.5"},
             "tooltip": {"field": "tip"}, "fillOpacity": {"value": 1}
           },

@@ -46,7 +46,8 @@ for (const name of ["vega-transforms", "vega-view-transforms", "vega-encode"])
   Object.assign(parts["vega-dataflow"].transforms, parts[name]);
 const views = {};
 for (const spec of document.querySelectorAll("script.spec")) {
-  const view = new parts["vega-view"].View(parts["vega-parser"].parse(JSON.parse(spec.textContent), null, {ast: true}), {
+  const parsed = parts["vega-parser"].parse(JSON.parse(spec.textContent), null, {ast: true});
+  const view = new parts["vega-view"].View(parsed, {
     expr: parts["vega-interpreter"].expressionInterpreter, renderer: "svg", hover: true,
     container: document.getElementById(spec.dataset.plot)
   });

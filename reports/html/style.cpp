@@ -57,7 +57,8 @@ display: block; line-height: 1.35; }
 .tiles .note { color: var(--muted); font-size: 13px; display: block; }
 p.words { margin: 0 0 12px; max-width: 85ch; }
 p.words + section, p.words + figure { margin-top: 20px; }
-.legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 0 0 8px; padding: 0; list-style: none; font-size: 13px; color: var(--ink); }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 0 0 8px; padding: 0; list-style: none; font-size: 13px;
+  color: var(--ink); }
 .legend li { display: flex; align-items: center; gap: 7px; }
 .legend svg { flex: none; display: block; }
 .plot { width: 100%; min-height: 60px; }

@@ -106,7 +106,8 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
       {
         "type": "text", "from": {"data": "lines"}, "interactive": false,
         "encode": {"update": {
-          "x": {"signal": "(datum.x + datum.x2) / 2 * width + datum.dx"}, "y": {"field": "ty"}, "align": {"field": "align"},
+          "x": {"signal": "(datum.x + datum.x2) / 2 * width + datum.dx"}, "y": {"field": "ty"},
+          "align": {"field": "align"},
           "baseline": {"value": "middle"}, "text": {"field": "text"}, "fontSize": {"value": 11}
         }}
       },

@@ -2,7 +2,9 @@
 #include "cost/prices/pricing.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -23,17 +25,16 @@ namespace {
 
 /// What an op's price depends on; everything else (operands, loss scale) is left out.
 struct OpKey {
-  std::int64_t m, n, k, batch, sequence, heads, kv_heads, head_dim, capacity, window, rotary;
-  std::uint32_t flags;
+  std::array<std::int64_t, 16> sizes;
+  double expected;
+  std::uint64_t flags;
   bool operator==(const OpKey&) const = default;
 };
 
 struct OpHash {
   std::size_t operator()(const OpKey& key) const {
-    std::uint64_t h = key.flags;
-    for (const std::int64_t v : {key.m, key.n, key.k, key.batch, key.sequence, key.heads, key.kv_heads, key.head_dim,
-                                 key.capacity, key.window, key.rotary})
-      h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL + (h >> 29);
+    std::uint64_t h = key.flags ^ std::hash<double>{}(key.expected);
+    for (const std::int64_t v : key.sizes) h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL + (h >> 29);
     return static_cast<std::size_t>(h);
   }
 };
@@ -51,15 +52,18 @@ std::uint32_t optional_operands(const models::Op& op) {
 }
 
 OpKey key_of(const models::Op& op) {
-  const std::uint32_t flags =
+  const std::uint64_t flags =
       static_cast<std::uint32_t>(op.kind) | static_cast<std::uint32_t>(op.dtype) << 8 |
       static_cast<std::uint32_t>(op.accumulate) << 16 | static_cast<std::uint32_t>(op.causal) << 17 |
       static_cast<std::uint32_t>(op.flash) << 18 | optional_operands(op) << 19 |
       static_cast<std::uint32_t>(op.rounded) << 25 | static_cast<std::uint32_t>(op.trans_a) << 26 |
       static_cast<std::uint32_t>(op.trans_b) << 27 | static_cast<std::uint32_t>(op.dropout > 0) << 28 |
-      static_cast<std::uint32_t>(op.cap > 0) << 29 | static_cast<std::uint32_t>(op.expected == 0) << 30;
-  return {op.m,        op.n,        op.k,        op.batch,  op.sequence, op.heads,
-          op.kv_heads, op.head_dim, op.capacity, op.window, op.rotary,   flags};
+      static_cast<std::uint32_t>(op.cap > 0) << 29 | static_cast<std::uint64_t>(op.rule) << 32 |
+      static_cast<std::uint64_t>(op.function) << 40;
+  return {{op.m, op.n, op.k, op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.capacity, op.window,
+           op.rotary, op.ring_step, op.slots, op.experts, op.chosen, op.context},
+          op.expected,
+          flags};
 }
 
 /// Kind, bytes, ranks, first rank within its node, first stride, extent, stream: what a regular group's time depends

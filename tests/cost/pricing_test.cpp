@@ -1,0 +1,76 @@
+// Prices are remembered by what they depend on, and by all of that.
+#include "cost/prices/pricing.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/cost/support.h"
+
+namespace orrery::cost {
+namespace {
+
+using models::Op;
+using models::OpKind;
+
+Op plain(OpKind kind) {
+  Op op;
+  op.kind = kind;
+  op.m = 64, op.n = 48, op.k = 32, op.batch = 2, op.sequence = 24;
+  op.heads = 4, op.kv_heads = 2, op.head_dim = 16, op.vocab = 64;
+  op.slots = 4, op.experts = 8, op.chosen = 2, op.capacity = 16;
+  op.in.assign(8, 0), op.out.assign(4, 0);
+  return op;
+}
+
+TEST(Pricing, OfAnOperatorDoesNotDependOnWhatWasPricedBefore) {
+  const std::vector<std::pair<const char*, std::function<void(Op&)>>> changes = {
+      {"m", [](Op& op) { op.m *= 3; }},
+      {"n", [](Op& op) { op.n *= 3; }},
+      {"k", [](Op& op) { op.k *= 3; }},
+      {"batch", [](Op& op) { op.batch *= 3; }},
+      {"sequence", [](Op& op) { op.sequence *= 3; }},
+      {"context", [](Op& op) { op.context = 2; }},
+      {"heads", [](Op& op) { op.heads *= 2; }},
+      {"kv_heads", [](Op& op) { op.kv_heads *= 2; }},
+      {"head_dim", [](Op& op) { op.head_dim *= 2; }},
+      {"capacity", [](Op& op) { op.capacity *= 2; }},
+      {"slots", [](Op& op) { op.slots *= 2; }},
+      {"experts", [](Op& op) { op.experts *= 2; }},
+      {"chosen", [](Op& op) { op.chosen *= 2; }},
+      {"expected", [](Op& op) { op.expected = 0.5; }},
+      {"window", [](Op& op) { op.window = 4; }},
+      {"ring step", [](Op& op) { op.ring_step = 1; }},
+      {"rotary", [](Op& op) { op.rotary = 8; }},
+      {"rule", [](Op& op) { op.rule = models::UpdateRule::adagrad; }},
+      {"function", [](Op& op) { op.function = models::Function::gelu; }},
+      {"causal", [](Op& op) { op.causal = true; }},
+      {"flash", [](Op& op) { op.flash = true; }},
+      {"rounded", [](Op& op) { op.rounded = true; }},
+      {"accumulate", [](Op& op) { op.accumulate = true; }},
+      {"dropout", [](Op& op) { op.dropout = 0.1; }},
+      {"stochastic", [](Op& op) { op.stochastic = true; }},
+      {"dtype", [](Op& op) { op.dtype = models::DType::bf16; }},
+  };
+  const auto cluster = testing::cpu_cluster(2);
+  const Pricing one(cluster, testing::cpu_stack());
+  int told_apart = 0;
+  for (int kind = 0; kind <= static_cast<int>(OpKind::muon); ++kind) {
+    const Op before = plain(static_cast<OpKind>(kind));
+    const double first = one.op_time(before).value;
+    for (const auto& [what, change] : changes) {
+      Op op = before;
+      change(op);
+      const double alone = Pricing(cluster, testing::cpu_stack()).op_time(op).value;
+      EXPECT_EQ(one.op_time(op).value, alone) << models::name_of(before.kind) << ", " << what;
+      told_apart += alone != first ? 1 : 0;
+    }
+  }
+  EXPECT_GT(told_apart, 200) << "the test has no power where nothing changes a price";
+}
+
+}  // namespace
+}  // namespace orrery::cost

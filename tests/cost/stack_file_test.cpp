@@ -54,7 +54,8 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
 
 TEST(StackFile, SaysWhatItsPredictionsRestOn) {
   Stack stack = *parse_stack(kStack, "ours.yaml");
-  const Intervals known{{{"", true, {0.5, 2}, {0.8, 1.5}, 0}, {"theirs", true, {0.9, 1.125}, {0.8, 1.5}, 16}}};
+  Intervals known;
+  known.spreads = {{"", true, {0.5, 2}, {0.8, 1.5}, 0}, {"theirs", true, {0.9, 1.125}, {0.8, 1.5}, 16}};
   EXPECT_EQ(basis_of(known, stack), Basis::calibrated);
   EXPECT_THAT(basis_text(known, stack, true), ::testing::HasSubstr("16 runs"));
   EXPECT_EQ(spread_of(known, stack, true)->time, (Interval{0.9, 1.25}));

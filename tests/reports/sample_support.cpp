@@ -273,7 +273,7 @@ reports::ReportData plan_report() {
   data.run.reset();
   data.runs.clear();
   data.fit.reset();
-  data.scaling.clear();
+  data.scaling.reset();
   data.losses.clear();
   data.search.reset();
   data.page = plan_page();

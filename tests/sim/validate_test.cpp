@@ -176,7 +176,8 @@ TEST(Validation, TakesSoftwareThatNobodyKnowsAsTheGenericOfItsKind) {
 }
 
 TEST(Validation, PredictsWhetherARunThatDiedWouldFit) {
-  const cost::Intervals intervals{{{"", true, {0.8, 1.25}, {0.9, 1.1}, 0}}};
+  cost::Intervals intervals;
+  intervals.spreads = {{"", true, {0.8, 1.25}, {0.9, 1.1}, 0}};
   const auto fits = [&](const std::string& text) {
     const std::vector<Row> all = rows(text);
     return validate(all, make_cases(all, library()), intervals).rows.at(0);

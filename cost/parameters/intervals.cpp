@@ -95,7 +95,8 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
   auto own = spread_of(intervals, stack.name, several_nodes);
   if (!own || !intervals.elsewhere || has_ground(intervals, stack.name, setting)) return own;
   own->time = hull(own->time, intervals.elsewhere->time);
-  own->memory = hull(own->memory, intervals.elsewhere->memory);
+  // What a plan needs is a matter of its model and software, not of the device.
+  if (setting.mixture) own->memory = hull(own->memory, intervals.elsewhere->memory);
   return own;
 }
 

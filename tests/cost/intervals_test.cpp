@@ -49,6 +49,9 @@ TEST(Intervals, AreAsWideAsElsewhereWhereTheStackHasNoGround) {
   EXPECT_EQ(time(slower_memory, false), (Interval{0.9, 1.4}));
   EXPECT_EQ(time(halved, false), (Interval{0.9, 1.4}));
   EXPECT_EQ(time(a100, true), (Interval{0.9, 1.4})) << "a mixture of experts";
+  known.elsewhere->memory = {0.7, 1.7};
+  EXPECT_EQ(spread_of(known, stack, true, {&a100, true})->memory, (Interval{0.7, 1.7}));
+  EXPECT_EQ(spread_of(known, stack, true, {&halved, false})->memory, (Interval{0.8, 1.5})) << "memory is no device's";
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, true}),
               ::testing::HasSubstr("none of them like this (they were of A100-SXM4-80GB)"));
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, false}), ::testing::Not(::testing::HasSubstr("none")));

@@ -165,6 +165,11 @@ base::Result<Intervals> parse_intervals(std::string_view text, std::string file)
   return base::read_document<Intervals>(text, std::move(file), [](const base::Cursor& root) {
     Intervals out;
     for (const base::Cursor& item : root.at("spreads").items()) {
+      if (!item.is_map()) {
+        item.error("E0104", fmt::format("{} must be a mapping", base::quoted(item.path())),
+                   "{several_nodes: true, time: {low: 0.9, high: 1.1}, memory: {low: 0.9, high: 1.1}, rows: 3}");
+        continue;
+      }
       Spread spread;
       if (item.has("stack")) spread.stack = item.at("stack").text();
       spread.several_nodes = item.at("several_nodes").boolean(false);

@@ -74,6 +74,7 @@ TEST(Intervals, RefuseAnUpperEndBelowTheLower) {
   ASSERT_FALSE(read.has_value());
   EXPECT_THAT(read.error().front().message, ::testing::HasSubstr("below"));
   EXPECT_FALSE(parse_intervals("spreads: []\nmore: 1\n", "i.yaml").has_value());
+  EXPECT_FALSE(parse_intervals("spreads:\n  - # nothing\n", "i.yaml").has_value()) << "an empty item is no spread";
 }
 
 }  // namespace

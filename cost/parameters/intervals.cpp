@@ -143,7 +143,7 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
                            rows_of(intervals, stack.name), stack.name, grounds_text(intervals, stack.name), range);
       return fmt::format("from {} published runs of {}: {}", rows_of(intervals, stack.name), stack.name, range);
     case Basis::generic: return fmt::format("generic: no run of this software is known; taken as {}", stack.name);
-    case Basis::uncalibrated: return fmt::format("uncalibrated: no run of {} was ever compared", stack.name);
+    case Basis::uncalibrated: return fmt::format("uncalibrated: no run of {} is carried to compare with", stack.name);
   }
   return {};
 }

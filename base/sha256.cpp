@@ -1,69 +1,18 @@
-/// SHA-256 as FIPS 180-4, section 6.2, writes it.
+/// SHA-256 by OpenSSL's libcrypto.
 #include "base/sha256.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <openssl/sha.h>
+
 #include <array>
-#include <bit>
-#include <cstddef>
-#include <cstdint>
 
 namespace orrery::base {
-namespace {
-
-constexpr std::size_t kBlock = 64;  // bytes
-
-/// Section 4.2.2.
-constexpr std::array<std::uint32_t, 64> kRounds = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-using State = std::array<std::uint32_t, 8>;
-
-void take(State& state, const unsigned char* block) {
-  std::array<std::uint32_t, 64> w{};
-  for (std::size_t t = 0; t < 16; ++t)
-    for (std::size_t byte = 0; byte < 4; ++byte) w.at(t) = w.at(t) << 8U | block[4 * t + byte];
-  for (std::size_t t = 16; t < 64; ++t) {
-    const std::uint32_t a = w.at(t - 15), b = w.at(t - 2);
-    w.at(t) = (std::rotr(b, 17) ^ std::rotr(b, 19) ^ b >> 10U) + w.at(t - 7) +
-              (std::rotr(a, 7) ^ std::rotr(a, 18) ^ a >> 3U) + w.at(t - 16);
-  }
-  auto [a, b, c, d, e, f, g, h] = state;
-  for (std::size_t t = 0; t < 64; ++t) {
-    const std::uint32_t one =
-        h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + kRounds.at(t) + w.at(t);
-    const std::uint32_t two = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-    h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
-  }
-  const State add = {a, b, c, d, e, f, g, h};
-  for (std::size_t i = 0; i < state.size(); ++i) state.at(i) += add.at(i);
-}
-
-}  // namespace
 
 std::string sha256(std::string_view bytes) {
-  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const auto* at = reinterpret_cast<const unsigned char*>(bytes.data());
-  std::size_t left = bytes.size();
-  for (; left >= kBlock; left -= kBlock, at += kBlock) take(state, at);
-  // The rest, a one bit, zeros, and the length in bits as the last eight bytes: one block, or two.
-  std::array<unsigned char, 2 * kBlock> tail{};
-  for (std::size_t i = 0; i < left; ++i) tail.at(i) = at[i];
-  tail.at(left) = 0x80;
-  const std::size_t end = left + 9 <= kBlock ? kBlock : 2 * kBlock;
-  const std::uint64_t bits = static_cast<std::uint64_t>(bytes.size()) * 8;
-  for (std::size_t i = 0; i < 8; ++i) tail.at(end - 1 - i) = static_cast<unsigned char>(bits >> (8 * i) & 0xffU);
-  for (std::size_t i = 0; i < end; i += kBlock) take(state, tail.data() + i);
-  std::string out;
-  for (const std::uint32_t word : state)
-    for (int nibble = 7; nibble >= 0; --nibble)
-      out += "0123456789abcdef"[word >> (4U * static_cast<unsigned>(nibble)) & 0xfU];
-  return out;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
+  return fmt::format("{:02x}", fmt::join(digest, ""));
 }
 
 }  // namespace orrery::base

@@ -236,7 +236,7 @@ std::string Cursor::Node::path() const {
   }
   std::string out;
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    if (!out.empty() && part->front() != '[') out += '.';
+    if (!out.empty() && !part->starts_with('[')) out += '.';
     out += *part;
   }
   return out;

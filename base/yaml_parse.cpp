@@ -209,6 +209,7 @@ class Builder : public YAML::EventHandler {
 
   void take_key(Level& level, const Node& node) {
     if (node.kind != Kind::scalar) stop("E0101", node.where, "a key must be plain text");
+    if (node.value.empty()) stop("E0101", node.where, "a key is empty text");
     if (!is_one_line(node.value)) stop("E0101", node.where, "a key holds control characters", "remove them");
     if (node.plain && node.value == "<<")
       stop("E0101", node.where, "merge keys `<<` are not supported", "write the keys out");

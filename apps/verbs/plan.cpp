@@ -182,7 +182,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     const cost::Prediction& best = result.plans.front();
     const bool crosses = best.spec.ranks() > job->cluster->devices_per_node;
     const cost::Stack& stack = job->stacks.of(best.spec.zero_stage, *job->cluster);
-    const cost::Setting setting{&job->cluster->device(), job->model->experts.any()};
+    const cost::Setting setting = cost::setting_of(*job->cluster, *job->model);
     if (auto warning = tight(best, cost::spread_of(*intervals, stack, crosses, setting), options.job))
       outcome.diagnostics.push_back(std::move(*warning));
   }

@@ -69,15 +69,12 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
   return std::move(results[1]);
 }
 
-cost::Setting setting_of(const LoadedPlan& loaded) {
-  return {&loaded.file.cluster.device(), loaded.file.model.experts.any()};
-}
-
 /// What published runs of this software were of their predictions. Of CPU ranks and of a shared network there are none.
 std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Intervals& intervals, bool alone) {
   const clusters::Cluster& cluster = loaded.file.cluster;
   if (!alone || cluster.device().kind != clusters::DeviceKind::gpu) return std::nullopt;
-  return cost::spread_of(intervals, loaded.stack, cluster.size() > cluster.devices_per_node, setting_of(loaded));
+  return cost::spread_of(intervals, loaded.stack, cluster.size() > cluster.devices_per_node,
+                         cost::setting_of(cluster, loaded.file.model));
 }
 
 /// The forward passes of an evaluation, where the job asks for one: from the same lowering as the step.
@@ -150,7 +147,8 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
     json["step_time_interval_s"] = pair_of(time);
     json["memory_interval_bytes"] = pair_of(memory);
     const bool several = loaded->file.cluster.size() > loaded->file.cluster.devices_per_node;
-    const std::string evidence = cost::basis_text(*intervals, loaded->stack, several, false, setting_of(*loaded));
+    const std::string evidence = cost::basis_text(*intervals, loaded->stack, several, false,
+                                                  cost::setting_of(loaded->file.cluster, loaded->file.model));
     json["evidence"] = cost::name_of(cost::basis_of(*intervals, loaded->stack));
     json["evidence_text"] = evidence;
     outcome.text += fmt::format("\nFour times of five a step takes from {:.4g} s to {:.4g} s.\nEvidence: {}.\n",

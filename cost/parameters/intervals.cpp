@@ -72,6 +72,10 @@ Ground ground_of(const std::string& stack, const clusters::Device& device, bool 
   return {stack, device.name, device.architecture, sixteen_bit_peak(device), device.memory_bandwidth.value, mixtures};
 }
 
+Setting setting_of(const clusters::Cluster& cluster, const models::Model& model) {
+  return {&cluster.device(), model.experts.any()};
+}
+
 bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting) {
   constexpr double kAlike = 1.5;
   const auto alike = [](double a, double b) { return a <= kAlike * b && b <= kAlike * a; };

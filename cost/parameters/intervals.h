@@ -11,6 +11,7 @@
 #include "clusters/cluster.h"
 #include "cost/parameters/stack.h"
 #include "cost/parameters/validation.h"
+#include "models/model.h"
 
 namespace orrery::cost {
 
@@ -43,6 +44,7 @@ struct Setting {
   const clusters::Device* device = nullptr;
   bool mixture = false;
 };
+[[nodiscard]] Setting setting_of(const clusters::Cluster& cluster, const models::Model& model);
 [[nodiscard]] Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures);
 /// Whether some run of the stack was of such a model on a device like this: of the same architecture, peak and memory
 /// bandwidth within a factor of 1.5.

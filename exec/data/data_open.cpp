@@ -29,7 +29,7 @@ constexpr std::int32_t kLlmcLlama3Version = 7;  // llm.c, dev/data/data_common.p
 constexpr std::int64_t kLlmcHeader = 1024;
 constexpr std::array<char, 9> kMegatronMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr std::int64_t kMegatronHeader = 34;
-constexpr std::int64_t kBlock = 1 << 16;  // sequences of an index read at a time
+constexpr std::int64_t kSequencesRead = 1 << 16;  // sequences of an index read at a time
 
 struct Bad {
   const char* code;
@@ -148,7 +148,7 @@ struct TokenStreamBuilder {
     std::vector<std::int32_t> lengths;
     std::vector<std::int64_t> pointers;
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t in_block = i % kBlock, block = std::min(kBlock, n - i);
+      const std::int64_t in_block = i % kSequencesRead, block = std::min(kSequencesRead, n - i);
       if (in_block == 0) {
         values_at(name, index, kMegatronHeader + 4 * i, block, lengths);
         values_at(name, index, kMegatronHeader + 4 * n + 8 * i, block, pointers);

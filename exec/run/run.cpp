@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "exec/data/data_mark.h"
 #include "exec/data/encode_data.h"
+#include "exec/data/mark.h"
 #include "exec/events.h"
 #include "exec/failure.h"
 #include "exec/files/checksum.h"

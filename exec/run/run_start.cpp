@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "exec/data/data_mark.h"
+#include "exec/data/mark.h"
 #include "exec/failure.h"
 #include "exec/files/files.h"
 #include "exec/launch/supervise.h"

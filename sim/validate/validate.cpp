@@ -30,7 +30,7 @@ void score(cost::Validation& v) {
 }
 
 cost::Setting setting_of(const Case& one) {
-  return {&one.subject.pricing->cluster().device(), one.subject.model->experts.any()};
+  return cost::setting_of(one.subject.pricing->cluster(), *one.subject.model);
 }
 
 /// Of software that stands in for another no more is known than of any.

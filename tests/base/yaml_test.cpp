@@ -297,6 +297,7 @@ TEST(Yaml, RefusesTextThatIsEmptyOrSteersATerminal) {
             "E0105 3:4 `c` holds control characters\nE0105 4:4 `d` holds control characters\n"
             "E0105 5:4 `e` holds control characters\n");
   EXPECT_EQ(brief(syntax("\"a\\nb\": 1\n")), "E0101 1:1 a key holds control characters\n");
+  EXPECT_EQ(brief(syntax("a: {'': t}\n")), "E0101 1:5 a key is empty text\n");
   (void)errors("a: \"x\\ny\"\n", [](const Cursor& root) { EXPECT_EQ(root.at("a").scalar_text(), "x\\ny"); });
 }
 

@@ -1,5 +1,5 @@
 // Samples of a token stream.
-#include "exec/data/data_mark.h"
+#include "exec/data/mark.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "exec/data/data.h"
 #include "exec/failure.h"
 #include "exec/files/checksum.h"
 

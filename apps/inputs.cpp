@@ -292,6 +292,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
     }
   if (job->sequence == 0) job->sequence = model->max_sequence;
   if (job->training.dropout) model->dropout = *job->training.dropout;
+  if (job->training.lora) model->lora = *job->training.lora;
   plan::Training& training = job->training;
   if (!training.data.empty()) training.data = relative_to(folder, training.data).string();
   if (!training.tokenizer.empty()) training.tokenizer = relative_to(folder, training.tokenizer).string();

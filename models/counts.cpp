@@ -19,20 +19,21 @@ std::int64_t logical_elements(const Tensor& tensor) {
 }
 
 struct Counts {
-  std::int64_t all = 0, active = 0;
+  std::int64_t all = 0, active = 0, trained = 0;
 };
 
 /// What the bias of a choice moves by is no gradient.
-bool trained(const Tensor& tensor) {
+bool is_parameter(const Tensor& tensor) {
   return tensor.role == TensorRole::parameter;
 }
 
 Counts parameters_of(const LayerProgram& program, bool count_shared) {
   Counts total;
   for (const Tensor& tensor : program.tensors)
-    if (trained(tensor) && (count_shared || !tensor.shared)) {
+    if (is_parameter(tensor) && (count_shared || !tensor.shared)) {
       total.all += logical_elements(tensor);
       total.active += logical_elements(tensor);
+      total.trained += tensor.frozen ? 0 : logical_elements(tensor);
     }
   return total;
 }
@@ -41,14 +42,16 @@ Counts of_block(const Model& model, std::int64_t layer) {
   const Experts& e = model.experts;
   Counts total;
   for (const Tensor& tensor : expand(model, LayerKind::block, layer, {}).tensors) {
-    if (!trained(tensor)) continue;
+    if (!is_parameter(tensor)) continue;
     const std::int64_t count = logical_elements(tensor);
     total.all += count;
+    total.trained += tensor.frozen ? 0 : count;
     total.active += tensor.expert >= 0 ? count / e.count * e.chosen : count;
   }
   const auto add = [&](std::int64_t count, std::int64_t of_them, std::int64_t active) {
     total.all += of_them * count;
     total.active += active * count;
+    total.trained += model.lora.any() ? 0 : of_them * count;
   };
   if (model.attention_sinks) add(model.heads, 1, 1);
   if (e.in_layer(layer) && e.expert_bias)
@@ -71,33 +74,72 @@ void each_kind(const Model& model, Add&& add) {
 Counts of_model(const Model& model) {
   Counts total = parameters_of(expand(model, LayerKind::embedding, 0, {}), true);
   const Counts head = parameters_of(expand(model, LayerKind::head, 0, {}), false);
-  total.all += head.all, total.active += head.active;
+  total.all += head.all, total.active += head.active, total.trained += head.trained;
   each_kind(model, [&](std::int64_t layer, std::int64_t count) {
     const Counts block = of_block(model, layer);
-    total.all += count * block.all, total.active += count * block.active;
+    total.all += count * block.all, total.active += count * block.active, total.trained += count * block.trained;
   });
   return total;
 }
 
-/// FLOPs of a block's forward pass over one sequence: products, and the full attention matrix.
-double flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions& options) {
+/// Of a forward pass over one sequence: all, and products of weights that do not train.
+struct Flops {
+  double all = 0, frozen = 0;
+  void add(double flops, bool is_frozen) {
+    all += flops;
+    if (is_frozen) frozen += flops;
+  }
+};
+
+bool has_frozen_weight(const LayerProgram& program, const Op& op) {
+  return op.in.size() > 1 && op.in[1] >= 0 && program.tensors[static_cast<std::size_t>(op.in[1])].frozen;
+}
+
+/// Products, and the full attention matrix.
+Flops flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions& options) {
   const LatentAttention& latent = model.latent;
   const auto tokens = static_cast<double>(options.sequence);
   const LayerProgram program = expand(model, LayerKind::block, layer, options);
-  double total = 0;
+  Flops total;
   for (const Part& part : program.forward)
     for (const Op& op : part.ops)
       if (op.kind == OpKind::attention) {
         // Scores are of nope + rope columns, which is head_dim; of what they weigh all behind `value` is zeros.
         const double width = static_cast<double>(model.head_dim);
-        total += flops_of(op, true) * (latent.any() ? (width + static_cast<double>(latent.value)) / (2 * width) : 1.0);
+        total.add(flops_of(op, true) * (latent.any() ? (width + static_cast<double>(latent.value)) / (2 * width) : 1.0),
+                  false);
       } else if (op.kind == OpKind::grouped_matmul) {
         // A token's own experts, whether there is room for it or not.
-        total += 2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
-                 (op.in.size() > 3 ? 2 : 1);
+        total.add(2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
+                      (op.in.size() > 3 ? 2 : 1),
+                  has_frozen_weight(program, op));
       } else if (op.kind == OpKind::matmul) {
-        total += flops_of(op);
+        total.add(flops_of(op), has_frozen_weight(program, op));
       }
+  return total;
+}
+
+/// Of a whole model, a token.
+Flops flops_per_token(const Model& model, std::int64_t sequence) {
+  ExpandOptions options;
+  options.sequence = sequence;
+  Flops total;
+  each_kind(model, [&](std::int64_t layer, std::int64_t count) {
+    const Flops block = flops_of_block(model, layer, options);
+    total.all += static_cast<double>(count) * block.all;
+    total.frozen += static_cast<double>(count) * block.frozen;
+  });
+  const LayerProgram head = expand(model, LayerKind::head, 0, options);
+  for (const Part& part : head.forward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::matmul) {
+        // The head's padded columns are not the model's work.
+        const bool words = op.n == padded_vocab(model, 1, options.vocab_multiple);
+        total.add(flops_of(op) * (words ? static_cast<double>(model.vocab) / static_cast<double>(op.n) : 1.0),
+                  has_frozen_weight(head, op));
+      }
+  total.all /= static_cast<double>(sequence);
+  total.frozen /= static_cast<double>(sequence);
   return total;
 }
 
@@ -112,6 +154,10 @@ std::int64_t parameters(const Model& model) {
   return of_model(model).all;
 }
 
+std::int64_t parameters_trained(const Model& model) {
+  return model.lora.any() ? of_model(model).trained : parameters(model);
+}
+
 std::int64_t parameters_active(const Model& model) {
   if (const auto& r = model.recommender) return dense_parameters(*r) + r->indices() * r->embedding_dim;
   return of_model(model).active;
@@ -119,24 +165,14 @@ std::int64_t parameters_active(const Model& model) {
 
 double flops_per_token_forward(const Model& model, std::int64_t sequence) {
   if (model.recommender) return flops_per_sample_forward(*model.recommender);
-  ExpandOptions options;
-  options.sequence = sequence;
-  double total = 0;
-  each_kind(model, [&](std::int64_t layer, std::int64_t count) {
-    total += static_cast<double>(count) * flops_of_block(model, layer, options);
-  });
-  for (const Part& part : expand(model, LayerKind::head, 0, options).forward)
-    for (const Op& op : part.ops)
-      if (op.kind == OpKind::matmul) {
-        // The head's padded columns are not the model's work.
-        const bool head = op.n == padded_vocab(model, 1, options.vocab_multiple);
-        total += flops_of(op) * (head ? static_cast<double>(model.vocab) / static_cast<double>(op.n) : 1.0);
-      }
-  return total / static_cast<double>(sequence);
+  return flops_per_token(model, sequence).all;
 }
 
 double flops_per_step(const Model& model, std::int64_t sequences, std::int64_t sequence) {
-  return 3 * flops_per_token_forward(model, sequence) * static_cast<double>(sequences * sequence);
+  const auto tokens = static_cast<double>(sequences * sequence);
+  if (model.recommender) return 3 * flops_per_sample_forward(*model.recommender) * tokens;
+  const Flops a_token = flops_per_token(model, sequence);
+  return (3 * a_token.all - a_token.frozen) * tokens;
 }
 
 }  // namespace orrery::models

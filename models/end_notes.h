@@ -76,6 +76,7 @@ class EndNotes : protected LossNotes {
     if (drops(rate)) emit(drawing(own_op(OpKind::dropout, {program_.y}, {program_.y}, c), rate, kEmbeddingSite));
 
     begin(program_.backward);
+    if (model_.lora.any()) return;  // nothing here trains
     const int dy = dropped(program_.dy, rate, kEmbeddingSite, "d_dropped");
     int de = dy;
     if (normed) {

@@ -99,6 +99,7 @@ class Builder : private EndNotes {
     }
     a.qkv = {.in = c, .out = (a.heads + 2 * a.kv_heads) * d, .rows = n_};
     std::tie(a.qkv.weight, a.qkv.weight_gradient) = parameter(fused(at + "qkv.weight", weights));
+    adapt(a.qkv, model_.lora.qkv);
     if (has_qkv_bias()) std::tie(a.qkv.bias, a.qkv.bias_gradient) = parameter(fused(at + "qkv.bias", biases));
     if (model_.qk_norm) {
       std::tie(a.q_norm, a.q_norm_gradient) = parameter(by_heads(vector(at + "q_norm.weight", d, -1, 1)));
@@ -107,6 +108,7 @@ class Builder : private EndNotes {
     a.projection = {.in = a.heads * d, .out = c, .rows = n_};
     std::tie(a.projection.weight, a.projection.weight_gradient) =
         parameter(matrix(at + "proj.weight", c, model_.heads * d, 1, residual_stddev));
+    adapt(a.projection, model_.lora.projection);
     if (model_.bias)
       std::tie(a.projection.bias, a.projection.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
     a.packed = activation("qkv", a.qkv.out);
@@ -132,6 +134,7 @@ class Builder : private EndNotes {
     a.projection = {.in = a.heads * model_.latent.value, .out = model_.hidden, .rows = n_};
     std::tie(a.projection.weight, a.projection.weight_gradient) = parameter(
         matrix(at + "proj.weight", model_.hidden, model_.heads * model_.latent.value, 1, residual_initial_stddev()));
+    adapt(a.projection, model_.lora.projection);
     a.packed = activation("qkv", 3 * a.heads * model_.head_dim);
     make_core(a);
     a.values = activation("attention.values", a.projection.in);
@@ -196,8 +199,9 @@ class Builder : private EndNotes {
                          : emit(attention_op(OpKind::attention_grad, a, {dout, a.read(), a.out, a.saved}, {dpacked}));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
     if (model_.qk_norm) {
-      Op o = attention_op(OpKind::head_norm_grad, a, {dpacked, a.packed, a.q_norm, a.k_norm, a.rstd},
-                          {dpacked, a.q_norm_gradient, a.k_norm_gradient});
+      Op o =
+          attention_op(OpKind::head_norm_grad, a, {dpacked, a.packed, a.q_norm, a.k_norm, a.rstd},
+                       {dpacked, sum_or_none(a.q_norm, a.q_norm_gradient), sum_or_none(a.k_norm, a.k_norm_gradient)});
       o.accumulate = true;
       emit(o);
     }
@@ -270,10 +274,12 @@ class Builder : private EndNotes {
     const Tensor fc = matrix(at + (gated ? "gate.weight" : "fc.weight"), f, c, 0, model_.initial_stddev);
     std::tie(mlp.up.weight, mlp.up.weight_gradient) = parameter(
         gated ? fused(at + "gate_up.weight", {fc, matrix(at + "up.weight", f, c, 0, model_.initial_stddev)}) : fc);
+    adapt(mlp.up, model_.lora.up);
     if (model_.bias && !gated) std::tie(mlp.up.bias, mlp.up.bias_gradient) = parameter(vector(at + "fc.bias", f, 0, 0));
     mlp.down = {.in = mlp.width, .out = c, .rows = n_};
     std::tie(mlp.down.weight, mlp.down.weight_gradient) =
         parameter(matrix(at + "proj.weight", c, f, 1, residual_stddev));
+    adapt(mlp.down, model_.lora.down);
     if (model_.bias)
       std::tie(mlp.down.bias, mlp.down.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
     // In place where nobody reads the values before: of a ReLU's output backward knows where they were below zero.

@@ -50,6 +50,7 @@ struct Tensor {
   int split_axis = -1;
   bool shared = false;  ///< the tied token table: one parameter, used by embedding and head
   bool decay = false;   ///< weight decay applies (matrices and embeddings)
+  bool frozen = false;  ///< a parameter that does not train and has no gradient (models/lora.h)
   /// Each tensor rank sees some rows (sequence parallelism) or some heads; summed over the group.
   bool partial_gradient = false;
   double initial_stddev = 0;  ///< normal(0, stddev); 0 with initial_value

@@ -138,8 +138,8 @@ class LatentNotes : protected LinearNotes {
     const int dnarrow = activation("d_latent." + name, narrow.width);
     linear_backward(reader, dy, narrow.after, dnormed);
     Op o = op(OpKind::rms_norm_grad, {dnormed, narrow.before, narrow.weight, narrow.rstd, -1},
-              {dnarrow, narrow.weight_gradient}, narrow.width);
-    o.accumulate = true;
+              {dnarrow, gradient_or_none(narrow.weight, narrow.weight_gradient)}, narrow.width);
+    o.accumulate = narrow.weight_gradient >= 0;
     o.epsilon = model_.norm_epsilon;
     emit(o);
     return dnarrow;

@@ -1,6 +1,7 @@
 #pragma once
 /// How the expansion of a layer is noted down: tensors, parameters with their gradients, operators in parts, and what
 /// the tensor group exchanges between them. Private to models/: see expand.cpp.
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -16,10 +17,19 @@ struct Norm {
   int weight_gradient = -1, bias_gradient = -1;
 };
 
+/// A low-rank adapter beside a product's weight (models/lora.h).
+struct Adapter {
+  int a = -1, b = -1, a_gradient = -1, b_gradient = -1;
+  int narrow = -1;  ///< (rows, rank): scale x A^T
+  [[nodiscard]] bool any() const { return a >= 0; }
+};
+
 struct Linear {
   int weight = -1, bias = -1, weight_gradient = -1, bias_gradient = -1;
   std::int64_t in = 0, out = 0;  ///< local sizes
   std::int64_t rows = 0;         ///< that it is computed for
+  Adapter adapter = {};
+  [[nodiscard]] bool trains() const { return weight_gradient >= 0 || adapter.any(); }
 };
 
 class LayerNotes {
@@ -55,8 +65,16 @@ class LayerNotes {
     return static_cast<int>(program_.tensors.size()) - 1;
   }
 
-  // A parameter and its gradient; `parameter` comes with its logical shape, local shape and split.
+  // A parameter and its gradient, -1 where adapters train in its place; `tensor` comes with its logical shape, local
+  // shape and split.
   std::pair<int, int> parameter(Tensor tensor) {
+    if (!model_.lora.any()) return trained(std::move(tensor));
+    tensor.role = TensorRole::parameter;
+    tensor.dtype = options_.dtype;
+    tensor.frozen = true;
+    return {add(std::move(tensor)), -1};
+  }
+  std::pair<int, int> trained(Tensor tensor) {
     tensor.role = TensorRole::parameter;
     tensor.dtype = options_.dtype;
     const int index = add(tensor);
@@ -150,7 +168,12 @@ class LayerNotes {
     return y;
   }
 
-  void emit(Op operation) { current_->back().ops.push_back(std::move(operation)); }
+  // Nothing of an operator that makes gradients of frozen parameters alone.
+  void emit(Op operation) {
+    const std::vector<int>& out = operation.out;
+    if (!out.empty() && std::all_of(out.begin(), out.end(), [](int t) { return t < 0; })) return;
+    current_->back().ops.push_back(std::move(operation));
+  }
   void begin(std::vector<Part>& parts) {
     current_ = &parts;
     parts.emplace_back();

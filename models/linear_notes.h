@@ -3,7 +3,10 @@
 /// models/: see expand.cpp.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,13 +49,29 @@ class LinearNotes : protected LayerNotes {
   }
   void norm_backward(const Norm& norm, int dy, int x, int addend, int dx) {
     const bool layer_norm = norm.bias >= 0;
-    Op o = layer_norm ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
-                               {dx, norm.weight_gradient, norm.bias_gradient}, model_.hidden)
-                      : own_op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend},
-                               {dx, norm.weight_gradient}, model_.hidden);
-    o.accumulate = true;
+    const int dweight = gradient_or_none(norm.weight, norm.weight_gradient);
+    Op o = layer_norm
+               ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
+                        {dx, dweight, gradient_or_none(norm.bias, norm.bias_gradient)}, model_.hidden)
+               : own_op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend}, {dx, dweight}, model_.hidden);
+    o.accumulate = norm.weight_gradient >= 0;
     o.epsilon = model_.norm_epsilon;
     emit(o);
+  }
+  // Operators that make the gradients of x and of a parameter at once write that of a frozen one where nobody reads it.
+  int gradient_or_none(int parameter, int gradient) {
+    if (gradient >= 0) return gradient;
+    const Tensor of = program_.tensors[static_cast<std::size_t>(parameter)];
+    return activation("unused." + of.name, of.shape, DType::fp32);
+  }
+  // The same of an operator that adds to what is there.
+  int sum_or_none(int parameter, int gradient) {
+    const int target = gradient_or_none(parameter, gradient);
+    if (gradient >= 0) return target;
+    Op zero = op(OpKind::fill_zero, {}, {target}, program_.tensors[static_cast<std::size_t>(target)].elements());
+    zero.dtype = DType::fp32;
+    emit(std::move(zero));
+    return target;
   }
 
   /// Which product of a layer it is, by what it makes.
@@ -61,6 +80,7 @@ class LinearNotes : protected LayerNotes {
   // Rounded operands share memory with those of the layer's other products that make the same: one is computed after
   // the other, and a pass that is split in two has these apart.
   void emit_product(Op product, Makes makes) {
+    if (product.out.front() < 0) return;
     const bool fp8 = options_.products == DType::fp8 && program_.kind == LayerKind::block &&
                      fits_fp8(product.m, product.n, product.k);
     product.rounded = fp8 || options_.products == DType::tf32;
@@ -83,6 +103,7 @@ class LinearNotes : protected LayerNotes {
     o.k = linear.in;
     o.trans_b = true;
     emit_product(std::move(o), Makes::output);
+    if (linear.adapter.any()) adapter_forward(linear, x, y);
   }
   // dW += dy^T x, and dx = dy W.
   void linear_backward(const Linear& linear, int dy, int x, int dx) {
@@ -97,6 +118,7 @@ class LinearNotes : protected LayerNotes {
     weight.trans_a = true;
     weight.accumulate = true;
     emit_product(std::move(weight), Makes::weight_gradient);
+    if (linear.adapter.any()) adapter_weights_backward(linear, dy, x);
   }
   void input_backward(const Linear& linear, int dy, int dx, bool adds = false) {
     Op input = op(OpKind::matmul, {dy, linear.weight, -1}, {dx}, 0);
@@ -105,6 +127,7 @@ class LinearNotes : protected LayerNotes {
     input.k = linear.out;
     input.accumulate = adds;
     emit_product(std::move(input), Makes::input_gradient);
+    if (linear.adapter.any()) adapter_input_backward(linear, dy, dx);
   }
   // The same of a product split by columns, whose input gradients are added up over the group. Each rank kept its rows
   // of x: they are gathered again, and the sums travel before the weight's gradient is computed.
@@ -114,11 +137,11 @@ class LinearNotes : protected LayerNotes {
       all_reduce(dx);
       return;
     }
-    const int all = gathered(x, name + ".gathered_again");
+    const int all = linear.trains() ? gathered(x, name + ".gathered_again") : -1;
     const int sums = partial(dx, "d_" + name + ".partial");
     input_backward(linear, dy, sums);
     add_up(sums, dx);
-    weight_backward(linear, dy, all);
+    if (linear.trains()) weight_backward(linear, dy, all);
   }
   void bias_backward(const Linear& linear, int dy) {
     if (linear.bias_gradient < 0) return;
@@ -127,6 +150,35 @@ class LinearNotes : protected LayerNotes {
     o.n = program_.tensors[static_cast<std::size_t>(dy)].shape[0];
     o.accumulate = true;
     emit(o);
+  }
+
+  // -- low-rank adapters (models/lora.h) ----------------------------------------------------------------------------
+  // Split as the weight is: by columns B is divided and all ranks have A, by rows the other way around. What a rank has
+  // whole it uses for its own part alone, so its gradient is summed over the tensor group; activations need no message
+  // beyond the product's own.
+  void adapt(Linear& linear, bool wanted) {
+    const Lora& lora = model_.lora;
+    if (!lora.any() || !wanted) return;
+    const Tensor weight = program_.tensors[static_cast<std::size_t>(linear.weight)];
+    const auto narrow_columns = [&](Tensor t) {
+      t.name += ".lora_b";
+      t.shape[1] = t.logical_shape[1] = lora.rank;
+      t.split_axis = weight.split_axis == 0 ? 0 : -1;
+      t.initial_stddev = 0;
+      t.frozen = false;
+      return t;
+    };
+    Tensor b = narrow_columns(weight);
+    for (Tensor& piece : b.pieces) piece = narrow_columns(piece);
+    // Of the width of PEFT's draw, which is uniform within 1/sqrt(in).
+    const std::int64_t in = weight.logical_shape[1];
+    Tensor a = matrix(weight.name + ".lora_a", lora.rank, in, weight.split_axis == 1 ? 1 : -1,
+                      1 / std::sqrt(3 * static_cast<double>(in)));
+    Tensor& whole = weight.split_axis == 1 ? b : a;
+    whole = by_heads(std::move(whole));
+    std::tie(linear.adapter.a, linear.adapter.a_gradient) = trained(std::move(a));
+    std::tie(linear.adapter.b, linear.adapter.b_gradient) = trained(std::move(b));
+    linear.adapter.narrow = activation(weight.name + ".lora", {linear.rows, lora.rank}, options_.dtype);
   }
 
   void ends(bool has_x, bool has_y) {
@@ -138,6 +190,59 @@ class LinearNotes : protected LayerNotes {
   }
 
  private:
+  // out (m,n) (+)= op(A) op(B); as precise as the tensors are, whatever the weights' products are rounded to.
+  Op adapter_product(int a, int b, int out, std::int64_t m, std::int64_t n, std::int64_t k) {
+    Op o = op(OpKind::matmul, {a, b, -1}, {out}, 0);
+    o.m = m, o.n = n, o.k = k;
+    o.rounded = options_.products == DType::tf32;
+    return o;
+  }
+  // narrow = scale x A^T, and y += narrow B^T.
+  void adapter_forward(const Linear& linear, int x, int y) {
+    const Adapter& adapter = linear.adapter;
+    const std::int64_t rank = model_.lora.rank;
+    Op down = adapter_product(x, adapter.a, adapter.narrow, linear.rows, rank, linear.in);
+    down.trans_b = true;
+    down.scale = model_.lora.scale();
+    emit(std::move(down));
+    Op up = adapter_product(adapter.narrow, adapter.b, y, linear.rows, linear.out, rank);
+    up.trans_b = true;
+    up.accumulate = true;
+    emit(std::move(up));
+  }
+  // d_narrow = scale dy B, which the gradients of x and of A are made of, whichever comes first.
+  int narrow_gradient(const Linear& linear, int dy) {
+    const Adapter& adapter = linear.adapter;
+    const auto [known, fresh] = narrow_gradients_.try_emplace(adapter.narrow, -1);
+    if (!fresh) return known->second;
+    const Tensor& narrow = program_.tensors[static_cast<std::size_t>(adapter.narrow)];
+    known->second = activation("d_" + narrow.name, narrow.shape, options_.dtype);
+    Op o = adapter_product(dy, adapter.b, known->second, linear.rows, model_.lora.rank, linear.out);
+    o.scale = model_.lora.scale();
+    emit(std::move(o));
+    return known->second;
+  }
+  // dA += d_narrow^T x, dB += dy^T narrow.
+  void adapter_weights_backward(const Linear& linear, int dy, int x) {
+    const Adapter& adapter = linear.adapter;
+    const std::int64_t rank = model_.lora.rank;
+    const int dnarrow = narrow_gradient(linear, dy);
+    Op of_a = adapter_product(dnarrow, x, adapter.a_gradient, rank, linear.in, linear.rows);
+    Op of_b = adapter_product(dy, adapter.narrow, adapter.b_gradient, linear.out, rank, linear.rows);
+    for (Op* o : {&of_a, &of_b}) {
+      o->trans_a = true;
+      o->accumulate = true;
+      emit(std::move(*o));
+    }
+  }
+  // dx += d_narrow A
+  void adapter_input_backward(const Linear& linear, int dy, int dx) {
+    Op o = adapter_product(narrow_gradient(linear, dy), linear.adapter.a, dx, linear.rows, linear.in, model_.lora.rank);
+    o.accumulate = true;
+    emit(std::move(o));
+  }
+
+  std::map<int, int> narrow_gradients_;      ///< by `Adapter::narrow`
   std::array<int, 3> casts_ = {-1, -1, -1};  ///< tensors of rounded operands, by what they make
 };
 

@@ -10,6 +10,7 @@
 #include "models/activation.h"
 #include "models/experts.h"
 #include "models/family.h"
+#include "models/lora.h"
 #include "models/recommender.h"
 
 namespace orrery::models {
@@ -88,6 +89,7 @@ struct Model {
   double masked_fraction = 0;
   bool next_sentence = false;  ///< BERT's other head: whether the second segment follows the first
   Dropout dropout;
+  Lora lora;                     ///< adapters that train, in place of all else
   Experts experts;               ///< in place of some layers' MLPs
   LatentAttention latent;        ///< in place of q, k and v made of the token; head_dim is then nope + rope
   bool attention_sinks = false;  ///< a learned logit of each head stands beside its scores (gpt-oss)

@@ -29,7 +29,8 @@ enum class OpKind : std::uint8_t {
                     ///< (these accumulate if so said)
   rms_norm,         ///< in: x, weight. out: y, rstd
   rms_norm_grad,    ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates if so said)
-  // -- matrix product: out (m,n) (+)= op(A) op(B) [+ bias (n)]; in fp8 also out[1]: the operands' bytes (models/fp8.h)
+  // -- matrix product: out (m,n) (+)= scale op(A) op(B) [+ bias (n)]; in fp8 also out[1]: the operands' bytes
+  // (models/fp8.h)
   matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
   bias_grad,  ///< in: dy (n,m). out: dbias (m), the column sums (accumulates if so said)
   // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
@@ -310,7 +311,7 @@ struct Op {
   std::int64_t alibi_heads = 0, window = 0;
   bool row_shard =
       false;  ///< position_add, type_add, and with dropout: the n rows begin at row tensor_rank*n of the micro-batch
-  double scale = 1;                   ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows
+  double scale = 1;  ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows; matmul: of A B
   bool stochastic = false;            ///< updates: param is in 16 bits and rounded at random, in place of a master
   UpdateRule rule = UpdateRule::sgd;  ///< of momentum_update
   /// Updates: the `turn`th of so many of one training step, each of which counts as a step of the optimizer's own.

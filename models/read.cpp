@@ -14,6 +14,7 @@
 #include "models/families.h"
 #include "models/hugging_face.h"
 #include "models/limits.h"
+#include "models/lora.h"
 #include "models/recommender_read.h"
 
 namespace orrery::models {
@@ -186,6 +187,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.masked_fraction = at.optional("masked_fraction").number(0, 1, encoder ? m.masked_fraction : 0);
   m.next_sentence = at.optional("next_sentence").boolean(m.masked_fraction > 0 && m.next_sentence);
   m.dropout = read_dropout(at.optional("dropout"));
+  if (const Cursor lora = at.optional("lora"); lora.exists()) m.lora = read_lora(lora);
   m.qkv_bias = at.optional("qkv_bias").boolean(m.qkv_bias);
   m.qk_norm = at.optional("qk_norm").boolean(m.qk_norm);
   m.parallel = at.optional("parallel").boolean(m.parallel);
@@ -327,6 +329,7 @@ std::string write_model(const Model& m, int indent) {
   feature("attention_sinks", &Model::attention_sinks);
   out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
+  if (m.lora.any()) line("lora", lora_text(m.lora));
   write_sources(out, m, margin);
   return out;
 }

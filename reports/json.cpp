@@ -147,6 +147,7 @@ json model_json(const models::Model& model, std::int64_t sequence) {
               {"sequence", sequence},
               {"parameters", models::parameters(model)},
               {"parameters_active", models::parameters_active(model)},
+              {"parameters_trained", models::parameters_trained(model)},
               {"flops_per_token_forward", models::flops_per_token_forward(model, sequence)},
               {"sources", model.sources}};
   out["family"] = models::name_of(model.family);

@@ -219,6 +219,8 @@ std::string heading_text(const PlanHeading& h, const Evidence& evidence, const T
   std::string model = fmt::format("{}: {} parameters", h.model, base::human_count(h.parameters));
   if (h.parameters_active < h.parameters && !h.samples)
     model += fmt::format(", {} of them active", base::human_count(h.parameters_active));
+  if (h.parameters_trained > 0 && h.parameters_trained < h.parameters)
+    model += fmt::format(", {} of them train", base::human_count(h.parameters_trained));
   const std::string machine =
       fmt::format("on {}: {} x {}, {} each{}", h.cluster, with_commas(h.devices), h.device,
                   base::human(base::Bytes{h.memory_bytes}), h.nodes > 1 ? fmt::format(", {} nodes", h.nodes) : "");
@@ -239,6 +241,7 @@ nlohmann::json heading_json(const PlanHeading& h) {
   return {{"model", h.model},
           {"parameters", h.parameters},
           {"parameters_active", h.parameters_active},
+          {"parameters_trained", h.parameters_trained},
           {"cluster", h.cluster},
           {"device", h.device},
           {"devices", h.devices},

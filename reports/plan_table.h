@@ -25,6 +25,7 @@ struct Evidence {
 struct PlanHeading {
   std::string model;
   double parameters = 0, parameters_active = 0;
+  double parameters_trained = 0;  ///< all, or adapters
   std::string cluster, device;
   int devices = 0, nodes = 0, devices_per_node = 0;
   double memory_bytes = 0;  ///< of a device

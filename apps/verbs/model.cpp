@@ -62,6 +62,8 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   row("longest sequence", std::to_string(model->max_sequence));
   row("parameters", fmt::format("{} ({})", base::human_count(static_cast<double>(parameters)), parameters));
   if (active != parameters) row("parameters a token meets", base::human_count(static_cast<double>(active)));
+  if (model->lora.any())
+    row("parameters that train", base::human_count(static_cast<double>(models::parameters_trained(*model))));
   row(fmt::format("forward FLOPs per token at {} tokens", sequence).c_str(), base::human_count(flops));
   for (const std::string& source : model->sources) table.notes.push_back("source: " + source);
   outcome.text = reports::text_of(table, context.terminal.style);

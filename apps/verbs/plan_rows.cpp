@@ -105,6 +105,7 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   h.model = job.model->name;
   h.parameters = static_cast<double>(models::parameters(*job.model));
   h.parameters_active = static_cast<double>(models::parameters_active(*job.model));
+  h.parameters_trained = static_cast<double>(models::parameters_trained(*job.model));
   h.cluster = cluster.name;
   h.device = cluster.device().name;
   h.devices = cluster.size();

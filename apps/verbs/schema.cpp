@@ -119,9 +119,10 @@ void add_fields(ordered_json& properties, const Fields& fields, bool bounds) {
 }
 
 ordered_json job_schema() {
-  std::vector<std::string> texts = {
-      "{}", "training: {evaluation: {data: d}, dropout: 0.1, clip_norm: 1, learning_rate_schedule: constant}",
-      "training: {dropout: {embedding: 0.1}}"};
+  std::vector<std::string> texts = {"{}",
+                                    "training: {evaluation: {data: d}, lora: {rank: 1}, dropout: 0.1, clip_norm: 1, "
+                                    "learning_rate_schedule: constant}",
+                                    "training: {dropout: {embedding: 0.1}}"};
   for (const std::string& name : plan::kOptimizerWords) texts.push_back("training: {optimizer: {name: " + name + "}}");
   ordered_json out = recorded(texts, [](const base::Cursor& at) { (void)plan::read_job(at); });
   ordered_json bounds = {{"type", "object"}, {"additionalProperties", false}};
@@ -138,8 +139,11 @@ ordered_json schema_of(const std::string& kind, const Catalog& catalog) {
     return std::nullopt;
   };
   if (kind == "job") return job_schema();
-  if (kind == "model")
-    return recorded(texts_of(catalog, kModels), [](const base::Cursor& at) { (void)models::read_model(at); });
+  if (kind == "model") {
+    std::vector<std::string> texts = texts_of(catalog, kModels);
+    texts.emplace_back("lora: {rank: 1}");
+    return recorded(texts, [](const base::Cursor& at) { (void)models::read_model(at); });
+  }
   if (kind == "stack")
     return recorded(texts_of(catalog, kStacks), [](const base::Cursor& at) { (void)cost::read_stack(at); });
   if (kind == "cluster") {

@@ -229,15 +229,18 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
   for (const LayerRun& run : layers_of) {
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
-    double gather = 0, reduce = 0, touch = dispatch();
-    for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared}) {
+    double gather = 0, reduce = 0, touch = 0;
+    for (const LayerBucket of : kLayerBuckets) {
       const std::int64_t own = c.elements_of(of);
-      if (own == 0) continue;
       const bool experts = of == LayerBucket::experts;
       const std::vector<int>& members = groups.data_of(experts);
       const int shards = spec.shards_of(experts);
       const std::int64_t unit = shards * plan::parameter_alignment(spec.optimizer);
-      const std::int64_t elements = (own + unit - 1) / unit * unit;
+      if (zero == 3)
+        gather += message(CollectiveKind::all_gather, plan::round_up(c.frozen_of(of), unit), compute, members);
+      if (own == 0) continue;
+      if (touch == 0) touch = dispatch();
+      const std::int64_t elements = plan::round_up(own, unit);
       if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, members);
       const std::int64_t zeroed = pricing->stack().zero_gradients ? elements : c.zeroed_by_pass(of, elements);
       if (zeroed > 0) touch += op(flat(models::OpKind::fill_zero, gradient, zeroed));

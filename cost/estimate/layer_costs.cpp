@@ -288,7 +288,7 @@ std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::Opt
   std::int64_t end = 0;
   for (const std::size_t i : plan::parameter_order(program, optimizer)) {
     const models::Tensor& t = program.tensors[i];
-    if (t.role != models::TensorRole::parameter || t.shared || t.expert >= 0) continue;
+    if (t.role != models::TensorRole::parameter || t.frozen || t.shared || t.expert >= 0) continue;
     const std::int64_t begin = plan::round_up(end, plan::parameter_alignment(optimizer));
     if (begin > end) gaps.push_back(begin - end);
     end = begin + t.elements();
@@ -352,7 +352,11 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   std::vector<int> life_of(program.tensors.size(), -1);
   for (std::size_t i = 0; i < program.tensors.size(); ++i) {
     const models::Tensor& t = program.tensors[i];
-    if (t.role == models::TensorRole::parameter) {
+    if (t.role == models::TensorRole::parameter && t.frozen) {
+      const LayerBucket of = t.shared ? LayerBucket::shared : t.expert >= 0 ? LayerBucket::experts : LayerBucket::own;
+      std::int64_t& elements = out.frozen_elements.at(static_cast<std::size_t>(of));
+      elements = plan::round_up(elements, alignment) + t.elements();
+    } else if (t.role == models::TensorRole::parameter) {
       const bool expert = t.expert >= 0;
       std::int64_t& elements = t.shared ? out.shared_elements : expert ? out.expert_elements : out.own_elements;
       elements = plan::round_up(elements, alignment) + t.elements();

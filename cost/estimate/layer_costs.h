@@ -1,6 +1,7 @@
 #pragma once
 /// One layer of a model on one tensor-parallel rank, as far as cost is concerned: seconds of its passes, elements of
 /// its parameters, and when its tensors live. Made once per (layer kind, tensor ways, micro-batch, attention).
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct Life {
 
 /// The buckets that a layer uses: of its own parameters, of its experts', of a tied table.
 enum class LayerBucket : std::uint8_t { own, experts, shared };
+inline constexpr std::array kLayerBuckets = {LayerBucket::own, LayerBucket::experts, LayerBucket::shared};
 
 struct LayerCosts {
   models::LayerKind kind{};
@@ -61,6 +63,8 @@ struct LayerCosts {
       0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
   std::int64_t shared_elements = 0;  ///< of the tied table's bucket, if the layer uses it
   std::int64_t expert_elements = 0;  ///< of its experts' on this rank
+  /// Of the buckets beside them whose parameters do not train: by LayerBucket.
+  std::array<std::int64_t, 3> frozen_elements = {};
   std::int64_t own_parameters = 0, expert_parameters = 0, shared_parameters = 0;  ///< tensors of these buckets
   plan::FactorCount own_factors, expert_factors, shared_factors;                  ///< and what Adafactor keeps of them
   std::vector<plan::MatrixShape> own_matrices, expert_matrices, shared_matrices;  ///< and their shapes
@@ -77,6 +81,9 @@ struct LayerCosts {
   /// Of gradients that a pass makes for itself, in a bucket of `elements` (the own, or the tied table's): those that
   /// are zeroed. Where the pass can write them one gap, if there is one alone, else all.
   [[nodiscard]] std::int64_t zeroed_by_pass(LayerBucket of, std::int64_t elements) const;
+  [[nodiscard]] std::int64_t frozen_of(LayerBucket of) const {
+    return frozen_elements.at(static_cast<std::size_t>(of));
+  }
   [[nodiscard]] std::int64_t elements_of(LayerBucket of) const {
     return of == LayerBucket::own ? own_elements : of == LayerBucket::experts ? expert_elements : shared_elements;
   }

@@ -268,12 +268,14 @@ class Passes {
     each_bucket(layer, [&](std::int64_t elements, int shards) { sum += arena_bytes(elements, dtype) / shards; });
     return sum;
   }
-  /// Of each bucket that a layer uses its elements, padded, and among how many ranks they are partitioned.
+  /// Of each bucket that a layer uses its elements, padded, and among how many ranks they are partitioned: of those
+  /// that train, or of the frozen ones.
   template <class Visit>
-  void each_bucket(const LayerCosts& layer, const Visit& visit) const {
-    for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared}) {
+  void each_bucket(const LayerCosts& layer, const Visit& visit, bool frozen = false) const {
+    for (const LayerBucket of : kLayerBuckets) {
       const int shards = spec_.shards_of(of == LayerBucket::experts);
-      if (layer.elements_of(of) > 0) visit(padded(layer.elements_of(of), shards), shards);
+      const std::int64_t elements = frozen ? layer.frozen_of(of) : layer.elements_of(of);
+      if (elements > 0) visit(padded(elements, shards), shards);
     }
   }
 
@@ -281,9 +283,13 @@ class Passes {
     if (for_backward && !layer.backward_reads_parameters) return;
     // What no other rank has a part of is whole where it lies.
     double bytes = 0;
-    each_bucket(layer, [&](std::int64_t elements, int shards) {
-      if (shards > 1) bytes += arena_bytes(elements, compute_);
-    });
+    for (const bool frozen : {false, true})
+      each_bucket(
+          layer,
+          [&](std::int64_t elements, int shards) {
+            if (shards > 1) bytes += arena_bytes(elements, compute_);
+          },
+          frozen);
     gathered_.push_back({at_, 0, bytes});
     step();
   }
@@ -522,6 +528,8 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized);
   }
+  for (const BucketSize& b : frozen_buckets_of(layers, spec))
+    m.parameters += static_cast<double>(b.count) * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
   const double sent = spec.compresses() && zero < 2 ? compression_buffers(buckets, spec) : 0;
   reduced = std::max({reduced, sent, gathered_pieces(buckets, spec)});
   std::vector<double> saved;

@@ -33,8 +33,11 @@ struct LayerRun {
   std::int64_t count = 1;
 };
 
-/// Buckets of a stage in order; equal neighbours stand together.
+/// Buckets of a stage that train, in order; equal neighbours stand together.
 [[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec);
+/// Those that do not (models/lora.h): their sizes alone.
+[[nodiscard]] std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers,
+                                                        const plan::PlanSpec& spec);
 
 /// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes beside the arena, which only
 /// MemoryKind::device counts.

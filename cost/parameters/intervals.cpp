@@ -73,7 +73,7 @@ Ground ground_of(const std::string& stack, const clusters::Device& device, bool 
 }
 
 Setting setting_of(const clusters::Cluster& cluster, const models::Model& model) {
-  return {&cluster.device(), model.experts.any()};
+  return {&cluster.device(), model.experts.any(), model.lora.any()};
 }
 
 bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting) {
@@ -87,7 +87,7 @@ bool has_ground(const Intervals& intervals, const std::string& stack, const Sett
     const bool of_device = device == nullptr || (device->architecture == ground.architecture &&
                                                  alike(sixteen_bit_peak(*device), ground.peak) &&
                                                  alike(device->memory_bandwidth.value, ground.memory_bandwidth));
-    if (of_device && setting.mixture == ground.mixtures) return true;
+    if (of_device && setting.mixture == ground.mixtures && !setting.adapters) return true;
   }
   return !any;
 }

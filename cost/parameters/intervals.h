@@ -43,6 +43,7 @@ struct Intervals {
 struct Setting {
   const clusters::Device* device = nullptr;
   bool mixture = false;
+  bool adapters = false;  ///< they alone train (models/lora.h)
 };
 [[nodiscard]] Setting setting_of(const clusters::Cluster& cluster, const models::Model& model);
 [[nodiscard]] Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures);

@@ -71,7 +71,7 @@ void run_matmul(Machine& machine, const Call& call) {
     const std::int64_t rows = along_rows ? end - begin : m, columns = along_rows ? n : end - begin;
     float* target = c + row * n + column;
     if (bias != nullptr) put_bias(machine.kernels, bias + column, target, rows, columns, n, op.accumulate);
-    gemm(op.trans_a, op.trans_b, rows, columns, k, 1.0F, a + (op.trans_a ? row : row * k), lda,
+    gemm(op.trans_a, op.trans_b, rows, columns, k, static_cast<float>(op.scale), a + (op.trans_a ? row : row * k), lda,
          b + (op.trans_b ? column * k : column), ldb, beta, target, n);
   });
 }

@@ -61,8 +61,8 @@ void run_matmul_by_panels(Machine& machine, const Call& call) {
           else
             std::copy_n(bias, columns, c + i * columns);
         }
-        gemm(trans_a, trans_b, rows, columns, k, 1.0F, a, trans_a ? rows : k, b, trans_b ? k : columns,
-             op.accumulate || biased ? 1.0F : 0.0F, c, columns);
+        gemm(trans_a, trans_b, rows, columns, k, static_cast<float>(op.scale), a, trans_a ? rows : k, b,
+             trans_b ? k : columns, op.accumulate || biased ? 1.0F : 0.0F, c, columns);
         store_panel(kernels, c, call.out[0], row * n + column, n, rows, columns);
       }
     }

@@ -391,6 +391,7 @@ Product product_of(const Call& call) {
   p.b = b.data;
   p.c = c.data;
   if (Call::has(call.in, 2)) p.bias = call.checked(true, 2, op.n).data;
+  p.scale = static_cast<float>(op.scale);
   return p;
 }
 

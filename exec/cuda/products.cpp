@@ -235,11 +235,10 @@ std::pair<std::size_t, double> Products::fastest_of(const std::vector<Proposal>&
 cublasStatus_t Products::launch(Prepared& p, const Product& product, void* c, const cublasLtMatmulAlgo_t& algorithm,
                                 cudaStream_t stream) {
   const ProductShape& s = product.shape;
-  const float one = 1;
   const float keep = s.accumulate ? 1 : 0;
   point(p, product);
-  return cublasLtMatmul(handle_, p.operation, &one, product.b, p.a, product.a, p.b, &keep, c, p.c, c, p.c, &algorithm,
-                        workspace_.data(), workspace_.bytes(), stream);
+  return cublasLtMatmul(handle_, p.operation, &product.scale, product.b, p.a, product.a, p.b, &keep, c, p.c, c, p.c,
+                        &algorithm, workspace_.data(), workspace_.bytes(), stream);
 }
 
 ProductShape key_of(const Product& product) {

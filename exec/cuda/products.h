@@ -28,6 +28,7 @@ struct Product {
   const void* bias = nullptr;  ///< of `shape.in`, of fp8 operands in bf16
   void* aux = nullptr;         ///< of the output's size, in `shape.in`
   void* bias_grad = nullptr;   ///< m sums, in `shape.out`
+  float scale = 1;             ///< of A B
   /// fp8: two floats in device memory, what products of A and of B are multiplied by.
   const float* descales = nullptr;
 };

@@ -134,7 +134,7 @@ class Session {
     if (!training_.initial_weights.empty()) {
       auto files = open_weights(training_.initial_weights);
       if (!files) return base::fail(files.error());
-      auto source = file_source(*files, schedule_, &plan_.model());
+      auto source = file_source(*files, schedule_, &plan_.model(), seeded_source(training_.seed, options_.threads));
       if (!source) return base::fail(source.error());
       initialise(schedule_, transport_.rank(), trainer_.executor().arena(), backend_, *source,
                  training_.loss_scaling.initial);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -26,6 +27,7 @@ struct FileTensor {
     std::string name;
     std::vector<std::int64_t> shape;  ///< logical
     FilePlace place;
+    std::string lora_a, lora_b;  ///< of an adapter beside it, which is added to it; empty: none
   };
   std::vector<Piece> pieces;
 };
@@ -35,24 +37,34 @@ std::map<std::string, FileTensor> file_tensors(const models::Model& model) {
   std::map<std::string, FileTensor> out;
   std::set<std::string> seen;
   const models::WeightNames names = models::weight_names(model);
-  const auto note = [&](const models::Tensor& tensor) {
+  const auto note = [&](const models::Tensor& tensor, const std::string& adapter = "") {
     if (!seen.insert(tensor.name).second) return;  // the tied table, which embedding and head have
     FilePlace place = place_in_file(names, tensor);
     FileTensor& into = out[place.name];
     into.shape = place.shape;
-    into.pieces.push_back({tensor.name, tensor.logical_shape, std::move(place)});
+    into.pieces.push_back(
+        {tensor.name, tensor.logical_shape, std::move(place), adapter, adapter.empty() ? "" : tensor.name + ".lora_b"});
   };
   const auto layer = [&](models::LayerKind kind, std::int64_t index) {
-    for (const models::Tensor& tensor : models::expand(model, kind, index, {}).tensors) {
+    const models::LayerProgram program = models::expand(model, kind, index, {});
+    const auto adapter_of = [&](const models::Tensor& weight) {
+      const std::string name = weight.name + ".lora_a";
+      return std::any_of(program.tensors.begin(), program.tensors.end(),
+                         [&](const models::Tensor& t) { return t.name == name; })
+                 ? name
+                 : "";
+    };
+    for (const models::Tensor& tensor : program.tensors) {
       if (tensor.role == models::TensorRole::balance) {
         models::Tensor bias = tensor;
         bias.name = "h." + std::to_string(index) + ".mlp." + tensor.name;
         bias.logical_shape = bias.shape;
         note(bias);
       }
-      if (tensor.role != models::TensorRole::parameter) continue;
-      if (tensor.pieces.empty()) note(tensor);
-      for (const models::Tensor& piece : tensor.pieces) note(piece);
+      if (tensor.role != models::TensorRole::parameter || (model.lora.any() && !tensor.frozen)) continue;
+      const std::string adapter = adapter_of(tensor);
+      if (tensor.pieces.empty()) note(tensor, adapter);
+      for (const models::Tensor& piece : tensor.pieces) note(piece, adapter);
     }
   };
   layer(models::LayerKind::embedding, -1);
@@ -67,10 +79,32 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   return n;
 }
 
-std::vector<float> assembled(const FileTensor& tensor, const CheckpointReader& checkpoint) {
+/// W += scale B A
+void add_adapter(std::vector<float>& weight, const FileTensor::Piece& piece, const models::Lora& lora,
+                 const CheckpointReader& checkpoint) {
+  const std::int64_t out = piece.shape[0], in = piece.shape[1];
+  const std::vector<float> a = checkpoint.tensor(State::weight, piece.lora_a, {lora.rank, in});
+  const std::vector<float> b = checkpoint.tensor(State::weight, piece.lora_b, {out, lora.rank});
+  std::vector<double> row(static_cast<std::size_t>(in));
+  for (std::int64_t o = 0; o < out; ++o) {
+    std::fill(row.begin(), row.end(), 0);
+    for (std::int64_t r = 0; r < lora.rank; ++r) {
+      const double factor = lora.scale() * static_cast<double>(b[static_cast<std::size_t>(o * lora.rank + r)]);
+      for (std::int64_t i = 0; i < in; ++i)
+        row[static_cast<std::size_t>(i)] += factor * static_cast<double>(a[static_cast<std::size_t>(r * in + i)]);
+    }
+    for (std::int64_t i = 0; i < in; ++i) {
+      float& value = weight[static_cast<std::size_t>(o * in + i)];
+      value = static_cast<float>(static_cast<double>(value) + row[static_cast<std::size_t>(i)]);
+    }
+  }
+}
+
+std::vector<float> assembled(const FileTensor& tensor, const models::Lora& lora, const CheckpointReader& checkpoint) {
   std::vector<float> out(static_cast<std::size_t>(product(tensor.shape)));
   for (const FileTensor::Piece& piece : tensor.pieces) {
-    const std::vector<float> values = checkpoint.tensor(State::weight, piece.name, piece.shape);
+    std::vector<float> values = checkpoint.tensor(State::weight, piece.name, piece.shape);
+    if (!piece.lora_a.empty()) add_adapter(values, piece, lora, checkpoint);
     const std::int64_t inner = piece.shape.size() == 2 ? piece.shape[1] : 1;
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.size()); ++i) {
       const std::int64_t row = piece.place.row(i / inner), column = i % inner;
@@ -98,7 +132,7 @@ base::Result<Exported> export_checkpoint(const models::Model& model, const fs::p
   {
     SafetensorsWriter writer(temporary, entries, {{"format", "pt"}, {"written_by", "orrery export"}});
     for (const auto& [name, tensor] : tensors) {
-      const std::vector<float> values = assembled(tensor, reader);
+      const std::vector<float> values = assembled(tensor, model.lora, reader);
       out.parameters += static_cast<std::int64_t>(values.size());
       writer.append(values);
     }

@@ -64,7 +64,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
     const plan::Bucket& bucket = rank_class.buckets[b];
     // Tables have gradients to show only where every rank has all of them: none are, so that placements compare.
-    if (what == Gathered::gradients && schedule.tables && bucket.embedding) continue;
+    if (what == Gathered::gradients && ((schedule.tables && bucket.embedding) || bucket.frozen)) continue;
     if (what == Gathered::gradients && bucket.received >= 0) {
       pack_received(out, rank_class, static_cast<int>(b), arena, backend,
                     {rank % schedule.spec.tensor, schedule.spec.shard_index(rank)});

@@ -129,11 +129,12 @@ std::vector<models::WeightNames> names_to_try(const models::Model* model) {
   return out;
 }
 
-base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& schedule, const models::Model* model) {
+base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& schedule, const models::Model* model,
+                                      const LogicalSource& adapters) {
   const std::vector<models::WeightNames> families = names_to_try(model);
   auto places = std::make_shared<std::map<std::string, Place>>();
   base::Diagnostics wrong;
-  const auto look_up = [&](const plan::ParameterRange& range) {
+  const auto look_up = [&](const plan::ParameterRange& range, bool adapter = false) {
     if (places->count(range.name)) return;
     std::string problem;
     const std::optional<Place> place = find_place(files, range, families, problem);
@@ -141,6 +142,7 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
       (*places)[range.name] = *place;
       return;
     }
+    if (adapter && adapters) return;
     base::Diagnostic finding;
     finding.code = kCode;
     finding.where.file = files.front()->name();
@@ -151,30 +153,35 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
     wrong.push_back(finding);
   };
   for (const plan::RankClass& rank_class : schedule.classes) {
+    const bool adapts = std::any_of(rank_class.buckets.begin(), rank_class.buckets.end(),
+                                    [](const plan::Bucket& bucket) { return bucket.frozen; });
     for (const plan::Bucket& bucket : rank_class.buckets)
-      for (const plan::ParameterRange& range : bucket.ranges) look_up(range);
+      for (const plan::ParameterRange& range : bucket.ranges) look_up(range, adapts && !bucket.frozen);
     for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) look_up(range);
   }
   for (const plan::ParameterRange& range : sharded_tables(schedule)) look_up(range);
   if (!wrong.empty()) return base::fail(std::move(wrong));
   auto cache = std::make_shared<Transposed>();
-  return LogicalSource([places, cache](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {
-    copy_from(places->at(range.name), *cache, first, out);
-  });
+  return LogicalSource(
+      [places, cache, adapters](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {
+        const auto place = places->find(range.name);
+        if (place == places->end()) return adapters(range, first, out);
+        copy_from(place->second, *cache, first, out);
+      });
 }
 
 }  // namespace
 
 base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files, const plan::Schedule& schedule,
-                                        const models::Model* model) {
+                                        const models::Model* model, const LogicalSource& adapters) {
   Files pointers;
   for (const SafetensorsFile& file : files) pointers.push_back(&file);
-  return source_of(pointers, schedule, model);
+  return source_of(pointers, schedule, model, adapters);
 }
 
 base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule,
-                                        const models::Model* model) {
-  return source_of({&file}, schedule, model);
+                                        const models::Model* model, const LogicalSource& adapters) {
+  return source_of({&file}, schedule, model, adapters);
 }
 
 }  // namespace orrery::exec

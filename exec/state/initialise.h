@@ -25,13 +25,15 @@ using LogicalSource = std::function<void(const plan::ParameterRange& range, std:
 
 /// From files with the names and orientations of Hugging Face's class of the model's family
 /// (exec/state/weight_names.h), with or without its prefix; without a model, of GPT-2, Llama or BERT; or with our own
-/// logical names and orientations. Checks that every parameter of every class is there with its shape. The files must
-/// outlive the source.
+/// logical names and orientations. Checks that every parameter of every class is there with its shape; adapters that
+/// are not there (models/lora.h) come from `adapters`. The files must outlive the source.
 [[nodiscard]] base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files,
                                                       const plan::Schedule& schedule,
-                                                      const models::Model* model = nullptr);
+                                                      const models::Model* model = nullptr,
+                                                      const LogicalSource& adapters = {});
 [[nodiscard]] base::Result<LogicalSource> file_source(const SafetensorsFile& file, const plan::Schedule& schedule,
-                                                      const models::Model* model = nullptr);
+                                                      const models::Model* model = nullptr,
+                                                      const LogicalSource& adapters = {});
 
 /// Writes initial values into parameters (or shards), all versions of them, master values, and zeros into the moments
 /// and every other persistent buffer, through a small host buffer, larger where `threads` share in filling it.

@@ -44,16 +44,20 @@ class Layout {
     const std::vector<models::Tensor>& tensors = stage_layer.program.tensors;
     stage_layer.bucket.assign(tensors.size(), -1);
     stage_layer.offset.assign(tensors.size(), 0);
-    int own = -1, of_experts = -1;
+    int own = -1, of_experts = -1, frozen = -1, of_frozen_experts = -1;
     for (const std::size_t i : parameter_order(stage_layer.program, plan_.spec().optimizer)) {
       if (tensors[i].role == models::TensorRole::parameter) {
-        const bool expert = tensors[i].expert >= 0;
-        int& target = tensors[i].shared ? result_.shared : expert ? of_experts : own;
+        const bool expert = tensors[i].expert >= 0, stays = tensors[i].frozen;
+        int& target = tensors[i].shared ? result_.shared
+                      : expert          ? (stays ? of_frozen_experts : of_experts)
+                                        : (stays ? frozen : own);
         const bool fresh = target < 0;
         if (fresh) {
-          target = new_bucket(tensors[i].shared ? "wte" : name(kind, layer) + (expert ? ".experts" : ""));
+          const std::string of = name(kind, layer) + (expert ? ".experts" : "") + (stays ? ".frozen" : "");
+          target = new_bucket(tensors[i].shared ? "wte" : of);
           result_.buckets.back().embedding = tensors[i].shared || kind == models::LayerKind::embedding;
           result_.buckets.back().experts = expert;
+          result_.buckets.back().frozen = stays;
         }
         stage_layer.bucket[i] = target;
         stage_layer.offset[i] = tensors[i].shared && !fresh ? 0 : append(target, kind, tensors[i]);
@@ -99,7 +103,7 @@ class Layout {
     if (tensor.pieces.empty()) range(tensor);
     for (const models::Tensor& piece : tensor.pieces) range(piece);
     bucket.elements = offset;
-    if (tensor.partial_gradient) bucket.partial_elements = offset;
+    if (tensor.partial_gradient && !tensor.frozen) bucket.partial_elements = offset;
     return start;
   }
 

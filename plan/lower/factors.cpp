@@ -20,7 +20,8 @@ FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer
   FactorLayout layout;
   if (!traits_of(optimizer).whole_tensors) return layout;
   for (Bucket& bucket : buckets)
-    for (ParameterRange& range : bucket.ranges) range.norms = layout.parameters++;
+    for (ParameterRange& range : bucket.ranges)
+      if (!bucket.frozen) range.norms = layout.parameters++;
   if (optimizer != OptimizerKind::adafactor) return layout;
   for (const bool meets : {true, false}) {
     const auto take = [&](std::int64_t& place, std::int64_t count, bool met) {
@@ -30,6 +31,7 @@ FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer
     };
     for (Bucket& bucket : buckets)
       for (ParameterRange& range : bucket.ranges) {
+        if (bucket.frozen) continue;
         const models::Tensor& t = range.tensor;
         if (!is_factored(t)) {
           take(range.factor_sum, t.elements(), false);

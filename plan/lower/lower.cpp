@@ -222,7 +222,7 @@ class StageLowering {
         b.shard = build_.buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
       else
         b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, compute_dtype(), b.elements, true);
-      if (options_.forward_only) continue;
+      if (options_.forward_only || b.frozen) continue;
       if (partitions_gradients())
         b.gradient_shard =
             build_.buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
@@ -361,7 +361,7 @@ class StageLowering {
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
     if (class_.tally >= 0) ops.push_back(build_.zero_of(class_.tally));
     for (const Bucket& b : class_.buckets)
-      ops.push_back(build_.zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
+      if (!b.frozen) ops.push_back(build_.zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
     build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
   }
 
@@ -499,7 +499,7 @@ class StageLowering {
     context.gradients.clear();
     for (int b : layer.buckets) {
       const Bucket& bucket = build_.bucket(b);
-      if (!partitions_gradients()) {
+      if (!partitions_gradients() || bucket.frozen) {
         context.gradients.push_back(bucket.gradients);
         continue;
       }
@@ -523,6 +523,7 @@ class StageLowering {
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
       const int b = layer.buckets[i];
       const Bucket bucket = build_.bucket(b);
+      if (bucket.frozen) continue;
       sum_partial(build_, groups_, bucket, context.gradients[i], static_cast<std::int32_t>(layer.layer), b);
       const int group = groups_.data_of(bucket);
       if (group < 0) {

@@ -2,7 +2,6 @@
 #include "plan/lower/lower_finish.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "plan/lower/compress.h"
 #include "plan/lower/lower.h"
@@ -31,8 +30,9 @@ void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, in
 }
 
 std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets) {
-  std::vector<int> order(buckets.size());
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int> order;
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    if (!buckets[b].frozen) order.push_back(static_cast<int>(b));
   const auto name = [&](int b) { return buckets[static_cast<std::size_t>(b)].name; };
   if (spec.mirrors()) std::sort(order.begin(), order.end(), [&](int a, int b) { return name(a) < name(b); });
   return order;
@@ -129,7 +129,8 @@ class Finish {
   }
 
   bool shares_table() const {
-    return groups_.embedding >= 0 && shared_ >= 0 && (stage_ == 0 || stage_ == spec_.head_stage());
+    return groups_.embedding >= 0 && shared_ >= 0 && !build_.bucket(shared_).frozen &&
+           (stage_ == 0 || stage_ == spec_.head_stage());
   }
   void compress_gradients() {
     if (zero_ >= 2 || spec_.reduces_early()) return;
@@ -181,7 +182,7 @@ class Finish {
       const int of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
       squares.push_back(build_.zero_of(of_experts));
       for (const Bucket& b : build_.result().buckets)
-        if (b.experts) square(b, of_experts);
+        if (b.experts && !b.frozen) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
       if (groups_.expert >= 0)
@@ -193,7 +194,7 @@ class Finish {
       squares.back().scale = spec_.whole_experts() ? 1.0 / spec_.tensor : 1;
     }
     for (const Bucket& b : build_.result().buckets)
-      if (!apart || !b.experts) square(b, norm_squared_);
+      if (!b.frozen && (!apart || !b.experts)) square(b, norm_squared_);
     build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
     if (groups_.norm >= 0)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,

@@ -33,8 +33,8 @@ void sum_partial(ClassBuilder& build, const Groups& groups, const Bucket& bucket
 /// Zhang et al. 2022, section 3.4); nothing where there is one.
 void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, int b);
 
-/// Buckets in the order in which their gradients are reduced: one that is the same on all ranks that reduce together,
-/// though the stages of a mirrored model have their layers in two orders.
+/// Buckets that train in the order in which their gradients are reduced: one that is the same on all ranks that reduce
+/// together, though the stages of a mirrored model have their layers in two orders.
 [[nodiscard]] std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets);
 
 /// What a stage's layers have counted of their experts' choices, summed up over layers and all ranks; and the losses

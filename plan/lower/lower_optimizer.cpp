@@ -50,7 +50,8 @@ class Lowering {
  public:
   explicit Lowering(const Update& update)
       : u_(update), build_(update.build), gradient_dtype_(gradient_dtype(update.spec.precision)) {
-    for (std::size_t i = 0; i < build_.result().buckets.size(); ++i) buckets_.push_back(static_cast<int>(i));
+    for (std::size_t i = 0; i < build_.result().buckets.size(); ++i)
+      if (!build_.result().buckets[i].frozen) buckets_.push_back(static_cast<int>(i));
   }
 
   void run() {

@@ -152,6 +152,7 @@ struct Bucket {
   std::vector<ParameterRange> ranges = {};
   bool experts = false;     ///< of the rank's own experts: other ranks hold the same than of other parameters
   bool embedding = false;   ///< has the tables of the input: 8-bit optimizers keep their states in fp32
+  bool frozen = false;      ///< of parameters that do not train: it has no gradients and no states (models/lora.h)
   int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
   int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
   int stashed = -1;         ///< buffer: earlier versions of the parameters, for passes in flight; -1: none

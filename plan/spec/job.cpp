@@ -159,6 +159,7 @@ Training read_training(const Cursor& at) {
   t.loss_scaling.factor = scaling.optional("factor").number(1.0001, 1e6, t.loss_scaling.factor);
   t.seed = static_cast<std::uint64_t>(at.optional("seed").integer(0, std::numeric_limits<std::int64_t>::max(), 1));
   if (const Cursor dropout = at.optional("dropout"); dropout.exists()) t.dropout = models::read_dropout(dropout);
+  if (const Cursor lora = at.optional("lora"); lora.exists()) t.lora = models::read_lora(lora);
   if (const Cursor evaluation = at.optional("evaluation"); evaluation.exists())
     t.evaluation = read_evaluation(evaluation);
   t.bad_lines = choose(at.optional("bad_lines"), kBadLineWords, t.bad_lines);
@@ -255,6 +256,7 @@ void write_training(Writer& w, const Training& t) {
   }
   w.line("seed", t.seed, 2);
   if (t.dropout) w.line("dropout", models::dropout_text(*t.dropout), 2);
+  if (t.lora) w.line("lora", models::lora_text(*t.lora), 2);
   if (t.bad_lines != BadLines::refuse) w.line("bad_lines", kBadLineWords[static_cast<std::size_t>(t.bad_lines)], 2);
   if (t.read_ahead != Training{}.read_ahead) w.line("read_ahead", t.read_ahead, 2);
   if (!t.evaluation) return;

@@ -135,6 +135,7 @@ struct Training {
   LossScaling loss_scaling;
   std::uint64_t seed = 1;
   std::optional<models::Dropout> dropout;  ///< in place of the model's own rates
+  std::optional<models::Lora> lora;        ///< adapters alone train, in place of the model's own
   std::optional<Evaluation> evaluation;
   BadLines bad_lines =
       BadLines::refuse;  ///< of a recommendation model's data; skip: they are counted, and none is read

@@ -52,6 +52,7 @@ class Rules {
     offload();
     rounding();
     whole_matrices();
+    adapters();
     masked();
     distances();
     compressed_gradients();
@@ -299,6 +300,22 @@ class Rules {
     rule(model_.experts.count == 0, "P162",
          fmt::format("{} does not gather the matrices of experts, which other ranks divide than the rest", name),
          "the optimizer adamw or lion");
+  }
+
+  void adapters() {
+    if (!model_.lora.any()) return;
+    const char* const synchronous = "schedule: 1f1b or another synchronous order";
+    const auto refuse = [&](bool holds, const char* what, const char* help) {
+      rule(!holds, "P165", fmt::format("adapters leave weights frozen, and {}", what), help);
+    };
+    refuse(spec_.asynchronous() || spec_.has_server(), "asynchronous training keeps versions of all of them",
+           synchronous);
+    refuse(spec_.compresses() || spec_.compression.activations != ActivationEncoding::none,
+           "compression takes a layer's gradients, and its activations, as if all of it trained",
+           "no compression, which adapters hardly need");
+    refuse(spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device,
+           "offload moves weights and states together", "offload: {activations} alone; the adapters' states are small");
+    refuse(spec_.mirrors(), "DualPipe has the model twice", "schedule: dualpipe-v, or 1f1b");
   }
 
   // A ring knows of a block of keys which chunk it is, not how far each key is away.

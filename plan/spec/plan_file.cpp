@@ -69,6 +69,7 @@ PlanFile read_plan_file(const Cursor& root) {
   const Cursor model = root.at("model");
   if (model.exists()) file.model = models::read_model(model);
   if (file.job.training.dropout) file.model.dropout = *file.job.training.dropout;
+  if (file.job.training.lora) file.model.lora = *file.job.training.lora;
   const Cursor cluster = root.at("cluster");
   // Self-contained: nothing in it is looked up in a catalogue.
   if (cluster.exists()) file.cluster = clusters::read_cluster(cluster, [](const std::string&) { return std::nullopt; });

@@ -123,6 +123,7 @@ base::Diagnostics refused_training(const Training& training) {
        "rows move where their gradient is summed, before the norm is known");
   none(training.optimizer.weight_decay != 0, "weight_decay", "rows that no sample looks up do not move");
   none(training.dropout.has_value(), "dropout", "there is none in it");
+  none(training.lora.has_value(), "lora", "adapters are of a transformer's blocks");
   none(!training.tokenizer.empty(), "tokenizer", "its data is no text");
   return found;
 }

@@ -103,6 +103,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P160", "an optimizer of whole matrices with an asynchronous order"},
     {"P161", "an optimizer of whole matrices with gradients exchanged by node"},
     {"P162", "an optimizer of whole matrices of a mixture of experts"},
+    {"P165", "adapters with what treats all parameters alike"},
 });
 
 /// The rule of a code; nullptr where it is no rule of a plan.

@@ -91,6 +91,7 @@ constexpr Integer<Setup> kIntegers[] = {
     {&Setup::zero_group, "zero_group"},
     {&Setup::micro_batch, "micro_batch"},
     {&Setup::batch, "global_batch"},
+    {&Setup::lora_rank, "lora_rank"},
 };
 constexpr Integer<Setup::Tables> kIntegersOfTables[] = {
     {&Setup::Tables::count, "embedding_tables"},
@@ -137,6 +138,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.offload_optimizer = row.stated("offload_optimizer");
   s.offload_parameters = row.stated("offload_parameters");
   s.optimizer = row.stated("optimizer");
+  s.lora_targets = row.stated("lora_targets");
   s.model = row.stated("model");
   s.section = row.stated("section");
   s.overlap = row.stated("overlap");

@@ -29,6 +29,8 @@ struct Setup {
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
   std::optional<std::int64_t> zero_group;  ///< ranks among which ZeRO partitions
   std::optional<std::int64_t> micro_batch, batch;
+  std::optional<std::int64_t> lora_rank;  ///< adapters alone train
+  std::string lora_targets;               ///< in the source's words
   std::optional<bool> sequence_parallel, flash_attention, interleaved, scatter_gather;
   std::optional<double> inter_node_gbps;  ///< Gb/s of a node
   std::string inter_node_link;            ///< in the source's words: "IB NDR 8x400Gb/s per node"

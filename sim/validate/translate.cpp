@@ -74,6 +74,27 @@ void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>
   if (spec.expert_bound == 1) notes.push_back("experts that get as many tokens each");
 }
 
+/// "q_proj, v_proj" and the like: where a part of a product is named, its whole product is taken.
+std::string lora_line(const Setup& s, std::vector<std::string>& notes) {
+  std::string targets;
+  const auto has = [&](std::initializer_list<const char*> words) {
+    return std::any_of(words.begin(), words.end(),
+                       [&](const char* word) { return s.lora_targets.find(word) != std::string::npos; });
+  };
+  const auto name = [&](const char* product, bool wanted) {
+    if (wanted) targets += fmt::format("{}{}", targets.empty() ? "" : ", ", product);
+  };
+  const bool queries = has({"q_proj", "k_proj", "v_proj"}), gates = has({"gate_proj", "up_proj"});
+  name("qkv", queries || has({"qkv"}));
+  name("proj", has({"o_proj", "linear_proj"}));
+  name("up", gates || has({"fc1"}));
+  name("down", has({"down_proj", "fc2"}));
+  if (queries && !(has({"q_proj"}) && has({"k_proj"}) && has({"v_proj"}))) notes.push_back("an adapter of q, k and v");
+  if (targets.empty()) notes.push_back("adapters of all products");
+  return fmt::format("lora: {{rank: {}{}}}\n", *s.lora_rank,
+                     targets.empty() ? "" : fmt::format(", targets: [{}]", targets));
+}
+
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
                                                       const std::vector<models::Model>& catalogue,
                                                       std::vector<std::string>& notes) {
@@ -112,6 +133,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     notes.push_back(fmt::format("MLP of {}", width));
   }
   if (mixed) text += latent_line(s) + experts_text(s, notes);
+  if (s.lora_rank) text += lora_line(s, notes);
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
   return std::make_shared<const models::Model>(std::move(*model));

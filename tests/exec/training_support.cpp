@@ -199,7 +199,8 @@ Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& 
     } else {
       const SafetensorsFile file = value_of(SafetensorsFile::open(trial.training.initial_weights));
       initialise(schedule, rank, trainer.executor().arena(), *backend,
-                 value_of(file_source(file, schedule, &trial.model)), trial.training.loss_scaling.initial);
+                 value_of(file_source(file, schedule, &trial.model, seeded_source(trial.training.seed))),
+                 trial.training.loss_scaling.initial);
     }
     const auto evaluate = [&] {
       if (!trial.training.evaluation) return;

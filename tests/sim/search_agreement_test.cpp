@@ -43,6 +43,10 @@ void rectify(models::Model& m) {
   m.activation = models::Activation::relu;
 }
 
+void adapt(models::Model& m) {
+  m.lora = {.rank = 16, .alpha = 32};
+}
+
 void mix(models::Model& m) {
   m.experts = {.count = 8, .chosen = 2, .hidden = m.ffn_hidden / 2, .normalised = true};
 }
@@ -125,6 +129,10 @@ INSTANTIATE_TEST_SUITE_P(
               true, nullptr, kTime, kMemory, plan::OptimizerKind::muon},
         Space{"Muon in bf16 on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm", 8, 64, 4096,
               models::DType::bf16, 61, true, nullptr, kTime, 0.05, plan::OptimizerKind::muon},
+        Space{"adapters on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32, 11,
+              true, nullptr, kTime, kMemory, plan::OptimizerKind::adamw, adapt},
+        Space{"adapters in bf16 on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm", 8, 64, 4096,
+              models::DType::bf16, 61, true, nullptr, kTime, 0.05, plan::OptimizerKind::adamw, adapt},
         Space{"8-bit Adam on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32,
               13, true, nullptr, kTime, kMemory, plan::OptimizerKind::adamw_8bit},
         Space{"a mixture of experts on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 4, 16, 32,

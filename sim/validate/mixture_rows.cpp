@@ -52,11 +52,23 @@ struct Recipe {
   const char* framework;  ///< a word of the row's
   const char* model;      ///< the beginning of its letters
   const char* device;     ///< of its devices' name
-  const char* recompute;  ///< modules; empty: not known
+  const char* recompute;  ///< modules; empty: none, or not known
   bool two_hop, graphed, unfused;
   const char* source;
+  bool hidden = false;  ///< all-to-alls behind another micro-batch's compute
 };
+constexpr const char* kBridge = "NVIDIA Megatron Bridge, scripts/performance/configs at v0.2.0 and v0.3.0";
 constexpr Recipe kRecipes[] = {
+    // Tokens travel by HybridEP within a rack of NVLink, by DeepEP or NCCL elsewhere; graphs where Grace issues.
+    {"bridge", "deepseekv3", "GB", "mla_up_proj", true, true, false, kBridge},
+    {"bridge", "deepseekv3", "B", "mla_up_proj", true, false, false, kBridge},
+    {"bridge", "deepseekv3", "H", "mla_up_proj, mlp", true, false, false, kBridge, true},
+    {"bridge", "qwen330b", "GB", "", true, true, false, kBridge},
+    {"bridge", "qwen330b", "B300", "", true, true, false, kBridge},
+    {"bridge", "qwen330b", "H", "", true, false, false, kBridge, true},
+    {"bridge", "qwen3235b", "GB", "", true, true, false, kBridge},
+    {"bridge", "qwen3235b", "B300", "", false, false, false, kBridge, true},
+    {"bridge", "qwen3235b", "H", "", false, false, false, kBridge, true},
     {"nemo", "deepseekv3", "H", "mla_up_proj, layernorm, moe, mlp", true, false, true,
      "NVIDIA NeMo, nemo/collections/llm/recipes/deepseek_v3.py"},
     // DeepEP did not reach beyond a tray then (Megatron-LM, discussions/deepseek-v3-gb200-optimization, 1).
@@ -97,6 +109,7 @@ models::Model as_row_has(models::Model model, const Setup& s) {
   model.name = "row";
   model.vocab = s.vocab.value_or(model.vocab);
   model.max_sequence = std::max(model.max_sequence, *s.sequence);
+  if (s.lora_rank) model.lora = {.rank = *s.lora_rank, .alpha = static_cast<double>(*s.lora_rank)};
   return model;
 }
 
@@ -131,8 +144,10 @@ std::vector<cost::Parameter> numbers_of_row(const Setup& s) {
   const Recipe* known = recipe_of(s);
   add("stack.exchange_two_hop", says(told, "deepep") || says(told, "hybridep") || (known && known->two_hop),
       "the row's words, or its recipe's");
-  add("stack.exchange_hidden", says(s.overlap, "1f1b") && (says(s.overlap, "all-to-all") || says(s.overlap, "a2a")),
-      "the row's words");
+  add("stack.exchange_hidden",
+      (says(s.overlap, "1f1b") && (says(s.overlap, "all-to-all") || says(s.overlap, "a2a"))) ||
+          (known && known->hidden),
+      "the row's words, or its recipe's");
   add("stack.graphed", says(told, "cuda graph") || (known && known->graphed), "the row's words, or its recipe's");
   add("stack.groups_unfused", known && known->unfused, "its recipe's");
   add("stack.recomputes_experts", s.recompute == "selective" && has_word(s.recompute_modules, "moe"),

@@ -55,7 +55,7 @@ struct Actor {
   const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // duration of each step, by block and step
   const std::vector<std::vector<Picoseconds>>* host = nullptr;     // host time to issue each step, likewise
   std::vector<std::vector<int>> kinds;                             // kinds of messages, by block and step; -1: compute
-  std::vector<std::vector<int>> communicators;                     // by message: class of communicators
+  std::vector<std::vector<int>> communicators;                     // class of the message's communicators, likewise
   std::map<int, std::int64_t> ordinals;                            // collectives so far, by class of communicators
   std::size_t entry = 0;
   int step = 0;

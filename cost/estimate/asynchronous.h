@@ -18,8 +18,8 @@ struct AsynchronousTimes {
 };
 
 struct SteadyStep {
-  double period = 0;             ///< part of the period, by stage, that compute spends waiting for transfers
-  std::vector<double> transfer;  ///< of it, by stage, spent in transfers that compute waited for
+  double period = 0;             ///< seconds from update to update
+  std::vector<double> transfer;  ///< by stage: part of it that compute spends waiting for transfers
 };
 
 /// If only passes take time and the ends are not tied, the period is that of the stage with the most work, and equal

@@ -289,7 +289,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   for (const BucketSize& b : buckets_of(layers_of, spec)) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
-    const bool adds_up = zero >= 2 || spec.offload.optimizer != plan::Space::device;  // micro-batches, elsewhere
+    const bool adds_up = zero >= 2 || spec.offload.optimizer != plan::Space::device;  // sums micro-batches elsewhere
     if (adds_up || pricing->stack().zero_gradients || !b.written)
       t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
     t.reduce += count * reduction(b, spec, groups);

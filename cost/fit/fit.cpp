@@ -71,7 +71,7 @@ class Problem {
       runs[o.run].second += 1;
     }
     for (const Observation& o : observations_) {
-      if (o.saving != nullptr) {  // not part of a training step; its coefficients depend on nothing else
+      if (o.saving != nullptr) {  // not part of a training step; nothing else determines its coefficients
         weight_.push_back(1);
         continue;
       }

@@ -1,6 +1,6 @@
 #pragma once
-/// Seconds of one operator on one device: one function per
-/// formula. Formulas and their sources are in docs/formulas.md.
+/// Seconds of one operator on one device: one function per formula.
+/// Formulas and their sources are in docs/formulas.md.
 #include <array>
 
 #include "base/units.h"

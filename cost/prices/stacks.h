@@ -23,7 +23,7 @@ class Stacks {
  public:
   /// Finds a stack by name; null if there is none.
   using Find = std::function<const Stack*(const std::string&)>;
-  Stacks(Stack alone);  // a stack without replacements
+  Stacks(Stack alone);  // NOLINT(google-explicit-constructor): a stack that nothing replaces
   /// `find` is called for the names that the stack and its replacements mention. Names that it does not find replace
   /// nothing.
   Stacks(Stack named, const Find& find);
@@ -47,7 +47,7 @@ class Prices {
  public:
   Prices(const std::shared_ptr<const clusters::Cluster>& cluster, Stacks stacks,
          const std::vector<Calibration>& calibrations = {});
-  Prices(const Pricing& alone);  // one stack for all plans
+  Prices(const Pricing& alone);  // NOLINT(google-explicit-constructor): one stack for all plans
   [[nodiscard]] const Pricing& of(const plan::PlanSpec& spec) const { return all_[place_of(spec)]; }
   [[nodiscard]] std::size_t place_of(const plan::PlanSpec& spec) const;
   [[nodiscard]] const std::vector<Pricing>& all() const { return all_; }

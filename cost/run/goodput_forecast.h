@@ -39,7 +39,7 @@ struct ForecastRequest {
 struct Forecast {
   ForecastRequest asked;
   Reliability system;
-  std::int64_t every = 0;       ///< steps between checkpoints; 0: never, as nothing fails
+  std::int64_t every = 0;       ///< steps between checkpoints; 0: never, if nothing fails
   Goodput now;                  ///< at `every`
   std::int64_t best_every = 0;  ///< 0: never
   Goodput best;

@@ -1,6 +1,6 @@
 #pragma once
-/// Plan search: prices every point of the space within a
-/// job's bounds by the closed form, and replays the best few.
+/// Plan search: prices every point of the space within a job's bounds by the closed form,
+/// and replays the best few.
 #include <atomic>
 #include <cstdint>
 #include <functional>

@@ -56,8 +56,8 @@ struct Row {
   Measured measured;
 };
 
-/// The origin of rows. A user's own runs need no `kind: training` and `verified: true`: these are assumed, and `oom:
-/// true` means `kind: oom`.
+/// The origin of rows. A user's own runs need no `kind: training` and `verified: true`: these are assumed; `oom: true`
+/// means `kind: oom`.
 enum class Origin { published, own };
 
 /// A run that ran out of memory.

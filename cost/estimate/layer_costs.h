@@ -35,7 +35,7 @@ struct Pass {
   std::vector<Segment> segments = {};
 };
 
-/// First and last step in each pass that uses a tensor; -1: not used.
+/// The first and last steps of each pass that use a tensor; -1: none.
 struct Life {
   double bytes = 0;  ///< rounded up as an arena does
   models::TensorRole role = models::TensorRole::activation;

@@ -1,6 +1,6 @@
 #pragma once
 /// The time that a pipeline of stages takes, from the times of its passes: replays only turns and transfers, which is
-/// cheap enough for a search and exact for unequal stages. Many micro-batches are extrapolated from few: once the
+/// cheap enough for a search and right for unequal stages. Many micro-batches are extrapolated from few: once the
 /// pipeline is full, a period of one turn per stage repeats.
 #include <cstdint>
 #include <vector>
@@ -44,7 +44,7 @@ struct InterleavedTimes {
   std::vector<std::vector<double>> forward, backward;
   std::vector<std::vector<double>> weights = {};  ///< for zero-bubble orders, whose `backward` excludes it
   std::vector<std::vector<double>> prelude = {};  ///< zero-bubble: part of a backward pass before its gradient is read
-  bool overlaps = true;                           ///< false: a receive progresses only while its rank waits
+  bool overlaps = true;                           ///< zero-bubble; false: receives progress only while the rank waits
   std::vector<std::vector<Issue>> forward_issue = {}, backward_issue = {}, weights_issue = {};  ///< may be empty
   std::vector<double> hop = {};  ///< transfer between stages s and s + 1; the last: from the last stage to the first
 };

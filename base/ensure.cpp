@@ -1,4 +1,4 @@
-// What ENSURE does when it fails: say where and why, then abort so that a core dump and a debugger see the place.
+// What ENSURE does on failure: say where and why, then abort so that a core dump and a debugger see the place.
 #include "base/ensure.h"
 
 #include <cstdio>

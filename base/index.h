@@ -1,10 +1,10 @@
 #pragma once
-/// Schedules, clusters and traces number things by int; containers are indexed by std::size_t.
+/// Schedules, clusters and traces number things by int; containers take std::size_t.
 #include <cstddef>
 
 namespace orrery::base {
 
-/// `index` as a container takes it. Below 0 it is beyond every container.
+/// Converts `index` for a container. A negative index becomes one beyond the end of every container.
 [[nodiscard]] constexpr std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }

@@ -1,4 +1,4 @@
-// The strict JSON reader: RFC 8259, and what it leaves to the reader is refused.
+// The strict JSON reader: RFC 8259, refusing whatever the RFC leaves to implementations.
 #include "base/json.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 constexpr std::size_t kMostDepth = 64;
-constexpr std::size_t kMostKeys = 1'000'000;  // open at a time; the largest vocabularies have a quarter
+constexpr std::size_t kMostKeys = 1'000'000;  // open at a time; the largest vocabularies have a quarter of this
 
 // parse_number also reads `.5`, which JSON does not.
 bool parse_json_number(std::string_view word, double& out) {
@@ -63,7 +63,7 @@ void JsonReader::error_at(std::size_t offset, std::string message, std::string c
   const std::size_t begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
   const std::size_t end = std::min(text_.find('\n', offset), text_.size());
   const int line = 1 + static_cast<int>(std::count(before.begin(), before.end(), '\n'));
-  // Only the line itself is split and kept, whatever the size of the file.
+  // Split and keep only the line itself, whatever the size of the file.
   Findings findings(file_, text_.substr(begin, end - begin));
   Location where = findings.location(1, static_cast<int>(offset - begin), 1);
   findings.error(std::move(code), where, std::move(message));
@@ -152,7 +152,7 @@ std::uint32_t JsonReader::hex4() {
   return value;
 }
 
-// The rest of a string whose opening quote is behind us.
+// The rest of a string, after its opening quote.
 std::string JsonReader::string_at(std::size_t begin) {
   std::string out;
   while (at_ < text_.size() && !failed()) {

@@ -23,8 +23,8 @@ class JsonReader {
   /// `text` must outlive the reader. At most 1 GiB.
   JsonReader(std::string_view text, std::string file);
 
-  /// What stands next: `{`, `[`, `"`, `0` for a number, `b` for true and false, `n` for null; NUL when it is none of
-  /// these, or after an error.
+  /// The kind of the next value: `{`, `[`, `"`, `0` for a number, `b` for true and false, `n` for null; NUL for
+  /// anything else, or after an error.
   [[nodiscard]] char kind();
   void open_object();
   /// Moves to the next key and stores it; false at the end of the object, which is then closed.
@@ -35,7 +35,7 @@ class JsonReader {
 
   [[nodiscard]] double number(double low, double high);
   [[nodiscard]] std::int64_t integer(std::int64_t low, std::int64_t high);
-  /// A number as it is written, "0" after an error.
+  /// A number as written; "0" after an error.
   [[nodiscard]] std::string_view number_word();
   [[nodiscard]] std::string text();
   [[nodiscard]] bool boolean();
@@ -66,9 +66,9 @@ class JsonReader {
   std::string_view text_;
   std::string file_;
   std::size_t at_ = 0;
-  std::size_t value_ = 0;  ///< where the value began that was read last
+  std::size_t value_ = 0;  ///< where the value read last begins
   std::vector<Level> levels_;
-  std::size_t keys_ = 0;  ///< of all levels
+  std::size_t keys_ = 0;  ///< open keys at all levels
   Diagnostics errors_;
 };
 

@@ -1,4 +1,4 @@
-// JsonReader's values, put together.
+// Builds a tree from JsonReader's values.
 #include "base/json_tree.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ json number_of(std::string_view word) {
   if (const auto [at, failure] = std::from_chars(word.data(), end, whole); failure == std::errc{} && at == end)
     return whole;
   double value = 0;
-  std::from_chars(word.data(), end, value);  // JsonReader has read it before
+  std::from_chars(word.data(), end, value);  // cannot fail: JsonReader has read it before
   return value;
 }
 

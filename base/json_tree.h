@@ -1,6 +1,6 @@
 #pragma once
-/// A JSON text as a tree, for what cannot be read in one pass. Read by JsonReader, so whatever that refuses is refused:
-/// nothing in the tree is nested deeper than 64, so that copying, writing and destroying it take a bounded stack.
+/// A JSON text as a tree, for what cannot be read in one pass. JsonReader reads it, so the same input is refused:
+/// nothing nests deeper than 64, which bounds the stack that copying, writing and destroying the tree take.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace orrery::base {
 
-/// The one value of `text`. E0108 beyond `most_values` values; else as JsonReader.
+/// The one value of `text`. E0108 beyond `most_values` values; otherwise the errors of JsonReader.
 [[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text, const std::string& file,
                                                 std::size_t most_values = 1'000'000);
 
-/// A line that another process wrote: an object, or null when it is none.
+/// A line that another process wrote: an object, or null if it is not one.
 [[nodiscard]] nlohmann::json parse_json_line(std::string_view line);
 
-/// The whole number of a value; nothing when it is none, or outside of `low` to `high`. nlohmann's own get() casts.
+/// The value as a whole number; nothing if it is not one, or lies outside `low` to `high`. nlohmann's own get() casts.
 [[nodiscard]] std::optional<std::int64_t> whole_number(const nlohmann::json& value, std::int64_t low,
                                                        std::int64_t high);
 

@@ -1,4 +1,4 @@
-// Which characters steer, and how they are shown instead.
+// Which characters are unsafe to print, and how they are shown instead.
 #include "base/printable.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 namespace orrery::base {
 namespace {
 
-/// The code point of a character that is_utf8 knows to be one.
+/// The code point of a character that is known to be valid UTF-8.
 std::uint32_t code_point(std::string_view character) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(character[i]); };
   std::uint32_t out = character.size() == 1 ? byte(0) : byte(0) & (0x7FU >> character.size());
@@ -36,7 +36,7 @@ void append_escaped(std::uint32_t c, std::string& out) {
     fmt::format_to(std::back_inserter(out), "\\u{{{:x}}}", c);
 }
 
-/// Bytes of `ESC [ digits and semicolons m` at `i`; 0 when something else stands there.
+/// Length in bytes of `ESC [ digits and semicolons m` at `i`; 0 if there is none.
 std::size_t colour_length(std::string_view text, std::size_t i) {
   if (text.substr(i, 2) != "\033[") return 0;
   const std::size_t end = text.find_first_not_of("0123456789;", i + 2);

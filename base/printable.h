@@ -1,6 +1,6 @@
 #pragma once
-/// What may be shown of a text that somebody else wrote: nothing of it steers a terminal, ends a line or a comment, or
-/// changes the direction of what stands behind it.
+/// Makes text that somebody else wrote safe to show: nothing in it steers a terminal, ends a line or a comment, or
+/// changes the direction of the text after it.
 #include <string>
 #include <string_view>
 
@@ -10,14 +10,14 @@ namespace orrery::base {
 /// direction of text (U+202A to U+202E, U+2066 to U+2069).
 [[nodiscard]] bool is_one_line(std::string_view text);
 
-/// The text with all of these escaped (`\n`, `\x1b`, `\u{2028}`; a byte that is no UTF-8 as `\xff`). Text that is one
-/// line stays as it is.
+/// The text with all of these escaped (`\n`, `\x1b`, `\u{2028}`; a byte that is not UTF-8 as `\xff`). Text that is one
+/// line already is unchanged.
 [[nodiscard]] std::string printable(std::string_view text);
 
-/// The same as blanks, each of these characters one; tabs stay. For a line that carets stand under.
+/// Replaces each of these characters by one blank and keeps tabs: for a line with carets under it.
 [[nodiscard]] std::string blanked(std::string_view line);
 
-/// The same for many lines: line feeds and tabs stay and, with `colours`, sequences that set a colour (`ESC [ … m`).
+/// As printable(), for many lines: keeps line feeds, tabs and, with `colours`, colour sequences (`ESC [ … m`).
 [[nodiscard]] std::string printable_lines(std::string_view text, bool colours);
 
 }  // namespace orrery::base

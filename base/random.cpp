@@ -1,4 +1,4 @@
-// Philox 4x32-10 and what is drawn from it.
+// Philox 4x32-10 and the distributions drawn from it.
 #include "base/random.h"
 
 #include <cmath>

@@ -17,7 +17,7 @@ namespace orrery::base {
 [[nodiscard]] double uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t index);
 /// Standard normal by Box-Muller; element `index` of stream `stream` under `seed`.
 [[nodiscard]] double normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index);
-/// Uniform integer in [0, bound), without modulo bias worth naming for bound < 2^32.
+/// Uniform integer in [0, bound); the modulo bias is negligible for bound < 2^32.
 [[nodiscard]] std::uint64_t below(std::uint64_t bound, std::uint64_t seed, std::uint64_t stream, std::uint64_t index);
 
 }  // namespace orrery::base

@@ -1,4 +1,4 @@
-// How diagnostics look to people, and the nearest word to a misspelt one.
+// How diagnostics are printed, and which word is nearest to a misspelt one.
 #include "base/result.h"
 
 #include <fmt/format.h>
@@ -107,14 +107,14 @@ std::string render(const Diagnostics& diagnostics, bool colour) {
 }
 
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& candidates) {
-  constexpr std::size_t kLongest = 64;  // longer words are no typing errors, and the distance is quadratic
+  constexpr std::size_t kLongest = 64;  // longer words are not typing errors, and the distance is quadratic
   if (word.empty() || word.size() > kLongest) return {};
   std::string best;
   std::size_t best_distance = word.size();
   for (const std::string& candidate : candidates) {
     const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
     const std::size_t near = std::max<std::size_t>(1, longer / 3);
-    if (longer > kLongest || longer - shorter > near) continue;  // further apart than that by length alone
+    if (longer > kLongest || longer - shorter > near) continue;  // their lengths alone differ by too much
     const std::size_t distance = edit_distance(word, candidate);
     if (distance <= near && distance < best_distance) {
       best = candidate;
@@ -129,7 +129,7 @@ std::string quoted(const std::string& text) {
   std::string cut = text;
   if (cut.size() > kMost) {
     std::size_t end = kMost;
-    while (end > 0 && (static_cast<unsigned char>(cut[end]) & 0xC0) == 0x80) --end;  // not inside a character
+    while (end > 0 && (static_cast<unsigned char>(cut[end]) & 0xC0) == 0x80) --end;  // do not cut inside a character
     cut = cut.substr(0, end) + "...";
   }
   return "`" + printable(cut) + "`";

@@ -9,7 +9,7 @@ namespace orrery::base {
 
 enum class Severity { error, warning, note };
 
-/// Where in a text a thing stands. `line` and `column` count from 1; 0 means "the file as a whole".
+/// A place in a text. `line` and `column` count from 1; 0 means "the file as a whole".
 struct Location {
   std::string file;
   int line = 0;
@@ -34,7 +34,7 @@ using Diagnostics = std::vector<Diagnostic>;
 template <class T>
 using Result = tl::expected<T, Diagnostics>;
 
-/// One error without a place in a file.
+/// One error that has no place in a file.
 [[nodiscard]] inline tl::unexpected<Diagnostics> fail(std::string code, std::string message, std::string help = {}) {
   return tl::make_unexpected(
       Diagnostics{Diagnostic{Severity::error, std::move(code), {}, std::move(message), std::move(help), {}}});

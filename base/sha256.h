@@ -1,5 +1,5 @@
 #pragma once
-/// SHA-256 (FIPS 180-4), to name inputs by what is in them.
+/// SHA-256 (FIPS 180-4), which names inputs by their content.
 #include <string>
 #include <string_view>
 

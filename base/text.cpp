@@ -1,5 +1,5 @@
-// UTF-8 and control characters. yaml-cpp takes byte 0x04 for the end of its input and NUL for an escape, and passes
-// invalid UTF-8 on; so texts are checked before any parser sees them.
+// UTF-8 and control characters. yaml-cpp reads byte 0x04 as the end of its input and NUL as an escape, and passes
+// invalid UTF-8 on, so texts are checked before any parser sees them.
 #include "base/text.h"
 
 #include <fmt/format.h>

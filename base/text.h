@@ -7,11 +7,11 @@
 
 namespace orrery::base {
 
-/// Bytes of the UTF-8 character at `i`, or 0 when there is none (RFC 3629: no surrogates, no overlong forms).
+/// Length in bytes of the UTF-8 character at `i`; 0 if there is none (RFC 3629: no surrogates, no overlong forms).
 [[nodiscard]] std::size_t utf8_length(std::string_view text, std::size_t i);
-/// All of the text is UTF-8 (control characters may be in it).
+/// True when all of the text is UTF-8; control characters are allowed.
 [[nodiscard]] bool is_utf8(std::string_view text);
-/// JSON's strings may hold DEL as it is.
+/// JSON strings may contain an unescaped DEL.
 enum class TextKind { plain, json };
 /// False after reporting E0100: longer than `most_bytes`, not UTF-8, or with control characters other than tab,
 /// line feed and carriage return.

@@ -21,7 +21,7 @@ struct Unit {
   std::string_view name;
   double times = 1;
   double over = 1;
-  bool writes = true;  ///< chosen by quantity_text; the others are only read
+  bool writes = true;  ///< quantity_text may choose it; the others are only read
 };
 
 constexpr double kKi = 1024.0;
@@ -106,7 +106,7 @@ std::string_view trimmed(std::string_view s) {
   return s;
 }
 
-// Digits as in JSON, and ".5" beside: no hex, no octal look-alikes, no "inf" or "nan".
+// Digits as in JSON, and also ".5": no hex, no octal look-alikes, no "inf" or "nan".
 std::size_t number_length(std::string_view s) {
   const auto digit = [&](std::size_t i) { return i < s.size() && s[i] >= '0' && s[i] <= '9'; };
   std::size_t i = (!s.empty() && s[0] == '-') ? 1 : 0;
@@ -119,7 +119,7 @@ std::size_t number_length(std::string_view s) {
   }
   if (i < s.size() && (s[i] == 'e' || s[i] == 'E')) {
     const std::size_t sign = (i + 1 < s.size() && (s[i + 1] == '+' || s[i + 1] == '-')) ? 1 : 0;
-    if (digit(i + 1 + sign)) {  // else it belongs to the unit
+    if (digit(i + 1 + sign)) {  // otherwise it belongs to the unit
       for (i += 1 + sign; digit(i);) ++i;
     }
   }
@@ -146,7 +146,7 @@ template <std::size_t N>
 std::string scaled(double value, const std::array<Step, N>& steps) {
   if (!std::isfinite(value)) return fmt::format("{} {}", value, steps.back().unit);
   for (const Step& step : steps) {
-    // a value that rounds up to the unit is shown in the unit
+    // a value that rounds up to the unit is shown in it
     if (std::abs(value) >= step.size * 0.9995) return three_digits(value / step.size, step.unit);
   }
   return three_digits(value / steps.back().size, steps.back().unit);
@@ -162,7 +162,7 @@ bool parse_number(std::string_view text, double& out) {
 
 namespace {
 
-/// The unit that another way of writing means: "Gbps" is Gb/s, "TFLOPS" and "tflop/s" are TFLOP/s. Empty: none.
+/// The unit that another spelling means: "Gbps" is Gb/s, "TFLOPS" and "tflop/s" are TFLOP/s. Empty if there is none.
 std::string_view unit_meant(std::string name, const std::vector<Unit>& units) {
   const auto ends = [&](std::string_view tail) { return name.size() > tail.size() && name.ends_with(tail); };
   const auto lower = [](std::string_view text) {
@@ -176,7 +176,7 @@ std::string_view unit_meant(std::string name, const std::vector<Unit>& units) {
     if (ends(tail)) name.replace(name.size() - tail.size(), tail.size(), "/s");
   for (const Unit& unit : units)
     if (unit.name == name) return unit.name;
-  // "Gb" is bits to whoever writes so: no case makes it bytes.
+  // "Gb" means bits: never match it with bytes by ignoring case.
   const bool bits = std::isupper(static_cast<unsigned char>(name.front())) != 0 && (ends("b") || ends("b/s"));
   for (const Unit& unit : units)
     if (!bits && lower(unit.name) == lower(name)) return unit.name;
@@ -221,7 +221,7 @@ std::string quantity_text(double value, UnitKind kind) {
     if (!unit.writes) continue;
     const double number = value * unit.over / unit.times;
     const bool reads_well = std::abs(number) >= 1 && std::abs(number) < 1000;
-    // Near the edge of a unit the quotient may be one bit off: let the digits decide, and read them back.
+    // Near the edge of a unit the quotient may be one bit off: choose the digits that read back to the same value.
     for (const std::string& digits : {fmt::format("{:.15g}", number), fmt::format("{}", number)}) {
       const std::string text = fmt::format("{} {}", digits, unit.name);
       double back = 0;

@@ -54,14 +54,14 @@ constexpr Bytes operator*(BytesPerSecond r, Seconds t) {
   return Bytes{r.value * t.value};
 }
 
-/// Text of quantities as users write them: "450 GB/s", "200 Gb/s", "80 GiB", "5 us", "312 TFLOPS", "400 W", "1.8 $/h".
+/// Quantities as users write them: "450 GB/s", "200 Gb/s", "80 GiB", "5 us", "312 TFLOPS", "400 W", "1.8 $/h".
 /// GB is 1e9 bytes, GiB is 2^30, Gb is 1e9 bits. GFLOPS and GFLOP/s are a rate, GFLOP a count.
 /// Returns true and sets `out` (SI: seconds, bytes, flops, bytes/s, flops/s, W, $/h), or false and sets `error`.
 enum class UnitKind { seconds, bytes, flops, bytes_per_second, flops_per_second, watts, dollars_per_hour };
 [[nodiscard]] bool parse_quantity(const std::string& text, UnitKind kind, double& out, std::string& error);
-/// A finite number as in JSON (also `.5`): no hexadecimal, no leading zeros, no inf or nan.
+/// A finite number as in JSON (`.5` is accepted too): no hexadecimal, no leading zeros, no inf or nan.
 [[nodiscard]] bool parse_number(std::string_view text, double& out);
-/// Shortest exact text that parse_quantity reads back to the same double, in a unit that suits the size.
+/// Shortest text that parse_quantity reads back to exactly the same double, in a unit that suits the size.
 [[nodiscard]] std::string quantity_text(double value, UnitKind kind);
 
 /// For people: "1.23 ms", "71.8 GiB", "4.61 GB/s", "312 TFLOP/s"; three significant digits.

@@ -18,18 +18,18 @@
 namespace orrery::base {
 namespace {
 
-constexpr std::size_t kMostErrors = 20;        // of one file; more do not help
+constexpr std::size_t kMostErrors = 20;        // per file; more do not help
 constexpr std::size_t kLongestLine = 240;      // bytes of a source line shown
-constexpr std::size_t kMostLines = 1'000'000;  // of which there is one to show
+constexpr std::size_t kMostLines = 1'000'000;  // more lines are not kept for messages
 using Kind = Cursor::Node::Kind;
 
-/// Notes a key, once, in a document that records.
+/// Records a key once, if the document records.
 void want(Cursor::Node& map, const std::string& key, const std::shared_ptr<Cursor::Node>& value) {
   if (!map.records) return;
   value->records = true;
   for (Cursor::Node::Wanted& one : map.wanted)
     if (one.key == key) {
-      // A key without a value stands for itself each time it is asked for: what was learnt of it is kept.
+      // Every request for a missing key makes a new node: keep what was learnt from the earlier ones.
       if (one.value != value && value->kind == Kind::missing) {
         value->wanted.swap(one.value->wanted);
         value->expected.swap(one.value->expected);
@@ -296,7 +296,7 @@ Cursor Cursor::at(const std::string& key) const {
   return child;
 }
 
-// Of keys that stand in the map, one that looks like the missing one and that nobody has asked for.
+// A key of the map that resembles the missing one and that nobody has asked for.
 std::string Cursor::misspelt(const std::string& key) const {
   std::vector<std::string> unread;
   for (const auto& entry : node_->entries) {
@@ -367,7 +367,7 @@ void Cursor::finish() const {
                        help);
     }
   }
-  node_->ignored = true;  // a second finish() says nothing twice
+  node_->ignored = true;  // so that a second finish() does not repeat itself
 }
 
 // ---- Cursor: scalars
@@ -463,7 +463,7 @@ int Cursor::choice(const std::vector<std::string>& choices, int fallback) const 
   if (value == nullptr) return fallback;
   const auto it = std::find(choices.begin(), choices.end(), *value);
   if (it != choices.end()) return static_cast<int>(it - choices.begin());
-  std::string lower = *value;  // BF16 is bf16
+  std::string lower = *value;  // "BF16" means bf16
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   const bool by_case = std::find(choices.begin(), choices.end(), lower) != choices.end();
   const std::string near = by_case ? lower : did_you_mean(*value, choices);

@@ -16,7 +16,7 @@
 
 namespace orrery::base {
 
-/// Collects findings about one text; shared by the cursors of that text. Reports at most 20 errors and says so.
+/// Collects findings about one text; all cursors of that text share it. Keeps at most 20 errors and says so.
 class Findings {
  public:
   Findings(std::string file, std::string_view text);
@@ -29,10 +29,10 @@ class Findings {
   void sort();
   /// `line` from 1, `byte` from 0 within it, as a Location whose column counts characters.
   [[nodiscard]] Location location(int line, int byte, int length) const;
-  /// Characters of the quoted text that begins at `where`, quotes included; up to the end of the line.
+  /// Length in characters of the quoted text that begins at `where`, quotes included; at most to the end of the line.
   [[nodiscard]] int quoted_length(const Location& where) const;
-  /// A line that stands behind the text without being in its file, as `--set` gives one; its number. What is found
-  /// there is told of `--set`, lines counted from its first.
+  /// Appends a line that is not in the file, such as one from `--set`, and returns its number. Findings there name
+  /// `--set`, and count lines from the first one added.
   int add_line(std::string_view line);
 
  private:
@@ -65,12 +65,12 @@ class Cursor {
   [[nodiscard]] bool has(const std::string& key) const;         ///< does not mark
   [[nodiscard]] std::vector<std::string> keys() const;          ///< in file order; does not mark
   [[nodiscard]] std::vector<Cursor> items() const;              ///< elements of a sequence (E0104 when it is none)
-  /// A scalar is taken as a list of one; a sequence as its elements.
+  /// The elements of a sequence; a scalar counts as a list of one.
   [[nodiscard]] std::vector<Cursor> one_or_many() const;
 
   // Scalars. Each reports E0105 (wrong type, out of range, missing unit …) and returns `fallback` on failure.
   [[nodiscard]] std::string text(std::string fallback = {}) const;
-  /// A scalar as it stands, empty text included; empty when there is none. Reports nothing.
+  /// A scalar as written, even if empty; empty when there is none. Reports nothing.
   [[nodiscard]] std::string scalar_text() const;
   [[nodiscard]] std::int64_t integer(std::int64_t low, std::int64_t high, std::int64_t fallback = 0) const;
   [[nodiscard]] double number(double low, double high, double fallback = 0) const;  ///< finite, no unit
@@ -80,11 +80,11 @@ class Cursor {
   /// One of `choices`; returns its index, or `fallback` after E0106 with a suggestion.
   [[nodiscard]] int choice(const std::vector<std::string>& choices, int fallback = 0) const;
 
-  /// Reports E0103 for each key of this map, and of every map below it that was visited, that nobody read.
+  /// Reports E0103 for each key that nobody read, in this map and in every visited map below it.
   void finish() const;
-  /// Marks this whole subtree as read (for parts another room reads).
+  /// Marks this whole subtree as read (for parts that another room reads).
   void ignore() const;
-  /// The subtree as YAML text with the original values (for a part that is carried along and read later).
+  /// The subtree as YAML text with the original values (for a part that is kept and read later).
   [[nodiscard]] std::string dump() const;
 
   void error(std::string code, std::string message, std::string help = {}) const;
@@ -98,7 +98,7 @@ class Cursor {
   std::shared_ptr<Node> node_;
 };
 
-/// A value that takes the place of the one that a text has at `key` ("plan.tensor"), or is added where it has none.
+/// Replaces the value that a text has at `key` ("plan.tensor"), or adds it where there is none.
 struct Override {
   std::string key, value;  ///< the value as YAML, on one line
 };
@@ -106,20 +106,20 @@ struct Override {
 /// A parsed text together with what was found wrong in it so far.
 class Document {
  public:
-  /// Never fails: syntax errors (E0101) are in findings() and the root then stands on nothing. Of a repeated key
-  /// (E0107) the first value is kept.
-  /// Limits (E0108): 4 MiB of text, depth 64; 200,000 values and 16 MiB of text once aliases are written out.
+  /// Never fails: syntax errors (E0101) go to findings(), and root() then stands on nothing. A repeated key (E0107)
+  /// keeps its first value.
+  /// Limits (E0108): 4 MiB of text, depth 64; 200,000 values and 16 MiB of text after alias expansion.
   [[nodiscard]] static Document parse(std::string_view text, std::string file);
-  /// With values from the command line: later ones win. Findings in them are told of the file "--set".
+  /// With values from the command line; later ones win. Findings in them name the file "--set".
   [[nodiscard]] static Document parse(std::string_view text, std::string file, const std::vector<Override>& overrides);
   [[nodiscard]] Cursor root() const { return root_; }
   [[nodiscard]] Findings& findings() const { return *findings_; }
-  /// A document that notes what is asked of it, key by key, also where it has no value: readers collect errors and go
-  /// on, so an empty map shows most of what they know.
+  /// A document that records which keys readers ask for, even where it has no value. Readers collect errors and go on,
+  /// so an empty map reveals most of the keys that they know.
   [[nodiscard]] static Document recording(std::string_view text, std::string file);
-  /// What readers asked so far, as JSON Schema (draft 7); before close().
+  /// What readers have asked for so far, as JSON Schema (draft 7). Call it before close().
   [[nodiscard]] std::string schema() const;
-  /// finish() on the root, then all findings if any is an error.
+  /// Calls finish() on the root, then returns all findings if any of them is an error.
   [[nodiscard]] Diagnostics close() const;
 
  private:
@@ -141,7 +141,7 @@ template <class T>
   return value;
 }
 
-/// Text as a YAML scalar, in double quotes; yaml_text leaves the quotes away where they are not needed.
+/// Text as a YAML scalar in double quotes; yaml_text omits the quotes where they are not needed.
 [[nodiscard]] std::string yaml_quoted(const std::string& text);
 [[nodiscard]] std::string yaml_text(const std::string& text);
 

@@ -1,4 +1,4 @@
-// A subtree back to YAML text: same keys, order and values; comments and aliases are gone.
+// Writes a subtree back as YAML text with the same keys, order and values; comments and aliases are lost.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// A plain scalar of flow style or of several lines may mean something else in block style (`[-]`): only what is plain
-// everywhere stays so. Numbers, true and false always are, and quotes change nothing of other texts.
+// A plain scalar of flow style or of several lines may mean something else in block style (`[-]`), so quotes stay off
+// only where a scalar is plain in every style. Numbers and booleans always are; quoting does not change other texts.
 bool may_stay_plain(const std::string& s) {
   const auto allowed = [](char c) {
     return is_letter_or_digit(c) || std::string_view("-./ +:$()").find(c) != std::string_view::npos;

@@ -1,5 +1,5 @@
 #pragma once
-/// The tree behind Cursor, private to base/yaml*.cpp: values with their places, and what was read of them.
+/// The tree behind Cursor, private to base/yaml*.cpp: values, their places, and which of them were read.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,7 +13,7 @@ namespace orrery::base {
 
 struct Cursor::Node {
   enum class Kind { missing, null, scalar, sequence, map };
-  /// A Location without its file, which all of a document share.
+  /// A Location without the file, which the whole document shares.
   struct Place {
     int line = 0, column = 0, length = 1;
   };
@@ -26,31 +26,31 @@ struct Cursor::Node {
 
   Kind kind = Kind::missing;
   Place where;
-  std::weak_ptr<Node> parent;   ///< the map or list that this stands in
-  std::uint32_t at = 0;         ///< its place in there
-  std::shared_ptr<Node> above;  ///< instead of `parent`, of what stands on nothing: the map that lacks it
-  std::string known_path;       ///< once it was asked for
-  std::string absent;           ///< the key that it lacks
+  std::weak_ptr<Node> parent;   ///< the map or list that contains this
+  std::uint32_t at = 0;         ///< position in the parent
+  std::shared_ptr<Node> above;  ///< replaces `parent` for a missing node: the map that lacks it
+  std::string known_path;       ///< path(), once it was asked for
+  std::string absent;           ///< the key that the map lacks
   std::shared_ptr<Findings> findings;
   std::string value;   ///< scalar
   bool plain = false;  ///< scalar without quotes: may be a number, a boolean
   std::vector<std::shared_ptr<Node>> items;
   std::vector<Entry> entries;
   std::map<std::string, std::size_t, std::less<>> index;  ///< key -> place in entries
-  std::vector<std::string> asked;                         ///< keys that a reader knows, in the order it asked
+  std::vector<std::string> asked;                         ///< keys that a reader knows, in the order of its calls
   bool opened = false;                                    ///< a reader looked inside
-  bool ignored = false;                                   ///< another reader's
-  // Where `records`, for Document::schema(): what readers asked of this place.
+  bool ignored = false;                                   ///< belongs to another reader
+  // With `records`, for Document::schema(): what readers asked for here.
   bool records = false;
   struct Wanted {
     std::string key;
     std::shared_ptr<Node> value;
     bool required = false;
   };
-  std::vector<Wanted> wanted;         ///< of a map, in the order in which they asked
-  std::vector<std::string> expected;  ///< of a scalar: JSON Schemas
-  bool as_list = false;               ///< a list would do
-  bool any_key = false;               ///< the reader takes whatever keys there are
+  std::vector<Wanted> wanted;         ///< keys of a map, in the order of the calls
+  std::vector<std::string> expected;  ///< types of a scalar, as JSON Schemas
+  bool as_list = false;               ///< a list is accepted too
+  bool any_key = false;               ///< the reader accepts any key
 
   [[nodiscard]] Entry* find(std::string_view key) {
     const auto it = index.find(key);
@@ -59,11 +59,11 @@ struct Cursor::Node {
   [[nodiscard]] Location location(const Place& place) const {
     return {findings->file(), place.line, place.column, place.length};
   }
-  /// Made when it is asked for: written out, the paths of a bomb would be its largest part.
+  /// Computed on demand: stored for every node, the paths would be the largest part of an alias bomb.
   [[nodiscard]] std::string path() const;
 };
 
-/// Notes what a reader takes here.
+/// Records which type a reader expects here.
 void expect(Cursor::Node& node, std::string schema);
 
 /// Builds the tree of the one document in `text`, or reports why there is none and returns null.

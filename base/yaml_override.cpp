@@ -1,4 +1,4 @@
-// Values of the command line in the place of a text's.
+// Values from the command line replace those of a text.
 #include <fmt/format.h>
 
 #include "base/yaml_node.h"
@@ -9,7 +9,7 @@ namespace {
 using Node = Cursor::Node;
 using Kind = Node::Kind;
 
-/// A tree that was read from a text of its own, as a part of another: its places move to `line`, behind `columns`.
+/// Makes a tree that was parsed separately part of another: its places move to `line`, `columns` to the right.
 void adopt(Node& node, const std::shared_ptr<Findings>& findings, int line, int columns) {
   const auto move = [&](Node::Place& place) { place.line = line, place.column += columns; };
   move(node.where);
@@ -21,7 +21,7 @@ void adopt(Node& node, const std::shared_ptr<Findings>& findings, int line, int 
   }
 }
 
-/// "", "null" and "~": the key is not given.
+/// "", "null" and "~" mean that the key is not given.
 bool is_nothing(std::string_view value) {
   const std::size_t first = value.find_first_not_of(" \t");
   if (first == value.npos) return true;
@@ -29,7 +29,7 @@ bool is_nothing(std::string_view value) {
   return value == "null" || value == "~";
 }
 
-/// The entry of a map for a key, made where there is none.
+/// The entry of a map for a key; added if missing.
 Node::Entry& entry_of(const std::shared_ptr<Node>& map, const std::string& key, const Node::Place& place) {
   if (Node::Entry* entry = map->find(key)) return *entry;
   map->index[key] = map->entries.size();
@@ -47,7 +47,7 @@ void hang(const std::shared_ptr<Node>& map, Node::Entry& entry, std::shared_ptr<
 
 Document Document::parse(std::string_view text, std::string file, const std::vector<Override>& overrides) {
   Document document = parse(text, std::move(file));
-  if (!document.root_.is_map()) return document;  // nothing has keys there: said already, or by the reader
+  if (!document.root_.is_map()) return document;  // there are no keys to set; reported already, or by the reader
   for (const Override& one : overrides) document.put(one);
   document.findings_->sort();
   return document;

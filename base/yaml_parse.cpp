@@ -23,14 +23,14 @@ constexpr std::size_t kMostBytes = std::size_t{4} << 20;
 constexpr std::size_t kMostDepth = 64;
 constexpr std::size_t kMostNodes = 200'000;                   // after alias expansion
 constexpr std::size_t kMostExpanded = std::size_t{16} << 20;  // bytes of keys and scalars, after it
-constexpr std::size_t kMostSigns = 1'000'000;                 // about six in a value of JSON
+constexpr std::size_t kMostSigns = 1'000'000;                 // about six per JSON value
 
-constexpr std::size_t kMostKey = 1000;  // bytes, with quotes and escapes where it needs them
+constexpr std::size_t kMostKey = 1000;  // bytes, including any quotes and escapes
 
 using Node = Cursor::Node;
 using Kind = Node::Kind;
 
-// Ends the parse; the finding is already made.
+// Ends parsing; the finding is already recorded.
 struct Stop {};
 
 // A stream over a view: no second copy of the text.
@@ -57,7 +57,7 @@ class Builder : public YAML::EventHandler {
                 const std::string& value) override {
     const bool plain = tag == "?";
     refuse_tag(mark, plain || tag == "!" ? std::string{} : tag);
-    // yaml-cpp turns the escapes "\N" and "\_" into single bytes that are no UTF-8.
+    // yaml-cpp turns the escapes "\N" and "\_" into single bytes that are not UTF-8.
     if (!is_utf8(value))
       stop("E0101", at(mark, 1), "an escape in this text is not supported", "write the character itself");
     auto node = make(Kind::scalar, mark, anchor);
@@ -94,7 +94,7 @@ class Builder : public YAML::EventHandler {
   [[nodiscard]] std::shared_ptr<Node> root() const { return root_; }
 
  private:
-  // A collection that is still open; of a map also the key that waits for its value.
+  // An open collection; for a map, also the key that waits for its value.
   struct Level {
     std::shared_ptr<Node> node;
     bool has_key = false;
@@ -134,7 +134,7 @@ class Builder : public YAML::EventHandler {
     }
   }
 
-  // Of original text these are at most its own; aliases multiply them.
+  // Without aliases, bytes cannot exceed the original text; aliases multiply them.
   void add_bytes(std::size_t bytes, const YAML::Mark& mark) {
     bytes_ += bytes;
     if (bytes_ > kMostExpanded)
@@ -153,7 +153,7 @@ class Builder : public YAML::EventHandler {
     return node;
   }
 
-  // An alias is written out, within the budget of nodes and depth, so that no reader meets shared or cyclic nodes.
+  // Expands an alias, within the budget of nodes and depth, so that no reader meets shared or cyclic nodes.
   std::shared_ptr<Node> copy(const Node& from, const YAML::Mark& mark, std::size_t depth) {
     count(mark);
     if (depth > kMostDepth) stop("E0108", at(mark, 1), fmt::format("nested deeper than {} levels", kMostDepth));
@@ -213,7 +213,7 @@ class Builder : public YAML::EventHandler {
     if (!is_one_line(node.value)) stop("E0101", node.where, "a key holds control characters", "remove them");
     if (node.plain && node.value == "<<")
       stop("E0101", node.where, "merge keys `<<` are not supported", "write the keys out");
-    if (yaml_text(node.value).size() > kMostKey)  // yaml-cpp reads longer ones behind `?` alone, and dump() writes none
+    if (yaml_text(node.value).size() > kMostKey)  // yaml-cpp needs `?` before longer keys; dump() writes none
       stop("E0108", node.where, fmt::format("a key takes more than {} bytes", kMostKey));
     level.has_key = true;
     level.key = node.value;
@@ -228,7 +228,7 @@ class Builder : public YAML::EventHandler {
   int documents_ = 0;
 };
 
-// When the tree is complete: a copied alias has another parent than its original.
+// Runs when the tree is complete, since a copied alias has another parent than its original.
 void set_parents(const std::shared_ptr<Node>& node) {
   const auto adopt = [&](const std::shared_ptr<Node>& child, std::size_t at) {
     child->parent = node;
@@ -239,8 +239,8 @@ void set_parents(const std::shared_ptr<Node>& node) {
   for (std::size_t i = 0; i < node->entries.size(); ++i) adopt(node->entries[i].value, i);
 }
 
-/// yaml-cpp scans a flow collection to its end before it says anything of it, and takes some 240 bytes for each token.
-/// So signs that may be one are counted ahead, in comments and quotes as well: no file of ours comes near.
+/// yaml-cpp scans a whole flow collection before it reports anything about it, and takes some 240 bytes per token. So
+/// possible tokens are counted first, in comments and quotes as well; no file of this project comes near the limit.
 bool has_few_signs(std::string_view text, Findings& findings) {
   constexpr std::string_view kSigns = "[]{},:&*!|>'\"";
   const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
@@ -263,7 +263,7 @@ bool has_few_signs(std::string_view text, Findings& findings) {
   return true;
 }
 
-/// Whether a line, from 0, is indented with a tab, at which yaml-cpp stumbles further on and says something else.
+/// Whether line `line` (from 0) is indented with a tab: yaml-cpp fails later on, with a misleading message.
 bool has_tab_ahead(std::string_view text, int line) {
   for (; line > 0; --line) {
     const std::size_t end = text.find('\n');

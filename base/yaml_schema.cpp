@@ -1,4 +1,4 @@
-// JSON Schema out of what readers asked of a document.
+// Builds a JSON Schema from what readers asked of a document.
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ void record(Node& node) {
   for (const Node::Entry& entry : node.entries) record(*entry.value);
 }
 
-/// One schema for a place that was asked for in several ways.
+/// One schema for a place that was read in several ways.
 ordered_json any_of(std::vector<ordered_json> ways) {
   ordered_json out = ordered_json::array();
   for (ordered_json& one : ways)

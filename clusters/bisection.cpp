@@ -1,5 +1,5 @@
-/// Cuts by max-flow (Boost's push-relabel): of the whole graph where it is small or odd, of a collapsed one where the
-/// cluster is regular, by counting links where it is a torus that splits evenly.
+/// Cuts by max-flow (Boost's push-relabel): of the whole graph if it is small or irregular, of a collapsed one if the
+/// cluster is regular, by counting links if it is a torus that divides evenly.
 #include <algorithm>
 #include <boost/graph/push_relabel_max_flow.hpp>
 #include <cmath>
@@ -38,10 +38,10 @@ class Flow {
     };
     using Net = boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property, Pipe>;
     Net net(places_);
-    // Whole bytes per second, unless their sum would not fit the flow's integers.
+    // Whole bytes per second, or a larger unit if their sum would overflow the flow's integers.
     constexpr double kMostFlow = 1e18;
     const double unit = std::max(1.0, total_ / kMostFlow);
-    // The algorithm wants the reverse of each pipe to be empty: a full-duplex link is two pipes with a reverse each.
+    // The algorithm needs a reverse of zero capacity per pipe: a full-duplex link is two pipes, each with its own.
     for (const Given& p : pipes_) {
       const auto forth = boost::add_edge(p.from, p.to, Pipe{std::llround(p.capacity / unit), 0, {}}, net).first;
       const auto reverse = boost::add_edge(p.to, p.from, Pipe{0, 0, forth}, net).first;
@@ -67,7 +67,7 @@ bool used(const Link& link) {
   return link.kind != LinkKind::frontend;
 }
 
-/// What a device's links carry together: no source needs to give it more.
+/// Total bandwidth of a device's links: its source needs no more.
 double links_of(const Graph& graph, Id device) {
   double sum = 0;
   const auto edges = boost::out_edges(device, graph);
@@ -91,7 +91,7 @@ double of_whole_graph(const Cluster& cluster) {
   return flow.most(from, to);
 }
 
-/// What the devices of node 0 can bring to its NICs together.
+/// Bandwidth that the devices of node 0 together can bring to its NICs.
 double leaving_node(const Cluster& cluster) {
   const Graph& graph = cluster.graph;
   std::map<Id, std::size_t> place;
@@ -116,14 +116,14 @@ double leaving_node(const Cluster& cluster) {
       if (!used(graph[*e])) continue;
       const bool outside = graph[other].node != 0;
       const std::size_t here = place.at(seen[i]), there = outside ? 1 : place_of(other);
-      flow.pipe(here, there, graph[*e].bandwidth.value);  // the other direction is met from its own end
+      flow.pipe(here, there, graph[*e].bandwidth.value);  // the other direction is added from its own end
     }
   }
   return flow.most(0, 1);
 }
 
-/// Nodes of one half below the same switches are one source (or sink) with the sum of what each can send; the node that
-/// the middle runs through stays as it is.
+/// Merges the nodes of one half that have the same leaves into one source (or sink) with the sum of what they can send;
+/// a node that the middle divides is kept as it is.
 double of_collapsed_graph(const Cluster& cluster) {
   const Graph& graph = cluster.graph;
   const int middle = cluster.nodes % 2 == 1 ? cluster.nodes / 2 : -1;
@@ -175,7 +175,7 @@ double of_collapsed_graph(const Cluster& cluster) {
   return flow.most(0, 1);
 }
 
-/// The links over the two planes between the halves; nothing where the last dimension's blocks do not halve.
+/// The links across the two planes between the halves; nothing if the last dimension's blocks do not halve.
 std::optional<double> of_torus(const Cluster& cluster) {
   const Torus torus = torus_of(cluster);
   const int extent = torus.dims.back();

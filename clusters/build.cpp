@@ -1,5 +1,5 @@
-/// Builds the graph of a regular cluster: node by node, then leaves, spines and a core. The names that a 16,384-GPU
-/// graph carries are the main cost, so they are composed once.
+/// Builds the graph of a regular cluster: node by node, then leaves, spines and a core. The names in a 16,384-GPU graph
+/// are the main cost, so they are composed once.
 #include "clusters/build.h"
 
 #include <algorithm>
@@ -124,7 +124,7 @@ class Builder {
            node_.frontend_latency);
       frontend_nics_.push_back(nic);
     }
-    // What passes through host memory reaches the NIC from there.
+    // A staged message reaches the NIC from host memory.
     const std::vector<Id>& to = network_.staged ? host.memories : node_.nics_at_cpu ? sockets : attach;
     std::vector<Id> nics;
     for (int i = 0; i < node_.nics; ++i) {
@@ -134,12 +134,12 @@ class Builder {
     return nics;
   }
 
-  /// Part i of `parts` sits on this one of `places`.
+  /// The one of `places` that part i of `parts` sits on.
   static std::size_t spread(int i, std::size_t places, int parts) {
     return static_cast<std::size_t>(i) * places / static_cast<std::size_t>(parts);
   }
 
-  /// What NICs and GPUs plug into: PCIe switches, or the sockets where there are none.
+  /// What NICs and GPUs plug into: PCIe switches, or the sockets if there are none.
   std::vector<Id> add_pcie(int n, const std::string& prefix, const std::vector<Id>& sockets) {
     if (node_.pcie_switches == 0) return sockets;
     std::vector<Id> switches;
@@ -159,7 +159,7 @@ class Builder {
       link(nic, all, LinkKind::frontend, node_.frontend_bandwidth, node_.frontend_latency);
   }
 
-  /// Each device's link to its next neighbour in each dimension; around, where there are more than two.
+  /// Links each device to the next one in each dimension; wraps around if there are more than two.
   void add_torus() {
     const Torus torus = torus_of(cluster_);
     std::vector<int> at(torus.dims.size(), 0);
@@ -247,7 +247,7 @@ int nic_of(const NodeShape& node, int local_device, int devices_per_node) {
 }
 
 double vertices_of(const NodeShape& node, double nodes, int devices_per_node) {
-  // A leaf for each NIC at most; spines and core are fewer than nodes.
+  // At most one leaf per NIC; spines and core are fewer than nodes.
   return nodes * (devices_per_node + node.boards + node.pcie_switches + 3.0 * node.sockets + 2.0 * node.nics +
                   node.frontend_nics + 1) +
          2;
@@ -276,7 +276,7 @@ void split(const std::vector<int>& block, std::size_t d, int nodes, std::vector<
   if (d + 1 == block.size()) {
     dims[d] = block[d] * nodes;
     const auto extent = [](const std::vector<int>& of) { return *std::max_element(of.begin(), of.end()); };
-    // Of boxes of one size, the one with the shortest long side; of these the first.
+    // Among boxes of equal size, the one with the shortest long side, and the first of these.
     if (best.empty() || extent(dims) < extent(best)) best = dims;
     return;
   }

@@ -1,4 +1,4 @@
-/// What of a regular cluster fits together only as a whole.
+/// Checks of a regular cluster that concern several of its parts.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using base::Cursor;
 
 namespace {
 
-/// The deepest of these keys that the file has; `like` where the part comes from there.
+/// The deepest of these keys that the file has; `like` if the part comes from there.
 Cursor place(const Cursor& root, std::initializer_list<const char*> keys) {
   Cursor at = root;
   for (const char* key : keys) {
@@ -31,14 +31,14 @@ void check_boards(const Cursor& root, int devices, NodeShape& node) {
   node.boards = 1;
 }
 
-/// Devices that neither the mesh nor PCIe joins to device 0.
+/// Reports devices that neither the mesh nor PCIe connects to device 0.
 void check_mesh(const Cursor& root, int devices, const NodeShape& node) {
   const Cursor at = place(root, {"node", "fabric", "edges"});
   std::vector<int> island(static_cast<std::size_t>(devices));
   for (int d = 0; d < devices; ++d) island[static_cast<std::size_t>(d)] = d;
   std::vector<bool> linked(island.size(), devices == 1);
   for (const MeshEdge& e : node.edges) {
-    if (std::max(e.a, e.b) >= devices) {  // edges of `like`, fewer devices here
+    if (std::max(e.a, e.b) >= devices) {  // edges come from `like`, and this cluster has fewer devices
       at.error("C02",
                fmt::format("the link leads to device {}, but a node has {} devices", std::max(e.a, e.b), devices),
                "give 'fabric' in 'node' too");
@@ -102,7 +102,7 @@ void check_torus(const Cursor& root, const Cluster& cluster) {
   }
 }
 
-/// Does something join the devices of a node, and the NICs to them?
+/// Checks that something connects the devices of a node, and its NICs to them.
 void check_node(const Cursor& root, const Cluster& cluster) {
   const NodeShape& node = cluster.shape->node;
   const bool pcie = node.pcie_bandwidth.value > 0;
@@ -142,7 +142,7 @@ void check_nodes(const Cursor& root, const Cluster& cluster, bool network_given)
 void check_shape(const Cursor& at, Cluster& cluster) {
   NodeShape& node = cluster.shape->node;
   const bool torus = node.fabric == NodeFabric::torus;
-  // How many nodes there are follows from a torus's extent.
+  // A torus's dimensions determine the number of nodes.
   const std::vector<int>& dims = cluster.shape->network.torus;
   if (torus && !dims.empty() && !at.has("nodes"))
     cluster.nodes = static_cast<int>(std::min<double>(kMostDevices, product(dims) / cluster.devices_per_node));

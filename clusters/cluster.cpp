@@ -1,4 +1,4 @@
-/// What can be asked of a Cluster without its graph, the names of its parts, and the same cluster in another size.
+/// Properties of a Cluster that need no graph, the names of its parts, and the same cluster at another size.
 #include "clusters/cluster.h"
 
 #include <fmt/core.h>
@@ -11,7 +11,7 @@
 namespace orrery::clusters {
 
 FlopsPerSecond Cluster::peak(const std::string& dtype) const {
-  // A dtype that a device lacks runs at the rate of the one it would be computed in.
+  // A dtype that a device lacks runs at the rate of the dtype that it would be computed in.
   static const std::map<std::string, std::vector<std::string>> kFallbacks = {
       {"bf16", {"fp16", "fp32"}}, {"fp16", {"bf16", "fp32"}}, {"fp8", {"bf16", "fp16", "fp32"}}, {"tf32", {"fp32"}}};
   const auto& peaks = device().peak;
@@ -26,7 +26,7 @@ FlopsPerSecond Cluster::peak(const std::string& dtype) const {
 
 namespace {
 
-/// A copy that build() fills; the graph of 100,000 devices is not copied to be thrown away.
+/// A copy for build() to fill: does not copy the graph of 100,000 devices only to discard it.
 Cluster without_graph(const Cluster& from) {
   Cluster to;
   to.name = from.name;
@@ -74,7 +74,7 @@ base::Result<Cluster> resized(const Cluster& cluster, int devices) {
                       fmt::format("it builds graphs of up to {:.0f} vertices", kMostVertices));
   }
   if (part_of_node) {
-    // Devices 0..n-1 keep the switches and NICs that they have in the whole node.
+    // Devices 0..n-1 keep the switches and NICs that they have in the full node.
     const auto share = [&](int count) { return (count * devices + per_node - 1) / per_node; };
     result.devices_per_node = devices;
     node.pcie_switches = share(node.pcie_switches);

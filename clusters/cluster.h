@@ -1,7 +1,7 @@
 #pragma once
 /// Cluster: what a job runs on, as a graph of devices, switches, NICs and the links between them, plus what a device
-/// can do. Datasheet numbers only; fitted numbers live in calibration files (cost/parameters/calibration.h). It knows
-/// no layer.
+/// can do. Datasheet numbers only; fitted numbers live in calibration files (cost/parameters/calibration.h). Knows
+/// nothing of layers.
 #include <boost/graph/adjacency_list.hpp>
 #include <cstdint>
 #include <map>
@@ -19,14 +19,14 @@ using base::FlopsPerSecond;
 using base::Seconds;
 
 enum class DeviceKind { gpu, cpu };  ///< gpu: any accelerator
-/// What a communication library has tables for; `generic`: none, so that the cluster file's numbers say everything.
+/// The architectures that a communication library has tables for; `generic`: none, so the file's numbers stand.
 enum class Architecture { cpu, volta, ampere, hopper, blackwell, generic };
 
 /// One kind of accelerator (or, on a localhost cluster, one CPU rank).
 struct Device {
   std::string name;  ///< "A100-SXM4-80GB"
   DeviceKind kind = DeviceKind::gpu;
-  Architecture architecture = Architecture::ampere;  ///< what a communication library tunes for
+  Architecture architecture = Architecture::ampere;  ///< selects a communication library's tuning
   std::map<std::string, FlopsPerSecond> peak;  ///< dense matrix peak by dtype: "fp32", "tf32", "bf16", "fp16", "fp8"
   FlopsPerSecond vector_peak;                  ///< fp32 outside the matrix units
   Bytes memory;
@@ -40,16 +40,16 @@ struct Device {
 };
 
 enum class VertexKind { device, nvswitch, pcie_switch, cpu, nic, leaf, spine, core, host_memory, nvme };
-/// nvlink: the devices' own links, whoever makes them (NVLink, xGMI, ICI). frontend: the network of CPUs' NICs that
-/// feeds data; devices' messages never take it.
+/// nvlink: the devices' own links of any vendor (NVLink, xGMI, ICI). frontend: the network of NICs on the CPUs that
+/// feeds in data; messages between devices never take it.
 enum class LinkKind { nvlink, pcie, inter_socket, network, memory, frontend };
 
 struct Vertex {
   VertexKind kind = VertexKind::device;
   std::string name;  ///< "node3/gpu5"
-  int node = -1;     ///< index of the node it stands in; -1 for the fabric
-  int device = -1;   ///< global device index (= rank when ranks are placed in order); -1 when it is none
-  Bytes capacity{};  ///< of host memory and NVMe, where it is known
+  int node = -1;     ///< index of its node; -1 in the fabric
+  int device = -1;   ///< global device index (= rank when ranks are placed in order); -1 for other vertices
+  Bytes capacity{};  ///< of host memory and NVMe, where known
   bool operator==(const Vertex&) const = default;
 };
 
@@ -72,8 +72,8 @@ struct LinkClass {
   bool operator==(const LinkClass&) const = default;
 };
 
-/// none: devices reach each other over PCIe alone. torus: every device has links to its neighbours in all directions,
-/// across nodes too.
+/// none: devices reach each other over PCIe only. torus: every device has links to its neighbours in all directions,
+/// across node boundaries too.
 enum class NodeFabric { nvswitch, mesh, shared_memory, none, torus };
 enum class CpuVendor { intel, amd, other };
 
@@ -83,20 +83,20 @@ struct MeshEdge {
   bool operator==(const MeshEdge&) const = default;
 };
 
-/// How each node of a regular cluster is wired. Latencies are of one link, but `latency`: from device to device.
+/// How each node of a regular cluster is wired. A latency is that of one link, but `latency` is from device to device.
 struct NodeShape {
   NodeFabric fabric = NodeFabric::nvswitch;
-  int links = 1;                  ///< of one device into the fabric
-  BytesPerSecond link_bandwidth;  ///< of one link and direction
+  int links = 1;                  ///< from one device into the fabric
+  BytesPerSecond link_bandwidth;  ///< of one link, per direction
   Seconds latency;                ///< between two devices over the fabric (mesh: over one edge)
-  int boards = 1;                 ///< NVSwitch boards, the devices spread evenly over them
+  int boards = 1;                 ///< NVSwitch boards; devices are spread evenly over them
   BytesPerSecond trunk;           ///< between two boards; 0 with one board
   bool multicast = false;         ///< the switches reduce and multicast (NVLink SHARP)
   std::vector<MeshEdge> edges;    ///< mesh
   std::vector<int> block;         ///< torus: the node's devices as a box, innermost dimension first
-  std::string link_name;          ///< of intra; empty: by kind of fabric
-  double link_efficiency = 0;     ///< what libraries get of link_bandwidth; 0: NCCL's figure for the architecture
-  int pcie_switches = 0;          ///< devices and NICs spread evenly over them; 0: they sit on the sockets
+  std::string link_name;          ///< name of intra; empty: by kind of fabric
+  double link_efficiency = 0;     ///< share of link_bandwidth that libraries achieve; 0: NCCL's, by architecture
+  int pcie_switches = 0;          ///< devices and NICs are spread evenly over them; 0: they sit on the sockets
   BytesPerSecond pcie_bandwidth;
   Seconds pcie_latency;
   CpuVendor cpu = CpuVendor::other;
@@ -106,15 +106,15 @@ struct NodeShape {
   BytesPerSecond host_memory_bandwidth;  ///< of one socket
   Bytes host_memory;                     ///< of the node; 0: not given
   Seconds host_memory_latency;
-  int nvme = 0;  ///< drives, spread evenly over the sockets; the figures are those of one
+  int nvme = 0;  ///< drives, spread evenly over the sockets; the figures below are per drive
   Bytes nvme_capacity;
   BytesPerSecond nvme_read, nvme_write;
   Seconds nvme_latency;
   int nics = 0;
   BytesPerSecond nic_bandwidth;
   Seconds nic_latency;       ///< of one port: NIC to leaf switch
-  bool nics_at_cpu = false;  ///< NICs sit on the sockets though there are PCIe switches
-  int frontend_nics = 0;     ///< on the sockets, for data and storage, not for messages between devices
+  bool nics_at_cpu = false;  ///< NICs sit on the sockets although there are PCIe switches
+  int frontend_nics = 0;     ///< on the sockets; for data and storage, not for messages between devices
   BytesPerSecond frontend_bandwidth;
   Seconds frontend_latency;
   bool operator==(const NodeShape&) const = default;
@@ -123,16 +123,16 @@ struct NodeShape {
 /// The network above the NICs of a regular cluster: leaves, spines and, with pods, a core. Switches of one tier that
 /// carry the same traffic are one vertex per leaf, pod and cluster.
 struct NetworkShape {
-  std::string kind = "infiniband";  ///< one of network_kinds() (clusters/read.h)
-  bool rails = false;               ///< NIC i of each node of a group goes to the group's leaf i; else one leaf a group
-  int leaf_nodes = 0;               ///< nodes under one leaf (or one set of rails); 0: all
-  int pod_nodes = 0;                ///< nodes under one spine tier; 0: all, and no core
-  double oversubscription = 1;      ///< downlinks / uplinks of a leaf
+  std::string kind = "infiniband";   ///< one of network_kinds() (clusters/read.h)
+  bool rails = false;                ///< NIC i of each node in a group connects to leaf i of its group; else one leaf
+  int leaf_nodes = 0;                ///< nodes under one leaf (or one set of rails); 0: all
+  int pod_nodes = 0;                 ///< nodes under one spine tier; 0: all, without a core
+  double oversubscription = 1;       ///< downlinks / uplinks of a leaf
   double core_oversubscription = 1;  ///< downlinks / uplinks of a pod's spines
-  Seconds hop_latency;               ///< of one more switch
-  bool staged = false;      ///< messages pass through host memory: NICs cannot reach into devices, or may not (TCP)
-  Seconds message_latency;  ///< what the software takes per message, at both ends together; 0 for RDMA
-  std::vector<int> torus;   ///< of a torus: devices in each dimension; then there is no switch
+  Seconds hop_latency;               ///< of each further switch
+  bool staged = false;      ///< messages pass through host memory: NICs cannot or may not reach device memory (TCP)
+  Seconds message_latency;  ///< software time per message, both ends together; 0 for RDMA
+  std::vector<int> torus;   ///< devices in each dimension of a torus, which has no switches; empty: no torus
   bool operator==(const NetworkShape&) const = default;
 };
 
@@ -143,7 +143,7 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// A place beside device memory where a node's data can go; all of the node's together.
+/// A place beside device memory that can hold data; figures are for all of them in the node together.
 struct Storage {
   Bytes capacity;  ///< 0: not given
   BytesPerSecond read, write;
@@ -153,7 +153,7 @@ struct Storage {
 
 struct Cluster {
   std::string name;
-  std::vector<Device> devices;  ///< kinds; today every node of a cluster is of one kind: devices[0]
+  std::vector<Device> devices;  ///< the kinds; today all nodes use the same one: devices[0]
   int nodes = 1;
   int devices_per_node = 1;
   LinkClass intra;  ///< between devices of a node, per device and direction
@@ -161,17 +161,17 @@ struct Cluster {
   int nics_per_node = 0;
   double oversubscription = 1;  ///< of the fabric above the leaves
   Storage host_memory, nvme;    ///< of one node
-  std::optional<Shape> shape;   ///< none: the cluster was given link by link
+  std::optional<Shape> shape;   ///< none: the cluster is given link by link
   Graph graph;
   std::vector<std::size_t> device_vertices;  ///< vertex of each device, by global device index
   std::string stack;  ///< default software stack, by name (cost/stacks/); empty = chosen by the job
   std::vector<std::string> sources;
-  std::string text;  ///< self-contained YAML, as carried in plan files
+  std::string text;  ///< self-contained YAML, as stored in plan files
 
   [[nodiscard]] int size() const { return nodes * devices_per_node; }
   [[nodiscard]] int node_of(int device) const { return device / devices_per_node; }
   [[nodiscard]] const Device& device() const { return devices.front(); }
-  /// Dense matrix peak for a dtype name; falls back bf16 <-> fp16, fp8 -> bf16, tf32 -> fp32.
+  /// Dense matrix peak for a dtype name. A missing dtype falls back: bf16 <-> fp16, fp8 -> bf16, tf32 -> fp32.
   [[nodiscard]] FlopsPerSecond peak(const std::string& dtype) const;
 };
 

@@ -1,14 +1,14 @@
 #pragma once
-/// Reading a device: a mapping, or a catalogue name found as "devices/NAME". For the readers of this room.
+/// Reads a device: a mapping, or a catalogue name found as "devices/NAME". For the readers of this folder.
 #include <string>
 
 #include "clusters/read.h"
 
 namespace orrery::clusters {
 
-/// A device written out in full.
+/// A device given in full.
 [[nodiscard]] Device read_device(const base::Cursor& at);
-/// A device in full, or the catalogue's by name (C01 where there is none).
+/// A device given in full, or by its catalogue name (C01 if there is no such entry).
 [[nodiscard]] Device resolve_device(const base::Cursor& at, const Find& find);
 
 /// Text as a YAML double-quoted scalar.

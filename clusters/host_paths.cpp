@@ -1,4 +1,4 @@
-// Shortest ways within a node.
+// Shortest paths within a node.
 #include "clusters/host_paths.h"
 
 #include <algorithm>
@@ -41,8 +41,8 @@ HostPaths::HostPaths(const Cluster& cluster)
   first_.push_back(static_cast<int>(arcs_.size()));
 }
 
-// Least latency, then least sum of inverse bandwidths (clusters/routes.h), over vertices of the same node that are no
-// device: what passes through a device is no copy of this one.
+// Least latency, then least sum of inverse bandwidths (clusters/routes.h), over vertices of the same node other than
+// devices: a copy does not pass through another device.
 HostPath HostPaths::nearest(int from, VertexKind kind) const {
   struct Reached {
     double latency = 0, inverse = 0;

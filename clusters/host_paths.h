@@ -1,6 +1,6 @@
 #pragma once
-/// From a device to its host's memory and from there to the node's drives: which links a copy crosses, and what is left
-/// of them when all devices of a node copy at once.
+/// Paths from a device to its host's memory and on to the node's drives: the links that a copy crosses, and the
+/// bandwidth that remains when all devices of a node copy at once.
 #include <vector>
 
 #include "clusters/cluster.h"
@@ -8,23 +8,23 @@
 namespace orrery::clusters {
 
 struct HostPath {
-  std::vector<int> links;    ///< directions as clusters/paths.h numbers them; empty: the graph has no such place
+  std::vector<int> links;    ///< directions, numbered as in clusters/paths.h; empty: the graph has no such place
   BytesPerSecond bandwidth;  ///< of the slowest link
   Seconds latency;           ///< sum over the links
 };
 
 class HostPaths {
  public:
-  /// Copies what it needs of the cluster's graph.
+  /// Copies what it needs from the cluster's graph.
   explicit HostPaths(const Cluster& cluster);
 
-  /// From a device to the nearest memory of its node's sockets. The way back has the same links, each the other way.
+  /// From a device to the nearest memory of its node's sockets. The way back uses the same links reversed.
   [[nodiscard]] HostPath to_memory(int device) const;
   /// From that memory to the nearest drives of the node.
   [[nodiscard]] HostPath to_drives(int device) const;
 
-  /// What each device of the first node gets when all of them copy at once: the least, bytes/s; 0 where there is no
-  /// way.
+  /// Bandwidth of each device of the first node when all of them copy at once (the minimum over devices), bytes/s; 0
+  /// without a path.
   [[nodiscard]] BytesPerSecond shared_to_memory() const { return shared(false); }
   [[nodiscard]] BytesPerSecond shared_to_drives() const { return shared(true); }
 

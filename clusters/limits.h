@@ -1,5 +1,5 @@
 #pragma once
-/// Bounds on what a cluster file may say: wide enough for any machine, narrow enough that sums stay finite and memory
+/// Bounds on the values in a cluster file: wide enough for any machine, narrow enough that sums stay finite and memory
 /// suffices.
 #include <string>
 #include <vector>
@@ -16,12 +16,12 @@ inline constexpr double kMostBytes = 1e18;
 inline constexpr double kMostSeconds = 1;          ///< of one link
 inline constexpr int kMostParts = 4096;            ///< devices of a node, links of a device
 inline constexpr int kMostSwitches = 64;           ///< sockets, boards, PCIe switches and NICs of one node, each
-inline constexpr int kMostMesh = 256;              ///< devices of a full mesh: its links grow with their square
+inline constexpr int kMostMesh = 256;              ///< devices in a full mesh: links grow with their square
 inline constexpr std::size_t kMostDimensions = 6;  ///< of a torus
 inline constexpr double kLeastEfficiency = 0.01;
-inline constexpr int kMostChain = 16;  ///< files that a `like` goes through
+inline constexpr int kMostChain = 16;  ///< length of a chain of `like`
 inline constexpr int kMostDevices = 1 << 18;
-inline constexpr double kMostVertices = 2'000'000;  ///< of a graph: about 300 MB
+inline constexpr double kMostVertices = 2'000'000;  ///< in a graph: about 300 MB
 
 /// A list of strings, or one string; empty when missing.
 [[nodiscard]] std::vector<std::string> read_sources(const base::Cursor& at);

@@ -1,4 +1,4 @@
-/// Reads a cluster vertex by vertex and link by link, and proves that it hangs together.
+/// Reads a cluster vertex by vertex and link by link, and checks that it is connected.
 #include "clusters/links.h"
 
 #include <fmt/core.h>
@@ -22,7 +22,7 @@ const std::vector<std::string> kLinkKinds = {"nvlink", "pcie", "inter-socket", "
 struct Reading {
   Cluster cluster;
   std::map<std::string, std::size_t> by_name;
-  std::vector<Cursor> places;                     ///< of each vertex
+  std::vector<Cursor> places;                     ///< by vertex
   std::vector<std::vector<std::size_t>> devices;  ///< vertices by node
 };
 
@@ -127,7 +127,7 @@ Cluster read_links(const Cursor& at, const Find& find) {
   if (links.exists()) {
     for (const Cursor& item : links.items()) read_link(item, reading);
   }
-  // A link or a vertex that was refused would make its neighbours look lost.
+  // After a refused link or vertex, its neighbours would seem disconnected.
   if (!at.findings().failed()) check_connected(reading);
   const auto all = boost::vertices(reading.cluster.graph);
   for (auto v = all.first; v != all.second; ++v) {

@@ -1,5 +1,5 @@
 #pragma once
-/// The link-by-link form of a cluster, for odd machines. For the readers of this room.
+/// The link-by-link form of a cluster, for irregular machines. For the readers of this folder.
 #include "clusters/read.h"
 
 namespace orrery::clusters {

@@ -1,9 +1,9 @@
 #pragma once
-/// What a transfer asks of one direction of one link.
+/// The load that a transfer puts on one direction of one link.
 
 namespace orrery::clusters {
 
-/// While the transfer moves r bytes/s, r * share pass over `link` (a number of clusters::Paths).
+/// While the transfer moves r bytes/s, r * share pass over `link` (numbered as in clusters::Paths).
 struct Load {
   int link = 0;
   double share = 1;

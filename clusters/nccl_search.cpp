@@ -1,5 +1,5 @@
-/// The search, function by function after NCCL's search.cc. Steps (calls of go()) are counted against a budget, as
-/// there, so that it ends at the same solution.
+/// The search, function by function after NCCL's search.cc. Steps (calls of go()) are counted against NCCL's budget, so
+/// that it ends at the same solution.
 #include "clusters/nccl_search.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class Search {
  public:
   Search(System& s, Found& saved) : s_(s), saved_(saved), used_(s.gpus.size(), 0) {}
 
-  /// ncclTopoSearchRec from no channels; returns what is left of `time`, -1 when nothing can be better.
+  /// ncclTopoSearchRec from no channels; returns what is left of `time`, -1 when no better solution can exist.
   int run(const Found& from, int time) {
     f_ = from;
     f_.channels = f_.hops = 0;
@@ -61,7 +61,7 @@ class Search {
 
   static void take(float& left, float bandwidth) { left = std::round((left - bandwidth) * 1000) / 1000; }
 
-  /// followPath: takes `bandwidth` from the links, as far as they have it; returns how far.
+  /// followPath: takes `bandwidth` from each link while the link has it; returns the number of links taken.
   std::size_t follow(const Path& path, int start, std::size_t most, float bandwidth) {
     float pci = bandwidth;
     const bool from_gpu = s_.nodes[at(start)].kind == NodeKind::gpu;
@@ -70,7 +70,7 @@ class Search {
       Link& link = s_.links[at(path.links[step])];
       Link& back = s_.links[at(link.reverse)];
       const float forth = link.type == kPix ? pci : bandwidth;
-      // Writes into a GPU before Ampere cost it some of its other direction.
+      // On GPUs before Ampere, incoming writes cost some bandwidth of the other direction.
       const bool old = s_.nodes[at(link.to)].kind == NodeKind::gpu && s_.capability < 80 && !from_gpu;
       const float reverse = old ? forth / 8 : 0;
       if (link.bandwidth < forth || (old && back.bandwidth < reverse)) return step;
@@ -80,7 +80,7 @@ class Search {
     return most;
   }
 
-  /// ncclTopoFollowPath: whether the way could be taken (or, with a negative factor, given back).
+  /// ncclTopoFollowPath: whether the path's bandwidth could be taken (or, with a negative factor, given back).
   bool go_along(int from, int to, float factor) {
     const auto inside = [&](int n) {
       const NodeKind kind = s_.nodes[at(n)].kind;
@@ -115,7 +115,7 @@ class Search {
     if (from >= 0) go_along(from, s_.gpus[at(gpu)], -1);
   }
 
-  /// ncclTopoCompareGraphs: is what stands in f_ better than the best so far?
+  /// ncclTopoCompareGraphs: whether f_ is better than the best so far.
   [[nodiscard]] bool better() const {
     if (f_.channels < f_.least) return false;
     const float mine = static_cast<float>(f_.channels), best = static_cast<float>(saved_.channels);
@@ -136,7 +136,7 @@ class Search {
     --f_.channels;
   }
 
-  /// ncclTopoSearchRecGpu: `gpu` is the step-th of this channel. -1: NVLS has no order.
+  /// ncclTopoSearchRecGpu: places `gpu` as the step-th of this channel; -1: NVLS, which has no order.
   void go(int gpu, int step, int to_net, int to_first, Order order) {
     if (time_ <= 0) return;
     --time_;
@@ -172,7 +172,7 @@ class Search {
         continue;
       }
       const bool balanced = f_.pattern == Pattern::balanced_tree;
-      // A balanced tree takes half of the bandwidth at each of the first two GPUs.
+      // A balanced tree takes half the bandwidth at each of the first two GPUs.
       if (balanced && step != 0 && n != net(1)) continue;
       const int to_net = balanced && step == 0 ? 1 : -1;
       const float whole = f_.inter;
@@ -188,7 +188,7 @@ class Search {
     }
   }
 
-  /// ncclTopoSearchTryNvls: every GPU sends to the switches and receives from them, the head twice as much.
+  /// ncclTopoSearchTryNvls: every GPU sends to the switches and receives from them; the head does twice as much.
   void try_heads(int head) {
     const int nvs = s_.switches.front();
     int down = 0, up = 0;
@@ -214,7 +214,7 @@ class Search {
   }
   [[nodiscard]] const Link& reverse(int l) const { return s_.links[at(s_.links[at(l)].reverse)]; }
 
-  /// ncclTopoSearchNextGpuSort: which GPUs to try next, the most promising first.
+  /// ncclTopoSearchNextGpuSort: the GPUs to try next, most promising first.
   std::vector<int> next_gpus(int gpu, int step, int to_net, Order order) {
     if (order == Order::pci) return {step + 1};
     if (order == Order::replay) return {f_.order[at((f_.channels - 1) * count() + step + 1)]};
@@ -252,7 +252,7 @@ class Search {
     return next;
   }
 
-  /// Behind switches only the neighbours are tried.
+  /// With switches, only neighbours are tried.
   void neighbours_only(int gpu, std::vector<int>& next) const {
     const int before = (gpu - 1 + count()) % count(), after = (gpu + 1) % count();
     std::vector<int> first = {after};
@@ -269,7 +269,7 @@ class Search {
     next.resize(kept);
   }
 
-  /// ncclTopoSelectNets: the preferred ones, then others that the path type allows; of all GPUs with -1.
+  /// ncclTopoSelectNets: the preferred nets, then others that the path type allows; -1: of all GPUs.
   [[nodiscard]] std::vector<int> select_nets(int gpu) const {
     std::vector<int> nets;
     const auto add = [&](int n) {
@@ -290,7 +290,7 @@ class Search {
     return nets;
   }
 
-  /// The next channel (ncclTopoSearchRec).
+  /// Starts the next channel (ncclTopoSearchRec).
   void channel() {
     if (s_.inter) {
       from_nets();
@@ -311,7 +311,7 @@ class Search {
 
   /// ncclTopoSearchRecNet.
   void from_nets() {
-    const auto bandwidth = std::floor(f_.inter);  // an int there
+    const auto bandwidth = std::floor(f_.inter);  // NCCL uses an int here
     const std::vector<int> nets = select_nets(-1);
     bool found = false;
     for (std::size_t i = 0; i < nets.size(); ++i) {
@@ -365,7 +365,7 @@ class Search {
     }
   }
 
-  /// Whether no GPU is nearer to this net.
+  /// Whether no GPU is nearer to this net than the path's.
   [[nodiscard]] bool near(int node, const Path& path) const {
     return std::all_of(s_.gpus.begin(), s_.gpus.end(), [&](int gpu) {
       const Path& other = s_.path(node, gpu);
@@ -380,7 +380,7 @@ class Search {
   int time_ = 0, to_net_ = -1, to_first_ = -1;
 };
 
-/// Least and largest path type among the GPUs, or between them and the nets (ncclTopoGetGpuMinPath, MaxPath).
+/// Least and greatest path type among GPUs, or between GPUs and nets (ncclTopoGetGpuMinPath, MaxPath).
 std::pair<int, int> types_to(const System& s, const std::vector<int>& targets) {
   std::pair<int, int> range{kNone, kLocal};
   for (const int gpu : s.gpus) {
@@ -393,7 +393,7 @@ std::pair<int, int> types_to(const System& s, const std::vector<int>& targets) {
   return range;
 }
 
-/// Two NVLink islands in one node (ncclTopoSplitNvLink): then two channels are wanted, for the trees' sake.
+/// Whether a node has two NVLink islands (ncclTopoSplitNvLink): the trees then need two channels.
 bool split(const System& s) {
   std::vector<int> island(s.gpus.size());
   for (std::size_t g = 0; g < island.size(); ++g) {
@@ -412,7 +412,7 @@ bool split(const System& s) {
   return islands == 2;
 }
 
-/// ncclTopoDupChannels: wide channels become two of half the width, for more GPU blocks work on them.
+/// ncclTopoDupChannels: splits wide channels into two of half the bandwidth, so that more GPU blocks work on them.
 void duplicate(Found& f, int capability, std::size_t gpus) {
   if (f.channels == 0 || f.pattern == Pattern::nvls || f.intra < 25) return;
   if (capability > 80 && f.intra < 50 && f.channels > 4) return;
@@ -428,7 +428,7 @@ void duplicate(Found& f, int capability, std::size_t gpus) {
   f.channels = twice;
 }
 
-/// ncclTopoCompute without its fall-back.
+/// ncclTopoCompute without its fallback.
 class Compute {
  public:
   Compute(System& s, const Found& wanted) : s_(s), best_(wanted), speeds_(speeds_of(s)) {
@@ -493,7 +493,7 @@ class Compute {
     }
   }
 
-  /// What else may be allowed: worse paths, crossing NICs, less speed; false when nothing is left.
+  /// Relaxes one more limit: worse paths, crossing NICs, less speed; false when none is left.
   bool relax() {
     const int most_intra = s_.inter ? current_.type_inter : most_intra_;
     if (current_.type_intra < most_intra && (best_.channels == 0 || current_.type_intra < best_.type_intra)) {
@@ -520,7 +520,7 @@ class Compute {
     return false;
   }
 
-  /// Faster channels where the ones found leave room.
+  /// Tries faster channels if those found leave bandwidth.
   void second_pass() {
     if (best_.channels == 0) return;
     current_ = best_;

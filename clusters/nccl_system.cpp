@@ -1,4 +1,4 @@
-/// Reads one node off the cluster's graph into NCCL's terms, and finds the paths as its breadth-first search does.
+/// Translates one node of the cluster's graph into NCCL's terms, and finds paths by NCCL's breadth-first search.
 #include "clusters/nccl_system.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Id = Graph::vertex_descriptor;
 
 constexpr double kGiga = 1e9;
 constexpr float kLocalBandwidth = 5000;  // LOC_BW
-// PCI_BW is 12 for a link of generation 3 whose datasheet says 15.75 GB/s; 24 and 48 for the next two.
+// PCI_BW is 12 for a generation-3 link whose datasheet says 15.75 GB/s; 24 and 48 for the next two generations.
 constexpr double kPcieEfficiency = 12 / 15.75;
 constexpr int kMostChannels = 64;  // MAXCHANNELS
 
@@ -43,7 +43,7 @@ class Reader {
     const Graph& graph = cluster.graph;
     const int node = cluster.node_of(members.front());
     for (const int member : members) add(cluster.device_vertices[at(member)]);
-    // Breadth first from the members through the node, but through no device outside of the group.
+    // Breadth first from the members through the node, but not through devices outside the group.
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       const auto edges = boost::out_edges(seen_[i], graph);
       for (auto e = edges.first; e != edges.second; ++e) {
@@ -102,7 +102,7 @@ class Reader {
     system_.nodes.push_back(std::move(node));
   }
 
-  /// In the order of the graph, not in that of the search.
+  /// Numbers NICs in the order of the graph, not of the search.
   void number_nics() {
     int number = 0;
     for (const auto& [vertex, n] : index_) {
@@ -142,7 +142,7 @@ class Reader {
     }
   }
 
-  /// A NIC's port; several ports of one NIC are several nets.
+  /// Adds one port of a NIC; each port is a net of its own.
   void add_net(int nic, double gigabytes) {
     if (!system_.inter) return;
     const int net = static_cast<int>(system_.nodes.size());
@@ -162,7 +162,7 @@ class Reader {
   std::vector<Id> seen_;
 };
 
-/// ncclTopoSetPaths: breadth first from `base`, the wider path of the fewest hops; fills the paths to it.
+/// ncclTopoSetPaths: breadth first from `base`, the widest path with the fewest hops; fills the paths to `base`.
 void set_paths(System& s, int base) {
   s.paths[at(base)][at(base)] = {{}, kLocalBandwidth, kLocal};
   std::vector<int> front{base};
@@ -174,7 +174,7 @@ void set_paths(System& s, int base) {
         const Path& path = s.paths[at(node)][at(base)];
         Path& other = s.paths[at(link.to)][at(base)];
         const NodeKind kind = s.nodes[at(node)].kind, to = s.nodes[at(link.to)].kind;
-        // A path leads through a GPU over its own links alone, and only once.
+        // A path may pass through a GPU only over NVLinks, and only through one.
         if (node != base && kind == NodeKind::gpu &&
             (link.type != kNvlink || to != NodeKind::gpu || path.links.size() > 1)) {
           continue;
@@ -195,7 +195,7 @@ void set_paths(System& s, int base) {
   }
 }
 
-/// Of `among`, those that `from` reaches with the most bandwidth, and of these the nearest (ncclTopoGetLocal).
+/// Those of `among` that `from` reaches with the most bandwidth, and the nearest of these (ncclTopoGetLocal).
 std::vector<int> nearest(const System& s, int from, const std::vector<int>& among) {
   std::vector<int> best;
   float bandwidth = 0;
@@ -213,7 +213,7 @@ std::vector<int> nearest(const System& s, int from, const std::vector<int>& amon
   return best;
 }
 
-/// The bits of `value` below `power` in reverse order.
+/// The bits of `value` below `power`, reversed.
 int mirrored(int value, int power) {
   int result = 0;
   for (int mask = 1, mirror = power >> 1; mask < power; mask <<= 1, mirror >>= 1) {
@@ -234,7 +234,7 @@ int local_gpu(const System& s, int net) {
   return -1;
 }
 
-/// From `from` to `to` by way of `over` (addInterStep).
+/// Routes `from` to `to` through `over` (addInterStep).
 void divert(System& s, int from, int over, int to, std::optional<int> type) {
   const Path &first = s.path(from, over), &second = s.path(over, to);
   Path path = first;
@@ -244,7 +244,7 @@ void divert(System& s, int from, int over, int to, std::optional<int> type) {
   s.paths[at(from)][at(to)] = std::move(path);
 }
 
-/// GPUs that have none of their own reach a NIC over the GPU that is next to it: PXN.
+/// PXN: GPUs without a NIC of their own reach one through the GPU next to it.
 void relay_to_nets(System& s) {
   for (std::size_t n = 0; n < s.nets.size(); ++n) {
     const int net = s.nets[n];
@@ -283,7 +283,7 @@ void measure(System& s) {
 
 double link_efficiency(const Cluster& cluster) {
   if (cluster.shape && cluster.shape->node.link_efficiency > 0) return cluster.shape->node.link_efficiency;
-  // SM70_NVLINK_BW and the like, over the datasheet's 25 or 50 GB/s of a link.
+  // SM70_NVLINK_BW and similar, divided by the datasheet's 25 or 50 GB/s per link.
   switch (cluster.device().architecture) {
     case Architecture::volta:
     case Architecture::ampere: return 20.0 / 25;

@@ -1,6 +1,6 @@
-/// Routes by a search from both ends at once: each end is settled about half way, which on a tree of switches leaves
-/// most of the cluster unvisited. Weights are integers, so that equal routes are equal. Between nodes that are wired
-/// alike and plugged into the same switches a route is found once.
+/// Finds routes by a search from both ends at once: each end is settled about half way, which on a tree of switches
+/// leaves most of the cluster unvisited. Integer weights make equal routes compare equal. Between nodes with the same
+/// wiring and the same switches, a route is found once.
 #include "clusters/paths.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr Distance kEndless{std::numeric_limits<std::int64_t>::max() / 4, 0};
 
 constexpr double kFemto = 1e15;
 constexpr double kSlownessUnit = 1e18;
-constexpr double kMostSlowness = 1e15;  ///< 1000 bytes/s; slower links are all equally slow, so that sums stay integers
+constexpr double kMostSlowness = 1e15;  ///< 1000 bytes/s; slower links count as equally slow, so that sums fit integers
 
 }  // namespace
 
@@ -62,7 +62,7 @@ struct Paths::Search {
     half.heap.emplace_back(d, v);
     std::push_heap(half.heap.begin(), half.heap.end(), std::greater<>());
   }
-  /// Distance of the nearest unsettled vertex; drops entries that were overtaken.
+  /// Distance of the nearest unsettled vertex; drops outdated entries.
   [[nodiscard]] Distance top(int h) {
     Half& half = halves[h];
     while (!half.heap.empty() && settled(h, half.heap.front().second)) pop(h);
@@ -84,7 +84,7 @@ struct Paths::Search {
     label(0, a, {});
     label(1, b, {});
   }
-  /// Settles every vertex that may lie on a shortest route, from the nearer end; returns the routes' length.
+  /// Settles every vertex that may lie on a shortest route, nearer end first; returns the routes' length.
   Distance run(const std::vector<int>& first, const std::vector<Arc>& arcs) {
     Distance best = kEndless;
     while (true) {
@@ -103,7 +103,7 @@ struct Paths::Search {
       }
     }
   }
-  /// Marks the vertices settled from the start from which a shortest route leads on to one settled from the end.
+  /// Marks the vertices settled from the start that have a shortest route on to a vertex settled from the end.
   void mark(const std::vector<int>& first, const std::vector<Arc>& arcs, Distance best) {
     std::vector<int> work;
     const auto add = [&](int v) {
@@ -129,7 +129,7 @@ struct Paths::Search {
       }
     }
   }
-  /// Whether a shortest route goes on from v, which is on one, over this arc.
+  /// Whether a shortest route through v continues over this arc.
   [[nodiscard]] bool leads(int v, const Arc& arc, Distance best) const {
     const Distance step{arc.latency, arc.slowness};
     if (settled(1, arc.to)) {
@@ -142,7 +142,7 @@ struct Paths::Search {
 
 struct Paths::Step {
   enum class Where { start, between, end, into_end } where = Where::start;
-  int vertex = 0, arc = 0;  ///< of a node; between: the link
+  int vertex = 0, arc = 0;  ///< in a node; `between`: arc is the link
 };
 
 struct Paths::Pattern {
@@ -151,9 +151,9 @@ struct Paths::Pattern {
   BytesPerSecond bandwidth;
 };
 
-/// Nodes of which any two can change places without a difference: each vertex has the same arcs in the same order, to
-/// the same places in the node or to the same switches. A route between two of them is a pattern that holds for all
-/// such pairs, unless it passes a third node, or a switch that chooses between equal ways up.
+/// Nodes that are interchangeable: each vertex has the same arcs in the same order, to the same places in the node or
+/// to the same switches. A route between two such nodes is a pattern that holds for all such pairs, unless it passes a
+/// third node, or a switch that chooses between equal ways up.
 struct Paths::Alike {
   explicit Alike(const Paths& paths) {
     int nodes = 0;
@@ -175,7 +175,7 @@ struct Paths::Alike {
     kinds = known.size();
   }
 
-  /// 128 bits of everything that a change of places must keep; none where nodes are joined without switches.
+  /// 128-bit hash of all that interchangeable nodes share; none if nodes are joined without switches.
   [[nodiscard]] std::optional<std::pair<std::uint64_t, std::uint64_t>> wiring_of(const Paths& paths, int n) const {
     std::uint64_t a = 1, b = 2;
     const auto note = [&](std::uint64_t value) {
@@ -200,7 +200,7 @@ struct Paths::Alike {
     return std::make_pair(a, b);
   }
 
-  /// What a route between two vertices is kept under; none where it is not.
+  /// The key of the pattern between two vertices; none if no pattern applies.
   [[nodiscard]] std::optional<std::uint64_t> key(const Paths& paths, int start, int end) const {
     const int from = paths.node_of_[Search::at(start)], to = paths.node_of_[Search::at(end)];
     if (from < 0 || to < 0 || kind[Search::at(from)] < 0 || kind[Search::at(to)] < 0) return std::nullopt;
@@ -230,9 +230,9 @@ struct Paths::Alike {
 
   std::vector<std::vector<int>> vertices;                              ///< by node
   std::vector<int> place;                                              ///< of a vertex in its node
-  std::vector<int> kind;                                               ///< of a node; -1: like no other
+  std::vector<int> kind;                                               ///< of a node; -1: not interchangeable
   std::size_t kinds = 0, most = 0;                                     ///< kinds; vertices of the largest node
-  std::unordered_map<std::uint64_t, std::optional<Pattern>> patterns;  ///< none: each pair has its own route
+  std::unordered_map<std::uint64_t, std::optional<Pattern>> patterns;  ///< none: each pair needs its own search
 };
 
 Paths::Paths(const Cluster& cluster) {
@@ -294,12 +294,12 @@ const Paths::Path& Paths::route(int from, int to) {
   return *path;
 }
 
-/// From a switch to one of a lower tier: which of them is next to the receiver's NICs.
+/// Whether a step leads from a switch down to a lower tier, where the receiver decides between rails.
 bool Paths::down(int from, int to) const {
   return tier_of_[Search::at(to)] > 0 && tier_of_[Search::at(to)] < tier_of_[Search::at(from)];
 }
 
-/// What a choice between equal ways goes by.
+/// What selects one of several equal ways.
 int Paths::key(int from, int to, int start, int end) const {
   const auto node = [&](int vertex) { return node_of_[Search::at(vertex)]; };
   if (node(from) >= 0 && node(from) == node(start)) return local_of_[Search::at(start)];
@@ -317,7 +317,7 @@ Paths::Path Paths::find(int start, int end) {
   return search(start, end, fresh ? &found->second : nullptr);
 }
 
-/// `pattern`: what the route is for all nodes alike, where there is such a pattern.
+/// Stores the route in `pattern` if it holds for all interchangeable nodes.
 Paths::Path Paths::search(int start, int end, std::optional<Pattern>* pattern) {
   Path path;
   path.bandwidth.value = std::numeric_limits<double>::infinity();
@@ -349,7 +349,7 @@ Paths::Path Paths::search(int start, int end, std::optional<Pattern>* pattern) {
   return path;
 }
 
-/// Whether the step from v holds for all nodes like these.
+/// Adds the step from v to the pattern; false if it does not hold for all interchangeable nodes.
 bool Paths::add_step(int v, const Arc& way, std::size_t ways, int own, int other, std::vector<Step>& steps) const {
   using Where = Step::Where;
   const auto node = [&](int vertex) { return node_of_[Search::at(vertex)]; };

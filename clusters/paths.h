@@ -1,6 +1,6 @@
 #pragma once
-/// The links that a message between two devices crosses, for whoever shares links out: every direction of every link
-/// has a number, and a route is a list of them. Routes are found once and kept.
+/// Finds the links that a message between two devices crosses, for sharing links among messages. Every direction of
+/// every link has a number, and a route is a list of these. Each route is found once and kept.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -13,34 +13,34 @@
 
 namespace orrery::clusters {
 
-/// Edge e of the graph (in the order of boost::edges) has two directions: 2e from its source to its target, 2e + 1
+/// Edge e of the graph (in the order of boost::edges) has two directions: 2e runs from its source to its target, 2e + 1
 /// back.
 class Paths {
  public:
   struct Path {
     std::vector<int> links;    ///< directions, from a to b; empty when a == b
-    Seconds latency;           ///< sum over the links, and between nodes what the network's software takes per message
+    Seconds latency;           ///< sum over the links; between nodes also the network software's time per message
     BytesPerSecond bandwidth;  ///< of the slowest link
   };
 
-  /// Copies what it needs of the cluster's graph.
+  /// Copies what it needs from the cluster's graph.
   explicit Paths(const Cluster& cluster);
   ~Paths();
   Paths(Paths&&) noexcept;
   Paths& operator=(Paths&&) noexcept;
 
   /// The route from device a to device b: least latency, then least sum of inverse bandwidths (as clusters::route).
-  /// Where several routes are equal, a device takes the one of its own place: the devices of a node spread over the
-  /// node's equal NICs, on the sender's side by the sender, on the receiver's (and from a spine down to one of its
-  /// rails) by the receiver; on the way up to equal switches routes spread by the sender's node and device, as hashing
-  /// over equal-cost paths would spread them, but the same each time. The reference stays valid. A pair without a route
-  /// is a bug of whoever read the cluster.
+  /// Equal routes are shared out by position: the devices of a node spread over its equal NICs, by the sender's
+  /// position on the sender's side, and by the receiver's on the receiver's side (also from a spine down to one of its
+  /// rails). On the way up, routes spread over equal switches by the sender's node and device, as hashing over
+  /// equal-cost paths does, but deterministically. The reference stays valid. A pair without a route is a bug in the
+  /// code that read the cluster.
   const Path& between(int a, int b) { return route(vertex_of(a), vertex_of(b)); }
   /// The same between any two vertices of the graph, for traffic that ends at a switch or in host memory.
   const Path& route(int from, int to);
   [[nodiscard]] int vertex_of(int device) const;
 
-  /// Bytes/s by direction.
+  /// Bytes/s, by direction.
   [[nodiscard]] const std::vector<double>& bandwidths() const { return bandwidths_; }
   [[nodiscard]] int devices() const { return static_cast<int>(vertex_of_.size()); }
   [[nodiscard]] std::size_t kept() const { return kept_.size(); }  ///< routes found so far
@@ -49,7 +49,7 @@ class Paths {
   struct Arc {
     int to = 0, link = 0;
     std::int64_t latency = 0;   // fs
-    std::int64_t slowness = 0;  // inverse bandwidth, as per 10^18 bytes
+    std::int64_t slowness = 0;  // inverse bandwidth, in s per 10^18 bytes
   };
   struct Search;
   struct Alike;
@@ -63,13 +63,13 @@ class Paths {
   [[nodiscard]] bool down(int from, int to) const;
   [[nodiscard]] int key(int from, int to, int start, int end) const;
 
-  std::vector<int> first_;  // of each vertex, in arcs_
+  std::vector<int> first_;  // start of each vertex in arcs_
   std::vector<Arc> arcs_;
   std::vector<double> bandwidths_;
   std::vector<double> latencies_;                         // s, by edge
-  std::vector<int> node_of_, local_of_, tier_of_;         // by vertex; local_of_: which device of its node
+  std::vector<int> node_of_, local_of_, tier_of_;         // by vertex; local_of_: index of the device in its node
   std::vector<int> vertex_of_;                            // by device
-  std::unordered_map<std::uint64_t, const Path*> known_;  // only looked up
+  std::unordered_map<std::uint64_t, const Path*> known_;  // lookups only, never iterated
   std::deque<Path> kept_;
   std::unique_ptr<Search> search_;
   std::unique_ptr<Alike> alike_;

@@ -1,5 +1,5 @@
 /// Reads a cluster: the brief form (device, node, fabric, how many) and `like`, another cluster with some of its parts
-/// replaced. The parts are read in read_node.cpp and checked as a whole in check_shape.cpp; links.cpp has the
+/// replaced. read_node.cpp reads the parts, check_shape.cpp checks them as a whole, and links.cpp reads the
 /// link-by-link form.
 #include "clusters/read.h"
 
@@ -19,11 +19,11 @@ using base::Cursor;
 
 namespace {
 
-using Chain = std::vector<std::string>;  ///< what was gone through by `like`, outermost first
+using Chain = std::vector<std::string>;  ///< clusters that `like` has led through, outermost first
 
 Cluster read_in_chain(const Cursor& at, const Find& find, const Chain& chain);
 
-/// What a `like` names, in full; nothing where that failed, which has been said.
+/// The cluster that `like` names, in full; nothing after an error, which is already reported.
 std::optional<Cluster> read_like(const Cursor& like, const Find& find, const Chain& chain) {
   const std::string name = like.text();
   const std::optional<std::string> text = find && !name.empty() ? find(name) : std::nullopt;
@@ -54,7 +54,7 @@ std::optional<Cluster> read_like(const Cursor& like, const Find& find, const Cha
   return std::nullopt;
 }
 
-/// The brief form, by itself or over the cluster that `like` names: each part that is given replaces that part.
+/// The brief form, on its own or over the cluster that `like` names: each part that is given replaces that part.
 Cluster read_brief(const Cursor& at, const Find& find, std::optional<Cluster> base) {
   const bool fresh = !base;
   Cluster cluster = base ? std::move(*base) : Cluster{};
@@ -67,7 +67,7 @@ Cluster read_brief(const Cursor& at, const Find& find, std::optional<Cluster> ba
   if (nodes.exists()) {
     const int most = fresh ? kMostDevices / cluster.devices_per_node : kMostDevices;
     cluster.nodes = static_cast<int>(nodes.integer(1, most, 1));
-    // A torus in another size keeps its blocks.
+    // A torus keeps its blocks when its size changes.
     if (!shape.network.torus.empty() && !at.has("fabric") && !fresh) {
       shape.network.torus = torus_for(shape.node.block, cluster.nodes);
       if (shape.network.torus.empty())
@@ -171,7 +171,7 @@ const std::vector<std::string>& network_kinds() {
 
 Cluster read_cluster(const Cursor& at, const Find& find) {
   Cluster cluster = read_in_chain(at, find, {});
-  // What is wrong has been said; a graph of it is not wanted.
+  // Errors are already reported; do not build a graph from them.
   if (at.findings().failed()) return cluster;
   if (cluster.shape) {
     build(cluster);

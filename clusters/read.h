@@ -1,6 +1,6 @@
 #pragma once
-/// Text to Cluster. The brief form says a regular cluster in ten lines (a device, a node, a fabric and how many); the
-/// catalogue form refers to a device by name, resolved with `find`. No file is opened here.
+/// Reads a Cluster from text. The brief form describes a regular cluster in ten lines (a device, a node, a fabric and
+/// how many); a device or cluster given by catalogue name is resolved with `find`. No file is opened here.
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace orrery::clusters {
 
-/// Text of a catalogue entry by name ("devices/a100-sxm4-80gb"), or nothing. Given by apps/, which opens files.
+/// Text of a catalogue entry by name ("devices/a100-sxm4-80gb"), or nothing. Provided by apps/, which opens files.
 using Find = std::function<std::optional<std::string>(const std::string&)>;
 
-/// What `kind` of a network may say; "torus" has no switches.
+/// The values of a network's `kind`; "torus" has no switches.
 [[nodiscard]] const std::vector<std::string>& network_kinds();
 
 [[nodiscard]] base::Result<Cluster> parse_cluster(std::string_view text, std::string file, const Find& find);
 [[nodiscard]] Cluster read_cluster(const base::Cursor& at, const Find& find);
-/// A self-contained YAML form (devices inlined), for plan files; parse(write(c)) equals c.
+/// Self-contained YAML (devices inlined), for plan files; parse(write(c)) equals c.
 [[nodiscard]] std::string write_cluster(const Cluster& cluster, int indent = 0);
-/// The same cluster with another number of devices (whole nodes, or fewer devices than a node).
+/// The same cluster with another number of devices (whole nodes, or part of one node).
 [[nodiscard]] base::Result<Cluster> resized(const Cluster& cluster, int devices);
 
 }  // namespace orrery::clusters

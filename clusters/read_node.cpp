@@ -23,7 +23,7 @@ int read_count(const Cursor& at, int low, int fallback, int high) {
 
 namespace {
 
-/// One [a, b] or [a, b, links] of a mesh; faults point at the number that is wrong.
+/// Reads one [a, b] or [a, b, links] of a mesh; errors point at the wrong number.
 std::optional<MeshEdge> read_edge(const Cursor& at, int devices, std::set<std::pair<int, int>>& seen) {
   const std::vector<Cursor> parts = at.items();
   if (parts.size() != 2 && parts.size() != 3) {
@@ -68,7 +68,7 @@ void read_mesh(const Cursor& at, int devices, NodeShape& node) {
   }
 }
 
-/// Every device to every other.
+/// Connects every device to every other.
 void fill_mesh(const Cursor& at, int devices, NodeShape& node) {
   const int links = read_count(at.optional("links"), 1, 1, kMostParts);
   if (devices > kMostMesh) {
@@ -138,7 +138,7 @@ void read_nics(const Cursor& at, NodeShape& node) {
   node.nics = read_count(at.at("count"), 0, 1);
   node.nic_bandwidth = read_rate(at.at("bandwidth"));
   node.nic_latency = read_delay(at.at("latency"));
-  // Who runs the protocol on the host's cores gets no more out of a port than those that serve it get through.
+  // If host cores run the protocol, a port delivers no more than the cores that serve it can process.
   const Cursor core_rate = at.optional("core_rate"), cores = at.optional("cores");
   if (core_rate.exists()) {
     const BytesPerSecond served = read_rate(core_rate) * read_count(cores, 1, 1);

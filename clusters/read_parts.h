@@ -1,18 +1,18 @@
 #pragma once
-/// Reading the parts of a regular cluster, one by one, over what is there already (`like`). For read.cpp.
+/// Reads the parts of a regular cluster, one by one, each over what `like` gave. For read.cpp.
 #include "clusters/limits.h"
 #include "clusters/read.h"
 
 namespace orrery::clusters {
 
-/// `node`: each of its parts that is given replaces that part. `fresh`: nothing is there yet, and what every node needs
-/// must be given.
+/// Reads `node`: each part that is given replaces that part. `fresh`: there is no `like`, so what every node needs must
+/// be given.
 void read_node(const base::Cursor& at, bool fresh, int& devices, NodeShape& node);
-/// `fabric`: replaces all of it.
+/// Reads `fabric`, which replaces the whole network.
 [[nodiscard]] NetworkShape read_network(const base::Cursor& at);
 
-/// What fits together only as a whole: edges and boards to devices, pods to leaves, a torus to its nodes, something
-/// that joins devices and nodes, a graph that can be built. Points at the key that is wrong, or at `like`.
+/// Checks the parts against each other: edges and boards against devices, pods against leaves, a torus against nodes;
+/// that devices and nodes are connected and that the graph can be built. Errors point at the wrong key, or at `like`.
 void check_shape(const base::Cursor& at, Cluster& cluster);
 
 [[nodiscard]] BytesPerSecond read_rate(const base::Cursor& at);

@@ -1,5 +1,5 @@
-/// Wirings of groups: the search in each node that looks different, and the worst of them; closed forms where there is
-/// nothing to search (one device a node, CPU ranks, tori, full meshes).
+/// Wirings of groups: the search in each node that looks different, and the worst result; closed forms if there is
+/// nothing to search (one device per node, CPU ranks, tori, full meshes).
 #include "clusters/rings.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ PathType type_of(int path) {
   }
 }
 
-/// `members` of one node in the order of the system's GPUs.
+/// Translates the system's GPUs into `members` of one node.
 Channels converted(const nccl::Found& found, const std::vector<int>& members, bool inter) {
   Channels result;
   result.count = found.channels;
@@ -70,7 +70,7 @@ struct Searched {
   Channels ring, tree, nvls;
 };
 
-/// Where nothing fits: one channel in order, at the slowest speed (the library's fall-back).
+/// If nothing fits: one channel in order, at the slowest speed (NCCL's fallback).
 nccl::Found fallen_back(nccl::Found found, int gpus) {
   if (found.channels > 0) return found;
   found.channels = 1;
@@ -88,7 +88,7 @@ Searched searched(const Cluster& cluster, const std::vector<int>& members, bool 
   Searched result;
   if (inter && system.nets.empty()) return result;
   const nccl::Found ring = fallen_back(nccl::search(system, {.pattern = nccl::Pattern::ring}), gpus);
-  // The tree takes as many channels as the ring has.
+  // The tree has as many channels as the ring.
   const nccl::Found tree = fallen_back(
       nccl::search(system, {.pattern = nccl::Pattern::balanced_tree, .least = ring.channels, .most = ring.channels}),
       gpus);
@@ -102,7 +102,7 @@ Searched searched(const Cluster& cluster, const std::vector<int>& members, bool 
   return result;
 }
 
-/// What holds for both: the fewer and slower channels over the worse paths.
+/// The worse of each figure: fewer channels, less bandwidth, worse paths.
 Channels worse(Channels a, const Channels& b) {
   a.count = std::min(a.count, b.count);
   a.channels.resize(std::min(a.channels.size(), at(a.count)));
@@ -114,9 +114,9 @@ Channels worse(Channels a, const Channels& b) {
   return a;
 }
 
-/// Members' links to members, the fewest of any; their bandwidth. For a torus and for full meshes, whose directed links
-/// split into that many rings: tori into Hamiltonian cycles (Kotzig 1973; Foregger 1978 for three dimensions), complete
-/// directed graphs likewise but for 4 and 6 vertices (Tillson 1980).
+/// Channels along the members' links: as many as the member with the fewest has, each with a link's bandwidth. For tori
+/// and full meshes, whose directed links split into that many rings: tori into Hamiltonian cycles (Kotzig 1973;
+/// Foregger 1978 for three dimensions), complete directed graphs too, except for 4 and 6 vertices (Tillson 1980).
 Channels along_links(const Cluster& cluster, const std::vector<int>& members) {
   const std::set<int> inside(members.begin(), members.end());
   const Graph& graph = cluster.graph;
@@ -149,7 +149,7 @@ bool full_mesh(const Cluster& cluster) {
   return n > 2 && cluster.shape->node.edges.size() == n * (n - 1) / 2;
 }
 
-/// CPU ranks: one way from each to each other, through shared memory or the network.
+/// CPU ranks: one path between any two, through shared memory or the network.
 Channels of_cpus(const Cluster& cluster, const std::vector<int>& members, bool inter) {
   Channels result;
   result.count = 1;
@@ -161,7 +161,7 @@ Channels of_cpus(const Cluster& cluster, const std::vector<int>& members, bool i
   return result;
 }
 
-/// Groups of one node, and the shares of larger ones, that look alike have the same wiring.
+/// Nodes whose members have the same local indices have the same wiring, and are searched once.
 Searched worst_of(const Cluster& cluster, const Members& nodes) {
   const bool inter = nodes.size() > 1;
   std::set<std::vector<int>> seen;

@@ -1,4 +1,4 @@
-/// Routes by Dijkstra on the cluster's graph; groups in closed form where the cluster is regular.
+/// Routes by Dijkstra on the cluster's graph; groups in closed form if the cluster is regular.
 #include "clusters/routes.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Hop {
   double bandwidth = 0;
 };
 
-/// What a route may use: no front-end link, and of the devices those of the group alone.
+/// What a route may use: no front-end link, and no devices other than the group's.
 struct Allowed {
   const Graph* graph = nullptr;
   const std::vector<int>* through = nullptr;  ///< sorted; none: every device
@@ -39,8 +39,8 @@ struct Allowed {
   }
 };
 
-/// The vertices of the route by latency, then by bandwidth; a route may pass through a device, as NCCL does over
-/// NVLink. Empty when there is none.
+/// Vertices of the route with the least latency, then the most bandwidth; it may pass through a device, as NCCL does
+/// over NVLink. Empty when there is none.
 std::vector<Id> shortest(const Graph& graph, Id from, Id to, const std::vector<int>* through) {
   const Allowed allowed{&graph, through};
   const boost::filtered_graph<Graph, Allowed, Allowed> open(graph, allowed, allowed);
@@ -76,7 +76,7 @@ Id vertex_of(const Cluster& cluster, int device) {
   return cluster.device_vertices[static_cast<std::size_t>(device)];
 }
 
-/// Of parallel links between two neighbours, the one that Dijkstra took.
+/// The one of several parallel links between neighbours that Dijkstra took.
 const Link& best_link(const Graph& graph, Id a, Id b) {
   const Link* best = nullptr;
   const auto edges = boost::out_edges(a, graph);
@@ -101,7 +101,7 @@ Hop along(const Cluster& cluster, const std::vector<Id>& path) {
   return hop;
 }
 
-/// Within a mesh: the links that a member has to other members, of the one that has fewest; 0 when a member has none.
+/// In a mesh: the number of links to other members, for the member with the fewest; 0 if a member has none.
 int mesh_links_within(const Cluster& cluster, const std::vector<int>& members) {
   int fewest = std::numeric_limits<int>::max();
   const auto local = [&](int device) { return device % cluster.devices_per_node; };
@@ -120,8 +120,8 @@ int mesh_links_within(const Cluster& cluster, const std::vector<int>& members) {
   return fewest;
 }
 
-/// The slowest hop of the ring through the members in order, on the graph. Other devices do not pass messages on, but
-/// where there is no other way.
+/// The slowest hop of the ring through the members in order, on the graph. Other devices forward messages only if there
+/// is no other way.
 Hop around(const Cluster& cluster, const std::vector<int>& members) {
   Hop worst{0, std::numeric_limits<double>::max()};
   std::vector<int> through = members;
@@ -137,7 +137,7 @@ Hop around(const Cluster& cluster, const std::vector<int>& members) {
   return worst;
 }
 
-/// Of a torus: the links from member to member, of the member that has the fewest.
+/// In a torus: the links to other members, for the member with the fewest.
 Hop on_torus(const Cluster& cluster, const std::vector<int>& members) {
   std::vector<int> inside = members;
   std::sort(inside.begin(), inside.end());
@@ -170,7 +170,7 @@ Hop within_node(const Cluster& cluster, const std::vector<int>& members) {
   return {cluster.shape->node.latency.value, cluster.shape->node.link_bandwidth.value * links};
 }
 
-/// Where the ring over the group's nodes crosses leaves and pods.
+/// How often the ring over the group's nodes crosses leaves and pods.
 struct Crossings {
   double leaf = 0;  ///< share of the hops between nodes that leave their leaf group
   double pod = 0;   ///< share that leave their pod
@@ -186,7 +186,7 @@ Crossings crossings_of(const Cluster& cluster, const std::vector<int>& nodes) {
   return result;
 }
 
-/// Members of this and of similar groups that share one NIC; at least those of the fullest NIC of this group alone.
+/// Members of this and of similar groups that share one NIC; at least those of this group alone on its fullest NIC.
 double members_per_nic(const Cluster& cluster, const std::vector<int>& members, int per_node, int sharing) {
   const NodeShape& node = cluster.shape->node;
   std::map<std::pair<int, int>, int> on_nic;
@@ -215,12 +215,12 @@ Hop between_nodes(const Cluster& cluster, const std::vector<int>& members, const
           node.nic_bandwidth.value * nics_per_device / members_per_nic(cluster, members, per_node, sharing)};
   hop.latency += network.message_latency.value;
   if ((network.staged || node.nics_at_cpu) && node.pcie_switches > 0) {
-    // Through the switches' links to the sockets, which the devices of a switch share.
+    // Messages take the switches' links to the sockets, which the devices of a switch share.
     const double active = std::min<double>(cluster.devices_per_node, 1.0 * per_node * sharing);
     hop.bandwidth = std::min(hop.bandwidth, node.pcie_bandwidth.value / std::max(1.0, active / node.pcie_switches));
   }
   if (network.staged && node.host_memory_bandwidth.value > 0) {
-    // Out: written by the device, read and written by the protocol's copy, read by the port; and in as much again
+    // Outgoing: the device writes, the protocol's copy reads and writes, the port reads; incoming takes as many passes
     // (Cai et al., SIGCOMM 2021, section 2: the kernel's stack copies once on each side).
     constexpr double kPasses = 8;
     const double active = std::min<double>(cluster.devices_per_node, 1.0 * per_node * sharing);
@@ -228,8 +228,8 @@ Hop between_nodes(const Cluster& cluster, const std::vector<int>& members, const
   }
   const Crossings crossing = crossings_of(cluster, nodes);
   if (crossing.leaf > 0) {
-    // An uplink's share of one device is its NICs' bandwidth over the oversubscription, and more where only some
-    // devices or some hops use uplinks. A rail's leaf serves one device of each node, which is always active.
+    // A device's share of an uplink is its NICs' bandwidth over the oversubscription, and more if only some devices or
+    // some hops use uplinks. A rail's leaf serves one device of each node, which is always active.
     const double active = network.rails ? 1.0 : std::min(1.0, 1.0 * per_node * sharing / cluster.devices_per_node);
     const double uplink = cluster.inter.bandwidth.value / network.oversubscription / active;
     hop.bandwidth = std::min(hop.bandwidth, uplink / crossing.leaf);

@@ -1,4 +1,4 @@
-/// A cluster in a few numbers: what joins devices within and between nodes, and what a node can hold.
+/// A cluster in a few numbers: what connects devices within and between nodes, and what a node can store.
 #include <algorithm>
 #include <limits>
 
@@ -8,7 +8,7 @@
 namespace orrery::clusters {
 namespace {
 
-/// NVLinks of the device that has the fewest, when each edge counts its links.
+/// NVLinks of the device that has the fewest; each edge counts with its number of links.
 int fewest_mesh_links(const NodeShape& node, int devices) {
   std::vector<int> links(static_cast<std::size_t>(devices), 0);
   for (const MeshEdge& e : node.edges) {
@@ -18,7 +18,7 @@ int fewest_mesh_links(const NodeShape& node, int devices) {
   return *std::min_element(links.begin(), links.end());
 }
 
-/// Do the edges reach every device?
+/// Whether the edges connect all devices.
 bool joined(const NodeShape& node, int devices) {
   std::vector<bool> reached(static_cast<std::size_t>(devices), false);
   reached[0] = true;
@@ -34,7 +34,7 @@ bool joined(const NodeShape& node, int devices) {
   return std::all_of(reached.begin(), reached.end(), [](bool one) { return one; });
 }
 
-/// Links of a device of the torus, and of these, those that lead out of a node; mean over the node's devices.
+/// Links per device of the torus, and those that leave the node; means over the node's devices.
 struct TorusLinks {
   double all = 0, leaving = 0;
 };
@@ -83,7 +83,7 @@ LinkClass inter_of(const Cluster& cluster) {
     return {cluster.intra.name, node.link_bandwidth * torus_links(torus_of(cluster)).leaving, node.latency};
   }
   // Device, PCIe switch, NIC, leaf and down again. A NIC at a socket is reached over the switch's link to it; staged
-  // messages pass through host memory besides.
+  // messages pass through host memory as well.
   const bool shared = node.fabric == NodeFabric::shared_memory;
   const bool at_socket = network.staged || node.nics_at_cpu;
   double links = node.pcie_switches > 0 ? (at_socket ? 3 : 2) : shared ? 1 : 2;

@@ -1,4 +1,4 @@
-/// Writes a cluster as self-contained YAML: the brief form where there is a shape, else link by link.
+/// Writes a cluster as self-contained YAML: the brief form if it has a shape, otherwise link by link.
 #include <fmt/format.h>
 
 #include "clusters/device.h"
@@ -24,7 +24,7 @@ std::string quoted(const std::string& text) {
 
 namespace {
 
-/// Lines with an indentation; `key: value` pairs.
+/// Writes indented lines of the form `key: value`.
 class Writer {
  public:
   explicit Writer(int indent) : indent_(indent) {}
@@ -204,7 +204,7 @@ std::string write_cluster(const Cluster& cluster, int indent) {
   write_device(out, cluster.device());
   if (cluster.shape) {
     write_node(out, cluster, cluster.shape->node);
-    // Without one, a reader refuses nodes that it would have to connect.
+    // Without a network, a reader refuses more than one node.
     if (cluster.nodes > 1 || cluster.shape->network != NetworkShape{}) write_network(out, cluster.shape->network);
     out.count("nodes", cluster.nodes);
   } else {

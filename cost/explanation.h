@@ -1,6 +1,6 @@
 #pragma once
-/// What explains a prediction, as plain records: a plan with one thing changed, numbers that its step time hangs on,
-/// its operators. sim/explain/ makes them, reports/ shows them. Seconds, bytes, FLOPs.
+/// Explanations of a prediction, as plain records: the plan with one thing changed, the numbers that its step time is
+/// sensitive to, its operators. sim/explain/ makes them, reports/ shows them. Seconds, bytes, FLOPs.
 #include <cmath>
 #include <optional>
 #include <string>
@@ -12,30 +12,30 @@ namespace orrery::cost {
 
 struct Variation {
   std::string change;                    ///< "micro-batch 4", "10 GB more memory"
-  std::optional<Prediction> prediction;  ///< none: there is no such plan
-  std::string refusal;                   ///< then why, in the words of a rule or of a search
+  std::optional<Prediction> prediction;  ///< none: no such plan exists
+  std::string refusal;                   ///< then the reason, in the words of a rule or of a search
   std::string code;                      ///< of the rule
 };
 
-/// By what a number is divided and multiplied to see what hangs on it.
+/// The factor by which a number is divided and multiplied in a sensitivity study.
 inline constexpr double kSensitivityFactor = 1.25;
 
-/// A number that a prediction rests on, and the step time with less and with more of it, all else equal.
+/// A number that a prediction rests on, and the step time when it is smaller and larger, all else equal.
 struct Sensitivity {
   std::string what;                    ///< "bandwidth of NICs", "device.gemm.efficiency"
-  std::string value, source, meaning;  ///< as it is: "25 GB/s"
-  double less_s = 0, more_s = 0;       ///< of the step with the number divided, and multiplied
+  std::string value, source, meaning;  ///< unchanged: "25 GB/s"
+  double less_s = 0, more_s = 0;       ///< step time with the number divided, and multiplied
   [[nodiscard]] double swing() const { return std::abs(less_s - more_s); }
 };
 
-/// All executions of one kind of operator in one pass: of the mean rank and a step.
+/// All executions of one kind of operator in one pass; means over ranks, per step.
 struct OperatorRow {
   std::string name, phase;  ///< "matmul", "backward"
   double count = 0, seconds = 0, flops = 0, bytes = 0;
 };
 struct Operators {
   std::vector<OperatorRow> rows;  ///< longest first
-  /// Of the model's FLOPs as MFU counts them (full attention matrix, forward times 3), what masks leave out. Mean rank.
+  /// The model FLOPs that masks omit although MFU counts them (full attention matrix, forward times 3). Mean rank.
   double masked_flops = 0;
   double peak_flops = 0, bandwidth = 0;  ///< of a device, at the plan's precision; 0: unknown
 };

@@ -3,7 +3,7 @@
 
 namespace orrery::cost {
 
-/// A range that a measured value lies in with a chance of 80 %: from the 10th to the 90th percentile.
+/// A range that contains a measured value with a probability of 80 %: from the 10th to the 90th percentile.
 struct Interval {
   double low = 0, high = 0;
   bool operator==(const Interval&) const = default;

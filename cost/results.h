@@ -1,5 +1,5 @@
 #pragma once
-/// What the verbs return, as plain records, so that reports/ shows them without knowing sim/. All times in seconds,
+/// Results of the verbs as plain records, so that reports/ can show them without knowing sim/. All times in seconds,
 /// sizes in bytes; names follow docs/json.md.
 #include <cstdint>
 #include <map>
@@ -11,21 +11,21 @@
 
 namespace orrery::cost {
 
-/// Where a step's time goes on the mean rank; the parts sum to the step time.
+/// How the mean rank spends a step's time; the parts sum to the step time.
 struct Breakdown {
   double forward = 0, backward = 0, recompute = 0, optimizer = 0;                       ///< compute
   double tensor_communication = 0, data_communication = 0, pipeline_communication = 0;  ///< exposed
   double exchange_communication = 0;  ///< exposed: all-to-alls of tokens to experts, or of embeddings
   double copies = 0;                  ///< offload, exposed
   double bubble = 0;                  ///< waiting for another stage
-  double overhead = 0;                ///< per-step cost of the software outside the schedule
+  double overhead = 0;                ///< the software's cost per step outside the schedule
   /// Exposed communication and copies of every kind.
   [[nodiscard]] double exposed() const {
     return tensor_communication + exchange_communication + data_communication + pipeline_communication + copies;
   }
 };
 
-/// One row per process-group dimension and operation.
+/// One row for each dimension of process groups and operation.
 struct CommunicationRow {
   std::string dimension;   ///< "tensor", "data", "pipeline", "embedding", "world"
   std::string operation;   ///< "all_reduce", "all_gather", "reduce_scatter", "send"
@@ -38,28 +38,28 @@ struct CommunicationRow {
 
 struct LinkRow {
   std::string name;                                   ///< link class
-  double bytes = 0;                                   ///< per step over all links of the class
-  double mean_utilisation = 0, peak_utilisation = 0;  ///< of capacity over the step; mean over the class, busiest link
+  double bytes = 0;                                   ///< per step, over all links of the class
+  double mean_utilisation = 0, peak_utilisation = 0;  ///< share of capacity over the step: class mean, busiest link
 };
 
-/// Memory of one rank class, by purpose, at its peak.
+/// Memory of a stage by purpose, at its peak.
 struct MemoryRow {
   int stage = 0;
   double total = 0;                          ///< of the device: arena + software overhead
-  double host = 0, nvme = 0;                 ///< of a rank, where the plan offloads
+  double host = 0, nvme = 0;                 ///< per rank, where the plan offloads
   std::map<std::string, double> by_purpose;  ///< "parameters", "gradients", …, "software"
 };
 
-/// A table of a recommendation model: where it stands, and what it costs a rank that has a part of it, in a step.
+/// A table of a recommendation model: where it is placed, and what a rank that holds a part of it spends in a step.
 struct TableRow {
   std::string table;  ///< "emb_l.3.weight"
   std::int64_t rows = 0;
   std::string sharding, place;                ///< "row"; "row 0-7"
-  double compute_s = 0, communication_s = 0;  ///< lookups and updates; what is sent and received
-  double bytes = 0;                           ///< of a part, with its optimizer state
+  double compute_s = 0, communication_s = 0;  ///< lookups and updates; sends and receives
+  double bytes = 0;                           ///< of one part, with its optimizer state
 };
 
-/// A prediction for one plan: by the closed form or by replay.
+/// A prediction for one plan, by closed form or by replay.
 struct Prediction {
   plan::PlanSpec spec;
   double step_time_s = 0;
@@ -71,14 +71,14 @@ struct Prediction {
   double tokens_per_s = 0;
   double cost_per_step_usd = 0;
   double energy_per_step_j = 0;
-  double simulation_seconds = 0;  ///< lowering, checking and replay; 0 for the closed form
+  double simulation_seconds = 0;  ///< for lowering, checking and replay; 0 for the closed form
   Breakdown breakdown;
   std::vector<MemoryRow> memory;  ///< by stage
   std::vector<CommunicationRow> communication;
   std::vector<LinkRow> links;
   std::vector<TableRow> tables;  ///< of a recommendation model
-  /// How much more the rank with most has of its tables, in bytes that it moves, than the bound below which no
-  /// placement comes.
+  /// By how much the bytes that the busiest rank moves for its tables exceed the lower bound over all placements
+  /// (relative).
   std::optional<double> placement_gap;
 };
 
@@ -86,15 +86,15 @@ struct SearchResult {
   std::vector<Prediction> plans;  ///< best first
   std::int64_t candidates = 0;    ///< points of the space
   std::int64_t feasible = 0;
-  std::int64_t evaluated = 0;  ///< by the closed form
+  std::int64_t evaluated = 0;  ///< by closed form
   std::int64_t simulated = 0;  ///< by replay
   double seconds = 0;
-  /// How far the best plan may be from the best of the space, relative: by how much its replay takes longer than the
-  /// closed form says of the best that was not replayed. Absent when the search was interrupted.
+  /// How far the best plan may be from the best of the space, relative: its replayed time over the closed form's time
+  /// of the best plan that was not replayed, less 1. Absent if the search was interrupted.
   std::optional<double> optimality_gap;
-  bool interrupted = false;                      ///< candidates are left that nobody looked at
+  bool interrupted = false;                      ///< some candidates were not looked at
   std::map<std::string, std::int64_t> rejected;  ///< reason -> count
-  std::vector<std::string> nearest;              ///< when nothing is feasible: what to relax
+  std::vector<std::string> nearest;              ///< if nothing is feasible: what to relax
 };
 
 /// One fitted parameter and the error before and after.
@@ -115,12 +115,12 @@ struct Residual {
 struct FitResult {
   std::vector<FittedParameter> parameters;
   double error_before = 0, error_after = 0;  ///< mean absolute relative, over the spans
-  /// The same with each span weighted by its time: a microsecond that is wrong by half is not as wrong as a second.
+  /// The same, with each span weighted by its time: an error of half a microsecond matters less than one of a second.
   double time_weighted_error_before = 0, time_weighted_error_after = 0;
   double held_out_error_after = 0;
   std::vector<Residual> residuals;
-  std::vector<Residual> operators;  ///< where runs timed them; `what` begins with the operator's name
-  std::vector<std::string> notes;   ///< runs left out and why
+  std::vector<Residual> operators;  ///< of runs that timed them; `what` begins with the operator's name
+  std::vector<std::string> notes;   ///< runs left out, and why
 };
 
 /// A measured run beside its prediction.

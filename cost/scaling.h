@@ -1,7 +1,7 @@
 #pragma once
-/// A scaling study as plain records: how a job does on more and more devices, what each size loses to what, and what a
-/// run would take there. sim/scaling/ makes one, reports/ shows it. Seconds, bytes, dollars, joules; docs/formulas.md
-/// has the definitions. "Tokens" are samples where a model has tables instead of tokens.
+/// A scaling study as plain records: how a job performs on more and more devices, what each size loses and why, and
+/// what a run would cost there. sim/scaling/ makes one, reports/ shows it. Seconds, bytes, dollars, joules;
+/// docs/formulas.md has the definitions. "Tokens" are samples if the model has tables instead of tokens.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace orrery::cost {
 
-/// strong: the same batch on more devices; weak: the batch grows with them.
+/// strong: the same batch on more devices; weak: the batch grows with the devices.
 enum class Scaling : std::uint8_t { strong, weak };
 [[nodiscard]] constexpr const char* name_of(Scaling scaling) {
   return scaling == Scaling::strong ? "strong" : "weak";
 }
 
-/// Where device time goes. What a prediction cannot tell apart has no cause of its own: contention for links is in the
-/// communication that it slows, stages of unlike length are in the bubble.
+/// Where device time goes. What a prediction cannot separate has no cause of its own: contention for links counts as
+/// the communication that it slows, unequal stages count as bubble.
 enum class Cause : std::uint8_t {
   compute,
   recompute,
@@ -38,7 +38,7 @@ enum class Cause : std::uint8_t {
 };
 struct CauseWords {
   Cause cause;
-  const char *key, *name, *says;  ///< of JSON and CSV, of people, and what it is
+  const char *key, *name, *says;  ///< for JSON and CSV; for people; its meaning
 };
 inline constexpr std::array<CauseWords, 11> kCauses{{
     {Cause::compute, "compute", "compute", "forward and backward; smaller pieces run at a lower rate"},
@@ -55,69 +55,69 @@ inline constexpr std::array<CauseWords, 11> kCauses{{
 }};
 using ByCause = std::array<double, kCauses.size()>;  ///< in the order of kCauses
 
-/// A degree of the plan that is not what it was at the size before.
+/// A degree of the plan that changed from the previous size.
 struct Grown {
   std::string dimension;  ///< "data", "tensor", "pipeline", "context", "expert"
   int from = 1, to = 1;
 };
 
-/// A whole run, on a size.
+/// A whole run at one size.
 struct RunCost {
   double seconds = 0;
   std::optional<Interval> seconds_interval;
   double usd = 0;     ///< 0: the devices have no price
-  double joules = 0;  ///< 0: their power is not known
+  double joules = 0;  ///< 0: their power is unknown
   double co2_grams = 0;
 };
 
-/// A run that was measured of the same job at some size, whatever its plan.
+/// A measured run of the same job at some size, with any plan.
 struct MeasuredPoint {
   std::string source;  ///< run directory, or a published row's name
   std::string plan;    ///< in words
   int devices = 0;
   std::int64_t batch = 0;
   double step_time_s = 0;
-  double predicted_s = 0;  ///< of that very plan; 0: not predicted
-  bool published = false;  ///< a row of a file; its kind may have been used to choose the stack's numbers
-  bool best_plan = false;  ///< its plan is the point's
+  double predicted_s = 0;  ///< with that plan; 0: not predicted
+  bool published = false;  ///< a row of a file; rows of its kind may have served to choose the stack's numbers
+  bool best_plan = false;  ///< its plan is the one of this point
 };
 
 struct ScalingPoint {
   int devices = 0, nodes = 0;
-  std::int64_t batch = 0;          ///< sequences of a step
-  std::optional<Prediction> best;  ///< nothing: `reason` says why
+  std::int64_t batch = 0;          ///< sequences per step
+  std::optional<Prediction> best;  ///< none: `reason` says why
   std::string reason;
-  std::string stack, evidence, evidence_text;  ///< what the prediction rests on, as `plan` says it
-  std::optional<Interval> factors;             ///< measured over predicted step times of such software
+  std::string stack, evidence, evidence_text;  ///< the basis of the prediction, as the verb `plan` states it
+  std::optional<Interval> factors;             ///< measured over predicted step times for this kind of software
   std::optional<Interval> step_time_s, tokens_per_s_per_device_interval;
   double tokens_per_s_per_device = 0;
-  double efficiency = 0;  ///< tokens/s a device over that of the series' first point that has a plan
+  double efficiency = 0;  ///< tokens/s per device over that of the series' first point with a plan
   std::optional<Interval> efficiency_interval;
-  ByCause seconds_by_cause{};  ///< device-seconds a token; their sum is 1 / tokens_per_s_per_device
-  /// Against the point before that has a plan: place of it in the series (-1: none), what each cause adds in
-  /// device-seconds a token, and in efficiency lost: sums are the whole change of either.
+  ByCause seconds_by_cause{};  ///< device-seconds per token; they sum to 1 / tokens_per_s_per_device
+  /// Compared with the previous point that has a plan: its index in the series (-1: none), and what each cause adds in
+  /// device-seconds per token and loses in efficiency; each sums to the whole change.
   int before = -1;
   ByCause seconds_added{}, efficiency_lost{};
-  double marginal = std::numeric_limits<double>::quiet_NaN();  ///< throughput gained over devices added
+  double marginal = std::numeric_limits<double>::quiet_NaN();  ///< throughput gained over devices added, relative
   std::vector<Grown> grown;
-  std::optional<RunCost> run;  ///< of a budget of tokens
+  std::optional<RunCost> run;  ///< for a budget of tokens
 };
 
-/// One job over the sizes.
+/// One job at all sizes.
 struct ScalingSeries {
-  std::size_t job = 0;  ///< whose place it is among those given
+  std::size_t job = 0;  ///< its index among the given jobs
   std::string model, cluster, device, precision;
   double parameters = 0;
-  double memory_bytes = 0;  ///< of a device
+  double memory_bytes = 0;  ///< per device
   std::int64_t sequence = 0;
-  std::int64_t batch = 0;  ///< at the smallest size; weak: it grows from there
+  std::int64_t batch = 0;  ///< at the smallest size; in weak scaling it grows from there
   bool samples = false;    ///< a recommendation model
   Scaling scaling = Scaling::strong;
-  std::string held;                  ///< the plan that is held, in words; empty: each size has its best
+  std::string held;                  ///< the plan used at every size, in words; empty: each size has its best
   std::vector<ScalingPoint> points;  ///< by size, ascending
   std::vector<MeasuredPoint> measured;
   int pays_up_to = 0;       ///< devices up to which all growth pays (ScalingStudy::pays); 0: no two sizes
-  int stops_paying_at = 0;  ///< the first size that does not; 0: none
+  int stops_paying_at = 0;  ///< the first size whose growth does not pay; 0: none
 };
 
 /// A point of a study.
@@ -125,22 +125,22 @@ struct Place {
   std::size_t series = 0, point = 0;
 };
 
-/// Ways to train one model on the budget, within the deadline where there is one.
+/// Ways to train one model on the budget, within the deadline if there is one.
 struct Ways {
   std::string model;
-  std::optional<Place> cheapest, smallest, fastest;  ///< smallest: fewest devices; nothing: no point meets the deadline
-  std::optional<Place> nearest;                      ///< then the one that misses it least
+  std::optional<Place> cheapest, smallest, fastest;  ///< smallest: fewest devices; none: no point meets the deadline
+  std::optional<Place> nearest;                      ///< then the point that misses it least
 };
 
 struct ScalingStudy {
   std::vector<ScalingSeries> series;
-  /// Growth pays where at least this share of the devices added becomes throughput.
+  /// Growth pays if at least this share of the added devices becomes throughput.
   double pays = 0.5;
   std::optional<double> tokens;  ///< budget
   std::optional<double> deadline_s;
   double co2_grams_per_kwh = 0;
   std::string co2_source;
-  std::vector<Ways> ways;    ///< by model; of a budget alone
+  std::vector<Ways> ways;    ///< by model; only with a budget
   bool interrupted = false;  ///< points are missing
 };
 

@@ -1,4 +1,4 @@
-// Members to places, places to steps, and what the links make of them.
+// Places members, lays out steps, and replays them on the links.
 #include "sim/collective_replay.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ using plan::Goal;
 
 namespace {
 
-/// Messages from everybody to everybody, all under way at once: some seconds a size.
+/// Limit of messages from everybody to everybody at once: takes a few seconds per size.
 constexpr std::int64_t kMostMessages = std::int64_t{1} << 16;
 
 bool has_root(Goal goal) {
@@ -42,8 +42,8 @@ std::size_t index(int i) {
   return static_cast<std::size_t>(i);
 }
 
-/// Each node's members turned by the channel's number. On a ring every other node's are reversed, so that the ring goes
-/// from node to node between equals, as NCCL's alternating rings do. A root is the first of all.
+/// Rotates each node's members by the channel's number. On a ring every other node is reversed, so that the ring
+/// connects corresponding members of neighbouring nodes, as NCCL's alternating rings do. A root moves to the front.
 Members order_of(Members members, int in_node, int channel, const CollectiveCase& what) {
   if (what.channels == 1) return members;
   const int root = members.front();
@@ -60,7 +60,7 @@ Members order_of(Members members, int in_node, int channel, const CollectiveCase
   return members;
 }
 
-/// The switch through which all devices of the node meet and that reduces; -1: there is none, or several.
+/// The one switch that connects all devices of the node and reduces; -1 if there is none, or several.
 int reducing_switch(const clusters::Cluster& cluster, int node) {
   if (!cluster.shape || !cluster.shape->node.multicast) return -1;
   int found = -1;

@@ -1,7 +1,7 @@
 #pragma once
-/// One collective by one algorithm on the links of a cluster: in closed form on an idle graph
-/// (cost/network/algorithms.h), and replayed message by message (sim/replay_transfers.h), alone or several at once; and
-/// which links that takes. Datasheet bandwidths and latencies, no library's tuning.
+/// One collective by one algorithm on a cluster's links: in closed form on an idle graph (cost/network/algorithms.h),
+/// and replayed message by message (sim/replay_transfers.h), alone or several at once; and the links that it uses.
+/// Datasheet bandwidths and latencies, without a library's tuning.
 #include <string>
 #include <vector>
 
@@ -14,50 +14,50 @@
 
 namespace orrery::sim {
 
-/// A group of devices in the order of its members, those of a node behind each other, equally many in each.
+/// Devices of a group in member order: those of a node are consecutive, and all nodes have equally many.
 using Members = std::vector<int>;
 
-/// `devices` dealt out to `tasks` groups in turn: as ranks of data parallelism are, `tasks` tensor-parallel ranks side
-/// by side. Empty where groups would not be alike: of a node's devices `tasks` is no divisor and no multiple, or of
-/// all.
+/// Deals `devices` out to `tasks` groups in turn, like data-parallel ranks with `tasks` adjacent tensor-parallel ranks.
+/// Empty if the groups would differ: if `tasks` neither divides nor is a multiple of the devices per node, or does not
+/// divide their total.
 [[nodiscard]] std::vector<Members> dealt_out(const clusters::Cluster& cluster, const Members& devices, int tasks);
 
 struct CollectiveCase {
   plan::Algorithm algorithm = plan::Algorithm::ring;
   plan::Goal goal = plan::Goal::all_reduce;
-  std::vector<Members> tasks;  ///< each does the collective, all from the same moment on
-  base::Bytes message;         ///< of each task; as cost::collective_time takes it
-  int pieces = 1;              ///< where the algorithm sends pieces that follow each other
-  /// The message in so many parts, each by the algorithm over the members in another order: the next device of each
-  /// node is the first, on a ring the last of every other node. So other NICs carry it, as those of a library's
-  /// channels do. A root stays.
+  std::vector<Members> tasks;  ///< groups that each run the collective, starting together
+  base::Bytes message;         ///< of each task; defined as for cost::collective_time
+  int pieces = 1;              ///< for algorithms that send consecutive pieces
+  /// The number of parts of the message. Each part runs the algorithm with the members in another order: it starts at
+  /// the next device of each node, and on a ring ends with the last of every other node. So each part uses other NICs,
+  /// as a library's channels do. A root stays.
   int channels = 1;
 };
 
-/// In how many pieces by default: of 512 KiB, NCCL's buffer of 4 MiB in 8 steps (NCCL_BUFFSIZE, NCCL_STEPS of
+/// The default number of pieces: of 512 KiB, NCCL's buffer of 4 MiB in 8 steps (NCCL_BUFFSIZE, NCCL_STEPS of
 /// src/include/device.h, 2.28), at most 64.
 [[nodiscard]] int pieces_of(base::Bytes message);
-/// Whether this algorithm cuts the message into pieces for that.
+/// Whether the algorithm divides the message into pieces for this goal.
 [[nodiscard]] bool has_pieces(plan::Algorithm algorithm, plan::Goal goal);
 
-/// Why it cannot be replayed on this cluster: a clause for people ("tree does no all_gather"). Empty: it can.
-/// `operation`: the goal as the user calls it.
+/// Why it cannot be replayed on this cluster: a clause for people ("tree does no all_gather"). Empty if it can.
+/// `operation`: the user's name for the goal.
 [[nodiscard]] std::string why_not(const clusters::Cluster& cluster, const CollectiveCase& what,
                                   const std::string& operation);
 
 struct CollectiveReplay {
-  base::Seconds closed_form;         ///< of one channel of one task, with the network to itself
+  base::Seconds closed_form;         ///< one channel of one task, with the network to itself
   base::Seconds replay;              ///< until the last task has ended
-  base::Seconds latency;             ///< the same with nothing in the messages
-  std::int64_t messages = 0;         ///< that the replay stands for
-  std::vector<cost::LinkRow> links;  ///< the class with the busiest link first; of the replay's time
-  /// What binds: "latency" where messages with nothing in them take more than half of the time, else the first class.
+  base::Seconds latency;             ///< the same for empty messages
+  std::int64_t messages = 0;         ///< number that the replay represents
+  std::vector<cost::LinkRow> links;  ///< class with the busiest link first; over the replay's time
+  /// The bottleneck: "latency" if empty messages take more than half of the time, else the first class of links.
   [[nodiscard]] std::string binds() const;
-  /// The share of the replay's time that this is: of the latency, or that the busiest link moves bytes.
+  /// Its share of the replay's time: that of the latency, or the time that the busiest link moves bytes.
   [[nodiscard]] double bound_share() const;
 };
 
-/// `paths` and `fabric` of this cluster; why_not() is empty.
+/// `paths` and `fabric` belong to this cluster; why_not() must be empty.
 [[nodiscard]] CollectiveReplay replay_collective(const clusters::Cluster& cluster, clusters::Paths& paths,
                                                  const Fabric& fabric, const CollectiveCase& what);
 

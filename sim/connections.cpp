@@ -33,16 +33,16 @@ std::vector<std::vector<int>> by_node(const clusters::Cluster& cluster, const st
   return nodes;
 }
 
-constexpr std::size_t kMostRoutes = std::size_t{1} << 20;  // between nodes, that one exchange asks for
+constexpr std::size_t kMostRoutes = std::size_t{1} << 20;  // limit of routes between nodes for one exchange
 
-/// Members of the fullest node and NICs that one of them uses.
+/// The number of members of the fullest node, and of NICs that one of them uses.
 struct Fullest {
   std::size_t members = 1;
   int ways = 1;
   [[nodiscard]] std::size_t member(const std::vector<int>& devices, std::size_t connection) const {
     return connection * devices.size() / members;
   }
-  /// How many connections come into a node at each member.
+  /// The number of connections that enter a node at each member.
   [[nodiscard]] std::vector<int> entering(const std::vector<int>& devices) const {
     std::vector<int> result(devices.size(), 0);
     for (std::size_t k = 0; k < members; ++k) result[member(devices, k)] += ways;
@@ -107,7 +107,7 @@ const std::vector<std::vector<int>>* Connections::channels(const Nodes& nodes) {
     for (const clusters::Channel& channel : clusters::wiring_of(cluster_, members).ring.channels) {
       std::vector<int>& order = known->second.emplace_back();
       for (const int d : channel.order) order.push_back(d % cluster_.devices_per_node);
-      if (order.size() != places.front().size()) {  // not through all members: no ring that could be laid
+      if (order.size() != places.front().size()) {  // not through all members, so it cannot be laid as a ring
         known->second.clear();
         break;
       }
@@ -145,7 +145,7 @@ void Connections::rings_over_nodes(const Nodes& nodes, Wired& wired) {
     const std::vector<int> entering = full.entering(here);
     for (std::size_t i = 0; i < here.size(); ++i) {
       const std::size_t to = (i + 1) % here.size();
-      const int passing = wired.connections - entering[to];  // those that come in at `to` end before it
+      const int passing = wired.connections - entering[to];  // those that enter at `to` end before it
       if (passing > 0) hop(here[i], here[to], 0, passing);
     }
   }
@@ -211,7 +211,7 @@ void Connections::add_exchange(const std::vector<int>& devices, Communicator& c)
     for (const int a : here)
       for (const int b : here)
         if (a != b) hop(a, b, 0, wired.connections);
-  // Of very many nodes one distance stands for its neighbours: what crosses a tier grows evenly with it.
+  // With very many nodes, one distance represents its neighbours: the load on a tier grows evenly with distance.
   const std::size_t stride = 1 + devices.size() * nodes.size() / kMostRoutes;
   for (std::size_t first = 1; first < nodes.size(); first += stride) {
     const std::size_t alike = std::min(stride, nodes.size() - first);

@@ -1,6 +1,6 @@
-// Routes in three parts: from a device to its NIC (by kind of node), between the switches that two NICs plug into (by
-// pair of switches), and from a NIC to a device. Clusters whose nodes are linked without switches fall back on one
-// search of the whole graph for each pair that is asked for.
+// Routes in three parts: from a device to its NIC (by kind of node), between the switches that two NICs connect to (by
+// pair of switches), and from a NIC to a device. If nodes are linked without switches, each requested pair takes a
+// search of the whole graph.
 #include "sim/fabric.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct Graph {
   std::vector<int> first;  // arcs of vertex v: [first[v], first[v+1])
   std::vector<Arc> arcs;
   std::vector<Direction> directions;
-  std::vector<int> node;  // of each vertex, -1 in the fabric
+  std::vector<int> node;  // by vertex; -1 in the fabric
   std::vector<VertexKind> kind;
 };
 
@@ -80,7 +80,7 @@ Graph compact(const Cluster& cluster) {
   return g;
 }
 
-// Shortest paths from `source` over vertices that `inside` admits, until `target` is reached (all, if it is -1).
+// Shortest paths from `source` over vertices that `inside` admits, until `target` is reached (-1: to all vertices).
 template <class Inside>
 struct ShortestWays {
   ShortestWays(const Graph& graph, int source, int target, const Inside& inside) {
@@ -103,7 +103,7 @@ struct ShortestWays {
       }
     }
   }
-  // Positions of the arcs on the way to a vertex, in order.
+  // Positions of the arcs on the path to a vertex, in order.
   [[nodiscard]] std::vector<int> arcs_to(int vertex) const {
     std::vector<int> out;
     for (auto r = reached.find(vertex); r->second.from >= 0; r = reached.find(r->second.from))
@@ -118,7 +118,7 @@ struct ShortestWays {
   std::map<int, Reached> reached;
 };
 
-// A step of a route within a kind of node: the k-th arc of the node's i-th vertex.
+// A step of a route in a kind of node: the k-th arc of the node's i-th vertex.
 struct LocalStep {
   int vertex = 0, arc = 0;
 };
@@ -128,13 +128,13 @@ struct Port {
   int vertex = 0, arc = 0;  // local vertex (a NIC) and its arc into the fabric
 };
 
-// What equal nodes share. Vertices and devices by their place in the node.
+// What equal nodes share. Vertices and devices are numbered within the node.
 struct NodeKind {
   std::vector<int> devices;  // local vertices
   std::vector<Port> ports;
   std::vector<std::vector<LocalRoute>> between;  // [device][device]
   std::vector<std::vector<LocalRoute>> out, in;  // [device][port]
-  std::vector<std::vector<int>> own;             // [device]: ports that its traffic is spread over
+  std::vector<std::vector<int>> own;             // [device]: ports over which its traffic is spread
 };
 
 }  // namespace
@@ -152,11 +152,11 @@ struct Fabric::Parts {
 
   Graph graph;
   int per_node = 1;
-  bool switched = true;         // nodes meet in switches alone
-  std::vector<int> vertex_of;   // device
+  bool switched = true;         // nodes connect only through switches
+  std::vector<int> vertex_of;   // by device
   std::vector<int> node_first;  // vertices of node n: node_vertices[node_first[n], node_first[n+1])
   std::vector<int> node_vertices, local;
-  std::vector<int> place, node_of;  // of a device in its node; the node
+  std::vector<int> place, node_of;  // by device: its position in its node; its node
   std::vector<NodeKind> kinds;
   std::vector<int> kind_of;
   std::map<std::pair<std::uint64_t, std::uint64_t>, int> kind_by_wiring;
@@ -194,7 +194,7 @@ struct Fabric::Parts {
           switched = false;
   }
 
-  // Nodes are of one kind when they are wired alike, vertex by vertex.
+  // Nodes are of the same kind if they are wired alike, vertex by vertex.
   int find_kind(int n) {
     std::uint64_t high = 1, low = 2;
     const auto note = [&](std::uint64_t value) { high = mix(high, value), low = mix(low, ~value); };
@@ -265,7 +265,7 @@ struct Fabric::Parts {
     return kind;
   }
 
-  // Devices that are nearest to the same ports divide them in order.
+  // Devices that share the same nearest ports divide them in order.
   static void share_out(NodeKind& kind, const std::vector<std::vector<Length>>& distance) {
     std::map<std::vector<int>, std::vector<std::size_t>> by_ports;
     kind.own.resize(kind.devices.size());
@@ -293,13 +293,13 @@ struct Fabric::Parts {
     }
   }
 
-  // Of a node's port: the arc into the fabric.
+  // The arc from a node's port into the fabric.
   [[nodiscard]] const Arc& uplink(int n, const Port& port) const {
     const int v = node_vertices[at(node_first[at(n)] + port.vertex)];
     return graph.arcs[at(graph.first[at(v)] + port.arc)];
   }
 
-  // Directions between two vertices, kept; null where there is no way.
+  // Directions between two vertices, cached; null if there is no path.
   template <class Inside>
   const std::vector<int>* searched(int from, int to, const Inside& inside) const {
     const std::uint64_t key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
@@ -314,15 +314,15 @@ struct Fabric::Parts {
     return found->second ? &*found->second : nullptr;
   }
 
-  // Between the switches that two ports plug into.
+  // Directions between the switches that two ports connect to.
   [[nodiscard]] const std::vector<int>* between(int from, int to) const {
     static const std::vector<int> kNone;
     if (from == to) return &kNone;
     return searched(from, to, [&](int v) { return v == to || (graph.node[at(v)] < 0 && !dead_end[at(v)]); });
   }
 
-  // Which of its node's ports a device sends on to reach a switch of another: its own; where that leads nowhere (rails
-  // without spines) the one that plugs into that switch or leads there, as NCCL relays over NVLink.
+  // The port of its node on which a device sends towards another node's switch: its own; if that has no path (rails
+  // without spines), the port that connects to that switch or has a path to it, as NCCL relays over NVLink.
   [[nodiscard]] std::size_t port_towards(int n, const NodeKind& kind, std::size_t own, int target) const {
     if (between(uplink(n, kind.ports[own]).to, target)) return own;
     for (std::size_t p = 0; p < kind.ports.size(); ++p)
@@ -331,7 +331,7 @@ struct Fabric::Parts {
     return own;
   }
 
-  // By tiers of switches, so that nothing is implied by what it implies.
+  // Proceeds by tiers of switches, so that no two directions imply each other.
   void find_implied() {
     implied.assign(graph.directions.size(), false);
     const auto height = [&](int v) {
@@ -345,7 +345,7 @@ struct Fabric::Parts {
       double below = 0;
       for (int i = graph.first[v]; i < graph.first[v + 1]; ++i)
         if (height(graph.arcs[at(i)].to) < own) below += 1 / graph.arcs[at(i)].inverse;
-      bool level = false;  // a link to a switch of its height: traffic may come from there too
+      bool level = false;  // a link to a switch of the same height: traffic may come from there too
       for (int i = graph.first[v]; i < graph.first[v + 1]; ++i) level |= height(graph.arcs[at(i)].to) == own;
       int above = 0;
       for (int i = graph.first[v]; i < graph.first[v + 1]; ++i) above += height(graph.arcs[at(i)].to) > own ? 1 : 0;
@@ -358,7 +358,7 @@ struct Fabric::Parts {
     }
   }
 
-  // A switch below one other is passed by nobody who does not end there.
+  // A switch below only one other is passed only by traffic that ends there.
   void find_dead_ends() {
     dead_end.assign(graph.node.size(), false);
     for (std::size_t v = 0; v < graph.node.size(); ++v) {

@@ -1,6 +1,6 @@
-// The clock around sim/max_min: flows wait out their latency, move at their path's rate, and end. All flows of a path
-// move at one rate, so a path keeps one progress (bytes that a flow has moved since the path was last idle), and a flow
-// ends when that reaches where it stood at its start plus its own bytes.
+// The clock around sim/max_min: flows wait for their latency, move at their path's rate, and end. All flows of a path
+// have the same rate, so a path keeps one progress (bytes that a flow has moved since the path was last idle); a flow
+// ends when that reaches its value at the flow's start plus the flow's own bytes.
 #include "sim/flow_network.h"
 
 #include <algorithm>
@@ -21,10 +21,10 @@ namespace {
 using base::at;
 
 constexpr double kTick = 1e-12;  ///< s
-/// A flow that would take longer (104 days) is a bug of the caller, and larger sums leave the clock's integers.
+/// A longer flow (104 days) is a bug of the caller; larger sums would overflow the clock's integers.
 constexpr double kLongest = 9e18;
 
-struct Ending {  // of a moving flow
+struct Ending {  // the end of a moving flow
   double progress = 0;
   std::int64_t order = 0;
   int flow = -1;
@@ -71,11 +71,11 @@ struct Flow {
   int path = -1;
   int count = 1;
   double bytes = 0;
-  double ends_at = 0;  // progress
+  double ends_at = 0;  // in units of progress
   std::int64_t order = 0;
 };
 
-/// Paths by (finish, number): a binary heap that knows where each path stands, for a finish moves with every solve.
+/// Paths by (finish, number): a binary heap that tracks each path's position, since a finish changes with every solve.
 class Finishes {
  public:
   explicit Finishes(std::vector<Path>& paths) : paths_(paths) {}
@@ -187,7 +187,7 @@ class FlowNetwork::Engine {
     }
     flows_[at(index)] = {State::waiting, path, count, bytes, 0, order_++};
     ++active_;
-    // What has nothing to move ends in step(), as everything else does.
+    // Empty flows end in step(), like all others.
     if (latency > 0 || bytes == 0 || paths_[at(path)].instant) {
       push(joins_, Join{now + latency, flows_[at(index)].order, index});
     } else {
@@ -202,7 +202,7 @@ class FlowNetwork::Engine {
     ENSURE(flow.state == State::waiting || flow.state == State::moving, "flow {} is not under way", index);
     --active_;
     if (flow.state == State::waiting) {
-      flow.state = State::cancelled;  // its number is free when its latency ends
+      flow.state = State::cancelled;  // its number becomes free when its latency ends
       return;
     }
     Path& path = paths_[at(flow.path)];
@@ -385,7 +385,7 @@ class FlowNetwork::Engine {
 
   std::int64_t order_ = 0;
   std::vector<Path> paths_;
-  std::unordered_multimap<std::uint64_t, int> known_;  // only looked up
+  std::unordered_multimap<std::uint64_t, int> known_;  // lookups only, never iterated
   std::vector<Flow> flows_;
   std::vector<int> free_;    // heap
   std::vector<Join> joins_;  // heap

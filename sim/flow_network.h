@@ -1,17 +1,17 @@
 #pragma once
-/// Max-min fair sharing of links between the transfers that are under way: a fluid, flow-level model of a network.
+/// Max-min fair sharing of links between the transfers in flight: a fluid, flow-level model of a network.
 ///
 /// A flow moves bytes along a path. A path says how many of the flow's connections cross each resource (a direction of
-/// a link as clusters::Paths numbers them, or any other capacity): while the flow moves r bytes/s, r * share pass
-/// there. A message between two devices has share 1 on each link of its route. A ring all-reduce is one flow as well:
-/// its bytes are what one connection carries in all, its shares count the ring's connections that cross each link. So
-/// one flow stands for all transfers that progress in step.
+/// a link as numbered by clusters::Paths, or any other capacity): while the flow moves r bytes/s, r * share pass there.
+/// A message between two devices has share 1 on each link of its route. A ring all-reduce is one flow too: its bytes
+/// are those of one connection, and its shares count the ring's connections over each link. So one flow represents all
+/// transfers that progress together.
 ///
-/// Rates are max-min fair (sim/max_min.h). They are computed again when flows come or go, only for the flows that the
-/// change can reach: a resource that its flows cannot fill even at their limits joins nobody. All flows of a path are
-/// one entry of the solver, however many they are.
+/// Rates are max-min fair (sim/max_min.h). They are recomputed when flows come or go, only for flows that the change
+/// can affect: a resource that its flows cannot fill even at their limits connects none of them. All flows of a path
+/// are one entry of the solver, whatever their number.
 ///
-/// The clock at the surface is an integer count of picoseconds; equal calls give equal results.
+/// The public clock is an integer count of picoseconds; equal calls give equal results.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -49,42 +49,42 @@ class FlowNetwork {
   FlowNetwork(FlowNetwork&&) noexcept;
   FlowNetwork& operator=(FlowNetwork&&) noexcept;
 
-  /// Another resource; returns its number.
+  /// Adds a resource; returns its number.
   int add_resource(double bytes_per_second);
 
-  /// A path, to be used by any number of flows; returns its number. Loads on one resource are added up, their order
-  /// does not matter, and equal paths get equal numbers. `most`: bytes/s that one flow does not pass (a protocol's
-  /// limit). A path without loads and limit takes no time beyond latency.
+  /// A path for any number of flows; returns its number. Loads on the same resource are added, their order does not
+  /// matter, and equal paths get equal numbers. `most`: limit of one flow in bytes/s (of a protocol). A path without
+  /// loads and limit takes only latency.
   int path(std::vector<Load> loads, double most = std::numeric_limits<double>::infinity());
 
-  /// A flow: uses nothing for `latency`, then moves `bytes`. `count` equal flows, each of these bytes, come and go
-  /// together under one number. Numbers of ended flows are given again, the lowest first, so what belongs to a flow can
-  /// be kept in a vector. `now` is not before the clock, nor after a completion that was not fetched yet.
+  /// Starts a flow: it uses nothing for `latency`, then moves `bytes`. `count` equal flows, each of that size, start
+  /// and end together under one number. Numbers of ended flows are reused, lowest first, so per-flow data can be kept
+  /// in a vector. `now` must not precede the clock, nor follow a completion that has not been fetched.
   int start(Picoseconds now, int path, double bytes, Picoseconds latency = 0, int count = 1);
 
   /// Ends a flow early.
   void cancel(Picoseconds now, int flow);
 
-  /// When something happens next (a completion, or the end of a latency); none when nothing is under way.
+  /// The time of the next event (a completion, or the end of a latency); none if nothing is in flight.
   [[nodiscard]] std::optional<Picoseconds> next();
 
-  /// Moves the clock to `to` and returns the flows that have ended since, by time, then in the order of their start;
-  /// valid until the next call. To react to each completion go step by step: advance(*next()).
+  /// Moves the clock to `to` and returns the flows that ended since, by time, then by start; valid until the next call.
+  /// To react to each completion, advance one event at a time: advance(*next()).
   const std::vector<Completion>& advance(Picoseconds to);
 
-  /// What is under way, as seen from the clock, added to `out`: two networks that add the same do the same from there
-  /// on. `name`: what the caller calls a flow. After next().
+  /// Appends to `out` what is in flight, relative to the clock: two networks that append the same behave the same from
+  /// then on. `name`: the caller's name of a flow. Call after next().
   void state(const std::function<std::int64_t(int flow)>& name, std::vector<std::int64_t>& out) const;
-  /// Moves the clock, and what is under way with it: nothing goes on meanwhile.
+  /// Moves the clock together with what is in flight: nothing progresses.
   void leap(Picoseconds by);
 
   [[nodiscard]] Picoseconds now() const;
-  [[nodiscard]] int active() const;  ///< flows under way, those in latency included; `count` equal flows are one
+  [[nodiscard]] int active() const;  ///< flows in flight, including those in latency; `count` equal flows are one
   [[nodiscard]] int resources() const;
   [[nodiscard]] double capacity(int resource) const;  ///< bytes/s
   [[nodiscard]] double rate(int flow);                ///< bytes/s of one flow now; 0 during its latency
-  [[nodiscard]] double carried(int resource) const;   ///< bytes of ended flows that passed it
-  /// How many paths the solver has given a rate, in all: what its work is made of.
+  [[nodiscard]] double carried(int resource) const;   ///< bytes that ended flows moved over it
+  /// How many path rates the solver has computed in total: a measure of its work.
   [[nodiscard]] std::int64_t solved_paths() const;
 
  private:

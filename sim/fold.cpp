@@ -1,4 +1,4 @@
-// Folding: ranks, communicators and links as one structure, refined, and its quotient.
+// Folding: refines ranks, communicators and links as one structure, and builds its quotient.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -21,7 +21,7 @@ std::uint64_t number(int value) {
   return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
 }
 
-// Everything that a communicator's prices depend on.
+// All that a communicator's prices depend on.
 std::uint64_t colour_of(const Communicator& c) {
   std::uint64_t colour = mix(kCommunicator, number(c.job));
   for (const int value :
@@ -51,7 +51,7 @@ Structure structure_of(const Traffic& traffic, std::span<const JobOnCluster> job
     const Direction& d = fabric->direction(link);
     s.add(mix(mix(mix(kLink, number(static_cast<int>(d.kind))), number(d.tier)), d.bandwidth));
   }
-  constexpr int kMember = 0, kReceiver = 1, kCrosses = 2;  // labels, the last with the wiring and how many connections
+  constexpr int kMember = 0, kReceiver = 1, kCrosses = 2;  // labels; the last also holds the wiring and the connections
   for (std::size_t i = 0; i < traffic.communicators.size(); ++i) {
     const Communicator& c = traffic.communicators[i];
     const int self = vertices.first_communicator + static_cast<int>(i);
@@ -70,7 +70,7 @@ Structure structure_of(const Traffic& traffic, std::span<const JobOnCluster> job
   return s;
 }
 
-// Classes of vertices [first, end) renumbered from 0 in order of their lowest vertex; returns how many.
+// Renumbers the classes of vertices [first, end) from 0 in order of their lowest vertex; returns their number.
 int renumber(const std::vector<int>& classes, int first, int end, std::vector<int>& out) {
   std::vector<int> known(classes.size(), -1);
   int count = 0;
@@ -104,7 +104,7 @@ void fold_links(Folded& f, const Traffic& traffic, const Fabric* fabric, const s
   }
 }
 
-// Who crosses the link that stands for its class, and how often: what the class of communicators asks of it.
+// Uses of a link by a class of communicators: who crosses the link that represents its class, and how often.
 void fold_uses(Folded& f, const Traffic& traffic, const std::vector<int>& link_class, const std::vector<bool>& stands) {
   std::map<std::tuple<int, std::size_t, int, int>, int> times;  // (communicators, wiring, links, connections)
   for (std::size_t i = 0; i < traffic.communicators.size(); ++i) {

@@ -1,4 +1,4 @@
-// Bytes of directions, summed by class.
+// Sums the bytes of directions by class.
 #include "sim/link_rows.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-/// Links by class, from what each direction of a link carried: how busy the links of a replay were.
+/// Utilisation of links by class, from the bytes that each direction carried in a replay.
 #include <vector>
 
 #include "clusters/cluster.h"
@@ -13,8 +13,8 @@ struct Carried {
   double bytes = 0;
 };
 
-/// Rows by name: each kind of link, and of the network each tier ("infiniband", "leaf-spine", "spine-core"). Means are
-/// over all links of a class in the cluster, idle ones included. `seconds`: of the replay.
+/// Rows by name: each kind of link, and for the network each tier ("infiniband", "leaf-spine", "spine-core"). Means are
+/// over all links of a class in the cluster, including idle ones. `seconds`: the replay's duration.
 [[nodiscard]] std::vector<cost::LinkRow> link_rows(const Fabric& fabric, const clusters::Cluster& cluster,
                                                    const std::vector<Carried>& carried, double seconds);
 

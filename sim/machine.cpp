@@ -1,4 +1,4 @@
-// The walk itself: actors, their messages, and the clock they share.
+// The replay itself: actors, their messages, and their common clock.
 #include "sim/machine.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using plan::StepKind;
 
 constexpr std::size_t kPhases = 8;
 
-// Whether a message reads what another one, before it in the program, writes.
+// Whether a message reads what another one, earlier in the program, writes.
 bool feeds(const Pending& earlier, const Pending& later, const RankClass& c) {
   const std::vector<int>& read = later.step->reads;
   return std::any_of(earlier.step->writes.begin(), earlier.step->writes.end(), [&](int b) {
@@ -33,7 +33,7 @@ bool feeds(const Pending& earlier, const Pending& later, const RankClass& c) {
   });
 }
 
-// Whether a compute step must wait for a message before it in the program (rule 3 of plan/schedule/schedule.h).
+// Whether a compute step must wait for an earlier message of the program (rule 3 of plan/schedule/schedule.h).
 bool conflicts(const Pending& message, const Step& compute, std::int32_t micro_batch, const RankClass& c) {
   if (!message.step->deaths.empty()) return true;
   const auto meets = [&](const std::vector<int>& mine, const std::vector<int>& theirs) {
@@ -130,7 +130,7 @@ Actor Machine::make_actor(const Folded::Ranks& ranks) {
   return actor;
 }
 
-// Class of the communicator in which the class's lowest rank does this step.
+// Class of the communicator in which the class's lowest rank executes this step.
 int Machine::communicators_of(const Folded::Ranks& ranks, const JobOnCluster& job, const Step& step) const {
   const JobRoles& roles = traffic_.jobs[at(ranks.job)];
   int role = step.group, rank = ranks.representative;
@@ -146,7 +146,7 @@ int Machine::communicators_of(const Folded::Ranks& ranks, const JobOnCluster& jo
   return folded_.class_of_communicator[at(communicator)];
 }
 
-// Equal messages of a class of communicators are one kind.
+// Equal messages of a class of communicators share a kind.
 int Machine::kind_of(const Step& step, const RankClass& c, int communicators, std::optional<cost::Leg> leg) {
   constexpr int kLegs = 3;
   const int way = leg ? 1 + static_cast<int>(*leg) : 0;
@@ -248,7 +248,7 @@ void Machine::issue(Actor& actor, const Entry& entry, const Step& step) {
   }
   actor.pending.push_back(p);
   actor.issued += (*actor.host)[at(entry.block)][at(actor.step)];
-  // A sender need not attend a transfer; everything else that cannot overlap begins with the first wait.
+  // A sender need not attend a transfer; any other message that cannot overlap begins with the first wait.
   if (step.kind == StepKind::send || actor.pricing->overlaps(step.stream)) settle(actor);
 }
 
@@ -260,7 +260,7 @@ bool Machine::compute(Actor& actor, const Entry& entry, const Step& step) {
     if (!conflicts(p, step, entry.micro_batch, *actor.rank_class)) continue;
     if (!p.done) return false;
     start = std::max(start, p.end);
-    // Frameworks wait on the host for what another stage sends; everything else is only issued.
+    // On the host, frameworks wait for what another stage sends; everything else is only issued.
     if (p.step->stream != plan::Stream::pipeline_recv) continue;
     actor.issuing_counts |= actor.issued > p.end;
     actor.issued = std::max(actor.issued, p.end);
@@ -279,10 +279,10 @@ bool Machine::compute(Actor& actor, const Entry& entry, const Step& step) {
   return true;
 }
 
-// The compute stream waits from now on for the messages that `needed` picks: those that cannot overlap take part from
-// here, and so do the messages before them on their streams. A host that waits also takes what is sent to it; but it
-// starts no collective that nobody needs yet, for it computes again as soon as the needed ones have ended. What it
-// sends itself is needed at the other end: a stage that is an embedding alone sends what its tensor group sums.
+// From now on the compute stream waits for the messages that `needed` selects: those that cannot overlap start here,
+// together with the earlier messages on their streams. A waiting host also receives what is sent to it, but starts no
+// collective that nobody needs yet, since it continues computing once the needed ones have ended. Its own sends are
+// needed at the other end: a stage with only an embedding sends the result of its tensor group's sum.
 template <class Needed>
 void Machine::attend(Actor& actor, const Needed& needed) {
   if (std::none_of(actor.pending.begin(), actor.pending.end(), needed)) return;
@@ -303,7 +303,7 @@ void Machine::attend(Actor& actor, const Needed& needed) {
   }
 }
 
-// Announces what may take part, and takes note of what has ended. In stream order.
+// Announces the messages that may start, and records those that have ended. In stream order.
 void Machine::settle(Actor& actor) {
   std::array<bool, kStreams> stalled{};
   for (Pending& p : actor.pending) {
@@ -323,7 +323,7 @@ void Machine::settle(Actor& actor) {
   }
 }
 
-// When everything that earlier messages of other streams write and this one reads has arrived; nothing if unknown.
+// When all that this message reads and earlier messages of other streams write has arrived; nothing if unknown.
 std::optional<Picoseconds> Machine::inputs_ready(const Actor& actor, const Pending& p) {
   Picoseconds when = 0;
   for (const Pending& earlier : actor.pending) {
@@ -381,8 +381,8 @@ bool Machine::resolve(Actor& actor, Pending& p) {
   return true;
 }
 
-// Of a wait from `from` to `to`, which is the present: what transfers cover is exposed communication, the rest is
-// bubble. Of a transfer still under way, the part until now.
+// Divides a wait from `from` to `to` (the present): the time that transfers cover is exposed communication, the rest is
+// bubble. For a transfer still in flight, the part until now.
 void Machine::account_wait(Actor& actor, Picoseconds from, Picoseconds to) {
   if (to <= from) return;
   struct Cover {
@@ -411,7 +411,7 @@ void Machine::account_wait(Actor& actor, Picoseconds from, Picoseconds to) {
   actor.totals.bubble += std::max<Picoseconds>(0, to - uncovered_from);
 }
 
-// Messages that ended before the compute stream's present can no longer delay it.
+// Messages that ended before the compute stream's present time can no longer delay it.
 void Machine::forget(Actor& actor) {
   std::erase_if(actor.pending, [&](const Pending& p) {
     const bool past = p.done && p.end <= actor.compute_free;
@@ -423,7 +423,7 @@ void Machine::release(const Pending& p) {
   if (--meetings_[at(p.meeting)].holders == 0) free_.push_back(p.meeting);
 }
 
-// After the last step: what is still under way is waited for.
+// After the last step: waits for what is still in flight.
 void Machine::drain(Actor& actor) {
   if (actor.pending.empty()) return;
   attend(actor, [](const Pending&) { return true; });

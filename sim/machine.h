@@ -1,10 +1,10 @@
 #pragma once
-/// The walk of a replay. Each class of equal ranks is an Actor that walks its program. A message is pending from its
+/// The replay's engine. Each class of equal ranks is an Actor that walks its program. A message is pending from its
 /// place in the program until its partners have arrived and its transfer has ended; a compute step first waits for the
 /// pending messages that it conflicts with. Compute takes the same time whatever others do, so an actor runs ahead
-/// until it needs a message that is still under way; messages share links, so they begin and end on one clock, in
-/// order. Micro-batch after micro-batch the machine comes back to the same state, later: what is between is then
-/// counted and not walked (sim/machine_skip.cpp). Private to sim/.
+/// until it needs a message in flight; messages share links, so they begin and end in order on one clock. If the
+/// machine returns to the same state micro-batch after micro-batch, what lies between is counted, not walked
+/// (sim/machine_skip.cpp). Private to sim/.
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -20,17 +20,17 @@
 
 namespace orrery::sim {
 
-/// Messages that meet: the same key on every participant. (communicators, ordinal, -1) or (communicators, tag,
+/// Identifies messages that meet: the same on every participant. (communicators, ordinal, -1) or (communicators, tag,
 /// micro-batch).
 using Key = std::tuple<int, std::int64_t, std::int64_t>;
 
-/// A message from the arrival of its first participant until the last has forgotten it.
+/// A message from the arrival of its first participant until the last one has released it.
 struct Meeting {
   enum class State : std::uint8_t { gathering, complete, ended };
   State state = State::gathering;
   int kind = -1;
   int expected = 0, holders = 0;
-  Picoseconds start = 0, end = 0;  // of the transfer, known once complete and once ended
+  Picoseconds start = 0, end = 0;  // of the transfer; valid once complete and once ended
   std::vector<int> actors;
 };
 
@@ -40,7 +40,7 @@ struct Pending {
   plan::StepRef at;
   int block = 0;
   Key key{};
-  int meeting = -1;       // once announced
+  int meeting = -1;       // valid once announced
   bool attended = false;  // the compute stream waits for it, or for a later message of its stream
   bool done = false;      // it has ended
   Picoseconds ready = 0, start = 0, end = 0;
@@ -51,26 +51,26 @@ struct Actor {
   const plan::RankClass* rank_class = nullptr;
   const cost::Pricing* pricing = nullptr;
   int index = 0, job = 0;
-  bool noted = false;                                              // its spans are kept
-  const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // of a step, by block and step
-  const std::vector<std::vector<Picoseconds>>* host = nullptr;     // to issue it, likewise
-  std::vector<std::vector<int>> kinds;                             // of a message; -1: compute
-  std::vector<std::vector<int>> communicators;                     // class of a message
+  bool noted = false;                                              // keeps its spans
+  const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // duration of each step, by block and step
+  const std::vector<std::vector<Picoseconds>>* host = nullptr;     // host time to issue each step, likewise
+  std::vector<std::vector<int>> kinds;                             // kinds of messages, by block and step; -1: compute
+  std::vector<std::vector<int>> communicators;                     // class of the message's communicators, likewise
   std::map<int, std::int64_t> ordinals;                            // collectives so far, by class of communicators
   std::size_t entry = 0;
   int step = 0;
   Picoseconds compute_free = 0;
-  Picoseconds issued = 0;       // the host has issued everything up to here in the program
-  bool issuing_counts = false;  // since the state was kept, what the host had issued by then made a difference
+  Picoseconds issued = 0;       // when the host has issued everything up to this point of the program
+  bool issuing_counts = false;  // the host's issue times have mattered since the state was kept
   std::vector<Picoseconds> stream_free = std::vector<Picoseconds>(plan::kStreams, 0);
   std::deque<Pending> pending;  // program order
   RankTotals totals;
 };
 
-/// What only adds up, when a state was kept.
+/// Monotonic sums at the time when a state was kept.
 struct Sums {
   Picoseconds now = 0;
-  std::int64_t spans = 0;             // noted or left out
+  std::int64_t spans = 0;             // noted or omitted
   std::vector<RankTotals> totals;     // by actor
   std::vector<Picoseconds> issued;    // by actor
   std::vector<std::int64_t> started;  // Transfers::started()
@@ -111,7 +111,7 @@ class Machine {
   void note(const Actor& actor, plan::StepRef where, std::int32_t micro_batch, Picoseconds ready, Picoseconds start,
             Picoseconds end);
 
-  // -- what need not be walked (sim/machine_skip.cpp)
+  // -- skipping (sim/machine_skip.cpp)
   void prepare_to_skip(const ReplayOptions& options);
   void look();
   [[nodiscard]] std::vector<std::int64_t> state() const;

@@ -1,6 +1,6 @@
-// What a replay need not walk. Everything that decides what comes next is written down relative to the clock and to the
-// micro-batches that each actor is at; where that is what it was some turns of the programs' loops before, the machine
-// does the same again and again until a loop ends. So its clock and its sums go there at once, to the same picosecond.
+// Skips repeating parts of a replay. All that determines what comes next is recorded relative to the clock and to each
+// actor's micro-batch; if that equals an earlier turn of the programs' loops, the machine repeats itself until a loop
+// ends. So its clock and its sums jump there at once, to the same picosecond.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -16,7 +16,7 @@ using base::at;
 
 constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
 
-// Before this the stream of a message that comes cannot be what it waits for.
+// A lower bound on when the stream of a future message can be what the message waits for.
 Picoseconds earliest(const Actor& actor) {
   Picoseconds low = actor.compute_free;
   for (const Pending& p : actor.pending)
@@ -46,7 +46,7 @@ void repeat(RankTotals& totals, const RankTotals& before, std::int64_t times) {
 
 }  // namespace
 
-// Two jobs need not come to the same state again together. Spans of each step are notes of a walk.
+// Two jobs rarely return to a common state. Recording a span for every step requires walking them.
 void Machine::prepare_to_skip(const ReplayOptions& options) {
   if (options.every_micro_batch || jobs_.size() != 1) return;
   if (spans_ && jobs_.front().schedule->steps() <= most_spans_) return;
@@ -56,7 +56,7 @@ void Machine::prepare_to_skip(const ReplayOptions& options) {
 }
 
 void Machine::look() {
-  (void)transfers_.next();  // rates are those of the flows under way
+  (void)transfers_.next();  // updates rates to the flows in flight
   std::vector<std::size_t> entries;
   for (const Actor& actor : actors_) entries.push_back(actor.entry);
   switch (periods_->look(entries, state(), host_allows())) {
@@ -81,7 +81,7 @@ Sums Machine::sums() const {
   return s;
 }
 
-// A host that is further and further ahead of its device is never in the same state, and makes no difference.
+// A host that runs further and further ahead of its device never repeats a state, but does not affect the result.
 bool Machine::host_allows() const {
   for (std::size_t a = 0; a < kept_.issued.size(); ++a) {
     const Picoseconds by = actors_[a].issued - kept_.issued[a], period = now_ - kept_.now;
@@ -92,7 +92,7 @@ bool Machine::host_allows() const {
 
 std::vector<std::int64_t> Machine::state() const {
   std::vector<std::int64_t> out;
-  std::map<int, std::int64_t> names;  // of meetings, in the order in which they are come upon
+  std::map<int, std::int64_t> names;  // of meetings, in order of first occurrence
   std::map<int, std::int64_t> ordinals;
   for (const Actor& actor : actors_) {
     for (const auto& [communicators, ordinal] : actor.ordinals) {
@@ -135,7 +135,7 @@ void Machine::add_actor(const Actor& actor, const std::map<int, std::int64_t>& o
   }
 }
 
-// Ordinals stay as they are: those who meet go on by equally many.
+// Ordinals stay unchanged: all participants of a meeting advance equally.
 void Machine::leap(const plan::Skip& skip) {
   const Picoseconds by = (now_ - kept_.now) * skip.times;
   for (std::size_t a = 0; a < actors_.size(); ++a) {

@@ -1,4 +1,4 @@
-// Progressive filling over the part of the network that a change can reach.
+// Progressive filling over the part of the network that a change can affect.
 #include "sim/max_min.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace orrery::sim {
 
 namespace {
-// Rounding, not physics: a resource that its flows could overfill by less is not full, and levels that differ by less
-// are one level.
+// Tolerances for rounding: a resource that its flows could overfill by less is not full, and levels that differ by less
+// are equal.
 constexpr double kSlack = 1e-9;
 constexpr double kSameLevel = 1e-12;
 }  // namespace
@@ -76,7 +76,7 @@ void MaxMin::change(int index, int delta) {
   for (const Crossing& crossing : path.crossings) {
     Resource& resource = resources_[at(crossing.resource)];
     resource.potential += delta * crossing.share * path.bound;
-    if (resource.active.empty()) resource.potential = 0;  // no rounding is left behind
+    if (resource.active.empty()) resource.potential = 0;  // removes rounding errors
     if (resource.dirty) continue;
     resource.dirty = true;
     dirty_resources_.push_back(crossing.resource);
@@ -119,7 +119,7 @@ void MaxMin::reach_all() {
     reach(p);
   }
   dirty_paths_.clear();
-  for (std::size_t i = 0; i < reached_resources_.size(); ++i) {  // grows as it goes
+  for (std::size_t i = 0; i < reached_resources_.size(); ++i) {  // grows during the loop
     for (const auto& [p, crossing] : resources_[at(reached_resources_[i])].active) reach(p);
   }
 }
@@ -132,8 +132,8 @@ void MaxMin::open(Resource& resource) {
   }
 }
 
-/// What stops at one level is summed as shares and multiplied once, so that many equal flows and one flow that counts
-/// for them leave the same remainder.
+/// Shares that stop at one level are summed and multiplied once, so that many equal flows and one flow that represents
+/// them leave the same remainder.
 void MaxMin::stop(int index, double level) {
   Path& path = paths_[at(index)];
   path.stopped = true;
@@ -153,8 +153,8 @@ void MaxMin::stop(int index, double level) {
   }
 }
 
-/// The resource that is full first when the open flows' rates rise, with the level at which it is. A resource's level
-/// only rises as flows stop below it, so an entry that has grown goes back on the heap.
+/// The resource that fills first as the open flows' rates rise, and its level. A resource's level only rises as flows
+/// stop below it, so an entry that has grown goes back on the heap.
 std::pair<double, int> MaxMin::lowest_resource() {
   while (!levels_.empty()) {
     const auto [level, r] = levels_.front();

@@ -1,8 +1,8 @@
 #pragma once
-/// Max-min fair rates of paths over shared resources, kept up to date as the number of flows on each path changes.
-/// Progressive filling (Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2) with coefficients: the rates of
-/// all flows rise together; a flow of rate r takes r * share of each resource it crosses; where a resource is full its
-/// flows stop, and a flow stops at its path's own limit. It knows no clock. Private to sim/.
+/// Max-min fair rates of paths over shared resources, updated as the number of flows on each path changes. Progressive
+/// filling (Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2) with coefficients: the rates of all flows
+/// rise together; a flow of rate r takes r * share of each resource that it crosses; when a resource is full its flows
+/// stop, and a flow also stops at its path's own limit. Has no clock. Private to sim/.
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -11,18 +11,18 @@
 
 namespace orrery::sim {
 
-/// Rates keep 44 of 52 bits: sums in another order then give the same rate to the bit, so that one flow that stands for
-/// many ends in the same picosecond as they do. A transfer of a second moves by less than a tenth of a picosecond.
+/// Keeps 44 of a rate's 52 bits: sums in another order then give bit-identical rates, so that one flow that represents
+/// many ends in the same picosecond as they do. A transfer of one second changes by less than a tenth of a picosecond.
 [[nodiscard]] double steady_rate(double rate);
 
 class MaxMin {
  public:
   int add_resource(double capacity);
-  /// `loads`: sorted by link, each once, shares above 0. `most`: of one flow.
+  /// `loads`: sorted by link, one per link, shares above 0. `most`: limit of one flow.
   int add_path(const std::vector<clusters::Load>& loads, double most);
-  /// `delta` flows come to (or leave) a path.
+  /// Adds `delta` flows to a path; negative: removes them.
   void change(int path, int delta);
-  /// Rates after all changes since the last call; returns the paths whose rate differs now.
+  /// Computes rates after all changes since the last call; returns the paths whose rate has changed.
   const std::vector<int>& solve();
 
   [[nodiscard]] double rate(int path) const { return paths_[at(path)].rate; }
@@ -40,24 +40,24 @@ class MaxMin {
   };
   struct Path {
     std::vector<Crossing> crossings;
-    double bound = 0;  // no flow of it can be faster
+    double bound = 0;  // no flow on it can be faster
     int count = 0;
     double rate = 0;
-    double found = 0;  // by the solve under way
+    double found = 0;  // by the current solve
     bool stopped = true, dirty = false;
     std::int64_t seen = 0;
   };
   struct Resource {
     double capacity = 0;
     std::vector<std::pair<int, int>> active;  // (path, index of its crossing)
-    double potential = 0;                     // if every flow reached its bound
+    double potential = 0;                     // its use if every flow reached its bound
     bool binding = false, dirty = false;
-    // Of the solve under way:
+    // State of the current solve:
     std::int64_t seen = 0;
     int open = 0;                       // active paths that have not stopped
     double open_share = 0;              // of their flows
     double used = 0;                    // by paths that stopped below `level`
-    double level = 0, level_share = 0;  // the last level that a path stopped at, and how much share did
+    double level = 0, level_share = 0;  // the last level at which a path stopped, and the share that stopped there
   };
 
   void list(Path& path, int index);

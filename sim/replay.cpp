@@ -1,4 +1,4 @@
-// From jobs to classes, and their replay.
+// Folds jobs into classes and replays them.
 #include "sim/replay.h"
 
 #include "sim/machine.h"

@@ -1,5 +1,5 @@
 #pragma once
-/// The clockwork of simulate(): what each class of equal ranks did when, and what passed the links. Private to sim/.
+/// The engine of simulate(): what each class of equal ranks did when, and what crossed the links. Private to sim/.
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -11,10 +11,10 @@
 
 namespace orrery::sim {
 
-/// Busy and waiting time of one rank's compute stream and of its messages over one training step.
+/// Busy and waiting time of one rank's compute stream and of its messages in one training step.
 struct RankTotals {
   std::vector<Picoseconds> compute;  ///< by plan::Phase
-  std::vector<Picoseconds> exposed;  ///< by plan::Stream of the message waited for
+  std::vector<Picoseconds> exposed;  ///< by plan::Stream of the awaited message
   Picoseconds bubble = 0;
   Picoseconds end = 0;
   struct Message {
@@ -26,7 +26,7 @@ struct RankTotals {
   bool operator==(const RankTotals&) const = default;
 };
 
-/// Equal ranks.
+/// A class of equal ranks.
 struct ClassReplay {
   int job = 0, stage = 0;
   int representative = 0;
@@ -36,24 +36,24 @@ struct ClassReplay {
 
 struct Replay {
   std::vector<ClassReplay> classes;
-  std::vector<int> links;                      ///< directions of the fabric that anything crosses
+  std::vector<int> links;                      ///< directions of the fabric that any message crosses
   std::vector<std::vector<double>> carried;    ///< bytes, by job and link
   std::vector<Picoseconds> makespan;           ///< by job
   std::vector<std::vector<plan::Span>> spans;  ///< by job, of the lowest rank of each stage; seconds
   std::int64_t spans_left_out = 0;             ///< beyond ReplayOptions::most_spans
-  std::int64_t steps_walked = 0;  ///< of all classes; those of micro-batches that do as others before them are not
+  std::int64_t steps_walked = 0;               ///< over all classes; excludes skipped micro-batches
 };
 
 struct ReplayOptions {
   bool spans = true;
   bool every_rank = false;         ///< fold nothing
-  bool every_micro_batch = false;  ///< walk all of them, also those that do as others before them
-  /// Where a step has more, micro-batches that do as others before them are left out, and what is still too much.
+  bool every_micro_batch = false;  ///< skip none, not even micro-batches that repeat earlier ones
+  /// If a step has more spans, those of skipped micro-batches are omitted, then the last ones.
   std::int64_t most_spans = std::numeric_limits<std::int64_t>::max();
-  std::int64_t training_step = plan::kLateStep;  ///< of a run: steps of others are left out
+  std::int64_t training_step = plan::kLateStep;  ///< of a run; steps of other training steps are omitted
 };
 
-/// `cluster` is every job's pricing.cluster(); `fabric` its links, null if nobody shares any.
+/// `cluster` is every job's pricing.cluster(); `fabric` has its links, null if none are shared.
 [[nodiscard]] Replay replay(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster, const Fabric* fabric,
                             const ReplayOptions& options);
 

@@ -1,5 +1,5 @@
-// Steps on a graph. Ends are members and switches of all collectives, numbered through; transfers of one round between
-// the same ends are one.
+// Steps on a graph. Ends are members and switches of all collectives, numbered consecutively; transfers of one round
+// between the same ends are merged.
 #include "sim/replay_transfers.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Move {  // a transfer on the graph
   int from = 0, to = 0;
   double bytes = 0;
   const clusters::Paths::Path* path = nullptr;
-  Picoseconds latency = 0, alone = 0;  // alone: of the bytes, at the bottleneck's pace
+  Picoseconds latency = 0, alone = 0;  // alone: time of the bytes at the bottleneck's rate
 };
 
 struct Turn {
@@ -48,7 +48,7 @@ Program make_program(const Placed& placed, clusters::Paths& paths, int first_end
   ENSURE(placed.vertices.size() == nth(steps.members + steps.switches), "{} places for {} members and {} switches",
          placed.vertices.size(), steps.members, steps.switches);
   Program program{{}, first_end, steps.members + steps.switches, placed.start};
-  std::unordered_map<std::int64_t, std::size_t> met;  // only looked up
+  std::unordered_map<std::int64_t, std::size_t> met;  // lookups only, never iterated
   for (const plan::Round& round : steps.rounds) {
     ENSURE(round.repeat == 1 || steps.share.empty(), "a repeated round of unequal chunks");
     Turn& turn = program.turns.emplace_back();
@@ -74,12 +74,12 @@ Program make_program(const Placed& placed, clusters::Paths& paths, int first_end
   return program;
 }
 
-/// Whether some link could be full: transfers of one end follow each other from round to round, so of each sender (or
-/// of each receiver) its busiest round counts.
+/// Whether any link could be full. Transfers of one end follow each other from round to round, so each sender (or
+/// receiver) counts with its busiest round.
 class Crowding {
  public:
   Crowding(const std::vector<Program>& programs, const std::vector<double>& bandwidths) : bandwidths_(bandwidths) {
-    // Most links would not be full if everything met on them at once.
+    // Most links would not be full even if all their uses met at once.
     std::vector<double> together(bandwidths.size(), 0);
     std::vector<int> count(bandwidths.size(), 0);
     for_each_use(programs, [&](const Use& use, int link) {
@@ -112,7 +112,7 @@ class Crowding {
     int from = 0, to = 0, round = 0;
     double bandwidth = 0;
   };
-  struct Most {  // of an end on the link under inspection
+  struct Most {  // the busiest round of an end on the link being checked
     std::int64_t inspection = 0;
     int round = 0;
     double now = 0, most = 0;
@@ -149,13 +149,13 @@ class Crowding {
   }
 
   const std::vector<double>& bandwidths_;
-  std::vector<Use> uses_;  // of links that could be full if everything met, link by link, in the order of rounds
-  std::vector<std::size_t> first_;  // of each link, in uses_
+  std::vector<Use> uses_;           // uses of links that could be full if all met, link by link, in the order of rounds
+  std::vector<std::size_t> first_;  // start of each link in uses_
   std::vector<Most> most_;          // by end
   std::int64_t inspection_ = 0;
 };
 
-/// Every transfer at its own pace: when each end has finished each round.
+/// Each transfer at its own rate: when each end has finished each round.
 Picoseconds recur(const Program& program, std::int64_t& transfers) {
   const std::size_t first = nth(program.first_end);
   std::vector<Picoseconds> ready(nth(program.ends), program.start), next = ready;
@@ -169,7 +169,7 @@ Picoseconds recur(const Program& program, std::int64_t& transfers) {
         next[from] = std::max(next[from], end);
         next[to] = std::max(next[to], end);
       }
-      // If this round only moved everybody's time by the same, so will all that follow.
+      // If this round shifted every end's time by the same amount, all following rounds will too.
       const Picoseconds shift = next.front() - ready.front();
       bool same = true;
       for (std::size_t e = 0; e < ready.size() && same; ++e) same = next[e] - ready[e] == shift;
@@ -183,13 +183,13 @@ Picoseconds recur(const Program& program, std::int64_t& transfers) {
   return *std::max_element(ready.begin(), ready.end());
 }
 
-/// What a route asks of links. Of those that can never be full nothing; and of several that the same routes cross only
-/// the narrowest can be full. Neither changes a rate.
+/// The loads of a route. Links that can never be full are omitted; of several links crossed by the same routes only the
+/// narrowest can be full. Neither changes a rate.
 class Narrowed {
  public:
   Narrowed(const std::vector<Program>& programs, const std::vector<double>& bandwidths, std::vector<bool> can_be_full)
       : bandwidths_(bandwidths), can_be_full_(std::move(can_be_full)), crossed_(bandwidths.size()) {
-    std::unordered_set<const clusters::Paths::Path*> met;  // only looked up
+    std::unordered_set<const clusters::Paths::Path*> met;  // lookups only, never iterated
     for (const Program& program : programs) {
       for (const Turn& turn : program.turns) {
         for (const Move& move : turn.moves) {
@@ -226,7 +226,7 @@ class Narrowed {
 
   const std::vector<double>& bandwidths_;
   std::vector<bool> can_be_full_;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> crossed_;  // by link: of the routes that cross it
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> crossed_;  // by link: hash of the routes that cross it
 };
 
 std::vector<Load> all_links(const clusters::Paths::Path& path) {
@@ -246,7 +246,7 @@ class Playing {
   }
 
   TransferReplay run(const std::vector<Program>& programs) {
-    // Programs begin in the order of their starts.
+    // Programs are in the order of their starts.
     std::vector<std::size_t> order(programs.size());
     for (std::size_t p = 0; p < order.size(); ++p) order[p] = p;
     std::stable_sort(order.begin(), order.end(),
@@ -277,7 +277,7 @@ class Playing {
   template <class LoadsOf>
   void add(const Program& program, int number, const LoadsOf& loads_of) {
     ends_.resize(nth(program.first_end + program.ends));
-    std::vector<int> last(nth(program.ends), -1);  // the turn that an end's last list belongs to
+    std::vector<int> last(nth(program.ends), -1);  // by end: the turn of its latest list
     int index = 0;
     for (const Turn& turn : program.turns) {
       for (const Move& move : turn.moves) {
@@ -296,7 +296,7 @@ class Playing {
     }
   }
 
-  /// An end begins the round that it stands at: it is ready for all its transfers there.
+  /// An end begins its current round: it is ready for all its transfers in it.
   void enter(int index, Picoseconds now) {
     End& end = ends_[nth(index)];
     if (end.turn == end.turns.size()) return;
@@ -338,7 +338,7 @@ class Playing {
   }
 
   FlowNetwork network_;
-  std::unordered_map<const clusters::Paths::Path*, int> paths_;  // only looked up
+  std::unordered_map<const clusters::Paths::Path*, int> paths_;  // lookups only, never iterated
   std::vector<Job> jobs_;
   std::vector<End> ends_;
   std::vector<int> job_of_;  // by flow

@@ -1,7 +1,7 @@
 #pragma once
-/// Replays collectives that are given as steps (plan/transfers/transfers.h) on a graph: every transfer takes its
-/// route's latency and then its share of the links that it crosses with whatever else is under way
-/// (sim/flow_network.h).
+/// Replays collectives given as steps (plan/transfers/transfers.h) on a
+/// graph: every transfer takes its route's latency, and then its share of the
+/// links that it crosses among all transfers in flight (sim/flow_network.h).
 #include <vector>
 
 #include "base/units.h"
@@ -11,15 +11,15 @@
 
 namespace orrery::sim {
 
-/// A collective and where its members stand.
+/// A collective and the places of its members.
 struct Placed {
   const plan::Steps* steps = nullptr;
-  std::vector<int> vertices;  ///< of the graph, by member; switches behind
+  std::vector<int> vertices;  ///< vertices of the graph, by member; switches follow
   base::Bytes message;
   Picoseconds start = 0;
 };
 
-/// Members on devices; `switches`: vertices.
+/// Places members on devices; `switches`: vertices.
 [[nodiscard]] Placed placed(const plan::Steps& steps, const clusters::Paths& paths, const std::vector<int>& devices,
                             base::Bytes message, const std::vector<int>& switches = {});
 
@@ -29,9 +29,9 @@ struct TransferReplay {
   bool shared = false;            ///< some link could have been full
 };
 
-/// All collectives together. Where no link can be full, whatever meets on it, every transfer runs at its own
-/// bottleneck's pace, and the replay is a recurrence over rounds; else it is a simulation with max-min sharing. Both
-/// give the same picosecond where both apply. A round that only shifts time is not run again (`repeat` of plan::Round).
+/// Replays all collectives together. If no link can be full, whatever meets on it, every transfer runs at its
+/// bottleneck's rate, and the replay is a recurrence over rounds; otherwise it simulates max-min sharing. Both give the
+/// same picosecond where both apply. A round that only shifts time is not repeated (`repeat` of plan::Round).
 enum class ReplayBy { either, simulation };
 [[nodiscard]] TransferReplay replay_transfers(const std::vector<Placed>& collectives, clusters::Paths& paths,
                                               ReplayBy by = ReplayBy::either);

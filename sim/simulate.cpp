@@ -1,4 +1,4 @@
-// From a replay to a Prediction: totals per class become means over ranks, rows per dimension, bytes per link class.
+// Turns a replay into a Prediction: totals per class become means over ranks, rows per dimension, bytes per link class.
 #include "sim/simulate.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using plan::Schedule;
 using plan::Step;
 using plan::StepKind;
 
-// nccl-tests' definition: what each rank's link must carry, per second (PERFORMANCE.md of nccl-tests).
+// nccl-tests' definition: the share of the message that each rank's link must carry (PERFORMANCE.md of nccl-tests).
 double bus_factor(const Step& step, int ranks) {
   const double n = ranks;
   switch (step.kind) {
@@ -75,7 +75,7 @@ class Summary {
   }
 
  private:
-  // What share of the ranks is of this class.
+  // Share of the ranks that belong to this class.
   [[nodiscard]] double weight(const ClassReplay& c) const {
     return static_cast<double>(c.count) / static_cast<double>(plan_.spec().ranks());
   }
@@ -112,7 +112,7 @@ class Summary {
   }
 
   void memory(cost::Prediction& p) const {
-    // The arena is Orrery's; what another framework keeps is not read off a schedule.
+    // The arena is Orrery's; another framework's memory does not follow from a schedule.
     if (pricing_.stack().memory.stated && !plan_.model().recommender) {
       const auto model = std::shared_ptr<const models::Model>(std::shared_ptr<void>(), &plan_.model());
       p.memory = cost::Estimator(model, pricing_).memory(plan_);
@@ -141,7 +141,7 @@ class Summary {
     double count = 0, bytes = 0, time = 0, exposed = 0, bus_bytes = 0;  // of the mean rank
   };
 
-  // One row per dimension and operation: what the mean rank does in a step.
+  // One row per dimension and operation, for the mean rank in one step.
   void messages(cost::Prediction& p) const {
     std::map<std::pair<std::string, std::string>, Totals> rows;
     for (const ClassReplay* c : classes_) {
@@ -189,7 +189,7 @@ class Summary {
     p.links = link_rows(*fabric_, cluster_, carried, p.step_time_s);
   }
 
-  // CPU ranks share one memory: each rank's part of it is the link.
+  // CPU ranks share one memory: the link is each rank's part of it.
   void links_without_graph(cost::Prediction& p) const {
     double total = 0, most = 0;
     for (const ClassReplay* c : classes_) {

@@ -10,7 +10,7 @@ namespace orrery::sim {
 
 namespace {
 
-// What one of `steps` steps adds, to the nearest picosecond.
+// The share of one of `steps` additional steps, rounded to the nearest picosecond.
 std::int64_t share(std::int64_t longer, std::int64_t shorter, std::int64_t steps) {
   const std::int64_t added = longer - shorter;
   return (added + (added < 0 ? -steps : steps) / 2) / steps;
@@ -29,14 +29,14 @@ void take(RankTotals& longer, const RankTotals& shorter, std::int64_t steps) {
     for (std::size_t s = 0; s < longer.messages[b].size(); ++s) {
       RankTotals::Message& m = longer.messages[b][s];
       const RankTotals::Message& before = shorter.messages[b][s];
-      // A mean: of a pass in two variants each runs in some of the steps.
+      // A mean: if a pass has two variants, each runs in some of the steps.
       m.count = share(m.count, before.count, steps);
       m.time = share(m.time, before.time, steps);
       m.exposed = share(m.exposed, before.exposed, steps);
     }
 }
 
-// Spans of training step `step`, with the places of the class's own program.
+// Keeps the spans of training step `step`, with their places in the class's own program.
 void keep_step(std::vector<plan::Span>& spans, const plan::Schedule& schedule, const plan::Unrolled& run,
                std::int32_t step) {
   const auto class_of = [&](int rank) { return static_cast<std::size_t>(rank / schedule.spec.ranks_per_stage()); };

@@ -1,5 +1,5 @@
 // Colours are 128-bit sums of hashes: a neighbourhood is a multiset, so its sum does not depend on the order of edges,
-// and two unequal ones of the few million that a cluster has meet with a probability below 1e-24.
+// and two different ones among the few million of a cluster collide with a probability below 1e-24.
 #include "sim/symmetry.h"
 
 #include <bit>
@@ -9,7 +9,7 @@ namespace orrery::sim {
 
 namespace {
 
-// The finaliser of MurmurHash3 (Appleby): every bit of the input moves every bit of the output.
+// The finaliser of MurmurHash3 (Appleby): every input bit affects every output bit.
 std::uint64_t scatter(std::uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdULL;
@@ -26,14 +26,14 @@ struct Colour {
 
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15ULL;
 
-// What a vertex of colour `c` adds to a neighbour that sees it through an edge of that label.
+// Adds a vertex of colour `c` to a neighbour that sees it through an edge with that label.
 void add(Colour& sum, const Colour& c, std::int32_t label) {
   const std::uint64_t salt = scatter(static_cast<std::uint64_t>(label) * kOdd + 1);
   sum.high += scatter(c.high ^ salt);
   sum.low += scatter(c.low + salt);
 }
 
-// Numbers colours from 0 by first occurrence: open addressing, for there are as many vertices as links.
+// Numbers colours from 0 by first occurrence. Open addressing, since there are as many vertices as links.
 class Numbering {
  public:
   explicit Numbering(std::size_t most) : slots_(std::bit_ceil(2 * most + 2), -1) {}
@@ -79,7 +79,7 @@ std::vector<int> refine(const Structure& structure) {
   std::vector<int> classes(count);
   std::size_t known = number(colours, classes);
   while (true) {
-    // A colour takes its own past along, so classes only ever split, and it is done when their number stays.
+    // A colour includes its previous one, so classes only split; refinement ends when their number stays the same.
     for (std::size_t v = 0; v < count; ++v) sums[v] = {scatter(colours[v].high + 1), scatter(colours[v].low + 2)};
     for (const Structure::Edge& e : structure.edges) {
       add(sums[static_cast<std::size_t>(e.a)], colours[static_cast<std::size_t>(e.b)], e.label);

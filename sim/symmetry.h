@@ -1,10 +1,10 @@
 #pragma once
-/// Colour refinement: which parts of a replay are equal, so that one of them may stand for all.
+/// Colour refinement: finds the equal parts of a replay, of which one can represent all.
 ///
-/// A structure is vertices with first colours (what they are) and labelled edges (who sees whom, and how). Refinement
-/// splits classes until every two vertices of a class see, for each label and class, equally many neighbours: the
-/// coarsest equitable partition (McKay, "Practical graph isomorphism", 1981, section 2.4). Whatever starts alike and
-/// is moved only by what it sees then stays alike, so replaying one vertex of each class is replaying all of them.
+/// A structure is vertices with initial colours (what they are) and labelled edges (who sees whom, and how). Refinement
+/// splits classes until any two vertices of a class see equally many neighbours for each label and class: the coarsest
+/// equitable partition (McKay, "Practical graph isomorphism", 1981, section 2.4). Vertices that start equal and react
+/// only to what they see stay equal, so replaying one vertex of each class replays all of them.
 #include <cstdint>
 #include <vector>
 
@@ -15,7 +15,7 @@ struct Structure {
     std::int32_t a = 0, b = 0;  ///< vertices
     std::int32_t label = 0;
   };
-  std::vector<std::uint64_t> colours;  ///< first colour of each vertex; equal numbers mean equal things
+  std::vector<std::uint64_t> colours;  ///< initial colour of each vertex; equal numbers mean equal things
   std::vector<Edge> edges;
 
   int add(std::uint64_t colour) {
@@ -24,13 +24,13 @@ struct Structure {
   }
 };
 
-/// Class of each vertex: numbered from 0 by the lowest vertex of each.
+/// Class of each vertex, numbered from 0 in the order of the lowest vertices.
 [[nodiscard]] std::vector<int> refine(const Structure& structure);
 
-/// Every vertex in a class of its own: what refine() is checked against.
+/// Puts every vertex in a class of its own: the reference to check refine() against.
 [[nodiscard]] std::vector<int> apart(const Structure& structure);
 
-/// Folds a value into a running colour.
+/// Mixes a value into a running colour.
 [[nodiscard]] std::uint64_t mix(std::uint64_t seed, std::uint64_t value);
 [[nodiscard]] std::uint64_t mix(std::uint64_t seed, double value);
 

@@ -1,4 +1,4 @@
-// Communicators are made role by role, with their connections (sim/connections.h).
+// Makes communicators role by role, with their connections (sim/connections.h).
 #include "sim/traffic.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ int ranks_per_stage(const Schedule& schedule) {
   return schedule.spec.ranks_per_stage();
 }
 
-// Which roles the steps of a class play.
+// The roles that the steps of a class play.
 struct Played {
   std::set<int> groups, peers;
   std::set<int> rings;  // groups whose members only send to the next
@@ -146,7 +146,7 @@ class Maker {
     traffic_.communicators.push_back(c);
   }
 
-  // Whether some collective of the group is large enough that its links matter, and goes that way.
+  // Whether some collective of the group uses this wiring and is large enough for its links to matter.
   [[nodiscard]] bool runs_on(Wiring wiring, const Communicator& c) {
     const auto [known, fresh] = runs_on_.try_emplace(std::make_tuple(
         wiring, c.job, c.role, c.ranks, c.span.nodes, c.span.per_node, c.span.bandwidth.value, c.span.latency.value));
@@ -167,8 +167,8 @@ class Maker {
     return known->second;
   }
 
-  // What a member gets of the network's cables when nobody else is there. clusters::span_of supposes that the rest of
-  // the cluster does the same; here that is to come of the links.
+  // A member's bandwidth on the network's cables if nobody else uses them. clusters::span_of assumes that the rest of
+  // the cluster does the same; here sharing follows from the links.
   [[nodiscard]] base::BytesPerSecond alone(const Communicator& c) const {
     const Wired& rings = c.wired(Wiring::rings);
     double connection = std::numeric_limits<double>::infinity();

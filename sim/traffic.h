@@ -1,11 +1,11 @@
 #pragma once
-/// Who talks to whom over which links: the communicators of the jobs that share a cluster, and how equal ones fold.
+/// Which ranks talk over which links: the communicators of the jobs that share a cluster, and how equal ones fold.
 ///
-/// A communicator is one process group, one pair of neighbouring stages' ranks in one direction, or one rank's copies
-/// in one direction. A collective runs on rings, all-reduces for which the library takes trees on trees, an all-to-all
-/// between all pairs; how many connections cross each link is counted on the graph (sim/connections.h). Of a group none
-/// of whose collectives of that sort takes longer in transfer than in latency, trees or pairs are not laid: what its
-/// few bytes do to a link is counted along the ring.
+/// A communicator is one process group, one pair of ranks of neighbouring stages in one direction, or one rank's copies
+/// in one direction. Collectives run on rings, all-reduces for which the library chooses trees on trees, all-to-alls
+/// between all pairs; the connections that cross each link are counted on the graph (sim/connections.h). Trees or pairs
+/// are counted for a group only if one of its collectives of that kind takes longer in transfer than in latency;
+/// otherwise its few bytes are counted along the ring.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -22,30 +22,30 @@ namespace orrery::sim {
 struct JobOnCluster {
   const plan::Schedule* schedule = nullptr;
   const cost::Pricing* pricing = nullptr;
-  std::vector<int> devices = {};  ///< of each rank; empty: rank r runs on device r
+  std::vector<int> devices = {};  ///< by rank; empty: rank r runs on device r
   [[nodiscard]] int device(int rank) const { return devices.empty() ? rank : devices[static_cast<std::size_t>(rank)]; }
 };
 
-/// What one step does with one link.
+/// The use of one link by one step.
 struct Use {
   int link = 0;   ///< index into Traffic::links, or a class of links after folding
-  int count = 0;  ///< connections of one communicator that cross it
-  int times = 1;  ///< communicators of the class that do so
+  int count = 0;  ///< connections of one communicator over the link
+  int times = 1;  ///< communicators of the class that use it in this way
 };
 
-/// Between whom a collective's bytes go.
+/// Between which members a collective's bytes travel.
 enum class Wiring : std::uint8_t { rings, trees, pairs };
 constexpr std::size_t kWirings = 3;
 
-/// The connections of one wiring. A message between two ranks, or a copy, is a ring's.
+/// The connections of one wiring. A message between two ranks, or a copy, uses `rings`.
 struct Wired {
-  int connections = 1;              ///< rings side by side; of trees, each with both; of pairs, from each to each other
+  int connections = 1;              ///< parallel rings; trees: each with both trees; pairs: between each two members
   std::size_t first = 0, last = 0;  ///< in Traffic::uses
 };
 
 struct Communicator {
   int job = 0, role = 0;
-  int rank = 0;  ///< its lowest member; of a pair the sender
+  int rank = 0;  ///< lowest member; for a pair, the sender
   int ranks = 2;
   clusters::Span span;
   std::array<Wired, kWirings> wirings;
@@ -53,12 +53,12 @@ struct Communicator {
   [[nodiscard]] const Wired& wired(Wiring w) const { return wirings[static_cast<std::size_t>(w)]; }
 };
 
-/// A role is a process group of the schedule (0 ... groups - 1), a distance that a stage sends over (after those), or a
-/// stream of copies between a rank's own memories (after those), in which a rank is alone.
+/// A role is a process group of the schedule (0 ... groups - 1), then a distance over which a stage sends, then a
+/// stream of copies between a rank's own memories, which has no other participant.
 struct JobRoles {
-  std::vector<int> peers;                       ///< role groups + i: to the stage `peers[i]` further
+  std::vector<int> peers;                       ///< role groups + i: sends to the stage `peers[i]` further
   std::vector<plan::Stream> copies;             ///< role groups + peers + i
-  std::vector<std::vector<int>> communicators;  ///< [role][rank]: of a pair the sender's; -1: none
+  std::vector<std::vector<int>> communicators;  ///< [role][rank]: of a pair, the sender's; -1: none
   [[nodiscard]] int role_of_peer(int peer, int groups) const;
   [[nodiscard]] int role_of_copy(plan::Stream stream, int groups) const;
 };
@@ -67,21 +67,21 @@ struct Traffic {
   std::vector<JobRoles> jobs;
   std::vector<Communicator> communicators;
   std::vector<Use> uses;
-  std::vector<int> links;  ///< directions of the fabric that anybody crosses
+  std::vector<int> links;  ///< directions of the fabric that any message crosses
 };
 
-/// `fabric` may be null: then nobody shares anything (CPU ranks, whose prices are measured where they share).
+/// `fabric` may be null: nothing is shared (CPU ranks, whose measured prices include sharing).
 [[nodiscard]] Traffic traffic_of(std::span<const JobOnCluster> jobs, const clusters::Cluster& cluster,
                                  const Fabric* fabric);
 
-/// How a message of this price goes where its links matter.
+/// The wiring of a message with this price, if its links matter.
 [[nodiscard]] Wiring wiring_of(const plan::Step& step, const cost::Alone& price);
 
-/// Ranks of a communicator, the sender first of a pair.
+/// Ranks of a communicator; for a pair, the sender first.
 [[nodiscard]] std::vector<int> members_of(const Communicator& communicator, const JobOnCluster& job,
                                           const JobRoles& roles);
 
-/// One class each of equal ranks, communicators and links.
+/// Classes of equal ranks, communicators and links.
 struct Folded {
   struct Ranks {
     int job = 0, stage = 0;
@@ -91,8 +91,8 @@ struct Folded {
   struct Communicators {
     int representative = 0;  ///< index into Traffic::communicators
     int count = 0;
-    int participants = 0;                         ///< classes of ranks that take part in one
-    std::array<std::vector<Use>, kWirings> uses;  ///< of classes of links
+    int participants = 0;                         ///< classes of ranks that participate in one
+    std::array<std::vector<Use>, kWirings> uses;  ///< over classes of links
     [[nodiscard]] const std::vector<Use>& of(Wiring w) const { return uses[static_cast<std::size_t>(w)]; }
   };
   struct Links {
@@ -105,8 +105,8 @@ struct Folded {
   std::vector<int> class_of_communicator;
 };
 
-/// By colour refinement, in which links that others imply (Fabric::implied) are left out; `every_rank`: nothing is
-/// folded or left out.
+/// Folds by colour refinement, ignoring links that others imply (Fabric::implied); `every_rank`: folds and ignores
+/// nothing.
 [[nodiscard]] Folded fold(const Traffic& traffic, std::span<const JobOnCluster> jobs, const Fabric* fabric,
                           bool every_rank);
 

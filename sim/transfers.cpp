@@ -1,5 +1,5 @@
-// A collective is one flow: its bytes are what one connection carries, its limit is the rate at which it ends when its
-// price says, and its shares are the connections that cross each link.
+// A collective is one flow: its bytes are those of one connection, its limit is the rate at which it ends in the time
+// of its price, and its shares are the connections that cross each link.
 #include "sim/transfers.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using base::at;
 using plan::Step;
 using plan::StepKind;
 
-// What one rank sends of a message, for each of its bytes (nccl-tests, doc/PERFORMANCE.md); on a tree, half on each of
-// the two, up or down; to one other of all pairs, a part.
+// Share of a message that one rank sends (nccl-tests, doc/PERFORMANCE.md): on trees, half on each of the two, up or
+// down; between pairs, one part to each other rank.
 double sent(Wiring wiring, const Step& step, int ranks) {
   if (wiring == Wiring::trees) return 0.5;
   if (wiring == Wiring::pairs) return 1.0 / ranks;
@@ -30,8 +30,8 @@ double sent(Wiring wiring, const Step& step, int ranks) {
   return (step.collective == plan::CollectiveKind::all_reduce ? 2 : 1) * (n - 1) / n;
 }
 
-// An all-reduce in the node's switches: each of m devices sends its vector and receives the sum once, and with it 1/m
-// of the others' part, where a ring would send 2 (m - 1)/m of it (NVLink SHARP).
+// Load of an all-reduce in the node's switches relative to a ring: each of m devices sends its vector once and receives
+// the sum once, plus 1/m of the others' part, where a ring sends 2 (m - 1)/m of it (NVLink SHARP).
 double inside_switch(const Step& step, const clusters::Span& span) {
   const double m = span.per_node;
   return step.collective == plan::CollectiveKind::all_reduce && m > 1 ? (m + 1) / (2 * (m - 1)) : 1;
@@ -100,7 +100,7 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   if (const Wiring wiring = wiring_of(step, alone); !folded.of(wiring).empty()) kind.wiring = wiring;
   kind.bytes = alone.stretch * message.value * sent(kind.wiring, step, c.ranks) / c.wired(kind.wiring).connections;
   kind.far = rows.far;
-  // A link to drives has the rate of their faster direction.
+  // A link to drives has the rate of the drives' faster direction.
   const clusters::Storage& drives = pricing.cluster().nvme;
   if (step.stream == plan::Stream::to_nvme && drives.write.value > 0)
     kind.heavier = std::max(1.0, drives.read / drives.write);
@@ -119,8 +119,8 @@ int Transfers::path_of(const Kind& kind, double most) {
   const auto own = [&](const Use& use) {
     return fabric_->direction(folded_.links[at(use.link)].representative).kind == clusters::LinkKind::nvlink;
   };
-  // Where a price believes in more than a link has (a tree over two nodes sends half of what a ring does), the price is
-  // believed, and everything that is asked of links of that sort shrinks with it: alone, nothing is slowed down.
+  // If a price assumes more bandwidth than a link has (a tree over two nodes sends half as much as a ring), the price
+  // wins, and all loads on links of that sort shrink with it, so that the message alone is not slowed down.
   double inside = kind.inside, elsewhere = kind.far, fullest = std::numeric_limits<double>::infinity();
   for (const Use& use : uses) {
     double& scale = own(use) ? inside : elsewhere;
@@ -128,7 +128,7 @@ int Transfers::path_of(const Kind& kind, double most) {
     scale = std::min(scale, fits);
     fullest = std::min(fullest, fits);
   }
-  // What an exchange takes longer than its bytes, it takes its fullest links for: as long for many that share them.
+  // An exchange that takes longer than its bytes occupies its fullest links for all that time, for all sharers.
   if (kind.wiring == Wiring::pairs && fullest > 1) inside *= fullest, elsewhere *= fullest;
   elsewhere *= kind.heavier;
   std::vector<Load> loads;
@@ -188,7 +188,7 @@ void Transfers::leap(Picoseconds by, const std::vector<std::int64_t>& before, st
 
 std::vector<double> Transfers::carried(int job) const {
   struct Moved {
-    double elsewhere = 0, inside = 0;  // by one connection: in all, and as the devices' own links see it
+    double elsewhere = 0, inside = 0;  // by one connection: in total, and on the devices' own links
   };
   std::array<std::vector<Moved>, kWirings> moved;
   for (auto& way : moved) way.resize(folded_.communicators.size());

@@ -1,4 +1,4 @@
-/// The network of an odd cluster, cable by cable.
+/// The network of an irregular cluster, cable by cable.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-/// Reads dumps by their format.
+/// Reads each dump according to its format.
 #include "clusters/import/evidence.h"
 
 #include <fmt/format.h>

@@ -13,7 +13,7 @@
 namespace orrery::clusters {
 namespace {
 
-constexpr double kSame = 1e-9;  // relative: sums of the same rates in another order
+constexpr double kSame = 1e-9;  // relative: the same rates summed in another order
 
 bool same(double a, double b) {
   return std::abs(a - b) <= kSame * std::max(a, b);
@@ -128,7 +128,7 @@ class Finder {
     return sum;
   }
 
-  /// Groups that share spines are a pod; groups and pods by their first host, the smaller last.
+  /// Groups that share spines form a pod. Groups and pods are in the order of their first host; a smaller one is last.
   bool pods() {
     std::map<int, std::size_t> pod_of_spine;
     for (const Group& group : groups_) {
@@ -176,8 +176,8 @@ class Finder {
     return sum;
   }
 
-  /// All links up from `nodes` lead evenly to one set of switches, and down / up is the same for all; a ratio below 1
-  /// (more up than down) counts as 1. `below` is what hangs below each.
+  /// Whether the uplinks of all `nodes` lead evenly to one set of switches, with the same ratio down / up for all; a
+  /// ratio below 1 (more up than down) counts as 1. `below` is the bandwidth below each node.
   bool even(const std::vector<int>& nodes, const std::vector<double>& below, const std::vector<bool>& full,
             double& ratio, const char* what) {
     std::set<int> peers;
@@ -202,7 +202,7 @@ class Finder {
   }
 
   bool spread() {
-    if (groups_.size() == 1) return true;  // nothing between leaves that a host of another group would use
+    if (groups_.size() == 1) return true;  // no uplinks needed: no host belongs to another group
     double ratio = 0, core = 0;
     std::vector<int> spines;
     std::vector<double> into_spines;

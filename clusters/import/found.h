@@ -1,5 +1,5 @@
 #pragma once
-/// What the readers of dumps find, before anything is concluded from it: the parts of one node, the cables of a fabric.
+/// What the readers of dumps find, before any conclusions: the parts of one node, the cables of a fabric.
 #include <string>
 #include <vector>
 
@@ -8,22 +8,22 @@
 
 namespace orrery::clusters {
 
-/// A PCIe switch or root port that others hang from.
+/// A PCIe switch or root port with others below it.
 struct FoundBridge {
   int parent = -1;       ///< bridge above; -1: the CPU
   int cpu = 0;           ///< index into FoundNode::cpus
-  double bandwidth = 0;  ///< bytes/s upwards; 0: not said
+  double bandwidth = 0;  ///< bytes/s upwards; 0: unknown
 };
 
 struct FoundGpu {
-  int number = 0;     ///< as CUDA or nvidia-smi counts
-  std::string bus;    ///< "0000:07:00.0"; empty: not said
-  std::string pci;    ///< "10de:20b0"; empty: not said
-  std::string model;  ///< "NVIDIA A100-SXM4-40GB"; empty: not said
-  int sm = 0;         ///< 0: not said
+  int number = 0;     ///< as numbered by CUDA or nvidia-smi
+  std::string bus;    ///< "0000:07:00.0"; empty: unknown
+  std::string pci;    ///< "10de:20b0"; empty: unknown
+  std::string model;  ///< "NVIDIA A100-SXM4-40GB"; empty: unknown
+  int sm = 0;         ///< 0: unknown
   int cpu = 0;
   int bridge = -1;       ///< -1: directly on the CPU
-  double bandwidth = 0;  ///< PCIe, bytes/s; 0: not said
+  double bandwidth = 0;  ///< PCIe, bytes/s; 0: unknown
   int switch_links = 0;  ///< NVLinks into NVSwitches
   double cpu_links = 0;  ///< bytes/s of NVLink or C2C into the CPU
   base::Location where;
@@ -33,31 +33,31 @@ struct FoundNic {
   std::string name;
   int cpu = 0;
   int bridge = -1;
-  double bandwidth = 0;  ///< PCIe, bytes/s; 0: not said
-  double speed = 0;      ///< of the port, bytes/s; 0: not said
+  double bandwidth = 0;  ///< PCIe, bytes/s; 0: unknown
+  double speed = 0;      ///< of the port, bytes/s; 0: unknown
   bool infiniband = true;
   base::Location where;
 };
 
 struct FoundCpu {
-  std::string numa;                  ///< as the dump names it
-  std::string vendor, architecture;  ///< "GenuineIntel", "x86_64"; empty: not said
+  std::string numa;                  ///< as named in the dump
+  std::string vendor, architecture;  ///< "GenuineIntel", "x86_64"; empty: unknown
   int family = 0, model = 0;
 };
 
 struct FoundNode {
-  std::string host;  ///< empty: not said
+  std::string host;  ///< empty: unknown
   std::vector<FoundCpu> cpus;
   std::vector<FoundBridge> bridges;
-  std::vector<FoundGpu> gpus;  ///< by number, from 0 without a gap
+  std::vector<FoundGpu> gpus;  ///< by number, from 0 without gaps
   std::vector<FoundNic> nics;
   std::vector<MeshEdge> edges;  ///< NVLinks between GPUs
-  bool knows_nvlink = true;     ///< the dump would name NVLinks if there were any
-  bool far_switch = false;      ///< the NVSwitches are not on this node's buses: they may join several nodes
+  bool knows_nvlink = true;     ///< the dump's format would show NVLinks if there were any
+  bool far_switch = false;      ///< the NVSwitches are not on this node's buses, so they may join several nodes
   base::Location where;
 };
 
-/// One side of a cable: index into FoundFabric::nodes, and its port.
+/// One end of a cable: index into FoundFabric::nodes, and its port.
 struct FoundPort {
   int node = 0, port = 0;
   bool operator==(const FoundPort&) const = default;

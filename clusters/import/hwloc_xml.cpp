@@ -1,5 +1,5 @@
-/// hwloc 2's XML: packages, the PCI tree with its GPUs and network devices. NVLinks are not taken from it: hwloc up to
-/// 2.9.0 gives those of generations 3 and 4 twice their bandwidth (hwloc issue 574), so that their number is not known.
+/// hwloc 2's XML: packages, the PCI tree with its GPUs and network devices. NVLinks are not read: up to 2.9.0 hwloc
+/// doubles the bandwidth of generations 3 and 4 (hwloc issue 574), so that their number remains unknown.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kGigabyte = 1e9;
 constexpr double kMostGigabytes = 1e4;  // per second, of a PCIe link
-constexpr int kBaseFamily = 15;         // CPUID: families from here on have an extension
+constexpr int kBaseFamily = 15;         // CPUID: families from here on have an extended family
 constexpr const char* kNetwork = "2";   // osdev_type
 constexpr const char* kOpenFabrics = "3";
 
@@ -57,7 +57,7 @@ class Reader {
     findings_.error(code, std::move(where), std::move(message), std::move(help));
   }
 
-  /// Info of that name among the element's, or nothing.
+  /// The element's info of that name, or nothing.
   static std::string_view info(const XmlElement& element, std::string_view name) {
     for (const XmlElement& child : element.children)
       if (child.name == "info" && child.value("name") == name) return child.value("value");
@@ -86,7 +86,7 @@ class Reader {
                  {},
                  id("CPUFamilyNumber"),
                  id("CPUModelNumber")};
-    // hwloc adds the extended family to the family; NCCL writes it sixteenfold.
+    // hwloc adds the extended family to the family; NCCL adds 16 times as much.
     if (cpu.family > kBaseFamily) cpu.family = kBaseFamily + 16 * (cpu.family - kBaseFamily);
     node_.cpus.push_back(std::move(cpu));
     return static_cast<int>(node_.cpus.size()) - 1;
@@ -102,7 +102,7 @@ class Reader {
     return static_cast<int>(node_.bridges.size()) - 1;
   }
 
-  /// Bytes/s; 0 when not said.
+  /// Bytes/s; 0 if unknown.
   double link_of(const XmlElement& element) {
     const XmlAttribute* speed = element.find("pci_link_speed");
     if (speed == nullptr) return 0;
@@ -157,7 +157,7 @@ class Reader {
             "cluster of CPU ranks");
       return;
     }
-    if (node_.nics.empty()) node_.nics = std::move(plain_);  // no RDMA: what there is
+    if (node_.nics.empty()) node_.nics = std::move(plain_);  // without RDMA, take the other network devices
     if (node_.cpus.empty()) node_.cpus.push_back({"0", {}, {}, 0, 0});
     bool lost = false;
     const auto settle = [&](int& cpu) {

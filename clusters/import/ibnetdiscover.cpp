@@ -1,5 +1,5 @@
 /// The listing of `ibnetdiscover` (infiniband-diags, "Topology file format"): a block for each switch and adapter, a
-/// line for each live port; every cable is listed from both ends.
+/// line for each live port; every cable is listed at both ends.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr double kGigabit = 1e9 / 8;
 constexpr std::size_t kMostNodes = 200'000;
 
-/// Gb/s of data of one lane: the signalling rate less its coding (8b/10b up to QDR, 64b/66b after).
+/// Data rate of one lane in Gb/s: the signalling rate less its coding (8b/10b up to QDR, 64b/66b after).
 struct Rate {
   std::string_view name;
   double gigabits;
@@ -71,7 +71,7 @@ class Reader {
           "known are Switch, Ca, Rt, `[port]` and comments");
   }
 
-  /// The text between the next two quotes from `at` on; `at` moves behind them. False when there is none.
+  /// The text between the next two quotes from `at` on; moves `at` past them. False if there is none.
   static bool next_quoted(std::string_view line, std::size_t& at, std::string& out) {
     const std::size_t open = line.find('"', at);
     const std::size_t close = open == std::string_view::npos ? open : line.find('"', open + 1);
@@ -111,7 +111,7 @@ class Reader {
     fabric_.nodes.push_back(std::move(node));
   }
 
-  /// `[port]`, then perhaps `(guid)` or `[ext n]`, the quoted peer with its `[port]`, and at the end `4xHDR`.
+  /// `[port]`, optionally `(guid)` or `[ext n]`, the quoted peer with its `[port]`, and at the end `4xHDR`.
   void read_port(int n, std::size_t first) {
     if (skipping_) return;
     if (current_ < 0)
@@ -143,7 +143,7 @@ class Reader {
     return true;
   }
 
-  /// The last word such as `4xHDR`.
+  /// Reads the last word of the form `4xHDR`.
   bool rate_of(int n, double& bandwidth) {
     const std::vector<Word> words = text_.words(n);
     for (auto word = words.rbegin(); word != words.rend(); ++word) {

@@ -1,4 +1,4 @@
-/// Puts the dumps of one machine together.
+/// Combines the dumps of one machine.
 #include "clusters/import/import.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace orrery::clusters {
 namespace {
 
-/// `text` with * for any run of characters against `name`.
+/// Matches `name` against a pattern in which * stands for any run of characters.
 bool matches(std::string_view pattern, std::string_view name) {
   const std::size_t star = pattern.find('*');
   if (star == std::string_view::npos) return pattern == name;
@@ -63,7 +63,7 @@ class Importer {
 
   // ---- the node
 
-  /// NCCL's dump says most, then the matrix, then hwloc; the others fill in what it leaves open.
+  /// Takes the node from NCCL's dump, else the matrix, else hwloc: the most detailed first. The others fill its gaps.
   bool choose_node() {
     if (!evidence_.nodes.empty()) {
       nodes_ = std::move(evidence_.nodes);
@@ -170,7 +170,7 @@ class Importer {
     return !evidence_.fabric || match_ports();
   }
 
-  /// The ports of each host in the order of the node's NICs: by name where the names are the same, else by number.
+  /// Puts the ports of each host in the order of the node's NICs: by name if the names agree, otherwise by number.
   bool match_ports() {
     std::vector<std::string> names;
     if (!nodes_.empty())
@@ -310,7 +310,7 @@ class Importer {
         regular = false;
         continue;
       }
-      if (hosts_.empty()) node.nics = sorted.nics;  // ports are matched in the order that the dump has
+      if (hosts_.empty()) node.nics = sorted.nics;  // keep the dump's order of NICs if ports must be matched to them
       if (i == 0) shape = *one;
       if (i > 0 && !(*one == shape)) {
         why = "hosts differ";
@@ -324,7 +324,7 @@ class Importer {
     return regular;
   }
 
-  /// Link by link, with what makes it odd as a warning.
+  /// Builds the link-by-link form, with a warning that says why.
   bool odd(const std::string& why) {
     if (catalogue_node_)
       return error("E0310", evidence_.fabric->where,
@@ -360,7 +360,7 @@ class Importer {
     return true;
   }
 
-  /// The text is read back: what cannot be used is refused here and not by the next command.
+  /// Reads the written text back, so that a cluster that cannot be used is refused here, not by the next command.
   bool verify() {
     out_.yaml = write_cluster(out_.cluster);
     auto again = parse_cluster(out_.yaml, options_.name + ".yaml", find_);

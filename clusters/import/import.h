@@ -1,8 +1,8 @@
 #pragma once
-/// Dumps of real machines to a Cluster: a node from NCCL's topology XML, `nvidia-smi topo -m` or hwloc's XML, the
-/// network from `ibnetdiscover`. Regular machines come out in the brief form, odd ones link by link. What no dump says
-/// is taken from clusters/import/known.yaml and named in the cluster's sources; what even that does not say is an
-/// error.
+/// Builds a Cluster from dumps of a real machine: a node from NCCL's topology XML, `nvidia-smi topo -m` or hwloc's XML,
+/// the network from `ibnetdiscover`. Regular machines yield the brief form, others the link-by-link form. What no dump
+/// says is taken from clusters/import/known.yaml and listed in the cluster's sources; it is an error if it is not there
+/// either.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ namespace orrery::clusters {
 
 enum class DumpFormat { nccl, topo_matrix, hwloc, ibnetdiscover };
 [[nodiscard]] const char* name_of(DumpFormat format);  ///< "nccl", "topo", "hwloc", "ibnetdiscover"
-/// Format by content; nothing when it looks like none.
+/// The format, detected from the content; nothing if it matches none.
 [[nodiscard]] std::optional<DumpFormat> dump_format(std::string_view text);
 
 struct Dump {
@@ -24,25 +24,25 @@ struct Dump {
   DumpFormat format = DumpFormat::nccl;
 };
 
-/// Line `line` (from 1) as messages show it: without what terminals leave, cut where it is long.
+/// Line `line` (from 1) as messages show it: without terminal escapes, and truncated if long.
 [[nodiscard]] std::string source_line(std::string_view text, int line);
 
 struct ImportOptions {
   std::string name;              ///< of the cluster
-  int nodes = 0;                 ///< 0: as the dumps say, else 1
-  std::string device;            ///< catalogue name of the GPU; empty: as the dumps say
-  std::string node;              ///< catalogue name of a cluster whose node to take where no dump describes one
-  std::string hosts;             ///< of a fabric: hosts of these names, with * for anything; empty: all
-  BytesPerSecond nic_bandwidth;  ///< 0: as the dumps say
+  int nodes = 0;                 ///< 0: as in the dumps, otherwise 1
+  std::string device;            ///< catalogue name of the GPU; empty: as in the dumps
+  std::string node;              ///< catalogue name of a cluster that provides the node if no dump describes one
+  std::string hosts;             ///< hosts of a fabric to keep, by name, with * as a wildcard; empty: all
+  BytesPerSecond nic_bandwidth;  ///< 0: as in the dumps
 };
 
 struct Imported {
   Cluster cluster;
   std::string yaml;         ///< self-contained; parse_cluster reads it
-  base::Diagnostics notes;  ///< warnings: what was assumed or left out
+  base::Diagnostics notes;  ///< warnings: what was assumed or omitted
 };
 
-/// All errors of all dumps, E0301 to E0312.
+/// Returns all errors of all dumps, E0301 to E0312.
 [[nodiscard]] base::Result<Imported> import_cluster(const std::vector<Dump>& dumps, const ImportOptions& options,
                                                     const Known& known, const Find& find);
 

@@ -1,4 +1,4 @@
-/// Reads clusters/import/known.yaml and looks things up in it.
+/// Reads clusters/import/known.yaml and looks entries up in it.
 #include "clusters/import/known.h"
 
 #include "base/yaml.h"

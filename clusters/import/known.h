@@ -12,9 +12,9 @@ namespace orrery::clusters {
 struct KnownGpu {
   std::string device;              ///< entry of clusters/catalog/devices
   int sm = 0;                      ///< compute capability, 80 for 8.0
-  int nvlinks = 0;                 ///< of one GPU
+  int nvlinks = 0;                 ///< per GPU
   std::vector<std::string> pci;    ///< "10de:20b0"
-  std::vector<std::string> names;  ///< beginnings of what the driver calls it
+  std::vector<std::string> names;  ///< prefixes of the driver's name for it
 };
 
 struct KnownCpu {
@@ -25,7 +25,7 @@ struct KnownCpu {
   BytesPerSecond memory;  ///< of one socket
 };
 
-/// Something of each GPU that depends on its compute capability.
+/// A bandwidth that depends on a GPU's compute capability.
 struct BySm {
   int sm = 0;
   BytesPerSecond bandwidth;
@@ -41,11 +41,11 @@ struct Known {
 
 [[nodiscard]] base::Result<Known> parse_known(std::string_view text, std::string file);
 
-/// The GPU that the driver calls `name`; the longest beginning wins. Null when none fits.
+/// The GPU that the driver calls `name`, by the longest matching prefix. Null when none matches.
 [[nodiscard]] const KnownGpu* gpu_called(const Known& known, std::string_view name);
 [[nodiscard]] const KnownGpu* gpu_of_pci(const Known& known, std::string_view pci);
 [[nodiscard]] const KnownCpu* cpu_of(const Known& known, std::string_view vendor, int family, int model);
-/// The entry of this compute capability, or the last one below it (8.6 as 8.0); null when there is none.
+/// The entry for this compute capability, or the nearest one below it (8.6 as 8.0); null when there is none.
 [[nodiscard]] const BySm* of_sm(const std::vector<BySm>& entries, int sm);
 
 }  // namespace orrery::clusters

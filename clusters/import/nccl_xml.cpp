@@ -23,7 +23,7 @@ constexpr double kMegabyte = 1e6;
 constexpr int kMostSm = 1000;
 constexpr long long kMostMegabits = 100'000'000;
 
-/// An NVLink as written, before its target is looked up.
+/// An NVLink as written, before its target is resolved.
 struct RawLink {
   int gpu = 0;
   std::string target, target_class;
@@ -65,7 +65,7 @@ class Reader {
     std::string hash;
     FoundNode node;
     std::vector<RawLink> links;
-    std::set<std::string> buses;  ///< of every PCI device
+    std::set<std::string> buses;  ///< of all PCI devices
   };
 
   void error(const char* code, base::Location where, std::string message, std::string help = {}) {
@@ -111,7 +111,7 @@ class Reader {
   }
 
   bool is_bus(const std::string& bus) const {
-    // dddd:bb:dd.f, or what NCCL writes for a switch that it cannot see
+    // dddd:bb:dd.f, or the placeholder that NCCL writes for a switch that it cannot see
     const auto hex = [&](std::size_t from, std::size_t count) {
       for (std::size_t i = from; i < from + count; ++i)
         if (i >= bus.size() || std::string_view("0123456789abcdefABCDEF").find(bus[i]) == std::string_view::npos)
@@ -162,7 +162,7 @@ class Reader {
     }
   }
 
-  /// Bytes/s of the link above a device, as NCCL takes what is not said: generation 3 and 16 lanes.
+  /// Bytes/s of the link above a device; if unknown, generation 3 and 16 lanes, as NCCL assumes.
   double link_of(const XmlElement& element) {
     const XmlAttribute* speed = element.find("link_speed");
     const long long width = number(element, "link_width", 0, 32, 0);
@@ -216,7 +216,7 @@ class Reader {
   }
 
   void read_gpu(const XmlElement& element, const XmlElement& pci, Host& host, int cpu, int bridge, double bandwidth) {
-    if (element.find("rank") == nullptr) return;  // NCCL leaves such a GPU out
+    if (element.find("rank") == nullptr) return;  // NCCL skips such a GPU
     needed(element, "dev");
     needed(element, "sm");
     FoundGpu gpu;
@@ -253,7 +253,7 @@ class Reader {
     host.node.gpus.push_back(std::move(gpu));
   }
 
-  /// "10de:20b0" of vendor 0x10de and device 0x20b0; empty when they are not given.
+  /// "10de:20b0" for vendor 0x10de and device 0x20b0; empty if these are not given.
   static std::string pci_name(const XmlElement& pci) {
     const std::string_view vendor = pci.value("vendor"), device = pci.value("device");
     if (!vendor.starts_with("0x") || !device.starts_with("0x")) return {};
@@ -265,7 +265,7 @@ class Reader {
 
   void read_nic(const XmlElement& element, Host& host, int cpu, int bridge, double bandwidth, bool infiniband) {
     for (const XmlElement& net : element.children) {
-      if (net.name == "gin" || net.name == "rma") continue;  // the same port's other transports, from NCCL 2.29 on
+      if (net.name == "gin" || net.name == "rma") continue;  // other transports of the same port, from NCCL 2.29 on
       if (net.name != "net") {
         misplaced(net, element, "`<nic>` holds `<net>`");
         continue;
@@ -297,7 +297,7 @@ class Reader {
     }
   }
 
-  /// GPUs by their number; `dev` may skip those that the job did not use.
+  /// Sorts GPUs by number; `dev` may skip those that the job did not use.
   void number_gpus(Host& host) {
     std::vector<FoundGpu>& gpus = host.node.gpus;
     if (gpus.empty()) {

@@ -1,4 +1,4 @@
-/// What a node's parts amount to.
+/// Draws conclusions from a node's parts.
 #include "clusters/import/node.h"
 
 #include <fmt/format.h>
@@ -16,8 +16,8 @@ namespace orrery::clusters {
 namespace {
 
 constexpr int kMulticastSm = 90;  // NVLink SHARP: NVSwitch 3, with Hopper
-constexpr int kManyLinks = 8;     // between two GPUs: more than any cable harness has
-constexpr int kUsualSockets = 2;  // more NUMA nodes than that are parts of sockets (AMD's NPS)
+constexpr int kManyLinks = 8;     // between two GPUs: more than any direct wiring has
+constexpr int kUsualSockets = 2;  // more NUMA nodes than this are parts of sockets (AMD's NPS)
 
 tl::unexpected<base::Diagnostics> refuse(const char* code, const base::Location& where, std::string message,
                                          std::string help) {
@@ -44,7 +44,7 @@ std::string candidates(const Known& known, int sm) {
   return names.empty() ? "" : fmt::format(": {}", fmt::join(names, ", "));
 }
 
-/// The outermost PCIe bridge above, or -1.
+/// The outermost PCIe bridge above `bridge`, or -1.
 int top_bridge(const FoundNode& node, int bridge) {
   while (bridge >= 0 && node.bridges[static_cast<std::size_t>(bridge)].parent >= 0)
     bridge = node.bridges[static_cast<std::size_t>(bridge)].parent;
@@ -52,7 +52,7 @@ int top_bridge(const FoundNode& node, int bridge) {
 }
 
 bool close(double a, double b) {
-  constexpr double kClose = 1e-3;  // figures that dumps round
+  constexpr double kClose = 1e-3;  // relative: dumps round their figures
   return std::abs(a - b) <= kClose * std::max(a, b);
 }
 
@@ -154,7 +154,7 @@ base::Result<NodeFigures> figures_of(const FoundNode& node, const Device& device
     assumptions.push_back(
         "assumed: inter-socket and host memory bandwidth of the slowest known CPU; the dump does not name a known one");
   }
-  int parts = 1;  // NUMA nodes of one socket
+  int parts = 1;  // NUMA nodes per socket
   for (const FoundCpu& one : node.cpus) {
     constexpr int kMostNuma = 64;
     int numa = 0;
@@ -187,7 +187,7 @@ struct Slots {
   std::vector<int> bridges;  ///< outermost bridges with GPUs, in the order of their first GPU
 };
 
-/// True when `values` of n things are spread in order and evenly over `parts`: thing i is in part i * parts / n.
+/// True when n things are spread evenly and in order over `parts`: thing i is in part i * parts / n.
 bool in_order(const std::vector<int>& values, std::size_t parts) {
   for (std::size_t i = 0; i < values.size(); ++i)
     if (values[i] != static_cast<int>(i * parts / values.size())) return false;
@@ -240,7 +240,7 @@ std::vector<int> sockets_of(const FoundNode& node) {
   return sockets;
 }
 
-/// GPUs by PCIe switch and socket; a node without switches has them on its sockets.
+/// Places GPUs on PCIe switches and sockets; in a node without switches, on its sockets.
 bool add_gpus(const FoundNode& node, const Slots& slots, const std::vector<int>& sockets, NodeShape& shape,
               std::string& why) {
   std::vector<int> slot_of_gpu, socket_of_slot, socket_of_gpu;
@@ -262,7 +262,7 @@ bool add_gpus(const FoundNode& node, const Slots& slots, const std::vector<int>&
   return true;
 }
 
-/// NICs on the GPUs' switches, or all of them on the sockets; puts them into that order.
+/// Places NICs on the GPUs' switches, or all of them on the sockets, and sorts them accordingly.
 bool add_nics(FoundNode& node, const Slots& slots, const std::vector<int>& sockets, NodeShape& shape,
               std::string& why) {
   const auto slot = [&](const FoundNic& nic) { return index_of(slots.bridges, top_bridge(node, nic.bridge)); };

@@ -1,4 +1,4 @@
-/// Lines and words of a text under import.
+/// Lines and words of an imported text.
 #include "clusters/import/text.h"
 
 #include <fmt/core.h>
@@ -12,11 +12,11 @@
 namespace orrery::clusters {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{32} << 20;  // a fabric of 10,000 nodes lists in a fifth of it
+constexpr std::size_t kMostBytes = std::size_t{32} << 20;  // a fabric of 10,000 nodes takes a fifth of it
 constexpr std::size_t kMostLines = 1'000'000;
-constexpr std::size_t kMostWords = 100'000;  // of a line
+constexpr std::size_t kMostWords = 100'000;  // per line
 
-/// As much as is read: one line too many tells that there are too many.
+/// The part that is read: one line over the limit, so that the excess is noticed.
 std::string_view beginning(std::string_view text) {
   text = text.substr(0, kMostBytes + 1);
   std::size_t at = 0;
@@ -25,12 +25,12 @@ std::string_view beginning(std::string_view text) {
   return text.substr(0, at);
 }
 
-/// Escape sequences of terminals (ECMA-48: ESC [ parameters final) as blanks of the same length.
+/// Replaces terminal escape sequences (ECMA-48: ESC [ parameters final) by blanks of the same length.
 std::string without_escapes(std::string_view text) {
   std::string out(text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text);
   const auto in = [&](std::size_t i, char low, char high) { return i < out.size() && out[i] >= low && out[i] <= high; };
   for (std::size_t i = out.find('\x1b'); i != std::string::npos; i = out.find('\x1b', i + 1)) {
-    if (i + 1 >= out.size() || out[i + 1] != '[') continue;  // not of this kind: refused as a control character
+    if (i + 1 >= out.size() || out[i + 1] != '[') continue;  // other escapes are refused as control characters
     std::size_t end = i + 2;
     while (in(end, '\x20', '\x3f')) ++end;
     if (!in(end, '\x40', '\x7e')) continue;
@@ -39,7 +39,7 @@ std::string without_escapes(std::string_view text) {
   return out;
 }
 
-/// Tabs and carriage returns are blanks here.
+/// Tabs and carriage returns count as blanks here.
 bool may_be_shown(std::string_view line) {
   while (!line.empty()) {
     const std::size_t end = std::min(line.find_first_of("\t\r"), line.size());
@@ -155,7 +155,7 @@ bool natural_less(std::string_view a, std::string_view b) {
     if (x != y) return x < y;
   }
   if (a.size() - i != b.size() - j) return a.size() - i < b.size() - j;
-  return a < b;  // "node01" and "node1" differ all the same
+  return a < b;  // so that "node01" and "node1" still differ
 }
 
 }  // namespace orrery::clusters

@@ -1,4 +1,4 @@
-/// The matrix of `nvidia-smi topo -m`: which GPUs NVLinks join, and which GPUs and NICs share PCIe switches.
+/// The matrix of `nvidia-smi topo -m`: which GPUs NVLinks connect, and which GPUs and NICs share PCIe switches.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace orrery::clusters {
 namespace {
 
-constexpr std::size_t kMostColumns = 1024;  // GPUs and NICs of a node
+constexpr std::size_t kMostColumns = 1024;  // GPUs and NICs per node
 
 enum class Relation { self, nvlink, one_switch, switches, host_bridge, numa, system };
 
@@ -25,7 +25,7 @@ struct Row {
   Word label;
   bool gpu = false;
   std::vector<Cell> cells;
-  std::string cpus, numa;  ///< affinities, empty when not said
+  std::string cpus, numa;  ///< affinities; empty if unknown
 };
 
 bool is_gpu(std::string_view label) {
@@ -33,7 +33,7 @@ bool is_gpu(std::string_view label) {
   return label.starts_with("GPU") && whole_number(label.substr(3), ignored);
 }
 
-/// Sets of equals, by path-compressed parents.
+/// Disjoint sets, with path compression.
 class Groups {
  public:
   explicit Groups(std::size_t size) : parent_(size) { std::iota(parent_.begin(), parent_.end(), std::size_t{0}); }
@@ -194,7 +194,7 @@ class Reader {
     }
   }
 
-  /// Sockets: by NUMA node where every GPU says one, else by its CPUs, else by what is not across the system.
+  /// Sockets: by NUMA node if every GPU states one, else by CPU affinity, else by which pairs do not cross the system.
   std::vector<std::string> cpu_names() {
     std::vector<std::string> names(rows_.size());
     const auto all = [&](std::string Row::*said) {
@@ -261,7 +261,7 @@ class Reader {
     return node;
   }
 
-  /// A NIC sits on the NUMA node of a GPU that it reaches without crossing the system; else on one of its own.
+  /// Puts a NIC on the NUMA node of a GPU that it reaches without crossing the system; otherwise on one of its own.
   void place_nics(std::vector<std::string>& names) {
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       if (rows_[i].gpu) continue;

@@ -1,4 +1,4 @@
-/// expat's events as a tree.
+/// Builds a tree from expat's events.
 #include "clusters/import/xml.h"
 
 #include <expat.h>
@@ -31,7 +31,7 @@ class Reader {
 
   std::optional<XmlElement> read() {
     const std::string_view all = text_.text();
-    // expat lists all attributes of an element before it names the first.
+    // expat collects all attributes of an element before its first callback, so they are counted ahead.
     if (std::count(all.begin(), all.end(), '=') > kMostAttributes) {
       text_.findings().error("E0302", {text_.findings().file(), 1, 1, 1},
                              fmt::format("more than {} attributes", kMostAttributes));
@@ -75,7 +75,7 @@ class Reader {
     element.name = name;
     element.where = text_.at_byte(offset(), element.name.size() + 1);
     for (std::size_t i = 0; attributes[i] != nullptr; i += 2)
-      // A character may stand as a reference, `&#10;`, which the text around it does not show.
+      // A value may contain character references such as `&#10;`, which the raw text check does not see.
       element.attributes.push_back({attributes[i], base::printable(attributes[i + 1]), element.where});
     place_values(element);
     if (open_.empty()) {
@@ -83,12 +83,12 @@ class Reader {
       open_.push_back(&*root_);
       return;
     }
-    // The pointers in open_ stay good: only the innermost element grows.
+    // The pointers in open_ stay valid: only the innermost element grows.
     open_.back()->children.push_back(std::move(element));
     open_.push_back(&open_.back()->children.back());
   }
 
-  /// expat says where an element begins, not where its values are; the tag is well-formed, so a short walk finds them.
+  /// expat gives the place of an element, but not of its values; the tag is well-formed, so a short scan finds them.
   void place_values(XmlElement& element) const {
     const std::string_view all = text_.text();
     std::size_t at = offset() + 1 + element.name.size();

@@ -1,4 +1,4 @@
-/// The replay of a run of 1F1B from training step into training step.
+/// Replays 1F1B over consecutive training steps.
 #include "cost/estimate/asynchronous.h"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ std::size_t at(std::int64_t index) {
 }
 
 struct StageRates {
-  std::int64_t next = 0;  ///< turn: passes that fill, then of each step a forward and a backward each, and its update
+  std::int64_t next = 0;  ///< turn: passes that fill, then per step alternating forward and backward, and its update
   double computed = 0;
   double transfer = 0;
   std::vector<double> made[2];   ///< forward, backward: end of the pass, by micro-batch
-  std::vector<double> taken[2];  ///< when the other stage has it
-  std::vector<double> met;       ///< by step: ready to update
+  std::vector<double> taken[2];  ///< when the receiving stage has it
+  std::vector<double> met;       ///< by step: when the stage is ready to update
 };
 
 class Run {
@@ -36,7 +36,7 @@ class Run {
     }
   }
 
-  /// By stage: end of its last update, and waited for transfers.
+  /// By stage: end of its last update, and time spent waiting for transfers.
   std::vector<StageRates> run() {
     bool moved = true;
     while (moved) {
@@ -69,7 +69,7 @@ class Run {
     const std::size_t way = forward ? 0 : 1;
     const std::int64_t from = forward ? s - 1 : s + 1, to = forward ? s + 1 : s - 1;
     double start = me.computed;
-    if (to >= 0 && to < p_ && g > 0) {  // what the pass before it sent lies where this one writes
+    if (to >= 0 && to < p_ && g > 0) {  // the previous message occupies the buffer that this pass writes
       const double gone = me.taken[way][at(g - 1)];
       if (gone == kUnknown) return false;
       start = std::max(start, gone);
@@ -87,7 +87,7 @@ class Run {
     }
     me.computed = start + (forward ? times_.forward : times_.backward)[at(s)];
     me.made[way][at(g)] = me.computed;
-    // An idle receiver has asked for it long ago; who cannot overlap takes it when it comes to it.
+    // An idle receiver has posted its receive already; one that cannot overlap receives when it reaches that turn.
     if (times_.overlaps && to >= 0 && to < p_) me.taken[way][at(g)] = me.computed + times_.hop[at(std::min(s, to))];
     ++me.next;
     return true;
@@ -132,7 +132,7 @@ SteadyStep asynchronous_pipeline(const AsynchronousTimes& times, std::int64_t mi
   const auto stages = static_cast<std::int64_t>(times.forward.size());
   ENSURE(stages >= 2 && times.hop.size() + 1 == times.forward.size(), "{} stages with {} hops", stages,
          times.hop.size());
-  const std::int64_t enough = 4 * stages;  // of one step: by then `stages` micro-batches take as long as the next
+  const std::int64_t enough = 4 * stages;  // of one step: by then each `stages` micro-batches take equally long
   if (micro_batches <= enough) return replayed(times, micro_batches);
   SteadyStep out = replayed(times, enough);
   const SteadyStep before = replayed(times, enough - stages);

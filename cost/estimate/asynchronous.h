@@ -1,6 +1,6 @@
 #pragma once
-/// How long a training step takes in a pipeline that never drains (plan/schedule/asynchronous.h), from the times of its
-/// passes: a replay of a run, of which the filling is left out.
+/// Step time of a pipeline that never drains (plan/schedule/asynchronous.h), computed from the times of its passes:
+/// replays a run and excludes the time to fill the pipeline.
 #include <cstdint>
 #include <vector>
 
@@ -10,20 +10,20 @@ namespace orrery::cost {
 
 struct AsynchronousTimes {
   std::vector<double> forward, backward;  ///< seconds of one micro-batch's pass, by stage
-  std::vector<double> prelude = {};       ///< of a backward pass, before its received gradient is read; empty: none
-  std::vector<double> update;             ///< of the rest of a step: zeroing, reduction, clipping, versions, update
-  std::vector<double> hop;                ///< of a transfer between stage s and s + 1
-  bool overlaps = true;  ///< a transfer needs no attention; else it makes progress while its receiver waits
-  bool tied = false;     ///< both ends wait for each other before they update
+  std::vector<double> prelude = {};       ///< part of a backward pass before its received gradient is read; empty: none
+  std::vector<double> update;             ///< rest of a step: zeroing, reduction, clipping, versions, update
+  std::vector<double> hop;                ///< of a transfer between stages s and s + 1
+  bool overlaps = true;                   ///< transfers run in the background; false: only while the receiver waits
+  bool tied = false;                      ///< both ends of the pipeline wait for each other before they update
 };
 
 struct SteadyStep {
   double period = 0;             ///< seconds from update to update
-  std::vector<double> transfer;  ///< of it, by stage, spent in transfers that compute waited for
+  std::vector<double> transfer;  ///< by stage: part of it that compute spends waiting for transfers
 };
 
-/// Where nothing but passes takes time and no end is tied, the period is that of the stage with the most to do, and
-/// none of equal stages ever waits (Narayanan et al. 2019, section 3.2). A transfer is exposed as far as the p - s
+/// If only passes take time and the ends are not tied, the period is that of the stage with the most work, and equal
+/// stages never wait (Narayanan et al. 2019, section 3.2). A transfer is exposed to the extent that the p - s
 /// micro-batches in flight do not cover it.
 [[nodiscard]] SteadyStep asynchronous_pipeline(const AsynchronousTimes& times, std::int64_t micro_batches);
 

@@ -1,4 +1,4 @@
-// Sums over layers and ranks of what experts were chosen.
+// Sums of the routing choices over layers and ranks.
 #include "cost/estimate/balancing.h"
 
 #include <algorithm>

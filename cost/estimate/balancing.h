@@ -1,5 +1,5 @@
 #pragma once
-/// What a mixture of experts does besides at the end of a step. Private to cost/estimate/estimate.cpp.
+/// Extra work of a mixture of experts at the end of a step. Private to cost/estimate/estimate.cpp.
 #include <vector>
 
 #include "cost/estimate/memory.h"
@@ -8,8 +8,8 @@
 
 namespace orrery::cost {
 
-/// Seconds to sum up the choices of a stage's layers, and the squares that only some replicas have
-/// (plan/lower/lower_finish.cpp); 0 of a dense model.
+/// Seconds to sum the routing choices of a stage's layers, and the squared norms of parameters that only some replicas
+/// hold (plan/lower/lower_finish.cpp); 0 for a dense model.
 [[nodiscard]] double balancing_time(const Pricing& pricing, const models::Experts& experts, const plan::PlanSpec& spec,
                                     const std::vector<LayerRun>& layers, const StageGroups& groups);
 

@@ -1,6 +1,6 @@
 #pragma once
-/// Runs of blocks that cost alike: those with a window and those that see all, which differ in time and not in memory;
-/// those with experts and those with one MLP.
+/// Groups blocks that cost the same: blocks with a window or with full attention, which differ in time but not in
+/// memory, and blocks with experts or with one MLP.
 #include <cstdint>
 #include <vector>
 
@@ -9,10 +9,10 @@
 namespace orrery::cost {
 
 struct BlockKind {
-  std::int64_t index = 0, count = 0;  ///< one of them, and how many there are
+  std::int64_t index = 0, count = 0;  ///< index of one of them, and their number
 };
 
-/// Of the blocks [first, first + count).
+/// The kinds among the blocks [first, first + count).
 [[nodiscard]] inline std::vector<BlockKind> block_kinds(const models::Model& model, std::int64_t first,
                                                         std::int64_t count) {
   if (count == 0) return {};

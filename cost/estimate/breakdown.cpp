@@ -1,4 +1,4 @@
-// Where a step's time goes, as means over its stages.
+// Divides a step's time among its causes, as means over its stages.
 #include <algorithm>
 
 #include "cost/estimate/stage_times.h"

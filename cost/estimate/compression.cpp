@@ -60,7 +60,7 @@ ReductionTimes in_halves(const BucketSize& b, const plan::PlanSpec& spec, const 
   return t;
 }
 
-/// Replicas of the first node, and their equals' first on all nodes.
+/// Replicas of the first node; far_of: the first replica of each node.
 std::vector<int> near_of(const std::vector<int>& group, const plan::PlanSpec& spec) {
   return {group.begin(), group.begin() + spec.compression.group};
 }
@@ -153,8 +153,8 @@ double compression_states(const BucketSize& bucket, const plan::PlanSpec& spec) 
 
 namespace {
 
-/// By node parts of a reduction stand one bucket apart: while one's whole sum waits to be widened, the next is
-/// exchanged and the one after is added up within the node.
+/// With reduction by node, the parts of a reduction are one bucket apart: while one bucket's sum waits to be widened,
+/// the next is exchanged between nodes, and the one after that is reduced within the node.
 double buffers_by_node(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
   struct Bytes {
     double near, part, all, summed;
@@ -171,9 +171,9 @@ double buffers_by_node(const std::vector<BucketSize>& buckets, const plan::PlanS
   double most = 0;
   for (std::size_t i = 0; i + 2 < turns.size(); ++i) {
     const Bytes &last = turns[i], &next = turns[i + 1], &first = turns[i + 2];
-    most = std::max({most, last.all + 2 * next.part + first.near,  // the last is widened
+    most = std::max({most, last.all + 2 * next.part + first.near,  // the last one is widened
                      last.all + 2 * next.part + next.near,         // the next one's sum is rounded
-                     2 * last.part + last.summed + next.near,      // sums of nodes are added up
+                     2 * last.part + last.summed + next.near,      // the nodes' sums are added
                      last.part + last.all + next.near});           // and gathered
   }
   return most;
@@ -191,7 +191,7 @@ double gathered_pieces(const std::vector<BucketSize>& buckets, const plan::PlanS
 
 double compression_buffers(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
   if (spec.exchanges_by_node()) return buffers_by_node(buckets, spec);
-  double most = 0, before = 0;  // before: what the bucket before still has
+  double most = 0, before = 0;  // before: what the previous bucket still holds
   for (const BucketSize& b : buckets) {
     double own = 0, kept = 0;
     if (spec.low_rank()) {

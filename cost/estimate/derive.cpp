@@ -1,4 +1,4 @@
-/// What a Prediction says beyond its step time and memory, and predictions made of estimates.
+/// Derived figures of a Prediction, and predictions made from estimates.
 #include "cost/estimate/estimate.h"
 #include "models/counts.h"
 

@@ -1,4 +1,4 @@
-/// The closed form: layers priced once, stages summed, the pipeline replayed by turns, the end of the step by hand.
+/// The closed form: prices layers once, sums stages, replays the pipeline by turns, adds the end of the step.
 #include "cost/estimate/estimate.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   std::map<LayerKey, LayerCosts> layers;
-  /// (replicas, tensor, pipeline, ranks among which ZeRO partitions) -> norm's and loss's messages
+  /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
@@ -57,8 +57,8 @@ struct Estimator::Memo {
                      const StageGroups& groups);
   void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
               const StageGroups& groups);
-  /// Seconds to sum up a bucket's gradients once a step: over the replicas, or within ZeRO's sub-group, and then over
-  /// the copies of its shard. ZeRO 2 and 3 have done the first with every micro-batch.
+  /// Seconds to sum a bucket's gradients once per step: over the replicas, or within ZeRO's sub-group and then over the
+  /// copies of its shard. Under ZeRO 2 and 3, each micro-batch has done the first part already.
   double over_replicas(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
     const models::DType gradient = plan::gradient_dtype(spec.precision);
     if (spec.compresses())
@@ -69,7 +69,7 @@ struct Estimator::Memo {
     return message(CollectiveKind::all_reduce, b.shard, gradient, groups.copies) +
            (spec.zero_stage == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, members) : 0);
   }
-  /// The same with what goes before it: over the tensor group what its ranks have parts of.
+  /// The same plus the preceding sum over the tensor group, for parameters whose gradients its ranks hold in parts.
   double reduction(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
     const bool with_passes = partitions(spec) && spec.zero_stage >= 2;
     return over_replicas(b, spec, groups) +
@@ -172,7 +172,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
       sent_backward += count * run.costs->recompute.exchanges;
     }
   }
-  // Beside another micro-batch's compute they take a part of the device, and no more.
+  // Beside another micro-batch's compute, exchanges cost only a part of the device.
   const double computed = t.forward + t.backward + t.recompute + t.weights;
   const double left = exchange_left(*pricing, sent_forward + sent_backward, computed);
   tensor_forward -= (1 - left) * sent_forward;
@@ -190,7 +190,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     t.weights_issue = {{host_weights, host_weights}};
     late_weights = 0;
   } else {
-    // The host waits for other stages only, so that without them it makes up in one pass for the other.
+    // The host waits only for other stages, so with one stage its lead in one pass offsets delay in the other.
     double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
     if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
     t.forward += std::max(0.0, late_forward);
@@ -199,7 +199,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
     backward_pass += std::max(0.0, late_backward);
   }
   t.weights_pass = {weights + late_weights};
-  t.backward += t.weights + late_weights;  // from here on for the breakdown
+  t.backward += t.weights + late_weights;  // only for the breakdown from here on
   t.forward_pass = {forward_pass};
   t.backward_pass = {backward_pass};
 }
@@ -215,14 +215,14 @@ void Estimator::Memo::copy_waits(StageTimes& t, const plan::Plan& plan, int stag
   t.backward_pass.front() += waits.backward;
 }
 
-/// ZeRO-2 and 3 exchange with every micro-batch. A layer's parameters are gathered while the layer before it runs;
-/// its gradients are reduced before the next layer begins, because their memory is given back.
+/// ZeRO-2 and 3 communicate for every micro-batch. A layer's parameters are gathered while the previous layer runs; its
+/// gradients are reduced before the next layer begins, because their memory is freed.
 void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
                                     const StageGroups& groups) {
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   if (zero < 2) return;
   const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
-  double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters come
+  double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters arrive
   double hidden_by_backward = 0;
   const bool overlaps = pricing->overlaps(plan::Stream::data);
   const bool beside = overlaps && pricing->calibration().get("stack.reduce_beside", 0) != 0;
@@ -261,10 +261,10 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     const double backward = overlaps ? c.backward.compute + c.backward.recomputed + c.backward.messages +
                                            (again ? c.recompute.compute + c.recompute.messages : 0)
                                      : 0;
-    // Beside the next layer's backward pass, on the network that its gather needs too.
+    // The reduction overlaps with the next layer's backward pass, and shares the network with that layer's gather.
     const double exposed = beside ? std::max(0.0, reduce - std::max(0.0, backward - gather)) : reduce;
     t.data_backward += count * exposed;
-    // The first layer of a run waits behind the run before it, the others behind their like.
+    // The first layer of a run hides behind the previous run's layers, the others behind their own kind.
     t.data_forward += std::max(0.0, gather - hidden_by_forward) + (count - 1) * std::max(0.0, gather - forward);
     if (c.backward_reads_parameters)
       t.data_backward += std::max(0.0, gather - hidden_by_backward) + (count - 1) * std::max(0.0, gather - backward);
@@ -292,7 +292,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   for (const BucketSize& b : buckets_of(layers_of, spec)) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
-    const bool adds_up = zero >= 2 || spec.offload.optimizer != plan::Space::device;  // over micro-batches, elsewhere
+    const bool adds_up = zero >= 2 || spec.offload.optimizer != plan::Space::device;  // sums micro-batches elsewhere
     if (adds_up || pricing->stack().zero_gradients || !b.written)
       t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
     t.reduce += count * reduction(b, spec, groups);
@@ -334,7 +334,7 @@ void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const st
   t.norm = clip + norm;
 }
 
-/// What optimizers that look at whole tensors sum up over the ranks that have parts of them, and what they make of it.
+/// Time to sum what optimizers need of whole tensors over the ranks that hold parts of them, and to use the result.
 double Estimator::Memo::agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters,
                                              const plan::FactorCount& factors, const StageGroups& groups) {
   if (!plan::traits_of(spec.optimizer).whole_tensors) return 0;
@@ -411,7 +411,7 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
 
 namespace {
 
-/// Whether a stage has the layers of the one before it, chunk by chunk; or as many of each at most.
+/// Whether a stage has the same layers as the previous one, chunk by chunk; no_more_layers: at most as many of each.
 bool same_layers(const plan::Plan& plan, int stage) {
   for (int c = 0; c < plan.spec().virtual_stages; ++c)
     if (plan.chunk_layers(stage, c) != plan.chunk_layers(stage - 1, c)) return false;
@@ -430,12 +430,12 @@ StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryQue
                       pricing->stack().memory, question);
 }
 
-/// Bytes of the stage that needs most, and which it is.
+/// Bytes of the stage that needs most, and its index.
 std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQuestion question) {
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
-    // Of like stages the earlier holds more micro-batches.
+    // Among equal stages, the earlier one holds more micro-batches.
     if (s >= 2 && s < last && no_more_layers(plan, s)) continue;
     const double bytes = memory(plan, s, question).total();
     if (bytes > out.first) out = {bytes, s};
@@ -443,7 +443,7 @@ std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQues
   return out;
 }
 
-/// Seconds between a stage and another.
+/// Seconds of a transfer between two stages.
 double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
   const plan::PlanSpec& spec = plan.spec();
   const std::int64_t rows = spec.micro_batch * spec.tokens_per_rank() / (spec.shards_rows() ? spec.tensor : 1);
@@ -474,7 +474,7 @@ SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<Sta
   return asynchronous_pipeline(times, plan.micro_batches());
 }
 
-/// The passes of all stages in their order.
+/// Replays the passes of all stages in their order.
 PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
   const plan::PlanSpec& spec = plan.spec();
   const int last = spec.pipeline - 1;
@@ -505,13 +505,13 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
   return pipeline(times, spec.order, plan.micro_batches());
 }
 
-/// Times of every stage; a stage like the one before it is not worked out again.
+/// Times of every stage; copies those of the previous stage if both are alike.
 std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
   const int count = plan.spec().pipeline;
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   std::vector<StageTimes> out;
   for (int s = 0; s < count; ++s) {
-    // Mirrored stages are each as far from their image as no other.
+    // Mirrored stages each have a different distance to their image.
     const bool like_previous = s >= 2 && s + 1 < count && same_layers(plan, s) && !plan.spec().mirrors() &&
                                plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
     out.push_back(like_previous ? out.back() : times(plan, s));

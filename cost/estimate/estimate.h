@@ -1,8 +1,8 @@
 #pragma once
-/// The closed form: step time and memory of one plan in microseconds of computing, for the search. It prices
-/// the same operators and messages as a replayed Schedule would, but sums instead of replaying. Layer
-/// programs and their prices are memoised by (layer kind, tensor ways, micro-batch, attention), so an
-/// Estimator is built once per search.
+/// The closed form: step time and memory of one plan in microseconds, for the
+/// search. It prices the same operators and messages as a replayed Schedule,
+/// but sums instead of replaying. Layer programs and their prices are memoised
+/// (cost/estimate/layer_key.h), so an Estimator is built once per search.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,22 +15,22 @@
 
 namespace orrery::cost {
 
-/// Bytes of the worst rank of one stage at the moment of its peak, by purpose.
+/// Bytes of a stage's worst rank at the moment of its peak, by purpose.
 struct StageMemory {
   double parameters = 0, gradients = 0, optimizer_states = 0, activations = 0, workspace = 0, communication = 0;
   double input = 0, software = 0;
-  double host = 0, nvme = 0;  ///< in other memories: not in the total
+  double host = 0, nvme = 0;  ///< other memories, not in the total
   [[nodiscard]] double total() const {
     return parameters + gradients + optimizer_states + activations + workspace + communication + input + software;
   }
 };
 
-/// What the search needs of one plan; seconds, bytes.
+/// What the search needs to know about one plan; seconds, bytes.
 struct Estimate {
   double step_time = 0;
-  double memory_peak = 0;  ///< worst stage, as asked
+  double memory_peak = 0;  ///< worst stage, for the MemoryQuestion asked
   int worst_stage = 0;
-  double bubble = 0;    ///< seconds that ranks wait for another stage, mean over stages
+  double bubble = 0;    ///< seconds of waiting for another stage, mean over stages
   Breakdown breakdown;  ///< mean over stages; sums to step_time
 };
 
@@ -42,15 +42,15 @@ class Estimator {
   Estimator(Estimator&&) noexcept;
 
   [[nodiscard]] Estimate estimate(const plan::Plan& plan, MemoryQuestion question = {});
-  /// Without the memory, where many prices are tried on one plan.
+  /// Omits memory, for trying many prices on one plan.
   [[nodiscard]] Estimate time(const plan::Plan& plan);
-  /// Bytes of the worst rank alone, for a search that need not time what does not fit.
+  /// Bytes of the worst rank only: a search need not time plans that do not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
-  /// Whether what the ranks of a node offload fits its host's memory and its drives, where the cluster says what they
-  /// hold.
+  /// Whether what a node's ranks offload fits its host memory and its drives, as far as the cluster states their
+  /// capacity.
   [[nodiscard]] bool fits_beside(const plan::Plan& plan);
-  /// Of every stage, as the device holds it.
+  /// For every stage, as the device holds it.
   [[nodiscard]] std::vector<MemoryRow> memory(const plan::Plan& plan);
   /// The full record, for reports: MFU, tokens/s, cost, energy, memory by stage, communication by dimension.
   [[nodiscard]] Prediction predict(const plan::Plan& plan);
@@ -60,9 +60,9 @@ class Estimator {
   std::unique_ptr<Memo> memo_;
 };
 
-/// Fills what follows from step_time_s and the plan alone: mfu, tokens_per_s, cost_per_step_usd,
-/// energy_per_step_j, memory_capacity_bytes, and bubble_fraction is left as it is. Shared by the closed form
-/// and by the replay.
+/// Fills what follows from step_time_s and the plan alone: mfu, tokens_per_s,
+/// cost_per_step_usd, energy_per_step_j, memory_capacity_bytes; leaves
+/// bubble_fraction unchanged. Shared by the closed form and the replay.
 void derive(Prediction& prediction, const plan::Plan& plan);
 
 }  // namespace orrery::cost

@@ -1,4 +1,4 @@
-/// The replay of interleaved stages and of zero-bubble orders, message by message.
+/// Replays interleaved stages and zero-bubble orders, message by message.
 #include <algorithm>
 #include <deque>
 #include <optional>
@@ -25,9 +25,9 @@ struct Rank {
   std::size_t next = 0;
   double computed = 0;
   double send_free = 0, receive_free = 0;
-  std::deque<std::size_t> sends, receives;  ///< messages under way, in order
+  std::deque<std::size_t> sends, receives;  ///< messages in flight, in order
   double transfer = 0;
-  double issued = 0;  ///< the host has come to here
+  double issued = 0;  ///< time up to which the host has issued
   double late_forward = 0, late_backward = 0;
 };
 
@@ -77,7 +77,7 @@ class MovesReplay {
   std::size_t sent(bool forward, int stage, const Move& move) const {
     return number(forward, spec_.place_of(stage, move.chunk), move.micro_batch);
   }
-  /// What a pass of this chunk takes: sent by the virtual stage behind, or, backward, ahead.
+  /// The message that a pass of this chunk takes: from the previous virtual stage, or, in backward, from the next.
   std::size_t taken(bool forward, int stage, const Move& move) const {
     return number(forward, spec_.place_of(stage, move.chunk) + (forward ? -1 : 1), move.micro_batch);
   }
@@ -111,14 +111,14 @@ class MovesReplay {
     return true;
   }
 
-  /// When what this pass frees, or must not overtake, has been received; nothing if that is not known yet.
+  /// When the messages whose buffers this pass frees, or must not overtake, were received; nothing if not known yet.
   std::optional<double> freed(int stage, const Move& move) {
     const Rank& me = rank(stage);
     if (!spec_.splits_backward()) {
       if (!me.sends.empty()) return std::nullopt;
       return me.send_free;
     }
-    const bool forward = move.kind == Move::Kind::backward;  // then it frees the activations that were sent
+    const bool forward = move.kind == Move::Kind::backward;  // it frees the activations that were sent
     if (move.kind == Move::Kind::forward || !spec_.sends(stage, move.chunk, forward)) return 0;
     const MoveMessage& message = messages_[sent(forward, stage, move)];
     if (message.end < 0) return std::nullopt;
@@ -129,7 +129,7 @@ class MovesReplay {
   static const What& at(const std::vector<std::vector<What>>& seconds, int stage, const Move& move) {
     return seconds[static_cast<std::size_t>(stage)][static_cast<std::size_t>(move.chunk)];
   }
-  /// A rank that waits takes everything that is sent to it.
+  /// A waiting rank receives all messages that are sent to it.
   bool attend(Rank& me) {
     for (const std::size_t id : me.receives)
       if (messages_[id].wanted < 0) messages_[id].wanted = me.computed, settled_ = true;
@@ -158,11 +158,11 @@ class MovesReplay {
     me.computed =
         issue.empty() ? start + seconds : issued_end(at(issue, stage, move), start, seconds, arrived, me.issued);
     (forward ? me.late_forward : me.late_backward) += me.computed - start - seconds;
-    if (weights) me.computed = std::max(me.computed, *free);  // its last product frees it
+    if (weights) me.computed = std::max(me.computed, *free);  // its last product frees the buffer
     return true;
   }
 
-  /// Ends the transfers of this stage's next sends whose receivers have come to them.
+  /// Completes the transfers of this stage's next sends if their receivers are ready.
   bool settle(int stage) {
     Rank& me = rank(stage);
     bool moved = false;
@@ -192,10 +192,10 @@ class MovesReplay {
   std::int64_t micro_batches_;
   std::vector<MoveMessage> messages_;
   std::vector<Rank> ranks_;
-  bool settled_ = false;  ///< a transfer has ended since the last round
+  bool settled_ = false;  ///< a transfer has completed since the last round
 };
 
-/// Many micro-batches from few: after the pipeline has filled, `stages` micro-batches take as long as the next.
+/// Extrapolates from few micro-batches: once the pipeline is full, each further `stages` of them take equally long.
 PipelineResult replayed(const InterleavedTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
   const std::int64_t stages = spec.pipeline;
   ENSURE(stages >= 2 && times.hop.size() == times.forward.size(), "{} stages with {} hops", stages, times.hop.size());

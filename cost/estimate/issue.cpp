@@ -1,4 +1,4 @@
-/// Equal layers are not walked one by one: each shifts host and device by the same.
+/// Equal layers are not replayed one by one: each shifts host and device by the same amount.
 #include "cost/estimate/issue.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ void IssueClock::run(const std::vector<const Pass*>& passes, std::int64_t count)
       device += busy;
       following = std::max(following + busy, host);
     }
-  // The device that waits for the i-th layer's issue runs those behind it at its own pace: of all i the first or the
-  // last is the longest.
+  // If the device waits for the issue of the i-th layer, it runs the layers after it at its own pace; the maximum over
+  // i is at the first or the last layer.
   const auto n = static_cast<double>(count);
   following_ = std::max(following_ + n * device, host_ + following + (n - 1) * std::max(host, device));
   host_ += n * host;

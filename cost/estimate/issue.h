@@ -1,5 +1,5 @@
 #pragma once
-/// The host's lead over the device within a pass: neither waits for the other but where an operator is not issued yet.
+/// The host's lead over the device within a pass: the device waits for the host only if an operator is not issued yet.
 /// Private to cost/.
 #include <cstdint>
 #include <limits>
@@ -11,16 +11,16 @@
 
 namespace orrery::cost {
 
-/// Sums up passes over layers as the replay walks them: an operator ends when it has been issued and when the device
-/// has run it behind the one before.
+/// Sums passes over layers as the replay does: an operator ends once it has been issued and the device has run it after
+/// the previous one.
 class IssueClock {
  public:
-  /// `message_host`: seconds to issue a message within the tensor group; of exchanges `exchange_left` counts.
+  /// `message_host`: seconds to issue a message of the tensor group. `exchange_left`: share of exchanges that counts.
   IssueClock(double message_host, double exchange_left) : message_host_(message_host), left_(exchange_left) {}
-  /// The passes one after another over each of `count` equal layers.
+  /// Runs the passes one after another over each of `count` equal layers.
   void run(const std::vector<const Pass*>& passes, std::int64_t count);
   [[nodiscard]] double host() const { return host_; }
-  /// Seconds from the host's begin until the device has ended, if it waits for nothing but the host; 0 of nothing.
+  /// Seconds from the host's start until the device ends, if it waits only for the host; 0 if nothing ran.
   [[nodiscard]] double following() const { return host_ > 0 ? following_ : 0; }
 
  private:
@@ -28,10 +28,10 @@ class IssueClock {
   double host_ = 0, following_ = -std::numeric_limits<double>::infinity();
 };
 
-/// What runs again of the layer that a backward pass begins with, before it reads the gradient; null of most.
+/// The pass that the first layer of a backward pass recomputes before it reads the gradient; null if there is none.
 [[nodiscard]] const Pass* run_ahead(const LayerCosts& top);
 
-/// Of the passes over a chunk; `prelude`: seconds of what runs ahead.
+/// The host's part of the passes over a chunk; `prelude`: seconds of what runs ahead of the received gradient.
 [[nodiscard]] Issue forward_issue(const std::vector<LayerRun>& layers, double message_host, double left);
 [[nodiscard]] Issue backward_issue(const std::vector<LayerRun>& layers, double message_host, double left,
                                    double prelude);

@@ -1,4 +1,4 @@
-// Two chains: passes of layers, and reductions behind them.
+// Two chains: the passes of layers, and the reductions that follow them.
 #include "cost/estimate/late_reductions.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@ namespace orrery::cost {
 
 namespace {
 
-/// Seconds of the pass behind which a layer's gradients are complete: of the device, or of the host that issues it.
+/// Seconds of the pass that completes a layer's gradients: on the device, or for the host to issue it.
 double last_pass(const LayerCosts& costs, bool splits_backward) {
   const Pass& pass = splits_backward ? costs.weights : costs.backward;
   double seconds = pass.compute + pass.messages + pass.recomputed, host = pass.host;
@@ -35,7 +35,7 @@ double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const p
       buckets.partial_elements = run->costs->partial_elements;
       buckets.own_matrices = run->costs->own_matrices;
       buckets.shared_matrices = run->costs->shared_matrices;
-      // A tied table on the stage of the embedding is complete with the embedding's pass, not with the head's.
+      // If the embedding is on the same stage, a tied table is complete after the embedding's pass, not the head's.
       const bool waits = begins && run->costs->kind == models::LayerKind::head;
       buckets.shared_elements = waits ? 0 : run->costs->shared_elements;
       double messages = 0;

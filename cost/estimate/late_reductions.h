@@ -1,5 +1,5 @@
 #pragma once
-/// Reductions of gradients within the backward pass (plan/lower/reduce_early.h), in closed form.
+/// Gradient reductions within the backward pass (plan/lower/reduce_early.h), in closed form.
 #include <functional>
 #include <vector>
 
@@ -8,9 +8,9 @@
 
 namespace orrery::cost {
 
-/// Seconds by which a stage's reductions outlast its last backward passes. Each waits for its layer and for the one
-/// before it. `chunks`: the stage's layers in forward order, by virtual stage; their passes are taken to follow each
-/// other. `reduction`: seconds of one bucket's.
+/// Seconds by which a stage's reductions outlast its last backward passes. Each reduction waits for its layer and for
+/// the previous reduction. `chunks`: the stage's layers in forward order, by virtual stage; their passes are assumed to
+/// follow each other. `reduction`: seconds to reduce one bucket.
 [[nodiscard]] double late_reductions(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                      const std::function<double(const BucketSize&)>& reduction);
 

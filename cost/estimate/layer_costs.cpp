@@ -27,7 +27,7 @@ plan::CollectiveKind kind_of(models::GroupCollective collective) {
   return plan::CollectiveKind::all_reduce;
 }
 
-/// What passes around the ring while a pass computes.
+/// Messages around the context ring while a pass computes.
 class Ring {
  public:
   explicit Ring(bool overlaps) : overlaps_(overlaps) {}
@@ -38,7 +38,7 @@ class Ring {
     arrived_[target] = {overlaps_ ? free_ : 0, source};
     if (!overlaps_) waited_ += seconds;
   }
-  /// The first use of what has arrived: waits for it, and tells `touch` what was sent for it, which is freed then.
+  /// First use of a received tensor: waits for it, and calls `touch` on what was sent in exchange, which is then freed.
   template <class Touch>
   void use(int tensor, const Touch& touch) {
     const auto found = arrived_.find(tensor);
@@ -61,7 +61,7 @@ class Ring {
   std::map<int, Arrival> arrived_;
 };
 
-/// All-to-alls of one pass over a layer.
+/// The all-to-alls of one pass over a layer.
 class Exchanges {
  public:
   Exchanges(const models::LayerProgram& program, const Pricing& pricing, const LayerGroups& groups)
@@ -86,7 +86,7 @@ class Exchanges {
   Leg next_ = Leg::there;
 };
 
-/// Walks over the parts of a pass as lowering does: a run of ops is a step, a message is a step.
+/// Walks the parts of a pass as lowering does: each run of ops is a step, each message is a step.
 template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, const Pricing& pricing,
           const LayerGroups& groups, const Touch& touch) {
@@ -105,7 +105,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
                                  ? rows.time(part, bytes, models::size_of(dtype))
                                  : pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members).value;
       if (exchanges) pass.exchanges += seconds;
-      const bool meets = !shifts && !exchanges;  // of the tensor group
+      const bool meets = !shifts && !exchanges;  // a message of the tensor group
       if (shifts) {
         ring.shift(part.source, part.tensor, seconds);
       } else {
@@ -145,7 +145,7 @@ void note(int& first, int& last, int step) {
   last = step;
 }
 
-/// Inputs and output gradients of the products that make the weights' gradients.
+/// Bytes of the inputs and output gradients that the products of the weights' gradients read.
 double weight_inputs(const models::LayerProgram& program) {
   std::set<int> read;
   for (const models::Part& part : program.backward)
@@ -157,7 +157,7 @@ double weight_inputs(const models::LayerProgram& program) {
   return bytes;
 }
 
-/// What a framework keeps of a layer beside the tensors of its program: dropout's masks, copies of scores and of
+/// What a framework keeps of a layer in addition to its program's tensors: dropout masks, copies of scores and of
 /// logits.
 class FrameworkLives {
  public:
@@ -195,7 +195,7 @@ class FrameworkLives {
     for (const auto* pass : {&program_.forward, &program_.backward})
       for (const models::Part& part : *pass)
         for (const models::Op& op : part.ops)
-          if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share their memory
+          if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share memory
   }
 
  private:
@@ -210,13 +210,13 @@ class FrameworkLives {
     if (bytes > 0) costs_.lives.push_back(life);
   }
 
-  /// A byte for each element of the residual, for as long as the branch's last product keeps its input.
+  /// One byte per element of the residual, for as long as the branch's last product keeps its input.
   void mask(const Life& as) {
     keep(as, static_cast<double>(
                  tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
   }
 
-  /// From its product in forward to its weights' gradient; what recomputation makes anew it does not keep.
+  /// From its product in forward to its weights' gradient; with full recomputation nothing is kept.
   void gathered(int index) {
     Life whole = life(index);
     if (costs_.recomputation == plan::Recompute::full) return;
@@ -225,7 +225,7 @@ class FrameworkLives {
     keep(whole, static_cast<double>(tensor(index).bytes()));
   }
 
-  /// Unfused: scores before the softmax while it runs; with dropout the mask and what it leaves; the gradients of both.
+  /// Unfused: scores before the softmax while it runs; with dropout its mask and output; the gradients of both.
   void scores(const models::Op& op, bool dropout) {
     if (op.flash) return;
     const Life saved = life(op.out[1]);
@@ -243,7 +243,7 @@ class FrameworkLives {
     keep(gradient, (dropout ? 2 : 1) * saved.bytes);
   }
 
-  /// Cast to fp32 for the loss; backward has the copies, and the gradient cast back.
+  /// Logits cast to fp32 for the loss; backward adds the copies, and the gradient cast back.
   void logits(int index) {
     const Life half = life(index);
     const models::Tensor& t = tensor(index);
@@ -261,7 +261,7 @@ class FrameworkLives {
   const MemoryRecipe& recipe_;
 };
 
-/// Whether what touches gradients first could write them: of the layer's own bucket, and of the tied table's.
+/// Whether the first operator on each gradient could write it: for the layer's own bucket and the tied table's.
 void find_first_writes(const std::vector<models::Part>& parts, const models::LayerProgram& program,
                        std::set<int>& touched, LayerCosts& out) {
   for (const models::Part& part : parts)
@@ -280,8 +280,8 @@ void find_first_writes(const std::vector<models::Part>& parts, const models::Lay
     }
 }
 
-/// Elements that lie between parameters of the own bucket, in the order in which it holds them; and which of these move
-/// as a whole.
+/// Elements between parameters of the own bucket, in the order in which it holds them; sets `whole` to the matrices
+/// among them that are updated as a whole.
 std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::OptimizerKind optimizer,
                                   plan::WholeMatrices& whole) {
   std::vector<std::int64_t> gaps;
@@ -310,7 +310,7 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
   for (const models::Tensor& piece : t.pieces) count(piece);
 }
 
-/// Backward runs a layer from its router on again before it: what that part makes does not wait for it.
+/// Backward recomputes a layer from its router on first; what that part produces does not wait for backward.
 void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const Pricing& pricing,
                        const LayerGroups& group) {
   const std::vector<models::Part> parts = plan::parts_of_experts(program);
@@ -324,7 +324,7 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
   out.backward.message_bytes += again.message_bytes;
   out.backward.message_count += again.message_count;
   out.backward.tensor_messages += again.tensor_messages;
-  // The last steps of forward are the experts'; what was there before them is kept.
+  // The last steps of forward are the experts'; tensors made before them are kept.
   const int first = out.forward.steps - static_cast<int>(parts.size());
   for (Life& life : out.lives)
     if (life.forward_first > first && life.backward_first >= 0) life.dropped = true;
@@ -403,7 +403,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
   if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
     run_experts_again(out, program, pricing, group);
-  for (Life& life : out.lives)  // what data says is loaded ahead of forward, though only backward may read it
+  for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
     if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;
   const int core = plan::core_tensor(program);

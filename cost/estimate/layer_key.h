@@ -1,5 +1,5 @@
 #pragma once
-/// By what the closed form remembers a layer's costs. Private to cost/.
+/// The key under which the closed form memoises a layer's costs. Private to cost/.
 #include <tuple>
 
 #include "models/expand.h"
@@ -7,7 +7,7 @@
 
 namespace orrery::cost {
 
-/// All that layer_costs reads of a plan. A new option does not compile here before it is part of the key.
+/// All that layer_costs reads from a plan. A new option does not compile here until it is added to the key.
 inline auto layer_key(models::LayerKind kind, bool windowed, bool mixed, const models::ExpandOptions& options,
                       const plan::PlanSpec& spec, plan::Recompute recompute) {
   const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens, expert,

@@ -1,4 +1,4 @@
-/// Memory of a stage by intervals of steps.
+/// Memory of a stage, from intervals of steps.
 #include "cost/estimate/memory.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace orrery::cost {
 
 namespace {
 
-/// More equal layers in a row than this need no more memory at once.
+/// More equal layers in a row than this do not raise the peak.
 constexpr std::int64_t kDistinctInARow = 3;
 
 struct LiveSpan {
@@ -25,8 +25,8 @@ struct LiveSpan {
   double bytes = 0;
 };
 
-/// Most bytes alive at once, over steps 0 to `steps`; what ends later ends with the pass, what begins later is not in
-/// it.
+/// Most bytes alive at once, over steps 0 to `steps`. Spans that end later are cut at the end of the pass; those that
+/// begin later are ignored.
 double most_alive(const std::vector<LiveSpan>& intervals, int steps) {
   std::vector<double> change(static_cast<std::size_t>(steps) + 2, 0);
   for (const LiveSpan& i : intervals) {
@@ -45,7 +45,7 @@ double most_alive(const std::vector<LiveSpan>& intervals, int steps) {
 /// The passes of a stage as lowering lays them out, with few of many equal layers.
 class Passes {
  public:
-  /// `staying`: blocks at the top that keep on the device what the others send to the host.
+  /// `staying`: number of blocks at the top that keep on the device what others send to the host.
   Passes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, std::int64_t staying)
       : spec_(spec),
         messages_apart_(spec.virtual_stages > 1 || spec.splits_backward() || spec.asynchronous()),
@@ -99,7 +99,7 @@ class Passes {
   [[nodiscard]] double backward() {
     begin();
     std::vector<int> starts;
-    int received = at_;  // where the gradient at hand was born
+    int received = at_;  // the step that produced the current gradient
     double received_bytes = 0;
     step();
     if (gathers()) gather(*layers_.back(), true);
@@ -130,13 +130,13 @@ class Passes {
     }
     for (const auto& [from, bytes] : made_) add(from, at_, bytes);
     made_.clear();
-    step();  // accumulate the last, or send
+    step();  // accumulate the last gradients, or send
     if (layers_.front()->dx >= 0 && !messages_apart_) add(received, at_, received_bytes);
     step();
     return most_alive(intervals_, at_);
   }
 
-  /// The second half of a split backward.
+  /// The second half of a split backward: gradients of the weights.
   [[nodiscard]] double weights() {
     begin();
     for (std::size_t k = layers_.size(); k-- > 0;) {
@@ -153,7 +153,7 @@ class Passes {
   [[nodiscard]] static bool recomputes(const LayerCosts& layer) { return layer.recomputation == plan::Recompute::full; }
   [[nodiscard]] bool leaves() const { return spec_.offload.activations == plan::Space::host; }
 
-  /// Forward: what leaves for the host lives until the layer behind its own has run.
+  /// Forward: what leaves for the host lives until the layer after its own has run.
   void leave(const std::vector<int>& starts) {
     for (std::size_t k = 0; k < layers_.size(); ++k) {
       if (!leaving_[k]) continue;
@@ -173,7 +173,7 @@ class Passes {
       }
     }
   }
-  /// Backward: what left has come by the time that the layers ahead of its own begin.
+  /// Backward: offloaded tensors are back when the layer that is `prefetch` layers ahead of their own begins.
   void come_back(const LayerCosts& layer, const std::vector<int>& starts) {
     const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch);
     const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
@@ -187,9 +187,9 @@ class Passes {
     }
   }
 
-  /// What another stage has sent waits as it is.
+  /// A tensor received from another stage is not encoded.
   [[nodiscard]] bool is_received(std::size_t k, int life) const { return k == 0 && life == layers_[0]->x; }
-  /// Forward: what is encoded is there in full until its last use, of what a layer makes for the next one by that.
+  /// Forward: an encoded tensor exists in full until its last use; a layer's output until the next layer's.
   void wait_in_full(const std::vector<int>& starts) {
     for (std::size_t k = 0; k < layers_.size(); ++k)
       for (std::size_t i = 0; i < layers_[k]->lives.size(); ++i) {
@@ -204,7 +204,7 @@ class Passes {
         add(from, starts[k] + std::max(0, life.forward_last), life.bytes);
       }
   }
-  /// Backward: it is there again from its first use to its last.
+  /// Backward: the decoded tensor exists from its first use to its last.
   void decode(std::size_t k) {
     const LayerCosts& layer = *layers_[k];
     const int backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
@@ -242,14 +242,14 @@ class Passes {
   [[nodiscard]] std::int64_t padded(std::int64_t elements, int shards) const {
     return plan::round_up(elements, shards * plan::parameter_alignment(spec_.optimizer));
   }
-  /// Parameters that live elsewhere come ahead of a layer's pass, as shards ahead of their gathering.
+  /// Offloaded parameters are fetched ahead of a layer's pass; under ZeRO-3 as shards, ahead of their gather.
   void fetch_parameters(const LayerCosts& layer, const std::vector<int>& starts, int last) {
     if (spec_.offload.parameters == plan::Space::device) return;
     const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch) + (gathers() ? 1 : 0);
     const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
     add(from, last, gathers() ? shard(layer, compute_) : full(layer, compute_));
   }
-  /// Gradients whose sums are the host's live until the layer behind has run.
+  /// Gradients that are accumulated on the host live on the device until the next layer of backward has run.
   void make_gradients(const LayerCosts& layer, int backward) {
     if (spec_.offload.optimizer == plan::Space::device || zero_ >= 2) return;
     if (made_.size() >= 2) {
@@ -281,7 +281,7 @@ class Passes {
 
   void gather(const LayerCosts& layer, bool for_backward) {
     if (for_backward && !layer.backward_reads_parameters) return;
-    // What no other rank has a part of is whole where it lies.
+    // Buckets that are not sharded need no gather.
     double bytes = 0;
     for (const bool frozen : {false, true})
       each_bucket(
@@ -299,11 +299,11 @@ class Passes {
     gathered_.erase(gathered_.begin());
   }
 
-  /// ZeRO-2 and 3: full gradients from the first backward step to their reduction; the reduced shard until the next
-  /// layer's is added up.
+  /// ZeRO-2 and 3: full gradients live from the first backward step to their reduction; the reduced shard until the
+  /// next layer's is accumulated.
   void reduce(const LayerCosts& layer, int backward) {
     if (zero_ < 2) return;
-    step();  // adds up the layer before
+    step();  // accumulates the previous layer's
     if (layer.partial_elements > 0) step();
     if (spec_.exchanges_by_node()) return reduce_by_node(layer, backward);
     if (spec_.compresses()) {
@@ -322,12 +322,12 @@ class Passes {
     step();
   }
 
-  /// What a layer's ranks have added up within the node waits for the layer behind to be rounded and exchanged, and
-  /// what the exchange brings for the layer behind that to be added up.
+  /// Gradients reduced within the node wait for the next layer's backward before they are rounded and exchanged, and
+  /// the result of the exchange waits for one more layer before it is accumulated.
   void reduce_by_node(const LayerCosts& layer, int backward) {
     const int between = layer.backward.steps + (recomputes(layer) ? layer.recompute.steps : 0);
     const auto part = static_cast<double>(spec_.compression.group);
-    step();  // the layer before is rounded
+    step();  // the previous layer's are rounded
     step();  // and exchanged
     const int rounded = at_ + between + 2;
     add(backward, at_, full(layer, gradient_));
@@ -340,12 +340,12 @@ class Passes {
   static constexpr int kToTheEnd = 1 << 30;
   const plan::PlanSpec& spec_;
   std::vector<bool> leaving_;
-  bool messages_apart_;  ///< what is received and sent lives between blocks, not within
+  bool messages_apart_;  ///< received and sent tensors live between blocks, not within one
   int zero_;
   models::DType compute_, gradient_;
   std::vector<const LayerCosts*> layers_;
   std::vector<LiveSpan> intervals_, gathered_;
-  std::vector<std::pair<int, double>> made_;  ///< gradients under way to the host: from when, bytes
+  std::vector<std::pair<int, double>> made_;  ///< gradients in transit to the host: start, bytes
   int at_ = 0;
 };
 
@@ -364,7 +364,7 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
     out.push_back(
         {padded, padded / shards, count, partial, parameters, factors, embedding, experts, written, &matrices, whole});
   };
-  // A tied table's first gradient is the head's, whose products a pass in two has later than the input's scatter.
+  // The head first writes a tied table's gradient; in a split backward its product comes after the embedding's scatter.
   const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
   const bool tables = top.kind == models::LayerKind::head && top.shared_written &&
                       !(spec.splits_backward() && bottom.kind == models::LayerKind::embedding);
@@ -385,8 +385,8 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
 
 namespace {
 
-/// Most bytes of the slabs of interleaved chunks (plan/schedule/place.h): what each keeps of a micro-batch, and the
-/// messages that wait for their turn. `saved`: by chunk, with the received input.
+/// Most bytes of the slabs of interleaved chunks (plan/schedule/place.h): what each keeps per micro-batch, and the
+/// messages that wait for their turn. `saved`: by chunk, including the received input.
 double interleaved_slabs(const std::vector<double>& saved, double boundary, const plan::PlanSpec& spec, int stage,
                          std::int64_t micro_batches) {
   using Kind = plan::Move::Kind;
@@ -407,8 +407,8 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
     alive[pool] += by;
     most[pool] = std::max(most[pool], alive[pool]);
   };
-  std::vector<std::pair<int, Slab>> leaving;      // sent, and not yet waited for by a pass
-  const std::int64_t enough = 3 * spec.pipeline;  // by then as many are in flight as ever will be
+  std::vector<std::pair<int, Slab>> leaving;      // sent, but no pass has waited for it yet
+  const std::int64_t enough = 3 * spec.pipeline;  // by then the most micro-batches are in flight
   for (const plan::Move& move : plan::interleaved(stage, spec.pipeline, chunks, std::min(micro_batches, enough))) {
     const int c = move.chunk;
     const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == chunks;
@@ -417,7 +417,7 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
       leaving.clear();
     }
     switch (move.kind) {
-      case Kind::weights: break;  // of other orders
+      case Kind::weights: break;  // only in other orders
       case Kind::receive_activation: change(c, input, 1); break;
       case Kind::forward:
         change(c, kept, 1);
@@ -443,12 +443,12 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
 
 namespace {
 
-/// Elements of a stage's parameters: all, what this rank optimizes, and of the largest matrix that is no block's.
+/// Elements of a stage's parameters: all, those that this rank optimizes, and the largest matrix outside the blocks.
 struct Elements {
   double all = 0, optimized = 0, largest = 0;
 };
 
-/// What the framework has beside weights, optimizer states and activations, as `kind` counts it.
+/// Adds the framework's memory besides weights, optimizer states and activations, as `kind` counts it.
 void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
                    MemoryKind kind, double in_flight) {
   const models::DType compute = plan::expand_options(spec).dtype, gradient = plan::gradient_dtype(spec.precision);
@@ -479,8 +479,8 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
 
 namespace {
 
-/// What a pipeline that never drains keeps: p - s micro-batches, what it has received for one more and one gradient, a
-/// buffer for each message that it sends, and versions of its weights.
+/// A pipeline that never drains keeps p - s micro-batches, one more received input and one gradient, a buffer for each
+/// message that it sends, and versions of its weights.
 void add_asynchronous(StageMemory& m, double saved, double boundary, const plan::PlanSpec& spec, int stage) {
   const bool first = stage == 0, last = stage + 1 == spec.pipeline;
   m.activations = saved * (spec.pipeline - stage) + (first ? 0 : boundary) + (last ? 0 : boundary);
@@ -488,8 +488,8 @@ void add_asynchronous(StageMemory& m, double saved, double boundary, const plan:
   m.parameters *= 1 + plan::weight_delay(spec, stage);
 }
 
-/// What a parameter server's worker keeps: versions of weights and of gradients on their way, and, as a shard of the
-/// server, what the workers have sent; and a coefficient of each, and losses.
+/// A parameter server's worker keeps versions of weights and of gradients in flight and, for its shard of the server,
+/// what the workers have sent; also one coefficient per worker, and losses.
 void add_server(StageMemory& m, const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
   m.parameters *= 1 + spec.staleness;
   for (const BucketSize& b : buckets)
@@ -558,7 +558,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       elements.largest = std::max(elements.largest, static_cast<double>(table));
     }
     const LayerCosts& first = *chunk.front().costs;
-    if (first.x >= 0 && first.lives[static_cast<std::size_t>(first.x)].encoded > 0)  // received: it waits as it is
+    if (first.x >= 0 && first.lives[static_cast<std::size_t>(first.x)].encoded > 0)  // received: not encoded
       slab +=
           first.lives[static_cast<std::size_t>(first.x)].bytes - first.lives[static_cast<std::size_t>(first.x)].encoded;
     saved.push_back(slab);
@@ -571,7 +571,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       saved[c] += (begins ? 0 : boundary) + (ends ? 0 : boundary);
     }
   if (spec.virtual_stages == 1 && question.zero_bubble != plan::ZeroBubble::none) {
-    // What a framework holds, which frees what it has sent and what the weights' gradients do not read.
+    // A framework frees what it has sent, and what the weights' gradients do not read.
     const plan::Held held = plan::held(question.zero_bubble, stage, spec.pipeline, micro_batches);
     double half = 0;
     for (const LayerRun& run : layers) half += static_cast<double>(run.count) * run.costs->weight_inputs;

@@ -1,6 +1,6 @@
 #pragma once
 /// Bytes of one rank of a pipeline stage, without lowering: what lives for the whole run, one slab of saved activations
-/// for each micro-batch in flight, and what one pass needs besides. The regions are those of plan/schedule/place.h.
+/// per micro-batch in flight, and what one pass needs in addition. The regions are those of plan/schedule/place.h.
 #include <cstdint>
 #include <vector>
 
@@ -12,19 +12,19 @@
 
 namespace orrery::cost {
 
-/// A flat bucket of parameters as plan/lower/buckets.h pads it.
+/// A flat bucket of parameters, padded as in plan/lower/buckets.h.
 struct BucketSize {
   std::int64_t elements = 0;    ///< padded to shards
   std::int64_t shard = 0;       ///< elements / replicas
   std::int64_t count = 1;       ///< equal buckets in a row
-  std::int64_t partial = 0;     ///< elements that the tensor group sums
-  std::int64_t parameters = 0;  ///< tensors
+  std::int64_t partial = 0;     ///< elements whose gradients are summed over the tensor group
+  std::int64_t parameters = 0;  ///< number of tensors
   plan::FactorCount factors = {};
-  bool embedding = false;  ///< has the tables of the input
-  bool experts = false;    ///< of the rank's own experts
+  bool embedding = false;  ///< contains the input tables
+  bool experts = false;    ///< contains the rank's own experts
   bool written = false;    ///< its first pass can write gradients (plan/lower/write_first.h)
-  const std::vector<plan::MatrixShape>* matrices = nullptr;  ///< of the tensors, in the layer's costs
-  const plan::WholeMatrices* whole = nullptr;                ///< those that move as a whole, there too; else nullptr
+  const std::vector<plan::MatrixShape>* matrices = nullptr;  ///< of the tensors; owned by the layer's costs
+  const plan::WholeMatrices* whole = nullptr;                ///< those updated as a whole; nullptr: none
 };
 
 /// A run of equal layers of a stage.
@@ -39,8 +39,8 @@ struct LayerRun {
 [[nodiscard]] std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers,
                                                         const plan::PlanSpec& spec);
 
-/// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes beside the arena, which only
-/// MemoryKind::device counts.
+/// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes outside the arena, counted only
+/// for MemoryKind::device.
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                        int stage, std::int64_t micro_batches, double software,
                                        const MemoryRecipe& recipe = {}, MemoryQuestion question = {});

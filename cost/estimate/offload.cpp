@@ -1,4 +1,4 @@
-/// Copies of activations, run by run.
+/// Copies of activations, one run of layers at a time.
 #include "cost/estimate/offload.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Kind = plan::Move::Kind;
 
-/// Passes of one stage in their order, messages left out; enough micro-batches that every pattern has shown.
+/// Passes of one stage in order, without messages; enough micro-batches for every pattern to appear.
 std::vector<plan::Move> passes_of(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
   const std::int64_t few = std::min<std::int64_t>(micro_batches, 4 * static_cast<std::int64_t>(spec.pipeline));
   std::vector<plan::Move> out;
@@ -57,7 +57,7 @@ std::int64_t most_in_flight(const plan::PlanSpec& spec, int stage, int chunk, st
 
 bool crosses(const LayerCosts& layer, int index) {
   const Life& life = layer.lives[static_cast<std::size_t>(index)];
-  if (index == layer.x) {  // a head that takes rows out of it does not come back to it
+  if (index == layer.x) {  // a head that selects rows from it does not bring it back
     const bool again = layer.recomputation == plan::Recompute::full && life.recompute_first >= 0;
     return again || life.backward_first >= 0 || life.weights_first >= 0;
   }
@@ -109,7 +109,7 @@ int zero_of(const plan::PlanSpec& spec) {
   return spec.replicas() > 1 ? spec.zero_stage : 0;
 }
 
-/// Elements of the buckets that a layer uses, one by one.
+/// Elements of each bucket that a layer uses.
 std::vector<std::int64_t> elements_of(const LayerCosts& layer, const plan::PlanSpec& spec) {
   std::vector<std::int64_t> out;
   for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared})
@@ -118,19 +118,19 @@ std::vector<std::int64_t> elements_of(const LayerCosts& layer, const plan::PlanS
   return out;
 }
 
-/// A layer of one pass as copies see it: seconds.
+/// A layer in one pass, as copies see it: seconds.
 struct Layer {
   double computing = 0;
-  double files = 0, fetched = 0;  ///< from NVMe, and to the device, ahead of the pass
-  double leaving = 0;             ///< to the host, behind it
+  double files = 0, fetched = 0;  ///< from NVMe, and to the device, before the pass
+  double leaving = 0;             ///< to the host, after it
 };
 
-/// What a pass takes. What leaves a layer is waited for behind the layer after it; at the end of the pass all is.
+/// Seconds of a pass. Data that leaves a layer is waited for after the next layer; at the end of the pass, for all.
 double seconds_of(const std::vector<Layer>& layers, std::size_t prefetch) {
   const std::size_t n = layers.size();
   std::vector<double> come(n, 0), left(n, 0);
   double now = 0, files = 0, in = 0, out = 0;
-  std::size_t next = 0;  // to be fetched
+  std::size_t next = 0;  // the next layer to fetch
   for (std::size_t r = 0; r < n; ++r) {
     for (; next < n && next <= r + prefetch; ++next) {
       double begin = now;
@@ -145,7 +145,7 @@ double seconds_of(const std::vector<Layer>& layers, std::size_t prefetch) {
   return now;
 }
 
-/// What a pass takes where copies stand still while it computes.
+/// Seconds of a pass whose copies make no progress while it computes.
 double seconds_apart(const std::vector<Layer>& layers) {
   double sum = 0;
   for (const Layer& l : layers) sum += l.computing + l.files + l.fetched + l.leaving;
@@ -225,8 +225,8 @@ HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanS
     return pricing.copy_time(stream, base::Bytes{static_cast<double>(elements * models::size_of(dtype))}).value;
   };
   HostUpdate out;
-  double in = 0, net = 0, back = 0;                      // ends, of gradients that are reduced on the device
-  double read = 0, computed = 0, written = 0, home = 0;  // ends, of updates
+  double in = 0, net = 0, back = 0;                      // end times for gradients that are reduced on the device
+  double read = 0, computed = 0, written = 0, home = 0;  // end times for updates
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const BucketSize& b = buckets[i];
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
@@ -278,8 +278,8 @@ StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const p
   };
   StatesElsewhere out;
   const plan::Offload& o = spec.offload;
-  double staging = 0;                  // of the host, for what passes to and from files and to the device
-  std::vector<double> states, copies;  // of buckets in their order, of equal ones as many as there are at a time
+  double staging = 0;                  // host bytes for data in transit to and from files and to the device
+  std::vector<double> states, copies;  // by bucket, in order; of equal buckets as many as are in use at a time
   for (const BucketSize& b : buckets) {
     const auto count = static_cast<double>(b.count);
     const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
@@ -289,14 +289,14 @@ StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const p
       (o.optimizer == plan::Space::nvme ? out.nvme : out.host) +=
           count * kStates * bytes(optimized, models::DType::fp32);
       out.host += count * bytes(zero >= 2 ? b.shard : b.elements, gradient);
-      // Values for computing are made beside the masters where they are of another type, or go to files.
+      // Compute copies are made beside the masters if their dtype differs, or if they go to files.
       const bool made =
           (compute != models::DType::fp32 && o.parameters != plan::Space::host) || o.parameters == plan::Space::nvme;
       for (std::int64_t i = 0; i < std::min(b.count, kAtATime); ++i) {
         states.push_back(o.optimizer == plan::Space::nvme ? kStates * bytes(optimized, models::DType::fp32) : 0);
         copies.push_back(made ? bytes(optimized, compute) : 0);
       }
-      // Of what is reduced behind the passes, two at a time come to the device.
+      // Of gradients reduced after the passes, two buckets at a time come to the device.
       if (spec.replicas() * spec.copies() > 1 && (zero < 2 || spec.copies() > 1))
         out.finish = std::max(out.finish, 2 * bytes(zero >= 2 ? b.shard : b.elements, gradient));
     }
@@ -305,8 +305,8 @@ StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const p
     (o.parameters == plan::Space::nvme ? out.nvme : out.host) += count * values;
     if (o.parameters == plan::Space::nvme) staging = std::max(staging, 2 * values);
   }
-  // Two buckets' states are fetched and one's are written back at a time, or the other way round; two buckets' values
-  // for computing leave.
+  // At a time, two buckets' states are fetched and one's are written back, or the other way round; two buckets' compute
+  // copies leave.
   for (std::size_t i = 0; i < states.size(); ++i) {
     double together = 0;
     for (std::size_t k = i; k < std::min(states.size(), i + 3); ++k) together += states[k];

@@ -1,6 +1,6 @@
 #pragma once
-/// Plans that keep part of the model outside the device's memory, in closed form: what stays, how long passes wait for
-/// copies, what the host holds. As plan/lower/offload.h lowers it.
+/// Plans that keep part of the model outside device memory, in closed form: what stays, how long passes wait for
+/// copies, what the host holds. Matches the lowering in plan/lower/offload.h.
 #include <cstdint>
 #include <vector>
 
@@ -11,36 +11,36 @@
 
 namespace orrery::cost {
 
-/// How many blocks at the top of a chunk keep what they save on the device, because backward follows forward at once.
+/// How many blocks at the top of a chunk keep their saved tensors on the device, because backward follows at once.
 [[nodiscard]] std::int64_t staying_blocks(const plan::PlanSpec& spec, int stage, int chunk, bool head,
                                           std::int64_t micro_batches);
-/// Most micro-batches of a chunk between their forward and backward passes at a time.
+/// The most micro-batches of a chunk that are between their forward and backward passes at a time.
 [[nodiscard]] std::int64_t most_in_flight(const plan::PlanSpec& spec, int stage, int chunk, std::int64_t micro_batches);
 
-/// Whether a tensor waits for backward: a slab's, or one that leaves for the host.
+/// Whether a tensor waits for backward, in a slab or on the host.
 [[nodiscard]] bool crosses(const LayerCosts& layer, int index);
-/// Bytes that one micro-batch keeps from forward to backward, of one layer.
+/// Bytes that one layer keeps from forward to backward for one micro-batch.
 [[nodiscard]] double saved_bytes(const LayerCosts& layer);
 
-/// Of all layers of a chunk that leave, where `staying` at the top do not.
+/// Bytes offloaded by all layers of a chunk except the `staying` blocks at its top.
 [[nodiscard]] double leaving_bytes(const std::vector<LayerRun>& layers, std::int64_t staying);
 
-/// Seconds that a chunk's passes wait for copies. `layers`: of the chunk, in forward order.
+/// Seconds that a chunk's passes wait for copies. `layers`: the chunk's, in forward order.
 struct CopyWaits {
   double forward = 0, backward = 0;
 };
 [[nodiscard]] CopyWaits copy_waits(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
                                    std::int64_t staying, const Pricing& pricing);
 
-/// The end of a step whose optimizer is the host's: seconds of the updates with what waits for copies, and of what
-/// gradients on the host add to their reduction. `reduce`: seconds of each bucket's messages.
+/// The end of a step whose optimizer runs on the host: seconds of the updates including waits for copies, and the time
+/// that gradients on the host add to their reduction. `reduce`: seconds of each bucket's messages.
 struct HostUpdate {
   double update = 0, reduce = 0;
 };
 [[nodiscard]] HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
                                      const std::vector<double>& reduce, const Pricing& pricing);
 
-/// Bytes beside the device of what lives for the whole run, and on the device of what passes through it.
+/// Bytes outside the device that live for the whole run, and the bytes on the device that pass through it.
 struct StatesElsewhere {
   double host = 0, nvme = 0;
   double finish = 0;  ///< on the device at the end of the step

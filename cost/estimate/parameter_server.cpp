@@ -1,4 +1,4 @@
-/// Messages of a parameter server, and what stands beside them in the program.
+/// Messages of a parameter server, and the operators next to them in the program.
 #include "cost/estimate/parameter_server.h"
 
 #include <algorithm>

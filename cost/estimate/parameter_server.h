@@ -1,6 +1,5 @@
 #pragma once
-/// How long a training step takes with a parameter server (plan/lower/parameter_server.h), whose shards lie on the
-/// workers.
+/// Step time with a parameter server (plan/lower/parameter_server.h) whose shards reside on the workers.
 #include <cstdint>
 #include <vector>
 
@@ -10,28 +9,28 @@
 
 namespace orrery::cost {
 
-/// Seconds of one bucket, and how many like it follow each other.
+/// Seconds of one bucket, and the number of equal buckets in a row.
 struct ServedBucket {
   std::int64_t count = 0;
   double push = 0, update = 0, pull = 0;  ///< all-to-all of gradients; all workers' updates of a shard; all-gather
 };
 
-/// What of the messages computing waits for, if they move while it goes on: pushes one after another, each bucket
-/// updated once it has come, pulled once it is updated and all pushes have passed. The first update stands behind
-/// `forward` seconds of a pass.
+/// Messages that compute waits for when they overlap with it. Pushes run one after another; a bucket is updated once
+/// its push has arrived, and pulled once it is updated and all pushes are done. The first update comes after `forward`
+/// seconds of a pass.
 struct ServedMessages {
-  double push = 0;  ///< that updates wait for
-  double pull = 0;  ///< end of the last pull behind the last update
+  double push = 0;  ///< seconds that updates wait for pushes
+  double pull = 0;  ///< seconds from the last update to the end of the last pull
 };
 [[nodiscard]] ServedMessages served_messages(const std::vector<ServedBucket>& buckets, double forward,
                                              double coefficients);
 
-/// The stage's messages put right: `reduce` and `gather` are what served_messages says, or, without overlap, all.
+/// Sets the stage's `reduce` and `gather` to the result of served_messages or, without overlap, to all messages.
 void serve(StageTimes& stage, const std::vector<ServedBucket>& buckets, const plan::PlanSpec& spec,
            const Pricing& pricing);
 
-/// A step of the plan from its only stage's times, after serve(). With a staleness pulls and the sum of the loss are
-/// hidden behind the rest of the step's passes, as far as these are long enough.
+/// A step of the plan from its only stage's times, after serve(). With a staleness, the pulls and the sum of the loss
+/// hide behind the rest of the step's passes, as far as these are long enough.
 [[nodiscard]] SteadyStep served_step(const plan::Plan& plan, const Pricing& pricing, StageTimes& stage,
                                      Agreements& agree);
 

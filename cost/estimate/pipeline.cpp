@@ -1,4 +1,4 @@
-/// The replay of turns.
+/// Replays turns.
 #include "cost/estimate/pipeline.h"
 
 #include <algorithm>
@@ -10,13 +10,13 @@ namespace orrery::cost {
 
 namespace {
 
-/// One stage's place in its turns.
+/// The progress of one stage through its turns.
 struct Stage {
   std::vector<plan::Turn> turns;
   std::size_t next = 0;
   double computed = 0;   ///< end of its last pass
-  double sent = 0;       ///< end of its last hand-over
-  bool sending = false;  ///< its last hand-over has not been taken yet
+  double sent = 0;       ///< end of its last send
+  bool sending = false;  ///< its last message has not been received yet
   double arrived = -1;   ///< end of the transfer that its next pass waits for; negative: not yet
   double transfer = 0;
   std::vector<double> forward_done, backward_done;  ///< by micro-batch; negative: not yet
@@ -52,7 +52,7 @@ class Replay {
   }
 
  private:
-  /// Runs one turn of stage `s` if everything it waits for is known.
+  /// Runs one turn of stage `s` if all that it waits for is known.
   bool advance(std::size_t s) {
     Stage& stage = stages_[s];
     if (stage.next == stage.turns.size()) return false;
@@ -60,7 +60,7 @@ class Replay {
     const auto micro_batch = static_cast<std::size_t>(turn.micro_batch);
     const bool receives = turn.forward ? s > 0 : s + 1 < stages_.size();
     const double prelude = turn.forward ? 0 : times_.prelude[s];
-    // A host that waits for what it sent moves what it receives as well; else it is busy with the prelude first.
+    // A host that waits for its send progresses its receive too; otherwise it is busy with the prelude first.
     const bool posted = times_.overlaps || prelude == 0 || stage.sending || stage.sent > stage.computed;
     const double begin = std::max(stage.computed, stage.sent);
     if (receives && stage.arrived < 0) {
@@ -97,7 +97,7 @@ PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int6
     const auto m = static_cast<double>(micro_batches);
     return {{m * (times.forward[0] + times.backward[0])}, {0}};
   }
-  const std::int64_t filled = 4 * stages;  // by then one period of `stages` micro-batches is as the next
+  const std::int64_t filled = 4 * stages;  // by then each period of `stages` micro-batches equals the next
   if (micro_batches <= filled) return Replay(times, order, micro_batches).run();
   PipelineResult result = Replay(times, order, filled).run();
   const PipelineResult before = Replay(times, order, filled - stages).run();

@@ -1,4 +1,4 @@
-/// Slabs by the pass that begins and the pass that ends them, counted over the order's moves.
+/// Slabs by the passes in which they begin and end, counted over the order's moves.
 #include "cost/estimate/split_slabs.h"
 
 #include <algorithm>
@@ -12,18 +12,18 @@ namespace {
 
 using Kind = plan::Move::Kind;
 
-/// Of one chunk: what a micro-batch keeps, and in which pass what it has received or is handed on dies.
+/// For one chunk: what a micro-batch keeps, and which pass frees what it received and what it passes on.
 struct Kept {
   double to_inputs = 0, to_weights = 0, between = 0;  ///< from forward; from the inputs' to the weights' gradients
   double boundary = 0;                                ///< of a message
-  bool x_to_weights = false, dy_to_weights = false;   ///< else they die in the pass before
+  bool x_to_weights = false, dy_to_weights = false;   ///< false: freed in the pass before
 };
 
 const Life& life(const LayerCosts& layer, int index) {
   return layer.lives[static_cast<std::size_t>(index)];
 }
 
-/// Tensors of a layer's own, not those that it shares with its neighbours.
+/// Adds a layer's own tensors, not those shared with its neighbours.
 void add_own(Kept& kept, const LayerCosts& layer, double count) {
   const bool again = layer.recomputation == plan::Recompute::full;
   for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) {
@@ -97,7 +97,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
                    std::int64_t micro_batches) {
   std::vector<Kept> kept;
   std::vector<std::int64_t> sizes;
-  // Between two chunks of one stage, the fold of a V, nothing is sent.
+  // Between two chunks of one stage, at the fold of a V, nothing is sent.
   const bool folds = spec.folds() && !spec.mirrors() && stage + 1 == spec.pipeline;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     kept.push_back(kept_of(chunks[static_cast<std::size_t>(c)]));
@@ -109,7 +109,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
       sizes.push_back(static_cast<std::int64_t>(bytes));
   }
   Count count(sizes);
-  const std::int64_t enough = 4 * spec.pipeline;  // by then as many are in flight as ever will be
+  const std::int64_t enough = 4 * spec.pipeline;  // by then the most micro-batches are in flight
   const auto moves = plan::moves_of(spec, std::min(micro_batches, enough));
   for (const plan::Move& move : moves[static_cast<std::size_t>(stage)]) {
     const int c = move.chunk;

@@ -1,5 +1,5 @@
 #pragma once
-/// Memory that a stage keeps between the passes of a zero-bubble order, whose backward pass is two.
+/// Memory that a stage keeps between the passes of a zero-bubble order, which splits backward in two.
 #include <cstdint>
 #include <vector>
 
@@ -8,8 +8,8 @@
 
 namespace orrery::cost {
 
-/// Most bytes of the slabs (plan/schedule/place.h) of a stage: what lives from forward to the input's or the weights'
-/// gradients, from one of these to the other, and messages between passes. `chunks`: its layers in forward order.
+/// Most bytes of a stage's slabs (plan/schedule/place.h): tensors that live from forward to the input's or the weights'
+/// gradients or from one of these to the other, and messages between passes. `chunks`: its layers in forward order.
 [[nodiscard]] double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                  int stage, std::int64_t micro_batches);
 

@@ -1,20 +1,20 @@
-/// Groups of the mesh from their strides.
+/// Groups of the mesh, from their strides.
 #include "cost/estimate/stage_groups.h"
 
 namespace orrery::cost {
 
 namespace {
 
-/// Ranks of the group of rank 0 that runs over all stages, and over some of the ranks of each.
+/// Ranks of rank 0's group over all stages and over some ranks of each.
 std::vector<int> over_stages(const plan::PlanSpec& spec, int tensor, int replicas) {
   std::vector<int> out;
-  for (int s = 0; s < (spec.asynchronous() ? 1 : spec.pipeline); ++s)  // whose stages do not agree on anything
+  for (int s = 0; s < (spec.asynchronous() ? 1 : spec.pipeline); ++s)  // asynchronous stages agree on nothing
     for (int d = 0; d < replicas; ++d)
       for (int t = 0; t < tensor; ++t) out.push_back((s * spec.replicas() + d) * spec.tensor + t);
   return out;
 }
 
-/// Of a model that stands twice also the ranks that hold the same on the mirrored stage.
+/// Adds the ranks that hold the same on the mirrored stage, if the model exists twice.
 std::vector<int> with_mirrored(std::vector<int> ranks, const plan::PlanSpec& spec, int stage) {
   if (!spec.mirrors()) return ranks;
   const int away = (spec.pipeline - 1 - 2 * stage) * spec.ranks_per_stage();

@@ -1,5 +1,5 @@
 #pragma once
-/// What the closed form knows of a stage before it puts stages together. Private to cost/estimate/estimate.cpp.
+/// Times of a single stage, before stages are combined. Private to cost/estimate/estimate.cpp.
 #include <vector>
 
 #include "cost/estimate/pipeline.h"
@@ -7,31 +7,31 @@
 
 namespace orrery::cost {
 
-/// Seconds of one stage: of one micro-batch's passes, and of the end of the training step.
+/// Seconds of one stage: passes of one micro-batch, and the end of the training step.
 struct StageTimes {
   double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch
   double tensor = 0;                                           ///< tensor-parallel messages of one micro-batch
   double exchange = 0;                                         ///< all-to-alls of one micro-batch
-  double data_forward = 0, data_backward = 0;  ///< data-parallel messages that compute waits for, of one micro-batch
-  double weights = 0;                          ///< of a split backward: its weights' gradients
-  double copies = 0;                           ///< that a micro-batch's passes wait for
-  double prelude = 0;                          ///< of a backward pass, before the received gradient is read
-  std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, of each chunk
-  std::vector<double> weights_pass;                 ///< of a split backward; then backward_pass is without it
-  std::vector<double> preludes;                     ///< of each chunk
-  std::vector<Issue> forward_issue, backward_issue, weights_issue;  ///< of each chunk, where stages wait for others
+  double data_forward = 0, data_backward = 0;       ///< data-parallel messages that compute waits for, per micro-batch
+  double weights = 0;                               ///< of a split backward: its gradients of the weights
+  double copies = 0;                                ///< copies that a micro-batch's passes wait for
+  double prelude = 0;                               ///< part of a backward pass before the received gradient is read
+  std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, for each chunk
+  std::vector<double> weights_pass;                 ///< of a split backward; backward_pass then excludes it
+  std::vector<double> preludes;                     ///< for each chunk
+  std::vector<Issue> forward_issue, backward_issue, weights_issue;  ///< for each chunk, if stages wait for each other
   double begin = 0;                                                 ///< zeroing gradients
-  double reduce = 0, keep = 0, norm = 0;                            ///< messages; copies; squares
-  double update = 0, gather = 0;                                    ///< optimizer and what its gathers add
+  double reduce = 0, keep = 0, norm = 0;                            ///< messages; copies; squared norms
+  double update = 0, gather = 0;                                    ///< optimizer, and what its gathers add
 };
 
-/// Messages at the end of the step that tie stages together: sums of the gradient's norm, of the loss, and of the tied
-/// table's two gradients.
+/// Messages at the end of the step that all stages take part in: sums of the gradient norm, of the loss, and of the
+/// tied table's two gradients.
 struct Agreements {
   double norm = 0, loss = 0, embedding = 0;
 };
 
-/// Means over the stages; what no stage computes or transfers is waiting for another.
+/// Means over the stages; time in which a stage neither computes nor transfers counts as waiting for another.
 [[nodiscard]] Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResult& passes,
                                      const Agreements& agree, double m, double step_time, double overhead);
 

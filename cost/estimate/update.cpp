@@ -1,4 +1,4 @@
-/// States and updates by optimizer.
+/// States and updates, by optimizer.
 #include "cost/estimate/update.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ bool quantises(const BucketSize& bucket, const plan::PlanSpec& spec) {
   return spec.optimizer == OptimizerKind::adamw_8bit && !bucket.embedding;
 }
 
-/// Elements that a rank has of a bucket's directions, and of all ranks' where there are several.
+/// Elements of a bucket's directions on this rank; gathered_directions: those of all ranks, if there are several.
 std::int64_t own_directions(const BucketSize& bucket, const plan::PlanSpec& spec) {
   return spec.replicas() > 1 && spec.zero_stage > 0 ? bucket.shard : bucket.elements;
 }
@@ -40,7 +40,7 @@ std::int64_t gathered_directions(const BucketSize& bucket, const plan::PlanSpec&
   return all > own_directions(bucket, spec) ? all : 0;
 }
 
-/// One bucket's directions at a time, and the workspace of the largest matrix from the first bucket to the last.
+/// One bucket's directions at a time, plus the workspace of the largest matrix throughout.
 double of_whole_matrices(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
   double directions = 0, workspace = 0;
   for (const BucketSize& b : buckets) {

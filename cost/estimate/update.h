@@ -1,6 +1,6 @@
 #pragma once
-/// What an optimizer costs, without lowering: bytes of its states and operators of its update
-/// (plan/lower/lower_optimizer.h), a bucket at a time.
+/// The cost of an optimizer, without lowering: bytes of its states and operators of its update
+/// (plan/lower/lower_optimizer.h), one bucket at a time.
 #include <utility>
 #include <vector>
 
@@ -17,42 +17,42 @@ namespace orrery::cost {
   return op;
 }
 
-/// What a buffer takes of the arena.
+/// Bytes that a buffer takes in the arena.
 [[nodiscard]] double arena_bytes(std::int64_t elements, models::DType dtype);
 
-/// States of one bucket, `optimized` elements of which are this rank's: masters and moments. `moment_bytes`: of both of
-/// Adam's moments, a parameter.
+/// Bytes of the states of one bucket, masters and moments, when this rank owns `optimized` of its elements.
+/// `moment_bytes`: both of Adam's moments, per parameter.
 [[nodiscard]] double state_bytes(const BucketSize& bucket, std::int64_t optimized, const plan::PlanSpec& spec,
                                  double moment_bytes);
 
-/// Of a stage: Adafactor's factors, and what an update has beside them while it runs: their sums, and norms; Muon's
-/// directions and workspace.
+/// For a stage: Adafactor's factors, and what an update needs temporarily: their sums and norms; Muon's directions and
+/// workspace.
 struct TensorBytes {
   double states = 0, temporary = 0;
 };
 [[nodiscard]] TensorBytes tensor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
 
-/// Operators of one bucket's update. Optimizers that look at whole tensors pass over it before they change it: what
-/// they find is summed over ranks between the passes.
+/// Operators of one bucket's update. Optimizers that look at whole tensors make passes over the bucket before they
+/// change it; the results of each pass are summed over ranks.
 struct UpdateOps {
-  std::vector<models::Op> before;  ///< each in a step of its own
+  std::vector<models::Op> before;  ///< each runs in a step of its own
   models::Op update;
-  /// Of whole matrices, a bucket after the other: a step that makes directions, the elements that the ranks gather of
-  /// them, and what is run on the gathered, in one step with the update.
+  /// For whole matrices, bucket by bucket: a step computes directions, ranks gather `gathered` elements of them, and
+  /// `products` run on the result in the same step as the update.
   std::vector<models::Op> directions = {}, products = {};
   std::int64_t gathered = 0;
 };
-/// Updates of a stage's buckets in their order, and the gathers of parameters behind each, in a stream of their own. A
-/// bucket's directions meet behind the gather of the bucket before, and its update waits for them.
+/// Updates of a stage's buckets in order, and the gathers of parameters after each, in a stream of their own. A
+/// bucket's directions are gathered after the previous bucket's parameters, and its update waits for them.
 class UpdateChain {
  public:
-  /// Seconds of a bucket, of which there are `count` in a row.
+  /// Seconds of one bucket, of which there are `count` in a row.
   struct Part {
     std::int64_t count = 1;
     double directions = 0, meet = 0, update = 0, gather = 0;
   };
   void add(const Part& part);
-  /// Of the updates, with what they wait for; and what gathers add behind the last.
+  /// Seconds of the updates with what they wait for, and what gathers add after the last update.
   [[nodiscard]] std::pair<double, double> times(bool overlaps) const;
 
  private:

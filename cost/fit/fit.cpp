@@ -16,17 +16,17 @@ namespace orrery::cost {
 
 namespace {
 
-/// Runs that a coefficient's source names; the rest is counted.
+/// How many runs a coefficient's source names; the others are counted.
 constexpr std::size_t kNamedRuns = 3;
-/// Share of the weights that is spread evenly over the observations.
+/// Share of the weight that is divided evenly among the observations.
 constexpr double kEqualShare = 0.1;
 
 struct Free {
   ParameterKind kind;
-  double start = 0;  ///< log of the value believed before the fit
+  double start = 0;  ///< logarithm of the prior value
 };
 
-/// Coefficients that may move: known, positive, with a prior, and not said to be absent on this device.
+/// Coefficients that may change: known, positive, with a prior, and not marked as absent on this device.
 std::vector<Free> free_parameters(const Calibration& c) {
   std::vector<Free> out;
   for (const ParameterKind& kind : known_parameters()) {
@@ -45,7 +45,7 @@ class Problem {
     weigh();
   }
 
-  /// Afterwards `calibration()` holds the result.
+  /// Afterwards `calibration()` returns the result.
   void solve() {
     std::vector<Unknown> unknowns;
     for (const Free& one : free_) unknowns.push_back({one.start, one.kind.prior, one.kind.low, one.kind.high});
@@ -61,8 +61,8 @@ class Problem {
   [[nodiscard]] bool revealed(std::size_t j) const { return solved_.sensitivity[j] > 1e-3; }
 
  private:
-  /// A part of an observation's weight is equal for all, so that small messages are heard; the rest is its share of the
-  /// run's time, so that what a training step's time is made of is heard most.
+  /// Part of the weight is equal for all observations, so that small messages count; the rest is an observation's share
+  /// of its run's time, so that what dominates a training step counts most.
   void weigh() {
     std::map<int, std::pair<double, double>> runs;  // seconds, observations
     for (const Observation& o : observations_) {
@@ -71,7 +71,7 @@ class Problem {
       runs[o.run].second += 1;
     }
     for (const Observation& o : observations_) {
-      if (o.saving != nullptr) {  // no part of a training step, and of coefficients that nothing else reveals
+      if (o.saving != nullptr) {  // not part of a training step; nothing else determines its coefficients
         weight_.push_back(1);
         continue;
       }
@@ -103,8 +103,8 @@ class Problem {
   Solved solved_;
 };
 
-/// Mean absolute relative error over the spans that the observations stand for; what is no span (waits, and the time
-/// between steps) does not count.
+/// Mean absolute relative error over the spans that the observations represent. Waits and the time between steps are
+/// not spans and do not count.
 double mean_error(const std::vector<Observation>& observations, const Pricing& pricing) {
   double sum = 0, count = 0;
   for (const Observation& o : observations) {
@@ -115,7 +115,7 @@ double mean_error(const std::vector<Observation>& observations, const Pricing& p
   return count > 0 ? sum / count : 0;
 }
 
-/// The same over all that was observed, each weighted by its time.
+/// The same over all observations, each weighted by its time.
 double time_weighted_error(const std::vector<Observation>& observations, const Pricing& pricing) {
   double sum = 0, measured = 0;
   for (const Observation& o : observations) {
@@ -130,8 +130,8 @@ Pricing priced(const Pricing& before, const Calibration& calibration) {
   return Pricing(before.shared_cluster(), before.stack(), {calibration});
 }
 
-/// Each plan's runs predicted by a fit to those of other plans, in at most ten parts; with one plan, each half of the
-/// observations by the other. Runs of one plan stay together: one of them tells nearly all about the next.
+/// Predicts each plan's runs by a fit to those of other plans, in at most ten folds; with a single plan, each half of
+/// the observations by the other. Runs of one plan stay together, because one nearly determines the others.
 double held_out_error(const std::vector<Observation>& all, const std::vector<const FitRun*>& runs,
                       const Pricing& before, const FitOptions& options) {
   constexpr int kMostFolds = 10;
@@ -160,7 +160,7 @@ double held_out_error(const std::vector<Observation>& all, const std::vector<con
   return sum / folds;
 }
 
-/// One line per run and kind of step, or of operator: seconds per training step and rank.
+/// One line per run and kind of step or operator: seconds per training step and rank.
 std::vector<Residual> residuals_of(const std::vector<Observation>& observations, const std::vector<const FitRun*>& runs,
                                    const Pricing& before, const Pricing& after, bool operators) {
   std::map<std::pair<int, std::string>, Residual> lines;
@@ -178,16 +178,16 @@ std::vector<Residual> residuals_of(const std::vector<Observation>& observations,
   return out;
 }
 
-/// Observations of the runs that tell something, split into fitted and held out; the rest is named in `notes`.
+/// Observations of the usable runs, divided into fitted and held out; `notes` names the other runs.
 struct Evidence {
   std::vector<const FitRun*> runs;  ///< index: Observation::run
-  std::vector<std::string> names;   ///< of those that are fitted
+  std::vector<std::string> names;   ///< of the fitted runs
   std::vector<Observation> fitted, held_out;
   std::vector<std::string> notes;
 };
 
-/// Of runs of one plan, those that something else on the machine slowed tell nothing about it: with three or more, each
-/// that takes this much longer than their median is left out.
+/// Among runs of one plan, those slowed by other work on the machine are excluded: with three or more runs, each that
+/// takes this much longer than their median.
 constexpr double kDisturbed = 1.1;
 constexpr std::size_t kFewestToCompare = 3;
 
@@ -230,7 +230,7 @@ Evidence evidence_of(const std::vector<FitRun>& runs, const FitOptions& options,
   return out;
 }
 
-/// Errors and residuals of both pricings over what was seen.
+/// Errors and residuals of both pricings over all observations.
 FitResult compared(const Evidence& evidence, const Pricing& before, const Pricing& after) {
   FitResult out;
   out.notes = evidence.notes;
@@ -259,7 +259,7 @@ FitResult compare(const std::vector<FitRun>& runs, const Pricing& before, const 
 
 namespace {
 
-/// The coefficients that moved, with their source, into `out`.
+/// Moves the changed coefficients, with their source, into `out`.
 void take(const Problem& problem, const Pricing& before, const FitOptions& options, const std::string& source,
           Fitted& out) {
   out.calibration.name = options.name;

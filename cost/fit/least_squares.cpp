@@ -12,11 +12,11 @@ namespace {
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-/// The smallest spread of log residuals worth telling apart: timers and schedulers make about this much.
+/// The smallest meaningful spread of log residuals: timers and schedulers cause about this much.
 constexpr double kLeastScale = 0.02;
 /// Step of the finite differences, in log units.
 constexpr double kDifference = 1e-4;
-/// Longest move of an unknown in one round, in log units: a factor of e.
+/// Largest change of an unknown in one round, in log units: a factor of e.
 constexpr double kLongestStep = 1.0;
 
 VectorXd vector_of(const std::vector<double>& values) {
@@ -41,7 +41,7 @@ class Solver {
       const VectorXd step = solve_round(jacobian, residuals, scale);
       const VectorXd next = bounded(theta_ + step);
       const double moved = (next - theta_).cwiseAbs().maxCoeff();
-      double factor = 1;  // halve the step while it makes things worse
+      double factor = 1;  // halve the step while it increases the error
       VectorXd tried = next, after = residuals_at(next);
       while (factor > 1e-3 && objective(after, tried, scale) > objective(residuals, theta_, scale) + 1e-12) {
         factor /= 2;
@@ -106,7 +106,7 @@ class Solver {
     return out;
   }
 
-  /// Weighted median of the absolute residuals, scaled to a normal's standard deviation.
+  /// Weighted median of the absolute residuals, scaled to a normal distribution's standard deviation.
   [[nodiscard]] double scale_of(const VectorXd& residuals) const {
     std::vector<std::pair<double, double>> sizes;  // absolute residual, weight
     double total = 0;

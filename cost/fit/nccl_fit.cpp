@@ -1,4 +1,4 @@
-/// Fits network.* coefficients to collectives as nccl-tests timed them.
+/// Fits network.* coefficients to collectives timed by nccl-tests.
 #include "cost/fit/nccl_fit.h"
 
 #include <fmt/format.h>
@@ -17,9 +17,9 @@
 namespace orrery::cost {
 namespace {
 
-constexpr double kRevealed = 1e-3;  // least sensitivity of a coefficient that the data speaks of
+constexpr double kRevealed = 1e-3;  // least sensitivity for a coefficient to count as determined by the data
 
-/// One size of one log.
+/// One message size in one log.
 struct Timed {
   int log = 0;
   Tested operation = Tested::all_reduce;
@@ -52,7 +52,7 @@ base::Diagnostic refusal(const char* code, const NcclTest& test, std::string mes
   return {base::Severity::error, code, {test.file, 1, 1, 1}, std::move(message), std::move(help), {}};
 }
 
-/// Letters and digits alone, in lower case: "NVIDIA H100 80GB HBM3" holds "h100".
+/// Only letters and digits, in lower case: "NVIDIA H100 80GB HBM3" contains "h100".
 std::string plain(const std::string& text) {
   std::string out;
   for (const unsigned char c : text)
@@ -60,8 +60,8 @@ std::string plain(const std::string& text) {
   return out;
 }
 
-/// Ranks as devices of the cluster: hosts are nodes in the order of their first rank, CUDA's number the device of a
-/// node where all fit.
+/// Maps ranks to the cluster's devices: hosts are nodes in the order of their first rank; CUDA's number is the device
+/// in the node if all numbers fit.
 base::Result<std::vector<int>> members_of(const NcclTest& test, const clusters::Cluster& cluster) {
   const std::string& name = cluster.device().name;
   const std::string model = plain(name.substr(0, name.find_first_of("- ")));
@@ -100,7 +100,7 @@ base::Result<std::vector<int>> members_of(const NcclTest& test, const clusters::
   return members;
 }
 
-/// sendrecv_perf sends along the ring of ranks: the step between nodes, where there is one, sets the time.
+/// sendrecv_perf sends along the ring of ranks: a hop between nodes, if any, determines the time.
 std::vector<int> slowest_pair(const clusters::Cluster& cluster, const std::vector<int>& members) {
   for (std::size_t i = 0; i + 1 < members.size(); ++i)
     if (cluster.node_of(members[i]) != cluster.node_of(members[i + 1])) return {members[i], members[i + 1]};
@@ -194,7 +194,7 @@ double held_out_error(const std::vector<Timed>& timed, int logs, const clusters:
   return judged > 0 ? sum / judged : std::nan("");
 }
 
-/// Sizes by log, fitted or too small, and what is left out.
+/// Message sizes by log, fitted or too small, and what is excluded.
 struct NcclEvidence {
   std::vector<Timed> fitted, small;
   std::vector<std::string> names, notes;

@@ -1,4 +1,4 @@
-/// From spans to observations.
+/// Turns spans into observations.
 #include "cost/fit/observations.h"
 
 #include <fmt/format.h>
@@ -54,8 +54,8 @@ double covered(std::vector<std::pair<double, double>> intervals) {
   return sum;
 }
 
-/// Mean without the tenth that is least and the tenth that is most: near the median where a neighbour on the machine
-/// interferes, yet the means of a step's parts add up to its own.
+/// Mean without the smallest and largest tenth: robust like the median against other work on the machine, yet the means
+/// of a step's parts add up to the step's.
 double trimmed_mean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t cut = values.size() / 10;
@@ -64,7 +64,7 @@ double trimmed_mean(std::vector<double> values) {
   return sum / static_cast<double>(values.size() - 2 * cut);
 }
 
-/// Training steps whose length lies in the middle half.
+/// Training steps whose duration lies in the middle half.
 std::set<std::int32_t> typical_iterations(const std::vector<Span>& spans, int skip) {
   std::map<std::int32_t, double> length;
   for (const Span& s : spans)
@@ -96,7 +96,7 @@ const plan::Step& step_of(const plan::RankClass& c, const plan::StepRef& at) {
   return c.blocks[static_cast<std::size_t>(entry.block)].steps[static_cast<std::size_t>(at.step)];
 }
 
-/// When each rank computed, by training step.
+/// When each rank computes, by training step.
 class Computing {
  public:
   explicit Computing(const FitRun& run) {
@@ -106,13 +106,13 @@ class Computing {
     for (auto& [key, spans] : spans_) std::sort(spans.begin(), spans.end());
   }
 
-  /// Seconds of computing between two moments; compute spans of a rank do not overlap.
+  /// Seconds of compute between two moments; compute spans of a rank do not overlap.
   [[nodiscard]] double between(std::int32_t rank, std::int32_t iteration, double from, double to) const {
     const auto found = spans_.find({rank, iteration});
     if (found == spans_.end()) return 0;
     const auto& spans = found->second;
     auto at = std::lower_bound(spans.begin(), spans.end(), std::make_pair(from, from));
-    if (at != spans.begin()) --at;  // may reach into the interval
+    if (at != spans.begin()) --at;  // it may reach into the interval
     double sum = 0;
     for (; at != spans.end() && at->first < to; ++at)
       sum += std::max(0.0, std::min(to, at->second) - std::max(from, at->first));
@@ -128,11 +128,11 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-/// What a training step costs outside its spans: between them, and before the first and after the last. Both parts are
-/// differences of times of the same training steps, so that a slow step does not pass for overhead.
+/// The cost of a training step outside its spans: between them, before the first and after the last. Both parts are
+/// time differences within the same training steps, so that a slow step does not count as overhead.
 Observation rest_of(const FitRun& run, int index, const std::set<std::int32_t>& iterations) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::pair<double, double>>> busy;
-  std::map<std::int32_t, double> ends;  // of all training steps, as the median step time is over all of them
+  std::map<std::int32_t, double> ends;  // of all training steps, like the median step time
   std::size_t steps = 0;
   for (const Span& s : run.timeline.spans) {
     ends[s.iteration] = std::max(ends[s.iteration], s.end);
@@ -158,7 +158,7 @@ Observation rest_of(const FitRun& run, int index, const std::set<std::int32_t>& 
   return o;
 }
 
-/// What passes between a compute step and the compute step right after it in the program: the price of a step itself.
+/// The time between a compute step and the one that directly follows it in the program: the cost of a step itself.
 Observation gaps_of(const FitRun& run, int index, const std::set<std::int32_t>& iterations) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::map<plan::StepRef, std::pair<double, double>>> computed;
   for (const Span& s : run.timeline.spans)
@@ -179,7 +179,7 @@ Observation gaps_of(const FitRun& run, int index, const std::set<std::int32_t>& 
   return o;
 }
 
-/// What equal ranks wait for each other: they have the same to do, so that one is late is jitter.
+/// Time that equal ranks wait for each other: they have the same work, so any delay is jitter.
 Observation waiting_of(const FitRun& run, int index, const std::set<std::int32_t>& iterations) {
   Observation o;
   o.run = index;
@@ -205,7 +205,7 @@ Observation waiting_of(const FitRun& run, int index, const std::set<std::int32_t
   return o;
 }
 
-/// What a checkpoint took: each part reveals coefficients of its own.
+/// A checkpoint's times: each part determines coefficients of its own.
 void add_saved(std::vector<Observation>& out, const FitRun& run, int index) {
   if (!run.saved) return;
   const std::pair<const char*, double CheckpointPrice::*> parts[] = {{"checkpoint copied", &CheckpointPrice::copy},
@@ -234,8 +234,8 @@ std::string words(const models::Op& op) {
                   : fmt::format("{} {}", models::name_of(op.kind), op.m);
 }
 
-/// The operators of a step whose time as a whole is known: their own times, scaled so that they add up to it (a span is
-/// typical of the training steps kept, an operator's time of all).
+/// The operators of a step whose total time is known: their own times, scaled to add up to it (a span is typical of the
+/// training steps kept, an operator's time is over all of them).
 void add_operators(std::vector<Observation>& out, Observation& whole,
                    const std::vector<const plan::OperatorTime*>& operators) {
   double sum = 0;
@@ -275,7 +275,7 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
     sum.seconds.push_back(std::max(0.0, s.end - s.start - computed));
     sum.rank = s.rank;
   }
-  // Operators by the step they belong to.
+  // Operators grouped by their step.
   std::map<std::tuple<int, int, int>, std::vector<const plan::OperatorTime*>> operators;
   for (const plan::OperatorTime& o : run.timeline.operators) operators[{o.rank_class, o.block, o.step}].push_back(&o);
   std::vector<Observation> out;

@@ -1,4 +1,4 @@
-/// Probed times as observations of cost/fit/fit.h.
+/// Converts probed times to observations of cost/fit/fit.h.
 #include "cost/fit/probe_fit.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace orrery::cost {
 
 namespace {
 
-/// Observations point at steps of a schedule; these are their steps.
+/// The steps that observations point to, as in a schedule.
 struct Steps {
   std::deque<plan::Step> steps;
   std::deque<plan::RankClass> classes;
@@ -34,7 +34,7 @@ Observation observe(const ProbedOperator& one, Steps& steps) {
   return o;
 }
 
-/// `step` moving `bytes` from one buffer; a small message counts as much as a large one.
+/// `step` moving `bytes` from one buffer; small messages count as much as large ones.
 Observation moving(plan::Step step, double bytes, double seconds, int run, Steps& steps) {
   constexpr double kFloat = 4;
   plan::RankClass rank_class;
@@ -73,8 +73,8 @@ Observation observe(const ProbedCopy& one, int run, Steps& steps) {
   return o;
 }
 
-/// `before` with the spill size that, of some powers of four, lets the messages be met best; without one where none is
-/// better by a tenth.
+/// `before` with the spill size, among some powers of four, that fits the messages best; without one if none improves
+/// the fit by a tenth.
 Pricing with_spill(const Pricing& before, const std::vector<Observation>& messages, const FitOptions& options) {
   constexpr double kFirst = 1 << 18, kLast = 1 << 24, kStep = 4, kStart = 3e9, kWorthIt = 0.9;
   const auto with = [&](double size) {
@@ -88,7 +88,7 @@ Pricing with_spill(const Pricing& before, const std::vector<Observation>& messag
     }
     return Pricing(before.shared_cluster(), before.stack(), {before.calibration(), c});
   };
-  // Of the logarithms: a large message that is wrong by half counts as much as a small one.
+  // Of logarithms: a relative error counts the same for a large and a small message.
   const auto error_of = [&](double size) {
     const Pricing start = with(size);
     const Fitted fitted = fit_observations(messages, start, options, "");
@@ -136,7 +136,7 @@ base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, cons
       fmt::format("measured {}: {} operators, {} messages and {} copies one by one (orrery probe)", options.date,
                   operators, messages.size(), copies);
   const bool gpu = before.cluster().device().kind == clusters::DeviceKind::gpu;
-  // GPUs' messages have NCCL's protocols instead, which end where they end (cost/network/collectives.h).
+  // GPU messages have no spill size: NCCL's protocols have limits of their own (cost/network/collectives.h).
   const Pricing priced = with_spill(before, gpu ? std::vector<Observation>{} : messages, options);
   Fitted out = fit_observations(all, priced, options, source);
   const auto& known = priced.calibration().parameters;

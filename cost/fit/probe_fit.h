@@ -1,7 +1,7 @@
 #pragma once
-/// Coefficients from a probe's measurements of one machine: operators, messages and copies timed one by one, no
-/// training run. The same prices (Pricing::op_time and the message formulas), observations and least squares as a fit
-/// to runs (cost/fit/fit.h).
+/// Fits coefficients to a probe of one machine: operators, messages and copies timed one by one, without a training
+/// run. Uses the same prices (Pricing::op_time and the message formulas), observations and least squares as a fit to
+/// runs (cost/fit/fit.h).
 #include <string>
 #include <vector>
 
@@ -10,12 +10,12 @@
 
 namespace orrery::cost {
 
-/// One operator on one rank alone, warm, in the company of `workload`'s others.
+/// One operator on a single rank, warm, timed among the other operators of `workload`.
 struct ProbedOperator {
-  int workload = 0;  ///< each workload weighs as a run does: its operators by their share of its time
+  int workload = 0;  ///< each workload weighs as much as a run; its operators weigh by their share of its time
   models::Op op;
   double count = 1;    ///< executions in the workload
-  double seconds = 0;  ///< of one
+  double seconds = 0;  ///< per execution
 };
 
 /// A collective over `ranks` ranks of one machine, or (`send`) one message.
@@ -27,7 +27,7 @@ struct ProbedMessage {
   double seconds = 0;
 };
 
-/// A copy between a rank's memory and its host's, while all ranks of the machine do the same.
+/// A copy between a rank's memory and its host's, while all ranks of the machine copy in the same way.
 struct ProbedCopy {
   bool to_host = false;
   double bytes = 0;
@@ -38,12 +38,12 @@ struct Probed {
   std::vector<ProbedOperator> operators;
   std::vector<ProbedMessage> messages;
   std::vector<ProbedCopy> copies;
-  double neighbour_slowdown = -1;  ///< share by which a rank computes longer when all compute; negative: not measured
-  double rank_jitter = -1;         ///< share by which the slowest of them exceeds their mean; negative: not measured
+  double neighbour_slowdown = -1;  ///< relative increase of compute time when all ranks compute; negative: not measured
+  double rank_jitter = -1;         ///< relative excess of the slowest rank over the mean; negative: not measured
 };
 
-/// `before` gives cluster, stack and the coefficients to start from. Coefficients that nothing reveals stay as they are
-/// and are not in the result. F04 when there are no operators.
+/// `before` gives cluster, stack and initial coefficients. Coefficients that no measurement determines keep their value
+/// and are not in the result. F04 if there are no operators.
 [[nodiscard]] base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, const FitOptions& options);
 
 }  // namespace orrery::cost

@@ -1,5 +1,5 @@
 #pragma once
-/// What `calibrate --rows` finds out, as a plain record.
+/// Results of `calibrate --rows`, as a plain record.
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -9,22 +9,22 @@
 
 namespace orrery::cost {
 
-/// A run that is not among the rows, and how far its step time is known: one standard deviation of its logarithm.
+/// A possible further run, and the uncertainty of its step time: one standard deviation of its logarithm.
 struct TeachingRun {
   std::string what;  ///< devices and plan in words
   double predicted_s = 0, uncertainty = 0;
 };
 
 struct RowFit {
-  Stack stack;                        ///< with its numbers, and `fitted`
-  std::string like;                   ///< the stack that it began as
+  Stack stack;                        ///< with the fitted numbers, and `fitted`
+  std::string like;                   ///< the stack that the fit started from
   std::size_t given = 0, used = 0;    ///< rows
-  std::vector<LeftOutRow> left_out;   ///< the others
-  std::vector<FittedNumber> numbers;  ///< those of the recipe of memory begin with "memory."
-  ErrorSummary before, after;         ///< of step times: as the stack was, and as fitted, in-sample
-  ErrorSummary left_one_out;          ///< with each run left out
+  std::vector<LeftOutRow> left_out;   ///< the rows not used
+  std::vector<FittedNumber> numbers;  ///< numbers of the memory recipe begin with "memory."
+  ErrorSummary before, after;         ///< of step times: before the fit, and after it, in-sample
+  ErrorSummary left_one_out;          ///< each run predicted without itself
   ErrorSummary memory_before, memory_after;
-  std::vector<TeachingRun> teaching;  ///< what would teach most, best first
+  std::vector<TeachingRun> teaching;  ///< the runs that would teach most, best first
 };
 
 }  // namespace orrery::cost

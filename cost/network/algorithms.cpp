@@ -25,7 +25,7 @@ namespace {
 using base::at;
 
 struct Message {
-  int from = 0, to = 0;  ///< members; the number of members: the switch
+  int from = 0, to = 0;  ///< members; the number of members stands for the switch
   double bytes = 0;
 };
 
@@ -36,7 +36,7 @@ class Group {
   [[nodiscard]] const Paths::Path& path(int from, int to) const { return paths_.route(vertex(from), vertex(to)); }
   [[nodiscard]] const std::vector<double>& bandwidths() const { return paths_.bandwidths(); }
 
-  /// P: seconds until the last of messages that begin together has arrived.
+  /// P: seconds until the last of several messages that begin together has arrived.
   [[nodiscard]] double step(const std::vector<Message>& messages) const {
     double end = 0;
     std::vector<std::tuple<int, double, double>> queue;  // (link, latency, bytes)
@@ -56,7 +56,7 @@ class Group {
     return end;
   }
 
-  /// Each message's own time when all share their links evenly all along.
+  /// Each message's own time if all share their links evenly throughout.
   [[nodiscard]] std::vector<double> each(const std::vector<Message>& messages) const {
     std::map<int, int> crowd;
     for (const Message& m : messages) {
@@ -72,7 +72,7 @@ class Group {
     return times;
   }
 
-  /// Messages that begin when both their ends are ready, and make them ready again when they end.
+  /// Each message begins when both its ends are ready, and makes them ready again when it ends.
   void follow(std::vector<double>& ready, const std::vector<Message>& messages) const {
     const std::vector<double> times = each(messages);
     std::vector<double> after = ready;
@@ -93,8 +93,8 @@ class Group {
   const Places& places_;
 };
 
-/// Rounds of messages. Where no link can be full, or all of a round take equally long, an algorithm's formula is what
-/// they take; else their fluid, for as many messages as that is worth.
+/// Rounds of messages. If no link can be full, or all messages of a round take equally long, the algorithm's formula
+/// applies; otherwise their fluid, up to a number of messages.
 class Rounds {
  public:
   Rounds(const Group& group, int ends) : group_(group), ends_(ends), ready_(at(ends), 0) {}
@@ -109,7 +109,7 @@ class Rounds {
     }
     count_ += messages.size() * static_cast<std::size_t>(repeat);
   }
-  /// Each as long as its last message.
+  /// Adds a round that takes as long as its last message.
   void add_in_step(const std::vector<Message>& messages) {
     add(messages);
     in_step_ += group_.step(messages);
@@ -118,13 +118,13 @@ class Rounds {
 
   [[nodiscard]] double time(double formula) const {
     const std::vector<double>& bandwidths = group_.bandwidths();
-    constexpr std::size_t kMostFluid = 10'000;  // messages; some seconds
+    constexpr std::size_t kMostFluid = 10'000;  // messages; takes some seconds
     if (count_ > kMostFluid || !crowded(rounds_, bandwidths) || in_step(rounds_, ends_, bandwidths)) return formula;
     return fluid_time(rounds_, ends_, bandwidths);
   }
-  /// Two formulas for steps one after the other: in step, sharing by queue; and member by member, each message at its
-  /// even share of the links. Neither is ever too short but where two bottlenecks hold up one message, so the lesser
-  /// counts.
+  /// Two formulas for consecutive steps: in step, sharing links by queue; and
+  /// member by member, with each message at its even share of the links. Both are
+  /// too short only if two bottlenecks delay one message, so the smaller counts.
   [[nodiscard]] double time() const {
     return time(std::min(in_step_, *std::max_element(ready_.begin(), ready_.end())));
   }
@@ -153,7 +153,7 @@ double ring(const Group& group, Goal goal, const GroupShape& shape, double bytes
       slowest = std::max(slowest, time);
     }
     Rounds rounds(group, n);
-    for (int r = 0; r < n - 2 + shape.pieces; ++r) {  // hops a piece apart
+    for (int r = 0; r < n - 2 + shape.pieces; ++r) {  // hops are one piece apart
       const int first = std::max(0, r - shape.pieces + 1), last = std::min(r, n - 2);
       rounds.add({hops.begin() + first, hops.begin() + last + 1});
     }
@@ -210,7 +210,7 @@ double pat(const Group& group, Goal goal, int n, double bytes) {
   return rounds.time();
 }
 
-/// A reduction is the same run backwards, and takes as long.
+/// A reduction is the same run in reverse, and takes as long.
 double binomial(const Group& group, Goal goal, int n, double bytes) {
   Rounds rounds(group, n);
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
@@ -224,7 +224,7 @@ double binomial(const Group& group, Goal goal, int n, double bytes) {
   return rounds.time();
 }
 
-/// Hop (v to its parent, or back) carries piece p in round p + when.
+/// A hop (v to its parent, or back) that carries piece p in round p + when.
 struct TreeHop {
   int from = 0, to = 0, when = 0;
 };
@@ -263,7 +263,7 @@ double tree(const Group& group, const GroupShape& shape, double bytes) {
   }
   Rounds rounds(group, shape.members);
   for (int round = 0; round < last; ++round) {
-    std::map<std::pair<int, int>, double> active;  // the trees may have hops in common
+    std::map<std::pair<int, int>, double> active;  // the trees may share hops
     for (const TreeHop& hop : hops) {
       if (hop.when <= round && round < hop.when + shape.pieces) active[{hop.from, hop.to}] += bytes / 2 / shape.pieces;
     }

@@ -1,14 +1,14 @@
 #pragma once
-/// Each collective algorithm in closed form on a graph that is otherwise idle: latency per step plus bytes over the
-/// bottleneck (Hockney's alpha-beta model; Thakur, Rabenseifner and Gropp 2005), with both taken from the routes
-/// between members that the algorithm uses. No library's tuning is in it (cost/network/collectives.h has NCCL's): it
-/// says what the algorithm itself takes. sim/replay_transfers.h replays the same algorithms step by step.
+/// Each collective algorithm in closed form on an otherwise idle graph: latency per step plus bytes over the
+/// bottleneck (Hockney's alpha-beta model; Thakur, Rabenseifner and Gropp 2005), both taken from the routes between
+/// members that the algorithm uses. It contains no library's tuning (NCCL's is in cost/network/collectives.h), only the
+/// time of the algorithm itself. sim/replay_transfers.h replays the same algorithms step by step.
 ///
-/// A step's messages all begin together. On a link that they share the bytes queue: a link that is never idle has
-/// passed everything at max over j of (a_j + bytes of what begins at a_j or later / bandwidth), a_j being the messages'
-/// latencies; a step ends with its last link. That is exact where no message is held up by two different bottlenecks.
-/// Where links can be full and messages are not in step, no such formula is exact, and up to 10,000 messages are taken
-/// as the fluid that they are (cost/network/fluid.h); beyond, the formula is an estimate.
+/// All messages of a step begin together. On a shared link, bytes queue: a link that is never idle has passed
+/// everything at max over j of (a_j + bytes of what begins at a_j or later / bandwidth), where a_j are the messages'
+/// latencies; a step ends with its last link. This is exact if no message is delayed by two different bottlenecks. If
+/// links can be full and messages are not in step, no such formula is exact: up to 10,000 messages are then computed as
+/// a fluid (cost/network/fluid.h); beyond that, the formula is an estimate.
 #include <vector>
 
 #include "base/units.h"
@@ -17,7 +17,7 @@
 
 namespace orrery::cost {
 
-/// Where members stand: vertices of the graph, and for nvls the switch.
+/// Positions of the members: vertices of the graph, and for nvls the switch.
 struct Places {
   std::vector<int> members;
   int switch_vertex = -1;
@@ -35,9 +35,9 @@ struct Places {
 ///   nvls              the larger of up and down: S/k and S/kn up, S/kn and S/k down, over k+3 (k+1) steps
 ///   direct            P of everybody's parts at once;   pairwise  sum over r of P of one part
 ///   hierarchical      2 (g-1) P(S/g) in all nodes, 2 (n/g - 1) P(S/n) on all rings across nodes
-/// Where messages of a step differ in length, members run apart and a sum of P is too long: then each member's own time
-/// is followed from step to step, with every message at its even share of the links.
-/// `shape` as plan::steps_of takes it; `message` as cost::collective_time.
+/// If messages of a step differ in length, members drift apart and a sum of P is too long: each member's own time is
+/// then followed from step to step, with every message at its even share of the links. `shape` as for plan::steps_of;
+/// `message` as for cost::collective_time.
 [[nodiscard]] base::Seconds time_alone(plan::Algorithm algorithm, plan::Goal goal, const plan::GroupShape& shape,
                                        clusters::Paths& paths, const Places& places, base::Bytes message);
 
@@ -45,13 +45,13 @@ struct Places {
 [[nodiscard]] base::Seconds all_to_all_alone(plan::Algorithm algorithm, clusters::Paths& paths, const Places& places,
                                              const std::vector<double>& bytes);
 
-/// A whole collective as one fluid activity, for the replay of many at once: `bytes` is what its busiest connection
-/// carries, a load's share how many times that crosses the link. Alone it takes rounds' latency and then
-/// bytes x max(share / bandwidth), so for the ring just what time_alone says.
+/// A whole collective as one fluid activity, for replaying many at once. `bytes`: what its busiest connection carries;
+/// a load's share: how many times those bytes cross the link. Alone it takes its rounds' latency plus bytes x max(share
+/// / bandwidth), which for the ring equals time_alone.
 struct Activity {
-  base::Seconds latency;  ///< sum over rounds of the farthest message's
+  base::Seconds latency;  ///< sum over rounds of the farthest message's latency
   double bytes = 0;
-  std::vector<clusters::Load> loads;  ///< by link, each once
+  std::vector<clusters::Load> loads;  ///< one per link
 };
 [[nodiscard]] Activity activity_of(const plan::Steps& steps, clusters::Paths& paths, const Places& places,
                                    base::Bytes message);

@@ -1,4 +1,4 @@
-/// Reading measured collectives, predicting them, and the errors.
+/// Reads measured collectives, predicts them, and computes the errors.
 #include "cost/network/collective_measurements.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
-/// Collectives as others measured them, and as they are predicted: the file in which such measurements stand, and the
-/// errors over its rows.
+/// Collectives as measured by others and as predicted: the file format of such measurements, and the errors over its
+/// rows.
 #include <map>
 #include <string>
 #include <string_view>
@@ -13,9 +13,9 @@
 
 namespace orrery::cost {
 
-/// One measured bandwidth. `fitted`: it set a parameter of its series, so that it judges nothing.
+/// One measured bandwidth. `fitted`: it was used to set a parameter of its series, so it judges nothing.
 struct MeasuredCollective {
-  double bytes = 0;          ///< the message, as nccl-tests count it
+  double bytes = 0;          ///< message size as nccl-tests define it
   double bus_bandwidth = 0;  ///< bytes/s
   bool fitted = false;
 };
@@ -26,14 +26,14 @@ struct CollectiveSeries {
   std::string source;
   std::string cluster;  ///< catalogue name or path
   int nodes = 1;
-  int per_node = 0;  ///< devices of a node that take part; 0: all
+  int per_node = 0;  ///< participating devices per node; 0: all
   Operation operation = Operation::all_reduce;
-  std::string algorithm;    ///< forced (NCCL_ALGO) or reported; empty: chosen
-  double launch_floor = 0;  ///< s: calls follow each other no faster, however short they are
-  double launch_each = 0;   ///< s: what the measuring program adds to every call
+  std::string algorithm;    ///< forced (NCCL_ALGO) or reported; empty: chosen by the library
+  double launch_floor = 0;  ///< s: minimum time between calls, however short they are
+  double launch_each = 0;   ///< s: what the measuring program adds to each call
   std::string launch_source;
   std::map<std::string, Parameter> parameters;  ///< network.* of this machine
-  std::string left_out;                         ///< why the series judges nothing; empty: it does
+  std::string left_out;                         ///< why the series is not used for judging; empty: it is
   std::vector<MeasuredCollective> rows;
   base::Location at;
 };
@@ -47,7 +47,7 @@ enum class Standing { judged, fitted, small, left_out };
 
 struct PredictedCollective {
   std::string series;
-  double bytes = 0, measured = 0, predicted = 0;  ///< bandwidths on the bus, bytes/s
+  double bytes = 0, measured = 0, predicted = 0;  ///< bus bandwidths, bytes/s
   double seconds = 0;
   double error = 0;  ///< predicted / measured - 1
   std::string algorithm, protocol;
@@ -59,13 +59,13 @@ struct CollectiveErrors {
   double median = 0, mean = 0, p90 = 0, worst = 0;  ///< of the judged rows' |error|
 };
 
-/// Messages below this judge nothing: what a program adds to every call outweighs what it moves.
+/// Smaller messages judge nothing: what a program adds to each call outweighs the transfer.
 inline constexpr double kJudgedFrom = 1e6;
 
-/// `members` first devices of the first nodes; a series on more nodes than `cluster` has is an error of the caller.
+/// The first devices of each of the first nodes. The caller must not ask for more nodes than `cluster` has.
 [[nodiscard]] std::vector<int> members_of(const clusters::Cluster& cluster, int nodes, int per_node);
 
-/// defaults(cluster), `calibrations`, then the series' own parameters.
+/// Applies defaults(cluster), `calibrations`, then the series' own parameters.
 [[nodiscard]] std::vector<PredictedCollective> predict_series(const CollectiveSeries& series,
                                                               const clusters::Cluster& cluster,
                                                               const std::vector<Calibration>& calibrations = {});

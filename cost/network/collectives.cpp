@@ -1,4 +1,4 @@
-/// Choosing and timing collectives; the tuner's formulas are in cost/network/nccl_tuner.cpp.
+/// Chooses and times collectives; the tuner's formulas are in cost/network/nccl_tuner.cpp.
 #include "cost/network/collectives.h"
 
 #include <algorithm>
@@ -82,7 +82,7 @@ Seconds all_to_all_time(const Network& network, const clusters::Span& span,
   ENSURE(node.size() == p, "{} nodes named for {} members", node.size(), p);
   if (p <= 1) return Seconds{0};
   const nccl::Group g = nccl::group_of(network, span, static_cast<int>(p));
-  // What each member sends and receives: within its node, between nodes, and the first slots of its messages.
+  // Bytes that each member sends and receives within its node and between nodes, and the first slots of its messages.
   struct Load {
     double near[2] = {0, 0}, far[2] = {0, 0}, ramp[2] = {0, 0}, largest = 0;
   };

@@ -19,7 +19,7 @@ HostRates host_rates(const clusters::Cluster& cluster, const Calibration& c) {
   }
   const clusters::HostPaths paths(cluster);
   const double reached = c.get("network.copy.efficiency", 1);
-  const double shares = c.get("network.inter.efficiency", 1);  // what transfers together get out of a link
+  const double shares = c.get("network.inter.efficiency", 1);  // share of a link that all transfers together achieve
   double alone = 0, shared = 0, way = 0;
   clusters::HostPath files;
   if (!cluster.device_vertices.empty()) {
@@ -31,7 +31,7 @@ HostRates host_rates(const clusters::Cluster& cluster, const Calibration& c) {
     }
     files = paths.to_drives(0);
   }
-  if (alone == 0) {  // a graph without hosts: whatever joins the devices
+  if (alone == 0) {  // the graph has no hosts: use whatever connects the devices
     const double pcie = cluster.shape ? cluster.shape->node.pcie_bandwidth.value : 0;
     alone = shared = pcie > 0 ? pcie : cluster.intra.bandwidth.value;
   }

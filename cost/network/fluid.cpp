@@ -1,4 +1,4 @@
-// Progressive filling from nothing at every event.
+// Recomputes rates by progressive filling at every event.
 #include "cost/network/fluid.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using base::at;
 
-constexpr double kSlack = 1e-9;  // rounding, not physics
+constexpr double kSlack = 1e-9;  // tolerance for rounding errors
 
 double slowest(const FluidMessage& m, const std::vector<double>& bandwidths) {
   double rate = std::numeric_limits<double>::infinity();
@@ -25,7 +25,7 @@ double slowest(const FluidMessage& m, const std::vector<double>& bandwidths) {
 /// Links that the ends on one side of the messages could fill.
 std::vector<bool> full_by(int FluidMessage::*end, const std::vector<FluidRound>& rounds,
                           const std::vector<double>& bandwidths) {
-  std::map<std::pair<int, int>, double> most;  // by link and end: of its busiest round
+  std::map<std::pair<int, int>, double> most;  // by link and end: bytes of its busiest round
   for (const FluidRound& round : rounds) {
     std::map<std::pair<int, int>, double> now;
     for (const FluidMessage& m : round.messages) {
@@ -72,7 +72,7 @@ class Fluid {
     bool open = false;
   };
   struct End {
-    std::vector<std::vector<std::size_t>> rounds;  // of what it sends and receives
+    std::vector<std::vector<std::size_t>> rounds;  // indices of the messages that it sends and receives
     std::size_t next = 0, busy = 0;
   };
 
@@ -104,7 +104,7 @@ class Fluid {
     enter(at(e));
   }
 
-  /// Max-min fair rates of what moves: the link that gives least to each of its messages is full, they stop, and so on.
+  /// Max-min fair rates: repeatedly, the link with the least share per message is full and fixes its messages.
   void fill() {
     std::vector<int> links;
     for (const std::size_t m : moving_) {
@@ -120,7 +120,7 @@ class Fluid {
       for (const int link : links) {
         if (crossing_[at(link)] > 0) level = std::min(level, std::max(0.0, left_[at(link)]) / crossing_[at(link)]);
       }
-      // Rounding must not keep apart what stops together.
+      // Rounding must not separate messages that are fixed together.
       for (const int link : links)
         full_[at(link)] = crossing_[at(link)] > 0 && left_[at(link)] <= level * crossing_[at(link)] * (1 + kSlack);
       for (const std::size_t m : moving_) {
@@ -150,7 +150,7 @@ class Fluid {
     pass(moving_, [&](State& s) { return (s.left -= wait * s.rate) <= s.message->bytes * kSlack; });
     const std::size_t arrived = done.size();
     pass(waiting_, [&](State& s) { return (s.left -= wait) <= s.message->latency * kSlack; });
-    for (std::size_t i = arrived; i < done.size(); ++i) {  // these begin to move, or had nothing to
+    for (std::size_t i = arrived; i < done.size(); ++i) {  // these begin to move, or have nothing to send
       State& s = all_[done[i]];
       s.left = s.message->bytes;
       if (s.left > 0 && !s.message->links->empty()) moving_.push_back(done[i]);

@@ -1,4 +1,4 @@
-/// Message times: MPI between CPU ranks, and the choice of formula for everything else.
+/// Message times: MPI between CPU ranks, otherwise the choice of formula.
 #include "cost/network/messages.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using base::Seconds;
 
 namespace {
 
-/// Seconds that the part of a message beyond the caches costs besides; 0 where nobody has measured it.
+/// Extra seconds for the part of a message that exceeds the caches; 0 if not measured.
 double spill(const Calibration& c, const std::string& name, Bytes message) {
   const double size = c.get("network.spill_size", 0), bandwidth = c.get(name + ".spill_bandwidth", 0);
   return size > 0 && bandwidth > 0 ? std::max(0.0, message.value - size) / bandwidth : 0;
@@ -88,8 +88,8 @@ std::vector<int> slowest_hop(const clusters::Cluster& cluster, std::span<const i
   return {std::min(members[0], members[1]), std::max(members[0], members[1])};
 }
 
-/// A shift around a ring is as slow as the hop between nodes, if there is one; the rings of the rest of the cluster
-/// cross there at the same time.
+/// A shift around a ring is as slow as its hop between nodes, if any; the other rings of the cluster cross there at the
+/// same time.
 Seconds shift_time(const clusters::Cluster& cluster, const Calibration& c, Bytes message,
                    std::span<const int> members) {
   const std::vector<int> hop = slowest_hop(cluster, members);
@@ -160,7 +160,7 @@ Alone message_alone(const clusters::Cluster& cluster, const Calibration& c, Byte
   if (is_cpu(cluster)) return {mpi_send_time(c, message), Seconds{0}};
   const Network network = collective_network(cluster, c);
   const Seconds total = send_time(network, span, message);
-  const Seconds latency = std::min(total, send_time(network, span, Bytes{1}));  // of a byte: nothing but latency
+  const Seconds latency = std::min(total, send_time(network, span, Bytes{1}));  // of one byte: only latency
   return {latency, total - latency};
 }
 

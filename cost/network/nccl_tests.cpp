@@ -59,7 +59,7 @@ double factor(Tested tested, double ranks) {
   return 1;
 }
 
-/// The program named in "…/all_reduce_perf", "all_reduce_perf_mpi"; null when the word names none.
+/// The program named in "…/all_reduce_perf", "all_reduce_perf_mpi"; null if the word names none.
 const Program* program_in(std::string_view word) {
   const std::size_t end = word.find("_perf");
   if (end == std::string_view::npos) return nullptr;
@@ -70,23 +70,23 @@ const Program* program_in(std::string_view word) {
   return best;
 }
 
-/// One column pair as measured.
+/// The measurements in one group of columns.
 struct Figures {
-  double time = 0;                ///< us; 0: not there
+  double time = 0;                ///< us; 0: missing
   double algorithm = 0, bus = 0;  ///< GB/s
   double wrong = 0;
 };
 
-/// What both forms have in common, once read.
+/// The data common to both formats, once read.
 struct Raw {
   NcclTest test;
   const Program* program = nullptr;
-  std::vector<std::pair<double, double>> ratios;  ///< ranks are checked by: bus, algorithm
+  std::vector<std::pair<double, double>> ratios;  ///< bus and algorithm bandwidths, against which ranks are checked
   base::Location where;                           ///< of the first row
   bool sums = false;                              ///< the operation reduces
 };
 
-/// Adds a row; false when it says that results were wrong.
+/// Adds a row; false if it reports wrong results.
 bool add_row(Raw& raw, double bytes, const Figures (&both)[2], const base::Location& where) {
   double sum = 0;
   int count = 0;
@@ -102,7 +102,7 @@ bool add_row(Raw& raw, double bytes, const Figures (&both)[2], const base::Locat
   return right;
 }
 
-/// What stays to be checked when all is read: the operation, the ranks, and that the columns agree with them.
+/// Final checks: the operation, the ranks, and that the columns agree with them.
 void conclude(Raw& raw, base::Findings& findings) {
   NcclTest& test = raw.test;
   const auto error = [&](const char* code, std::string message, std::string help) {
@@ -124,13 +124,13 @@ void conclude(Raw& raw, base::Findings& findings) {
   if (test.sizes.empty()) return error("E0314", "the log has no measured size", kHelp);
   const double p = static_cast<double>(test.ranks.size());
   if (p < 2) return error("E0314", "one rank alone has no one to communicate with", kHelp);
-  // Bandwidths are printed with two decimals, so the largest say most.
+  // Bandwidths are printed with two decimals, so the largest are the most precise.
   const auto best = std::max_element(raw.ratios.begin(), raw.ratios.end());
   const double ratio = best == raw.ratios.end() ? 0 : best->first / best->second;
   const double rounding = ratio > 0 ? 0.002 + 0.01 / best->first + 0.01 / best->second : 0;
   const auto fits = [&](Tested tested) { return ratio == 0 || std::abs(ratio / factor(tested, p) - 1) < rounding; };
   if (raw.program == nullptr && raw.sums && p > 2 && ratio > 0 && fits(Tested::all_reduce))
-    raw.program = &kPrograms[0];  // nothing else that sums moves twice its size
+    raw.program = &kPrograms[0];  // no other operation that sums moves twice its size
   if (raw.program == nullptr)
     return error("E0314", "the log does not say which operation was tested",
                  "put the program's name into the file's name, such as all_gather_perf.log");
@@ -171,7 +171,7 @@ class TextReader {
   }
 
  private:
-  /// What mpirun --tag-output and srun --label put before every line.
+  /// The prefix that mpirun --tag-output and srun --label put before every line.
   static std::size_t tag(const std::vector<Word>& words) {
     if (words.empty()) return 0;
     const std::string_view first = words[0].text;
@@ -182,7 +182,7 @@ class TextReader {
 
   void read_line(int n) {
     std::vector<Word> words = text_.words(n);
-    // "[1,0]<stdout>:#" has no blank behind the tag.
+    // "[1,0]<stdout>:#" has no blank after the tag.
     if (!words.empty()) {
       const std::size_t end = words[0].text.find("<stdout>:");
       if (words[0].text.starts_with('[') && end != std::string_view::npos && end + 9 < words[0].text.size()) {
@@ -200,7 +200,7 @@ class TextReader {
     if (words[0].text.starts_with("#")) return;
     if (raw_.program == nullptr && columns_.empty())
       for (const Word& word : words)
-        if (raw_.program == nullptr) raw_.program = program_in(word.text);  // the command, as a shell echoes it
+        if (raw_.program == nullptr) raw_.program = program_in(word.text);  // the command, as echoed by a shell
     long long bytes = 0;
     if (!columns_.empty() && !finished_ && whole_number(words[0].text, bytes)) read_row(n, words, bytes);
   }
@@ -219,7 +219,7 @@ class TextReader {
     }
   }
 
-  /// "#  Rank  0 Group  0 Pid 1234 on  host device  0 [0000:07:00] NVIDIA A100-SXM4-40GB", older ones without the
+  /// "#  Rank  0 Group  0 Pid 1234 on  host device  0 [0000:07:00] NVIDIA A100-SXM4-40GB"; older versions lack the
   /// group.
   void read_rank(const std::vector<Word>& words) {
     TestedRank rank;
@@ -263,7 +263,7 @@ class TextReader {
   void read_row(int n, const std::vector<Word>& words, long long bytes) {
     const bool last = text_.end().line == n;
     if (words.size() < columns_.size() || (words.size() > columns_.size() && !stamped_)) {
-      if (last) return;  // the log ends in this row: a warning says so
+      if (last) return;  // the log ends within this row: a warning says so
       return findings_.error("E0307", text_.place(words[0]),
                              fmt::format("the row has {} columns, the table {}", words.size(), columns_.size()),
                              "lines of several programs are mixed, or the log was edited");
@@ -327,7 +327,7 @@ Raw read_json(const base::Cursor& root, const std::string& file) {
   const base::Cursor config = root.at("config");
   const std::int64_t each =
       config.at("nthreads").integer(1, kMostRanks, 1) * config.at("ngpus").integer(1, kMostRanks, 1);
-  // Of a process with several GPUs only the first is listed (nccl-tests 2.17 to 2.19).
+  // For a process with several GPUs only the first is listed (nccl-tests 2.17 to 2.19).
   for (const base::Cursor& one : config.at("devices").items()) {
     TestedRank rank;
     rank.rank = static_cast<int>(one.at("rank").integer(0, kMostRanks));

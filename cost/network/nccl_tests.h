@@ -16,14 +16,14 @@ struct TestedRank {
   std::string device_name;  ///< "NVIDIA H100 80GB HBM3"
 };
 
-/// One line: out-of-place and in-place are two measurements of it; `seconds` is their mean, or the one there is.
+/// One line. Out-of-place and in-place are two measurements of it; `seconds` is their mean, or the only one given.
 struct TestedSize {
-  double bytes = 0;  ///< as nccl-tests count: of all-gather and reduce-scatter all ranks' parts together
+  double bytes = 0;  ///< as nccl-tests define it: for all-gather and reduce-scatter all ranks' parts together
   double seconds = 0;
   base::Location where;
 };
 
-/// What was tested. sendrecv_perf sends to the next rank of a ring: Tested::send.
+/// The operation tested. sendrecv_perf sends to the next rank of a ring: Tested::send.
 enum class Tested { all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, send };
 [[nodiscard]] const char* name_of(Tested tested);  ///< "all_reduce"
 
@@ -38,7 +38,7 @@ struct NcclTest {
 /// Whether a text looks like output of nccl-tests.
 [[nodiscard]] bool is_nccl_test(std::string_view text);
 
-/// E0313 when a result was wrong; E0314 when it cannot be told what was measured where.
+/// E0313 if a result was wrong; E0314 if it is unclear what was measured, or where.
 [[nodiscard]] base::Result<NcclTest> parse_nccl_test(std::string_view text, std::string file);
 
 }  // namespace orrery::cost

@@ -1,4 +1,4 @@
-/// NCCL's tuning model and what its algorithms move. Formulas: docs/formulas.md.
+/// NCCL's tuning model and the bytes that its algorithms move. Formulas: docs/formulas.md.
 #include "cost/network/nccl_tuner.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::size_t row_of(clusters::Architecture architecture) {
   if (architecture == A::volta) return 0;
   if (architecture == A::hopper) return 2;
   if (architecture == A::blackwell) return 3;
-  return 1;  // what no table knows is tuned as Ampere is
+  return 1;  // architectures in no table are tuned as Ampere
 }
 
 std::size_t column_of(int nodes) {
@@ -45,18 +45,18 @@ class Tuner {
  private:
   /// `believed` and `wire` in GB/s.
   void add(const char* algorithm, Protocol protocol, double microseconds, double believed, double wire, bool ramps) {
-    const double links = g_.intra * g_.ranks / (2.0 * (g_.ranks - 1));  // an all-reduce's over a node's links alone
+    const double links = g_.intra * g_.ranks / (2.0 * (g_.ranks - 1));  // an all-reduce's over a node's links only
     found_.push_back({algorithm, kProtocols[protocol], microseconds * kMicro, believed * kGiga, wire * kGiga,
                       ramps ? std::max(wire, links) * kGiga : 0});
   }
-  /// LL128 needs stores of 128 bytes that arrive whole: NVLink, and between nodes a NIC that keeps their order.
+  /// LL128 needs 128-byte stores that arrive whole: NVLink, and between nodes a NIC that preserves their order.
   [[nodiscard]] std::vector<Protocol> protocols() const {
     if (n_.nvlink && (g_.nodes == 1 || n_.ll128)) return {LL, LL128, simple};
     return {LL, simple};
   }
   [[nodiscard]] double ring_intra(Protocol p) const { return (n_.nvlink ? kRingNvlink : kRingPci)[p]; }
   [[nodiscard]] double tree_intra(Protocol p) const { return (n_.nvlink ? kTreeNvlink : kTreePci)[p]; }
-  /// With one device a node nothing hides the network's latency: the tree's value counts for every algorithm.
+  /// With one device per node nothing hides the network's latency: the tree's value applies to every algorithm.
   [[nodiscard]] double inter(const ByProtocol& net, Protocol p) const {
     return hop(n_, g_, g_.per_node == 1 ? kTreeNet[p] : net[p], p);
   }
@@ -104,14 +104,14 @@ class Tuner {
     const double depth = g_.nodes == 1 ? 0 : std::floor(std::log2(g_.nodes)) * inter(kTreeNet, p);
     const double latency = kBaseTree[p] + 2 * ((g_.ranks / g_.nodes - 1) * tree_intra(p) + depth);
     const double believed = bus * correction(p) / 2;
-    // LL and LL128 are bound by flags and reach what is believed; Simple fills the links.
+    // LL and LL128 are limited by flags and reach the believed bandwidth; Simple fills the links.
     const double links = g_.nodes == 1      ? kTreeShare * g_.intra
                          : g_.per_node == 1 ? g_.tree_inter()
                                             : std::min(g_.intra, g_.tree_inter());
     add("tree", p, latency, believed, p == simple ? links / 2 : believed, p == simple);
   }
 
-  /// The table between its powers of two.
+  /// The correction table, interpolated between its powers of two.
   [[nodiscard]] double correction(Protocol p) const {
     const double at = std::clamp(std::log2(std::max(bytes_, 1.0) / 64), 0.0, kCorrections - 1.0);
     const auto low = static_cast<std::size_t>(at);
@@ -128,8 +128,8 @@ class Tuner {
     const double busy = (members - 1) / members;
     const double believed = heads * kNvlsEfficiency[row_] * busy * (reduce ? 2.0 : busy);
     const double scale = g_.ranks / ((reduce ? 2.0 : 1.0) * (g_.ranks - 1));
-    // Each byte of a message leaves a GPU once, each byte of its own share once more; a gather or scatter moves all but
-    // its own share one way.
+    // Each byte of a message leaves a GPU once, and each byte of its own share once more; a gather or scatter moves all
+    // but its own share in one direction.
     const double wire = g_.intra * kNvlsEfficiency[row_] / (reduce ? 1 + 1 / members : busy);
     if (g_.nodes == 1) {
       add("nvls", simple, kNvlsNvlink, believed * scale, wire, reduce);
@@ -140,13 +140,13 @@ class Tuner {
     const double latency = kNvlsTreeNvlink + 2 * std::log2(g_.nodes) * hop(n_, g_, kNvlsTreeNet, simple);
     add("nvls-tree", simple, latency, bus * scale, std::min(wire, g_.tree_inter() / 2), true);
     if (n_.collnet) {
-      // The switch adds: the NICs carry every byte once each way.
+      // The switch reduces: the NICs carry every byte once in each direction.
       add("nvls", simple, kNvlsNvlink + hop(n_, g_, kNvlsNet, simple), std::min({believed, g_.inter, most}) * scale,
           std::min(wire, g_.inter), true);
     }
   }
 
-  /// Only with one device a node.
+  /// Only with one device per node.
   void pat() {
     if (g_.per_node != 1 || g_.nodes < 2) return;
     const double latency =
@@ -170,8 +170,8 @@ class Tuner {
         g_.ring() / 2, true);
   }
 
-  /// Reduce-scatter in the node, all-reduce of 1/g between equal places of all nodes, all-gather in the node; a ring
-  /// each, one after the other.
+  /// Reduce-scatter in the node, all-reduce of 1/g between corresponding devices of all nodes, all-gather in the node;
+  /// one ring each, one after the other.
   void hierarchical() {
     const double g = g_.per_node, n = g_.nodes;
     const double seconds_per_giga = 2 * (g - 1) / g / g_.intra + 2 * (n - 1) / n / g_.inter;
@@ -233,12 +233,12 @@ std::vector<Choice> exchanges(const Network& n, const Group& g, double bytes) {
   const double far = g.nodes > 1 ? hop(n, g, kRingNet[simple], simple) : 0;
   const double fabric = inside > 1 ? exchange_intra(n, g, message, inside - 1) : g.intra;
   const double nic = g.nodes > 1 ? g.inter / inside * n.all_to_all_efficiency : 0;
-  // Seconds for a gigabyte of the vector, within the node and between nodes.
+  // Seconds per gigabyte of the vector, within the node and between nodes.
   const double within = (inside - 1) / p / fabric;
   const double between = g.nodes > 1 ? (p - inside) / p / nic : 0;
-  // The first slot of every message waits for its partner, while the link is taken.
+  // The first slot of every message waits for its partner while it occupies the link.
   const double slowest = g.nodes > 1 ? nic : fabric;
-  const double ramp = (p - 1) * std::min(message, kSlot / 2) / slowest / bytes;  // as seconds for a gigabyte
+  const double ramp = (p - 1) * std::min(message, kSlot / 2) / slowest / bytes;  // in seconds per gigabyte
   std::vector<Choice> found;
   const auto add = [&](const char* algorithm, double microseconds, double seconds_per_giga) {
     const double rate = kGiga / seconds_per_giga;
@@ -247,7 +247,7 @@ std::vector<Choice> exchanges(const Network& n, const Group& g, double bytes) {
   add("direct", base + std::max(near, far), ramp + std::max(within, between));
   add("pairwise", base + (inside - 1) * near + (p - inside) * far, ramp + within + between);
   if (n.hierarchical && g.nodes > 1 && inside > 1) {
-    // First within the node, sorted by far node, then between equal places: n-1 messages of g times the size.
+    // First within the node, by destination node; then between corresponding devices: n-1 messages of g times the size.
     add("two-level", 2 * base + near + (g.nodes - 1) * far, (inside - 1) / inside / g.intra + between);
   }
   return found;

@@ -1,5 +1,5 @@
 #pragma once
-/// NCCL's tuner: what it believes of each algorithm and protocol, and what each really moves. For
+/// NCCL's tuner: what it believes about each algorithm and protocol, and what each really transfers. For
 /// cost/network/collectives.cpp.
 #include <vector>
 
@@ -12,25 +12,25 @@ namespace orrery::cost::nccl {
 struct Group {
   int ranks = 2, nodes = 1, per_node = 1;
   double intra = 0;          ///< of a ring within a node
-  double inter = 0;          ///< of all NICs that the group uses in one node; 0 within a node
+  double inter = 0;          ///< of all NICs that the group uses in one node; 0 if it is within a node
   double extra_latency = 0;  ///< us between nodes beyond one leaf
   [[nodiscard]] double ring() const;
-  /// Of all NICs in a double binary tree, as a ring would see it: n/(n-1) times theirs over two and three nodes.
+  /// Bandwidth of all NICs in a double binary tree, relative to a ring: n/(n-1) times theirs over two and three nodes.
   [[nodiscard]] double tree_inter() const;
 };
 
 [[nodiscard]] Group group_of(const Network& network, const clusters::Span& span, int ranks);
 
-/// us that a message between nodes takes in a protocol, `table` being that of NCCL's hwLatencies.
+/// us that a message between nodes takes in a protocol; `table`: its value in NCCL's hwLatencies.
 [[nodiscard]] double hop(const Network& network, const Group& group, double table, Protocol protocol);
 
-/// Rings, trees, NVLS, PAT, CollNet and the hierarchical all-reduce, as far as they are enabled.
+/// Rings, trees, NVLS, PAT, CollNet and the hierarchical all-reduce, if enabled.
 [[nodiscard]] std::vector<Choice> reductions(const Network& network, const Group& group, Operation operation,
                                              double bytes);
-/// All-to-all of `bytes` a rank: direct (every pair at once), pairwise (a partner a round), two-level.
+/// All-to-all of `bytes` per rank: direct (all pairs at once), pairwise (one partner per round), two-level.
 [[nodiscard]] std::vector<Choice> exchanges(const Network& network, const Group& group, double bytes);
 
-/// GB/s that one member gets into its node's fabric when it sends `message` bytes to each of `peers`.
+/// GB/s that one member sends into its node's fabric when it sends `message` bytes to each of `peers`.
 [[nodiscard]] double exchange_intra(const Network& network, const Group& group, double message, double peers);
 
 }  // namespace orrery::cost::nccl

@@ -1,4 +1,4 @@
-/// Calibration files: strict reading, writing, and laying one over another.
+/// Calibration files: strict reading, writing, and merging.
 #include "cost/parameters/calibration.h"
 
 #include <fmt/format.h>
@@ -80,7 +80,7 @@ base::Result<Calibration> parse_calibration(std::string_view text, std::string f
 
 namespace {
 
-/// A double-quoted YAML scalar: what people write in names and sources may hold colons and quotes.
+/// A double-quoted YAML scalar: names and sources may contain colons and quotes.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {

@@ -1,7 +1,7 @@
 #pragma once
-/// Calibration: named coefficients with their provenance, for one device, one network and one software stack.
-/// Defaults come from datasheets and public measurements; calibration files replace some of them by fitted
-/// values.
+/// Calibration: named coefficients with their provenance, for one device, one
+/// network and one software stack. Defaults come from datasheets and public
+/// measurements; calibration files replace some of them by fitted values.
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,8 +22,8 @@ struct Parameter {
   bool operator==(const Parameter&) const = default;
 };
 
-/// A run that a calibration was fitted to: as it was called, and a fingerprint of what was measured, which stays when
-/// the run is called otherwise.
+/// A run that a calibration was fitted to: its name, and a fingerprint of the measurements that does not change when
+/// the run is renamed.
 struct FittedTo {
   std::string run;
   std::string fingerprint;
@@ -32,36 +32,36 @@ struct FittedTo {
 
 struct Calibration {
   std::string name;
-  std::string device;                           ///< Device::name that device.* hold for; empty: any
-  std::string network;                          ///< Cluster::name that network.* hold for; empty: any
-  std::string stack;                            ///< Stack::name that stack.* hold for; empty: any
+  std::string device;                           ///< Device::name that device.* apply to; empty: any
+  std::string network;                          ///< Cluster::name that network.* apply to; empty: any
+  std::string stack;                            ///< Stack::name that stack.* apply to; empty: any
   std::map<std::string, Parameter> parameters;  ///< by name
   std::vector<FittedTo> fitted_to;              ///< empty: written by hand
 
   [[nodiscard]] bool has(const std::string& key) const { return parameters.count(key) != 0; }
-  /// The value; a missing name is a bug of ours (defaults() has all that pricing asks for).
+  /// The value. A missing name is a bug in the caller: defaults() has everything that pricing asks for.
   [[nodiscard]] double at(const std::string& key) const;
   [[nodiscard]] double get(const std::string& key, double fallback) const;
-  /// Sets a known coefficient (its unit comes from the table of known ones).
+  /// Sets a known coefficient; its unit comes from known_parameters().
   void set(const std::string& key, double value, std::string source);
   bool operator==(const Calibration&) const = default;
 };
 
-/// clusters/calibrated/NAME.yaml; strict. write then parse gives the same value.
+/// Format of clusters/calibrated/NAME.yaml; strict. Writing and parsing gives the same value.
 [[nodiscard]] base::Result<Calibration> parse_calibration(std::string_view text, std::string file);
 [[nodiscard]] std::string write_calibration(const Calibration& calibration);
 
-/// Every coefficient that pricing needs except stack.*, for a cluster nobody has measured: public
-/// measurements of its kind of device, or placeholders whose source says "uncalibrated".
+/// Every coefficient that pricing needs except stack.*, for a cluster that nobody has measured: public measurements of
+/// its kind of device, or placeholders whose source says "uncalibrated".
 [[nodiscard]] Calibration defaults(const clusters::Cluster& cluster);
 
-/// What names a cluster's links: the link class within a node, and, on several nodes, "/" and the one between them.
+/// The name of a cluster's links: the link class within a node; with several nodes, "/" and the one between them.
 [[nodiscard]] std::string network_of(const clusters::Cluster& cluster);
 
-/// `base` with the coefficients of `over` on top, later files winning. A file's device.* count only when its
-/// device is `base`'s (or empty), likewise network.* (a file for one node's
-/// links also serves several nodes of them) and stack.*; what was passed over is named in `skipped`
-/// if given.
+/// `base` overlaid with the coefficients of `over`; later files win. A
+/// file's device.* apply only if its device equals `base`'s (or is empty);
+/// likewise network.* (a file for one node's links also applies to several
+/// such nodes) and stack.*. Names of skipped files go to `skipped` if given.
 [[nodiscard]] Calibration merge(Calibration base, const std::vector<Calibration>& over,
                                 std::vector<std::string>* skipped = nullptr);
 

@@ -1,5 +1,5 @@
-/// Coefficients for a cluster nobody has measured with Orrery: public measurements of its kind of device. Those of CPU
-/// ranks are placeholders that say so; `orrery calibrate` replaces them.
+/// Coefficients for a cluster that nobody has measured with Orrery: public measurements of its kind of device. Those of
+/// CPU ranks are placeholders that say so; `orrery calibrate` replaces them.
 #include <fmt/format.h>
 
 #include <string>
@@ -15,14 +15,14 @@ std::string network_of(const clusters::Cluster& cluster) {
 
 namespace {
 
-/// A public measurement: the best matrix product of a shape search over the datasheet's dense peak, and what attention
-/// kernels reach of that peak.
+/// A public measurement: the best matrix product of a shape search relative to the datasheet's dense peak, and the
+/// share of that peak that attention kernels reach.
 struct Known {
   const char* device;  ///< what the device's name contains
   double matmul, fp8;
   double tile_rows, tile_columns;
   double flash, flash_grad;
-  double generation_1, generation_2;  ///< of those, what FlashAttention and FlashAttention-2 reach
+  double generation_1, generation_2;  ///< share of these reached by FlashAttention and FlashAttention-2
   const char* source;
 };
 
@@ -34,7 +34,7 @@ constexpr const char* kFlash3 =
 constexpr const char* kTiles =
     "NVIDIA Matrix Multiplication Background User's Guide: 256x128 tiles are the most efficient";
 
-/// The racks' datasheets promise a ninth more than HGX B200's; nobody has published a shape search on them.
+/// The racks' datasheets promise a ninth more than HGX B200's; no shape search on them is published.
 constexpr const char* kAsB200 = "taken as B200's 1745 and 3433 TFLOPS, of 2500 and 5000";
 
 constexpr Known kKnown[] = {
@@ -50,7 +50,7 @@ constexpr Known kKnown[] = {
     {"B200", 0.776, 0.763, 256, 128, 0.55, 0.45, 0.3, 0.55, "B200 bf16 1745 of 2250, fp8 3433 of 4500 TFLOPS"},
 };
 
-/// A GPU that no table names is taken to do as an A100 does.
+/// A GPU in no table is assumed to perform as an A100.
 const Known& known(const std::string& device) {
   for (const Known& k : kKnown)
     if (device.find(k.device) != std::string::npos) return k;
@@ -95,7 +95,7 @@ void gpu(Calibration& c, const clusters::Device& device) {
         "assumption, uncalibrated: one core of the host widens to fp32 into fresh memory");
 }
 
-/// One core of a server CPU; every number is to be replaced by a fit.
+/// One core of a server CPU; a fit should replace every number.
 void cpu(Calibration& c, const clusters::Device& device) {
   const std::string source = "placeholder, uncalibrated: one core of a server CPU; run `orrery calibrate`";
   for (const char* dtype : {"fp32", "bf16", "fp16", "fp8"})
@@ -108,8 +108,8 @@ void cpu(Calibration& c, const clusters::Device& device) {
   c.set("device.attention.grad_efficiency", 0.2, source);
   c.set("device.attention.unfused_efficiency", 0.2, source);
   c.set("device.attention.head_overhead", 1e-6, source);
-  // What the operators of exec/cpu reach alone, less the time their bytes take from the cache: their ratios to each
-  // other carry over to other machines better than any round number, and a fit to whole blocks cannot tell them apart.
+  // What exec/cpu's operators achieve alone, less the time of their bytes from the cache: ratios between them carry
+  // over to other machines better than round numbers, and a fit to whole blocks cannot separate them.
   const std::string kernels = "exec/cpu's kernels timed one by one on one AVX-512 core, operands in cache, 2026-11-20";
   const std::string chosen = "round figure near fits on one AVX-512 core, not timed alone, uncalibrated";
   const auto rate = [&](Family family, double bytes_per_second, const std::string& from) {
@@ -133,7 +133,7 @@ void cpu(Calibration& c, const clusters::Device& device) {
   rate(Family::embedding, 200e9, kernels);
 }
 
-/// A rate per architecture, as NCCL's search takes it over what the datasheet says of a link.
+/// A rate per architecture, as used by NCCL's search, over a link's datasheet rate.
 struct LinkRate {
   clusters::Architecture architecture;
   double intra, send_channel, size_half;
@@ -219,7 +219,7 @@ void storage(Calibration& c, const clusters::Cluster& cluster) {
   c.set("network.storage.commit_time", 10e-3, source);
 }
 
-/// Links: what large messages reach of the datasheet's bandwidth.
+/// Links: the share of the datasheet's bandwidth that large messages achieve.
 void network(Calibration& c, const clusters::Cluster& cluster) {
   if (cluster.device().kind == clusters::DeviceKind::gpu) {
     gpu_network(c, cluster);

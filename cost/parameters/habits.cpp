@@ -1,4 +1,4 @@
-// A stack's habits, from its file to what lowering asks for.
+// Translates a stack's file into options for lowering.
 #include "cost/parameters/habits.h"
 
 namespace orrery::cost {

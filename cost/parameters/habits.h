@@ -1,5 +1,5 @@
 #pragma once
-/// What of a stack decides how a plan is lowered.
+/// Properties of a stack that determine how a plan is lowered.
 #include <string_view>
 
 #include "cost/parameters/stack.h"
@@ -7,7 +7,7 @@
 
 namespace orrery::cost {
 
-/// A number of the stack's own file, without calibrations; `otherwise` where it says nothing of it.
+/// A number from the stack's own file, ignoring calibrations; `otherwise` if the file does not set it.
 [[nodiscard]] double number_of(const Stack& stack, std::string_view parameter, double otherwise);
 
 /// The plan's schedule as this software runs it.

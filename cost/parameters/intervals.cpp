@@ -13,7 +13,7 @@ namespace orrery::cost {
 
 namespace {
 
-constexpr double kLeast = 0.01, kMost = 100;  // factors beyond these would say nothing
+constexpr double kLeast = 0.01, kMost = 100;  // factors outside these bounds carry no information
 
 Interval read_interval(const base::Cursor& at) {
   Interval out{at.at("low").number(kLeast, kMost), at.at("high").number(kLeast, kMost)};
@@ -21,7 +21,7 @@ Interval read_interval(const base::Cursor& at) {
   return out;
 }
 
-/// FLOP/s; of devices without 16 bits what they have.
+/// FLOP/s; for devices without 16-bit formats, the peak that they have.
 double sixteen_bit_peak(const clusters::Device& device) {
   for (const char* type : {"bf16", "fp16", "fp32"})
     if (const auto found = device.peak.find(type); found != device.peak.end()) return found->second.value;
@@ -99,14 +99,14 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
   auto own = spread_of(intervals, stack.name, several_nodes);
   if (!own || !intervals.elsewhere || has_ground(intervals, stack.name, setting)) return own;
   own->time = hull(own->time, intervals.elsewhere->time);
-  // What a plan needs is a matter of its model and software, not of the device.
+  // A plan's memory depends on its model and software, not on the device.
   if (setting.mixture) own->memory = hull(own->memory, intervals.elsewhere->memory);
   return own;
 }
 
 namespace {
 
-/// "H100-SXM5-80GB, H100-SXM5-80GB (mixtures)": what the stack's runs were of.
+/// "H100-SXM5-80GB, H100-SXM5-80GB (mixtures)": what the stack's runs covered.
 std::string grounds_text(const Intervals& intervals, const std::string& stack) {
   std::string out;
   for (const Ground& ground : intervals.grounds)
@@ -154,7 +154,7 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
 
 double fits_probability(double predicted, double capacity, const Interval& factors) {
   constexpr double kNinetieth = 1.2815515655446004;  // of the standard normal distribution
-  constexpr double kLeastWidth = 0.02;               // no prediction of memory is better
+  constexpr double kLeastWidth = 0.02;               // no memory prediction is more precise
   const double low = std::log(factors.low), high = std::log(factors.high);
   const double width = std::max(kLeastWidth, (high - low) / 2 / kNinetieth);
   const double z = (std::log(capacity / predicted) - (low + high) / 2) / width;

@@ -1,4 +1,4 @@
-/// The table of known coefficients. A new coefficient is a line here, a default in defaults.cpp and a use in a formula.
+/// The table of known coefficients. A new one takes a line here, a default in defaults.cpp and a use in a formula.
 #include "cost/parameters/parameters.h"
 
 #include <fmt/format.h>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr double kTera = 1e12;
 
-/// Between what a value may lie, and the width of its prior, for coefficients that are alike.
+/// Bounds of a value and width of its prior, for coefficients of one kind.
 struct Range {
   Unit unit;
   double low, high, prior;
 };
 constexpr Range kZeroToOne{Unit::number, 0, 1, 0};                      // a switch, or a share that is not fitted
-constexpr Range kOfDatasheet{Unit::number, 1e-3, 1.5, 0.3};             // what a link gives
-constexpr Range kOfPeak{Unit::number, 1e-4, 20, 0.7};                   // what a kernel reaches
+constexpr Range kOfDatasheet{Unit::number, 1e-3, 1.5, 0.3};             // what a link achieves
+constexpr Range kOfPeak{Unit::number, 1e-4, 20, 0.7};                   // what a kernel achieves
 constexpr Range kHostTime{Unit::seconds, 0, 1, 1.0};                    // of an operator or a step on the host
 constexpr Range kMessageTime{Unit::seconds, 0, 10, 1.0};                // of a message beyond its bytes
 constexpr Range kRate{Unit::bytes_per_second, 1e3, 1000 * kTera, 1.0};  // of a link or a memory
@@ -32,7 +32,7 @@ ParameterKind ranged(const Range& range, std::string name, std::string meaning) 
   return {std::move(name), range.unit, range.low, range.high, range.prior, std::move(meaning)};
 }
 
-/// What limits vector work of one family, for all families.
+/// The limits of vector work, for all families.
 void add_vector_rates(std::vector<ParameterKind>& all) {
   for (int i = 0; i < kFamilies; ++i) {
     const auto family = static_cast<Family>(i);
@@ -86,8 +86,7 @@ void add_device(std::vector<ParameterKind>& all) {
 }
 
 void add_network(std::vector<ParameterKind>& all) {
-  // The CPU ranks' MPI: one latency and one bandwidth for each operation (cost/network/collectives.h says how they
-  // enter).
+  // The CPU ranks' MPI: one latency and one bandwidth per operation (cost/network/messages.h gives the formulas).
   for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter", "send"}) {
     all.push_back(ranged(kMessageTime, fmt::format("network.{}.latency", operation),
                          "CPU ranks: latency of one round of the operation"));
@@ -128,7 +127,7 @@ void add_network(std::vector<ParameterKind>& all) {
                        "GPUs: large copies between device and host over the slowest link's datasheet"));
   all.push_back(ranged(kOfDatasheet, "network.copy.nvme_efficiency",
                        "GPUs: large copies between host and drives over the drives' datasheets"));
-  // Disks differ by more than anything else here: wide priors.
+  // Disks vary more than anything else here: wide priors.
   all.push_back({"network.storage.write_latency", Unit::seconds, 0, 1000, 2.0,
                  "a checkpoint's files created and synced, beyond their bytes"});
   all.push_back({"network.storage.write_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 2.0,
@@ -309,7 +308,7 @@ Family family_of(models::OpKind kind) {
     case K::gelu:
     case K::gelu_erf:
     case K::tanh:
-    case K::dropout:  // its draws are arithmetic like theirs
+    case K::dropout:  // drawing it costs arithmetic as these do
     case K::activate:
     case K::gate:
     case K::soft_cap:
@@ -427,7 +426,7 @@ std::vector<ParameterKind> known_parameters() {
 }
 
 std::optional<ParameterKind> known_parameter(const std::string& name) {
-  static const std::vector<ParameterKind> all = known_parameters();  // asked for each coefficient of each price list
+  static const std::vector<ParameterKind> all = known_parameters();  // used for each coefficient of each price list
   const auto found = std::lower_bound(all.begin(), all.end(), name,
                                       [](const ParameterKind& k, const std::string& key) { return k.name < key; });
   if (found == all.end() || found->name != name) return std::nullopt;

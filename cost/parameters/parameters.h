@@ -1,8 +1,8 @@
 #pragma once
-/// The coefficients that predictions rest on, by name: what each means, its unit and its range. A calibration
-/// file may hold these and no others, so that a misspelt coefficient is an error and not a silent default.
+/// The coefficients that predictions rest on, by name: meaning, unit and range. A calibration file may contain only
+/// these, so that a misspelt coefficient is an error and not a silent default.
 ///
-/// Names. `device.*` belong to a kind of device, `network.*` to its links, `stack.*` to the software.
+/// Names: `device.*` belong to a kind of device, `network.*` to its links, `stack.*` to the software.
 /// `device.*` and `network.*` are shared by all stacks; `stack.*` belong to one.
 #include <optional>
 #include <string>
@@ -15,9 +15,9 @@ namespace orrery::cost {
 
 enum class Unit { number, seconds, bytes, bytes_per_second };
 
-/// What a coefficient means. `low` and `high` bound sane values, in SI units. `prior` is the width (standard
-/// deviation of the natural logarithm) within which its default is believed before anything was measured; 0:
-/// never fitted.
+/// The definition of a coefficient. `low` and `high` bound plausible values,
+/// in SI units. `prior`: standard deviation of the natural logarithm of the
+/// default's error, assumed before any measurement; 0: never fitted.
 struct ParameterKind {
   std::string name;
   Unit unit = Unit::number;
@@ -26,7 +26,7 @@ struct ParameterKind {
   std::string meaning;
 };
 
-/// Operators that cost the same per element on a device whose vector units, not its memory, limit them.
+/// Operators with the same cost per element on a device whose vector units, not its memory, limit them.
 enum class Family {
   copy,
   reduction,
@@ -46,12 +46,12 @@ inline constexpr int kFamilies = 13;
 [[nodiscard]] Family family_of(models::OpKind kind);
 [[nodiscard]] const char* name_of(Family family);
 
-/// All known coefficients, sorted by name; built once per call site (a plain value).
+/// All known coefficients, sorted by name. Builds a new vector on each call.
 [[nodiscard]] std::vector<ParameterKind> known_parameters();
 [[nodiscard]] std::optional<ParameterKind> known_parameter(const std::string& name);
-[[nodiscard]] Unit unit_of(const std::string& parameter);  ///< number where no such is known
+[[nodiscard]] Unit unit_of(const std::string& parameter);  ///< number if unknown
 [[nodiscard]] const char* name_of(Unit unit);
-/// The value with its unit as a calibration file writes it: "12.3 us", "0.87".
+/// The value with its unit as in a calibration file: "12.3 us", "0.87".
 [[nodiscard]] std::string parameter_text(double value, Unit unit);
 
 }  // namespace orrery::cost

@@ -151,7 +151,7 @@ Stack read_stack(const base::Cursor& root) {
   s.name = root.at("stack").text();
   s.flash = root.at("flash").boolean(true);
   s.host_inline = root.at("host_inline").boolean(false);
-  // Read as optional keys are, so that a schema made by running this knows them.
+  // Read like optional keys, so that a schema made by running this function includes them.
   const auto name_at = [&](const char* key) {
     const base::Cursor at = root.optional(key);
     return at.exists() ? at.text() : std::string();

@@ -1,7 +1,7 @@
 #pragma once
-/// Stack: the software that runs a schedule, as few named physical facts. Orrery's own executors are stacks
-/// like any other. Read from cost/stacks/NAME.yaml; its numbers are the stack.* coefficients and may be
-/// fitted.
+/// Stack: the software that runs a schedule, as a few named physical facts. Orrery's
+/// own executors are stacks like any other. Read from cost/stacks/NAME.yaml; its
+/// numbers are the stack.* coefficients and may be fitted.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -18,20 +18,20 @@
 
 namespace orrery::cost {
 
-/// What a stack's software can do: the search proposes nothing else. What a job names is priced as if it could.
+/// What the software supports: the search proposes nothing else. A plan that a job names is priced as if supported.
 struct Capabilities {
   std::vector<int> zero_stages = {0, 1, 2, 3};
-  std::vector<int> pipelined_zero_stages = {0, 1, 2, 3};  ///< of a pipeline of several stages
+  std::vector<int> pipelined_zero_stages = {0, 1, 2, 3};  ///< in a pipeline of several stages
   bool tensor = true, pipeline = true, virtual_stages = true, context = true, expert = true, sequence_parallel = true;
-  bool gpipe = true;                                                  ///< besides 1F1B
-  clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the first that its fused attention runs on
+  bool gpipe = true;                                                  ///< in addition to 1F1B
+  clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the oldest that its fused attention supports
   bool operator==(const Capabilities&) const = default;
 };
 
-/// How its users usually run it, for runs that do not say.
+/// How users usually run it; assumed for runs that do not say.
 struct Practice {
-  bool sequence_parallel = false;  ///< beside tensor parallelism
-  std::int64_t chunk_layers = 0;   ///< of interleaved stages; 0: stages are whole
+  bool sequence_parallel = false;  ///< together with tensor parallelism
+  std::int64_t chunk_layers = 0;   ///< layers per chunk of interleaved stages; 0: not interleaved
   bool operator==(const Practice&) const = default;
 };
 
@@ -41,34 +41,34 @@ struct Stack {
       true;  ///< attention keeps row statistics, never the (B,H,T,T) matrix; where the device has kernels for it
   bool host_inline =
       false;  ///< the host's work per op adds to the op's time (CPU ranks); else it hides behind the queue
-  /// Whether transfers of a kind proceed while the same rank computes. Where not, a transfer makes progress
-  /// only while the compute stream waits for it: a simulator then runs it at the place of the first wait.
+  /// Whether transfers of a kind proceed while the same rank computes. If not, a transfer makes progress only while the
+  /// compute stream waits for it: the simulator then runs it at the first wait.
   bool overlap_tensor = false, overlap_data = false, overlap_pipeline = false;
-  bool overlap_copies = true;  ///< between a rank's memories; not stated: they do, by engines or threads of their own
-  bool overlap_gradients = false;  ///< gradients are reduced within backward (PlanSpec::overlap_gradients)
-  bool overlap_exchange = false;   ///< all-to-alls of tokens or of embeddings; not stated: as `context`
-  bool overlap_context = false;    ///< the ring of context parallelism; not stated: unless the host works inline
-  /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, also what backward does not read.
+  bool overlap_copies = true;  ///< between a rank's memories; default: true, by copy engines or threads of their own
+  bool overlap_gradients = false;  ///< gradients are reduced during backward (PlanSpec::overlap_gradients)
+  bool overlap_exchange = false;   ///< all-to-alls of tokens or of embeddings; default: as `context`
+  bool overlap_context = false;    ///< the ring of context parallelism; default: true unless the host works inline
+  /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, including what backward does not read.
   bool recompute_whole_layer = false;
-  /// A step begins by zeroing gradients (plan::LowerOptions); not stated: it does.
+  /// A step begins by zeroing gradients (plan::LowerOptions); default: true.
   bool zero_gradients = true;
   Capabilities can = {};
   Practice usual = {};
-  /// Stacks that stand for this one where a plan is of a ZeRO stage, or stays within a node; empty: this one
+  /// Stacks that replace this one for plans of a given ZeRO stage, or within a node; empty: this one applies
   /// (cost/prices/stacks.h).
   std::array<std::string, 4> by_zero = {};
   std::string within_node = {};
-  MemoryRecipe memory;  ///< what it keeps beyond the schedule's buffers
-  /// stack.op_overhead      seconds an op costs beyond its arithmetic (launch gap, call, tiny-tensor costs)
-  /// stack.load_overhead    seconds to read one micro-batch's tokens
-  /// stack.dispatch_overhead seconds each schedule step costs the rank (progress of requests, span
-  /// bookkeeping) stack.step_overhead    seconds a training step costs outside the schedule (loading tokens,
-  /// metrics) stack.context_memory   bytes per rank outside the arena (context, libraries, communicators)
+  MemoryRecipe memory;  ///< kept in addition to the schedule's buffers
+  /// stack.op_overhead        seconds that an op costs beyond its arithmetic (launch gap, call, tiny-tensor costs)
+  /// stack.load_overhead      seconds to read one micro-batch's tokens
+  /// stack.dispatch_overhead  seconds that a schedule step costs the rank (progress of requests, span bookkeeping)
+  /// stack.step_overhead      seconds that a training step costs outside the schedule (loading tokens, metrics)
+  /// stack.context_memory     bytes per rank outside the arena (context, libraries, communicators)
   std::vector<Parameter> parameters;
   std::vector<std::string> sources;
-  bool generic = false;  ///< stands for software that nobody named, by kind alone
-  /// Written by `calibrate --rows`: to how many runs its numbers were fitted, what they were off by with each run left
-  /// out, and where measured over predicted then lay (10th and 90th percentile).
+  bool generic = false;  ///< represents unnamed software, by kind only
+  /// Written by `calibrate --rows`: the number of runs that the numbers were fitted to, the errors with each run left
+  /// out, and the resulting range of measured over predicted (10th to 90th percentile).
   struct Fitted {
     std::int64_t rows = 0;
     double median_error = 0, p90_error = 0;
@@ -77,12 +77,12 @@ struct Stack {
   std::optional<Fitted> fitted = {};
 
   [[nodiscard]] bool overlaps(plan::Stream stream) const;
-  /// Whether it runs fused attention on a device: `flash`, and kernels for its architecture.
+  /// Whether it runs fused attention on a device: `flash` is set and it has kernels for the architecture.
   [[nodiscard]] bool attends_fused(const clusters::Device& device) const;
 };
 
 [[nodiscard]] base::Result<Stack> parse_stack(std::string_view text, std::string file);
-/// A stack's file; parse_stack gives the same stack back. `head`: lines of comment without their signs.
+/// The text of a stack's file; parse_stack gives the same stack. `head`: comment lines without their signs.
 [[nodiscard]] std::string write_stack(const Stack& stack, const std::vector<std::string>& head);
 
 }  // namespace orrery::cost

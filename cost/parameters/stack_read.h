@@ -1,5 +1,5 @@
 #pragma once
-/// A stack's file as its reader sees it, for whoever wants to know its keys (`orrery schema stack`).
+/// Reads a stack's file key by key, for `orrery schema stack`.
 #include "base/yaml.h"
 #include "cost/parameters/stack.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-/// What `validate` finds out, as plain records: predictions beside published rows, which plan wins, fits of the stacks'
-/// numbers, and what those are worth on rows they have not seen.
+/// Results of `validate` as plain records: predictions beside published rows, which plan wins, fits of the stacks'
+/// numbers, and how well these predict rows that they have not seen.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,23 +11,23 @@
 
 namespace orrery::cost {
 
-/// What a prediction rests on.
+/// The basis of a prediction.
 enum class Basis : std::uint8_t {
-  calibrated,    ///< runs of this very software that were given here
-  published,     ///< published runs of it
-  generic,       ///< software of its kind; none of it is known
+  calibrated,    ///< runs of this very software, given by the user
+  published,     ///< published runs of this software
+  generic,       ///< software of its kind; no run of it is known
   uncalibrated,  ///< described, never compared with a run
 };
 [[nodiscard]] const char* name_of(Basis evidence);
 
-/// A published row beside its prediction. What is not stated there is missing here.
+/// A published row beside its prediction. What the row does not state is missing here.
 struct ValidatedRow {
   std::string id, source, stack, plan;
   double predicted_s = 0, predicted_bytes = 0;  ///< of a training step; of the worst device at its peak
   std::optional<double> measured_s, measured_bytes;
-  std::vector<std::string> notes;  ///< defaults that filled what the row leaves open
+  std::vector<std::string> notes;  ///< defaults that fill what the row leaves open
   std::optional<Interval> time_s, bytes;
-  bool out_of_memory = false;  ///< it died for lack of memory: judged by `fits_probability` alone
+  bool out_of_memory = false;  ///< it ran out of memory: judged by `fits_probability` only
   std::optional<double> fits_probability;
   Basis evidence = Basis::uncalibrated;
   std::string evidence_text;
@@ -36,10 +36,10 @@ struct ValidatedRow {
 struct LeftOutRow {
   std::string id, source, reason;
   int line = 0;
-  bool scorable = false;  ///< it states all that a score needs, so the simulator is what lacks something
+  bool scorable = false;  ///< it states all that a score needs: what is missing is support by the simulator
 };
 
-/// Of |predicted - measured| / measured; percentiles interpolate linearly between ranks. Not numbers when `count` is 0.
+/// Summary of |predicted - measured| / measured; percentiles interpolate linearly between ranks. NaN if `count` is 0.
 struct ErrorSummary {
   std::int64_t count = 0;
   double median = 0, mean = 0, p90 = 0;
@@ -50,44 +50,44 @@ struct SourceErrors {
   ErrorSummary time;
 };
 
-/// Measured rows that differ only in their plan. Rows of one plan count once, with the median of what was measured.
+/// Measured rows that differ only in their plan. Rows with the same plan count once, with their median measurement.
 struct PlanGroup {
   std::string source, what;  ///< `what`: model, machine and batch in words
   std::size_t plans = 0, rows = 0;
-  double regret = 1;  ///< measured time of the plan predicted best over the measured best; of alike, the slowest
-  double rank_correlation = 0;  ///< Spearman's, of predicted and measured times; not a number when either are all equal
+  double regret = 1;  ///< measured time of the plan predicted best over the measured best; of ties, the slowest
+  double rank_correlation = 0;  ///< Spearman's, of predicted and measured times; NaN if either are all equal
   std::string predicted_best, measured_best;  ///< in words
 };
 
-/// A measured row, predicted with numbers fitted to all rows, and with numbers fitted without the rows of its fold.
+/// A measured row, predicted with numbers fitted to all rows and with numbers fitted without the rows of its fold.
 struct LeftOutPrediction {
-  std::string id, source, stack, fold;  ///< `fold`: what was left out, in words
+  std::string id, source, stack, fold;  ///< `fold`: the rows left out, in words
   double measured_s = 0, in_sample_s = 0, left_out_s = 0;
-  double usual_s = 0;  ///< with the stack's defaults alone: its free numbers as they usually are
-  Interval interval;   ///< around left_out_s, made without the fold
+  double usual_s = 0;  ///< with the stack's default values of its free numbers
+  Interval interval;   ///< around left_out_s, computed without the fold
 };
 
-/// What was left out at a time: a source of a family of stacks, or, where the family has but one, a model.
+/// The rows left out together: one source of a family of stacks or, if the family has only one source, one model.
 struct FoldErrors {
   std::string fold;
   std::vector<std::string> stacks;
   bool by_model = false;
   std::size_t rows = 0;
   double in_sample = 0, left_out = 0, usual = 0;  ///< medians of |predicted / measured - 1|
-  double inside = 0;                              ///< share of rows whose measured value lies in its interval
+  double inside = 0;                              ///< share of rows whose measured value lies inside its interval
 };
 
 struct CrossValidation {
   std::vector<LeftOutPrediction> rows;
   std::vector<FoldErrors> folds;
   ErrorSummary in_sample, left_out, usual;
-  double inside = 0;     ///< share of all rows inside their intervals; not a number without rows
+  double inside = 0;     ///< share of all rows inside their intervals; NaN without rows
   double width = 0;      ///< median of ln(high / low)
   bool complete = true;  ///< false: stopped before the last fold
 };
 
 struct Validation {
-  std::size_t given = 0;  ///< rows of all files
+  std::size_t given = 0;  ///< rows in all files
   std::vector<ValidatedRow> rows;
   std::vector<LeftOutRow> left_out;
   ErrorSummary time, memory;
@@ -96,27 +96,27 @@ struct Validation {
   std::optional<CrossValidation> cross_validation;
 };
 
-/// What a source is known for beside what the simulator makes of it.
+/// A source's well-known claim beside the simulator's result.
 struct HeadlineResult {
   std::string what, source, said, unit;
-  std::string reason;             ///< why nothing is predicted; empty: `predicted` is there
+  std::string reason;             ///< why there is no prediction; empty: `predicted` is set
   std::vector<std::string> runs;  ///< the plans simulated, in words
   std::optional<double> predicted, published;
 };
 
-/// A number of a stack that was chosen over measured rows, in SI units.
+/// A number of a stack that was chosen to fit measured rows, in SI units.
 struct FittedNumber {
   std::string stack, parameter;
   double before = 0, after = 0;
-  std::string source;  ///< names the sources it was chosen over, or whom it follows
+  std::string source;  ///< the sources that it was fitted to, or the number that it follows
 };
 
-/// Stacks whose numbers hang together, fitted together.
+/// Stacks that share numbers, fitted together.
 struct FamilyFit {
   std::vector<std::string> stacks;
   std::size_t rows = 0;
   double error_before = 0, error_after = 0;  ///< median of |predicted / measured - 1|
-  std::vector<FittedNumber> numbers;         ///< of all its stacks, those that follow others' too
+  std::vector<FittedNumber> numbers;         ///< of all its stacks, including those that follow others
 };
 
 }  // namespace orrery::cost

@@ -1,4 +1,4 @@
-/// Two hops, and what of a layer its experts are.
+/// Two hops, and which parts of a layer are its experts.
 #include "cost/prices/exchange.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kGiga = 1e9, kMicro = 1e-6;
 
-/// The probability that `draws` of `all` without putting back are none of `some`.
+/// The probability that `draws` out of `all`, without replacement, hit none of `some`.
 double none_of(double all, double some, std::int64_t draws) {
   double p = 1;
   for (std::int64_t i = 0; i < draws; ++i) {
@@ -32,13 +32,13 @@ double choose(std::int64_t n, std::int64_t k) {
   return c;
 }
 
-/// The probability that a token goes to one certain node of `nodes`.
+/// The probability that a token goes to one particular node of `nodes`.
 double goes_to(const TokenChoice& c, int nodes) {
   const auto experts = static_cast<double>(c.experts), n = static_cast<double>(nodes);
   if (c.groups <= 1 || c.groups_chosen >= c.groups) return 1 - none_of(experts, experts / n, c.chosen);
   const double of_group = experts / static_cast<double>(c.groups);
   const double among = of_group * static_cast<double>(c.groups_chosen);
-  if (nodes > c.groups) {  // a group is over several nodes
+  if (nodes > c.groups) {  // a group spans several nodes
     const double share = static_cast<double>(c.groups_chosen) / static_cast<double>(c.groups);
     return share * (1 - none_of(among, experts / n, c.chosen));
   }
@@ -87,7 +87,7 @@ TokenExchange::TokenExchange(const Pricing& pricing, const TokenChoice& choice, 
   std::iota(tensor_.begin(), tensor_.end(), 0);
   if (!choice_.any()) return;
   bytes_ = pricing.calibration().get("stack.exchange_bytes", 0);
-  // Experts that a tensor group divides stand as far apart as it has ranks.
+  // Experts divided by a tensor group are at least as far apart as it has ranks.
   const bool divided = tensor > 1 && experts > 1 && stride >= tensor;
   own_rows_ = divided && pricing.calibration().get("stack.exchange_own_rows", 0) != 0;
 }
@@ -109,7 +109,7 @@ ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::Span& span,
     return {pricing.collective_alone(plan::CollectiveKind::all_to_all, message, span, ranks, plan::Stream::exchange)};
   ExchangeAlone out{two_hops(collective_network(cluster, pricing.calibration()), span, ranks, message, choice)};
   const int nodes = span.within_node ? 1 : span.nodes;
-  const double copies = nodes > 1 ? static_cast<double>(nodes - 1) / nodes : 1;  // that leave the node
+  const double copies = nodes > 1 ? static_cast<double>(nodes - 1) / nodes : 1;  // share that leaves the node
   if (nodes > 1) out.far = other_nodes(choice, nodes) / static_cast<double>(choice.chosen) / copies;
   return out;
 }
@@ -150,7 +150,7 @@ std::vector<std::optional<Leg>> legs_of(const plan::Block& block) {
 double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, const plan::RankClass& stage) {
   if (pricing.calibration().get("stack.exchange_hidden", 0) <= 0 || !choice_of(stage).any()) return 1;
   const TokenExchange exchange = exchange_of(pricing, schedule, stage);
-  double exchanges = 0, compute = 0;  // of a micro-batch
+  double exchanges = 0, compute = 0;  // per micro-batch
   for (const plan::Block& block : stage.blocks) {
     if (block.variant_of >= 0) continue;
     const std::vector<std::optional<Leg>> legs = legs_of(block);

@@ -48,7 +48,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
   r.multiprocessors = std::max(1, device.multiprocessors);
   for (std::size_t i = 0; i < kDTypes.size(); ++i) {
     r.peak[i] = cluster.peak(kDTypes[i]).value;
-    // A CPU has no tf32: what asks for it gets fp32.
+    // A CPU has no tf32: fp32 is used instead.
     r.matmul[i] = r.peak[i] *
                   c.get(fmt::format("device.matmul.{}.efficiency", kDTypes[i]), c.at("device.matmul.fp32.efficiency"));
   }
@@ -114,7 +114,7 @@ Seconds side_time(const DeviceRates& r, const models::Op& op) {
   const bool weight = op.trans_a && op.accumulate;
   if (weight) bytes += static_cast<double>(op.m * op.n) * r.accumulation_bytes;
   const auto read = static_cast<double>(models::size_of(op.dtype));
-  constexpr double kWritten = 2;  // in fp8, once as it is and once transposed for the weight's gradient
+  constexpr double kWritten = 2;  // in fp8, once as is and once transposed for the weight's gradient
   if (models::is_fp8_product(op) && r.casts_each)
     bytes += static_cast<double>((op.m + op.n) * op.k) * (2 * read + 1);
   else if (models::is_fp8_product(op) && !op.trans_a)
@@ -127,11 +127,11 @@ int cast_kernels(const DeviceRates& r, const models::Op& op) {
   return r.gpu && r.casts_each && models::is_fp8_product(op) ? kBeside : 0;
 }
 
-// Where a product's tiles leave multiprocessors idle, its inner dimension is cut, and the parts are added up in fp32
+// If a product's tiles leave multiprocessors idle, its inner dimension is split, and the parts are summed in fp32
 // (cuBLAS's split-K; NVIDIA, CUTLASS, efficient_gemm.md, "Parallelized reductions"). `area`: seconds of a
-// multiprocessor for half a product of depth 1. Infinite where no part would be deep enough to be worth it.
+// multiprocessor for half a product of depth 1. Infinite if no part would be deep enough to pay.
 double split_k_time(const DeviceRates& r, double tiles, double area, double results, double k, double k_half) {
-  constexpr double kMostParts = 16, kPartial = 8;  // bytes of a partial result: written, and read
+  constexpr double kMostParts = 16, kPartial = 8;  // bytes of a partial result: written, then read
   double best = std::numeric_limits<double>::infinity();
   for (double parts = 2; parts <= kMostParts && parts * tiles <= 2 * r.multiprocessors; parts *= 2) {
     if (tiles >= r.multiprocessors || k / parts < 4 * k_half) break;
@@ -144,7 +144,7 @@ double split_k_time(const DeviceRates& r, double tiles, double area, double resu
 Seconds gpu_matmul_time(const DeviceRates& r, models::DType dtype, models::DType arithmetic, double m, double n,
                         double k) {
   const double rate = r.matmul[index_of(arithmetic)] / r.multiprocessors;  // of one multiprocessor
-  // Prologue and epilogue wait for memory, not for arithmetic: of slower arithmetic they are worth less depth.
+  // Prologue and epilogue wait for memory, not arithmetic: with slower arithmetic they equal less depth.
   const double slower = r.matmul[index_of(arithmetic)] / r.matmul[index_of(models::DType::fp16)];
   const double k_half = r.k_half * std::min(1.0, slower);
   double best = std::numeric_limits<double>::infinity();
@@ -186,7 +186,7 @@ Seconds cpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, dou
   return Seconds{arithmetic + operands / r.operand_bandwidth + missing_share(r, operands) * operands / r.memory};
 }
 
-/// Families that every framework runs as one kernel a tensor.
+/// Families that every framework runs as one kernel per tensor.
 bool moves_once(Family family) {
   switch (family) {
     case Family::optimizer:
@@ -210,7 +210,7 @@ Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
   if (r.gpu) return Seconds{bytes * (moves_once(family) ? 1 : r.elementwise_passes) / r.memory};
   const double rate = r.vector[static_cast<std::size_t>(family)];
   const double vector = rate > 0 ? bytes / rate : 0;
-  // The optimizer walks over more than any cache holds, one bucket after the other.
+  // The optimizer walks over more than any cache holds, one bucket after another.
   const bool updates = family == Family::optimizer || family == Family::factored || family == Family::quantised;
   const double missing = updates ? 1 : missing_share(r, bytes);
   return Seconds{vector + bytes * ((1 - missing) / r.cache + missing / r.memory)};
@@ -221,16 +221,16 @@ bool softmax_is_fused(const DeviceRates& r, const models::Op& op) {
          static_cast<double>(op.sequence) <= r.softmax_longest;
 }
 
-/// What unfused attention moves of its scores: `score_passes` times the least, and where the softmax is no single
-/// kernel either, what its parts move. Megatron-LM's forward_torch_softmax casts to fp32, scales, masks, takes the
-/// softmax and casts back: 2+4, 4+4, 4+4, 4+4, 4+2 bytes a score where one kernel moves 2+2; backward likewise.
+/// Bytes that unfused attention moves for its scores: `score_passes` times the minimum and, if the softmax is not one
+/// kernel, what its parts move. Megatron-LM's forward_torch_softmax casts to fp32, scales, masks, takes the softmax and
+/// casts back: 2+4, 4+4, 4+4, 4+4, 4+2 bytes per score where one kernel moves 2+2; backward likewise.
 double score_bytes(const DeviceRates& r, const models::Op& op, double scores) {
   constexpr double kParts = 36, kOneKernel = 4;
   const double more = softmax_is_fused(r, op) ? 0 : kParts - kOneKernel;
   return models::bytes_of(op) * r.score_passes + scores * more;
 }
 
-/// On CPUs what drawing masks for `elements` values costs beside: an activation's arithmetic, without its memory. A GPU
+/// Extra cost on CPUs of drawing masks for `elements` values: an activation's arithmetic, without its memory. A GPU
 /// draws while it waits for memory.
 Seconds drawing_time(const DeviceRates& r, const models::Op& op, double elements) {
   const double rate = r.vector[static_cast<std::size_t>(Family::activation)];
@@ -250,11 +250,11 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   const double efficiency = op.flash ? (grad ? r.flash_grad : r.flash) : aligned ? r.unfused : r.misaligned;
   const double arithmetic = flops / (peak * efficiency);
   if (!r.gpu) {
-    // Each score that is not masked away passes the vector units' exponential once: read and written.
+    // Each unmasked score passes the vector units' exponential once: read and written.
     const double share = op.window > 0 ? models::seen_share(op) : op.flash && op.causal ? 0.5 : 1.0;
     const double exponentials = share * scores * 2 * static_cast<double>(models::size_of(op.dtype));
     const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
-    // Forward and backward draw once for each of them.
+    // Forward and backward each draw once per exponential.
     return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::scores).value +
                    drawing_time(r, op, share * scores).value};
   }
@@ -262,8 +262,8 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{op.flash ? std::max(arithmetic, moved) : arithmetic + moved};
 }
 
-/// Products of each expert with its own rows, one behind the other on a CPU; on a GPU one kernel of all their tiles
-/// (CUTLASS's grouped GEMM). Rows are divided evenly: who is more loaded is in how many are expected.
+/// Products of each expert with its own rows: one after another on a CPU; on a GPU one kernel over all their tiles
+/// (CUTLASS's grouped GEMM). Rows are divided evenly: imbalance is contained in the expected number of rows.
 Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
   const bool gradient = op.kind == models::OpKind::grouped_weight_grad;
   const double products = (gradient ? op.out.size() > 1 : op.in.size() > 3) ? 2 : 1;
@@ -275,17 +275,17 @@ Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
   if (!r.gpu) return Seconds{experts * cpu_matmul_time(r, op.dtype, m, n, k).value};
   const double padded = gradient ? m : std::ceil(m / r.tile_rows) * r.tile_rows;
   const Seconds together = gpu_matmul_time(r, op.dtype, arithmetic(op), experts * padded, n, k);
-  // Tiles of one product would read its weights once; these read each expert's.
+  // The tiles of a single product would read its weights once; these read the weights of each expert.
   const double weights = (experts - 1) * n * (gradient ? m : k) * static_cast<double>(models::size_of(op.dtype));
   const Seconds product{std::max(together.value / r.grouped_share, weights / r.memory)};
   if (gradient || arithmetic(op) != models::DType::fp8) return product;
-  // What enters is cast as of other products: read once, written as it is and transposed (side_time).
+  // The input is cast as for other products: read once, written as is and transposed (side_time).
   return product + Seconds{experts * rows * k * static_cast<double>(models::size_of(op.dtype) + 2) / r.memory};
 }
 
-/// Bytes of rows that a lookup finds in the cache, an earlier one having brought them (op.capacity: rows that are
-/// touched at all), less what the cache itself takes: A100's L2 has 5,120 bytes a clock, 3.5 times its memory, and
-/// V100's 2,048, as much (NVIDIA, A100 architecture white paper, table 4).
+/// Bytes of rows that a lookup finds in the cache because an earlier one fetched them (op.capacity: distinct rows
+/// touched), less the cache's own time: A100's L2 moves 5,120 bytes per clock, 3.5 times its memory, and V100's 2,048,
+/// the same ratio (NVIDIA, A100 architecture white paper, table 4).
 double cached_bytes(const models::Op& op) {
   constexpr double kCache = 3.5;
   const bool updates = op.kind == models::OpKind::embedding_bag_update;
@@ -294,8 +294,8 @@ double cached_bytes(const models::Op& op) {
   return (updates ? 2 : 1) * again * static_cast<double>(op.m * models::size_of(op.dtype)) * (1 - 1 / kCache);
 }
 
-/// Rows stand anywhere in the memory: what is read of it is whole sectors of 32 bytes on a GPU, lines of 64 on a CPU
-/// (NVIDIA, CUDA C++ Best Practices Guide, section 10.2.1; Intel 64 Optimization Manual, section 2).
+/// Rows are scattered in memory: whole sectors of 32 bytes are read on a GPU, lines of 64 on a CPU (NVIDIA, CUDA C++
+/// Best Practices Guide, section 10.2.1; Intel 64 Optimization Manual, section 2).
 Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
   const double grain = r.gpu ? 32 : 64, row = static_cast<double>(op.m * models::size_of(op.dtype));
   const double more = row > 0 ? std::ceil(row / grain) * grain / row : 1;
@@ -305,7 +305,7 @@ Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{(rate > 0 ? bytes / rate : 0) + bytes / r.memory};
 }
 
-/// A small product of a sample's vectors with themselves: all pairs, of which half are kept.
+/// A small product of a sample's vectors with themselves: computes all pairs, of which half are kept.
 Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
   const double arithmetic = 2 * models::flops_of(op) / r.matmul[index_of(op.dtype)];
   if (r.gpu) return Seconds{std::max(arithmetic, models::bytes_of(op) * r.interaction_passes / r.memory)};
@@ -330,7 +330,7 @@ Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
 Seconds whole_time(const DeviceRates& r, const models::Op& op);
 
 Seconds device_time(const DeviceRates& r, const models::Op& op) {
-  // Of a grouped product the weights are read whole, however few rows there are.
+  // A grouped product reads the weights whole, however few rows there are.
   const bool grouped = op.kind == models::OpKind::grouped_matmul || op.kind == models::OpKind::grouped_weight_grad;
   const Seconds time = whole_time(r, op);
   return grouped || op.expected >= 1 ? time : Seconds{op.expected * time.value};

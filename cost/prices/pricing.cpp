@@ -44,7 +44,7 @@ std::uint32_t optional_operands(const models::Op& op) {
   std::uint32_t present = op.out.size() > 3 ? 1 : 0;
   if (op.in.size() > 5 && op.in[5] >= 0) present |= 2;
   if (op.in.size() > 4 && op.in[4] >= 0) present |= 4;
-  // Updates: which states and copies there are.
+  // Updates: which states and copies exist.
   if (models::updates_parameters(op.kind))
     present = static_cast<std::uint32_t>(op.out.size()) | (op.out.size() > 1 && op.out[1] >= 0 ? 8U : 0U) |
               (op.stochastic ? 16U : 0U);
@@ -66,8 +66,8 @@ OpKey key_of(const models::Op& op) {
           flags};
 }
 
-/// Kind, bytes, ranks, first rank within its node, first stride, extent, stream: what a regular group's time depends
-/// on.
+/// Kind, bytes, ranks, first rank within its node, first stride, extent, stream: these determine a regular group's
+/// time.
 using GroupKey = std::tuple<int, double, std::size_t, int, int, int, int>;
 
 struct GroupHash {
@@ -82,7 +82,7 @@ struct GroupHash {
   }
 };
 
-/// Whether autograd issues it. Of products forward ones alone read their weight transposed (models/expand.cpp).
+/// Whether autograd issues it. Among products, only forward ones read their weight transposed (models/expand.cpp).
 bool is_of_backward(const models::Op& op) {
   using K = models::OpKind;
   constexpr K kinds[] = {K::embedding_grad,      K::position_grad, K::layer_norm_grad, K::rms_norm_grad,
@@ -99,7 +99,7 @@ bool is_of_backward(const models::Op& op) {
 
 struct Pricing::Memo {
   DeviceRates rates;
-  std::optional<HostRates> host;  ///< once a copy is asked for: most plans make none, and paths take their time
+  std::optional<HostRates> host;  ///< computed on the first copy: most plans make none, and finding paths takes time
   double op_overhead = 0, host_op_time = 0, host_grad_share = 1, load_overhead = 0, jitter = 0, neighbours = 0,
          dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1,
          exchange_share = 1, latency_share = 1, gather_messages = 1, tensor_hidden = 0, host_message_time = 0,
@@ -107,8 +107,8 @@ struct Pricing::Memo {
   double expert_calls = 0, latent_calls = 0, group_calls = 0;
   bool scatters = false, host_runs_ahead = true, two_hop = false, graphed = false;
 
-  /// What the stack makes of a collective that takes `latency` and `transfer` at the library's best. `beyond`: ranks
-  /// but the first of a group that reaches beyond a node; else 0.
+  /// Adjusts a collective's best `latency` and `transfer` in the library to what the stack achieves. `beyond`: ranks of
+  /// a group that spans nodes, less one; otherwise 0.
   [[nodiscard]] Alone as_run(plan::CollectiveKind kind, plan::Stream stream, Alone best, int beyond) const {
     if (!rates.gpu) return best;
     best.latency.value *= latency_share;
@@ -120,7 +120,7 @@ struct Pricing::Memo {
     return best;
   }
   [[nodiscard]] double host_time(std::span<const models::Op> issued) const;
-  /// Calls that an operator stands for beside its own: a router and its exchange, and latent attention.
+  /// Extra calls that an operator stands for: a router and its exchange, and latent attention.
   [[nodiscard]] double own_calls(const models::Op& op) const {
     using K = models::OpKind;
     const double share = op.kind == K::route_grad || op.kind == K::latent_pack_grad ? host_grad_share : 1;
@@ -210,12 +210,12 @@ Seconds Pricing::message_host_time(int ranks, bool pipelined) const {
 }
 
 double Pricing::Memo::host_time(std::span<const models::Op> issued) const {
-  // A softmax in parts is four calls more, forward as backward.
+  // A softmax in parts takes four more calls, in forward and in backward.
   constexpr double kParts = 4;
   double calls = 0;
   for (const models::Op& op : issued) {
     const Family family = family_of(op.kind);
-    // Frameworks run what is done to whole buckets as a few multi-tensor kernels, and read tokens ahead.
+    // Frameworks process whole buckets in a few multi-tensor kernels, and load tokens ahead.
     if (family == Family::optimizer || family == Family::factored || family == Family::quantised ||
         family == Family::norm_squared || op.kind == models::OpKind::fill_zero || op.kind == models::OpKind::copy ||
         op.kind == models::OpKind::accumulate_into || op.kind == models::OpKind::clip_coefficient ||
@@ -235,7 +235,7 @@ Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::
                                  plan::Stream stream) const {
   ENSURE(!members.empty(), "a collective needs members");
   if (members.size() == 1) return Seconds{memo_->communication_dispatch};
-  // Equal groups that begin at another node have equal times: the first rank counts within its node.
+  // Equal groups that begin at another node have equal times: the key has the first rank's index within its node.
   const int first = members.front() % std::max(1, cluster_->devices_per_node);
   const GroupKey key{static_cast<int>(kind),
                      message.value,
@@ -270,7 +270,7 @@ Seconds Pricing::exchange_time(Bytes message, std::span<const int> members, cons
   if (!memo_->rates.gpu || !memo_->two_hop || !choice.any() || members.size() < 2)
     return collective_time(plan::CollectiveKind::all_to_all, message, members, plan::Stream::exchange);
   const int first = members.front() % std::max(1, cluster_->devices_per_node);
-  constexpr std::int64_t kFirst = 3, kPrime = 1009;  // keys of choices, apart from those of streams
+  constexpr std::int64_t kFirst = 3, kPrime = 1009;  // keys of token choices, distinct from those of streams
   const std::int64_t own =
       ((choice.experts * kPrime + choice.chosen) * kPrime + choice.groups) * kPrime + choice.groups_chosen + kFirst;
   const GroupKey key{-2,
@@ -333,7 +333,7 @@ const HostRates& Pricing::host() const {
 
 Alone Pricing::copy_alone(plan::Stream stream, Bytes bytes, bool accumulate) const {
   const CopyRate& rate = host().copies[static_cast<std::size_t>(stream)];
-  // Two values are read and one is written for each that arrives, behind those that are still on the way.
+  // For each value that arrives, two are read and one is written, after those still in transit.
   const double added = accumulate && host().memory > 0 ? 3 * bytes.value / host().memory : 0;
   const Seconds transfer{std::max(rate.alone > 0 ? bytes.value / rate.alone : 0, added)};
   return {Seconds{rate.latency + memo_->communication_dispatch}, transfer};

@@ -3,14 +3,14 @@
 /// often: op times are memoised by shape, collectives by (kind, bytes, group shape). What includes what, so
 /// that nothing is counted twice:
 ///
-///   op_time            one operator alone: arithmetic or memory traffic, plus stack.op_overhead (and
-///   stack.load_overhead for load_tokens) compute_time(step) sum of its ops' op_time, plus stack.dispatch_overhead
-///   once. The stream is busy this long collective_time    from the moment the LAST member is ready to the end: latency
-///   and transfer, plus
-///                      stack.dispatch_overhead once where the host works inline. No waiting for members
-///   send_time          from the moment both ends are ready to the end on the receiver; same rule
-///   step_overhead      once per training step and rank, outside the schedule: add it to the replayed
-///   makespan software_memory    once per rank, beside the arena
+///   op_time          one operator alone: arithmetic or memory traffic, plus stack.op_overhead
+///                    (and stack.load_overhead for load_tokens)
+///   compute_time     of a step: sum of its ops' op_time, plus stack.dispatch_overhead once; the stream is busy for it
+///   collective_time  from when the LAST member is ready to the end: latency and transfer, plus
+///                    stack.dispatch_overhead once if the host works inline; no waiting for members
+///   send_time        from when both ends are ready to the end on the receiver; same rule
+///   step_overhead    once per training step and rank, outside the schedule: add it to the replayed makespan
+///   software_memory  once per rank, outside the arena
 ///
 /// Not thread-safe (it memoises): one Pricing per thread.
 #include <cstdint>
@@ -38,7 +38,7 @@ class Pricing {
   Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
           const std::vector<Calibration>& calibrations = {});
   ~Pricing();
-  Pricing(const Pricing& other);  ///< with a memory of its own: for another thread
+  Pricing(const Pricing& other);  ///< with its own memo: for another thread
   Pricing& operator=(const Pricing&) = delete;
   Pricing(Pricing&&) noexcept;
   Pricing& operator=(Pricing&&) noexcept;
@@ -46,54 +46,54 @@ class Pricing {
   [[nodiscard]] base::Seconds op_time(const models::Op& op) const;
   [[nodiscard]] base::Seconds compute_time(const plan::Step& step) const;
   [[nodiscard]] base::Seconds compute_time(std::span<const models::Op> ops) const;
-  /// What the host needs to issue them (stack.host_op_time) while it runs ahead of the device: a pass takes as long as
-  /// the slower of the two. Where it does not (stack.host_runs_ahead), compute_time has it and this is 0.
+  /// Host time to issue the ops (stack.host_op_time) while the host runs ahead of the device: a pass takes the longer
+  /// of the two. If it does not run ahead (stack.host_runs_ahead), compute_time includes it and this is 0.
   [[nodiscard]] base::Seconds host_time(std::span<const models::Op> ops) const;
 
-  /// What the host needs to issue a message within a tensor group (stack.host_message_time), in a stage of a pipeline
-  /// or in a plan of one stage. It adds to host_time.
+  /// Host time to issue a message within a tensor group (stack.host_message_time), in a pipeline stage or in a plan of
+  /// one stage. It adds to host_time.
   [[nodiscard]] base::Seconds message_host_time(int ranks, bool pipelined) const;
 
-  /// `message` as Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`
-  /// are the group's ranks; other groups of the same shape are taken to run at the same time through the same
-  /// NICs.
-  /// On the data stream the stack may reach less of the network (stack.data_share) and gather a layer's parameters
-  /// tensor by tensor (stack.gather_messages).
+  /// `message` as Step::message_bytes: the full vector of a collective, all ranks'
+  /// parts together. `members`: the group's ranks; other groups of the same shape
+  /// are assumed to run at the same time through the same NICs. On the data stream
+  /// the stack may reach a smaller share of the network (stack.data_share) and
+  /// gather a layer's parameters tensor by tensor (stack.gather_messages).
   [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
                                               std::span<const int> members,
                                               plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
                                               std::span<const int> members) const;
-  /// An all-to-all of tokens' rows, as the stack does it (stack.exchange_two_hop): `choice` says how many copies leave
-  /// a node. Where it is none, or the stack has no such way, the collective of the exchange stream.
+  /// An all-to-all of tokens' rows as the stack does it (stack.exchange_two_hop): `choice` says how many copies leave a
+  /// node. Without a choice, or if the stack has no such method, the collective of the exchange stream.
   [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,
                                             const TokenChoice& choice) const;
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
   [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
                                         int to) const;
 
-  /// A copy between a rank's memories (cost/network/copies.h): with the other ranks of its node copying too, and with
-  /// the links to itself. What is added up on the way costs the host's memory too.
+  /// A copy between a rank's memories (cost/network/copies.h), while the other ranks of its node copy too, or with the
+  /// links to itself (copy_alone). Accumulating on the way also costs time in the host's memory.
   [[nodiscard]] base::Seconds copy_time(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const;
   [[nodiscard]] Alone copy_alone(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const;
-  /// Operators on the host's cores. CPU ranks: the same core as the device's.
+  /// Operators on the host's cores. On CPU ranks these are the device's cores.
   [[nodiscard]] base::Seconds on_host_time(std::span<const models::Op> ops) const;
 
-  /// What one rank sends of the activations between two stages, and what it takes to have them whole again. Where the
-  /// stack scatters and gathers (stack.pipeline_scatter; Narayanan et al. 2021, section 4.1), tensor ranks hold the
-  /// same and send a part each to the next node. `whole`: every tensor rank holds all of it, no rows of its own.
+  /// Bytes of activations that one rank sends to the next stage, and the time to make them whole again. If the stack
+  /// scatters and gathers (stack.pipeline_scatter; Narayanan et al. 2021, section 4.1), tensor ranks hold the same
+  /// tensor and each sends a part to the next node. `whole`: every tensor rank holds all of it, not only its own rows.
   struct Boundary {
     base::Bytes sent;
     base::Seconds gather;
   };
   [[nodiscard]] Boundary boundary(base::Bytes message, int tensor, bool whole, bool within_node) const;
 
-  /// The same with the network to itself; see cost/network/messages.h. The host's inline work is part of the latency.
+  /// The same with the network to itself; see cost/network/messages.h. The latency includes the host's inline work.
   [[nodiscard]] Alone collective_alone(plan::CollectiveKind kind, base::Bytes message, const clusters::Span& span,
                                        int ranks, plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] Alone send_alone(base::Bytes message, const clusters::Span& span) const;
 
-  /// Where ranks meet, each waits for the slowest: on a cluster of several ranks every op is longer by this share.
+  /// At meetings ranks wait for the slowest: on a cluster of several ranks, every op is longer by this share.
   [[nodiscard]] double jitter() const;
   /// While the other ranks compute, every op is longer by this share (device.neighbour_slowdown; 0 with one rank).
   [[nodiscard]] double neighbour_slowdown() const;

@@ -1,4 +1,4 @@
-/// Stacks that stand for others.
+/// Stacks that replace others.
 #include "cost/prices/stacks.h"
 
 #include <fmt/format.h>

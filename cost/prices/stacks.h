@@ -1,7 +1,7 @@
 #pragma once
-/// Which stack's prices a plan takes. Published runs of one name are of several softwares: who measured Megatron-LM
-/// with ZeRO 3 ran DeepSpeed's. So a stack may name others that stand for it under some plans; every prediction, of a
-/// published row as of a job's plan, takes its prices here.
+/// Which stack's prices apply to a plan. Published runs under one name come from several softwares: "Megatron-LM with
+/// ZeRO 3" was DeepSpeed's. So a stack may name others that replace it for certain plans; every prediction, of a
+/// published row and of a job's plan, gets its prices here.
 #include <array>
 #include <cstddef>
 #include <functional>
@@ -18,20 +18,20 @@
 
 namespace orrery::cost {
 
-/// A stack, and those that stand for it.
+/// A stack and those that replace it.
 class Stacks {
  public:
-  /// The stack of a name; null where there is none.
+  /// Finds a stack by name; null if there is none.
   using Find = std::function<const Stack*(const std::string&)>;
-  Stacks(Stack alone);  // NOLINT(google-explicit-constructor): a stack that nothing stands for
-  /// `find` is asked for the names that the stack, and those that stand for it, mention. What it does not have stands
-  /// for nothing.
+  Stacks(Stack alone);  // NOLINT(google-explicit-constructor): a stack that nothing replaces
+  /// `find` is called for the names that the stack and its replacements mention. Names that it does not find replace
+  /// nothing.
   Stacks(Stack named, const Find& find);
 
   /// The stack as the user named it.
   [[nodiscard]] const Stack& named() const { return all_.front(); }
   [[nodiscard]] const std::vector<Stack>& all() const { return all_; }
-  /// Place in all() of the one for a plan of this ZeRO stage, on a cluster of one node or of several.
+  /// Index in all() of the stack for a plan of this ZeRO stage, on a cluster of one node or of several.
   [[nodiscard]] std::size_t place_of(int zero_stage, bool several_nodes) const;
   [[nodiscard]] const Stack& of(int zero_stage, const clusters::Cluster& cluster) const;
 
@@ -42,7 +42,7 @@ class Stacks {
   std::array<std::array<std::size_t, kStages>, 2> places_{};  ///< [several nodes][ZeRO stage]
 };
 
-/// Prices of all plans of one cluster. Copies have memories of their own. Not thread-safe, as Pricing is not.
+/// Prices for all plans on one cluster. Copies have their own memos. Not thread-safe, like Pricing.
 class Prices {
  public:
   Prices(const std::shared_ptr<const clusters::Cluster>& cluster, Stacks stacks,
@@ -52,21 +52,21 @@ class Prices {
   [[nodiscard]] std::size_t place_of(const plan::PlanSpec& spec) const;
   [[nodiscard]] const std::vector<Pricing>& all() const { return all_; }
   [[nodiscard]] const Stacks& stacks() const { return stacks_; }
-  /// Those of the stack as the user named it.
+  /// The prices of the stack as the user named it.
   [[nodiscard]] const Pricing& named() const { return all_.front(); }
 
  private:
   Stacks stacks_;
-  std::vector<Pricing> all_;  ///< as stacks_.all()
+  std::vector<Pricing> all_;  ///< in the order of stacks_.all()
 };
 
-/// The stack that runs on a device where nobody names one: Megatron of the device's years, whose published runs are
-/// known; Orrery's own executor on CPU ranks; of other makers' devices PyTorch that nobody named, and of models with
-/// embedding tables whatever trains those.
+/// The default stack for a device: Megatron of the device's years, whose published runs are known; Orrery's own
+/// executor on CPU ranks; a generic PyTorch on other vendors' devices; a generic stack for models with embedding
+/// tables.
 [[nodiscard]] std::string usual_stack(const clusters::Device& device, bool has_tables = false);
 
-/// What of a plan the software cannot do, in words ("ZeRO 3", "sequence parallelism"); such a plan is priced as if it
-/// could. Nothing where another stack stands for it.
+/// Features of a plan that the software does not support, in words ("ZeRO 3", "sequence parallelism"); such a plan is
+/// priced as if it did. Nothing if another stack replaces it.
 [[nodiscard]] std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec);
 
 }  // namespace orrery::cost

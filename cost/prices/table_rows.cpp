@@ -1,4 +1,4 @@
-// What each table costs where it stands.
+// The cost of each table at its place.
 #include "cost/prices/table_rows.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace orrery::cost {
 namespace {
 
-// The operators of one part of a table: its bags, and their update.
+// The operators of one part of a table: its lookups, and their update.
 double compute_of(const plan::TableReport& report, const plan::Plan& plan, const Pricing& pricing) {
   const models::Recommender& model = *plan.model().recommender;
   const models::Table& table = model.tables[static_cast<std::size_t>(report.table)];

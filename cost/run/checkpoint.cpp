@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kBytesOfElement = 4;  // all states are saved in fp32
 
-/// What one rank writes: the counterpart of exec::owned_parts, in elements. A test holds the two to each other.
+/// Elements that one rank writes: the counterpart of exec::owned_parts. A test checks that both agree.
 class Owned {
  public:
   Owned(const plan::Schedule& schedule, int rank)
@@ -45,7 +45,7 @@ class Owned {
     return range.counts_in_norm && (!range.replicated || tensor_rank_ == 0);
   }
 
-  /// A shard is its rank's, or of one of the sub-groups that have it; of what every replica has they take turns.
+  /// A shard is written by its rank, or by one of the sub-groups that hold it; replicas take turns for common parts.
   [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, int buffer, std::size_t place) const {
     const bool second = buffer == bucket.second_moment;
     const bool sharded = at(second ? bucket.first_moment : buffer).elements != bucket.elements;
@@ -62,7 +62,7 @@ class Owned {
     return sum;
   }
 
-  /// PowerSGD: each replica's error, and Q, which all replicas have.
+  /// PowerSGD: each replica's error, and Q, which all replicas hold.
   [[nodiscard]] std::int64_t of_compression(const plan::Bucket& bucket) const {
     std::int64_t sum = 0;
     for (const plan::ParameterRange& range : bucket.ranges) {
@@ -74,7 +74,7 @@ class Owned {
     return sum;
   }
 
-  /// Adafactor: a matrix's sum, and its rows and columns, from each tensor rank where they are cut.
+  /// Adafactor: a matrix's sum, rows and columns, from each tensor rank if they are sharded.
   [[nodiscard]] std::int64_t of_factors(const plan::Bucket& bucket) const {
     std::int64_t sum = 0;
     const auto add = [&](const plan::ParameterRange& range, std::int64_t offset, std::int64_t elements, bool split) {

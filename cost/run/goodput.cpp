@@ -1,4 +1,4 @@
-/// Young's interval, the exponential closed form, and the staircase of faults at a fixed period.
+/// Young's interval, the exponential closed form, and the step function for faults at a fixed period.
 #include "cost/run/goodput.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr std::array<Fleet, 3> kFleets = {{
      "Meta's research clusters (Kokolis et al. 2024): jobs of 1,024 A100 failed every 7.9 hours over 11 months"},
 }};
 
-/// What is no time counts as none.
+/// Negative and NaN times count as zero.
 double time_of(double value) {
   return value > 0 ? value : 0;
 }
@@ -27,12 +27,12 @@ Reliability sane(const Reliability& system) {
   return {time_of(system.mtbf), time_of(system.restart), time_of(system.pause), time_of(system.persist)};
 }
 
-/// How long a checkpoint that is due waits for the one before.
+/// How long a due checkpoint waits for the previous one.
 double wait_of(double interval, const Reliability& s) {
   return std::max(0.0, s.persist - interval);
 }
 
-/// Where nothing is ever committed: all that is not restart is lost.
+/// If nothing is ever committed, all time except restarts is lost.
 Goodput nothing(double interval, double restart, double lost_per_failure) {
   Goodput none;
   none.interval = interval;
@@ -58,13 +58,13 @@ Goodput goodput(double interval, const Reliability& system) {
   const double T = time_of(interval), M = s.mtbf;
   const double held = s.pause + wait_of(T, s);
   if (M == 0) return nothing(T, s.restart > 0 ? 1 : 0, 0);
-  if (std::isinf(M)) {  // no failure: only pauses
+  if (std::isinf(M)) {  // no failures: only pauses
     if (std::isinf(T)) return {T, 1, 0, 0, 0, 0};
     if (T + held == 0) return {T, 1, 0, 0, 0, 0};
     if (std::isinf(held)) return {T, 0, 1, 0, 0, 0};
     return {T, T / (T + held), held / (T + held), 0, 0, 0};
   }
-  // Of the time between two failures, restarts that no failure ends take R, others less.
+  // Of the time between two failures, a restart takes R unless a failure ends it earlier.
   const double restart = -std::expm1(-s.restart / M);
   const double grown = std::exp((s.restart + std::min(s.persist, T)) / M);
   const double all = M * grown * std::expm1((T + held) / M);
@@ -88,14 +88,14 @@ double best_interval(const Reliability& system) {
   const Reliability s = sane(system);
   if (std::isinf(s.mtbf)) return kForever;
   if (s.mtbf == 0) return 0;
-  // ln(1 - x) + x + C/M falls from C/M to -infinity between 0 and 1.
+  // ln(1 - x) + x + C/M decreases from C/M to -infinity between 0 and 1.
   double low = 0, high = 1;
   for (int i = 0; i < 200 && low < high; ++i) {
     const double x = (low + high) / 2;
     (std::log1p(-x) + x + s.pause / s.mtbf > 0 ? low : high) = x;
   }
   const double best = s.pause > 0 ? (low + high) / 2 * s.mtbf : 0;
-  // Shorter intervals wait for the disk: work that fits into the wait is free, until failures undo it.
+  // Shorter intervals wait for the disk: work during the wait is free, unless a failure undoes it.
   return best < s.persist ? std::max(best, std::min(s.persist, s.mtbf)) : best;
 }
 
@@ -134,7 +134,7 @@ PeriodicGoodput periodic_goodput(double period, std::int64_t steps, double step,
     out.shares = nothing(T, P > 0 ? s.restart / P : 1, std::max(0.0, P - s.restart));
     return out;
   }
-  // Seconds in which whole cycles fit, the one that the fault cuts short being half over.
+  // Seconds that contain whole cycles; the cycle that the fault interrupts is half over on average.
   const double all = P - s.restart - std::min(s.persist, T), whole = std::max(0.0, all - cycle / 2);
   out.regular = std::min(1.0, std::max(0.0, std::floor(all / cycle) * (T / P)));
   out.checkpoints_per_fault = std::min(whole / cycle, std::numeric_limits<double>::max());

@@ -1,4 +1,4 @@
-/// Puts the failure model and a plan's prices together.
+/// Combines the failure model with a plan's prices.
 #include "cost/run/goodput_forecast.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kHour = 3600;
 
-/// Seconds that a run of `useful` seconds takes at a goodput.
+/// Seconds that a run of `useful` seconds takes at the given goodput.
 double stretched(double useful, double goodput) {
   if (useful <= 0) return 0;
   return goodput > 0 ? useful / goodput : kForever;

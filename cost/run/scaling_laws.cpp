@@ -7,7 +7,7 @@
 namespace orrery::cost {
 namespace {
 
-constexpr double kPerToken = 6;  // FLOPs of a parameter and token, forward and backward: both papers
+constexpr double kPerToken = 6;  // FLOPs per parameter and token, forward and backward: both papers
 
 /// Hoffmann et al., approach 1: tables 2 (N and D grow as C^0.50) and 3 (1 B parameters: 20.2 B tokens).
 constexpr double kTokensPerParameter = 20.2;

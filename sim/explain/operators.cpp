@@ -1,4 +1,4 @@
-// Sums over the programs of all classes.
+// Sums operators over the programs of all classes.
 #include "sim/explain/operators.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// One number at a time, divided and multiplied.
+// Divides and multiplies one number at a time.
 #include "sim/explain/sensitivity.h"
 
 #include <algorithm>
@@ -20,14 +20,14 @@ namespace {
 using cost::kSensitivityFactor;
 using cost::Sensitivity;
 
-constexpr double kNoSwing = 1e-4;  // of the step: what moves it by less is not listed
+constexpr double kNoSwing = 1e-4;  // share of the step: numbers that change it less are not listed
 
-/// What a question becomes with one number at `factor` times its value.
+/// A question with one number multiplied by `factor`.
 class Changed {
  public:
   explicit Changed(const Question& question) : q_(question), cluster_(question.cluster) {}
 
-  /// Whether there is such a machine.
+  /// Whether such a machine exists.
   [[nodiscard]] bool set(const std::string& key, double value, base::UnitKind unit) {
     auto other = machine_with(*q_.cluster, {{key, base::quantity_text(value, unit)}});
     if (!other) return false;
@@ -42,7 +42,7 @@ class Changed {
     over_ = {one};
   }
 
-  /// Step times; none where the plan cannot be made so.
+  /// Step time; none if the plan cannot be made with this number.
   [[nodiscard]] std::optional<double> replayed() const {
     const auto made = plan::make_plan(q_.model, cluster_, q_.spec);
     if (!made) return std::nullopt;
@@ -108,13 +108,13 @@ std::vector<Sensitivity> of_the_machine(const Question& q, const GoOn& go_on) {
   return out;
 }
 
-/// A coefficient with what the closed form says of it.
+/// A coefficient with its sensitivity in the closed form.
 struct Candidate {
   cost::Parameter parameter;
   double less = 0, more = 0, swing = 0;
 };
 
-/// Within the range that the coefficient may have at all.
+/// Values below and above, within the coefficient's valid range.
 std::pair<double, double> around(const cost::Parameter& parameter) {
   double less = parameter.value / kSensitivityFactor, more = parameter.value * kSensitivityFactor;
   if (const auto known = cost::known_parameter(parameter.name))
@@ -123,13 +123,13 @@ std::pair<double, double> around(const cost::Parameter& parameter) {
   return {less, more};
 }
 
-/// The same in the closed form: numbers that are only ever multiplied with each other are one to the step.
+/// Equal effects in the closed form: numbers that only occur multiplied with each other affect the step equally.
 bool same(const std::pair<double, double>& a, const std::pair<double, double>& b) {
   constexpr double kEqual = 1e-9;  // relative
   return std::abs(a.first - b.first) <= kEqual * a.first && std::abs(a.second - b.second) <= kEqual * a.second;
 }
 
-/// Coefficients that may be fitted and that move the step, each once: not those that do as a rate of the machine does.
+/// Fittable coefficients that affect the step, each once; excludes those with the same effect as a rate of the machine.
 std::vector<Candidate> candidates(const Question& q, const plan::Plan& plan) {
   const cost::Pricing own(q.cluster, q.stacks.of(plan.spec().zero_stage, *q.cluster), q.calibrations);
   const double step = Changed(q).estimated(plan);

@@ -1,4 +1,4 @@
-// Variations of a plan, each through make_plan and a replay.
+// Variations of a plan, each made by make_plan and replayed.
 #include "sim/explain/what_if.h"
 
 #include <fmt/core.h>
@@ -35,7 +35,7 @@ Variation variation_on(const Question& q, std::string change, plan::PlanSpec spe
   return out;
 }
 
-/// The best plan of the job's search on another machine, replayed.
+/// The best plan that the job's search finds on another machine, replayed.
 Variation searched(const Question& q, std::string change, const ClusterPointer& cluster) {
   SearchOptions options;
   options.top = 1;
@@ -54,7 +54,7 @@ Variation searched(const Question& q, std::string change, const ClusterPointer& 
   return out;
 }
 
-/// What a split's fields become when degrees change: stages and the rest as the planner would have them.
+/// Changes a split's degrees; stages and other fields that depend on them return to the planner's defaults.
 plan::PlanSpec with_mesh(plan::PlanSpec spec, int data, int tensor, int pipeline) {
   if (pipeline != spec.pipeline) {
     spec.layers_per_stage.clear();
@@ -72,7 +72,7 @@ struct Neighbour {
   plan::PlanSpec spec;
 };
 
-/// Ways through the mesh that keep the number of ranks: one degree doubled, another halved.
+/// Steps through the mesh that keep the number of ranks: one degree doubled, another halved.
 void add_meshes(std::vector<Neighbour>& steps, const plan::PlanSpec& s) {
   const auto add = [&](int data, int tensor, int pipeline) {
     steps.push_back({fmt::format("DP {} TP {} PP {}", data, tensor, pipeline), with_mesh(s, data, tensor, pipeline)});

@@ -1,6 +1,6 @@
 #pragma once
-/// What a plan would take with one thing changed: its split, or the machine under it. Each is replayed as `simulate`
-/// replays, so that it stands beside the plan's own numbers.
+/// The step time of a plan with one change: in its split, or in the machine. Each variant is replayed as by `simulate`,
+/// so that it compares with the plan's own numbers.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace orrery::sim {
 
-/// A plan, and all that its prediction takes.
+/// A plan, and all inputs of its prediction.
 struct Question {
   std::shared_ptr<const models::Model> model;
   std::shared_ptr<const clusters::Cluster> cluster;
@@ -23,22 +23,22 @@ struct Question {
   plan::PlanSpec spec;
   cost::Stacks stacks;
   std::vector<cost::Calibration> calibrations;
-  const std::atomic<bool>* stop = nullptr;  ///< of searches
-  int threads = 1;                          ///< of searches; results are the same with any number
+  const std::atomic<bool>* stop = nullptr;  ///< stops searches
+  int threads = 1;                          ///< of searches; they do not affect results
 };
 
-/// Asked before each replay, with what comes next; false ends the list there.
+/// Called before each replay with a description of it; false ends the list there.
 using GoOn = std::function<bool(const std::string&)>;
 
-/// The plan's split on other machines: one node more (as the search would use it), devices with 10 GB more memory,
-/// NICs twice as fast. What the cluster's description cannot express is left out.
+/// The plan's split on other machines: one more node (as the search would use it), devices with 10 GB more memory, NICs
+/// twice as fast. Variants that the cluster's description cannot express are omitted.
 [[nodiscard]] std::vector<cost::Variation> with_other_machines(const Question& question);
 
-/// Splits that differ in one step from the plan's: recomputation, micro-batch, ZeRO, virtual stages, and the degrees of
-/// the mesh two by two.
+/// Splits that differ from the plan's in one step: recomputation, micro-batch, ZeRO, virtual stages, and pairs of the
+/// mesh's degrees.
 [[nodiscard]] std::vector<cost::Variation> neighbours(const Question& question, const GoOn& go_on);
 
-/// The machine with other values in its description; none where that has no such key, or none at all.
+/// The machine with values of its description replaced; none if the description lacks such a key, or if there is none.
 [[nodiscard]] std::optional<clusters::Cluster> machine_with(const clusters::Cluster& cluster,
                                                             const std::vector<base::Override>& overrides);
 

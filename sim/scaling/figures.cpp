@@ -1,4 +1,4 @@
-/// Figures of a scaling study.
+/// Derived figures of a scaling study.
 #include "sim/scaling/figures.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ double& at(cost::ByCause& of, Cause cause) {
   return of.at(static_cast<std::size_t>(cause));
 }
 
-/// Exposed by messages of a dimension; 0 where the prediction does not list messages.
+/// Time exposed by messages of a dimension; 0 if the prediction does not list messages.
 double exposed_in(const cost::Prediction& p, const char* dimension) {
   double sum = 0;
   for (const cost::CommunicationRow& row : p.communication)
@@ -35,7 +35,7 @@ std::vector<cost::Grown> grown(const plan::PlanSpec& before, const plan::PlanSpe
   return out;
 }
 
-/// Against the point before, and the first.
+/// Compares a point with the previous and with the first one.
 void compare(cost::ScalingPoint& point, const cost::ScalingPoint& before, const cost::ScalingPoint& first) {
   point.efficiency = point.tokens_per_s_per_device / first.tokens_per_s_per_device;
   if (point.factors && first.factors)
@@ -52,14 +52,14 @@ void compare(cost::ScalingPoint& point, const cost::ScalingPoint& before, const 
   point.grown = grown(before.best->spec, point.best->spec);
 }
 
-/// Where `better` of two values holds, the place; of equals the one that was there first.
+/// Keeps the place with the smaller value; of equals the first.
 void take(std::optional<cost::Place>& best, double& value, const cost::Place& place, double other) {
   if (best && other >= value) return;
   best = place;
   value = other;
 }
 
-/// What a run costs to choose by: dollars, or where nothing has a price device-seconds.
+/// The cost by which runs are compared: dollars or, if nothing has a price, device-seconds.
 double price_of(const cost::ScalingPoint& point, bool priced) {
   return priced ? point.run->usd : point.run->seconds * point.devices;
 }
@@ -93,7 +93,7 @@ cost::Ways ways_of(const cost::ScalingStudy& study, const std::string& model) {
 cost::ByCause seconds_by_cause(const cost::Prediction& p) {
   const cost::Breakdown& b = p.breakdown;
   cost::ByCause out{};
-  // The replay counts context parallelism's messages as tensor parallelism's; its rows tell them apart.
+  // The replay counts context-parallel messages as tensor-parallel ones; its rows separate them.
   const double context = std::min(b.tensor_communication, exposed_in(p, "context"));
   at(out, Cause::compute) = b.forward + b.backward;
   at(out, Cause::recompute) = b.recompute;
@@ -106,7 +106,7 @@ cost::ByCause seconds_by_cause(const cost::Prediction& p) {
   at(out, Cause::pipeline) = b.pipeline_communication;
   at(out, Cause::copies) = b.copies;
   at(out, Cause::host) = b.overhead;
-  // A breakdown's parts sum to the step to within rounding; scaled, they do so exactly, whatever a token is.
+  // A breakdown's parts sum to the step up to rounding; scaled, their sum per token is exact.
   const double sum = std::accumulate(out.begin(), out.end(), 0.0);
   const double scale = sum > 0 && p.tokens_per_s > 0 ? p.spec.ranks() / (p.tokens_per_s * sum) : 0;
   for (double& one : out) one *= scale;

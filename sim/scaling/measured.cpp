@@ -1,4 +1,4 @@
-/// Which measurement is of which point.
+/// Matches measurements with points.
 #include "sim/scaling/measured.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace orrery::sim {
 namespace {
 
-/// A row that has the numbers of no point needs no model.
+/// False if the row's numbers match no point: it then needs no model.
 bool may_be_of(const cost::ScalingStudy& study, const Row& row) {
   if (!row.measured.seconds || !row.setup.gpus || row.setup.kind == kOutOfMemory) return false;
   for (const cost::ScalingSeries& series : study.series) {
@@ -50,7 +50,7 @@ std::vector<std::size_t> series_of(const cost::ScalingStudy& study, const std::v
 void add_measured(cost::ScalingStudy& study, const std::vector<StudyJob>& jobs, const MeasuredJob& measured) {
   for (const std::size_t i : series_of(study, jobs, measured)) {
     cost::ScalingSeries& series = study.series[i];
-    // A file may hold rows that the project carries as well.
+    // A file may repeat rows of the project's own.
     if (std::any_of(series.measured.begin(), series.measured.end(), [&](const cost::MeasuredPoint& one) {
           return one.source == measured.source && one.step_time_s == measured.step_time_s;
         }))

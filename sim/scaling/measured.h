@@ -1,5 +1,5 @@
 #pragma once
-/// Measurements beside the points of a scaling study: runs and published rows of the same job, whatever their plans.
+/// Measurements beside the points of a scaling study: runs and published rows of the same job, with any plan.
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace orrery::sim {
 
-/// What was measured, and of what.
+/// A measurement and its subject.
 struct MeasuredJob {
   const models::Model* model = nullptr;
   const clusters::Cluster* cluster = nullptr;
@@ -20,19 +20,19 @@ struct MeasuredJob {
   bool published = false;
 };
 
-/// Whether two models are one, however they are described: equal in shape, and in parameters to 2 % (vocabularies are
-/// padded, and rows seldom say biases).
+/// Whether two descriptions mean the same model: equal shape, and parameters within 2 % (vocabularies are padded, and
+/// rows rarely mention biases).
 [[nodiscard]] bool same_model(const models::Model& a, const models::Model& b);
 
-/// The series in which a measurement has a point: same model, devices, nodes, sequence, and the batch of its size.
+/// The series that have a point for a measurement: same model, devices, nodes, sequence, and the batch of that size.
 [[nodiscard]] std::vector<std::size_t> series_of(const cost::ScalingStudy& study, const std::vector<StudyJob>& jobs,
                                                  const MeasuredJob& measured);
-/// Puts it beside the points of those series.
+/// Adds it to the points of those series.
 void add_measured(cost::ScalingStudy& study, const std::vector<StudyJob>& jobs, const MeasuredJob& measured);
 
-/// Of the timed rows those that have the numbers of some point.
+/// The timed rows that match the numbers of some point.
 [[nodiscard]] std::vector<Row> rows_near(const cost::ScalingStudy& study, const std::vector<Row>& rows);
-/// Puts rows beside the points that they are of, each with the prediction of its own plan.
+/// Adds rows to the points that they belong to, each with the prediction for its own plan.
 void add_rows(cost::ScalingStudy& study, const std::vector<StudyJob>& jobs, const std::vector<Row>& rows,
               Library library);
 

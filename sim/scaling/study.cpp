@@ -16,7 +16,7 @@
 namespace orrery::sim {
 namespace {
 
-/// A size's best plan, or why there is none.
+/// A size's best plan, or the reason why there is none.
 struct Found {
   std::optional<cost::Prediction> best;
   std::string reason;
@@ -32,7 +32,7 @@ std::string reason_of(const cost::SearchResult& result) {
   return out;
 }
 
-/// One job: its clusters and plans, each made once.
+/// One job: makes its clusters and plans, each once.
 class Sizes {
  public:
   Sizes(const StudyJob& job, const StudyOptions& options, std::vector<int> sizes)
@@ -51,7 +51,7 @@ class Sizes {
   [[nodiscard]] bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   [[nodiscard]] bool any() const { return !clusters_.empty(); }
 
-  /// The job on so many devices, with this batch.
+  /// The job on this number of devices, with this batch.
   [[nodiscard]] std::optional<StudyJob> at(int devices, std::int64_t batch) const {
     const auto cluster = clusters_.find(devices);
     if (cluster == clusters_.end()) return std::nullopt;
@@ -61,7 +61,7 @@ class Sizes {
     return one;
   }
 
-  /// The batch at a size: weak scaling begins at the smallest. 0: no whole number.
+  /// The batch at a size; weak scaling starts from the smallest size. 0 if it is not a whole number.
   [[nodiscard]] std::int64_t batch(cost::Scaling scaling, int devices) const {
     if (scaling == cost::Scaling::strong) return job_.job.batch;
     const std::int64_t all = job_.job.batch * devices;
@@ -88,7 +88,7 @@ class Sizes {
     return found;
   }
 
-  /// One plan as it is.
+  /// One plan, unchanged.
   [[nodiscard]] Found of_plan(const std::optional<plan::PlanSpec>& spec, int devices, std::int64_t batch) const {
     const auto one = at(devices, batch);
     if (!one) return {std::nullopt, reasons_.at(devices)};
@@ -105,7 +105,7 @@ class Sizes {
     return found;
   }
 
-  base::Diagnostics refused;  ///< of the first size in which the cluster does not come
+  base::Diagnostics refused;  ///< of the first size at which the cluster is not available
 
  private:
   const StudyJob& job_;
@@ -116,7 +116,7 @@ class Sizes {
   std::map<std::pair<int, std::int64_t>, Found> planned_;
 };
 
-/// What a study's progress counts.
+/// Counts a study's progress.
 struct Told {
   const StudyOptions& options;
   std::size_t done = 0, all = 0;
@@ -127,13 +127,13 @@ struct Told {
   }
 };
 
-/// A size without a whole batch is no reason to search.
+/// The reason for a size whose batch is not a whole number; such a size is not searched.
 std::string no_batch(const StudyJob& job, int smallest, int devices) {
   return fmt::format("a batch of {} at {} devices is no whole number at {}", job.job.batch, smallest, devices);
 }
 
-/// Each size's point, when one plan is held: of the largest size whose best plan is possible at all of them, else at
-/// most of them.
+/// Each size's point when one plan is held: the best plan of the largest size for which it is possible at all sizes, or
+/// otherwise at most of them.
 std::vector<Found> held(Sizes& sizes, const StudyJob& job, cost::ScalingSeries& series, Told& told) {
   std::vector<Found> best;
   std::size_t most = 0;
@@ -158,7 +158,7 @@ std::vector<Found> held(Sizes& sizes, const StudyJob& job, cost::ScalingSeries& 
     series.held = plan::describe(from.best->spec);
   }
   if (!best.empty()) return best;
-  for (const int devices : all) {  // nothing to hold: each says why
+  for (const int devices : all) {  // no plan to hold: each size states its reason
     const std::int64_t batch = sizes.batch(series.scaling, devices);
     best.push_back(batch == 0 ? Found{std::nullopt, no_batch(job, all.front(), devices)}
                               : sizes.planned(devices, batch));
@@ -233,7 +233,7 @@ std::optional<plan::PlanSpec> held_at(plan::PlanSpec spec, int devices, std::int
   if (devices % replica != 0) return std::nullopt;
   spec.data = devices / replica;
   spec.batch = batch;
-  // What says nothing on so few replicas, a plan may not say.
+  // A plan must not set what has no meaning on so few replicas.
   if (spec.replicas() == 1) spec.zero_stage = 0;
   if (spec.zero_group >= spec.replicas()) spec.zero_group = 0;
   return spec;

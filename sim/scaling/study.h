@@ -1,7 +1,7 @@
 #pragma once
 /// Scaling studies: a job on more and more devices, with the best plan of each size or with one plan held, strong or
-/// weak; what each size loses to what, where growth stops paying, and what a run on a budget of tokens takes. The
-/// folder plans no point by itself: the caller says how, so that a point is what `plan` tells of that size.
+/// weak; what each size loses and why, where growth stops paying, and what a run on a budget of tokens costs. The
+/// caller provides the planner, so that a point equals what `plan` reports for that size.
 #include <atomic>
 #include <cstddef>
 #include <functional>
@@ -18,47 +18,47 @@
 
 namespace orrery::sim {
 
-/// What a series is of: everything but the size.
+/// The subject of a series: everything but the size.
 struct StudyJob {
   plan::Job job;
   std::shared_ptr<const models::Model> model;
-  std::shared_ptr<const clusters::Cluster> cluster;  ///< of any size: each point has it in its own
+  std::shared_ptr<const clusters::Cluster> cluster;  ///< of any size; each point resizes it
   cost::Stacks stacks;
 };
 
-/// What predictions of a plan rest on.
+/// The basis of a plan's prediction.
 struct StudyEvidence {
   std::string stack, word, text;
   std::optional<cost::Interval> factors;  ///< measured over predicted step times
 };
 
 struct StudyOptions {
-  std::vector<int> sizes = {};  ///< devices, ascending; empty: each cluster and halves of it
+  std::vector<int> sizes = {};  ///< devices, ascending; empty: each cluster's size and its halves
   bool strong = true, weak = false;
   bool hold_plan = false;
   std::vector<cost::Calibration> calibrations = {};
-  /// The plans of a job on its cluster, best first. Absent: sim::search.
+  /// Returns a job's plans on its cluster, best first. Default: sim::search.
   std::function<cost::SearchResult(const StudyJob&, const cost::Prices&)> plans = {};
-  /// Absent: predictions have no evidence and no intervals.
+  /// Default: predictions have no evidence and no intervals.
   std::function<StudyEvidence(const StudyJob&, const plan::PlanSpec&)> evidence = {};
   std::optional<double> tokens = {}, deadline_s = {};
   double co2_grams_per_kwh = 0;
   std::string co2_source = {};
   const std::atomic<bool>* stop = nullptr;
-  /// Told of each point before it is planned: what, its number from 0, how many there are.
+  /// Called before each point is planned, with its description, its number from 0, and the number of points.
   std::function<void(const std::string&, std::size_t, std::size_t)> progress = {};
 };
 
-/// A series for each job, strong and weak. A point without a plan stays, with its reason. Fails where no job's cluster
-/// comes in any of the sizes.
+/// One series per job, strong and weak. A point without a plan is kept, with its reason. Fails if no job's cluster is
+/// available in any of the sizes.
 [[nodiscard]] base::Result<cost::ScalingStudy> scaling_study(const std::vector<StudyJob>& jobs,
                                                              const StudyOptions& options);
 
-/// Sizes of a cluster: halves of it down to one device or an odd number, ascending.
+/// Sizes of a cluster: its repeated halves, down to one device or an odd number, ascending.
 [[nodiscard]] std::vector<int> halves_of(int devices);
 
-/// `spec` on so many devices and with this batch, all else held but `data` (and ZeRO, where a replica is alone);
-/// nothing where they do not divide.
+/// `spec` on this number of devices and with this batch, unchanged except for `data` (and ZeRO if only one replica is
+/// left); nothing if the devices are not divisible.
 [[nodiscard]] std::optional<plan::PlanSpec> held_at(plan::PlanSpec spec, int devices, std::int64_t batch);
 
 }  // namespace orrery::sim

@@ -1,4 +1,4 @@
-/// How many chunks a loss has to come in.
+/// The number of chunks that a loss needs.
 #include "sim/search/loss_chunks.h"
 
 #include "models/inputs.h"
@@ -9,17 +9,17 @@ namespace orrery::sim {
 
 namespace {
 
-/// A product of fewer rows leaves much of a device idle.
+/// Products with fewer rows leave much of a device idle.
 constexpr std::int64_t kLeastRows = 256;
 constexpr std::int64_t kMostLossChunks = 64;
 
-/// Rows of which the head has logits.
+/// Rows for which the head computes logits.
 std::int64_t rows_of(const models::Model& model, const plan::PlanSpec& spec) {
   const std::int64_t predicted = models::predictions_per_sequence(model, spec.sequence);
   return spec.micro_batch * (predicted > 0 ? predicted : spec.tokens_per_rank());
 }
 
-/// At least what logits and their statistics take of the memory of the stage that has them.
+/// A lower bound on the memory of logits and their statistics, on the stage that has them.
 double most_saved(const models::Model& model, const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   const models::ExpandOptions options = plan::expand_options(spec);

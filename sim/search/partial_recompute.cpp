@@ -1,4 +1,4 @@
-/// By halves: the more blocks are recomputed, the less memory a plan needs.
+/// Bisection: the more blocks are recomputed, the less memory a plan needs.
 #include "sim/search/partial_recompute.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-/// Recomputing no more blocks than memory asks for.
+/// Recomputes no more blocks than memory requires.
 #include <memory>
 #include <optional>
 
@@ -8,12 +8,12 @@
 
 namespace orrery::sim {
 
-/// No plan is faster without recomputation than this share of its time with all of it: what is computed again is a
-/// forward pass, a third of the step at most, and with it go its messages.
+/// Lower bound on a plan's time without recomputation, as a share of its time with full recomputation: that repeats a
+/// forward pass, at most a third of the step, and its messages.
 inline constexpr double kLeastOfFull = 0.7;
 
-/// Of a plan that recomputes every block: the same with the fewest blocks of each stage (`recompute_layers`), from its
-/// first, for which it needs at most `capacity` bytes; none where it fits without any, or only with all.
+/// From a plan that recomputes every block: the same with the fewest blocks per stage (`recompute_layers`), counted
+/// from its first, that needs at most `capacity` bytes; none if it fits without any, or only with all.
 [[nodiscard]] std::optional<plan::Plan> fewest_recomputed(cost::Estimator& estimator, const plan::Plan& full,
                                                           std::shared_ptr<const models::Model> model,
                                                           std::shared_ptr<const clusters::Cluster> cluster,

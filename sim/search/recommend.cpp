@@ -1,4 +1,4 @@
-// Few candidates, each replayed.
+// Replays a few candidates.
 #include "sim/search/recommend.h"
 
 #include <fmt/core.h>
@@ -20,7 +20,7 @@ std::vector<T> bounded(const std::vector<T>& bound, std::vector<T> free) {
   return bound.empty() ? std::move(free) : bound;
 }
 
-// What only several nodes tell apart, of several alone. Where all is on one rank nothing is split.
+// A single node leaves out what differs only between nodes. On a single rank nothing is split.
 std::vector<TableSharding> shardings(const clusters::Cluster& cluster, const plan::Bounds& bounds) {
   if (!bounds.embedding.placement.empty()) return {TableSharding::automatic};
   if (cluster.size() == 1) return bounded(bounds.embedding.sharding, {TableSharding::automatic});
@@ -30,7 +30,7 @@ std::vector<TableSharding> shardings(const clusters::Cluster& cluster, const pla
   return bounded(bounds.embedding.sharding, std::move(free));
 }
 
-// What a job bounds that a recommendation model has not is for make_plan to refuse.
+// Bounds that a recommendation model does not have are left for make_plan to refuse.
 plan::PlanSpec usual(const plan::Job& job, const clusters::Cluster& cluster) {
   plan::PlanSpec spec;
   const plan::Bounds& b = job.bounds;
@@ -115,7 +115,7 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
     if (least_memory > 0)
       result.nearest.push_back(fmt::format("the plan that needs least needs {:.1f} GiB of a device that has {:.1f}",
                                            least_memory / (1 << 30), cluster->device().memory.value / (1 << 30)));
-  }  // of other placements a bound is known in loads alone, not in seconds: the gap is left out
+  }  // other placements have a lower bound in loads, not in seconds: no gap is given
   if (result.plans.size() > static_cast<std::size_t>(options.top))
     result.plans.resize(static_cast<std::size_t>(options.top));
   if (options.now) result.seconds = options.now() - began;

@@ -1,12 +1,12 @@
 #pragma once
-/// The plan search of recommendation models: how tables are placed, and in what pooled vectors travel. Private to
-/// sim/search/.
+/// The plan search for recommendation models: how tables are placed, and the type in which pooled vectors are sent.
+/// Private to sim/search/.
 #include "sim/search/search.h"
 
 namespace orrery::sim {
 
-/// Every way to split the tables within the job's bounds, with every type for what travels that it names; all of them
-/// replayed. Of `auto` the planner places each table by itself, and says how far from the best it may be.
+/// Replays every way to split the tables within the job's bounds, with every message type that it names. For `auto` the
+/// planner places each table separately, and reports how far from the best the placement may be.
 [[nodiscard]] cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& model,
                                                const std::shared_ptr<const clusters::Cluster>& cluster,
                                                const plan::Job& job, const cost::Pricing& pricing,

@@ -1,4 +1,4 @@
-/// The search: enumerate, check, price by the closed form, rank, look closer at the best.
+/// The search: enumerate, check, price by the closed form, rank, replay the best.
 #include "sim/search/search.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr const char* kMemory = "memory: does not fit the device";
 constexpr const char* kBeside = "memory: what is offloaded does not fit the node's host memory or drives";
-/// Progress is told this often over one search, at most.
+/// The most progress reports in one search.
 constexpr std::size_t kReports = 200;
 constexpr std::size_t kPiece = 32;  // points of the space that a thread takes at a time
 
@@ -43,11 +43,11 @@ struct Candidate {
 };
 
 double objective_of_estimate(const cost::Estimate& e, plan::Objective objective) {
-  // Of one cluster, dollars and joules are proportional to seconds.
+  // On one cluster, dollars and joules are proportional to seconds.
   return objective == plan::Objective::memory ? e.memory_peak : e.step_time;
 }
 
-/// The k best seen so far.
+/// The k best candidates so far.
 class Best {
  public:
   explicit Best(std::size_t k) : k_(k) {}
@@ -60,7 +60,7 @@ class Best {
     heap_.push_back(c);
     std::push_heap(heap_.begin(), heap_.end());
   }
-  /// Whether a candidate of this objective would be kept.
+  /// Whether a candidate with this objective would be kept.
   [[nodiscard]] bool takes(double objective) const { return heap_.size() < k_ || objective < heap_.front().objective; }
   [[nodiscard]] std::vector<Candidate> sorted() const {
     std::vector<Candidate> out = heap_;
@@ -73,10 +73,10 @@ class Best {
   std::vector<Candidate> heap_;
 };
 
-/// The plan that missed the capacity by least.
+/// The plan that exceeds the capacity by the least.
 struct NearMiss {
   double memory = std::numeric_limits<double>::infinity();
-  std::size_t index = 0;  ///< of the space: of two that miss alike the first
+  std::size_t index = 0;  ///< in the space; ties go to the first
   plan::PlanSpec spec;
   void consider(double bytes, std::size_t at, const plan::PlanSpec& one) {
     if (bytes < memory || (bytes == memory && at < index)) *this = {bytes, at, one};
@@ -87,7 +87,7 @@ struct NearMiss {
 using Model = std::shared_ptr<const models::Model>;
 using Cluster = std::shared_ptr<const clusters::Cluster>;
 
-/// The closed form with each plan's own prices. For one thread.
+/// The closed form with each plan's own prices. Not thread-safe.
 class Estimators {
  public:
   Estimators(const Model& model, const cost::Prices& prices) : prices_(prices) {
@@ -103,20 +103,20 @@ class Estimators {
   std::vector<cost::Estimator> all_;
 };
 
-/// Whether logits may come in chunks of the search's own accord: where the job leaves it open, and the stack is one
-/// whose memory is the schedule's.
+/// Whether the search itself may divide logits into chunks: if the job leaves it open, and the stack's memory is that
+/// of the schedule.
 bool may_chunk(const plan::Job& job, const cost::Stack& stack) {
   return job.bounds.loss_chunks.empty() && !stack.memory.stated;
 }
 
-/// Whether plans may recompute some blocks of the search's own accord: where the job leaves it open, and time counts.
+/// Whether the search itself may recompute only some blocks: if the job leaves it open, and time counts.
 bool may_recompute_some(const plan::Job& job) {
   const std::vector<plan::Recompute>& named = job.bounds.recompute;
   return !job.bounds.recompute_layers && job.objective != plan::Objective::memory &&
          (named.empty() || std::find(named.begin(), named.end(), plan::Recompute::none) != named.end());
 }
 
-/// Whether any point of the space of `job` fits; stops at the first.
+/// Whether any point of `job`'s space fits; stops at the first.
 bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
               double capacity) {
   Estimators estimators(model, prices);
@@ -133,8 +133,8 @@ bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, 
   return false;
 }
 
-/// The least that would have to leave the devices for some plan to fit; empty where nothing helps, or where the job
-/// says itself what may leave. Not tried by itself: a step may take several times as long.
+/// The least that must leave the devices for some plan to fit; empty if nothing helps, or if the job itself says what
+/// may leave. Only suggested, not searched: a step may take several times as long.
 std::string offloading(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
                        double capacity) {
   using plan::Space;
@@ -171,8 +171,8 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
   return {};
 }
 
-/// Pairs of degrees of the mesh which, dropped together, let some plan fit: one degree alone rarely gives way, as the
-/// product has to fill the cluster.
+/// Pairs of mesh degrees whose bounds, dropped together, let some plan fit: a single degree rarely helps, because the
+/// product must fill the cluster.
 std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluster, const plan::Job& job,
                                        const cost::Prices& prices, double capacity) {
   using Degree = std::vector<int> plan::Bounds::*;
@@ -194,7 +194,7 @@ std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluste
   return out;
 }
 
-/// Bounds of the job which, dropped one at a time, let some plan fit.
+/// Bounds of the job of which each alone, if dropped, lets some plan fit.
 std::vector<std::string> relaxations(const Model& model, const Cluster& cluster, const plan::Job& job,
                                      const cost::Prices& prices, double capacity) {
   std::vector<std::string> out;
@@ -242,7 +242,7 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   return out;
 }
 
-/// Looks at points of the space by the closed form; a thread's own, whose findings are added up behind it.
+/// Evaluates points of the space by the closed form; one per thread, merged afterwards.
 class Estimating {
  public:
   Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
@@ -301,7 +301,7 @@ class Estimating {
   std::int64_t evaluated = 0;
   double fastest = 0;  ///< step time; 0: none yet
   NearMiss miss;
-  std::vector<Candidate> full;  ///< those that recompute every block
+  std::vector<Candidate> full;  ///< candidates that recompute every block
 
  private:
   const Model& model_;
@@ -314,7 +314,7 @@ class Estimating {
   std::atomic<std::int64_t>& feasible_;
 };
 
-/// Replays one plan after the other, on a fabric of its own.
+/// Replays one plan after another on its own fabric.
 class Replaying {
  public:
   Replaying(const Model& model, const Cluster& cluster, const cost::Prices& prices,
@@ -343,8 +343,8 @@ std::size_t threads_for(const SearchOptions& options, std::size_t items) {
   return std::clamp<std::size_t>(items, 1, static_cast<std::size_t>(std::max(1, options.threads)));
 }
 
-/// The least that a plan which was not replayed takes, by the closed form; infinite where all were. `plans` are the
-/// best of the closed form, in its order, and `replayed` as many of them from the front.
+/// The least value of the objective, by closed form, of a plan that was not replayed; infinite if all were. `plans`:
+/// the best by closed form, in its order; `replayed`: how many of them, from the front, were replayed.
 double least_beyond(const cost::SearchResult& result, std::size_t replayed, plan::Objective objective) {
   if (replayed < result.plans.size()) return objective_of(result.plans[replayed], objective);
   if (result.plans.empty() || result.feasible <= static_cast<std::int64_t>(replayed))
@@ -353,8 +353,8 @@ double least_beyond(const cost::SearchResult& result, std::size_t replayed, plan
 }
 
 /// Replays the best plans of the closed form and ranks them again, ahead of those not replayed. A plan that turns out
-/// not to fit is dropped, and if none does the next ones are replayed. Of an interrupted search the best alone is
-/// replayed, which the user still waits for.
+/// not to fit is dropped; if none fits, the next ones are replayed. After an interruption only the best is replayed,
+/// since the user still waits for it.
 void replay_best(cost::SearchResult& result, const Model& model, const Cluster& cluster, const plan::Job& job,
                  const cost::Prices& prices, const SearchOptions& options, SearchProgress progress, double capacity) {
   const auto wanted =
@@ -421,7 +421,7 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
   std::vector<plan::PlanSpec> space = space_of(*cluster, *model, job, prices.stacks());
   cost::SearchResult result;
   result.candidates = static_cast<std::int64_t>(space.size());
-  // More than are shown: of some models the replay needs more memory than the closed form says.
+  // Keeps more than are shown: for some models the replay needs more memory than the closed form predicts.
   constexpr int kRounds = 16;
   const auto keep = static_cast<std::size_t>(std::max({1, options.top, kRounds * options.replay}));
   std::atomic<std::int64_t> feasible = 0;

@@ -1,6 +1,6 @@
 #pragma once
-/// Plan search: every point of the space within a job's bounds, priced by the closed form, the best few
-/// replayed.
+/// Plan search: prices every point of the space within a job's bounds by the closed form,
+/// and replays the best few.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -23,24 +23,24 @@ struct SearchProgress {
 
 struct SearchOptions {
   int top = 10;                  ///< plans returned
-  int replay = 10;               ///< best plans of the closed form that are replayed and ranked again; 0: none
-  double memory_fraction = 1.0;  ///< of the device's capacity a plan may fill
-  std::function<void(const SearchProgress&)> progress = {};  ///< called now and then, never more than 1,000 times
+  int replay = 10;               ///< number of plans, best by closed form, to replay and rank again; 0: none
+  double memory_fraction = 1.0;  ///< share of the device's capacity that a plan may fill
+  std::function<void(const SearchProgress&)> progress = {};  ///< called at intervals, at most 1,000 times
   std::function<double()> now = {};         ///< seconds on any clock, for SearchResult::seconds; absent: 0
-  const std::atomic<bool>* stop = nullptr;  ///< set: return what was found so far
-  int threads = 1;                          ///< that share the work; the result is the same with any number
+  const std::atomic<bool>* stop = nullptr;  ///< when set: return what was found so far
+  int threads = 1;                          ///< the result does not depend on their number
 };
 
 /// Exhaustive over data x tensor x pipeline x virtual stages x micro-batch x ZeRO x order x sequence parallelism x
-/// recomputation within job.bounds, each point through make_plan's rules; and, of the points that recompute every block
-/// because they do not fit without, those with as few blocks as fit. Ranks by the job's objective. Nothing feasible is
-/// no error: `plans` is empty, `rejected` counts the reasons and `nearest` says what to relax. Each plan takes the
-/// prices of the stack that stands for it.
+/// recomputation within job.bounds, with each point checked by make_plan's rules. For points that recompute every block
+/// because they do not fit otherwise, also tries the fewest blocks that fit. Ranks by the job's objective. If nothing
+/// is feasible this is not an error: `plans` is empty, `rejected` counts the reasons and `nearest` says what to relax.
+/// Each plan has the prices of the stack that applies to it.
 [[nodiscard]] cost::SearchResult search(std::shared_ptr<const models::Model> model,
                                         std::shared_ptr<const clusters::Cluster> cluster, const plan::Job& job,
                                         const cost::Prices& prices, const SearchOptions& options = {});
 
-/// The objective's value of a prediction: lower is better.
+/// The value of a prediction's objective; lower is better.
 [[nodiscard]] double objective_of(const cost::Prediction& prediction, plan::Objective objective);
 
 }  // namespace orrery::sim

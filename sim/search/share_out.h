@@ -1,5 +1,5 @@
 #pragma once
-/// Work on many independent items by a few threads, each with a worker of its own.
+/// Runs many independent items on a few threads, each with its own worker.
 #include <atomic>
 #include <cstddef>
 #include <future>
@@ -8,8 +8,8 @@
 
 namespace orrery::sim {
 
-/// (*worker)(i) for every i below `count`, each once, by the worker that is free; the first worker is this thread's,
-/// which calls tell(items begun) between pieces. Ends early once `stop` is set. What a worker throws is thrown here,
+/// Calls (*worker)(i) once for every i below `count`, by the next free worker. The first worker runs on this thread and
+/// calls tell(items begun) between pieces. Ends early once `stop` is set. An exception from a worker is rethrown here
 /// once all have ended.
 template <class Worker, class Tell>
 void share_out(const std::vector<std::unique_ptr<Worker>>& workers, std::size_t count, std::size_t piece,

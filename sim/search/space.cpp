@@ -18,7 +18,7 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
 
 namespace {
 
-/// As the job says, else every divisor, or one where the software splits nothing this way.
+/// As the job says; else every divisor, or 1 if the software does not split in this way.
 std::vector<int> degrees(const std::vector<int>& bound, std::int64_t ranks, bool can = true) {
   if (!bound.empty()) return bound;
   if (!can) return {1};
@@ -31,16 +31,16 @@ std::vector<int> or_one(const std::vector<int>& bound) {
   return bound.empty() ? std::vector<int>{1} : bound;
 }
 
-/// How the layers of a stage come.
+/// How a stage's layers are divided.
 struct Chunks {
   int virtual_stages = 1;
   bool ends_as_layers = false;
 };
 
-/// Chunks of a stage's layers: as many as leave all chunks of a pipeline equal. Where the stages do not divide the
-/// layers, but would with embedding and head counted as a layer each, that too: Llama 3 405B trained so, with 126
-/// layers on 16 stages (Grattafiori et al. 2024, section 3.3.2). NVIDIA's recipes go to chunks of a single layer, 20 of
-/// them a stage (NeMo 24.12, Llama 2 70B).
+/// Chunks of a stage's layers: counts that make all chunks of a pipeline equal. If the stages do not divide the layers,
+/// but would with embedding and head counted as one layer each, that too: Llama 3 405B was trained so, with 126 layers
+/// on 16 stages (Grattafiori et al. 2024, section 3.3.2). NVIDIA's recipes go down to chunks of a single layer, 20 per
+/// stage (NeMo 24.12, Llama 2 70B).
 std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& model, int pipeline, bool interleaves) {
   constexpr std::int64_t kMostChunks = 20;
   constexpr std::int64_t kEnds = 2;
@@ -49,7 +49,7 @@ std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& mode
   for (const int v : bounds.virtual_stages) out.push_back({v, ends});
   if (!out.empty()) return out;
   out.push_back({1, ends});
-  // A job that fixes its stages or their order means them as they stand.
+  // A job that fixes its stages or their order means them exactly.
   if (bounds.pipeline.size() == 1 || !bounds.order.empty() || !bounds.layers_per_stage.empty()) return out;
   if (pipeline == 1) return out;
   const bool counted = bounds.ends_as_layers.value_or(model.layers % pipeline != 0);
@@ -61,10 +61,10 @@ std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& mode
   return out;
 }
 
-/// Into how many parts a sequence is cut: as the job says; else into one, and into more as long as each rank keeps so
-/// many tokens that attention over a block of them hides the block that is on its way. NVIDIA's recipes cut Llama 3.1's
-/// 8,192 tokens in two. Not where the job fixes the rest of the mesh. `rings`: the software passes blocks on, and
-/// attends to them by a fused kernel.
+/// The numbers of parts that a sequence is divided into: as the job says; else 1, and more as long as each rank keeps
+/// enough tokens for attention over one block to hide the transfer of the next. NVIDIA's recipes divide Llama 3.1's
+/// 8,192 tokens in two. Only 1 if the job fixes the rest of the mesh. `rings`: the software passes blocks around, with
+/// a fused attention kernel.
 std::vector<int> contexts(const plan::Job& job, const models::Model& model, bool fixed, bool rings, int ranks) {
   constexpr std::int64_t kLeastTokens = 4096;
   const plan::Bounds& b = job.bounds;
@@ -72,7 +72,7 @@ std::vector<int> contexts(const plan::Job& job, const models::Model& model, bool
   std::vector<int> out = {1};
   if (fixed || !rings || !model.causal || b.staleness.value_or(-1) >= 0) return out;
   const std::int64_t sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
-  // A ring has no windows and no slopes (P104).
+  // Ring attention supports neither windows nor slopes (P104).
   if (model.positions == models::Positions::alibi || (model.window > 0 && model.window < sequence)) return out;
   for (const std::int64_t c : divisors(ranks))
     if (c > 1 && sequence / c >= kLeastTokens && sequence % (2 * c) == 0) out.push_back(static_cast<int>(c));
@@ -86,7 +86,7 @@ std::vector<std::int64_t> micro_batches(const plan::Job& job, int data) {
   return divisors(job.batch / data);
 }
 
-/// What may live outside the device's memory: nothing, unless the job says so.
+/// What may be kept outside device memory: nothing, unless the job says so.
 std::vector<plan::Offload> offloads(const plan::Bounds& b) {
   const auto or_device = [](const std::vector<plan::Space>& bound) {
     return bound.empty() ? std::vector<plan::Space>{plan::Space::device} : bound;
@@ -99,7 +99,7 @@ std::vector<plan::Offload> offloads(const plan::Bounds& b) {
   return out;
 }
 
-/// What may travel or wait in fewer bits: nothing, unless the job says so, because it changes the mathematics.
+/// What may be sent or stored in fewer bits: nothing, unless the job says so, because it changes the mathematics.
 std::vector<plan::Compression> compressions(const plan::Bounds& b) {
   const plan::Compression defaults;
   std::vector<plan::Compression> out;
@@ -115,8 +115,8 @@ std::vector<plan::Compression> compressions(const plan::Bounds& b) {
   return out;
 }
 
-/// Among how many ranks ZeRO partitions: as the job says; else all replicas, and with ZeRO 3, which gathers in every
-/// pass, those of a node too where the replicas span several.
+/// The number of ranks among which ZeRO shards: as the job says; else all replicas and, for ZeRO 3, which gathers in
+/// every pass, also those of one node if the replicas span several.
 std::vector<int> zero_groups(const plan::Bounds& b, const plan::PlanSpec& mesh, int zero, int per_node) {
   if (zero == 0 && b.zero_stage.empty()) return {0};
   if (!b.zero_group.empty()) return b.zero_group;
@@ -125,8 +125,8 @@ std::vector<int> zero_groups(const plan::Bounds& b, const plan::PlanSpec& mesh, 
   return spans ? std::vector<int>{0, within} : std::vector<int>{0};
 }
 
-/// Ways in which gradients in 16 bits are exchanged: as the job says; else all at once, and by node too where each of
-/// several nodes has replicas.
+/// How 16-bit gradients are exchanged: as the job says; else all at once, and also by node if each of several nodes has
+/// replicas.
 std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::PlanSpec& mesh, plan::Compression how,
                                          int zero, int per_node) {
   const bool halves =
@@ -147,7 +147,7 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
   return out;
 }
 
-/// Of a mixture of experts what divides the experts and the ranks that may share them.
+/// For a mixture of experts: degrees that divide the experts and the ranks that may share them.
 std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& model, int replicas, bool can) {
   if (!b.expert.empty() || !model.experts.any() || !can) return or_one(b.expert);
   std::vector<int> out = {1};
@@ -156,14 +156,14 @@ std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& mode
   return out;
 }
 
-/// Whole experts, where rows of tokens are apart.
+/// Whether experts are split over tensor ranks: also whole experts if those ranks have different rows of tokens.
 std::vector<int> expert_splits(const plan::Bounds& b, const models::Model& model, const plan::PlanSpec& spec) {
   if (!b.expert_tensor.empty()) return b.expert_tensor;
   return model.experts.any() && spec.shards_rows() ? std::vector<int>{0, 1} : std::vector<int>{0};
 }
 
-/// Meshes that fill the cluster. Where a job fixes every degree, its mesh is kept even if it does not: make_plan then
-/// says so.
+/// Meshes that fill the cluster. If a job fixes every degree, its mesh is kept even if it does not fill it: make_plan
+/// reports that.
 std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
                                    const cost::Stack& stack) {
   const plan::Bounds& b = job.bounds;
@@ -189,7 +189,7 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
   return out;
 }
 
-/// ZeRO's stages: as the job says, else those that the software has, in a pipeline or without.
+/// ZeRO's stages: as the job says, else those that the software supports, with or without a pipeline.
 std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& mesh) {
   if (!b.zero_stage.empty()) return b.zero_stage;
   std::vector<int> out;
@@ -198,7 +198,7 @@ std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& ca
         mesh.pipeline == 1 || std::find(can.pipelined_zero_stages.begin(), can.pipelined_zero_stages.end(), stage) !=
                                   can.pipelined_zero_stages.end();
     if (piped && (stage == 0 || mesh.replicas() > 1))
-      out.push_back(stage);  // over one replica there is nothing to part
+      out.push_back(stage);  // with one replica there is nothing to shard
   }
   return out;
 }
@@ -210,7 +210,7 @@ std::vector<plan::Recompute> recomputations(const plan::Bounds& b, bool flash) {
   return {Recompute::none, Recompute::selective, Recompute::full};
 }
 
-/// One stage has no order to choose. A balancing loss over the whole step wants all forward passes first (P124).
+/// One stage has no choice of order. A balancing loss over the whole step needs all forward passes first (P124).
 std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& model, const cost::Capabilities& can,
                                    const plan::PlanSpec& mesh) {
   using plan::Order;
@@ -221,7 +221,7 @@ std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& m
   return {Order::one_f_one_b};
 }
 
-/// Sequence parallelism is looked at where it can be: with a tensor group, whose size divides the sequence.
+/// Tries sequence parallelism where it is possible: with a tensor group whose size divides the sequence.
 std::vector<bool> shardings_of(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& mesh) {
   if (!b.sequence_parallel.empty()) return b.sequence_parallel;
   if (can.sequence_parallel && mesh.tensor > 1 && mesh.sequence % mesh.tensor == 0) return {false, true};

@@ -1,5 +1,5 @@
 #pragma once
-/// The points that a job allows on a cluster: what the search walks over.
+/// The points that a job allows on a cluster: the space of the search.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,9 +16,9 @@ namespace orrery::sim {
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
 /// Every spec of the space, in a fixed order in which simpler plans (less ZeRO, no recomputation, smaller micro-batch)
-/// come before others with the same mesh. Free degrees are the factorings of the cluster's size; a free micro-batch
-/// divides the replica's share of the batch. Where a batch does not divide, one point stands for the mesh. What a job
-/// leaves open keeps within what the software can do (cost::Capabilities), and attends and overlaps as it does.
+/// precede others with the same mesh. Free degrees take the factorings of the cluster's size; a free micro-batch
+/// divides the replica's share of the batch. If a batch is not divisible, one point represents the mesh. What a job
+/// leaves open stays within the software's capabilities (cost::Capabilities), and uses its attention and overlap.
 [[nodiscard]] std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model,
                                                    const plan::Job& job, const cost::Stacks& stacks);
 

@@ -1,4 +1,4 @@
-/// Translation of all rows; prices with changed numbers.
+/// Translates all rows; applies changed numbers to prices.
 #include "sim/validate/cases.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Cases make_cases(const std::vector<Row>& rows, Library library, const std::funct
                               unscorable(setup).empty() && rows[i].measured.seconds.has_value()});
       continue;
     }
-    // Equal models are one, so that their layers are priced once.
+    // Equal models share one object, so that their layers are priced once.
     const auto same = std::find_if(models.begin(), models.end(), [&](const auto& m) { return *m == *subject->model; });
     if (same == models.end())
       models.push_back(subject->model);
@@ -50,7 +50,7 @@ Predictor::Priced& Predictor::priced(const Case& one) {
   const cost::Pricing& usual = *one.subject.pricing;
   auto found = prices_.find(&usual);
   if (found == prices_.end()) {
-    // The row's own calibration, so that files given with --calibration count as everywhere.
+    // Keep the row's own calibration, so that files given with --calibration count here too.
     cost::Calibration over;
     over.stack = usual.stack().name;
     for (const auto& [name, value] : numbers_)

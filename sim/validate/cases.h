@@ -1,5 +1,5 @@
 #pragma once
-/// Rows made ready once, to be predicted often: with the stacks' numbers as they are, and with others in their place.
+/// Rows prepared once and predicted often: with the stacks' own numbers, or with others in their place.
 #include <cstddef>
 #include <functional>
 #include <map>
@@ -18,11 +18,11 @@ namespace orrery::sim {
 class Fabric;
 
 struct Case {
-  std::size_t row = 0;  ///< place among the rows
+  std::size_t row = 0;  ///< index in the rows
   Subject subject;
 };
 
-/// Whether its devices stand in more nodes than one.
+/// Whether its devices are in more than one node.
 [[nodiscard]] bool several_nodes(const Case& one);
 
 struct Cases {
@@ -30,27 +30,27 @@ struct Cases {
   std::vector<cost::LeftOutRow> left_out;  ///< with the reason
 };
 
-/// `progress` is told how many rows are done and may stop the work by returning false: what is done is returned.
+/// `progress` is called with the number of rows done; returning false stops, and what is done is returned.
 [[nodiscard]] Cases make_cases(const std::vector<Row>& rows, Library library,
                                const std::function<bool(std::size_t)>& progress = {});
 
 /// A stack's numbers: {stack, parameter} -> SI value.
 using StackNumbers = std::map<std::pair<std::string, std::string>, double>;
 
-/// Predicts with a few of the stacks' numbers replaced. Prices are kept for equal machines and stacks, so use one for
-/// many cases. Not thread-safe.
+/// Predicts with some of the stacks' numbers replaced. Prices are kept for equal machines and stacks, so use one
+/// Predictor for many cases. Not thread-safe.
 class Predictor {
  public:
   explicit Predictor(const StackNumbers& numbers) : numbers_(numbers) {}
   [[nodiscard]] cost::Estimate predict(const Case& one);
   /// Bytes of the worst device at its peak, as the row's figure counts them.
   [[nodiscard]] double memory_peak(const Case& one);
-  /// Bytes that a device must have for the run to live, whatever its figure of memory counts.
+  /// Bytes that a device must have for the run to survive, whatever the row's memory figure counts.
   [[nodiscard]] double memory_needed(const Case& one);
-  /// A training step's alone.
+  /// Only the time of a training step.
   [[nodiscard]] double seconds(const Case& one);
-  /// The step replayed: its time is what `plan` and `simulate` tell, its memory is of the schedule. All there is of a
-  /// recommendation model, which has no closed form.
+  /// The step replayed: its time is what `plan` and `simulate` report, its memory is the schedule's. The only
+  /// prediction for a recommendation model, which has no closed form.
   [[nodiscard]] cost::Estimate replayed(const Case& one);
 
  private:
@@ -62,7 +62,7 @@ class Predictor {
   cost::Estimator& estimator(const Case& one);
   const StackNumbers& numbers_;
   std::map<const void*, std::shared_ptr<const Fabric>> fabrics_;  ///< by cluster
-  std::map<const cost::Pricing*, Priced> prices_;                 ///< by the cases' own, of which equal ones are one
+  std::map<const cost::Pricing*, Priced> prices_;                 ///< by the cases' own pricing; equal ones are merged
 };
 
 }  // namespace orrery::sim

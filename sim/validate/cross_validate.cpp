@@ -1,4 +1,4 @@
-/// Folds, fits without them, and quantiles of what is left.
+/// Folds, fits without them, and quantiles of the residuals.
 #include "sim/validate/cross_validate.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr double kSameStack = 8,
-                 kSameReach = 2;  // weights beside a row of other software, and of one node against several
+                 kSameReach = 2;  // weights; 1: other software, or the other reach (one node, several)
 
 struct Fold {
   std::size_t family = 0;
@@ -63,7 +63,7 @@ void make_folds(Run& run) {
       std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> models;
       for (const std::size_t place : places) {
         const Setup& s = run.row(place).setup;
-        // Of recommendation models, which have no layers: by what interacts, and by their devices.
+        // Recommendation models have no layers: group by cross layers and devices.
         const std::pair model(s.layers.value_or(s.tables.cross_layers.value_or(0)), s.hidden.value_or(*s.gpus));
         models[by_model ? model : std::pair<std::int64_t, std::int64_t>()].push_back(place);
       }
@@ -83,7 +83,7 @@ LogResidual residual(const Run& run, std::size_t place, double predicted) {
           several_nodes(one)};
 }
 
-/// Residuals that an interval of fold `of` may be made of.
+/// The residuals from which an interval of fold `of` may be made.
 std::vector<LogResidual> others(Run& run, std::size_t of) {
   const Fold& fold = run.folds[of];
   std::vector<LogResidual> out;
@@ -131,7 +131,7 @@ std::vector<cost::LeftOutPrediction> predict_fold(Run& run, std::size_t f) {
 }
 
 double quantile(const std::vector<std::pair<double, double>>& sorted, double total, double share) {
-  // Each value stands in the middle of its weight; between middles linear.
+  // Each value is at the middle of its weight; linear between the middles.
   double before = 0, last_place = 0, last_value = sorted.front().first;
   for (const auto& [value, weight] : sorted) {
     const double place = (before + weight / 2) / total;
@@ -146,7 +146,7 @@ double quantile(const std::vector<std::pair<double, double>>& sorted, double tot
   return last_value;
 }
 
-/// Three digits: more would not be believed.
+/// Three digits: more would suggest false precision.
 cost::Interval rounded(const cost::Interval& i) {
   constexpr double kParts = 1000;
   return {std::floor(i.low * kParts) / kParts, std::ceil(i.high * kParts) / kParts};
@@ -188,7 +188,7 @@ cost::Interval spread_over_sources(const std::vector<LogResidual>& residuals, bo
 }
 
 std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library) {
-  const auto issues = [&](const Setup& setup) {  // whether a host issues its kernels one by one
+  const auto issues = [&](const Setup& setup) {  // whether a host issues kernels one by one
     for (const cost::Stack& stack : library.stacks)
       if (stack.name == setup.stack)
         for (const cost::Parameter& p : stack.parameters)
@@ -228,7 +228,7 @@ std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Li
       out.push_back({stack.name, several, rounded(spread_over_sources(time, several)),
                      rounded(spread_over_sources(memory, several)), 0});
   }
-  // Of a kind whose peaks nobody has published no more is known than of the other.
+  // A kind without published peaks takes the memory spread of the other kind.
   for (cost::Spread& spread : out)
     for (const cost::Spread& other : out)
       if (spread.memory == cost::Interval{1, 1} && other.several_nodes == spread.several_nodes)
@@ -244,7 +244,7 @@ cost::CrossValidation cross_validate(const std::vector<Row>& rows, const Cases& 
   for (std::size_t f = 0; f < run.folds.size(); ++f) {
     if (progress) progress(static_cast<double>(f) / static_cast<double>(run.folds.size()));
     std::vector<cost::LeftOutPrediction> predicted = predict_fold(run, f);
-    if (!run.going()) {  // a fold whose fits were stopped says nothing
+    if (!run.going()) {  // a fold whose fits were stopped has no valid result
       out.complete = false;
       break;
     }

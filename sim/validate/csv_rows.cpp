@@ -1,4 +1,4 @@
-/// Rows of a table in comma-separated text.
+/// Rows of comma-separated text.
 #include <fmt/format.h>
 
 #include <map>
@@ -21,11 +21,11 @@ std::string trimmed(const std::string& text) {
   return from == std::string::npos ? std::string() : text.substr(from, to - from + 1);
 }
 
-/// Takes lines apart. A quoted cell may hold separators, line ends and doubled quotes.
+/// Splits lines into cells. A quoted cell may contain separators, line ends and doubled quotes.
 class CsvText {
  public:
   CsvText(std::string_view text, base::Findings& findings) : text_(text), findings_(&findings) {
-    constexpr std::string_view kMark = "\xEF\xBB\xBF";  // of UTF-8, as spreadsheets write it
+    constexpr std::string_view kMark = "\xEF\xBB\xBF";  // byte-order mark, as spreadsheets write it
     if (text_.substr(0, kMark.size()) == kMark) text_.remove_prefix(kMark.size());
   }
 
@@ -36,7 +36,7 @@ class CsvText {
     do {
       cells.push_back(cell());
     } while (!ended() && text_[at_ - 1] == ',');
-    // A separator that ends the file has an empty cell behind it.
+    // A separator at the end of the file is followed by an empty cell.
     if (ended() && !text_.empty() && text_.back() == ',' && !last_quoted_) cells.push_back({"", place()});
     return cells;
   }
@@ -53,7 +53,7 @@ class CsvText {
     }
   }
 
-  /// Goes on behind the separator or the line's end.
+  /// Reads one cell and moves past the separator or line end.
   Cell cell() {
     Cell out{"", place()};
     last_quoted_ = !ended() && text_[at_] == '"';

@@ -1,4 +1,4 @@
-/// Which numbers of which stacks may be chosen, and which follow which.
+/// Which numbers of which stacks may be fitted, and which follow others.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ bool begins(const std::string& text, const char* with) {
   return text.rfind(with, 0) == 0;
 }
 
-/// Of "as NAME" and "as NAME: why" the name; empty when the source is of another form.
+/// The NAME in "as NAME" or "as NAME: why"; empty if the source has another form.
 std::string followed(const std::string& source) {
   if (!begins(source, kFollows)) return {};
   const std::string rest = source.substr(std::string(kFollows).size());
@@ -30,7 +30,7 @@ const cost::Parameter* number_of(const std::vector<cost::Stack>& stacks, const N
   return nullptr;
 }
 
-/// Whom a number follows in the end: itself, when free. Nothing when it stays as it is.
+/// The number that this one finally follows; itself if free. Nothing if it is fixed.
 std::optional<NumberName> root_of(const std::vector<cost::Stack>& stacks, NumberName name) {
   for (std::size_t hops = 0; hops <= stacks.size(); ++hops) {
     const cost::Parameter* p = number_of(stacks, name);
@@ -39,7 +39,7 @@ std::optional<NumberName> root_of(const std::vector<cost::Stack>& stacks, Number
     name.first = followed(p->source);
     if (name.first.empty()) return std::nullopt;
   }
-  return std::nullopt;  // they follow each other
+  return std::nullopt;  // they follow each other in a circle
 }
 
 bool is_choice(const std::string& parameter) {
@@ -53,7 +53,7 @@ void merge_into(StackFamily& family, const StackFamily& other) {
 }  // namespace
 
 const std::vector<Choice>& choices() {
-  constexpr double kMicro = 1e6, kMilli = 1e3;  // in a second; dividing keeps 85 us the number that "85 us" reads as
+  constexpr double kMicro = 1e6, kMilli = 1e3;  // per second; dividing makes 85 us the same number as reading "85 us"
   const auto in = [](double parts, std::vector<double> values) {
     for (double& v : values) v /= parts;
     return values;
@@ -61,7 +61,7 @@ const std::vector<Choice>& choices() {
   static const std::vector<Choice> all{
       {"stack.attention_share", 0.8, 0, {0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9, 1, 1.1}},
       {"stack.elementwise_passes", 1.5, 0, {1, 1.2, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6}},
-      // 5 us: what issuing a bare kernel takes; differences below it tell nothing apart.
+      // 5 us: the time to issue a bare kernel; smaller differences mean nothing.
       {"stack.data_share", 0.8, 0, {0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}},
       {"stack.exchange_share", 0.8, 0, {0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7,
                                         0.8, 0.9,  1,   1.2,  1.5, 2,    3,   4,   5,   7}},

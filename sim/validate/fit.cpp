@@ -1,4 +1,4 @@
-/// The loss over rows and its least.
+/// The loss over rows and its minimum.
 #include "sim/validate/fit.h"
 
 #include <fmt/format.h>
@@ -17,9 +17,9 @@ namespace orrery::sim {
 
 namespace {
 
-constexpr double kScatter = 0.05;            ///< what a prediction is usually off by, in logarithms
-constexpr std::size_t kMostOfASource = 200;  ///< evenly spread over it: more say the same again
-constexpr double kCutOff = 0.7;              ///< a factor of two: the row's plan or its time is not what it seems
+constexpr double kScatter = 0.05;            ///< usual error of a prediction, as a logarithm
+constexpr std::size_t kMostOfASource = 200;  ///< evenly spread over a source: more rows add nothing new
+constexpr double kCutOff = 0.7;              ///< a factor of two: the row's plan or time is not as stated
 
 const Choice& choice_of(const std::string& parameter) {
   const auto found =
@@ -28,7 +28,7 @@ const Choice& choice_of(const std::string& parameter) {
   return *found;
 }
 
-/// Half the squared distance from what is usual, in widths of belief.
+/// Half the squared distance from the usual value, in units of the prior's width.
 double unbelief(const Choice& choice, double value) {
   const auto kind = cost::known_parameter(choice.parameter);
   ENSURE(kind && kind->prior > 0, "{} is never fitted", choice.parameter);

@@ -1,13 +1,13 @@
 #pragma once
-/// Chooses the stacks' numbers over measured rows. What is chosen is written in the stacks themselves: a number whose
-/// source begins with `kChosen` is free, one whose source is "as NAME" follows NAME's (and its rows count for it);
-/// everything else stays. Stacks that so depend on each other are fitted together.
+/// Fits the stacks' numbers to measured rows. The stacks themselves state what is fitted: a number whose source begins
+/// with `kChosen` is free, one whose source is "as NAME" follows NAME's number (and its rows count for it); all others
+/// are fixed. Stacks that depend on each other in this way are fitted together.
 ///
-/// The loss of a set of rows is the sum of |ln(predicted / measured)|, cut off where it says more about the row than
-/// about the stack, in units of a usual scatter; a source of n rows weighs as sqrt(n), so that one source of many rows
-/// does not decide alone. To it comes, for each number, half the square of its distance from what is usual, in units of
-/// the width within which that is believed (ParameterKind::prior): the most probable numbers under Laplace's errors and
-/// a normal prior, so that three rows cannot pull a number far.
+/// The loss of a set of rows is the sum of |ln(predicted / measured)| in units of a typical scatter, cut off where it
+/// says more about the row than about the stack; a source of n rows weighs sqrt(n), so that one source of many rows
+/// does not decide alone. Added to it, for each number, is half the squared distance from its usual value, in units of
+/// its prior's width (ParameterKind::prior): the most probable numbers under Laplace errors and a normal prior, so that
+/// three rows cannot move a number far.
 #include <functional>
 #include <map>
 #include <string>
@@ -20,11 +20,11 @@
 
 namespace orrery::sim {
 
-/// How the source of a chosen number begins.
+/// The beginning of a fitted number's source.
 inline constexpr const char* kChosen = "coarse grid over";
 
-/// A number that may be fitted: what is usual before any row is seen, the least difference that counts (added before
-/// logarithms are taken, for numbers that may be 0), and the values it may take, ascending.
+/// A number that may be fitted: its usual value before any row is seen, the least difference that counts (added before
+/// taking logarithms, for numbers that may be 0), and the values that it may take, ascending.
 struct Choice {
   std::string parameter;
   double usual = 0;
@@ -35,31 +35,31 @@ struct Choice {
 
 using NumberName = std::pair<std::string, std::string>;  ///< stack, parameter
 
-/// Stacks whose numbers hang together.
+/// Stacks that share numbers.
 struct StackFamily {
   std::vector<std::string> stacks;            ///< sorted
   std::vector<NumberName> free;               ///< sorted
-  std::map<NumberName, std::size_t> follows;  ///< every free number and every follower -> place in `free`
+  std::map<NumberName, std::size_t> follows;  ///< every free number and every follower -> index in `free`
 };
 
-/// All families, those without free numbers too, by their first stack. A free number that choices() does not have is
+/// All families, including those without free numbers, by their first stack. A free number that is not in choices() is
 /// an error (V03).
 [[nodiscard]] base::Result<std::vector<StackFamily>> stack_families(const std::vector<cost::Stack>& stacks);
 
-/// Measured rows as fits see them. Predictions are kept, so that fits to overlapping sets of rows are cheap.
+/// Measured rows for fits. Predictions are kept, so that fits to overlapping sets of rows are cheap.
 class StackFitter {
  public:
   /// `rows` and `cases` must outlive it.
   StackFitter(const std::vector<Row>& rows, const Cases& cases, std::vector<StackFamily> families);
 
   [[nodiscard]] const std::vector<StackFamily>& families() const { return families_; }
-  /// Places in cases.ready of a family's measured rows, ascending.
+  /// Indices in cases.ready of a family's measured rows, ascending.
   [[nodiscard]] const std::vector<std::size_t>& cases_of(std::size_t family) const { return of_family_[family]; }
-  /// The numbers that those of the family's cases choose for which `use` is true; without any, what is usual. `go_on`
-  /// is asked often; when false, the best so far.
+  /// Fits the numbers to the family's cases for which `use` is true; without any, returns the usual values. `go_on` is
+  /// called often; when it returns false, the best so far is returned.
   [[nodiscard]] StackNumbers fit(std::size_t family, const std::function<bool(std::size_t)>& use,
                                  const std::function<bool()>& go_on = {});
-  /// What is usual, for all numbers of a family that are free or follow.
+  /// The usual values of all numbers of a family that are free or follow.
   [[nodiscard]] StackNumbers usual(std::size_t family) const;
   /// Seconds of these cases with these numbers.
   [[nodiscard]] std::vector<double> predict(const std::vector<std::size_t>& cases, const StackNumbers& numbers);
@@ -70,7 +70,7 @@ class StackFitter {
   const Cases* cases_;
   std::vector<StackFamily> families_;
   std::vector<std::vector<std::size_t>> of_family_;
-  std::map<StackNumbers, std::vector<double>> kept_;  ///< seconds by case; negative: not yet asked for
+  std::map<StackNumbers, std::vector<double>> kept_;  ///< seconds by case; negative: not computed yet
 };
 
 /// Fits every family to all its measured rows. A family without measured rows keeps its numbers.
@@ -78,8 +78,8 @@ class StackFitter {
                                                       const Cases& cases, const std::vector<cost::Stack>& stacks,
                                                       const std::function<bool()>& go_on = {});
 
-/// The text of a stack's file with some of its numbers and their sources replaced and everything else as it was. An
-/// error (V04) names a number that has no line of the form `NAME: {value: …, source: "…"}`.
+/// The text of a stack's file with some numbers and their sources replaced, otherwise unchanged. An error (V04) names a
+/// number that has no line of the form `NAME: {value: …, source: "…"}`.
 [[nodiscard]] base::Result<std::string> rewritten_stack(std::string_view text, const std::string& file,
                                                         const std::vector<cost::FittedNumber>& numbers);
 

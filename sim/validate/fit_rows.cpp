@@ -1,4 +1,4 @@
-/// Two fits, of times and of memory, and what they leave open.
+/// Two fits, of times and of memory, and their remaining uncertainty.
 #include "sim/validate/fit_rows.h"
 
 #include <fmt/format.h>
@@ -20,19 +20,19 @@ namespace orrery::sim {
 
 namespace {
 
-constexpr double kHuber = 1.5;  ///< scatters beyond which a row counts as an outlier (Huber 1964: 1.345 to 2)
+constexpr double kHuber = 1.5;  ///< in scatters; beyond it a row counts as an outlier (Huber 1964: 1.345 to 2)
 constexpr int kRounds = 8;
-constexpr std::size_t kFewRows = 4;  ///< fewer residuals say nothing of percentiles
+constexpr std::size_t kFewRows = 4;  ///< with fewer residuals percentiles mean nothing
 
-/// A number that runs may change: what it is where a stack does not state it, the least difference that counts (added
-/// before logarithms are taken), and the width of belief around the family's value, in logarithms.
+/// A number that runs may change: its value if a stack does not state it, the least difference that counts (added
+/// before taking logarithms), and the width of its prior around the family's value, as a logarithm.
 struct FreeNumber {
   const char* name;
   double otherwise, least, width, low, high;
 };
 
 constexpr double kMicros = 1e-6;
-// Widths as in cost/parameters/parameters.cpp; of shares less, for their families agree on them within a tenth or two.
+// Widths as in cost/parameters/parameters.cpp; smaller for shares, on which a family agrees within a tenth or two.
 constexpr FreeNumber kTimes[] = {
     {"stack.matmul_share", 1, 0, 0.2, 0.3, 1.05},
     {"stack.elementwise_passes", 1, 0, 0.4, 0.5, 10},
@@ -82,7 +82,7 @@ void set_number(cost::Stack& stack, const std::string& name, double value, const
 
 using Numbers = std::vector<std::pair<const FreeNumber*, double>>;
 
-/// Predictions with other numbers in the place of a stack's.
+/// Predictions with some of a stack's numbers replaced.
 class Variant {
  public:
   explicit Variant(Numbers numbers) : numbers_(std::move(numbers)) {}
@@ -121,7 +121,7 @@ class Variant {
   std::map<const cost::Pricing*, Priced> prices_;
 };
 
-/// One of the two fits: its numbers, what it looks at, and where it stands.
+/// One of the two fits: its numbers, its observations, and its current state.
 struct Fit {
   std::vector<FreeNumber> numbers;
   std::vector<cost::Unknown> unknowns;
@@ -146,17 +146,17 @@ struct Fit {
     theta = cost::least_squares(unknowns, weights, residuals, kHuber, kRounds).theta;
     left = cost::left_one_out(unknowns, weights, residuals, kHuber, theta);
   }
-  /// Width of what is known of a number over that of what was believed.
+  /// Posterior width of a number over its prior width.
   [[nodiscard]] double narrowed(std::size_t i) const {
     return left.covariance.empty() ? 1 : std::sqrt(std::max(0.0, left.covariance[i][i])) / unknowns[i].prior;
   }
 };
 
-/// Rows ready to be fitted.
+/// Rows prepared for fitting.
 struct Rows {
   const std::vector<Row>& all;
   Cases cases;
-  std::vector<const Case*> timed, peaks, lives;  ///< with a time; with a peak; that ran or died
+  std::vector<const Case*> timed, peaks, lives;  ///< with a time; with a peak; that ran or ran out of memory
 
   [[nodiscard]] const Row& row(const Case& one) const { return all[one.row]; }
   [[nodiscard]] bool died(const Case& one) const { return row(one).setup.kind == kOutOfMemory; }
@@ -165,7 +165,7 @@ struct Rows {
 
 Rows rows_of(const std::vector<Row>& rows, Library library, const cost::Stack& like,
              std::vector<cost::LeftOutRow>& left_out, std::size_t& used) {
-  library.stacks.clear();  // whatever a row calls its stack, it is the one to be fitted
+  library.stacks.clear();  // whatever stack a row names, the fitted one is used
   library.stand_in = like;
   Rows out{rows, make_cases(rows, std::move(library)), {}, {}, {}};
   left_out = out.cases.left_out;
@@ -191,7 +191,7 @@ std::vector<double> time_residuals(const Rows& rows, Variant variant) {
   return out;
 }
 
-/// Peaks, and by how much what is needed lies on the wrong side of what there is.
+/// Residuals of peaks, and by how much the need lies on the wrong side of the capacity.
 std::vector<double> memory_residuals(const Rows& rows, Variant variant) {
   std::vector<double> out;
   for (const Case* one : rows.peaks)
@@ -210,8 +210,8 @@ cost::ErrorSummary errors_of(const std::vector<double>& log_ratios) {
   return summary_of(std::move(errors));
 }
 
-/// 10th and 90th percentile of measured over predicted, wider for few rows: of n residuals a further one scatters as if
-/// by a t-distribution of about as many degrees, and the family's own spread counts as much as a few rows.
+/// 10th and 90th percentile of measured over predicted, wider for few rows: with n residuals, a further one scatters
+/// roughly by a t-distribution with as many degrees of freedom, and the family's spread counts as much as a few rows.
 cost::Interval interval_of(std::vector<double> log_ratios, const cost::Interval& family) {
   std::sort(log_ratios.begin(), log_ratios.end());
   const auto at = [&](double share) {
@@ -231,7 +231,7 @@ cost::Interval interval_of(std::vector<double> log_ratios, const cost::Interval&
   return {std::floor(low * kParts) / kParts, std::ceil(high * kParts) / kParts};
 }
 
-/// To four digits: more would not be believed, and a file is to be read.
+/// Four digits: more would suggest false precision, and the file should be readable.
 double rounded(double value) {
   constexpr double kNothing = 1e-12;
   return std::abs(value) < kNothing ? 0 : std::stod(fmt::format("{:.4g}", value));
@@ -243,7 +243,7 @@ std::string source_of(const Fit& fit, std::size_t i, std::size_t rows, const std
                                    : fmt::format("fitted to {} runs around {}", rows, like);
 }
 
-/// Splits of the given models over as many devices, which no row has.
+/// Splits of the given models over the same number of devices that no row has.
 std::vector<Setup> other_runs(const Rows& rows) {
   std::vector<Setup> out;
   std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> known;
@@ -254,7 +254,7 @@ std::vector<Setup> other_runs(const Rows& rows) {
   constexpr std::size_t kMostSizes = 3, kMostRuns = 60;
   for (const Case* one : rows.timed) {
     const Setup& base = rows.row(*one).setup;
-    if (base.family == kRecommender) continue;  // it has no such splits
+    if (base.family == kRecommender) continue;  // a recommendation model has no such splits
     if (sizes.size() >= kMostSizes || !sizes.insert(*base.gpus).second) continue;
     for (const std::int64_t tensor : {1, 2, 4, 8, 16})
       for (const std::int64_t pipeline : {1, 2, 4, 8})
@@ -349,7 +349,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
     if ((of_life && !dies) || (of_device && !counted && !dies)) continue;
     memory.add(number, like);
   }
-  // When stopped, what was fitted so far is thrown away, so that any residuals will do.
+  // When stopped, the fit is discarded, so any residuals will do.
   const cost::Residuals of_time = [&](const std::vector<double>& theta) {
     ++looks;
     return tell("step times") ? time_residuals(rows, Variant(times.at(theta)))
@@ -368,7 +368,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   out.memory_before = errors_of(of_peaks(memory_residuals(rows, Variant({}))));
   times.solve(of_time, rows.timed.size());
   if (!stopped) memory.solve(of_memory, memory_count);
-  std::vector<double> left_out;  // ln(measured / predicted), each run by what the others tell
+  std::vector<double> left_out;  // ln(measured / predicted), each run by a fit to the others
   for (std::size_t i = 0; i < rows.timed.size() && rows.timed.size() > 1 && tell("each run left out"); ++i, ++looks)
     left_out.push_back(std::log(*rows.row(*rows.timed[i]).measured.seconds /
                                 Variant(times.at(times.left.theta[i])).seconds(rows.timed[i]->subject)));

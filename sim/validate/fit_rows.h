@@ -1,11 +1,11 @@
 #pragma once
-/// Fits a stack to a handful of runs that state their split and what they took: `calibrate --rows`.
+/// Fits a stack to a few runs that state their split and their time: `calibrate --rows`.
 ///
 /// The few numbers of a stack (and of the network as it sees it) are the most probable ones under Huber's loss on
-/// ln(predicted / measured) and a normal prior on each number's logarithm, around the stack that is given as the
-/// family's: sixteen rows move what they tell, and one outlier moves little. Times are those of the closed form, as
-/// `validate` has them. Numbers of memory are fitted apart, to peaks where they are given, to runs that died for lack
-/// of memory (it was to need more than there is) and to those that did not.
+/// ln(predicted / measured) and a normal prior on each number's logarithm, centred on the given stack of the family:
+/// sixteen rows move what they determine, and one outlier moves little. Times are those of the closed form, as in
+/// `validate`. Memory numbers are fitted separately: to peaks if given, to runs that ran out of memory (they must need
+/// more than there is) and to those that did not.
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,11 +20,11 @@ namespace orrery::sim {
 
 struct RowFitOptions {
   std::string name;  ///< of the stack
-  /// Told what is being done; false: stop.
+  /// Called with the current activity; returning false stops.
   std::function<bool(const std::string&)> progress;
 };
 
-/// F05: no row has a time or a peak that can be predicted. Stopped by `progress`, an empty list of diagnostics.
+/// F05: no row has a time or a peak that can be predicted. An empty list of diagnostics if `progress` stopped it.
 [[nodiscard]] base::Result<cost::RowFit> fit_rows(const std::vector<Row>& rows, Library library,
                                                   const cost::Stack& like, const cost::Intervals& intervals,
                                                   const RowFitOptions& options);

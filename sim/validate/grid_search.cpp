@@ -1,4 +1,4 @@
-/// Coordinate search on a grid, with diagonal steps where coordinates alone are stuck.
+/// Coordinate search on a grid, with diagonal steps when single coordinates are stuck.
 #include "sim/validate/grid_search.h"
 
 #include "base/ensure.h"
@@ -13,7 +13,7 @@ struct Search {
   const std::function<bool()>& go_on;
   GridSearch at;
 
-  /// Takes `point` if it is better. Differences that only rounding makes are none.
+  /// Takes `point` if it is better by more than rounding.
   bool take(const GridPoint& point) {
     constexpr double kRounding = 1e-12;
     if (go_on && !go_on()) {
@@ -39,7 +39,7 @@ struct Search {
     return better;
   }
 
-  /// One step along two numbers, each up or down.
+  /// One step along two numbers at once, each up or down.
   bool diagonals() {
     const GridPoint from = at.best;
     bool better = false;

@@ -1,4 +1,4 @@
-/// Reads headlines, simulates their runs, reads the quantities off.
+/// Reads headlines, simulates their runs, and computes their quantities.
 #include "sim/validate/headlines.h"
 
 #include <fmt/format.h>
@@ -65,13 +65,13 @@ void read_quantity(const base::Cursor& item, Headline& out) {
     item.at("runs").error("E0105", fmt::format("{} takes {} runs, here are {}", name, runs, out.runs.size()));
 }
 
-/// A run with all that quantities are read off.
+/// A run with all data that quantities need.
 struct Simulated {
   plan::PlanSpec spec;
   cost::Prediction prediction;
   double states = 0, activations = 0;  // bytes of the first stage
-  double flops = 0;                    // of a step, what is recomputed counted in
-  double largest = 0;                  // billions of parameters, where they are asked for
+  double flops = 0;                    // per step, including recomputation
+  double largest = 0;                  // billions of parameters, if a headline asks for them
 
   [[nodiscard]] double devices() const {
     return static_cast<double>(spec.data) * spec.tensor * spec.pipeline * spec.context;
@@ -86,7 +86,7 @@ double all_to_alls(const cost::Prediction& p) {
   return sum;
 }
 
-/// A recommendation model's step by replay. Its memory is judged apart: no figure of time is of what does not fit.
+/// A recommendation model's step by replay. Memory is checked separately: a plan that does not fit has no valid time.
 base::Result<Simulated> simulated_tables(const Subject& subject, bool only_memory) {
   Simulated out;
   out.spec = subject.plan.spec();
@@ -123,7 +123,7 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   if (order) {
     plan::PlanSpec spec = plan.spec();
     spec.order = *order;
-    // Orders that update after every micro-batch take the run's batch as one.
+    // Orders that update after every micro-batch treat the run's batch as one micro-batch.
     if (spec.asynchronous() && spec.order != plan::Order::pipedream_2bw) spec.micro_batch = spec.batch / spec.data;
     auto other = plan::make_plan(subject->model, subject->pricing->shared_cluster(), spec);
     if (!other) return base::fail(other.error());
@@ -145,7 +145,7 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   return out;
 }
 
-/// Whether a run fits all the memories that it uses.
+/// Whether a run fits in all memories that it uses.
 base::Result<bool> fits(Translator& translator, const Setup& setup) {
   auto subject = translator.translate(setup);
   if (!subject) return base::fail(subject.error());
@@ -154,7 +154,7 @@ base::Result<bool> fits(Translator& translator, const Setup& setup) {
          estimator.fits_beside(subject->plan);
 }
 
-/// The run with as many layers as fit, by doubling and halving; the run's own where even one does not.
+/// The run with as many layers as fit, by doubling and bisection; the run's own number if not even one fits.
 base::Result<Setup> deepest(Translator& translator, Setup setup) {
   constexpr std::int64_t kMostLayers = 10'000;
   const Setup given = setup;
@@ -249,7 +249,7 @@ std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, 
     for (const std::string& id : headline.runs) {
       const auto row = std::find_if(headlines.runs.begin(), headlines.runs.end(),
                                     [&](const Row& one) { return one.setup.id == id; });
-      ENSURE(row != headlines.runs.end(), "no run {}", id);  // parse_headlines has seen to it
+      ENSURE(row != headlines.runs.end(), "no run {}", id);  // parse_headlines has checked this
       Setup setup = row->setup;
       if (headline.quantity == Quantity::largest_model) {
         auto deep = deepest(translator, setup);

@@ -25,7 +25,7 @@ std::string letters_of(const std::string& text) {
   return out;
 }
 
-/// Words of letters, digits and underscores.
+/// Splits text into words of letters, digits and underscores.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out(1);
   for (const char c : lower(text)) {
@@ -47,7 +47,7 @@ bool says(const std::string& text, const char* part) {
   return lower(text).find(part) != std::string::npos;
 }
 
-/// What a framework's own recipe of a model does, where a row says nothing of it.
+/// What a framework's own recipe for a model does, for rows that do not say.
 struct Recipe {
   const char* framework;  ///< a word of the row's
   const char* model;      ///< the beginning of its letters
@@ -71,7 +71,7 @@ constexpr Recipe kRecipes[] = {
     {"bridge", "qwen3235b", "H", "", false, false, false, kBridge, true},
     {"nemo", "deepseekv3", "H", "mla_up_proj, layernorm, moe, mlp", true, false, true,
      "NVIDIA NeMo, nemo/collections/llm/recipes/deepseek_v3.py"},
-    // DeepEP did not reach beyond a tray then (Megatron-LM, discussions/deepseek-v3-gb200-optimization, 1).
+    // At that time DeepEP did not reach beyond a tray (Megatron-LM, discussions/deepseek-v3-gb200-optimization, 1).
     {"nemo", "deepseekv3", "GB", "mla_up_proj, layernorm, moe, mlp", false, false, true,
      "NVIDIA NeMo, nemo/collections/llm/recipes/deepseek_v3.py"},
     {"megatron-core (dev)", "qwen3235b", "GB", "", true, true, false,
@@ -91,7 +91,7 @@ const Recipe* recipe_of(const Setup& s) {
 
 const models::Model* model_meant(const Setup& s, const std::vector<models::Model>& catalogue) {
   const std::string row = letters_of(s.model);
-  constexpr std::size_t kLeast = 5;  // letters that tell a model from another
+  constexpr std::size_t kLeast = 5;  // letters that distinguish one model from another
   if (row.size() < kLeast) return nullptr;
   for (const models::Model& m : catalogue) {
     const std::string name = letters_of(m.name);

@@ -1,4 +1,4 @@
-/// Reads published rows leniently: the files are others', with many keys beside ours.
+/// Reads published rows leniently: the files belong to others, and have many more keys.
 #include "sim/validate/rows.h"
 
 #include <fmt/format.h>
@@ -20,9 +20,9 @@ using base::Cursor;
 constexpr double kMostSeconds = 1e9;
 constexpr double kMostBytes = 1e15;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
-constexpr std::size_t kPart = std::size_t{512} << 10;  ///< bytes of a list that are read at a time
+constexpr std::size_t kPart = std::size_t{512} << 10;  ///< bytes of a list read at a time
 
-/// A number where the row has one; text means that none is stated.
+/// A number, if the row has one; text counts as not stated.
 std::optional<double> number_at(const RowFields& row, const char* key, double low, double high) {
   const std::string text = row.stated(key);
   if (text.empty()) return std::nullopt;
@@ -39,7 +39,7 @@ std::optional<double> number_at(const RowFields& row, const char* key, double lo
 
 std::optional<std::int64_t> integer_at(const RowFields& row, const char* key, std::int64_t low = 1) {
   const auto value = number_at(row, key, static_cast<double>(low), static_cast<double>(kMostSize));
-  if (!value || *value != std::floor(*value)) return std::nullopt;  // an average micro-batch of 1.5 is no size
+  if (!value || *value != std::floor(*value)) return std::nullopt;  // an average micro-batch of 1.5 is not a size
   return static_cast<std::int64_t>(*value);
 }
 
@@ -50,7 +50,7 @@ std::optional<bool> switch_at(const RowFields& row, const char* key) {
   return std::nullopt;
 }
 
-/// A whole number of a row.
+/// A whole number in a row.
 template <class Of>
 struct Integer {
   std::optional<std::int64_t> Of::*member;
@@ -205,13 +205,13 @@ base::Result<std::vector<Row>> parse_list(std::string_view text, const std::stri
   });
 }
 
-/// A part of a long list: whole rows, with the line of the file that the first of them begins on.
+/// A part of a long list: whole rows, and the line of the file on which the first one begins.
 struct ListPart {
   std::string text;
   int line = 0;
 };
 
-/// The rows of `results:` in parts, where they are written one below the other; none where they are not.
+/// Divides the rows of `results:` into parts if they are a block list; otherwise returns none.
 std::vector<ListPart> parts_of(std::string_view text) {
   std::vector<ListPart> parts;
   constexpr std::string_view kKey = "results:";
@@ -226,7 +226,7 @@ std::vector<ListPart> parts_of(std::string_view text) {
     const std::size_t begin = line.find_first_not_of(" \r\n");
     if (!inside) {
       inside = line.substr(0, kKey.size()) == kKey;
-      // A list in brackets, or one that an alias names, is read as a whole.
+      // A list in brackets, or given by an alias, is read as a whole.
       const std::size_t rest = inside ? line.find_first_not_of(" \r\n", kKey.size()) : std::string_view::npos;
       if (rest != std::string_view::npos && line[rest] != '#') return {};
       continue;
@@ -249,7 +249,7 @@ base::Result<std::vector<Row>> parse_long_list(std::string_view text, const std:
   if (parts.empty()) return parse_list(text, file, origin);
   std::vector<Row> rows;
   for (ListPart& part : parts) {
-    const int shift = part.line - 2;  // in the part it stands behind the key
+    const int shift = part.line - 2;  // in the part, the rows follow the key's line
     auto read = parse_list(part.text, file, origin);
     std::string().swap(part.text);
     if (!read) {

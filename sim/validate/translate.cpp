@@ -1,4 +1,4 @@
-/// Rows to plans.
+/// Translates rows into plans.
 #include "sim/validate/translate.h"
 
 #include <fmt/format.h>
@@ -25,12 +25,12 @@ namespace {
 using base::fail;
 using base::Result;
 
-/// Families as others call them, in ours; MPT's differs from GPT-2's in what carries biases and positions.
+/// Other names of model families, in terms of Orrery's; MPT differs from GPT-2 in biases and positions.
 struct Family {
   const char* word;
   const char* family;
   const char* extra;
-  std::int64_t vocab;  ///< where none is stated: GPT-2's, BERT's and Llama 2's own
+  std::int64_t vocab;  ///< default: GPT-2's, BERT's and Llama 2's own
 };
 constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
 constexpr std::int64_t kUsualNode = 8;  // devices
@@ -46,7 +46,7 @@ bool cuts_vocabulary(const cost::Stack& stack) {
   return cost::number_of(stack, "stack.cuts_vocabulary", 0) != 0;
 }
 
-/// What a row does not state of its experts is their usual form: weights normalised, no layer without them.
+/// Unstated properties of experts take their usual form: normalised weights, experts in every layer.
 std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
   const std::int64_t width = s.expert_ffn.value_or(s.ffn_hidden.value_or(4 * *s.hidden));
   if (!s.experts_per_token) notes.push_back("two experts a token");
@@ -58,18 +58,18 @@ std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
       s.moe_every.value_or(1));
 }
 
-/// Experts' own mesh: whole ones where a row says so, or where they are over more ranks than data and context have.
+/// The experts' own mesh: whole experts if the row says so, or if they span more ranks than data and context have.
 void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>& notes) {
   spec.expert = static_cast<int>(s.expert.value_or(1));
   if (!s.experts) return;
-  // What is divided among ranks is usually whole on each (Megatron-Core's guide to mixtures of experts).
+  // Experts divided among ranks are usually whole on each (Megatron-Core's guide to mixtures of experts).
   const bool whole = s.expert_tensor.value_or(spec.expert > 1 ? 1 : 0) == 1;
   spec.expert_tensor = spec.tensor > 1 && whole ? 1 : 0;
   if (spec.expert_tensor == 1 && !s.expert_tensor) notes.push_back("experts are whole on each tensor rank");
   if (spec.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
     notes.push_back("sequence parallelism, without which experts are not whole");
   spec.sequence_parallel = spec.sequence_parallel || spec.expert_tensor == 1;
-  // A framework's allocator takes what comes.
+  // A framework's allocator adapts to the actual load.
   spec.expert_bound = spec.expert_imbalance = imbalance_of(s, notes);
   if (spec.expert_bound == 1) notes.push_back("experts that get as many tokens each");
 }
@@ -106,7 +106,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     notes.push_back(fmt::format("what the row leaves open of its model is that of {}", meant->name));
     return std::make_shared<const models::Model>(as_row_has(*meant, s));
   }
-  // A block as nearly all mixtures of experts have it, where a row says no more than that it is one.
+  // If a row says only that it is a mixture of experts, assume the block that nearly all of them have.
   if (mixed && family == std::end(kFamilies))
     family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                           [](const Family& f) { return std::string_view(f.word) == "llama"; });
@@ -126,7 +126,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   else if (mixed) {
     text += fmt::format("ffn_hidden: {}\n", s.expert_ffn.value_or(4 * *s.hidden));
   } else if (std::string(family->family) == "llama") {
-    // Llama's own rule: two thirds of four widths, up to a multiple of 256.
+    // Llama's own rule: two thirds of four widths, rounded up to a multiple of 256.
     constexpr std::int64_t kMultiple = 256;
     const std::int64_t width = (8 * *s.hidden / 3 + kMultiple - 1) / kMultiple * kMultiple;
     text += fmt::format("ffn_hidden: {}\n", width);
@@ -149,18 +149,18 @@ Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& not
   return models::DType::fp16;
 }
 
-/// As stated: over one replica nothing is partitioned, but the software is the one that would.
+/// As stated: with one replica nothing is sharded, but the stage determines the software.
 int zero_stage_of(const Setup& s) {
   return static_cast<int>(s.zero_stage.value_or(0));
 }
 
-/// What the software computes of a padded sequence (stack.token_share).
+/// The share of a padded sequence that the software computes (stack.token_share).
 double token_share(const cost::Stack& stack, std::int64_t sequence) {
   const bool leaves_out = static_cast<double>(sequence) >= cost::number_of(stack, "stack.token_share_from", 0);
   return leaves_out ? cost::number_of(stack, "stack.token_share", 1) : 1;
 }
 
-/// Bytes of the optimizer's moments, a parameter: a byte each in 8 bits (Dettmers et al. 2022), else fp32.
+/// Bytes per parameter of the optimizer's moments: one byte each in 8 bits (Dettmers et al. 2022), else fp32.
 double moment_bytes(const std::string& optimizer) {
   constexpr double kEightBit = 2, kFp32 = 8;
   return optimizer.find("8-bit") != std::string::npos ? kEightBit : kFp32;
@@ -177,7 +177,7 @@ plan::ZeroBubble zero_bubble(const std::string& schedule) {
   return plan::ZeroBubble::none;
 }
 
-/// The zero-bubble paper's orders; those that it finds by search are taken as the hand-made ones of their memory.
+/// The zero-bubble paper's orders; those found by search are taken as the hand-made ones with the same memory.
 plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
   if (s.schedule == "ZB-V") return plan::Order::zb_v;
   if (s.schedule == "DualPipe") return plan::Order::dualpipe;
@@ -190,8 +190,8 @@ plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
   return order;
 }
 
-/// Sub-groups of ZeRO: as stated, or a node's ranks under PyTorch's HYBRID_SHARD. One that is no smaller than the data
-/// group is none.
+/// Sub-groups of ZeRO: as stated, or a node's ranks under PyTorch's HYBRID_SHARD. A group at least as large as the data
+/// group counts as none.
 int zero_group_of(const Setup& s, const plan::PlanSpec& spec, int per_node, std::vector<std::string>& notes) {
   if (spec.zero_stage == 0) return 0;
   const bool hybrid = s.fsdp_sharding.find("HYBRID_SHARD") != std::string::npos;
@@ -202,7 +202,7 @@ int zero_group_of(const Setup& s, const plan::PlanSpec& spec, int per_node, std:
   return static_cast<int>(group);
 }
 
-/// "megatron-2023" is megatron of 2023; a name that ends in no number is all family, of no year.
+/// "megatron-2023" is megatron of 2023; a name without a number at the end is only a family, without a year.
 struct Version {
   std::string family;
   std::int64_t year = 0;
@@ -219,7 +219,7 @@ Version version_of(const std::string& name) {
   return {name, 0};
 }
 
-/// The kind of network that a source's words name; empty where they name none.
+/// The kind of network that a source's words name; empty if they name none.
 std::string network_of(const std::string& words) {
   const std::pair<const char*, const char*> kinds[] = {{"EFA", "efa"},
                                                        {"RoCE", "roce"},
@@ -234,14 +234,14 @@ std::string network_of(const std::string& words) {
   return {};
 }
 
-/// How much two names of devices have in common: the length of their common beginning.
+/// Similarity of two device names: the length of their common prefix.
 std::size_t likeness(const std::string& a, const std::string& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   (void)other;
   return static_cast<std::size_t>(end - a.begin());
 }
 
-/// "-custom-interact" where a run of a recommendation model says that the interaction is a kernel of its own.
+/// "-custom-interact" if a recommendation model's run says that the interaction has a custom kernel.
 const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
 }
@@ -268,7 +268,7 @@ const cost::Stack* Translator::stack_of_family(const std::string& name) const {
   const Version wanted = version_of(name);
   const cost::Stack* best = nullptr;
   const auto distance = [&](const cost::Stack& stack) {
-    constexpr std::int64_t kToday = 2024;  // what a name without a year is of
+    constexpr std::int64_t kToday = 2024;  // the year assumed for a name without one
     const auto dated = [](const Version& version) { return version.year == 0 ? kToday : version.year; };
     return std::abs(dated(version_of(stack.name)) - dated(wanted));
   };
@@ -278,11 +278,11 @@ const cost::Stack* Translator::stack_of_family(const std::string& name) const {
   return best;
 }
 
-/// The stack whose prices the row's plan takes: as `orrery plan` takes it for a job (cost::Stacks).
+/// The stack whose prices the row's plan takes: chosen as `orrery plan` does for a job (cost::Stacks).
 const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stands_in, const Setup& s,
                                             const clusters::Cluster& cluster, std::vector<std::string>& notes) const {
   const cost::Stacks stacks(named, [&](const std::string& name) { return stack_named(name); });
-  // Timed layers within a node are of one version of the software.
+  // Measured layers within a node are from one version of the software.
   const bool several = stands_in || cluster.size() > cluster.devices_per_node;
   const cost::Stack* out = stack_named(stacks.all()[stacks.place_of(zero_stage_of(s), several)].name);
   if (!out) out = &named;
@@ -318,11 +318,11 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
       if (c.name == s.cluster) return sized_cluster(c, s);
     return fail("V02", fmt::format("no cluster of the catalogue is called '{}'", s.cluster));
   }
-  // The most alike device, then the node of as many of them, then the network that the row names, then the smallest
-  // cluster, then the first by name.
+  // Prefers the most similar device, then the closest number of devices per node, then the network that the row names,
+  // then the smallest cluster, then the first by name.
   const clusters::Cluster* base = nullptr;
   const std::string stated = network_of(s.inter_node_link);
-  const std::string network = stated.empty() ? "infiniband" : stated;  // what most such clusters have
+  const std::string network = stated.empty() ? "infiniband" : stated;  // the usual one in such clusters
   const auto rank = [&](const clusters::Cluster& c) {
     return std::tuple(-static_cast<std::int64_t>(likeness(c.device().name, s.gpu_type)),
                       std::abs(c.devices_per_node - per_node), c.shape->network.kind != network, std::int64_t{c.nodes});
@@ -349,7 +349,7 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const
   clusters::Cluster cluster = machine;
   if (s.inter_node_gbps && cluster.shape && cluster.shape->node.nics > 0) {
     constexpr double kBytesPerGigabit = 1e9 / 8;
-    // Of a rack, whose trays rows call nodes, each device has what a tray's has.
+    // In a rack, whose trays rows call nodes, each device has a tray's share.
     const double trays = machine.devices_per_node > kUsualNode
                              ? static_cast<double>(machine.devices_per_node) /
                                    static_cast<double>(s.gpus_per_node.value_or(machine.devices_per_node))
@@ -415,7 +415,7 @@ Result<Subject> Translator::translate(const Setup& given) {
   spec.context = degree(s.context);
   spec.virtual_stages = degree(s.virtual_stages);
   if (s.interleaved.value_or(false) && !s.virtual_stages && spec.pipeline > 1) {
-    constexpr std::int64_t kChunk = 2;  // layers: small, as who interleaves wants it, and no single one
+    constexpr std::int64_t kChunk = 2;  // layers: small chunks, as interleaving favours, but not single layers
     const std::int64_t per_stage = *s.layers / spec.pipeline;
     if (*s.layers % spec.pipeline == 0 && per_stage % kChunk == 0 && per_stage > kChunk) {
       spec.virtual_stages = static_cast<int>(per_stage / kChunk);
@@ -423,7 +423,7 @@ Result<Subject> Translator::translate(const Setup& given) {
     }
   }
   if (spec.pipeline > 1) spec.order = order_of(s, notes);
-  // Where stages do not divide the layers, but would with embedding and head counted as a layer each: the convention of
+  // If stages do not divide the layers, but would with embedding and head counted as one layer each: the convention of
   // BLOOM's and the zero-bubble paper's runs.
   const std::int64_t chunks = *s.pipeline * spec.virtual_stages;
   spec.ends_as_layers = *s.layers % chunks != 0 && (*s.layers + 2) % chunks == 0;

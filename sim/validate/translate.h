@@ -1,6 +1,6 @@
 #pragma once
-/// From a published row to what a prediction needs: model, cluster, stack and plan. What a row leaves open is filled by
-/// a default, each of which is noted; docs/validation.md lists them.
+/// Translates a published row into the inputs of a prediction: model, cluster, stack and plan. What a row leaves open
+/// is filled by a default, each of which is noted; docs/validation.md lists them.
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,53 +20,53 @@
 
 namespace orrery::sim {
 
-/// What rows may name, given by who opens files.
+/// The catalogues that rows may name, provided by the part that opens files.
 struct Library {
-  std::vector<clusters::Cluster> clusters;  ///< the catalogue, by name; each GPU's node is found here
+  std::vector<clusters::Cluster> clusters;  ///< the catalogue, by name; provides each GPU's node
   std::vector<cost::Stack> stacks;
   std::vector<cost::Calibration> calibrations;
-  std::optional<cost::Stack> stand_in = {};       ///< for rows whose stack the catalogue lacks (`--stack`)
-  std::optional<clusters::Cluster> machine = {};  ///< what all rows ran on (`--cluster`); else found by their device
-  std::vector<models::Model> models = {};         ///< the catalogue's, that rows may name
+  std::optional<cost::Stack> stand_in = {};       ///< for rows whose stack is not in the catalogue (`--stack`)
+  std::optional<clusters::Cluster> machine = {};  ///< the machine of all rows (`--cluster`); else found by device
+  std::vector<models::Model> models = {};         ///< the catalogue's models, which rows may name
 };
 
-/// The stacks that stand for software that nobody named: eager PyTorch, and what a compiler has fused.
+/// Stacks for unnamed software: eager PyTorch, and what a compiler has fused.
 inline constexpr const char* kGenericEager = "generic-eager";
 inline constexpr const char* kGenericCompiled = "generic-compiled";
-inline constexpr const char* kGenericRecommender = "generic-recommender";  ///< of whatever trains a DLRM
+inline constexpr const char* kGenericRecommender = "generic-recommender";  ///< whatever trains a DLRM
 
-/// Whether what a row says of its software (`stack`, `framework`) names a compiler.
+/// Whether a row's `stack` or `framework` names a compiler.
 [[nodiscard]] bool is_compiled(const Setup& setup);
 
-/// A row made ready for prediction.
+/// A row prepared for prediction.
 struct Subject {
   std::shared_ptr<const models::Model> model;
-  std::shared_ptr<const cost::Pricing> pricing;  ///< of the row's cluster and stack
+  std::shared_ptr<const cost::Pricing> pricing;  ///< for the row's cluster and stack
   plan::Plan plan;
-  cost::MemoryQuestion memory;     ///< what the figure counts: as the row says, else what the stack's users read
-  bool stands_in = false;          ///< the stack is another version of the software than the row's, or its kind alone
-  std::vector<std::string> notes;  ///< defaults taken: "no node of ... in the catalogue: ... instead"
+  cost::MemoryQuestion memory;     ///< what the figure counts: as the row says, else what the stack's users report
+  bool stands_in = false;          ///< the stack is another version of the row's software, or only of its kind
+  std::vector<std::string> notes;  ///< defaults used: "no node of ... in the catalogue: ... instead"
 };
 
-/// Translates rows; clusters and prices are made once for equal machines. Not thread-safe (prices memoise).
+/// Translates rows; equal machines share clusters and prices. Not thread-safe (prices memoise).
 class Translator {
  public:
   explicit Translator(Library library);
-  /// The reason, where a row cannot be expressed, is a diagnostic of code V01 (a key of the row), V02 (its machine) or
+  /// If a row cannot be expressed, the reason is a diagnostic with code V01 (a key of the row), V02 (its machine) or
   /// make_plan's own.
   [[nodiscard]] base::Result<Subject> translate(const Setup& setup);
 
  private:
   /// A row of a recommendation model.
   [[nodiscard]] base::Result<Subject> translate_tables(const Setup& setup);
-  /// The prices of a cluster and a stack, made once for equal ones; of a stack whose numbers the row changes, `own`.
+  /// The prices of a cluster and a stack, made once for equal ones; `own`: the stack with the row's numbers.
   [[nodiscard]] std::shared_ptr<const cost::Pricing> priced(const std::shared_ptr<const clusters::Cluster>& cluster,
                                                             cost::Stack own, const std::string& variant);
-  /// The stack of this name; nothing where there is none.
+  /// The stack of this name; null if there is none.
   [[nodiscard]] const cost::Stack* stack_named(const std::string& name) const;
-  /// The same framework's stack of the nearest year, where names end in one.
+  /// The stack of the same framework with the nearest year, if names end in one.
   [[nodiscard]] const cost::Stack* stack_of_family(const std::string& name) const;
-  /// The stack, and whether it stands in for the row's; none in a library that lacks the generic ones.
+  /// The stack, and whether it stands in for the row's; null if the library lacks the generic ones.
   [[nodiscard]] std::pair<const cost::Stack*, bool> stack_of(const Setup& setup, std::vector<std::string>& notes) const;
   [[nodiscard]] const cost::Stack* standing_for(const cost::Stack& named, bool stands_in, const Setup& setup,
                                                 const clusters::Cluster& cluster,

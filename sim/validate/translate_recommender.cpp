@@ -1,4 +1,4 @@
-// Rows of recommendation models to models and plans.
+// Translates rows of recommendation models into models and plans.
 #include "sim/validate/translate_recommender.h"
 
 #include <fmt/format.h>
@@ -20,11 +20,11 @@ using base::fail;
 using base::Result;
 
 constexpr std::size_t kCriteoTables = 26;
-/// Categories of the Criteo 1TB click logs, none left out: NVIDIA DeepLearningExamples, DLRM, frequency threshold 0.
+/// Categories of the Criteo 1TB click logs, unfiltered: NVIDIA DeepLearningExamples, DLRM, frequency threshold 0.
 constexpr std::array<std::int64_t, kCriteoTables> kCriteoRows = {
     227605432, 39060, 17295, 7424, 20265, 3,  7122,      1543,     63,        130229467, 3067956, 405282, 10,
     2209,      11938, 155,   4,    976,   14, 292775614, 40790948, 187188510, 590152,    12973,   108,    36};
-/// Indices of a sample by table: MLPerf Training v3.0, dlrm_dcnv2, multi_hot_sizes.
+/// Indices per sample and table: MLPerf Training v3.0, dlrm_dcnv2, multi_hot_sizes.
 constexpr std::array<std::int64_t, kCriteoTables> kCriteoHot = {3, 2, 1, 2, 6, 1, 1,  1,   1,  7,  3, 8, 1,
                                                                 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1};
 constexpr double kMostRowsOfTable = 2147483647.0;  // an index is an int32
@@ -36,7 +36,7 @@ std::int64_t sum_cut(std::int64_t most) {
   return sum;
 }
 
-/// The cut that leaves so many rows, by halving.
+/// The truncation that leaves this number of rows, by bisection.
 std::int64_t cut_for(double rows) {
   std::int64_t low = 1, high = *std::max_element(kCriteoRows.begin(), kCriteoRows.end());
   while (low < high) {
@@ -81,7 +81,7 @@ std::vector<std::int64_t> hot_of(const Setup::Tables& t, std::vector<std::string
   return hot;
 }
 
-/// "512-256-128" as "512, 256, 128".
+/// Turns "512-256-128" into "512, 256, 128".
 std::string list_of(std::string widths) {
   std::replace(widths.begin(), widths.end(), '-', ',');
   return widths;

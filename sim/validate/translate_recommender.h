@@ -1,5 +1,5 @@
 #pragma once
-/// A row of a recommendation model: its sizes, and how its software places tables. Private to sim/validate/.
+/// A recommendation model's row: its sizes, and how its software places tables. Private to sim/validate/.
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,13 +12,13 @@
 
 namespace orrery::sim {
 
-/// Of the catalogue where the row names one, else made of its sizes: 26 tables are Criteo's, whose largest are cut off
-/// so that all have the rows that are stated (as MLPerf's reference cuts them off at 40 million); others are alike.
-/// V01: sizes that no model has.
+/// From the catalogue if the row names a model, otherwise built from its sizes: 26 tables are Criteo's, whose largest
+/// are truncated to reach the stated number of rows (as MLPerf's reference truncates at 40 million); other numbers of
+/// tables are of equal size. V01: sizes that no model has.
 [[nodiscard]] base::Result<std::shared_ptr<const models::Model>> recommender_of(
     const Setup& setup, const std::vector<models::Model>& catalogue, std::vector<std::string>& notes);
 
-/// All ranks are of `data`; a batch that they do not divide is rounded up.
+/// All ranks are data-parallel; a batch that they do not divide is rounded up.
 [[nodiscard]] base::Result<plan::PlanSpec> recommender_spec(const Setup& setup, const cost::Stack& stack,
                                                             models::DType precision, std::vector<std::string>& notes);
 

@@ -1,4 +1,4 @@
-/// Practice in place of "off".
+/// Assumes usual practice instead of "off".
 #include "sim/validate/unstated.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
-/// What a row leaves open is unknown, not off: it is taken as whoever ran such software usually had it. Each thing
-/// taken is noted.
+/// What a row leaves open is unknown, not off: users' usual choice with that software is assumed. Each assumption is
+/// noted.
 #include <string>
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace orrery::sim {
 
-/// Fills sequence parallelism and chunks of stages, of which the stack's practice tells.
+/// Fills sequence parallelism and chunks of stages from the stack's usual practice.
 void take_practice(const Setup& setup, const cost::Stack& stack, plan::PlanSpec& spec, std::vector<std::string>& notes);
 
 }  // namespace orrery::sim

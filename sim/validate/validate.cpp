@@ -1,4 +1,4 @@
-/// Predictions beside measurements.
+/// Compares predictions with measurements.
 #include "sim/validate/validate.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace orrery::sim {
 
 namespace {
 
-/// Fills the summaries from the rows that were measured.
+/// Fills the summaries from the measured rows.
 void score(cost::Validation& v) {
   std::vector<double> times, memory;
   std::map<std::string, std::vector<double>> sources;
@@ -33,7 +33,7 @@ cost::Setting setting_of(const Case& one) {
   return cost::setting_of(one.subject.pricing->cluster(), *one.subject.model);
 }
 
-/// Of software that stands in for another no more is known than of any.
+/// Software that stands in for another is as uncertain as unknown software.
 std::optional<cost::Spread> spread_of_case(const cost::Intervals& intervals, const Case& one) {
   const cost::Stack& stack = one.subject.pricing->stack();
   const char* unknown = one.subject.model->recommender ? kGenericRecommender : kGenericEager;
@@ -41,7 +41,7 @@ std::optional<cost::Spread> spread_of_case(const cost::Intervals& intervals, con
   return cost::spread_of(intervals, stack, several_nodes(one), setting_of(one));
 }
 
-/// A row that is predicted; what the prediction gives is filled in by Predicting.
+/// A row to be predicted; Predicting fills in the results.
 cost::ValidatedRow described(const Row& row, const Case& one, const cost::Intervals& intervals) {
   cost::ValidatedRow out;
   const cost::Stack& stack = one.subject.pricing->stack();
@@ -58,7 +58,7 @@ cost::ValidatedRow described(const Row& row, const Case& one, const cost::Interv
   return out;
 }
 
-/// Predicts one case after the other, with prices and fabrics of its own.
+/// Predicts one case after another, with its own prices and fabrics.
 class Predicting {
  public:
   Predicting(const Cases& cases, const cost::Intervals& intervals, std::vector<cost::ValidatedRow>& rows)
@@ -69,7 +69,7 @@ class Predicting {
   void operator()(std::size_t i) {
     const Case& one = cases_.ready[i];
     cost::ValidatedRow& row = rows_[i];
-    // A run that died has no step to replay: what it needs is all that is asked.
+    // A run that ran out of memory has no step to replay: only its memory counts.
     row.predicted_s = row.out_of_memory ? predictor_.seconds(one) : predictor_.replayed(one).step_time;
     row.predicted_bytes = predictor_.memory_peak(one);
     const auto spread = spread_of_case(intervals_, one);

@@ -23,7 +23,7 @@ std::string text_of(const std::optional<bool>& value) {
   return value ? (*value ? "yes" : "no") : "-";
 }
 
-/// All that a plan does not decide.
+/// All properties that a plan does not determine.
 std::string task_of(const Setup& s) {
   std::string key = fmt::format("{}|{}|{}|{}|{}|{}", s.source, s.stack, s.gpu_type, s.precision, s.family,
                                 s.inter_node_gbps.value_or(0));
@@ -35,13 +35,13 @@ std::string task_of(const Setup& s) {
   return key;
 }
 
-/// What is trained, in words. Each kind of model states other sizes.
+/// What is trained, in words. Each kind of model has other sizes.
 std::string model_of(const Setup& s) {
   if (s.family == kRecommender) return fmt::format("{} {} tables", s.family, text_of(s.tables.count));
   return fmt::format("{} {} x {}, sequence {}", s.family, text_of(s.layers), text_of(s.hidden), text_of(s.sequence));
 }
 
-/// All that it does.
+/// All properties of the plan.
 std::string plan_of(const Setup& s) {
   std::string key = fmt::format("{}|{}|{}|{}", s.recompute, s.schedule, s.offload, s.fsdp_sharding);
   for (const auto* value : {&s.tensor, &s.pipeline, &s.data, &s.context, &s.expert, &s.virtual_stages, &s.zero_stage,
@@ -79,7 +79,7 @@ struct Candidate {
 
 struct Task {
   std::string source, what;
-  std::vector<std::string> order;  ///< of plans
+  std::vector<std::string> order;  ///< by plan
   std::map<std::string, Candidate> candidates;
 };
 
@@ -100,7 +100,7 @@ cost::PlanGroup judged(const Task& task) {
     measured.push_back(median(c.measured));
   }
   const std::size_t best = least(measured);
-  // Of plans that are predicted alike nothing says which would have been taken: the slowest, to be fair.
+  // If several plans are predicted equally fast, the choice is open: to be fair, take the slowest.
   std::size_t chosen = least(predicted);
   constexpr double kAlike = 1 + 1e-9;
   for (std::size_t i = 0, first = chosen; i < predicted.size(); ++i)

@@ -24,7 +24,7 @@ struct PlanSpec {
   /// Number of blocks of each stage, in model order; with virtual stages, of each chunk: entry place_of(s, c) is chunk
   /// c of rank s. Empty = as even as possible.
   std::vector<std::int64_t> layers_per_stage;
-  bool ends_as_layers = false;   ///< embedding and head count as a layer each in an even split: end stages get fewer blocks
+  bool ends_as_layers = false;   ///< an even split counts embedding and head as layers: end stages have fewer blocks
   std::int64_t micro_batch = 1;  ///< B: sequences per micro-batch and replica
   Order order = Order::one_f_one_b;
   PassOrder passes;  ///< of a custom order; otherwise empty

@@ -60,8 +60,8 @@ struct Unrolled {
 /// the step's number; -1 where its passes read different versions.
 [[nodiscard]] std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t steps);
 
-/// Private to plan/. make_versions gives each bucket's parameters a ring of as many earlier versions as its delay (0: no
-/// ring); copy_versions copies the newest into it, as step `place` of a block; read_versions makes the steps of a block
+/// Private to plan/. make_versions gives each bucket's parameters a ring of as many earlier versions as its delay (0:
+/// none); copy_versions copies the newest into it, as step `place` of a block; read_versions makes the steps of a block
 /// for which `read` holds use the ring instead of the newest.
 void make_versions(RankClass& rank_class, const std::vector<int>& delays);
 void copy_versions(RankClass& rank_class, Block& block, std::size_t place);

@@ -56,7 +56,7 @@ struct Bucket {
   std::int64_t elements = 0;
   int parameters = -1, gradients = -1;
   models::DType dtype = models::DType::fp32;           ///< of parameters; 16-bit ones are copies of a master
-  models::DType gradient_dtype = models::DType::fp32;
+  models::DType gradient_dtype = models::DType::fp32;  ///< of gradients
 };
 
 /// Adds the norm of the gradients, clipping and the update.

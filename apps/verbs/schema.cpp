@@ -74,7 +74,7 @@ ordered_json recorded(const std::vector<std::string>& texts, const Read& read) {
   return out;
 }
 
-/// An empty map, and every entry of the catalogue.
+/// An empty map, and every catalogue entry.
 std::vector<std::string> texts_of(const Catalog& catalog, const char* folder) {
   std::vector<std::string> texts = {"{}"};
   for (const std::string& name : catalog.names(folder))
@@ -143,7 +143,7 @@ ordered_json schema_of(const std::string& kind, const Catalog& catalog) {
   if (kind == "stack")
     return recorded(texts_of(catalog, kStacks), [](const base::Cursor& at) { (void)cost::read_stack(at); });
   if (kind == "cluster") {
-    // As written by hand, and as plan files carry them: with the device in full.
+    // Both as written by hand and as in plan files, which contain the device in full.
     std::vector<std::string> texts = texts_of(catalog, kClusters);
     for (std::size_t i = 0, given = texts.size(); i < given; ++i)
       if (const auto cluster = clusters::parse_cluster(texts[i], "schema", find))

@@ -42,7 +42,7 @@ class ClickFile {
  public:
   /// Counts lines. A file of up to 64 MiB is read and kept as a whole, so that every bad line is known before the first
   /// step; of a larger one the first 1,000 lines are checked, and a later bad line is an InputFailure when training
-  /// reaches it. If bad lines are skipped, the whole file is read, whatever its size: the rest keep their order.
+  /// reaches it. If bad lines are skipped, the whole file is read, whatever its size: the other lines are the samples.
   [[nodiscard]] static base::Result<std::shared_ptr<const ClickFile>> open(const std::filesystem::path& path,
                                                                            const models::Recommender& model,
                                                                            plan::BadLines bad = plan::BadLines::refuse);

@@ -68,7 +68,7 @@ bool ProcessTree::end(std::chrono::milliseconds patience) const {
       ours.insert(process);
       kill(process, SIGKILL);
     }
-    // Orphans are children of this process now. Children of other runs are not waited for.
+    // Orphans are children of this process now. Its other children are not waited for.
     for (auto it = ours.begin(); it != ours.end();)
       it = waitpid(*it, nullptr, WNOHANG) == *it || state_of_process(*it) == '\0' ? ours.erase(it) : std::next(it);
     if (left.empty() && ours.empty()) return true;

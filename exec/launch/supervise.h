@@ -73,8 +73,8 @@ struct Completion {
   /// and the largest share of nonzero values.
   std::int64_t lossless_tensors = 0, lossless_again = 0;
   double lossless_densest = 0;
-  /// Of this run's steps, on rank 0: spikes of loss or gradient norm, updates skipped because gradients overflowed,
-  /// checks of weights and states (exec/run/guards.h) and the seconds that these took.
+  /// Of this run's steps: spikes of loss or gradient norm, updates skipped because gradients overflowed, looks over
+  /// weights and states (exec/run/guards.h) and the seconds that looks took on rank 0.
   std::int64_t spikes = 0, skipped = 0, looks = 0;
   double looks_s = 0;
   SavedTotals checkpoints;                ///< of this run

@@ -4,8 +4,8 @@
 ///
 ///  - Each step: the loss and the gradient norm, on each rank that has them; with fp16, how many updates in a row were
 ///    skipped at the smallest scale.
-///  - Looks: at the start, before each checkpoint, at the end, and every so many steps all ranks hash what they hold
-///    from step to step (exec/state/held_states.h) and search it for values that are not finite. What several ranks
+///  - Looks: at the start, before each checkpoint, at the end, and at intervals all ranks hash what they hold from
+///    step to step (exec/state/held_states.h) and search it for values that are not finite. What several ranks
 ///    hold must be equal bit by bit; rank 0 compares.
 ///  - Watches: in the step after a look each part is hashed again just before that step first writes it. If the hash is
 ///    different, memory has changed, even if no other rank holds the part. Only where a backend's memory is the host's.

@@ -43,7 +43,7 @@ constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks
 using Clock = std::chrono::steady_clock;
 constexpr int kMostSaving = 10;  // a checkpoint by time comes no sooner than ten times the duration of the last one
 constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
-// Where steps are graphs, spans come from graphs with marks in them, which are a little slower: every so many steps.
+// Where steps are graphs, spans come from graphs with marks in them, which are a little slower: one step in kSampled.
 constexpr std::int64_t kSampled = 4;
 constexpr double kLook = 1, kSave = 2, kStop = 3, kFault = 4;  // a rank's request after a step; the largest wins
 

@@ -134,7 +134,7 @@ struct ParameterRange {
   bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
   bool orthogonal = false;     ///< a matrix whose update is computed from it as a whole (Muon)
   models::Tensor tensor;       ///< shapes, split and initial values
-  /// Adafactor: offsets in the class's factors of its sum, rows and columns; without rows, one for each element.
+  /// Adafactor: offsets in the class's factors of sum, rows and columns; if not factored, factor_sum has one per element.
   std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
   /// PowerSGD: offsets of the matrix in the bucket's error, P's and Q's; -1: it travels whole.
   std::int64_t error = -1, low_rank_p = -1, low_rank_q = -1;
@@ -220,7 +220,7 @@ struct Block {
   std::string name;  ///< "begin", "forward", "backward", "finish"; of chunk c > 0 "forward.c", "backward.c"
   std::vector<Step> steps;
   /// The block that this one replaces for some micro-batches: the same steps, but some operators write what they would
-  /// otherwise add to, with reductions between them. -1: none. Stands behind that block, which is no variant itself.
+  /// otherwise add to, with reductions between them. -1: none. It stands behind that block, which is not a variant.
   std::int32_t variant_of = -1;
 };
 

@@ -119,7 +119,7 @@ inline constexpr auto kFixedFields = std::make_tuple(
     Field{{"", "sequence", 1, kMostSequence, nullptr, true, "tokens of a sequence"}, OF(sequence)},
     Field{{"", "precision", 0, 0, &kPrecisionWords, true, "in what layers compute"}, OF(precision)});
 
-/// Fields that a plan file leaves to its job, written where a plan stands alone: in timeline.json and --json.
+/// Fields that a plan file leaves to its job; timeline.json and --json have them, as they carry no job.
 inline constexpr auto kJobFields = std::make_tuple(
     Field{{"", "optimizer", 0, 0, &kOptimizerWords, false,
            "whose states there are, and the steps of an update"}, OF(optimizer)},

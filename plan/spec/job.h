@@ -111,7 +111,7 @@ struct LearningRateSchedule {
   std::int64_t warmup_steps = 0;
   Decay decay = Decay::none;
   double minimum = 0;
-  std::int64_t decay_steps = 0;  ///< wsd: the last so many steps of the run decay; 0: a tenth of the run
+  std::int64_t decay_steps = 0;  ///< wsd: how many last steps of the run decay; 0: a tenth of the run
   bool operator==(const LearningRateSchedule&) const = default;
 };
 

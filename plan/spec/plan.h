@@ -84,7 +84,7 @@ struct PlanSpec {
     return order == Order::zb_h1 || order == Order::zb_h2 || order == Order::custom || folds();
   }
   /// Whether a rank's second chunk runs up the stages: the model is folded into a V, so that the first stage has both
-  /// its ends, or it stands twice (mirrors()).
+  /// its ends, or the stages hold it twice (mirrors()).
   [[nodiscard]] bool folds() const {
     return order == Order::zb_v || order == Order::dualpipe_v || mirrors() ||
            (order == Order::custom && passes.folds());
@@ -101,7 +101,7 @@ struct PlanSpec {
   /// Whether replicas are workers that push their gradients to a parameter server, which applies them one by one.
   [[nodiscard]] bool has_server() const { return staleness >= 0; }
   /// Position of a chunk in the model's order of virtual stages: each chunk runs down the stages, or, folded into a V,
-  /// the first runs down and the second up, so that one rank has both ends of the model. Where the model stands
+  /// the first runs down and the second up, so that one rank has both ends of the model. Where the model is held
   /// twice, the second copy's places follow the first's.
   [[nodiscard]] int place_of(int stage, int chunk) const {
     return folds() && chunk == 1 ? 2 * pipeline - 1 - stage : chunk * pipeline + stage;

@@ -134,7 +134,7 @@ struct ParameterRange {
   bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
   bool orthogonal = false;     ///< a matrix whose update is computed from it as a whole (Muon)
   models::Tensor tensor;       ///< shapes, split and initial values
-  /// Adafactor: offsets in the class's factors of sum, rows and columns; if not factored, factor_sum has one per element.
+  /// Adafactor: offsets of sum, rows and columns in the class's factors; unfactored, factor_sum has one per element.
   std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
   /// PowerSGD: offsets of the matrix in the bucket's error, P's and Q's; -1: it travels whole.
   std::int64_t error = -1, low_rank_p = -1, low_rank_q = -1;

@@ -341,7 +341,7 @@ std::vector<Workload> gpu_workloads() {
     for (const std::int64_t size : {1024, 2048, 4096})
       all.push_back(matmul_workload(size, size, size, false, true, 1, dtype));
   for (const std::int64_t size : {1024, 4096, 8192})
-    for (const bool forward : {true, false})  // or of a weight's gradient
+    for (const bool forward : {true, false})  // forward, or a weight's gradient
       all.push_back(matmul_workload(size, size, size, !forward, forward, 1, fp8));
   for (const std::int64_t bytes : {1 * kMiB, 8 * kMiB, 64 * kMiB, 512 * kMiB})
     all.push_back(streams_workload(bytes, 1));
